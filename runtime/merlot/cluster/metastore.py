@@ -1,0 +1,127 @@
+"""The store of shared state, as ZooKeeper has it: small versioned nodes, watches, ephemerals, transactions.
+
+Two implementations, `zookeeper` and `sqlite`, pass one contract suite (`merlot.testing.metastore_contract`). All calls
+block and may be made from any thread but an event loop's: roles call them through a thread. Callbacks run on a thread
+of the metastore, one at a time, and must only hand over (set an event, post to a loop). Errors: ConflictError for a
+stale version or an existing node, NotFoundError for a missing one, UnavailableError while the store cannot answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node's bytes and the version that a compare-and-set must present."""
+
+    data: bytes
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create `path` (parents are made outside the transaction); fails if it exists."""
+
+    path: str
+    data: bytes
+    ephemeral: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Replace the bytes of `path` if its version is `version`."""
+
+    path: str
+    data: bytes
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete `path`, if its version is `version` (None: whatever it is)."""
+
+    path: str
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Fail the transaction unless the version of `path` is `version`: how a lease fences a write."""
+
+    path: str
+    version: int
+
+
+Op = Create | Put | Delete | Check
+
+
+class SessionState(StrEnum):
+    """CONNECTED; SUSPENDED: the store is silent, ephemerals still stand; LOST: ephemerals are gone."""
+
+    CONNECTED = "CONNECTED"
+    SUSPENDED = "SUSPENDED"
+    LOST = "LOST"
+
+
+class Watch(Protocol):
+    """A standing subscription."""
+
+    def cancel(self) -> None:
+        """Stop calling back; a call under way may still finish."""
+        ...
+
+
+class Metastore(Protocol):
+    """Blocking access to shared state. Paths are absolute inside the cluster's chroot: `/CONFIGS/TABLE/t`."""
+
+    def get(self, path: str) -> Node | None:
+        """The node, or None if there is none."""
+        ...
+
+    def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        """The nodes in order, pipelined; not one snapshot."""
+        ...
+
+    def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
+        """Create a node and its missing parents. ConflictError if it exists."""
+        ...
+
+    def put(self, path: str, data: bytes, version: int) -> int:
+        """Compare-and-set; returns the new version."""
+        ...
+
+    def delete(self, path: str, version: int | None = None) -> None:
+        """Delete a node without children. NotFoundError, ConflictError."""
+        ...
+
+    def multi(self, ops: Sequence[Op]) -> None:
+        """All or none, about 1 MB at most. ConflictError names the op that failed."""
+        ...
+
+    def children(self, path: str) -> list[str]:
+        """Sorted names of the children; empty if the node is missing."""
+        ...
+
+    def watch(self, path: str, callback: Callable[[], None]) -> Watch:
+        """Call back at least once after any change of the node (created, changed, deleted) since this call.
+
+        Standing: it re-arms itself, survives session loss, and calls back after every reconnect. Changes may be
+        joined; the callback reads the node itself.
+        """
+        ...
+
+    def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
+        """As `watch`, for the set of children; the node may not exist yet."""
+        ...
+
+    def on_session(self, callback: Callable[[SessionState], None]) -> Watch:
+        """Call back at every change of the session's state. After LOST, owners create their ephemerals anew."""
+        ...
+
+    def close(self) -> None:
+        """End the session: its ephemerals go at once."""
+        ...

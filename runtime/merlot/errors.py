@@ -1,0 +1,45 @@
+"""One root, five families, named by who must act.
+
+Every edge (HTTP, gRPC, CLI, operator) maps a family, never a single class, to its response. Whatever is not a
+`MerlotError` is a bug and propagates. Messages are lowercase, without a full stop, and carry identifying values:
+`segment crc mismatch segment=flights_0 expected=1 got=2`. `code` is the number that Pinot's clients read in a query
+answer (`QueryErrorCode`); a family has a default, a subclass beside its raiser may be more exact.
+"""
+
+from typing import ClassVar
+
+
+class MerlotError(Exception):
+    """Root of every error that Merlot raises on purpose."""
+
+    code: ClassVar[int] = 450
+
+
+class InvalidInputError(MerlotError):
+    """The user must change the input (manifest, SQL, argument); never retried."""
+
+    code: ClassVar[int] = 700
+
+
+class NotFoundError(MerlotError):
+    """The user named something that is not there, or lost a race with its deletion."""
+
+    code: ClassVar[int] = 190
+
+
+class ConflictError(MerlotError):
+    """A stale version or a lost lease: read again, decide again, try again."""
+
+    code: ClassVar[int] = 200
+
+
+class UnavailableError(MerlotError):
+    """A peer, a store or a deadline failed: back off and try again."""
+
+    code: ClassVar[int] = 427
+
+
+class CorruptionError(MerlotError):
+    """Bytes are not what their checksum or format says: quarantine, never read again."""
+
+    code: ClassVar[int] = 200

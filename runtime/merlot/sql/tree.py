@@ -1,0 +1,105 @@
+"""The typed tree that binding makes of a query, and that broker and server both plan from.
+
+Immutable and hashable, so that plans can be cached by it. Function names are canonical: lower case, one name per
+function (`plus`, `equals`, `datetrunc`), as listed in `signatures`. `from_json(to_json(q)) == q` (`tree_json`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from merlot.sql.types import BOOLEAN, SqlType
+
+Value = int | float | str | bool | bytes | Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant. TIMESTAMP values are epoch milliseconds (int); NULL has value None and type UNKNOWN."""
+
+    value: Value
+    type: SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the table's schema (or a virtual one, `$segmentName`)."""
+
+    name: str
+    type: SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A scalar function over expressions; `and`, `or`, `not`, comparisons, `in`, `between`, `like`, `case` included.
+
+    `in`: args[0] is tested against the literals args[1:]. `case`: args are when1, then1, …, else (always present).
+    """
+
+    function: str
+    args: tuple[Expr, ...]
+    type: SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """An aggregation; `count` with no args is COUNT(*). `filter` is its FILTER (WHERE …)."""
+
+    function: str
+    args: tuple[Expr, ...]
+    type: SqlType
+    filter: Expr | None = None
+
+
+Expr = Literal | Column | Call | Aggregate
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A column of the answer: its label (Pinot's, e.g. `count(*)`, or the alias) and its expression."""
+
+    label: str
+    expr: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class OrderKey:
+    """Nulls sort as largest unless stated: last when ascending, first when descending."""
+
+    expr: Expr
+    ascending: bool = True
+    nulls_last: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class BoundQuery:
+    """One SELECT over one table, every name resolved and every expression typed."""
+
+    table: str
+    """As written: `flights`, `flights_OFFLINE`."""
+    select: tuple[Output, ...]
+    distinct: bool = False
+    where: Expr | None = None
+    group_by: tuple[Expr, ...] = ()
+    having: Expr | None = None
+    order_by: tuple[OrderKey, ...] = ()
+    limit: int = 10
+    offset: int = 0
+    options: tuple[tuple[str, str], ...] = field(default=())
+    """Query options by SET, OPTION(…) or the request, names as the user wrote them, sorted."""
+    explain: bool = False
+
+    def option(self, name: str) -> str | None:
+        """Value of a query option, by name without regard to case."""
+        wanted = name.lower()
+        return next((value for key, value in self.options if key.lower() == wanted), None)
+
+    @property
+    def null_handling(self) -> bool:
+        """Whether SQL's three-valued logic is on (`enableNullHandling=true`); off, nulls are default values."""
+        return (self.option("enableNullHandling") or "").lower() == "true"
+
+
+TRUE = Literal(True, BOOLEAN)
+FALSE = Literal(False, BOOLEAN)

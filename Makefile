@@ -1,0 +1,61 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SERVE ?= yes
+PORT ?= 8099
+FUZZ_SECONDS ?= 600
+
+.PHONY: help quickstart test check bench fuzz crds format clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+quickstart: $(VENV)/.quickstart ## Build a year of real flights with Spark, serve them, answer five queries (SERVE=no ends after them)
+	@$(BIN)/python -m merlot_spark.quickstart --port $(PORT) $(if $(filter no,$(SERVE)),--no-serve,--serve)
+
+test: $(VENV)/.dev ## Run everything that a fresh machine can run, fast tests first
+	$(BIN)/python -m pytest tests/unit tests/kernels tests/golden tests/contracts tests/sql tests/oracle tests/clients \
+	  tests/kube tests/spark tests/faults $(PYTEST_ARGS)
+
+check: $(VENV)/.dev ## Lint, types, layers, CRD drift
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m merlot.spec.crd --check crds
+
+bench: $(VENV)/.dev ## Measure against DuckDB and Parquet in the same run, print ratios
+	$(BIN)/python -m tests.bench
+
+fuzz: $(VENV)/.dev ## Run the seeded random tests for FUZZ_SECONDS (600), the seed printed
+	MERLOT_FUZZ_SECONDS=$(FUZZ_SECONDS) MERLOT_KILLS=200 $(BIN)/python -m pytest tests/oracle tests/faults --timeout=0 $(PYTEST_ARGS)
+
+crds: $(VENV)/.dev ## Write crds/ anew from the pydantic models
+	$(BIN)/python -m merlot.spec.crd crds
+
+format: $(VENV)/.dev ## Format and mend what can be mended
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## Remove the virtual environment, caches and everything built
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'merlot needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 …' >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.quickstart: pyproject.toml | $(VENV)/bin/pip
+	@echo 'Installing Merlot with Spark (about 500 MB; some minutes the first time) …'
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[quickstart]'
+	@echo 'Compiling the query kernels …'
+	$(BIN)/python -m merlot.kernels.warm
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/pip
+	@echo 'Installing Merlot with Spark and the test tools (about 600 MB; some minutes the first time) …'
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@echo 'Compiling the query kernels …'
+	$(BIN)/python -m merlot.kernels.warm
+	@touch $@ $(VENV)/.quickstart

@@ -1,0 +1,40 @@
+"""Rules of the house that linters do not know."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = (ROOT / "runtime" / "merlot", ROOT / "spark" / "merlot_spark")
+SOURCES = sorted(path for package in PACKAGES for path in package.rglob("*.py") if not path.name.endswith("_pb2.py"))
+MAX_MODULE_LINES = 600
+VAGUE_NAMES = {"utils", "util", "helpers", "common", "misc"}
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_module_is_short_named_and_documented(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= MAX_MODULE_LINES
+    assert path.stem not in VAGUE_NAMES
+    assert ast.get_docstring(ast.parse(text)), "a module opens with what it owns"
+
+
+def test_package_docstrings_state_the_threading_rule() -> None:
+    silent = []
+    for init in (path for path in SOURCES if path.name == "__init__.py" and path.parent not in PACKAGES):
+        docstring = (ast.get_docstring(ast.parse(init.read_text())) or "").lower()
+        parent = init.parent.parent / "__init__.py"
+        is_nested = parent in SOURCES and init.parent.parent not in PACKAGES
+        if not is_nested and not any(word in docstring for word in ("thread", "loop")):
+            silent.append(name_of(init))
+    assert silent == []
+
+
+def test_no_package_shadows_the_standard_library_operator() -> None:
+    assert not (ROOT / "operator" / "__init__.py").exists()
+    assert not list((ROOT / "tests").rglob("__init__.py"))

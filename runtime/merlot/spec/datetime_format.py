@@ -1,0 +1,173 @@
+"""Date-time formats of columns, as Pinot writes them, both ways between a stored value and epoch milliseconds.
+
+Accepted: `TIMESTAMP`; `EPOCH|DAYS`, `EPOCH|SECONDS|5`; `SIMPLE_DATE_FORMAT|yyyyMMdd|UTC`; and the older colon form
+`1:MILLISECONDS:EPOCH`, `1:DAYS:SIMPLE_DATE_FORMAT:yyyyMMdd tz(Europe/Paris)` (Pinot class DateTimeFormatSpec).
+Instants before 1970 round down, not towards zero. Patterns are in `datetime_pattern`.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Protocol
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from merlot.errors import InvalidInputError
+from merlot.spec.datetime_pattern import DateTimePattern
+
+UNIT_MS = {
+    "MILLISECONDS": 1,
+    "SECONDS": 1_000,
+    "MINUTES": 60_000,
+    "HOURS": 3_600_000,
+    "DAYS": 86_400_000,
+}
+FORMS = "TIMESTAMP, EPOCH|DAYS or SIMPLE_DATE_FORMAT|yyyyMMdd"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TZ = re.compile(r"^(?P<pattern>.*?)\s*tz\((?P<zone>[^)]+)\)$")
+
+
+class DateTimeFormat(Protocol):
+    """How one column writes an instant."""
+
+    def to_millis(self, value: int | str) -> int:
+        """Epoch milliseconds of a stored value; raises InvalidInputError."""
+        ...
+
+    def from_millis(self, millis: int) -> int | str:
+        """The stored value of an instant, rounded down to what the format can hold."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EpochFormat:
+    """A count of `size` units since 1970; `unit_ms` is the length of one unit."""
+
+    unit: str
+    size: int = 1
+
+    @property
+    def step_ms(self) -> int:
+        """Milliseconds between two neighbouring values."""
+        return UNIT_MS[self.unit] * self.size
+
+    def to_millis(self, value: int | str) -> int:
+        try:
+            return int(Decimal(value)) * self.step_ms
+        except (InvalidOperation, ValueError, OverflowError):
+            raise InvalidInputError(f"not a number of {self.unit.lower()} value={value!r}") from None
+
+    def from_millis(self, millis: int) -> int:
+        return millis // self.step_ms
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampFormat:
+    """Milliseconds since 1970; reads text too: `yyyy-MM-dd HH:mm:ss[.SSS]` or ISO 8601, UTC by default."""
+
+    def to_millis(self, value: int | str) -> int:
+        return value if isinstance(value, int) else parse_timestamp(value)
+
+    def from_millis(self, millis: int) -> int:
+        return millis
+
+
+@dataclass(frozen=True, slots=True)
+class PatternFormat:
+    """A Java date pattern in a time zone."""
+
+    pattern: DateTimePattern
+    zone: ZoneInfo
+
+    def to_millis(self, value: int | str) -> int:
+        return millis_of(self.pattern.parse(str(value), self.zone))
+
+    def from_millis(self, millis: int) -> str:
+        return self.pattern.format(datetime_of(millis).astimezone(self.zone))
+
+
+def parse(text: str) -> DateTimeFormat:
+    """Read a format; raises InvalidInputError that says what would be right."""
+    if "|" in text or text in ("TIMESTAMP", "EPOCH", "SIMPLE_DATE_FORMAT"):
+        return _parse_pipes(text)
+    if ":" in text:
+        return _parse_colons(text)
+    raise InvalidInputError(f"unknown date-time format {text!r}; write {FORMS}")
+
+
+def parse_timestamp(text: str) -> int:
+    """Epoch milliseconds of timestamp text; raises InvalidInputError."""
+    stripped = text.strip()
+    try:
+        return int(stripped)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(stripped)
+    except ValueError:
+        raise InvalidInputError(
+            f"not a timestamp: {text!r}; write milliseconds or '2013-01-31 23:59:59', UTC"
+        ) from None
+    return millis_of(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+
+
+def millis_of(moment: datetime) -> int:
+    """Epoch milliseconds of an aware datetime, exactly."""
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def datetime_of(millis: int) -> datetime:
+    """The UTC datetime of an instant; raises InvalidInputError outside years 1 to 9999."""
+    try:
+        return _EPOCH + timedelta(milliseconds=millis)
+    except OverflowError:
+        raise InvalidInputError(f"instant outside years 1 to 9999 millis={millis}") from None
+
+
+def _parse_pipes(text: str) -> DateTimeFormat:
+    kind, *arguments = (part.strip() for part in text.split("|"))
+    match kind, arguments:
+        case "TIMESTAMP", []:
+            return TimestampFormat()
+        case "EPOCH", []:
+            return EpochFormat("MILLISECONDS")
+        case "EPOCH", [unit]:
+            return _epoch(text, unit, "1")
+        case "EPOCH", [unit, size]:
+            return _epoch(text, unit, size)
+        case "SIMPLE_DATE_FORMAT", []:
+            return _pattern("yyyy-MM-dd'T'HH:mm:ss.SSSZ", "UTC")
+        case "SIMPLE_DATE_FORMAT", [pattern]:
+            return _pattern(pattern, "UTC")
+        case "SIMPLE_DATE_FORMAT", [pattern, zone]:
+            return _pattern(pattern, zone)
+        case _:
+            raise InvalidInputError(f"unknown date-time format {text!r}; write {FORMS}")
+
+
+def _parse_colons(text: str) -> DateTimeFormat:
+    match text.split(":", 3):
+        case [size, unit, "EPOCH"]:
+            return _epoch(text, unit, size)
+        case [_, "MILLISECONDS", "TIMESTAMP"]:
+            return TimestampFormat()
+        case [_, _, "SIMPLE_DATE_FORMAT", pattern]:
+            zoned = _TZ.match(pattern)
+            return _pattern(zoned["pattern"], zoned["zone"]) if zoned else _pattern(pattern, "UTC")
+        case _:
+            raise InvalidInputError(f"unknown date-time format {text!r}; write {FORMS}")
+
+
+def _epoch(text: str, unit: str, size: str) -> EpochFormat:
+    if unit not in UNIT_MS:
+        raise InvalidInputError(f"unknown unit {unit!r} in {text!r}; one of {', '.join(UNIT_MS)}")
+    if not size.isdecimal() or int(size) < 1:
+        raise InvalidInputError(f"size must be a whole number above 0 in {text!r}")
+    return EpochFormat(unit, int(size))
+
+
+def _pattern(pattern: str, zone: str) -> PatternFormat:
+    try:
+        return PatternFormat(DateTimePattern.compile(pattern), ZoneInfo(zone))
+    except (ZoneInfoNotFoundError, ValueError):
+        raise InvalidInputError(f"unknown time zone {zone!r}; write one like UTC or America/New_York") from None

@@ -1,0 +1,72 @@
+"""How columns are stored and which indexes they have; how rows are spread over partitions."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from merlot.spec.model import SpecModel
+from merlot.spec.schema import ColumnName
+
+
+class Encoding(StrEnum):
+    """How values are stored. AUTO decides from the statistics of each segment."""
+
+    AUTO = "AUTO"
+    DICTIONARY = "DICTIONARY"
+    RAW = "RAW"
+
+
+class Compression(StrEnum):
+    """How the chunks of a raw column are compressed."""
+
+    NONE = "NONE"
+    LZ4 = "LZ4"
+    ZSTD = "ZSTD"
+
+
+class IndexingSpec(SpecModel):
+    """Storage and indexes, by column. A change applies to segments that are built after it."""
+
+    sorted_columns: tuple[ColumnName, ...] = ()
+    """Columns that rows are sorted by within a segment, most significant first."""
+    inverted: tuple[ColumnName, ...] = ()
+    """Columns with an inverted index, from each value to its rows; for columns that queries filter by."""
+    no_dictionary: tuple[ColumnName, ...] = ()
+    """Columns stored raw; the same as an encoding of RAW."""
+    encodings: Mapping[ColumnName, Encoding] = {}
+    """Encoding by column, where AUTO is not wanted."""
+    compression: Mapping[ColumnName, Compression] = {}
+    """Compression by raw column; NONE where nothing is said."""
+
+    def encoding_of(self, column: str) -> Encoding:
+        """The encoding that is asked for: RAW for `noDictionary`, AUTO where nothing is said."""
+        return Encoding.RAW if column in self.no_dictionary else self.encodings.get(column, Encoding.AUTO)
+
+
+class PartitionEnforcement(StrEnum):
+    """What batch ingestion does about partitions."""
+
+    ASSERT = "assert"
+    REPARTITION = "repartition"
+
+
+class PartitionFunctionSpec(SpecModel):
+    """A function from a column's value to a partition number; Pinot's names and options."""
+
+    function_name: str
+    """Modulo, Murmur, Murmur3, HashCode, ByteArray, FNV or BoundedColumnValue; case does not matter."""
+    num_partitions: int = Field(ge=1, le=100_000)
+    """Number of partitions."""
+    function_config: Mapping[str, str] = {}
+    """Options of the function, such as seed, variant or partitionIdNormalizer."""
+
+
+class PartitioningSpec(SpecModel):
+    """How rows are spread over partitions; every segment records which ones it holds."""
+
+    columns: Annotated[Mapping[ColumnName, PartitionFunctionSpec], Field(min_length=1)]
+    """Partition function by column."""
+    enforce: PartitionEnforcement = PartitionEnforcement.REPARTITION
+    """repartition: ingestion moves rows so that a segment holds one partition; assert: it fails if one holds more."""

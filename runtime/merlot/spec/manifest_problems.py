@@ -1,0 +1,186 @@
+"""What is wrong in a manifest, in words: pydantic's errors become a path and what would be right."""
+
+from __future__ import annotations
+
+import difflib
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Union
+
+from pydantic import BaseModel, ValidationError
+
+from merlot.spec import table
+
+if TYPE_CHECKING:
+    from merlot.spec.manifest_yaml import Document
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong: where (`spec.schema.fields[3].type`, "" is the whole) and what would be right."""
+
+    path: str
+    message: str
+    line: int | None = None
+    document: int | None = None
+    """Number of the document from 1, where the file holds several."""
+
+    def __str__(self) -> str:
+        where = f"document {self.document}: " if self.document else ""
+        return f"{where}{self.path}: {self.message}" if self.path else f"{where}{self.message}"
+
+    def at_document(self, document: Document, *, is_only: bool) -> Problem:
+        """The same problem, with its line and its document's number."""
+        return replace(self, line=document.line_of(self.path), document=None if is_only else document.number)
+
+
+def suggestion(word: object, known: Iterable[str]) -> str:
+    """`; did you mean LONG?`, or the whole choice if it is short and nothing is near."""
+    names = list(known)
+    near = difflib.get_close_matches(str(word).lower(), [name.lower() for name in names], n=1, cutoff=0.6)
+    if near:
+        return f"; did you mean {next(name for name in names if name.lower() == near[0])}?"
+    return f"; one of {', '.join(names)}" if 0 < len(names) <= 12 else ""
+
+
+def path_of(location: Iterable[int | str]) -> str:
+    """`("fields", 3, "type")` as `fields[3].type`."""
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def from_pydantic(error: ValidationError, document: Mapping[str, Any]) -> list[Problem]:
+    """The problems of a validation error of a Table."""
+    found: list[Problem] = []
+    for item in error.errors(include_url=False):
+        found.extend(_problems(item, document))
+    return list(dict.fromkeys(found))
+
+
+def _problems(item: Mapping[str, Any], document: Mapping[str, Any]) -> Iterator[Problem]:
+    location = _written(item["loc"], document)
+    path = path_of(location)
+    context: Mapping[str, Any] = item.get("ctx", {})
+    match item["type"]:
+        case "missing":
+            yield Problem(path, "is missing")
+        case "extra_forbidden":
+            yield Problem(path, f"unknown field{suggestion(location[-1], _fields_at(location[:-1]))}")
+        case "enum" | "literal_error":
+            choice = [name.strip(" '\"") for name in str(context["expected"]).replace(" or ", ", ").split(", ")]
+            choice = [name for name in choice if name != "UNKNOWN"]
+            yield Problem(path, f"unknown {location[-1]} {_shown(item['input'])}{suggestion(item['input'], choice)}")
+        case "value_error":
+            for line in str(context["error"]).splitlines():
+                inner, separator, message = line.partition(": ")
+                is_inner = bool(separator) and inner.startswith(".")
+                yield Problem(path + inner, message) if is_inner else Problem(path, line)
+        case "string_pattern_mismatch":
+            yield Problem(path, f"{_shown(item['input'])} is not allowed{_pattern_hint(context['pattern'])}")
+        case kind:
+            yield Problem(path, f"{_sentence(kind, context, item['msg'])}, got {_shown(item['input'])}")
+
+
+def _written(location: tuple[int | str, ...], document: Mapping[str, Any]) -> tuple[int | str, ...]:
+    """The location without the parts that pydantic adds for unions and mapping keys."""
+    kept: list[int | str] = []
+    value: Any = document
+    for position, part in enumerate(location):
+        is_last = position == len(location) - 1
+        if _holds(value, part):
+            value = value[part]
+        elif is_last and isinstance(value, dict) and part != "[key]":
+            value = None
+        else:
+            continue
+        kept.append(part)
+    return tuple(kept)
+
+
+def _holds(value: object, part: int | str) -> bool:
+    if isinstance(value, list):
+        return isinstance(part, int) and part < len(value)
+    return isinstance(value, dict) and part in value
+
+
+def _fields_at(location: tuple[int | str, ...]) -> list[str]:
+    """The names that the manifest may have at a location."""
+    model: Any = table.Table
+    for part in location:
+        if isinstance(part, int) or not _is_model(model):
+            model = _inner(model)
+        else:
+            field = next((one for one in model.model_fields.values() if one.alias == part), None)
+            model = _inner(field.annotation) if field is not None else None
+    return [str(field.alias) for field in model.model_fields.values()] if _is_model(model) else []
+
+
+def _inner(annotation: Any) -> Any:
+    """The model inside `X | None`, `tuple[X, ...]` or `Mapping[str, X]`."""
+    if _is_model(annotation):
+        return annotation
+    is_union = typing.get_origin(annotation) in (Union, UnionType)
+    arguments = typing.get_args(annotation)
+    if is_union or typing.get_origin(annotation) is tuple:
+        return next((_inner(one) for one in arguments if one is not type(None) and one is not ...), None)
+    return _inner(arguments[-1]) if arguments else None
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, str):
+        return f'"{value}"' if len(value) <= 60 else f'"{value[:57]}…"'
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+_KINDS = {
+    "string_type": "must be text (put it in quotes)",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "tuple_type": "must be a list",
+    "mapping_type": "must be a mapping",
+    "dict_type": "must be a mapping",
+    "model_type": "must be a mapping",
+    "model_attributes_type": "must be a mapping",
+}
+
+
+def _sentence(kind: str, context: Mapping[str, Any], message: str) -> str:
+    if kind in _KINDS:
+        return _KINDS[kind]
+    match kind:
+        case "greater_than_equal":
+            return f"must be at least {context['ge']}"
+        case "less_than_equal":
+            return f"must be at most {context['le']}"
+        case "too_short" | "string_too_short":
+            return f"must hold at least {context['min_length']}"
+        case "too_long" | "string_too_long":
+            return f"must hold at most {context['max_length']}"
+        case _:
+            return message[:1].lower() + message[1:]
+
+
+def _pattern_hint(pattern: str) -> str:
+    hints = {
+        table.DURATION: "; write a duration such as 30d, 12h, 90m, 45s or 2w",
+        r"^[A-Za-z_][A-Za-z0-9_]*$": "; a column's name has letters, digits and underscores, and no digit first",
+        r"^[A-Za-z][A-Za-z0-9_-]*$": "; a table's name has letters, digits, underscores and dashes, a letter first",
+    }
+    return hints.get(pattern, f"; it must match {pattern}")

@@ -1,0 +1,155 @@
+"""Columns of a table: types, roles, date-time formats and the values that stand for null.
+
+Default null values are Pinot's (`FieldSpec.java`). Here are the checks that one field decides alone; those that need
+the whole table are in `manifest_checks`.
+"""
+
+import re
+from enum import StrEnum
+from functools import cached_property
+from typing import Annotated, Self
+
+from pydantic import Field, WithJsonSchema, field_validator, model_validator
+
+from merlot.errors import InvalidInputError
+from merlot.spec import datetime_format, values
+from merlot.spec.model import SpecModel
+from merlot.spec.types import TypeName
+from merlot.spec.values import FieldValue
+
+ColumnName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
+Scalar = Annotated[bool | int | float | str, WithJsonSchema({"x-kubernetes-preserve-unknown-fields": True})]
+
+COLUMN_TYPES = tuple(name for name in TypeName if name is not TypeName.UNKNOWN)
+DEFAULT_MAX_LENGTH = 512
+_GRANULARITY = re.compile(
+    rf"^(?:[1-9]\d*:(?:{'|'.join(datetime_format.UNIT_MS)})|(?:{'|'.join(datetime_format.UNIT_MS)})\|[1-9]\d*)$"
+)
+
+
+class FieldRole(StrEnum):
+    """What a column is for; decides its default null value."""
+
+    DIMENSION = "dimension"
+    METRIC = "metric"
+    DATE_TIME = "dateTime"
+
+
+class FieldSpec(SpecModel):
+    """One column."""
+
+    name: ColumnName
+    """Name of the column, as SQL uses it."""
+    type: Annotated[TypeName, WithJsonSchema({"type": "string", "enum": [str(name) for name in COLUMN_TYPES]})]
+    """Data type of a value."""
+    role: FieldRole = FieldRole.DIMENSION
+    """What the column is for: to filter and group by (dimension), to aggregate (metric), or a time (dateTime)."""
+    multi_value: bool = False
+    """True if a row holds a list of values."""
+    format: str | None = None
+    """How a dateTime column writes an instant: TIMESTAMP (the default of that type), EPOCH|DAYS,
+    SIMPLE_DATE_FORMAT|yyyyMMdd, or Pinot's older 1:MILLISECONDS:EPOCH."""
+    granularity: str | None = None
+    """Distance between neighbouring values of a dateTime column, such as DAYS|1; informative."""
+    default_null_value: Scalar | None = None
+    """Stands for null in storage and in answers; the type and the role decide it if left out."""
+    max_length: int = Field(DEFAULT_MAX_LENGTH, ge=1, le=2_147_483_647)
+    """Longest STRING, JSON or BYTES value, in characters or bytes; longer ones are cut when a segment is built."""
+    description: str | None = None
+    """What the column means; for people."""
+
+    @field_validator("type")
+    @classmethod
+    def _type_is_for_columns(cls, value: TypeName) -> TypeName:
+        if value is TypeName.UNKNOWN:
+            raise ValueError(f"a column cannot be UNKNOWN; one of {', '.join(COLUMN_TYPES)}")
+        return value
+
+    @field_validator("granularity")
+    @classmethod
+    def _granularity_is_known(cls, value: str | None) -> str | None:
+        if value is not None and not _GRANULARITY.match(value):
+            raise ValueError(f"unknown granularity {value!r}; write one like DAYS|1 or 1:DAYS")
+        return value
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        problems = [*self._role_problems(), *self._format_problems(), *self._default_problems()]
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+    def _role_problems(self) -> list[str]:
+        found = []
+        if self.role is FieldRole.METRIC and self.multi_value:
+            found.append(".multiValue: a metric cannot be multi-valued; make it a dimension")
+        if self.role is FieldRole.METRIC and self.type not in values.METRIC_TYPES:
+            found.append(f".role: {self.type} cannot be a metric; make it a dimension")
+        if self.role is FieldRole.DATE_TIME and self.type not in values.DATE_TIME_TYPES:
+            found.append(f".type: a dateTime column is one of {', '.join(values.DATE_TIME_TYPES)}, not {self.type}")
+        if self.role is FieldRole.DATE_TIME and self.multi_value:
+            found.append(".multiValue: a dateTime column cannot be multi-valued; make it a dimension")
+        return found
+
+    def _format_problems(self) -> list[str]:
+        if self.role is not FieldRole.DATE_TIME:
+            given = [name for name in ("format", "granularity") if getattr(self, name) is not None]
+            return [f".{name}: only a dateTime column has one; set role: dateTime or remove it" for name in given]
+        if self.format is None:
+            if self.type is TypeName.TIMESTAMP:
+                return []
+            return [f".format: a dateTime column of type {self.type} needs one: {datetime_format.FORMS}"]
+        try:
+            parsed = datetime_format.parse(self.format)
+        except InvalidInputError as error:
+            return [f".format: {error}"]
+        if isinstance(parsed, datetime_format.PatternFormat) and self.type is TypeName.TIMESTAMP:
+            return [".format: a TIMESTAMP column has format TIMESTAMP; remove it, or make the column STRING"]
+        return []
+
+    def _default_problems(self) -> list[str]:
+        if self.default_null_value is None:
+            return []
+        try:
+            values.parse(self.type, self.default_null_value)
+        except InvalidInputError as error:
+            return [f".defaultNullValue: {error}"]
+        return []
+
+    @cached_property
+    def default_value(self) -> FieldValue:
+        """The Python value that stands for null; of a multi-value column, its single element."""
+        if self.default_null_value is not None:
+            return values.parse(self.type, self.default_null_value)
+        if self.role is FieldRole.METRIC:
+            return values.METRIC_DEFAULTS[self.type]
+        return values.DIMENSION_DEFAULTS[self.type]
+
+    @cached_property
+    def time_format(self) -> datetime_format.DateTimeFormat | None:
+        """How the column writes an instant; None unless it is a dateTime column."""
+        if self.role is not FieldRole.DATE_TIME:
+            return None
+        return datetime_format.parse(self.format or "TIMESTAMP")
+
+
+class TableSchema(SpecModel):
+    """The columns of a table, in the order that `SELECT *` shows them."""
+
+    fields: tuple[FieldSpec, ...] = Field(min_length=1, max_length=2000)
+    """Columns of the table."""
+    primary_key: tuple[ColumnName, ...] = ()
+    """Columns that identify a row."""
+
+    def field(self, name: str) -> FieldSpec | None:
+        """The column of that name, case-sensitively, or None."""
+        return self._by_name.get(name)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns, in order."""
+        return tuple(field.name for field in self.fields)
+
+    @cached_property
+    def _by_name(self) -> dict[str, FieldSpec]:
+        return {field.name: field for field in self.fields}

@@ -1,0 +1,181 @@
+"""The Table manifest: one document declares all about a table. The parts' models are re-exported here."""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from merlot.ids import RawTableName, TableName, offline
+from merlot.spec.indexing import (
+    Compression,
+    Encoding,
+    IndexingSpec,
+    PartitionEnforcement,
+    PartitionFunctionSpec,
+    PartitioningSpec,
+)
+from merlot.spec.ingestion import BatchFormat, BatchIngestion, CsvOptions, IngestionSpec
+from merlot.spec.model import SpecModel
+from merlot.spec.schema import ColumnName, FieldRole, FieldSpec, TableSchema
+from merlot.spec.tenancy import DeepStoreSpec, Resources, TenantSpec, TenantsSpec
+
+__all__ = [
+    "API_VERSION",
+    "BatchFormat",
+    "BatchIngestion",
+    "Compression",
+    "CsvOptions",
+    "DeepStoreSpec",
+    "Encoding",
+    "FieldRole",
+    "FieldSpec",
+    "IndexingSpec",
+    "IngestionSpec",
+    "InstanceSelector",
+    "ObjectMeta",
+    "PartitionEnforcement",
+    "PartitionFunctionSpec",
+    "PartitioningSpec",
+    "PushType",
+    "QueryLimits",
+    "Resources",
+    "RoutingSpec",
+    "Table",
+    "TableSchema",
+    "TableSpec",
+    "TenantSpec",
+    "TenantsSpec",
+    "UpsertRef",
+    "duration_ms",
+]
+
+API_VERSION = "merlot.dev/v1alpha1"
+DURATION = r"^[1-9][0-9]{0,8}(s|m|h|d|w)$"
+_DURATION_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+
+Duration = Annotated[str, Field(pattern=DURATION)]
+
+
+def duration_ms(text: str) -> int:
+    """Milliseconds of `30d`, `12h`, `90m`, `45s` or `2w`."""
+    if not re.match(DURATION, text):
+        raise ValueError(f"not a duration: {text!r}")
+    return int(text[:-1]) * _DURATION_UNIT_MS[text[-1]]
+
+
+class PushType(StrEnum):
+    """What a new batch of segments does to the table."""
+
+    APPEND = "APPEND"
+    REFRESH = "REFRESH"
+
+
+class InstanceSelector(StrEnum):
+    """How a broker chooses among the replicas of a segment."""
+
+    BALANCED = "balanced"
+
+
+class ObjectMeta(SpecModel):
+    """Name and labels, as of every Kubernetes object."""
+
+    name: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$", max_length=63)
+    """Name of the table in SQL. Kubernetes wants lower-case letters, digits and dashes."""
+    namespace: str | None = None
+    """Kubernetes namespace; a cluster outside Kubernetes ignores it."""
+    labels: Mapping[str, str] = {}
+    """Labels, kept as they are."""
+    annotations: Mapping[str, str] = {}
+    """Annotations, kept as they are."""
+
+
+class RoutingSpec(SpecModel):
+    """How brokers choose servers."""
+
+    instance_selector: InstanceSelector = InstanceSelector.BALANCED
+    """balanced: each query spreads over the replicas of each segment."""
+    segment_pruners: tuple[str, ...] = ()
+    """How brokers leave out segments that cannot match; none exists in this version."""
+
+
+class QueryLimits(SpecModel):
+    """A query that passes one of these ends with an error; nothing is left out silently. None is the node's default."""
+
+    timeout_ms: int | None = Field(None, ge=1)
+    """Longest time of a query in milliseconds, if the query sets no timeoutMs."""
+    max_rows: int | None = Field(None, ge=1)
+    """Most rows of an answer."""
+    max_groups: int | None = Field(None, ge=1)
+    """Most groups that a GROUP BY or DISTINCT may hold."""
+    max_bytes: int | None = Field(None, ge=1)
+    """Most bytes that a server may answer to one query."""
+
+
+class UpsertRef(SpecModel):
+    """Makes the table an upsert table."""
+
+    config_ref: str = Field(min_length=1)
+    """Name of an UpsertConfig in the same namespace."""
+
+
+class TableSpec(SpecModel):
+    """What a table is, holds and needs."""
+
+    table_schema: TableSchema = Field(alias="schema")
+    """Columns and primary key."""
+    time_column: ColumnName | None = None
+    """The dateTime column that segments, retention and time pruning go by; cannot change."""
+    replication: int = Field(1, ge=1, le=100)
+    """How many servers hold each segment."""
+    retention: Duration | None = None
+    """Age at which segments are deleted, such as 30d; kept for ever if left out."""
+    push_type: PushType = PushType.APPEND
+    """APPEND: new segments add rows. REFRESH: a new batch replaces the table's segments."""
+    indexing: IndexingSpec = IndexingSpec()
+    """Storage and indexes."""
+    partitioning: PartitioningSpec | None = None
+    """How rows are spread over partitions."""
+    routing: RoutingSpec = RoutingSpec()
+    """How brokers choose servers."""
+    ingestion: IngestionSpec = IngestionSpec()
+    """Where rows come from."""
+    limits: QueryLimits = QueryLimits()
+    """What a query may use."""
+    tenants: TenantsSpec = TenantsSpec()
+    """Which processes serve the table."""
+    deep_store: DeepStoreSpec | None = None
+    """Where segment files are kept; the cluster's own deep store if left out."""
+    upsert: UpsertRef | None = None
+    """Later rows replace earlier ones of the same key; not available in this version."""
+    suspend: bool = False
+    """True pauses what the controller does for the table (retention, assignment, tasks); queries go on."""
+
+    @property
+    def retention_ms(self) -> int | None:
+        """Age in milliseconds at which segments are deleted, or None."""
+        return None if self.retention is None else duration_ms(self.retention)
+
+
+class Table(SpecModel):
+    """A table of the cluster."""
+
+    api_version: Literal["merlot.dev/v1alpha1"]
+    """Version of this form."""
+    kind: Literal["Table"]
+    """Kind of object."""
+    metadata: ObjectMeta
+    """Name and labels."""
+    spec: TableSpec
+    """What the table is, holds and needs."""
+
+    @property
+    def raw_name(self) -> RawTableName:
+        """The name that SQL uses."""
+        return RawTableName(self.metadata.name)
+
+    @property
+    def name(self) -> TableName:
+        """The name that keys shared state, `flights_OFFLINE`."""
+        return offline(self.raw_name)

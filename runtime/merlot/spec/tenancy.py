@@ -1,0 +1,70 @@
+"""Which processes serve a table, how many and how large; where its segments are kept."""
+
+from collections.abc import Mapping
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator
+
+from merlot.spec.model import SpecModel
+
+QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
+DEEP_STORE_SCHEMES = ("file", "s3", "gs", "hdfs")
+
+Quantity = Annotated[
+    str,
+    BeforeValidator(lambda value: str(value) if type(value) is int else value),
+    Field(pattern=QUANTITY),
+    WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": QUANTITY}),
+]
+"""A Kubernetes quantity: 2, 500m, 4Gi."""
+
+
+class Resources(SpecModel):
+    """What a process asks for, as in a Kubernetes container."""
+
+    requests: Mapping[str, Quantity] = {}
+    """Guaranteed amounts: cpu, memory."""
+    limits: Mapping[str, Quantity] = {}
+    """Upper bounds: cpu, memory."""
+    storage: Quantity | None = None
+    """Size of a server's volume for segments."""
+
+
+class TenantSpec(SpecModel):
+    """A group of processes of one role."""
+
+    name: str = Field("default", pattern=r"^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?$", max_length=63)
+    """Name of the tenant; tables that name the same one share it."""
+    replicas: int | None = Field(None, ge=0)
+    """How many processes; the largest demand of the tenant's tables wins."""
+    resources: Resources | None = None
+    """What each process asks for."""
+
+
+class TenantsSpec(SpecModel):
+    """Which processes serve the table."""
+
+    broker: TenantSpec = TenantSpec()
+    """Processes that answer queries."""
+    server: TenantSpec = TenantSpec()
+    """Processes that hold segments."""
+
+
+class DeepStoreSpec(SpecModel):
+    """Object storage that owns the table's segment files."""
+
+    uri: str
+    """Folder of segment files: s3://bucket/path, gs://bucket/path, hdfs://host/path or file:///path."""
+
+    @field_validator("uri")
+    @classmethod
+    def _scheme_is_known(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme not in DEEP_STORE_SCHEMES:
+            raise ValueError(f"unknown deep store {value!r}; write s3://, gs://, hdfs:// or file:/// and a path")
+        if parts.scheme == "file" and not parts.path.startswith("/"):
+            raise ValueError(f"a file URI has an absolute path: file:///folder, not {value!r}")
+        if parts.scheme != "file" and not parts.netloc:
+            raise ValueError(f"{value!r} names no bucket or host")
+        return value

@@ -3,15 +3,24 @@
 Two implementations, `zookeeper` and `sqlite`, pass one contract suite (`merlot.testing.metastore_contract`). All calls
 block and may be made from any thread but an event loop's: roles call them through a thread. Callbacks run on a thread
 of the metastore, one at a time, and must only hand over (set an event, post to a loop). Errors: ConflictError for a
-stale version or an existing node, NotFoundError for a missing one, UnavailableError while the store cannot answer.
+stale version or an existing node, NotFoundError for a missing one, UnavailableError while the store cannot answer:
+whether a write then took effect is unknown.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
+
+from merlot.errors import InvalidInputError
+
+_LOG = logging.getLogger(__name__)
+
+MAX_TRANSACTION_BYTES = 1_000_000
+"""ZooKeeper takes 1,048,575 bytes per request (jute.maxbuffer), paths and headers included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +134,18 @@ class Metastore(Protocol):
     def close(self) -> None:
         """End the session: its ephemerals go at once."""
         ...
+
+
+def check_size(ops: Sequence[Op]) -> None:
+    """Refuse what ZooKeeper would refuse, in both implementations; raises InvalidInputError."""
+    size = sum(len(op.path) + len(op.data) + 32 for op in ops if isinstance(op, Create | Put))
+    if size > MAX_TRANSACTION_BYTES:
+        raise InvalidInputError(f"transaction is too large bytes={size} limit={MAX_TRANSACTION_BYTES}")
+
+
+def run_callback(callback: Callable[[], None]) -> None:
+    """A dispatcher's outermost loop: a callback that raises must not silence the watches behind it."""
+    try:
+        callback()
+    except Exception:  # noqa: BLE001 - the outermost loop of the dispatcher
+        _LOG.exception("watch callback failed callback=%r", callback)

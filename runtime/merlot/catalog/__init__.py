@@ -1,0 +1,4 @@
+"""From a built segment to a published one: footer to record, upload, publish.
+
+What batch ingestion, merge, backfill and commit share. Must not build or read segments. Calls block.
+"""

@@ -1,0 +1,114 @@
+"""Who is running: an ephemeral per process, made anew whenever its session was lost."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Mapping
+
+from merlot.cluster import paths
+from merlot.cluster.metastore import Metastore, SessionState
+from merlot.cluster.records import InstanceRecord, Role
+from merlot.errors import ConflictError, MerlotError, NotFoundError
+from merlot.ids import InstanceId
+
+_LOG = logging.getLogger(__name__)
+
+RETRY_S = 0.5
+
+
+class Registration:
+    """Keeps an instance's ephemeral alive until closed. Has a thread, which does the blocking calls."""
+
+    def __init__(self, metastore: Metastore, record: InstanceRecord) -> None:
+        self._metastore = metastore
+        self._record = record
+        self._lock = threading.Lock()
+        self._wanted = threading.Event()
+        self._is_closed = False
+        self._announce()
+        self._watch = metastore.on_session(self._on_session)
+        self._thread = threading.Thread(target=self._run, name=f"registration-{record.id}", daemon=True)
+        self._thread.start()
+
+    @property
+    def record(self) -> InstanceRecord:
+        """What the ephemeral says."""
+        return self._record
+
+    def update(self, record: InstanceRecord) -> None:
+        """Change what the ephemeral says."""
+        with self._lock:
+            self._record = record
+            path = paths.live(record.id)
+            node = self._metastore.get(path)
+            if node is None:
+                self._announce()
+            else:
+                self._metastore.put(path, record.to_bytes(), node.version)
+
+    def close(self) -> None:
+        """Unregister: from now on nobody sends work here."""
+        self._watch.cancel()
+        with self._lock:
+            self._is_closed = True
+            with contextlib.suppress(MerlotError):
+                self._metastore.delete(paths.live(self._record.id))
+        self._wanted.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout=RETRY_S * 2)
+
+    def _on_session(self, state: SessionState) -> None:
+        if state is SessionState.CONNECTED:
+            self._wanted.set()
+
+    def _run(self) -> None:
+        delay_s: float | None = None
+        while True:
+            self._wanted.wait(delay_s)
+            self._wanted.clear()
+            if self._is_closed:
+                return
+            try:
+                self._restore()
+                delay_s = None
+            except MerlotError as error:
+                _LOG.warning("instance not registered instance=%s cause=%s", self._record.id, error)
+                delay_s = RETRY_S
+
+    def _restore(self) -> None:
+        with self._lock:
+            if not self._is_closed and not self._stands():
+                self._announce()
+
+    def _stands(self) -> bool:
+        node = self._metastore.get(paths.live(self._record.id))
+        return node is not None and node.data == self._record.to_bytes()
+
+    def _announce(self) -> None:
+        """Take the place of whatever stands there: the ephemeral of this instance's former life may outlast it."""
+        path = paths.live(self._record.id)
+        for _ in range(3):
+            with contextlib.suppress(NotFoundError):
+                self._metastore.delete(path)
+            with contextlib.suppress(ConflictError):
+                return self._metastore.create(path, self._record.to_bytes(), ephemeral=True)
+        raise ConflictError(f"two processes claim one instance instance={self._record.id}")
+
+
+def register(metastore: Metastore, record: InstanceRecord) -> Registration:
+    """Announce a running process; raises UnavailableError if the metastore is silent."""
+    return Registration(metastore, record)
+
+
+def live_instances(metastore: Metastore, role: Role | None = None) -> Mapping[InstanceId, InstanceRecord]:
+    """The processes that are registered now, of one role or of all."""
+    instances = metastore.children(paths.LIVE)
+    instance_paths = [paths.live(name) for name in instances]
+    records = [
+        InstanceRecord.from_bytes(node.data, path)
+        for path, node in zip(instance_paths, metastore.get_many(instance_paths), strict=True)
+        if node is not None
+    ]
+    return {record.id: record for record in records if role is None or record.role is role}

@@ -1,0 +1,107 @@
+"""Make records visible, all at once, and nothing if they are visible already."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from merlot.cluster.metastore import Check, Metastore
+from merlot.cluster.mutations import Context, Mutation, PutSegments, RemoveSegments, mutate
+from merlot.cluster.records import SegmentRecord
+from merlot.cluster.view import TableView
+from merlot.errors import InvalidInputError
+from merlot.ids import TableName
+
+
+@dataclass(frozen=True, slots=True)
+class PublishResult:
+    """Names by what became of them, and the epoch at which the table is as asked."""
+
+    published: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    removed: tuple[str, ...]
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishRequest:
+    """Records to add. `replace_all`: segments that are not among them go, in the same stroke (push type REFRESH).
+
+    `replace`: names to remove in the same stroke.
+    """
+
+    records: tuple[SegmentRecord, ...]
+    publish_id: str = ""
+    replace: tuple[str, ...] = ()
+    replace_all: bool = False
+
+
+def publish(
+    metastore: Metastore,
+    table: TableName,
+    records: Sequence[SegmentRecord],
+    *,
+    replace: Collection[str] = (),
+    publish_id: str = "",
+) -> PublishResult:
+    """Make the records visible and the names in `replace` go, in one compare-and-set."""
+    request = PublishRequest(records=tuple(records), replace=tuple(replace), publish_id=publish_id)
+    return publish_request(metastore, table, request)
+
+
+def publish_request(
+    metastore: Metastore,
+    table: TableName,
+    request: PublishRequest,
+    fence: Check | None = None,
+    context: Context | None = None,
+) -> PublishResult:
+    """As `publish`; rerunning a request changes nothing."""
+    _check_names(request)
+    context = context or Context()
+    context = context if not request.publish_id else _named(context, request.publish_id)
+    outcome: PublishResult | None = None
+
+    def decide(view: TableView) -> Sequence[Mutation]:
+        nonlocal outcome
+        outcome, mutations = _decide(view, request, context.clock.now_ms())
+        return mutations
+
+    view = mutate(metastore, table, decide, fence, context=context)
+    assert outcome is not None
+    return PublishResult(outcome.published, outcome.unchanged, outcome.removed, view.epoch)
+
+
+def _decide(view: TableView, request: PublishRequest, now_ms: int) -> tuple[PublishResult, Sequence[Mutation]]:
+    changed, unchanged = [], []
+    for record in request.records:
+        present = view.segment(record.name)
+        if present is not None and present.crc == record.crc:
+            unchanged.append(record.name)
+        else:
+            changed.append(_stamped(record, present, now_ms))
+    kept = {record.name for record in request.records}
+    leaving = view.segments.keys() - kept if request.replace_all else set(request.replace) - kept
+    removed = [record for record in map(view.segment, sorted(leaving)) if record is not None]
+    names = tuple(record.name for record in changed)
+    result = PublishResult(names, tuple(unchanged), tuple(record.name for record in removed), view.epoch)
+    return result, [PutSegments(tuple(changed)), RemoveSegments(tuple(record.key for record in removed))]
+
+
+def _stamped(record: SegmentRecord, present: SegmentRecord | None, now_ms: int) -> SegmentRecord:
+    """Push time is the first publication's, refresh time the last replacement's."""
+    if present is None:
+        return record.model_copy(update={"push_time_ms": now_ms})
+    return record.model_copy(update={"push_time_ms": present.push_time_ms, "refresh_time_ms": now_ms})
+
+
+def _check_names(request: PublishRequest) -> None:
+    names = [record.name for record in request.records]
+    if len(set(names)) != len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})[:3]
+        raise InvalidInputError(f"segments are published twice in one request segments={twice}")
+
+
+def _named(context: Context, publish_id: str) -> Context:
+    return dataclasses.replace(context, publish_id=publish_id)

@@ -1,0 +1,205 @@
+"""What the nodes hold: versioned models that ignore, and keep when they rewrite, the fields they do not know.
+
+Buckets are zlib-compressed JSON, since their records repeat themselves; everything else is plain JSON, for people.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import zlib
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from merlot.errors import CorruptionError
+from merlot.ids import InstanceId, SegmentKey, SegmentName, TableName
+from merlot.spec.types import TypeName
+
+Interned = Annotated[str, AfterValidator(sys.intern)]
+"""A text that thousands of records share: kept once in memory."""
+
+
+class Record(BaseModel):
+    """Base of all records: frozen, camelCase outside, unknown fields kept."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", alias_generator=to_camel, populate_by_name=True)
+
+    def to_bytes(self) -> bytes:
+        """Plain JSON without defaults."""
+        return self.model_dump_json(by_alias=True, exclude_defaults=True).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, path: str) -> Self:
+        """Raises CorruptionError, naming the path, if the bytes are no such record."""
+        try:
+            return cls.model_validate_json(data)
+        except ValidationError as error:
+            raise CorruptionError(f"record cannot be read path={path} problem={error.errors()[0]['msg']!r}") from error
+
+
+class PackedRecord(Record):
+    """A record of many alike entries: compressed."""
+
+    def to_bytes(self) -> bytes:
+        return zlib.compress(super().to_bytes(), level=3)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, path: str) -> Self:
+        try:
+            plain = zlib.decompress(data)
+        except zlib.error as error:
+            raise CorruptionError(f"record cannot be decompressed path={path}") from error
+        return super().from_bytes(plain, path)
+
+
+class PartitionRecord(Record):
+    """The partitions of a column that occur in a segment."""
+
+    function_name: Interned
+    num_partitions: int
+    partitions: tuple[int, ...]
+    function_config: dict[str, str] | None = None
+
+
+class SegmentStatus(StrEnum):
+    """UPLOADED: sealed and in the deep store."""
+
+    UPLOADED = "UPLOADED"
+
+
+class SegmentRecord(Record):
+    """What brokers prune by and servers load by. Times are inclusive; -1 and None mean unknown."""
+
+    name: str
+    crc: int
+    size_bytes: int
+    url: str
+    total_docs: int
+    start_time_ms: int | None = None
+    end_time_ms: int | None = None
+    ranges: dict[Interned, tuple[Any, Any]] = Field(default_factory=dict)
+    """Least and greatest value of the time column and of every sorted column, as in the segment's footer."""
+    partitions: dict[Interned, PartitionRecord] = Field(default_factory=dict)
+    columns: Interned = ""
+    """`name:TYPE` or `name:TYPE[]` of every column, joined by commas: one text, so that records can share it."""
+    creation_time_ms: int = -1
+    push_time_ms: int = -1
+    refresh_time_ms: int = -1
+    custom_map: dict[str, str] = Field(default_factory=dict)
+    status: SegmentStatus = SegmentStatus.UPLOADED
+
+    @property
+    def key(self) -> SegmentKey:
+        """Its identity: name@crc."""
+        return SegmentKey(SegmentName(self.name), self.crc)
+
+    @property
+    def column_types(self) -> Mapping[str, tuple[TypeName, bool]]:
+        """Type and whether multi-value, by column; empty if the publisher did not tell."""
+        return _parse_columns(self.columns)
+
+
+def format_columns(columns: Mapping[str, tuple[TypeName, bool]]) -> str:
+    """The text of `SegmentRecord.columns`."""
+    return ",".join(f"{name}:{type_}{'[]' if multi else ''}" for name, (type_, multi) in sorted(columns.items()))
+
+
+@functools.lru_cache(maxsize=256)
+def _parse_columns(text: str) -> Mapping[str, tuple[TypeName, bool]]:
+    columns = {}
+    for item in filter(None, text.split(",")):
+        name, _, type_name = item.rpartition(":")
+        columns[name] = (TypeName(type_name.removesuffix("[]")), type_name.endswith("[]"))
+    return MappingProxyType(columns)
+
+
+class BucketRecord(PackedRecord):
+    """An immutable part of a table's segments with their assignment."""
+
+    segments: tuple[SegmentRecord, ...] = ()
+    assignment: dict[Interned, tuple[Interned, ...]] = Field(default_factory=dict)
+
+
+class RootRecord(Record):
+    """Root of a table's segments. `epoch` grows by one with every change, whatever it changes."""
+
+    epoch: int = 0
+    num_buckets: int = 64
+    buckets: dict[int, str] = Field(default_factory=dict)
+    """Content id by bucket; a bucket without segments has none."""
+    ring: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    """Recent changes: (epoch, names) or (epoch, ("bulk:<publish id>",)); for people and logs."""
+    retired: tuple[str, ...] = ()
+    """Buckets out of use, kept a while for readers that hold an older root."""
+    is_deleted: bool = False
+
+
+class TrashRecord(PackedRecord):
+    """Files whose records are gone, to be deleted when the grace period is over."""
+
+    deleted_ms: int
+    urls: tuple[str, ...]
+
+
+class TableRecord(Record):
+    """A table as it was last applied. The manifest is the document, defaults left out."""
+
+    name: TableName
+    revision: int
+    manifest: dict[str, Any]
+    created_ms: int = -1
+    updated_ms: int = -1
+
+
+class Role(StrEnum):
+    """What a process does."""
+
+    BROKER = "BROKER"
+    SERVER = "SERVER"
+    MINION = "MINION"
+    CONTROLLER = "CONTROLLER"
+
+
+class InstanceRecord(Record):
+    """A running process and where it is reached."""
+
+    id: InstanceId
+    role: Role
+    host: str
+    http_port: int = 0
+    grpc_port: int = 0
+    tenant: str = "DefaultTenant"
+    tags: tuple[str, ...] = ()
+    started_ms: int = -1
+    version: str = ""
+
+
+class LeaseRecord(Record):
+    """Who holds a lease; `token` names the ephemeral that is the holder's pulse, empty once released."""
+
+    owner: str = ""
+    token: str = ""
+    acquired_ms: int = -1
+
+
+class ReportRoot(Record):
+    """Root of a server's report: `buckets` tells the sequence number at which each bucket last changed."""
+
+    seq: int = 0
+    token: str = ""
+    """New for every process that writes the report: a reader keeps nothing across it."""
+    revision: int = 0
+    """Revision of the table that the server runs."""
+    buckets: dict[int, int] = Field(default_factory=dict)
+
+
+class ReportBucket(PackedRecord):
+    """Keys (`name@crc`) that a server has loaded, and messages for those that it could not."""
+
+    loaded: tuple[str, ...] = ()
+    errors: dict[str, str] = Field(default_factory=dict)

@@ -1,0 +1,197 @@
+"""What each server has loaded of a table, written by the server and read by brokers and the controller.
+
+A report is a small root and buckets of keys, so that one more loaded segment of 20,000 rewrites some kilobytes. A
+bucket may be newer than the root that led to it: keys are facts, each true by itself. Writers write a root last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from merlot.cluster import paths
+from merlot.cluster.metastore import Create, Metastore, Node, Op, Put, Watch
+from merlot.cluster.records import ReportBucket, ReportRoot
+from merlot.cluster.view import bucket_of
+from merlot.errors import ConflictError, NotFoundError
+from merlot.ids import InstanceId, TableName
+
+NUM_BUCKETS = 64
+MAX_MULTI_BYTES = 512 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReport:
+    """Keys (`name@crc`) that the server answers queries for, and messages for those it could not load."""
+
+    instance: InstanceId
+    loaded: frozenset[str]
+    errors: Mapping[str, str]
+    revision: int = 0
+
+
+class ReportWriter:
+    """Writes one server's report about one table. One thread at a time. A new writer starts from an empty report."""
+
+    def __init__(
+        self, metastore: Metastore, table: TableName, instance: InstanceId, *, token: str | None = None
+    ) -> None:
+        self._metastore = metastore
+        self._table = table
+        self._instance = instance
+        self._root_path = paths.report_root(table, instance)
+        self._root = ReportRoot(token=token or secrets.token_hex(5))
+        self._written: dict[int, ReportBucket] = {}
+        self._is_started = False
+
+    def write(self, loaded: Collection[str], errors: Mapping[str, str], *, revision: int = 0) -> bool:
+        """Make the report say exactly this; returns whether it had to change."""
+        wanted = _bucketed(loaded, errors)
+        changed = [number for number in {*wanted, *self._written} if wanted.get(number) != self._written.get(number)]
+        if self._is_started and not changed and revision == self._root.revision:
+            return False
+        seq = self._root.seq + 1
+        buckets = {number: self._root.buckets.get(number, seq) for number in wanted} | {
+            number: seq for number in changed if number in wanted
+        }
+        root = self._root.model_copy(update={"seq": seq, "revision": revision, "buckets": buckets})
+        self._store({number: wanted[number] for number in changed if number in wanted}, root)
+        self._root, self._written, self._is_started = root, wanted, True
+        return True
+
+    def clear(self) -> None:
+        """Take the report away: the table is gone or the server leaves for good."""
+        for name in self._metastore.children(self._root_path):
+            self._delete(paths.child(self._root_path, name))
+        self._delete(self._root_path)
+        self._root = ReportRoot(token=self._root.token)
+        self._written, self._is_started = {}, False
+
+    def _store(self, buckets: Mapping[int, ReportBucket], root: ReportRoot) -> None:
+        """Buckets, then the root, in as few transactions as they fit."""
+        targets = {paths.report_bucket(self._table, self._instance, number): one for number, one in buckets.items()}
+        nodes = self._metastore.get_many([*targets, self._root_path])
+        ops = [_write(path, one.to_bytes(), node) for (path, one), node in zip(targets.items(), nodes, strict=False)]
+        ops.append(_write(self._root_path, root.to_bytes(), nodes[-1]))
+        if nodes[-1] is None and len(ops) > 1:
+            # Children need their parent: an empty root, of which readers take nothing.
+            self._metastore.create(self._root_path, ReportRoot(token=root.token).to_bytes())
+            ops[-1] = Put(self._root_path, root.to_bytes(), 0)
+        for chunk in _chunks(ops):
+            self._metastore.multi(chunk)
+
+    def _delete(self, path: str) -> None:
+        with contextlib.suppress(NotFoundError, ConflictError):
+            self._metastore.delete(path)
+
+
+def write_report(
+    metastore: Metastore, table: TableName, instance: InstanceId, loaded: Collection[str], errors: Mapping[str, str]
+) -> None:
+    """A whole report at once; servers keep a ReportWriter instead, which writes what changed."""
+    ReportWriter(metastore, table, instance).write(loaded, errors)
+
+
+class ReportReader:
+    """Reads a table's reports, what changed only. One thread at a time."""
+
+    def __init__(self, metastore: Metastore, table: TableName) -> None:
+        self._metastore = metastore
+        self._table = table
+        self._known: dict[InstanceId, _Known] = {}
+        self._callback: Callable[[], None] | None = None
+        self._watches: dict[InstanceId, Watch] = {}
+        self._children_watch: Watch | None = None
+
+    def watch(self, callback: Callable[[], None]) -> None:
+        """Call back after any change of any report; `read` then tells what they say."""
+        self._callback = callback
+        self._children_watch = self._metastore.watch_children(paths.reports(self._table), callback)
+
+    def close(self) -> None:
+        """Stop watching."""
+        for watch in (*self._watches.values(), *([self._children_watch] if self._children_watch else [])):
+            watch.cancel()
+        self._watches.clear()
+        self._children_watch = None
+
+    def read(self) -> Mapping[InstanceId, ServerReport]:
+        """All reports as they are now, of live and of dead servers alike."""
+        instances = [InstanceId(name) for name in self._metastore.children(paths.reports(self._table))]
+        self._watch_roots(instances)
+        roots = self._metastore.get_many([paths.report_root(self._table, one) for one in instances])
+        self._known = {
+            instance: self._refresh(instance, node)
+            for instance, node in zip(instances, roots, strict=True)
+            if node is not None and node.data
+        }
+        return MappingProxyType({instance: known.report for instance, known in self._known.items()})
+
+    def _watch_roots(self, instances: Collection[InstanceId]) -> None:
+        if self._callback is None:
+            return
+        for instance in self._watches.keys() - set(instances):
+            self._watches.pop(instance).cancel()
+        for instance in set(instances) - self._watches.keys():
+            path = paths.report_root(self._table, instance)
+            self._watches[instance] = self._metastore.watch(path, self._callback)
+
+    def _refresh(self, instance: InstanceId, node: Node) -> _Known:
+        root = ReportRoot.from_bytes(node.data, paths.report_root(self._table, instance))
+        known = self._known.get(instance)
+        if known is not None and known.root == root:
+            return known
+        kept = known.buckets if known is not None and known.root.token == root.token else {}
+        seqs = known.root.buckets if known is not None else {}
+        wanted = [number for number, seq in root.buckets.items() if number not in kept or seqs.get(number) != seq]
+        bucket_paths = [paths.report_bucket(self._table, instance, number) for number in wanted]
+        fresh = {
+            number: ReportBucket.from_bytes(one.data, path)
+            for number, path, one in zip(wanted, bucket_paths, self._metastore.get_many(bucket_paths), strict=True)
+            if one is not None
+        }
+        buckets = {number: fresh.get(number) or kept.get(number) or ReportBucket() for number in root.buckets}
+        return _Known(root, buckets, _joined(instance, root, buckets))
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    root: ReportRoot
+    buckets: Mapping[int, ReportBucket]
+    report: ServerReport
+
+
+def _joined(instance: InstanceId, root: ReportRoot, buckets: Mapping[int, ReportBucket]) -> ServerReport:
+    loaded = frozenset(key for bucket in buckets.values() for key in bucket.loaded)
+    errors = {key: message for bucket in buckets.values() for key, message in bucket.errors.items()}
+    return ServerReport(instance, loaded, MappingProxyType(errors), root.revision)
+
+
+def _bucketed(loaded: Collection[str], errors: Mapping[str, str]) -> dict[int, ReportBucket]:
+    drafts: dict[int, tuple[list[str], dict[str, str]]] = {}
+    for key in sorted(loaded):
+        drafts.setdefault(bucket_of(key, NUM_BUCKETS), ([], {}))[0].append(key)
+    for key in sorted(errors):
+        drafts.setdefault(bucket_of(key, NUM_BUCKETS), ([], {}))[1][key] = errors[key]
+    return {number: ReportBucket(loaded=tuple(keys), errors=notes) for number, (keys, notes) in drafts.items()}
+
+
+def _write(path: str, data: bytes, node: Node | None) -> Op:
+    return Create(path, data) if node is None else Put(path, data, node.version)
+
+
+def _chunks(ops: list[Op]) -> list[list[Op]]:
+    """In order, so that the last op, the root, is in the last transaction."""
+    chunks: list[list[Op]] = [[]]
+    size = 0
+    for op in ops:
+        num_bytes = len(op.data) if isinstance(op, Create | Put) else 0
+        if chunks[-1] and size + num_bytes > MAX_MULTI_BYTES:
+            chunks.append([])
+            size = 0
+        chunks[-1].append(op)
+        size += num_bytes
+    return chunks

@@ -1,0 +1,207 @@
+"""Tables as applied: their manifests with a revision, and the birth and death of their state."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from merlot.clock import Clock, SystemClock
+from merlot.cluster import paths
+from merlot.cluster.metastore import Create, Delete, Metastore, Node, Op, Put
+from merlot.cluster.mutations import Context, RemoveSegments, mutate
+from merlot.cluster.records import RootRecord, TableRecord
+from merlot.cluster.view import load_root
+from merlot.errors import ConflictError, InvalidInputError, NotFoundError
+from merlot.ids import RawTableName, TableName, offline, raw_name
+
+if TYPE_CHECKING:
+    from merlot.spec.table import Table
+
+_ATTEMPTS = 20
+
+
+class Outcome(StrEnum):
+    """What applying a manifest did; kubectl's words."""
+
+    CREATED = "created"
+    CONFIGURED = "configured"
+    UNCHANGED = "unchanged"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A table's record after it was applied."""
+
+    record: TableRecord
+    outcome: Outcome
+
+
+class EvolutionError(InvalidInputError):
+    """The manifest changes what cannot change on a live table; `problems` are (path, message)."""
+
+    def __init__(self, table: str, problems: Sequence[tuple[str, str]]) -> None:
+        text = "; ".join(f"{path}: {message}" for path, message in problems)
+        super().__init__(f"table cannot change like this table={table} problems={text}")
+        self.problems = tuple(problems)
+
+
+def put_table(metastore: Metastore, manifest: Table, *, clock: Clock | None = None) -> TableRecord:
+    """Create the table or change it, as far as it may change; raises EvolutionError."""
+    return apply_table(metastore, manifest, clock=clock).record
+
+
+def apply_table(metastore: Metastore, manifest: Table, *, clock: Clock | None = None) -> Applied:
+    """As `put_table`, telling what it did. Rerunning it changes nothing."""
+    clock = clock or SystemClock()
+    table = offline(RawTableName(manifest.metadata.name))
+    for _ in range(_ATTEMPTS):
+        node = metastore.get(paths.table_config(table))
+        try:
+            if node is None:
+                return _create(metastore, table, manifest, clock.now_ms())
+            return _change(metastore, table, manifest, node, clock.now_ms())
+        except ConflictError:
+            continue
+    raise ConflictError(f"table is applied by too many at once table={table}")
+
+
+def check_table(metastore: Metastore, manifest: Table) -> Outcome:
+    """What applying would do, without doing it; raises EvolutionError."""
+    table = offline(RawTableName(manifest.metadata.name))
+    record = find_table(metastore, table)
+    if record is None:
+        return Outcome.CREATED
+    if record.manifest == document_of(manifest):
+        return Outcome.UNCHANGED
+    _check_evolution(record, manifest)
+    return Outcome.CONFIGURED
+
+
+def find_table(metastore: Metastore, table: str) -> TableRecord | None:
+    """The record of `flights` or `flights_OFFLINE`, or None."""
+    path = paths.table_config(offline(raw_name(table)))
+    node = metastore.get(path)
+    return None if node is None else TableRecord.from_bytes(node.data, path)
+
+
+def get_table(metastore: Metastore, table: str) -> TableRecord:
+    """As `find_table`, but raises NotFoundError."""
+    record = find_table(metastore, table)
+    if record is None:
+        raise NotFoundError(f"table does not exist table={raw_name(table)}")
+    return record
+
+
+def list_tables(metastore: Metastore) -> Mapping[TableName, TableRecord]:
+    """All tables, by name."""
+    names = metastore.children(paths.TABLES)
+    config_paths = [paths.table_config(name) for name in names]
+    return {
+        TableName(name): TableRecord.from_bytes(node.data, path)
+        for name, path, node in zip(names, config_paths, metastore.get_many(config_paths), strict=True)
+        if node is not None
+    }
+
+
+def delete_table(metastore: Metastore, table: str, *, clock: Clock | None = None) -> None:
+    """Take the table out of sight, its files into the trash, then its nodes away. Rerunning it finishes the job."""
+    name = offline(raw_name(table))
+    config = metastore.get(paths.table_config(name))
+    root_path = paths.segments_root(name)
+    if config is None and metastore.get(root_path) is None:
+        raise NotFoundError(f"table does not exist table={raw_name(table)}")
+    _remove_segments(metastore, name, clock or SystemClock())
+    _hide(metastore, name, config)
+    for child in metastore.children(root_path):
+        _delete(metastore, paths.child(root_path, child))
+    _delete(metastore, root_path)
+    for instance in metastore.children(paths.reports(name)):
+        for bucket in metastore.children(paths.report_root(name, instance)):
+            _delete(metastore, paths.child(paths.report_root(name, instance), bucket))
+        _delete(metastore, paths.report_root(name, instance))
+    _delete(metastore, paths.reports(name))
+
+
+def spec_of(record: TableRecord) -> Table:
+    """The manifest as models."""
+    from merlot.spec.table import Table
+
+    return Table.model_validate(record.manifest)
+
+
+def document_of(manifest: Table) -> dict[str, object]:
+    """The manifest as it is stored: JSON types, defaults left out, so that new defaults reach old tables."""
+    document: dict[str, object] = manifest.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return {"apiVersion": manifest.api_version, "kind": manifest.kind, **document}
+
+
+def _create(metastore: Metastore, table: TableName, manifest: Table, now_ms: int) -> Applied:
+    record = TableRecord(name=table, revision=1, manifest=document_of(manifest), created_ms=now_ms, updated_ms=now_ms)
+    ops: list[Op] = [Create(paths.table_config(table), record.to_bytes())]
+    root = metastore.get(paths.segments_root(table))
+    if root is None:
+        ops.append(Create(paths.segments_root(table), RootRecord().to_bytes()))
+    else:
+        # What a deletion left behind: readers must see a later epoch.
+        old = RootRecord.from_bytes(root.data, paths.segments_root(table)) if root.data else RootRecord()
+        fresh = RootRecord(epoch=old.epoch + 1)
+        ops.append(Put(paths.segments_root(table), fresh.to_bytes(), root.version))
+    metastore.multi(ops)
+    return Applied(record, Outcome.CREATED)
+
+
+def _change(metastore: Metastore, table: TableName, manifest: Table, node: Node, now_ms: int) -> Applied:
+    path = paths.table_config(table)
+    record = TableRecord.from_bytes(node.data, path)
+    document = document_of(manifest)
+    if record.manifest == document:
+        return Applied(record, Outcome.UNCHANGED)
+    _check_evolution(record, manifest)
+    update = {"revision": record.revision + 1, "manifest": document, "updated_ms": now_ms}
+    changed = record.model_copy(update=update)
+    metastore.put(path, changed.to_bytes(), node.version)
+    return Applied(changed, Outcome.CONFIGURED)
+
+
+def _check_evolution(record: TableRecord, manifest: Table) -> None:
+    from merlot.spec.evolution import compare
+
+    problems = compare(spec_of(record).spec, manifest.spec)
+    if problems:
+        raise EvolutionError(raw_name(record.name), [(problem.path, problem.message) for problem in problems])
+
+
+def _remove_segments(metastore: Metastore, table: TableName, clock: Clock) -> None:
+    try:
+        mutate(
+            metastore,
+            table,
+            lambda view: [RemoveSegments(tuple(record.key for record in view.segments.values()))],
+            context=Context(clock=clock),
+        )
+    except NotFoundError:
+        return
+
+
+def _hide(metastore: Metastore, table: TableName, config: Node | None) -> None:
+    """In one stroke the config goes and the root refuses writers; a segment published meanwhile is a conflict."""
+    ops: list[Op] = [] if config is None else [Delete(paths.table_config(table), config.version)]
+    try:
+        root, version = load_root(metastore, table)
+    except NotFoundError:
+        pass
+    else:
+        if root.buckets:
+            raise ConflictError(f"segments were published while the table was deleted table={table}")
+        deleted = RootRecord(epoch=root.epoch + 1, is_deleted=True)
+        ops.append(Put(paths.segments_root(table), deleted.to_bytes(), version))
+    if ops:
+        metastore.multi(ops)
+
+
+def _delete(metastore: Metastore, path: str) -> None:
+    with contextlib.suppress(NotFoundError, ConflictError):
+        metastore.delete(path)

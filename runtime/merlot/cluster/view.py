@@ -1,0 +1,183 @@
+"""One root's tree of a table's segments, immutable: what brokers prune by, servers load and the controller decides on.
+
+A view is never torn: every bucket that a root names is immutable, so the view is exactly what one compare-and-set
+published. Content ids are unique for ever (epoch and a random part), so a bucket that two roots name alike holds the
+same bytes even after ZooKeeper was restored from an old snapshot and epochs went back.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+
+from merlot.cluster import paths
+from merlot.cluster.metastore import Metastore
+from merlot.cluster.records import BucketRecord, RootRecord, SegmentRecord
+from merlot.errors import CorruptionError, NotFoundError, UnavailableError
+from merlot.ids import InstanceId, TableName
+
+MAX_ATTEMPTS = 100
+"""Roots that may pass by while one is read; buckets stay a while after they retire, so one retry is rare."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """The segments whose names hash to one number."""
+
+    content_id: str
+    segments: Mapping[str, SegmentRecord]
+    assignment: Mapping[str, tuple[InstanceId, ...]]
+
+    @staticmethod
+    def of(content_id: str, record: BucketRecord) -> Bucket:
+        """A bucket as it was read."""
+        segments = {segment.name: segment for segment in record.segments}
+        assignment = {name: tuple(map(InstanceId, instances)) for name, instances in record.assignment.items()}
+        return Bucket(content_id, segments, assignment)
+
+    def to_record(self) -> BucketRecord:
+        """The bucket as it is written: in the order of names, so that equal contents are equal bytes."""
+        names = sorted(self.segments)
+        return BucketRecord(
+            segments=tuple(self.segments[name] for name in names),
+            assignment={name: self.assignment[name] for name in names if name in self.assignment},
+        )
+
+
+@dataclass(frozen=True)
+class TableView:
+    """A table's segments and their assignment at one epoch. `root` and `version` are what the next write builds on."""
+
+    table: TableName
+    root: RootRecord = field(repr=False)
+    version: int
+    buckets: Mapping[int, Bucket] = field(repr=False)
+
+    @property
+    def epoch(self) -> int:
+        """Grows by one with every change."""
+        return self.root.epoch
+
+    @cached_property
+    def segments(self) -> Mapping[str, SegmentRecord]:
+        """Records by segment name."""
+        merged: dict[str, SegmentRecord] = {}
+        for bucket in self.buckets.values():
+            merged.update(bucket.segments)
+        return MappingProxyType(merged)
+
+    @cached_property
+    def assignment(self) -> Mapping[str, tuple[InstanceId, ...]]:
+        """Servers by segment name; a segment that nobody was given yet is missing."""
+        merged: dict[str, tuple[InstanceId, ...]] = {}
+        for bucket in self.buckets.values():
+            merged.update(bucket.assignment)
+        return MappingProxyType(merged)
+
+    @cached_property
+    def total_docs(self) -> int:
+        """Docs of all segments, exactly."""
+        return sum(segment.total_docs for segment in self.segments.values())
+
+    @cached_property
+    def size_bytes(self) -> int:
+        """Bytes of all segment files, one copy each."""
+        return sum(segment.size_bytes for segment in self.segments.values())
+
+    def segment(self, name: str) -> SegmentRecord | None:
+        """One record, without merging the buckets."""
+        bucket = self.buckets.get(bucket_of(name, self.root.num_buckets))
+        return None if bucket is None else bucket.segments.get(name)
+
+    def servers_of(self, name: str) -> tuple[InstanceId, ...]:
+        """The servers that a segment is assigned to."""
+        bucket = self.buckets.get(bucket_of(name, self.root.num_buckets))
+        return () if bucket is None else bucket.assignment.get(name, ())
+
+
+@dataclass(frozen=True, slots=True)
+class ViewChanges:
+    """Names that differ between two views: record or assignment."""
+
+    changed: frozenset[str]
+    removed: frozenset[str]
+
+
+def diff(old: TableView | None, new: TableView) -> ViewChanges:
+    """What a reader of `old` has to look at again. Costs what changed, not what is there."""
+    if old is None or old.root.num_buckets != new.root.num_buckets:
+        before = _entries(() if old is None else old.buckets.values())
+        after = _entries(new.buckets.values())
+    else:
+        touched = [number for number in {*old.buckets, *new.buckets} if _differs(old, new, number)]
+        before = _entries(old.buckets[number] for number in touched if number in old.buckets)
+        after = _entries(new.buckets[number] for number in touched if number in new.buckets)
+    changed = frozenset(name for name, entry in after.items() if before.get(name) != entry)
+    return ViewChanges(changed, frozenset(before.keys() - after.keys()))
+
+
+def load(metastore: Metastore, table: TableName, previous: TableView | None = None) -> TableView:
+    """The table's current view; buckets that `previous` has already are not read again.
+
+    NotFoundError if there is no such table, CorruptionError if a bucket that the current root names is missing.
+    """
+    seen: RootRecord | None = None
+    for _ in range(MAX_ATTEMPTS):
+        root, version = load_root(metastore, table)
+        if previous is not None and previous.root == root and previous.version == version:
+            return previous
+        buckets = _load_buckets(metastore, table, root, {} if previous is None else previous.buckets)
+        if buckets is not None:
+            return TableView(table, root, version, buckets)
+        if root == seen:
+            raise CorruptionError(f"segment bucket is missing table={table} epoch={root.epoch}")
+        seen = root
+    raise UnavailableError(f"segments change faster than they can be read table={table}")
+
+
+def load_root(metastore: Metastore, table: TableName) -> tuple[RootRecord, int]:
+    """The root and its version; NotFoundError if the table has none."""
+    path = paths.segments_root(table)
+    node = metastore.get(path)
+    root = None if node is None or not node.data else RootRecord.from_bytes(node.data, path)
+    if node is None or root is None or root.is_deleted:
+        raise NotFoundError(f"table does not exist table={table}")
+    return root, node.version
+
+
+def bucket_of(name: str, num_buckets: int) -> int:
+    """The bucket that a segment belongs to; the same in every process and version."""
+    return zlib.crc32(name.encode()) % num_buckets
+
+
+def _load_buckets(
+    metastore: Metastore, table: TableName, root: RootRecord, known: Mapping[int, Bucket]
+) -> Mapping[int, Bucket] | None:
+    """All buckets that the root names, or None if one is gone: then the root has moved on."""
+    same = {number: known[number] for number, content_id in root.buckets.items() if _is_same(known, number, content_id)}
+    wanted = [(number, content_id) for number, content_id in root.buckets.items() if number not in same]
+    bucket_paths = [paths.segment_bucket(table, number, content_id) for number, content_id in wanted]
+    for (number, content_id), path, node in zip(wanted, bucket_paths, metastore.get_many(bucket_paths), strict=True):
+        if node is None:
+            return None
+        same[number] = Bucket.of(content_id, BucketRecord.from_bytes(node.data, path))
+    return same
+
+
+def _is_same(known: Mapping[int, Bucket], number: int, content_id: str) -> bool:
+    return number in known and known[number].content_id == content_id
+
+
+def _differs(old: TableView, new: TableView, number: int) -> bool:
+    return old.root.buckets.get(number) != new.root.buckets.get(number)
+
+
+def _entries(buckets: Iterable[Bucket]) -> dict[str, tuple[SegmentRecord, tuple[InstanceId, ...]]]:
+    return {
+        name: (segment, bucket.assignment.get(name, ()))
+        for bucket in buckets
+        for name, segment in bucket.segments.items()
+    }

@@ -1,0 +1,202 @@
+"""One deep store by its URI: put, fetch, list and delete whole files.
+
+A file appears under its name only when all its bytes are there: locally by a temporary name, fsync and rename; in
+object storage because a put is atomic. Errors: NotFoundError for a missing object, CorruptionError from the caller's
+verification, UnavailableError for everything that may pass, OutOfSpaceError when the local disk is full.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from urllib.parse import parse_qsl, urlsplit
+
+import pyarrow as pa
+from pyarrow import fs
+
+from merlot.errors import CorruptionError, InvalidInputError, NotFoundError, UnavailableError
+from merlot.ids import SegmentKey, TableName
+from merlot.store.retry import OutOfSpaceError, RetryPolicy, retrying
+
+SUFFIX = ".mseg"
+CHUNK_BYTES = 4 << 20
+S3_OPTIONS = frozenset({"endpoint_override", "region", "scheme"})
+
+
+class DeepStore:
+    """Files under one URI, e.g. `file:///var/merlot/deep`, `/var/merlot/deep`, `s3://bucket/prefix?region=eu-west-1`.
+
+    S3 credentials come from the environment, options (`endpoint_override`, `scheme`, `region`) from the URI's query.
+    Raises InvalidInputError for a URI that pyarrow.fs cannot open.
+    """
+
+    def __init__(self, uri: str, *, retry: RetryPolicy | None = None) -> None:
+        self.uri = uri if "://" in uri else Path(uri).resolve().as_uri()
+        parts = urlsplit(self.uri)
+        self._root_url = f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
+        self._retry = retry or RetryPolicy()
+        try:
+            self._fs, root = _open(self.uri)
+        except (ValueError, OSError, pa.ArrowException) as error:
+            raise InvalidInputError(f"cannot open deep store uri={uri} reason={error}") from error
+        self._root = root.rstrip("/")
+        self._is_local = isinstance(self._fs, fs.LocalFileSystem)
+
+    def url_of(self, table: TableName, key: SegmentKey) -> str:
+        """Where the file of this version of a segment belongs."""
+        return f"{self._root_url}/{table}/{key}{SUFFIX}"
+
+    def put(self, source: Path, url: str) -> None:
+        """Copy a local file to `url`. Putting the same version again is harmless: equal bytes replace equal bytes."""
+        path = self._path_of(url)
+        retrying(self._retry, lambda: self._put_once(source, path))
+
+    def fetch(
+        self,
+        url: str,
+        destination: Path,
+        *,
+        expected_size: int | None = None,
+        verify: Callable[[Path], None] | None = None,
+        deadline: float | None = None,
+    ) -> None:
+        """Copy `url` to a local file that appears only when it is whole and `verify` has returned.
+
+        A copy that comes short or fails `verify` is fetched again within the retry policy: the transfer may be at
+        fault. If it stays wrong the last CorruptionError is raised. `deadline` is `time.monotonic()` seconds.
+        """
+        path = self._path_of(url)
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        corrupt: list[CorruptionError] = []
+
+        def attempt() -> None:
+            try:
+                self._fetch_once(path, destination, expected_size, verify, deadline)
+            except CorruptionError as error:
+                corrupt.append(error)
+                raise UnavailableError(str(error)) from error
+
+        try:
+            retrying(self._retry, attempt, deadline=deadline)
+        except UnavailableError as error:
+            if corrupt and error.__cause__ is corrupt[-1]:
+                raise corrupt[-1] from None
+            raise
+
+    def delete(self, url: str) -> None:
+        """Remove an object; one that is not there is no error."""
+        path = self._path_of(url)
+
+        def attempt() -> None:
+            try:
+                self._fs.delete_file(path)
+            except FileNotFoundError:
+                return
+            except OSError as error:
+                if self._fs.get_file_info(path).type != fs.FileType.NotFound:
+                    raise _unavailable("delete", path, error) from error
+
+        retrying(self._retry, attempt)
+
+    def list(self, table: TableName) -> list[str]:
+        """URLs of a table's files, sorted."""
+        selector = fs.FileSelector(f"{self._root}/{table}", allow_not_found=True)
+
+        def attempt() -> list[str]:
+            try:
+                infos = self._fs.get_file_info(selector)
+            except OSError as error:
+                raise _unavailable("list", selector.base_dir, error) from error
+            return sorted(f"{self._root_url}/{table}/{info.base_name}" for info in infos if info.extension == "mseg")
+
+        return retrying(self._retry, attempt)
+
+    def _path_of(self, url: str) -> str:
+        """Path inside the file system of a URL of this store; refuses any other place."""
+        inside = url.removeprefix(self._root_url + "/")
+        if inside == url or ".." in PurePosixPath(inside).parts:
+            raise InvalidInputError(f"url is outside the deep store url={url} store={self._root_url}")
+        return f"{self._root}/{inside}"
+
+    def _put_once(self, source: Path, path: str) -> None:
+        target = f"{path}.{secrets.token_hex(4)}.tmp" if self._is_local else path
+        try:
+            if self._is_local:
+                Path(path).parent.mkdir(parents=True, exist_ok=True)
+            with source.open("rb") as reader, self._fs.open_output_stream(target) as writer:
+                while chunk := reader.read(CHUNK_BYTES):
+                    writer.write(chunk)
+            if self._is_local:
+                _sync(Path(target))
+                Path(target).rename(path)
+                _sync(Path(path).parent)
+        except OSError as error:
+            if self._is_local:
+                Path(target).unlink(missing_ok=True)
+            raise _unavailable("write", path, error) from error
+
+    def _fetch_once(
+        self,
+        path: str,
+        destination: Path,
+        expected_size: int | None,
+        verify: Callable[[Path], None] | None,
+        deadline: float | None,
+    ) -> None:
+        partial = destination.with_name(f".{destination.name}.{secrets.token_hex(4)}.tmp")
+        try:
+            size = self._copy(path, partial, deadline)
+            if expected_size is not None and size != expected_size:
+                raise CorruptionError(f"fetched file has a wrong size path={path} expected={expected_size} got={size}")
+            if verify is not None:
+                verify(partial)
+            partial.rename(destination)
+            _sync(destination.parent)
+        except FileNotFoundError as error:
+            raise NotFoundError(f"not in the deep store path={path}") from error
+        except OSError as error:
+            raise _unavailable("read", path, error) from error
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def _copy(self, path: str, partial: Path, deadline: float | None) -> int:
+        """Copy and fsync; returns the number of bytes. The writer is closed explicitly so that ENOSPC is never lost."""
+        size = 0
+        with self._fs.open_input_stream(path) as reader, partial.open("wb") as writer:
+            while chunk := reader.read(CHUNK_BYTES):
+                size += writer.write(chunk)
+                if deadline is not None and time.monotonic() > deadline:
+                    raise UnavailableError(f"deadline passed while reading path={path} bytes={size}")
+            writer.flush()
+            os.fsync(writer.fileno())
+        return size
+
+
+def _open(uri: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a URI and the path in it. S3's own retries are off: `retrying` alone decides."""
+    parts = urlsplit(uri)
+    if parts.scheme != "s3":
+        return fs.FileSystem.from_uri(uri)
+    options = dict(parse_qsl(parts.query))
+    if unknown := sorted(options.keys() - S3_OPTIONS):
+        raise InvalidInputError(f"unknown option in deep store uri options={unknown} known={sorted(S3_OPTIONS)}")
+    once = fs.AwsStandardS3RetryStrategy(max_attempts=1)
+    return fs.S3FileSystem(retry_strategy=once, **options), parts.netloc + parts.path
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _unavailable(action: str, path: str, error: OSError) -> UnavailableError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
+        return OutOfSpaceError(f"no space left on the disk action={action} path={path}")
+    return UnavailableError(f"deep store failed action={action} path={path} reason={str(error).splitlines()[0]}")

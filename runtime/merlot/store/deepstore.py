@@ -180,7 +180,8 @@ def _open(uri: str) -> tuple[fs.FileSystem, str]:
     """The file system of a URI and the path in it. S3's own retries are off: `retrying` alone decides."""
     parts = urlsplit(uri)
     if parts.scheme != "s3":
-        return fs.FileSystem.from_uri(uri)
+        found, path = fs.FileSystem.from_uri(uri)
+        return found, str(path)
     options = dict(parse_qsl(parts.query))
     if unknown := sorted(options.keys() - S3_OPTIONS):
         raise InvalidInputError(f"unknown option in deep store uri options={unknown} known={sorted(S3_OPTIONS)}")

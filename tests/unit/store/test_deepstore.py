@@ -1,0 +1,203 @@
+"""The deep store over a local folder and over S3 that fails on demand."""
+
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from merlot.errors import CorruptionError, InvalidInputError, NotFoundError, UnavailableError
+from merlot.ids import SegmentKey, SegmentName, TableName
+from merlot.store.deepstore import DeepStore
+from merlot.store.retry import OutOfSpaceError, RetryPolicy
+
+TABLE = TableName("flights_OFFLINE")
+KEY = SegmentKey(SegmentName("flights_0"), 7)
+QUICK = RetryPolicy(attempts=3, first_wait=0.001)
+
+
+@dataclass
+class FaultyS3:
+    """moto behind a WSGI layer that answers 503, or cuts bodies short, as often as told."""
+
+    url: str = ""
+    failures: int = 0
+    truncations: int = 0
+    requests: list[str] = field(default_factory=list)
+
+    def wrap(self, app: Callable[..., Any]) -> Callable[..., Any]:
+        def faulty(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+            self.requests.append(environ["REQUEST_METHOD"])
+            if self.failures:
+                self.failures -= 1
+                start_response("503 Slow Down", [("Content-Length", "0")])
+                return [b""]
+            body = b"".join(app(environ, start_response))
+            if self.truncations and environ["REQUEST_METHOD"] == "GET":
+                self.truncations -= 1
+                return [body[: len(body) // 2]]
+            return [body]
+
+        return faulty
+
+
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[FaultyS3]:
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import make_server
+
+    faulty = FaultyS3()
+    server = make_server("127.0.0.1", 0, faulty.wrap(DomainDispatcherApplication(create_backend_app)), threaded=True)
+    faulty.url = f"127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield faulty
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def s3(s3_server: FaultyS3, monkeypatch: pytest.MonkeyPatch) -> FaultyS3:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    s3_server.failures = s3_server.truncations = 0
+    return s3_server
+
+
+@pytest.fixture(params=["local", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> DeepStore:
+    if request.param == "local":
+        return DeepStore(str(tmp_path / "deep"), retry=QUICK)
+    return open_s3(request.getfixturevalue("s3"))
+
+
+def open_s3(s3: FaultyS3) -> DeepStore:
+    from pyarrow import fs
+
+    options = f"region=us-east-1&scheme=http&endpoint_override={s3.url}"
+    fs.S3FileSystem(region="us-east-1", scheme="http", endpoint_override=s3.url, allow_bucket_creation=True).create_dir(
+        "bucket"
+    )
+    return DeepStore(f"s3://bucket/deep?{options}", retry=QUICK)
+
+
+def written(path: Path, data: bytes = b"x" * 5000) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+def test_a_file_comes_back_as_it_was_put(store: DeepStore, tmp_path: Path) -> None:
+    url = store.url_of(TABLE, KEY)
+    store.put(written(tmp_path / "a"), url)
+    assert store.list(TABLE) == [url]
+    store.fetch(url, tmp_path / "b", expected_size=5000)
+    assert (tmp_path / "b").read_bytes() == b"x" * 5000
+    store.delete(url)
+    store.delete(url)
+    assert store.list(TABLE) == []
+    with pytest.raises(NotFoundError):
+        store.fetch(url, tmp_path / "c")
+
+
+def test_a_wrong_size_or_a_failed_verification_leaves_nothing(store: DeepStore, tmp_path: Path) -> None:
+    url = store.url_of(TABLE, KEY)
+    store.put(written(tmp_path / "a"), url)
+
+    def refuse(path: Path) -> None:
+        raise CorruptionError(f"bad {path.name}")
+
+    with pytest.raises(CorruptionError, match="wrong size"):
+        store.fetch(url, tmp_path / "new" / "b", expected_size=4999)
+    with pytest.raises(CorruptionError, match="bad"):
+        store.fetch(url, tmp_path / "new" / "b", verify=refuse)
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_a_verification_that_passes_at_the_second_try_is_enough(store: DeepStore, tmp_path: Path) -> None:
+    url = store.url_of(TABLE, KEY)
+    store.put(written(tmp_path / "a"), url)
+    tries = []
+
+    def refuse_once(path: Path) -> None:
+        tries.append(path)
+        if len(tries) == 1:
+            raise CorruptionError("torn transfer")
+
+    store.fetch(url, tmp_path / "b", verify=refuse_once)
+    assert len(tries) == 2
+
+
+def test_urls_outside_the_store_are_refused(store: DeepStore, tmp_path: Path) -> None:
+    inside = store.url_of(TABLE, KEY)
+    for url in ("file:///etc/passwd", "http://169.254.169.254/x", inside.replace("flights_0", "../../../x")):
+        with pytest.raises(InvalidInputError, match="outside"):
+            store.fetch(url, tmp_path / "b")
+
+
+def test_a_uri_that_nothing_opens_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="unknown option in deep store"):
+        DeepStore("s3://bucket/x?regoin=eu-west-1")
+    with pytest.raises(InvalidInputError, match="cannot open deep store"):
+        DeepStore("gopher://somewhere/x")
+
+
+def test_passing_failures_of_s3_are_retried(s3: FaultyS3, tmp_path: Path) -> None:
+    store = open_s3(s3)
+    url = store.url_of(TABLE, KEY)
+    s3.failures = 2
+    store.put(written(tmp_path / "a"), url)
+    s3.failures = 2
+    store.fetch(url, tmp_path / "b", expected_size=5000)
+    assert (tmp_path / "b").read_bytes() == b"x" * 5000
+
+
+def test_s3_that_stays_down_is_a_clear_error_and_leaves_nothing(s3: FaultyS3, tmp_path: Path) -> None:
+    store = open_s3(s3)
+    url = store.url_of(TABLE, KEY)
+    s3.failures = 10_000
+    with pytest.raises(UnavailableError, match=r"deep store failed action=write path=bucket/deep/flights_OFFLINE"):
+        store.put(written(tmp_path / "a"), url)
+    with pytest.raises(UnavailableError, match="deep store failed action=read"):
+        store.fetch(url, tmp_path / "new" / "b")
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_a_transfer_cut_short_is_fetched_again(s3: FaultyS3, tmp_path: Path) -> None:
+    store = open_s3(s3)
+    url = store.url_of(TABLE, KEY)
+    store.put(written(tmp_path / "a"), url)
+    s3.truncations = 1
+    store.fetch(url, tmp_path / "b", expected_size=5000)
+    assert (tmp_path / "b").stat().st_size == 5000
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    if os.geteuid() != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    disk = tmp_path / "tiny"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"tmpfs cannot be mounted here: {mounted.stderr.decode().strip()}")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(tiny_disk: Path, tmp_path: Path) -> None:
+    large = written(tmp_path / "large", os.urandom(200_000))
+    roomy, full = DeepStore(str(tmp_path / "deep"), retry=QUICK), DeepStore(str(tiny_disk / "deep"), retry=QUICK)
+    roomy.put(large, roomy.url_of(TABLE, KEY))
+    with pytest.raises(OutOfSpaceError, match="no space left"):
+        roomy.fetch(roomy.url_of(TABLE, KEY), tiny_disk / "b")
+    with pytest.raises(OutOfSpaceError, match="no space left"):
+        full.put(large, full.url_of(TABLE, KEY))
+    assert [path for path in tiny_disk.rglob("*") if path.is_file()] == []

@@ -1,0 +1,73 @@
+"""Which servers hold which segments: as many replicas as the table asks for, moved only when they must.
+
+Pure: the assignment that is, the servers that are, the assignment that shall be. A server that is silent for a while
+keeps its segments, since it mostly comes back with them on its disk; only one that is `gone` loses them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from merlot.ids import InstanceId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Servers:
+    """The servers of a table's tenant: those that can be given segments, and those that have lost theirs."""
+
+    live: Set[InstanceId]
+    gone: Set[InstanceId] = frozenset()
+
+
+def assign(
+    segments: Sequence[str], current: Mapping[str, tuple[InstanceId, ...]], servers: Servers, replication: int
+) -> dict[str, tuple[InstanceId, ...]]:
+    """The segments whose servers change, with their new ones; replicas sorted by id.
+
+    segments: all names of the table, neighbours in time next to each other, so that they spread over the servers.
+    A segment keeps its replicas as long as it may have them. Missing ones go to the live servers with the fewest
+    segments; surplus ones leave the servers with the most. With fewer live servers than `replication`, a segment gets
+    as many as there are.
+    """
+    kept = {name: _kept(current.get(name, ()), servers) for name in segments}
+    loads = Counter(dict.fromkeys(servers.live, 0))
+    loads.update(server for replicas in kept.values() for server in replicas)
+    changes = {}
+    for name in segments:
+        replicas = _shrink(kept[name], loads, servers, replication)
+        replicas = _grow(replicas, loads, servers, replication)
+        if tuple(sorted(replicas)) != tuple(sorted(current.get(name, ()))):
+            changes[name] = tuple(sorted(replicas))
+    return changes
+
+
+def _kept(replicas: Sequence[InstanceId], servers: Servers) -> list[InstanceId]:
+    return [server for server in dict.fromkeys(replicas) if server not in servers.gone]
+
+
+def _shrink(
+    replicas: list[InstanceId], loads: Counter[InstanceId], servers: Servers, replication: int
+) -> list[InstanceId]:
+    """Drop what is over `replication`: silent servers first, then those with the most segments."""
+    surplus = len(replicas) - replication
+    if surplus <= 0:
+        return replicas
+    dropped = sorted(replicas, key=lambda server: (server in servers.live, -loads[server], server))[:surplus]
+    loads.subtract(dropped)
+    return [server for server in replicas if server not in dropped]
+
+
+def _grow(
+    replicas: list[InstanceId], loads: Counter[InstanceId], servers: Servers, replication: int
+) -> list[InstanceId]:
+    """Add live servers with the fewest segments until there are `replication`."""
+    missing = replication - len(replicas)
+    if missing <= 0:
+        return replicas
+    candidates = servers.live - set(replicas)
+    added = heapq.nsmallest(missing, candidates, key=lambda server: (loads[server], server))
+    loads.update(added)
+    return replicas + added

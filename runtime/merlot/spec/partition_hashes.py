@@ -1,0 +1,152 @@
+"""The hashes behind partition functions: bytes or text to a signed integer, bit for bit as in Java.
+
+Pinot classes MurmurHashFunctions and FnvHashFunctions; Kafka's murmur2; Guava's murmur3_32_fixed; Infinispan's
+variant of murmur3 x64.
+"""
+
+_MASK32 = 0xFFFFFFFF
+_MASK64 = 0xFFFFFFFFFFFFFFFF
+
+
+def utf8(text: str) -> bytes:
+    """UTF-8 as Java writes it: an unpaired surrogate becomes '?'."""
+    return text.encode("utf-8", "replace")
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's murmur2, 32 bits."""
+    multiplier = 0x5BD1E995
+    hashed = 0x9747B28C ^ len(data)
+    body = len(data) & ~3
+    for start in range(0, body, 4):
+        block = int.from_bytes(data[start : start + 4], "little") * multiplier & _MASK32
+        block = (block ^ block >> 24) * multiplier & _MASK32
+        hashed = (hashed * multiplier & _MASK32) ^ block
+    if body < len(data):
+        hashed = (hashed ^ int.from_bytes(data[body:], "little")) * multiplier & _MASK32
+    hashed = (hashed ^ hashed >> 13) * multiplier & _MASK32
+    return _signed(hashed ^ hashed >> 15, 32)
+
+
+def murmur3_x86_32(data: bytes, seed: int) -> int:
+    """Austin Appleby's murmur3 x86, 32 bits."""
+    hashed = seed & _MASK32
+    body = len(data) & ~3
+    for start in range(0, body, 4):
+        hashed ^= _scramble32(int.from_bytes(data[start : start + 4], "little"))
+        hashed = (_rotated(hashed, 13, 32) * 5 + 0xE6546B64) & _MASK32
+    if body < len(data):
+        hashed ^= _scramble32(int.from_bytes(data[body:], "little"))
+    hashed ^= len(data)
+    hashed = (hashed ^ hashed >> 16) * 0x85EBCA6B & _MASK32
+    hashed = (hashed ^ hashed >> 13) * 0xC2B2AE35 & _MASK32
+    return _signed(hashed ^ hashed >> 16, 32)
+
+
+def _scramble32(block: int) -> int:
+    return _rotated(block * 0xCC9E2D51 & _MASK32, 15, 32) * 0x1B873593 & _MASK32
+
+
+def murmur3_x64_32(data: bytes, seed: int) -> int:
+    """The high 32 bits of the first word of Infinispan's murmur3 x64, whose constants change with every block."""
+    first, second = 0x9368E53C2F6AF274 ^ (seed & _MASK64), 0x586DCD208F7CD3FD ^ (seed & _MASK64)
+    state = (first, second, 0x87C37B91114253D5, 0x4CF5AD432745937F)
+    body = len(data) & ~15
+    for start in range(0, body, 16):
+        low = int.from_bytes(data[start : start + 8], "little")
+        state = _mix64(state, low, int.from_bytes(data[start + 8 : start + 16], "little"))
+    if body < len(data):
+        tail = data[body:]
+        state = _mix64(state, _sign_extended(tail[:8]), _sign_extended(tail[8:]))
+    first, second = state[0], state[1] ^ len(data)
+    first = first + second & _MASK64
+    second = second + first & _MASK64
+    first, second = _finished64(first), _finished64(second)
+    return _signed((first + second & _MASK64) >> 32, 32)
+
+
+def _mix64(state: tuple[int, int, int, int], low: int, high: int) -> tuple[int, int, int, int]:
+    first, second, one, two = state
+    first ^= _rotated(low * one & _MASK64, 23, 64) * two & _MASK64
+    first = first + second & _MASK64
+    second = _rotated(second, 41, 64)
+    second ^= _rotated(high * two & _MASK64, 23, 64) * one & _MASK64
+    second = second + first & _MASK64
+    first = first * 3 + 0x52DCE729 & _MASK64
+    second = second * 3 + 0x38495AB5 & _MASK64
+    return first, second, one * 5 + 0x7B7D159C & _MASK64, two * 5 + 0x6BCE6396 & _MASK64
+
+
+def _sign_extended(tail: bytes) -> int:
+    """The tail's bytes as a word; Java's bytes are signed, so a high byte also turns the bits above it."""
+    word = 0
+    for position, byte in enumerate(tail):
+        word ^= (byte - 256 if byte > 127 else byte) << 8 * position & _MASK64
+    return word & _MASK64
+
+
+def _finished64(word: int) -> int:
+    word = (word ^ word >> 33) * 0xFF51AFD7ED558CCD & _MASK64
+    word = (word ^ word >> 33) * 0xC4CEB9FE1A85EC53 & _MASK64
+    return word ^ word >> 33
+
+
+def java_string_hash(text: str) -> int:
+    """String.hashCode, over UTF-16 units."""
+    units = text.encode("utf-16-le", "surrogatepass")
+    hashed = 0
+    for start in range(0, len(units), 2):
+        hashed = (31 * hashed + int.from_bytes(units[start : start + 2], "little")) & _MASK32
+    return _signed(hashed, 32)
+
+
+def java_bytes_hash(data: bytes) -> int:
+    """Arrays.hashCode(byte[])."""
+    hashed = 1
+    for byte in data:
+        hashed = (31 * hashed + (byte - 256 if byte > 127 else byte)) & _MASK32
+    return _signed(hashed, 32)
+
+
+_FNV32 = (0x811C9DC5, 0x01000193, _MASK32)
+_FNV64 = (0xCBF29CE484222325, 0x00000100000001B3, _MASK64)
+
+
+def fnv1_32(data: bytes) -> int:
+    """FNV-1: multiply, then mix in the byte."""
+    return _signed(_fnv1(data, *_FNV32), 32)
+
+
+def fnv1a_32(data: bytes) -> int:
+    """FNV-1a: mix in the byte, then multiply."""
+    return _signed(_fnv1a(data, *_FNV32), 32)
+
+
+def fnv1_64(data: bytes) -> int:
+    """FNV-1, 64 bits."""
+    return _signed(_fnv1(data, *_FNV64), 64)
+
+
+def fnv1a_64(data: bytes) -> int:
+    """FNV-1a, 64 bits."""
+    return _signed(_fnv1a(data, *_FNV64), 64)
+
+
+def _fnv1(data: bytes, hashed: int, prime: int, mask: int) -> int:
+    for byte in data:
+        hashed = (hashed * prime & mask) ^ byte
+    return hashed
+
+
+def _fnv1a(data: bytes, hashed: int, prime: int, mask: int) -> int:
+    for byte in data:
+        hashed = (hashed ^ byte) * prime & mask
+    return hashed
+
+
+def _rotated(word: int, count: int, bits: int) -> int:
+    return (word << count | word >> (bits - count)) & ((1 << bits) - 1)
+
+
+def _signed(word: int, bits: int) -> int:
+    return word - (1 << bits) if word >> (bits - 1) else word

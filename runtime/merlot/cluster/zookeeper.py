@@ -1,0 +1,376 @@
+"""The metastore of a cluster: ZooKeeper, and the only door to kazoo.
+
+Calls wait for the connection and for the answer, at most `operation_timeout_s`, and then raise UnavailableError: kazoo
+itself queues calls for ever while the store is silent. Watches stand: one dispatcher thread arms them again after
+each event and after each reconnect, always before it calls back, so that no change falls between. Whoever owns an
+ephemeral creates it anew after a lost session (`on_session`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from kazoo.client import KazooClient, TransactionRequest
+from kazoo.exceptions import (
+    BadVersionError,
+    KazooException,
+    NoChildrenForEphemeralsError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import EventType, KazooState, WatchedEvent
+
+from merlot.cluster.metastore import Check, Create, Delete, Node, Op, Put, SessionState, Watch, check_size, run_callback
+from merlot.errors import ConflictError, NotFoundError, UnavailableError
+
+_LOG = logging.getLogger(__name__)
+
+PIPELINE = 500
+"""Reads in flight at once: enough to fill the link, few enough not to fill ZooKeeper's queue."""
+
+REARM_DELAY_S = 1.0
+_CONFLICTS = (BadVersionError, NodeExistsError, NotEmptyError, NoChildrenForEphemeralsError)
+_STATES = {
+    KazooState.CONNECTED: SessionState.CONNECTED,
+    KazooState.SUSPENDED: SessionState.SUSPENDED,
+    KazooState.LOST: SessionState.LOST,
+}
+
+
+class ZooKeeperMetastore:
+    """One session. `hosts` is `host:port,host:port/chroot`; the chroot is created."""
+
+    def __init__(self, hosts: str, *, session_timeout_s: float = 10.0, operation_timeout_s: float = 10.0) -> None:
+        self.hosts = hosts
+        self._timeout_s = operation_timeout_s
+        self._is_connected = threading.Event()
+        self._is_closed = False
+        self._client = KazooClient(hosts=hosts, timeout=session_timeout_s, logger=_LOG.getChild("kazoo"))
+        self._dispatcher = _Dispatcher(self)
+        self._client.add_listener(self._on_state)
+        try:
+            self._client.start_async()
+            with self._ready(hosts) as deadline:
+                deadline.wait(self._client.ensure_path_async("/"))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def session(self) -> tuple[int, bytes] | None:
+        """Id and password of the session, as ZooKeeper gave them."""
+        session: tuple[int, bytes] | None = self._client.client_id
+        return session
+
+    def get(self, path: str) -> Node | None:
+        return self.get_many([path])[0]
+
+    def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        nodes: list[Node | None] = []
+        for start in range(0, len(paths), PIPELINE):
+            window = paths[start : start + PIPELINE]
+            with self._ready(window[0]) as deadline:
+                answers = [self._client.get_async(path) for path in window]
+                nodes.extend(_node(answer, deadline) for answer in answers)
+        return nodes
+
+    def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
+        check_size([Create(path, data, ephemeral)])
+        with self._ready(path) as deadline:
+            deadline.wait(self._client.create_async(path, data, ephemeral=ephemeral, makepath=True))
+
+    def put(self, path: str, data: bytes, version: int) -> int:
+        check_size([Put(path, data, version)])
+        with self._ready(path) as deadline:
+            stat = deadline.wait(self._client.set_async(path, data, version))
+        return int(stat.version)
+
+    def delete(self, path: str, version: int | None = None) -> None:
+        with self._ready(path) as deadline:
+            deadline.wait(self._client.delete_async(path, -1 if version is None else version))
+
+    def multi(self, ops: Sequence[Op]) -> None:
+        check_size(ops)
+        with self._ready(ops[0].path if ops else "/") as deadline:
+            failed = self._commit(ops, deadline)
+            if failed is not None and isinstance(failed.cause, NoNodeError) and isinstance(failed.op, Create):
+                self._create_parents(ops, deadline)
+                failed = self._commit(ops, deadline)
+        if failed is not None:
+            op = failed.op
+            cause = type(failed.cause).__name__
+            raise ConflictError(f"transaction failed op={type(op).__name__} path={op.path} cause={cause}")
+
+    def children(self, path: str) -> list[str]:
+        with self._ready(path) as deadline:
+            try:
+                return sorted(deadline.wait(self._client.get_children_async(path)))
+            except NoNodeError:
+                return []
+
+    def watch(self, path: str, callback: Callable[[], None]) -> Watch:
+        return self._dispatcher.add(_StandingWatch(self._dispatcher, path, callback, of_children=False))
+
+    def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
+        return self._dispatcher.add(_StandingWatch(self._dispatcher, path, callback, of_children=True))
+
+    def on_session(self, callback: Callable[[SessionState], None]) -> Watch:
+        return self._dispatcher.listen(callback)
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._client.remove_listener(self._on_state)
+        self._dispatcher.close()
+        with contextlib.suppress(KazooException, KazooTimeoutError, OSError, AttributeError):
+            # Kazoo's stop fails on the socket that a failed start never opened.
+            self._client.stop()
+        with contextlib.suppress(KazooException, OSError):
+            self._client.close()
+
+    def arm(self, watches: Sequence[_StandingWatch]) -> None:
+        """Leave watches at ZooKeeper, pipelined; raises UnavailableError. Called by the dispatcher."""
+        if not watches:
+            return
+        with self._ready(watches[0].path) as deadline:
+            children = [one for one in watches if one.of_children]
+            answers = [self._client.get_children_async(one.path, watch=one.fire) for one in children]
+            nodes = [one for one in watches if not one.of_children]
+            nodes += [one for one, answer in zip(children, answers, strict=True) if _is_missing(answer, deadline)]
+            stats = [self._client.exists_async(one.path, watch=one.fire) for one in nodes]
+            for one, answer in zip(nodes, stats, strict=True):
+                if deadline.wait(answer) is not None and one.of_children:
+                    # It came to be between the two calls: the set of its children has to be watched after all.
+                    _is_missing(self._client.get_children_async(one.path, watch=one.fire), deadline)
+
+    def _commit(self, ops: Sequence[Op], deadline: _Deadline) -> _Failed | None:
+        transaction = self._client.transaction()
+        for op in ops:
+            _add(transaction, op)
+        for op, result in zip(ops, deadline.wait(transaction.commit_async()), strict=True):
+            if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
+                return _Failed(op, result)
+        return None
+
+    def _create_parents(self, ops: Sequence[Op], deadline: _Deadline) -> None:
+        parents = {op.path.rpartition("/")[0] for op in ops if isinstance(op, Create)}
+        for parent in sorted(filter(None, parents)):
+            deadline.wait(self._client.ensure_path_async(parent))
+
+    @contextmanager
+    def _ready(self, path: str) -> Iterator[_Deadline]:
+        """A deadline for the calls inside, once there is a connection; errors come out as the protocol's."""
+        deadline = _Deadline(self._timeout_s)
+        if self._is_closed:
+            raise UnavailableError(f"metastore is closed hosts={self.hosts}")
+        if not self._is_connected.wait(deadline.left_s()):
+            raise UnavailableError(f"metastore is silent hosts={self.hosts} waited_s={self._timeout_s:g}")
+        with _wrapped(path):
+            yield deadline
+
+    def _on_state(self, state: str) -> None:
+        """On kazoo's connection thread: only hands over."""
+        if state == KazooState.CONNECTED:
+            self._is_connected.set()
+        else:
+            self._is_connected.clear()
+        self._dispatcher.post(_STATES[state])
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    op: Op
+    cause: Exception
+
+
+class _Deadline:
+    """The end of a call's patience, shared by its requests."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._end = time.monotonic() + timeout_s
+
+    def left_s(self) -> float:
+        return max(0.0, self._end - time.monotonic())
+
+    def wait(self, answer: Any) -> Any:
+        """The answer of an asynchronous kazoo call."""
+        return answer.get(timeout=max(0.001, self.left_s()))
+
+
+@contextmanager
+def _wrapped(path: str) -> Iterator[None]:
+    try:
+        yield
+    except NoNodeError as error:
+        raise NotFoundError(f"node is missing path={path}") from error
+    except _CONFLICTS as error:
+        raise ConflictError(f"write is refused path={path} cause={type(error).__name__}") from error
+    except (KazooException, KazooTimeoutError, OSError) as error:
+        raise UnavailableError(f"metastore cannot answer path={path} cause={type(error).__name__}") from error
+
+
+def _node(answer: Any, deadline: _Deadline) -> Node | None:
+    try:
+        data, stat = deadline.wait(answer)
+    except NoNodeError:
+        return None
+    return Node(data, stat.version)
+
+
+def _is_missing(answer: Any, deadline: _Deadline) -> bool:
+    try:
+        deadline.wait(answer)
+    except NoNodeError:
+        return True
+    return False
+
+
+def _add(transaction: TransactionRequest, op: Op) -> None:
+    match op:
+        case Create(path, data, ephemeral):
+            transaction.create(path, data, ephemeral=ephemeral)
+        case Put(path, data, version):
+            transaction.set_data(path, data, version)
+        case Delete(path, version):
+            transaction.delete(path, -1 if version is None else version)
+        case Check(path, version):
+            transaction.check(path, version)
+        case _:
+            assert_never(op)
+
+
+class _StandingWatch:
+    """A subscription that is armed again and again. `fire` runs on kazoo's thread, `callback` on the dispatcher's."""
+
+    def __init__(self, dispatcher: _Dispatcher, path: str, callback: Callable[[], None], *, of_children: bool) -> None:
+        self.path = path
+        self.callback = callback
+        self.of_children = of_children
+        self._dispatcher = dispatcher
+
+    def fire(self, event: WatchedEvent) -> None:
+        # Events of the session reach every watch; the reconnect arms them all.
+        if event.type != EventType.NONE:
+            self._dispatcher.post(self)
+
+    def cancel(self) -> None:
+        self._dispatcher.remove(self)
+
+
+class _SessionListener:
+    def __init__(self, dispatcher: _Dispatcher, callback: Callable[[SessionState], None]) -> None:
+        self.callback = callback
+        self._dispatcher = dispatcher
+
+    def cancel(self) -> None:
+        self._dispatcher.silence(self)
+
+
+class _Dispatcher:
+    """The thread that arms watches and calls back."""
+
+    def __init__(self, store: ZooKeeperMetastore) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._watches: set[_StandingWatch] = set()
+        self._listeners: list[_SessionListener] = []
+        self._queue: queue.SimpleQueue[_StandingWatch | SessionState | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="zookeeper-watches", daemon=True)
+        self._thread.start()
+
+    def post(self, item: _StandingWatch | SessionState) -> None:
+        self._queue.put(item)
+
+    def add(self, watch: _StandingWatch) -> Watch:
+        with self._lock:
+            self._watches.add(watch)
+        try:
+            self._store.arm([watch])
+        except BaseException:
+            self.remove(watch)
+            raise
+        return watch
+
+    def remove(self, watch: _StandingWatch) -> None:
+        with self._lock:
+            self._watches.discard(watch)
+
+    def listen(self, callback: Callable[[SessionState], None]) -> Watch:
+        listener = _SessionListener(self, callback)
+        with self._lock:
+            self._listeners.append(listener)
+        return listener
+
+    def silence(self, listener: _SessionListener) -> None:
+        with self._lock:
+            self._listeners = [one for one in self._listeners if one is not listener]
+
+    def close(self) -> None:
+        self._queue.put(None)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        unarmed: set[_StandingWatch] = set()
+        while True:
+            try:
+                item = self._queue.get(timeout=REARM_DELAY_S if unarmed else None)
+            except queue.Empty:
+                unarmed = self._serve(unarmed)
+                continue
+            if item is None:
+                return
+            if isinstance(item, SessionState):
+                self._tell(item)
+                if item is SessionState.CONNECTED:
+                    unarmed = self._serve(self._active())
+            else:
+                unarmed |= self._serve(self._joined(item))
+
+    def _joined(self, first: _StandingWatch) -> set[_StandingWatch]:
+        """Fired watches that wait in the queue already; stops at a change of the session, which must keep its place."""
+        fired = {first}
+        with contextlib.suppress(queue.Empty):
+            for _ in range(self._queue.qsize()):
+                item = self._queue.get_nowait()
+                if not isinstance(item, _StandingWatch):
+                    self._queue.put(item)
+                    break
+                fired.add(item)
+        return fired
+
+    def _serve(self, watches: Iterable[_StandingWatch]) -> set[_StandingWatch]:
+        """Arm, then call back; returns the watches to try again."""
+        active = self._active() & set(watches)
+        try:
+            self._store.arm(list(active))
+        except UnavailableError as error:
+            _LOG.warning("watches not armed num_watches=%d cause=%s", len(active), error)
+            return active
+        for watch in active:
+            if watch in self._active():
+                run_callback(watch.callback)
+        return set()
+
+    def _active(self) -> set[_StandingWatch]:
+        with self._lock:
+            return set(self._watches)
+
+    def _tell(self, state: SessionState) -> None:
+        with self._lock:
+            listeners = list(self._listeners)
+        for listener in listeners:
+            run_callback(lambda call=listener.callback: call(state))  # type: ignore[misc]

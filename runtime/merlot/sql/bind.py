@@ -1,0 +1,230 @@
+"""A parsed query against a table's schema: names to columns, types, the rules of grouping, and options.
+
+Pure and safe on any thread. What comes out (`tree.BoundQuery`) is all that planning needs; sqlglot ends here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from merlot.spec.schema import TableSchema
+from merlot.sql import literals
+from merlot.sql.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
+from merlot.sql.expressions import Binder, has_aggregate
+from merlot.sql.labels import label
+from merlot.sql.logic import without_null_verdict
+from merlot.sql.parse import ParsedQuery
+from merlot.sql.scope import Scope
+from merlot.sql.tree import TRUE, Aggregate, BoundQuery, Call, Column, Expr, Literal, OrderKey, Output
+
+DEFAULT_LIMIT = 10
+MAX_LIMIT = literals.INT_MAX
+
+
+def bind(parsed: ParsedQuery, schema: TableSchema | None, options: Mapping[str, str] | None = None) -> BoundQuery:
+    """The query with every name resolved and every expression typed.
+
+    `options` come with the request; those in the text win. `schema` is None for a SELECT without FROM. Raises
+    UnknownColumnError, SqlValidationError, UnsupportedSqlError.
+    """
+    merged = _merge_options(options or {}, parsed.options)
+    query = BoundQuery(parsed.table or "", (), options=merged, explain=parsed.explain)
+    select = parsed.select
+    scope = Scope(parsed.table, schema, _qualifiers(select))
+    binder = Binder(scope, query.null_handling)
+    outputs, aliases = _bind_outputs(select.expressions, binder)
+    scope = replace(scope, aliases=aliases)
+    later = replace(binder, scope=scope, aliases_first=True)
+    having, order = select.args.get("having"), select.args.get("order")
+    limit, offset = _limit_and_offset(select)
+    query = replace(
+        query,
+        select=outputs,
+        distinct=_is_distinct(select),
+        where=_bind_where(select.args.get("where"), replace(binder, scope=scope)),
+        group_by=_bind_group_by(select.args.get("group"), outputs, later),
+        having=replace(later, place="HAVING").condition(having.this) if having is not None else None,
+        order_by=_bind_order_by(order, outputs, later),
+        limit=limit,
+        offset=offset,
+    )
+    _check(query)
+    return query
+
+
+def _merge_options(request: Mapping[str, str], text: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    merged = {name.lower(): (name, value) for name, value in [*request.items(), *text]}
+    return tuple(sorted(merged.values()))
+
+
+def _qualifiers(select: exp.Select) -> frozenset[str]:
+    source = select.args.get("from_")
+    if source is None:
+        return frozenset()
+    names = (source.this.name, source.this.alias, source.this.name.removesuffix("_OFFLINE"))
+    return frozenset(name.lower() for name in names if name)
+
+
+def _bind_outputs(nodes: Sequence[exp.Expr], binder: Binder) -> tuple[tuple[Output, ...], dict[str, Expr]]:
+    outputs: list[Output] = []
+    aliases: dict[str, Expr] = {}
+    for node in nodes:
+        if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
+            if isinstance(node, exp.Star) and any(node.args.values()):
+                raise UnsupportedSqlError("SELECT * with EXCEPT, REPLACE or RENAME")
+            outputs.extend(Output(column.name, column) for column in binder.scope.all_columns())
+            continue
+        if isinstance(node, exp.Alias):
+            expr = binder.bind(node.this)
+            aliases.setdefault(node.alias, expr)
+            outputs.append(Output(node.alias, expr))
+            continue
+        expr = binder.bind(node)
+        name = expr.name if isinstance(expr, Column) else _label(node, binder)
+        outputs.append(Output(name, expr))
+    if not outputs:
+        raise SqlParseError("SELECT needs at least one expression")
+    return tuple(outputs), aliases
+
+
+def _label(node: exp.Expr, binder: Binder) -> str:
+    def column_name(column: exp.Column) -> str:
+        found = binder.scope.find(column.name)
+        return found.name if found is not None else str(column.name)
+
+    return label(node, column_name, nulls=binder.nulls)
+
+
+def _is_distinct(select: exp.Select) -> bool:
+    distinct = select.args.get("distinct")
+    if distinct is None:
+        return False
+    if distinct.args.get("on"):
+        raise UnsupportedSqlError("DISTINCT ON")
+    return True
+
+
+def _bind_where(where: exp.Where | None, binder: Binder) -> Expr | None:
+    if where is None:
+        return None
+    bound = replace(binder, place="WHERE", allows_aggregates=False).condition(where.this)
+    bound = without_null_verdict(bound)
+    return None if bound == TRUE else bound
+
+
+def _bind_group_by(group: exp.Group | None, outputs: Sequence[Output], binder: Binder) -> tuple[Expr, ...]:
+    if group is None:
+        return ()
+    for name, value in group.args.items():
+        if value and name != "expressions":
+            raise UnsupportedSqlError(f"GROUP BY {name.strip('_').upper()}")
+    clause = replace(binder, place="GROUP BY", allows_aggregates=False)
+    keys: dict[Expr, None] = {}
+    for node in group.expressions:
+        position = _ordinal(node, outputs, "GROUP BY")
+        bound = position.expr if position is not None else clause.bind(node)
+        if has_aggregate(bound):
+            raise SqlValidationError("GROUP BY cannot use an aggregate")
+        keys[bound] = None
+    return tuple(keys)
+
+
+def _bind_order_by(order: exp.Order | None, outputs: Sequence[Output], binder: Binder) -> tuple[OrderKey, ...]:
+    if order is None:
+        return ()
+    clause = replace(binder, place="ORDER BY")
+    keys: dict[Expr, OrderKey] = {}
+    for node in order.expressions:
+        position = _ordinal(node.this, outputs, "ORDER BY")
+        bound = position.expr if position is not None else clause.bind(node.this)
+        keys.setdefault(bound, OrderKey(bound, not node.args.get("desc"), not node.args.get("nulls_first")))
+    return tuple(keys.values())
+
+
+def _ordinal(node: exp.Expr, outputs: Sequence[Output], place: str) -> Output | None:
+    """The SELECT item a bare whole number points to."""
+    if not isinstance(node, exp.Literal) or node.is_string or not node.this.isdigit():
+        return None
+    position = int(node.this)
+    if not 1 <= position <= len(outputs):
+        raise SqlValidationError(f"{place} position out of range position={position} columns={len(outputs)}")
+    return outputs[position - 1]
+
+
+def _limit_and_offset(select: exp.Select) -> tuple[int, int]:
+    limit, offset = select.args.get("limit"), select.args.get("offset")
+    count = DEFAULT_LIMIT
+    if isinstance(limit, exp.Fetch):
+        options = limit.args.get("limit_options")
+        if options is not None and (options.args.get("percent") or options.args.get("with_ties")):
+            raise UnsupportedSqlError("FETCH with PERCENT or TIES")
+        count = _whole_number(limit.args.get("count"), "FETCH")
+    elif limit is not None:
+        if limit.args.get("expressions") or limit.args.get("offset"):
+            raise UnsupportedSqlError("LIMIT BY")
+        count = _whole_number(limit.args["expression"], "LIMIT")
+    return count, _whole_number(offset.args["expression"], "OFFSET") if offset is not None else 0
+
+
+def _whole_number(node: exp.Expr | None, place: str) -> int:
+    if not isinstance(node, exp.Literal) or node.is_string or not node.this.isdigit():
+        raise SqlParseError(f"{place} needs a whole number that is not negative")
+    value = int(node.this[:20])
+    if value > MAX_LIMIT:
+        raise SqlValidationError(f"{place} out of range value={node.this[:20]} limit={MAX_LIMIT}")
+    return value
+
+
+def _check(query: BoundQuery) -> None:
+    """Rules between clauses: what may be selected and ordered by when rows are grouped."""
+    aggregated = bool(query.group_by) or _any_aggregate(query)
+    if query.distinct:
+        _check_distinct(query, aggregated)
+    elif aggregated:
+        keys = frozenset(query.group_by)
+        for output in query.select:
+            _check_grouped(output.expr, keys, "SELECT")
+        for key in query.order_by:
+            _check_grouped(key.expr, keys, "ORDER BY")
+        if query.having is not None:
+            _check_grouped(query.having, keys, "HAVING")
+    elif query.having is not None:
+        raise SqlValidationError("HAVING needs GROUP BY or an aggregate")
+    else:
+        _check_selection(query)
+
+
+def _any_aggregate(query: BoundQuery) -> bool:
+    expressions = [*(output.expr for output in query.select), *(key.expr for key in query.order_by)]
+    if query.having is not None:
+        expressions.append(query.having)
+    return any(has_aggregate(expr) for expr in expressions)
+
+
+def _check_distinct(query: BoundQuery, aggregated: bool) -> None:
+    if aggregated:
+        raise UnsupportedSqlError("DISTINCT with GROUP BY or aggregates")
+    if query.having is not None:
+        raise SqlValidationError("HAVING needs GROUP BY or an aggregate")
+    selected = {output.expr for output in query.select}
+    if any(key.expr not in selected for key in query.order_by):
+        raise SqlValidationError("ORDER BY of a SELECT DISTINCT must be among the selected expressions")
+
+
+def _check_grouped(expr: Expr, keys: frozenset[Expr], place: str) -> None:
+    if expr in keys or isinstance(expr, Literal | Aggregate):
+        return
+    if isinstance(expr, Column):
+        raise SqlValidationError(f"{place} uses a column that is neither grouped nor aggregated column={expr.name}")
+    assert isinstance(expr, Call)
+    for arg in expr.args:
+        _check_grouped(arg, keys, place)
+
+
+def _check_selection(query: BoundQuery) -> None:
+    for key in query.order_by:
+        if key.expr.type.is_array:
+            raise SqlValidationError(f"ORDER BY of a multi-value column type={key.expr.type}")

@@ -1,0 +1,81 @@
+"""Pinot's SQL as a small sqlglot dialect: what is not here does not parse.
+
+Every function is left as a name with arguments (`exp.Anonymous`), so that `signatures` alone says what exists.
+Identifiers are quoted by `"` or a backtick; a string alias (`AS 'x'`) is an identifier too, as Grafana writes it.
+"""
+# ruff: noqa: RUF012 (sqlglot's own idiom: class attributes configure its metaclasses)
+
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.parser import Parser as BaseParser
+from sqlglot.tokenizer_core import TokenType
+from sqlglot.tokens import Tokenizer as BaseTokenizer
+
+_KEPT_RANGES = (TokenType.BETWEEN, TokenType.IN, TokenType.IS, TokenType.LIKE, TokenType.ILIKE)
+
+
+class MerlotDialect(Dialect):
+    """Tokens and grammar of the queries that brokers accept."""
+
+    NULL_ORDERING = "nulls_are_large"
+
+    class Tokenizer(BaseTokenizer):
+        """Standard tokens; hints are comments, and `$` may begin a name (`$segmentName`)."""
+
+        IDENTIFIERS = ['"', "`"]
+        QUOTES = ["'"]
+        STRING_ESCAPES = ["'"]
+        VAR_SINGLE_TOKENS = {"$"}
+        HEX_STRINGS = [("x'", "'"), ("X'", "'")]
+        COMMANDS = set()
+        HINT_START = "\0"
+        KEYWORDS = {word: token for word, token in BaseTokenizer.KEYWORDS.items() if word != "/*+"}
+
+    class Parser(BaseParser):
+        """The expression grammar, without sqlglot's knowledge of functions."""
+
+        FUNCTIONS = {}
+        NO_PAREN_FUNCTIONS = {}
+        NO_PAREN_FUNCTION_PARSERS = {"CASE": BaseParser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
+        FUNCTION_PARSERS = {name: BaseParser.FUNCTION_PARSERS[name] for name in ("CAST", "EXTRACT")}
+        FUNCTIONS_WITH_ALIASED_ARGS = set()
+        LAMBDAS = {}
+        COLUMN_OPERATORS = {TokenType.DOT: None}
+        RANGE_PARSERS = {token: BaseParser.RANGE_PARSERS[token] for token in _KEPT_RANGES}
+        STRING_ALIASES = True
+
+
+SUPPORTED_CLAUSES = frozenset(
+    {"expressions", "from_", "where", "group", "having", "order", "limit", "offset", "distinct", "hint", "kind"}
+)
+"""Parts of an `exp.Select` that binding reads; any other that is set is refused by its name."""
+
+CLAUSE_NAMES = {
+    "joins": "JOIN",
+    "with_": "WITH",
+    "laterals": "LATERAL",
+    "windows": "WINDOW",
+    "qualify": "QUALIFY",
+    "locks": "FOR UPDATE",
+    "sample": "TABLESAMPLE",
+    "into": "SELECT INTO",
+    "operation_modifiers": "SELECT modifiers",
+}
+
+NODE_NAMES: dict[type[exp.Expr], str] = {
+    exp.Subquery: "subquery",
+    exp.Select: "subquery",
+    exp.Exists: "EXISTS",
+    exp.Window: "window function (OVER)",
+    exp.Union: "UNION",
+    exp.Intersect: "INTERSECT",
+    exp.Except: "EXCEPT",
+    exp.Interval: "INTERVAL",
+    exp.Extract: "EXTRACT",
+    exp.ILike: "ILIKE",
+    exp.Bracket: "array element ([])",
+    exp.NullSafeEQ: "IS NOT DISTINCT FROM",
+    exp.NullSafeNEQ: "IS DISTINCT FROM",
+    exp.Placeholder: "query parameter (?)",
+    exp.Parameter: "query parameter (@)",
+}

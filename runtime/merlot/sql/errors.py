@@ -1,0 +1,31 @@
+"""What can be wrong with a query's text or with what it names."""
+
+from typing import ClassVar
+
+from merlot.errors import InvalidInputError
+
+
+class SqlParseError(InvalidInputError):
+    """The text is not SQL of this dialect (Pinot's SQL_PARSING)."""
+
+    code: ClassVar[int] = 150
+
+
+class SqlValidationError(InvalidInputError):
+    """The text parses and its names resolve, but it makes no sense (Pinot's QUERY_VALIDATION)."""
+
+    code: ClassVar[int] = 700
+
+
+class UnsupportedSqlError(SqlValidationError):
+    """Valid SQL that is outside the subset, refused by its name: `not supported yet: JOIN`."""
+
+    def __init__(self, feature: str) -> None:
+        super().__init__(f"not supported yet: {feature}")
+        self.feature = feature
+
+
+class UnknownColumnError(InvalidInputError):
+    """A name that is no column of the table and no alias of the query (Pinot's UNKNOWN_COLUMN)."""
+
+    code: ClassVar[int] = 710

@@ -1,0 +1,368 @@
+"""Expressions of the syntax tree to typed ones: one function per kind of node, anything else refused by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
+
+from sqlglot import exp
+
+from merlot.spec.types import TypeName
+from merlot.sql import literals, predicates, signatures
+from merlot.sql.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
+from merlot.sql.fold import fold
+from merlot.sql.labels import OPERATOR_NAMES
+from merlot.sql.logic import conjunction, disjunction, predicate
+from merlot.sql.parse import feature_name
+from merlot.sql.scope import Scope
+from merlot.sql.tree import FALSE, TRUE, Aggregate, Call, Expr, Literal, Value
+from merlot.sql.types import BOOLEAN, BYTES, STRING, SqlType
+
+MAX_IN_VALUES = 100_000
+
+_PLACEHOLDERS: dict[TypeName, Value] = {
+    TypeName.INT: 0,
+    TypeName.LONG: 0,
+    TypeName.FLOAT: 0.0,
+    TypeName.DOUBLE: 0.0,
+    TypeName.BIG_DECIMAL: Decimal(0),
+    TypeName.BOOLEAN: False,
+    TypeName.TIMESTAMP: 0,
+    TypeName.STRING: "",
+    TypeName.JSON: "",
+    TypeName.BYTES: b"",
+}
+"""What NULL is in a CASE while null handling is off (Pinot's NullValuePlaceHolder)."""
+
+_CAST_TYPES = {
+    "INT": TypeName.INT,
+    "INTEGER": TypeName.INT,
+    "BIGINT": TypeName.LONG,
+    "LONG": TypeName.LONG,
+    "FLOAT": TypeName.FLOAT,
+    "REAL": TypeName.FLOAT,
+    "DOUBLE": TypeName.DOUBLE,
+    "DECIMAL": TypeName.BIG_DECIMAL,
+    "BIGDECIMAL": TypeName.BIG_DECIMAL,
+    "BIG_DECIMAL": TypeName.BIG_DECIMAL,
+    "BOOLEAN": TypeName.BOOLEAN,
+    "TIMESTAMP": TypeName.TIMESTAMP,
+    "VARCHAR": TypeName.STRING,
+    "TEXT": TypeName.STRING,
+    "CHAR": TypeName.STRING,
+    "STRING": TypeName.STRING,
+    "JSON": TypeName.JSON,
+    "BYTES": TypeName.BYTES,
+    "VARBINARY": TypeName.BYTES,
+    "BINARY": TypeName.BYTES,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Binder:
+    """Binds the expressions of one clause. `place` names the clause in messages."""
+
+    scope: Scope
+    nulls: bool
+    place: str = "SELECT"
+    allows_aggregates: bool = True
+    aliases_first: bool = False
+
+    def bind(self, node: exp.Expr) -> Expr:
+        """The typed expression; raises errors of `sql.errors`."""
+        handler = _HANDLERS.get(type(node))
+        if handler is None:
+            raise UnsupportedSqlError(feature_name(node))
+        return handler(self, node)
+
+    def condition(self, node: exp.Expr) -> Expr:
+        """The typed expression as a predicate."""
+        return predicate(self.bind(node), self.place)
+
+
+def data_type(node: exp.DataType) -> SqlType:
+    """The type a CAST names; raises UnsupportedSqlError."""
+    name = node.this.name if node.this.name != "USERDEFINED" else str(node.args.get("kind")).strip('"`').upper()
+    base = _CAST_TYPES.get(name)
+    if base is None or node.args.get("nested"):
+        raise UnsupportedSqlError(f"type {node.sql()}")
+    return SqlType(base)
+
+
+def cast(expr: Expr, target: SqlType) -> Expr:
+    """An explicit CAST, worked out for constants; raises where no such conversion exists."""
+    if expr.type.is_array:
+        raise UnsupportedSqlError("CAST of a multi-value column")
+    if expr.type != target and BYTES in (expr.type, target) and not {expr.type.base, target.base} & {TypeName.STRING}:
+        raise SqlValidationError(f"cannot cast {expr.type} to {target}")
+    return predicates.cast_to(expr, target)
+
+
+def _column(binder: Binder, node: Any) -> Expr:
+    identifier = node.this
+    if isinstance(identifier, exp.Star):
+        raise SqlValidationError("* stands alone in SELECT, or in COUNT(*)")
+    name, qualifier = identifier.name, node.table
+    if binder.aliases_first and not qualifier:
+        aliased = binder.scope.alias(name)
+        if aliased is not None:
+            return _checked_alias(binder, name, aliased)
+    found = binder.scope.find(name) if not qualifier else None
+    if found is not None:
+        return found
+    aliased = binder.scope.alias(name) if not qualifier else None
+    return _checked_alias(binder, name, aliased) if aliased is not None else binder.scope.column(name, qualifier)
+
+
+def _checked_alias(binder: Binder, name: str, aliased: Expr) -> Expr:
+    if not binder.allows_aggregates and has_aggregate(aliased):
+        raise SqlValidationError(f"{binder.place} cannot use an aggregate alias={name}")
+    return aliased
+
+
+def has_aggregate(expr: Expr) -> bool:
+    """Whether an aggregate stands anywhere in it."""
+    if isinstance(expr, Aggregate):
+        return True
+    return isinstance(expr, Call) and any(has_aggregate(arg) for arg in expr.args)
+
+
+def _literal(_binder: Binder, node: Any) -> Expr:
+    return Literal(node.this, STRING) if node.is_string else literals.number(node.this)
+
+
+def _negative(binder: Binder, node: Any) -> Expr:
+    if isinstance(node.this, exp.Literal) and not node.this.is_string:
+        return literals.number("-" + node.this.this)
+    return fold(signatures.scalar("negate", (binder.bind(node.this),)))
+
+
+def _operator(binder: Binder, node: Any) -> Expr:
+    args = (_operand(binder.bind(node.left)), _operand(binder.bind(node.right)))
+    return fold(signatures.scalar(OPERATOR_NAMES[type(node)], args))
+
+
+def _operand(expr: Expr) -> Expr:
+    """A string constant in arithmetic is the number it spells."""
+    if isinstance(expr, Literal) and expr.type == STRING:
+        return literals.as_number(expr)
+    return expr
+
+
+def _concat(binder: Binder, node: Any) -> Expr:
+    return fold(signatures.scalar("concat", (binder.bind(node.left), binder.bind(node.right))))
+
+
+def _comparison(binder: Binder, node: Any) -> Expr:
+    function = OPERATOR_NAMES[type(node)]
+    return predicates.compare(function, binder.bind(node.left), binder.bind(node.right), nulls=binder.nulls)
+
+
+def _connector(binder: Binder, node: Any) -> Expr:
+    """A chain of ANDs or ORs leans left, as deep as it is long: walked here without recursion."""
+    kind = type(node)
+    parts: list[exp.Expr] = []
+    while isinstance(node, kind):
+        parts.append(node.args["expression"])
+        node = node.this
+    parts.append(node)
+    combine = conjunction if kind is exp.And else disjunction
+    return combine([binder.condition(part) for part in reversed(parts)])
+
+
+def _negation(binder: Binder, node: Any) -> Expr:
+    inner = node.this
+    if isinstance(inner, exp.In):
+        return _membership(binder, inner, negated=True)
+    if isinstance(inner, exp.Is):
+        return _is(binder, inner, negated=True)
+    return predicates.invert(binder.condition(inner))
+
+
+def _membership(binder: Binder, node: Any, *, negated: bool = False) -> Expr:
+    if node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
+        raise UnsupportedSqlError("IN with a subquery")
+    candidates = node.expressions
+    if not candidates:
+        raise SqlParseError("IN needs at least one value")
+    if len(candidates) > MAX_IN_VALUES:
+        raise SqlValidationError(f"too many values in IN values={len(candidates)} limit={MAX_IN_VALUES}")
+    bound = [binder.bind(candidate) for candidate in candidates]
+    return predicates.member(binder.bind(node.this), bound, negated=negated, nulls=binder.nulls)
+
+
+def _between(binder: Binder, node: Any) -> Expr:
+    if node.args.get("symmetric"):
+        raise UnsupportedSqlError("BETWEEN SYMMETRIC")
+    low, high = binder.bind(node.args["low"]), binder.bind(node.args["high"])
+    return predicates.between(binder.bind(node.this), low, high, nulls=binder.nulls)
+
+
+def _like(binder: Binder, node: Any, escape: Expr | None = None) -> Expr:
+    return predicates.like(binder.bind(node.this), binder.bind(node.args["expression"]), escape, nulls=binder.nulls)
+
+
+def _escape(binder: Binder, node: Any) -> Expr:
+    if not isinstance(node.this, exp.Like):
+        raise UnsupportedSqlError("ESCAPE")
+    return _like(binder, node.this, binder.bind(node.args["expression"]))
+
+
+def _is(binder: Binder, node: Any, *, negated: bool = False) -> Expr:
+    right = node.args["expression"]
+    if isinstance(right, exp.Null):
+        return predicates.is_null(binder.bind(node.this), negated=negated)
+    if isinstance(right, exp.Boolean):
+        tested = binder.condition(node.this)
+        wanted = tested if right.this else predicates.invert(tested)
+        verdict = Call("case", (wanted, TRUE, FALSE), BOOLEAN) if binder.nulls else wanted
+        return predicates.invert(predicate(verdict, binder.place)) if negated else predicate(verdict, binder.place)
+    raise UnsupportedSqlError("IS with anything but NULL, TRUE and FALSE")
+
+
+def _case(binder: Binder, node: Any) -> Expr:
+    subject = binder.bind(node.this) if node.this is not None else None
+    branches: list[tuple[Expr, Expr]] = []
+    for branch in node.args["ifs"]:
+        if subject is None:
+            test = binder.condition(branch.this)
+        else:
+            test = predicates.compare("equals", subject, binder.bind(branch.this), nulls=binder.nulls)
+        branches.append((test, binder.bind(branch.args["true"])))
+    default = node.args.get("default")
+    otherwise = binder.bind(default) if default is not None else literals.NULL
+    return _typed_case(branches, otherwise, nulls=binder.nulls)
+
+
+def _typed_case(branches: list[tuple[Expr, Expr]], otherwise: Expr, *, nulls: bool) -> Expr:
+    results = [*(result for _, result in branches), otherwise]
+    target: SqlType | None = None
+    for result in results:
+        if isinstance(result, Literal) and result.value is None:
+            continue
+        if result.type.is_array:
+            raise UnsupportedSqlError("CASE with a multi-value column")
+        joined = result.type if target is None else predicates.common_type(target, result.type)
+        if joined is None:
+            raise SqlValidationError(f"CASE branches of different types: {target} and {result.type}")
+        target = joined
+    if target is None:
+        return literals.NULL
+    args: list[Expr] = []
+    for test, result in branches:
+        if test == FALSE or (isinstance(test, Literal) and test.value is None):
+            continue
+        if test == TRUE:
+            otherwise = result
+            break
+        args += (test, _branch(result, target, nulls=nulls))
+    last = _branch(otherwise, target, nulls=nulls)
+    return Call("case", (*args, last), target) if args else last
+
+
+def _branch(result: Expr, target: SqlType, *, nulls: bool) -> Expr:
+    if isinstance(result, Literal) and result.value is None:
+        return Literal(None if nulls else _PLACEHOLDERS[target.base], target)
+    return predicates.cast_to(result, target)
+
+
+def _cast(binder: Binder, node: Any) -> Expr:
+    return cast(binder.bind(node.this), data_type(node.to))
+
+
+def _function(binder: Binder, node: Any) -> Expr:
+    name = node.this if isinstance(node.this, str) else node.this.name
+    signature = signatures.aggregate(name)
+    if signature is not None:
+        return _aggregate(binder, node, signature)
+    args = node.expressions
+    if any(isinstance(arg, exp.Distinct) for arg in args):
+        raise UnsupportedSqlError(f"DISTINCT in {name.upper()}")
+    return fold(signatures.scalar(name, tuple(binder.bind(arg) for arg in args)))
+
+
+def _aggregate(binder: Binder, node: Any, signature: signatures.AggregateSignature) -> Expr:
+    if not binder.allows_aggregates:
+        raise SqlValidationError(f"{binder.place} cannot use an aggregate: {signature.name}")
+    args = node.expressions
+    name = signature.name
+    if args and isinstance(args[0], exp.Distinct):
+        if name not in ("count", "distinctcount"):
+            raise UnsupportedSqlError(f"DISTINCT in {name.upper()}")
+        args, name, signature = args[0].expressions, "distinctcount", signatures.AGGREGATES["distinctcount"]
+    if len(args) > 1:
+        raise UnsupportedSqlError(f"{name.upper()} of several arguments")
+    if not args:
+        raise SqlValidationError(f"{name} takes 1 argument, got 0")
+    if isinstance(args[0], exp.Star):
+        if name != "count":
+            raise SqlValidationError(f"{name} cannot take *")
+        return Aggregate("count", (), signature.result)
+    inner = replace(binder, place=f"{name}(…)", allows_aggregates=False, aliases_first=False)
+    return _typed_aggregate(inner.bind(args[0]), signature, nulls=binder.nulls)
+
+
+def _typed_aggregate(arg: Expr, signature: signatures.AggregateSignature, *, nulls: bool) -> Expr:
+    name = signature.name
+    if name == "count" and (not nulls or (isinstance(arg, Literal) and arg.value is not None)):
+        return Aggregate("count", (), signature.result)
+    if arg.type.is_array and name != "count":
+        raise UnsupportedSqlError(f"{name.upper()} of a multi-value column")
+    if arg.type.base not in signature.takes:
+        raise SqlValidationError(f"{name} cannot take {arg.type}")
+    return Aggregate(name, (arg,), signature.result)
+
+
+def _filtered(binder: Binder, node: Any) -> Expr:
+    bound = binder.bind(node.this)
+    if not isinstance(bound, Aggregate):
+        raise SqlValidationError("FILTER belongs to an aggregate")
+    inner = replace(binder, place="FILTER", allows_aggregates=False, aliases_first=False)
+    condition = inner.condition(node.args["expression"].this)
+    return bound if condition == TRUE else replace(bound, filter=condition)
+
+
+def _parenthesis(binder: Binder, node: Any) -> Expr:
+    return binder.bind(node.this)
+
+
+def _boolean(_binder: Binder, node: Any) -> Expr:
+    return TRUE if node.this else FALSE
+
+
+def _null(_binder: Binder, _node: Any) -> Expr:
+    return literals.NULL
+
+
+def _hex_string(_binder: Binder, node: Any) -> Expr:
+    return literals.convert(Literal(node.this, STRING), BYTES)
+
+
+_Handler = Callable[[Binder, Any], Expr]
+
+_HANDLERS: dict[type[exp.Expr], _Handler] = {
+    exp.Column: _column,
+    exp.Literal: _literal,
+    exp.Neg: _negative,
+    exp.Paren: _parenthesis,
+    exp.Boolean: _boolean,
+    exp.Null: _null,
+    exp.HexString: _hex_string,
+    exp.DPipe: _concat,
+    exp.And: _connector,
+    exp.Or: _connector,
+    exp.Not: _negation,
+    exp.In: _membership,
+    exp.Between: _between,
+    exp.Like: _like,
+    exp.Escape: _escape,
+    exp.Is: _is,
+    exp.Case: _case,
+    exp.Cast: _cast,
+    exp.Anonymous: _function,
+    exp.Filter: _filtered,
+    **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod), _operator),
+    **dict.fromkeys((exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE), _comparison),
+}

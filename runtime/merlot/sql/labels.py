@@ -1,0 +1,85 @@
+"""Column labels of an answer, as Pinot prints expressions: `count(*)`, `sum(delay)`, `plus(a,'1')`.
+
+Made from the text's own tree, before any rewriting. Constants are quoted, function names are lower case without
+underscores, operators have their function's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlglot import exp
+
+from merlot.sql.signatures import AGGREGATES, SCALARS, canonical_key
+
+OPERATOR_NAMES: dict[type[exp.Expr], str] = {
+    exp.Add: "plus",
+    exp.Sub: "minus",
+    exp.Mul: "times",
+    exp.Div: "divide",
+    exp.Mod: "mod",
+    exp.EQ: "equals",
+    exp.NEQ: "not_equals",
+    exp.GT: "greater_than",
+    exp.GTE: "greater_than_or_equal",
+    exp.LT: "less_than",
+    exp.LTE: "less_than_or_equal",
+    exp.And: "and",
+    exp.Or: "or",
+    exp.Not: "not",
+    exp.DPipe: "concat",
+    exp.Like: "like",
+    exp.Between: "between",
+    exp.In: "in",
+    exp.Cast: "cast",
+    exp.Case: "case",
+}
+
+
+def label(node: exp.Expr, column_name: Callable[[exp.Column], str], *, nulls: bool) -> str:
+    """The label of a SELECT item without alias."""
+
+    def text(part: exp.Expr) -> str:
+        if isinstance(part, exp.Paren):
+            return text(part.this)
+        if isinstance(part, exp.Column):
+            return "*" if isinstance(part.this, exp.Star) else column_name(part)
+        if isinstance(part, exp.Star):
+            return "*"
+        if isinstance(part, exp.Literal):
+            return f"'{part.this}'"
+        if isinstance(part, exp.Boolean):
+            return f"'{str(part.this).lower()}'"
+        if isinstance(part, exp.Null):
+            return "'null'"
+        if isinstance(part, exp.Neg) and isinstance(part.this, exp.Literal):
+            return f"'-{part.this.this}'"
+        if isinstance(part, exp.Filter):
+            return f"{text(part.this)} FILTER(WHERE {text(part.expression.this)})"
+        if isinstance(part, exp.Anonymous):
+            return _function_label(part, text, nulls=nulls)
+        name = OPERATOR_NAMES.get(type(part), part.key)
+        return f"{name}({','.join(text(child) for child in _operands(part))})"
+
+    return text(node)
+
+
+def _function_label(node: exp.Anonymous, text: Callable[[exp.Expr], str], *, nulls: bool) -> str:
+    key = canonical_key(node.name)
+    known = AGGREGATES.get(key) or SCALARS.get(key)
+    name = known.name if known else key
+    args = node.expressions
+    if name == "count" and args and isinstance(args[0], exp.Distinct):
+        return f"distinctcount({','.join(text(part) for part in args[0].expressions)})"
+    if name == "count" and not nulls:
+        return "count(*)"
+    return f"{name}({','.join(text(part) for part in args)})"
+
+
+def _operands(node: exp.Expr) -> list[exp.Expr]:
+    if isinstance(node, exp.Case):
+        branches = [part for branch in node.args.get("ifs") or () for part in (branch.this, branch.args["true"])]
+        return [*branches, *([node.args["default"]] if node.args.get("default") else ())]
+    if isinstance(node, exp.Cast):
+        return [node.this, exp.Literal.string(node.to.sql())]
+    return [child for child in node.iter_expressions() if not isinstance(child, exp.DataType)]

@@ -1,0 +1,209 @@
+"""Constants: reading them, their types, and converting one to another type without loss of meaning.
+
+Integers are INT or LONG by size, larger ones BIG_DECIMAL; numbers with a point or exponent are DOUBLE, or BIG_DECIMAL
+where a double could not hold every digit written. TIMESTAMP is epoch milliseconds, UTC unless the text says otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from datetime import UTC, datetime
+from decimal import ROUND_DOWN, Decimal, InvalidOperation
+
+from merlot.spec.types import TypeName
+from merlot.sql.errors import SqlValidationError
+from merlot.sql.tree import Literal, Value
+from merlot.sql.types import BIG_DECIMAL, DOUBLE, INT, LONG, UNKNOWN, SqlType
+
+INT_MIN, INT_MAX = -(2**31), 2**31 - 1
+LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
+INTEGER_RANGES = {
+    TypeName.INT: (INT_MIN, INT_MAX),
+    TypeName.LONG: (LONG_MIN, LONG_MAX),
+    TypeName.TIMESTAMP: (LONG_MIN, LONG_MAX),
+}
+FLOAT_MAX = 3.4028234663852886e38
+NULL = Literal(None, UNKNOWN)
+_MAX_DIGITS = 2_000
+
+
+def number(text: str) -> Literal:
+    """The literal of a number as SQL spells it, with or without a sign."""
+    if text.lstrip("+-").isdigit():
+        if len(text) > _MAX_DIGITS:
+            raise SqlValidationError(f"number of more than {_MAX_DIGITS} digits")
+        return integer(int(text))
+    exact = _decimal(text)
+    approximate = float(text)
+    if exact is None or math.isinf(approximate) or Decimal(repr(approximate)) == exact:
+        return Literal(approximate, DOUBLE)
+    return Literal(exact, BIG_DECIMAL)
+
+
+def integer(value: int) -> Literal:
+    """The literal of a whole number, in the smallest type that holds it."""
+    if INT_MIN <= value <= INT_MAX:
+        return Literal(value, INT)
+    if LONG_MIN <= value <= LONG_MAX:
+        return Literal(value, LONG)
+    return Literal(Decimal(value), BIG_DECIMAL)
+
+
+def as_number(literal: Literal) -> Literal:
+    """A literal as a numeric one: strings are read, booleans become 0 or 1; raises SqlValidationError."""
+    value = literal.value
+    if isinstance(value, bool):
+        return Literal(int(value), INT)
+    if isinstance(value, str):
+        if _decimal(value) is None:
+            raise SqlValidationError(f"not a number value='{value}'")
+        return number(value.strip())
+    if isinstance(value, bytes) or value is None:
+        raise SqlValidationError(f"not a number value={describe(literal)}")
+    return literal
+
+
+def convert(literal: Literal, target: SqlType) -> Literal:
+    """The literal as `target` sees it, as CAST does: numbers are truncated to integers; raises SqlValidationError."""
+    if literal.value is None or literal.type == target:
+        return Literal(literal.value, target)
+    base = target.base
+    if base in (TypeName.STRING, TypeName.JSON):
+        return Literal(to_text(literal), target)
+    if base in INTEGER_RANGES:
+        return Literal(_to_integer(literal, base), target)
+    if base in (TypeName.DOUBLE, TypeName.FLOAT):
+        return Literal(_to_float(literal, base), target)
+    if base is TypeName.BOOLEAN:
+        return Literal(_to_boolean(literal), target)
+    if base is TypeName.BIG_DECIMAL:
+        return Literal(_to_decimal(literal), target)
+    if base is TypeName.BYTES:
+        return Literal(_to_bytes(literal), target)
+    raise SqlValidationError(f"no value of type {target} can be made of {describe(literal)}")
+
+
+def describe(literal: Literal) -> str:
+    """The literal for an error message."""
+    return "NULL" if literal.value is None else f"'{to_text(literal)}'"
+
+
+def to_text(literal: Literal) -> str:
+    """The literal as CAST(… AS STRING) gives it, Java's spelling of numbers and booleans."""
+    value = literal.value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if literal.type.base is TypeName.TIMESTAMP and isinstance(value, int):
+        return timestamp_text(value)
+    return str(value)
+
+
+def to_float32(value: float) -> float:
+    """The nearest float32, as a Python float; infinite past its range."""
+    if math.isinf(value) or math.isnan(value):
+        return value
+    if abs(value) > FLOAT_MAX and abs(value) >= 3.4028235677973366e38:
+        return math.copysign(math.inf, value)
+    rounded: float = struct.unpack("f", struct.pack("f", max(-FLOAT_MAX, min(FLOAT_MAX, value))))[0]
+    return rounded
+
+
+def timestamp_millis(text: str) -> int:
+    """Epoch milliseconds of `2013-01-01`, `2013-01-01 05:00:00[.123]`, ISO 8601, or of digits."""
+    stripped = text.strip()
+    if stripped.lstrip("-").isdigit() and len(stripped) != 8:
+        return int(stripped)
+    try:
+        moment = datetime.fromisoformat(stripped)
+    except ValueError as error:
+        raise SqlValidationError(f"not a timestamp value='{text}' expected='yyyy-MM-dd HH:mm:ss'") from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (delta.days * 86_400 + delta.seconds) * 1000 + delta.microseconds // 1000
+
+
+def timestamp_text(millis: int) -> str:
+    """`yyyy-MM-dd HH:mm:ss.S` in UTC, as Java's Timestamp prints it; millis of other eras stay digits."""
+    try:
+        moment = datetime.fromtimestamp(millis // 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(millis)
+    fraction = f"{millis % 1000:03d}".rstrip("0") or "0"
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{fraction}"
+
+
+def _decimal(text: str) -> Decimal | None:
+    try:
+        value = Decimal(text.strip())
+    except InvalidOperation:
+        return None
+    return value if value.is_finite() else None
+
+
+def _to_integer(literal: Literal, base: TypeName) -> int:
+    value = _integer_value(literal, base)
+    low, high = INTEGER_RANGES[base]
+    if not low <= value <= high:
+        raise SqlValidationError(f"value out of range value={describe(literal)} type={base}")
+    return value
+
+
+def _integer_value(literal: Literal, base: TypeName) -> int:
+    value = literal.value
+    if isinstance(value, str) and base is TypeName.TIMESTAMP:
+        return timestamp_millis(value)
+    numeric = as_number(literal).value
+    if isinstance(numeric, float):
+        if not math.isfinite(numeric):
+            raise SqlValidationError(f"value out of range value={describe(literal)} type={base}")
+        return math.trunc(numeric)
+    if isinstance(numeric, Decimal):
+        return int(numeric.to_integral_value(ROUND_DOWN))
+    assert isinstance(numeric, int)
+    return numeric
+
+
+def _to_float(literal: Literal, base: TypeName) -> float:
+    numeric = as_number(literal).value
+    assert isinstance(numeric, int | float | Decimal)
+    try:
+        value = float(numeric)
+    except OverflowError:
+        value = math.inf if numeric > 0 else -math.inf
+    return to_float32(value) if base is TypeName.FLOAT else value
+
+
+def _to_decimal(literal: Literal) -> Decimal:
+    numeric = as_number(literal).value
+    if isinstance(numeric, float):
+        if not math.isfinite(numeric):
+            raise SqlValidationError(f"value out of range value={describe(literal)} type=BIG_DECIMAL")
+        return Decimal(repr(numeric))
+    assert isinstance(numeric, int | Decimal)
+    return Decimal(numeric)
+
+
+def _to_boolean(literal: Literal) -> bool:
+    value = literal.value
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    numeric: Value = as_number(literal).value
+    if numeric in (0, 1):
+        return numeric == 1
+    raise SqlValidationError(f"not a boolean value={describe(literal)}")
+
+
+def _to_bytes(literal: Literal) -> bytes:
+    value = literal.value
+    if isinstance(value, str):
+        try:
+            return bytes.fromhex(value)
+        except ValueError as error:
+            raise SqlValidationError(f"not hexadecimal bytes value='{value}'") from error
+    raise SqlValidationError(f"no value of type BYTES can be made of {describe(literal)}")

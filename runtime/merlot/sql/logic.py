@@ -1,0 +1,93 @@
+"""AND, OR and NOT over bound predicates, flattened and with constants folded away.
+
+Valid in three-valued logic too: only FALSE ends an AND and only TRUE ends an OR; NULL stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from merlot.sql.errors import SqlValidationError
+from merlot.sql.tree import FALSE, TRUE, Call, Expr, Literal
+from merlot.sql.types import BOOLEAN
+
+_PREDICATES = frozenset(
+    {
+        "equals",
+        "not_equals",
+        "greater_than",
+        "greater_than_or_equal",
+        "less_than",
+        "less_than_or_equal",
+        "between",
+        "in",
+        "not_in",
+        "like",
+        "is_null",
+        "is_not_null",
+        "and",
+        "or",
+        "not",
+    }
+)
+
+
+def conjunction(args: Iterable[Expr]) -> Expr:
+    """AND of predicates, nested ones flattened, repeated ones once."""
+    return _combine("and", args, neutral=TRUE, absorbing=FALSE)
+
+
+def disjunction(args: Iterable[Expr]) -> Expr:
+    """OR of predicates, nested ones flattened, repeated ones once."""
+    return _combine("or", args, neutral=FALSE, absorbing=TRUE)
+
+
+def negation(arg: Expr) -> Expr:
+    """NOT of a predicate."""
+    if arg == TRUE:
+        return FALSE
+    if arg == FALSE:
+        return TRUE
+    if isinstance(arg, Literal):
+        return arg
+    if isinstance(arg, Call) and arg.function == "not":
+        return arg.args[0]
+    return Call("not", (arg,), BOOLEAN)
+
+
+def predicate(expr: Expr, place: str) -> Expr:
+    """The expression as a predicate: a boolean value `flag` becomes `flag = true`; raises SqlValidationError."""
+    if isinstance(expr, Literal) and expr.value is None:
+        return Literal(None, BOOLEAN)
+    if expr.type != BOOLEAN:
+        raise SqlValidationError(f"{place} needs a condition, not a value of type {expr.type}")
+    if isinstance(expr, Literal) or (isinstance(expr, Call) and expr.function in _PREDICATES):
+        return expr
+    return Call("equals", (expr, TRUE), BOOLEAN)
+
+
+def without_null_verdict(expr: Expr) -> Expr:
+    """A filter that keeps the same rows, its NULL verdicts made FALSE (a row is kept only where TRUE)."""
+    if isinstance(expr, Literal) and expr.value is None:
+        return FALSE
+    if isinstance(expr, Call) and expr.function == "and":
+        return conjunction(without_null_verdict(arg) for arg in expr.args)
+    if isinstance(expr, Call) and expr.function == "or":
+        return disjunction(without_null_verdict(arg) for arg in expr.args)
+    return expr
+
+
+def _combine(function: str, args: Iterable[Expr], *, neutral: Expr, absorbing: Expr) -> Expr:
+    kept: dict[Expr, None] = {}
+    for arg in args:
+        if arg == absorbing:
+            return absorbing
+        if isinstance(arg, Call) and arg.function == function:
+            kept.update(dict.fromkeys(arg.args))
+        elif arg != neutral:
+            kept[arg] = None
+    if not kept:
+        return neutral
+    if len(kept) == 1:
+        return next(iter(kept))
+    return Call(function, tuple(kept), BOOLEAN)

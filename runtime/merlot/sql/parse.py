@@ -1,0 +1,248 @@
+"""SQL text to a syntax tree: options, EXPLAIN and one SELECT; anything else is refused by its name.
+
+Owns the limits on size and depth, so that no text can exhaust the broker. Pure and safe on any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from sqlglot import exp
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from merlot.sql.dialect import CLAUSE_NAMES, NODE_NAMES, SUPPORTED_CLAUSES, MerlotDialect
+from merlot.sql.errors import SqlParseError, UnsupportedSqlError
+
+MAX_SQL_CHARS = 1 << 20
+MAX_NESTING = 60
+"""Open parentheses and CASEs at any point: each costs the parser some 20 Python frames of its 1,000."""
+MAX_OPERATOR_RUN = 30
+"""NOTs or minus signs in a row: the parser recurses on each."""
+
+_DIALECT = MerlotDialect()
+_PARSER = MerlotDialect.Parser
+_STATEMENT_WORDS = frozenset(
+    {
+        "ALTER",
+        "ANALYZE",
+        "ATTACH",
+        "BEGIN",
+        "CALL",
+        "COMMIT",
+        "COPY",
+        "CREATE",
+        "DELETE",
+        "DESCRIBE",
+        "DROP",
+        "GRANT",
+        "INSERT",
+        "LOAD",
+        "MERGE",
+        "REFRESH",
+        "REPLACE",
+        "REVOKE",
+        "ROLLBACK",
+        "SHOW",
+        "TRUNCATE",
+        "UPDATE",
+        "USE",
+        "VALUES",
+        "WITH",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ParsedQuery:
+    """One SELECT, its names not yet looked up. `select` is for `bind` only."""
+
+    sql: str
+    table: str | None
+    """As written, without quotes: `flights`, `flights_OFFLINE`; None for a SELECT without FROM."""
+    select: exp.Select
+    options: tuple[tuple[str, str], ...] = ()
+    """By SET and OPTION(…), in the order of the text; a later one wins."""
+    explain: bool = False
+
+
+def parse(sql: str) -> ParsedQuery:
+    """Read one query; raises SqlParseError or UnsupportedSqlError, each of one line."""
+    if len(sql) > MAX_SQL_CHARS:
+        raise SqlParseError(f"query too long chars={len(sql)} limit={MAX_SQL_CHARS}")
+    options: dict[str, str] = {}
+    query: list[Token] | None = None
+    for statement in _statements(_tokenize(sql)):
+        if statement[0].text.upper() == "SET":
+            _read_set(statement, sql, options)
+        elif query is not None:
+            raise UnsupportedSqlError("more than one query in a request")
+        else:
+            query = statement
+    if query is None:
+        raise SqlParseError("no query found in the text")
+    query = _strip_option_clause(query, sql, options)
+    explain = _is_explain(query)
+    select = _parse_select(query[3:] if explain else query, sql)
+    return ParsedQuery(sql, _table_name(select), select, tuple(options.items()), explain)
+
+
+def _tokenize(sql: str) -> list[Token]:
+    try:
+        return _DIALECT.tokenize(sql)
+    except TokenError as error:
+        start = error.start if error.start is not None else len(sql)
+        raise SqlParseError(_message(sql, start, "unfinished string, name or comment")) from error
+
+
+def _statements(tokens: Sequence[Token]) -> list[list[Token]]:
+    statements: list[list[Token]] = [[]]
+    for token in tokens:
+        if token.token_type == TokenType.SEMICOLON:
+            statements.append([])
+        else:
+            statements[-1].append(token)
+    return [statement for statement in statements if statement]
+
+
+def _read_set(statement: Sequence[Token], sql: str, options: dict[str, str]) -> None:
+    """`SET name = value`, where the value may be a string, a word or a signed number."""
+    if len(statement) < 4 or statement[2].token_type != TokenType.EQ:
+        raise SqlParseError(_message(sql, statement[0].start, "expected SET name = value"))
+    options[statement[1].text] = _option_value(statement[3:])
+
+
+def _option_value(tokens: Sequence[Token]) -> str:
+    return "".join(token.text for token in tokens)
+
+
+def _strip_option_clause(query: list[Token], sql: str, options: dict[str, str]) -> list[Token]:
+    """Read and cut `OPTION(a = b, c = 'd')` wherever the text has it, as Pinot does; there may be several."""
+    for index, (word, bracket) in enumerate(pairwise(query)):
+        if word.text.upper() != "OPTION" or bracket.token_type != TokenType.L_PAREN:
+            continue
+        if word.token_type in (TokenType.IDENTIFIER, TokenType.STRING):
+            continue
+        end = next((at for at in range(index, len(query)) if query[at].token_type == TokenType.R_PAREN), None)
+        if end is None:
+            raise SqlParseError(_message(sql, word.start, "expected OPTION(name = value, …)"))
+        _read_option_list(query[index + 2 : end], sql, options)
+        return _strip_option_clause(query[:index] + query[end + 1 :], sql, options)
+    return query
+
+
+def _read_option_list(tokens: Sequence[Token], sql: str, options: dict[str, str]) -> None:
+    entry: list[Token] = []
+    for token in [*tokens, None]:
+        if token is not None and token.token_type != TokenType.COMMA:
+            entry.append(token)
+            continue
+        if len(entry) < 3 or entry[1].token_type != TokenType.EQ:
+            at = entry[0].start if entry else (tokens[0].start if tokens else len(sql))
+            raise SqlParseError(_message(sql, at, "expected OPTION(name = value, …)"))
+        options[entry[0].text] = _option_value(entry[2:])
+        entry = []
+
+
+def _is_explain(query: Sequence[Token]) -> bool:
+    words = [token.text.upper() for token in query[:3]]
+    if words[:1] != ["EXPLAIN"]:
+        return False
+    if words != ["EXPLAIN", "PLAN", "FOR"]:
+        raise UnsupportedSqlError("EXPLAIN other than EXPLAIN PLAN FOR")
+    return True
+
+
+def _parse_select(tokens: list[Token], sql: str) -> exp.Select:
+    if not tokens:
+        raise SqlParseError("no query found in the text")
+    first = tokens[0]
+    if first.text.upper() in _STATEMENT_WORDS:
+        raise UnsupportedSqlError(first.text.upper())
+    if first.token_type not in (TokenType.SELECT, TokenType.L_PAREN):
+        raise SqlParseError(_message(sql, first.start, "expected SELECT"))
+    _check_nesting(tokens, sql)
+    try:
+        tree = _PARSER(dialect=_DIALECT).parse(tokens, sql)[0]
+    except ParseError as error:
+        raise _parse_error(error, sql) from error
+    except RecursionError as error:
+        raise SqlParseError("query is nested too deeply") from error
+    if not isinstance(tree, exp.Select):
+        raise UnsupportedSqlError(feature_name(tree) if tree is not None else "this statement")
+    _check_clauses(tree)
+    return tree
+
+
+def _check_nesting(tokens: Sequence[Token], sql: str) -> None:
+    """Refuse what would exhaust the parser's stack, and the dangling commas that it would let pass."""
+    depth = run = 0
+    previous = None
+    for token in tokens:
+        kind = token.token_type
+        if previous == TokenType.COMMA and kind in (TokenType.FROM, TokenType.R_PAREN):
+            raise SqlParseError(_message(sql, token.start, "expected an expression after the comma"))
+        previous = kind
+        if kind in (TokenType.L_PAREN, TokenType.CASE):
+            depth += 1
+        elif kind in (TokenType.R_PAREN, TokenType.END):
+            depth -= 1
+        run = run + 1 if kind in (TokenType.NOT, TokenType.DASH, TokenType.TILDE) else 0
+        if depth > MAX_NESTING or run > MAX_OPERATOR_RUN:
+            raise SqlParseError(_message(sql, token.start, f"nested deeper than {MAX_NESTING} levels"))
+
+
+def _check_clauses(select: exp.Select) -> None:
+    for name, value in select.args.items():
+        if value and name not in SUPPORTED_CLAUSES:
+            raise UnsupportedSqlError(CLAUSE_NAMES.get(name, name.strip("_").upper()))
+    if select.args.get("kind"):
+        raise UnsupportedSqlError(f"SELECT AS {select.args['kind']}")
+
+
+def _table_name(select: exp.Select) -> str | None:
+    source = select.args.get("from_")
+    if source is None:
+        return None
+    table = source.this
+    if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
+        raise UnsupportedSqlError(feature_name(table))
+    for name, value in table.args.items():
+        if value and name not in ("this", "db", "catalog", "alias"):
+            raise UnsupportedSqlError(CLAUSE_NAMES.get(name, name.strip("_").upper()))
+    return ".".join(part.name for part in table.parts if part.name != "default")
+
+
+def feature_name(node: exp.Expr) -> str:
+    """What to call a piece of SQL that is refused."""
+    return NODE_NAMES.get(type(node)) or node.key.upper()
+
+
+def _parse_error(error: ParseError, sql: str) -> SqlParseError:
+    details = error.errors[0] if error.errors else {}
+    line, column = details.get("line"), details.get("col")
+    near = str(details.get("highlight") or "").replace("\n", " ")
+    description = _plain(str(details.get("description") or "invalid syntax"))
+    if line is None:
+        return SqlParseError(f"invalid syntax: {description}")
+    first_column = max(1, int(column or 1) - max(0, len(near) - 1))
+    return SqlParseError(f'syntax error at line {line}, column {first_column} near "{near}": {description}')
+
+
+def _message(sql: str, start: int, problem: str) -> str:
+    line = sql.count("\n", 0, start) + 1
+    column = start - (sql.rfind("\n", 0, start) + 1) + 1
+    near = sql[start : start + 20].split("\n")[0]
+    return f'syntax error at line {line}, column {column} near "{near}": {problem}'
+
+
+def _plain(description: str) -> str:
+    """The parser's words without its class names."""
+    if description.startswith("Required keyword"):
+        return "expected an expression"
+    if description.startswith("Invalid expression"):
+        return "unexpected token"
+    text = description.split(" but got ")[0].split("\n")[0].rstrip(".")
+    return text[:1].lower() + text[1:]

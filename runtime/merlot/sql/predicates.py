@@ -1,0 +1,275 @@
+"""Comparisons with like types on both sides: literals take the type of what they are compared with.
+
+`intCol < 5.1` becomes `intCol <= 5`, a literal that no value of the type can equal decides at once, literals stand on
+the right. On a multi-value column a positive comparison asks for any value, `not_equals` and `not_in` for all.
+Off null handling, a comparison with NULL is FALSE; with it, the rewrites keep NULL for a null operand.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from typing import Any
+
+from merlot.spec.types import TypeName
+from merlot.sql import literals
+from merlot.sql.errors import SqlValidationError, UnsupportedSqlError
+from merlot.sql.logic import conjunction, disjunction, negation
+from merlot.sql.tree import FALSE, TRUE, Call, Expr, Literal, Value
+from merlot.sql.types import BIG_DECIMAL, BOOLEAN, DOUBLE, LONG, STRING, SqlType
+
+FLIPPED = {
+    "equals": "equals",
+    "not_equals": "not_equals",
+    "less_than": "greater_than",
+    "less_than_or_equal": "greater_than_or_equal",
+    "greater_than": "less_than",
+    "greater_than_or_equal": "less_than_or_equal",
+}
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "equals": operator.eq,
+    "not_equals": operator.ne,
+    "less_than": operator.lt,
+    "less_than_or_equal": operator.le,
+    "greater_than": operator.gt,
+    "greater_than_or_equal": operator.ge,
+}
+_TEXT = (TypeName.STRING, TypeName.JSON)
+_FLOATS = (TypeName.FLOAT, TypeName.DOUBLE)
+_NULL_VERDICT = Literal(None, BOOLEAN)
+
+
+def compare(function: str, left: Expr, right: Expr, *, nulls: bool) -> Expr:
+    """A comparison of two bound expressions; raises SqlValidationError where the types cannot be compared."""
+    if isinstance(left, Literal) and not isinstance(right, Literal):
+        left, right, function = right, left, FLIPPED[function]
+    for side in (left, right):
+        if isinstance(side, Literal) and side.value is None:
+            return _NULL_VERDICT if nulls else FALSE
+    if isinstance(left, Literal) and isinstance(right, Literal):
+        return _compare_constants(function, left, right)
+    if isinstance(right, Literal):
+        return _compare_with_literal(function, left, right, nulls=nulls)
+    return _compare_expressions(function, left, right)
+
+
+def member(expr: Expr, candidates: Iterable[Expr], *, negated: bool, nulls: bool) -> Expr:
+    """`expr IN (…)` or `NOT IN`; a list of literals becomes one call, other lists a chain of comparisons."""
+    candidates = tuple(candidates)
+    function = "not_equals" if negated else "equals"
+    combine = conjunction if negated else disjunction
+    if isinstance(expr, Literal) or not all(isinstance(candidate, Literal) for candidate in candidates):
+        return combine(compare(function, expr, candidate, nulls=nulls) for candidate in candidates)
+    wanted: dict[Literal, None] = {}
+    rest: list[Expr] = []
+    for candidate in candidates:
+        verdict = compare("equals", expr, candidate, nulls=nulls)
+        if isinstance(verdict, Call) and verdict.function == "equals" and isinstance(verdict.args[1], Literal):
+            wanted[verdict.args[1]] = None
+        else:
+            rest.append(compare(function, expr, candidate, nulls=nulls))
+    if len(wanted) > 1:
+        rest.append(Call("not_in" if negated else "in", (expr, *wanted), BOOLEAN))
+    else:
+        rest.extend(Call(function, (expr, value), BOOLEAN) for value in wanted)
+    return combine(rest)
+
+
+def between(expr: Expr, low: Expr, high: Expr, *, nulls: bool) -> Expr:
+    """`expr BETWEEN low AND high`, both inclusive; a reversed range matches nothing."""
+    above = compare("greater_than_or_equal", expr, low, nulls=nulls)
+    below = compare("less_than_or_equal", expr, high, nulls=nulls)
+    if TRUE in (above, below) or FALSE in (above, below):
+        return conjunction((above, below))
+    if not (_is_range_end(above, expr, "greater_than_or_equal") and _is_range_end(below, expr, "less_than_or_equal")):
+        if expr.type.is_array:
+            raise UnsupportedSqlError("BETWEEN of a multi-value column with bounds that are not constants")
+        return conjunction((above, below))
+    assert isinstance(above, Call)
+    assert isinstance(below, Call)
+    lowest, highest = above.args[1], below.args[1]
+    assert isinstance(lowest, Literal)
+    assert isinstance(highest, Literal)
+    if not nulls and _order_key(lowest) > _order_key(highest):
+        return FALSE
+    return Call("between", (expr, lowest, highest), BOOLEAN)
+
+
+def like(expr: Expr, pattern: Expr, escape: Expr | None, *, nulls: bool) -> Expr:
+    """`expr LIKE pattern`; whatever ESCAPE says, the bound pattern is escaped by backslashes."""
+    if not (isinstance(pattern, Literal) and isinstance(pattern.value, str | None)):
+        raise UnsupportedSqlError("LIKE with a pattern that is not a string constant")
+    if pattern.value is None or (isinstance(expr, Literal) and expr.value is None):
+        return _NULL_VERDICT if nulls else FALSE
+    if expr.type.base not in _TEXT:
+        raise SqlValidationError(f"LIKE needs a STRING, not {expr.type}")
+    text = pattern.value if escape is None else _with_backslashes(pattern.value, escape)
+    return Call("like", (expr, Literal(text, STRING)), BOOLEAN)
+
+
+def is_null(expr: Expr, *, negated: bool) -> Expr:
+    """`expr IS [NOT] NULL`."""
+    if isinstance(expr, Literal):
+        return TRUE if (expr.value is None) != negated else FALSE
+    return Call("is_not_null" if negated else "is_null", (expr,), BOOLEAN)
+
+
+def common_type(first: SqlType, second: SqlType) -> SqlType | None:
+    """The type that holds the values of both; None where there is none. TIMESTAMP meets numbers as LONG."""
+    if first == second:
+        return first
+    if first.is_array or second.is_array:
+        return None
+    if first.base in _TEXT and second.base in _TEXT:
+        return STRING
+    bases = {LONG.base if type_.base is TypeName.TIMESTAMP else type_.base for type_ in (first, second)}
+    if not all(SqlType(base).is_numeric for base in bases):
+        return None
+    if TypeName.BIG_DECIMAL in bases:
+        return BIG_DECIMAL
+    return DOUBLE if bases & set(_FLOATS) else LONG
+
+
+def cast_to(expr: Expr, target: SqlType) -> Expr:
+    """The expression in another type, by a `cast` call where it is not a constant."""
+    if expr.type == target:
+        return expr
+    if isinstance(expr, Literal):
+        return literals.convert(expr, target)
+    return Call("cast", (expr,), target)
+
+
+def _compare_constants(function: str, left: Literal, right: Literal) -> Expr:
+    if left.type.base is TypeName.TIMESTAMP or right.type.base is TypeName.TIMESTAMP:
+        left, right = (literals.convert(side, SqlType(TypeName.TIMESTAMP)) for side in (left, right))
+    elif left.type.is_numeric != right.type.is_numeric:
+        left, right = literals.as_number(left), literals.as_number(right)
+    elif common_type(left.type, right.type) is None:
+        raise SqlValidationError(f"cannot compare {left.type} with {right.type}")
+    return TRUE if _OPERATORS[function](_order_key(left), _order_key(right)) else FALSE
+
+
+def _order_key(literal: Literal) -> Any:
+    """A value that Python orders as the engine does: text by code point, exact numbers of any kind together."""
+    return literal.value
+
+
+def _compare_with_literal(function: str, expr: Expr, literal: Literal, *, nulls: bool) -> Expr:
+    element = SqlType(expr.type.base)
+    base = element.base
+    if base is TypeName.TIMESTAMP and isinstance(literal.value, str):
+        literal = literals.convert(literal, element)
+    if base in literals.INTEGER_RANGES:
+        return _compare_integer(function, expr, literals.as_number(literal).value, nulls=nulls)
+    if base in _FLOATS:
+        return _compare_float(function, expr, literals.as_number(literal), nulls=nulls)
+    return Call(function, (expr, literals.convert(literal, element)), BOOLEAN)
+
+
+def _compare_integer(function: str, expr: Expr, value: Value, *, nulls: bool) -> Expr:
+    """Against any number: exact, by moving to the nearest whole number inside the comparison."""
+    assert isinstance(value, int | float | Decimal)
+    low, high = literals.INTEGER_RANGES[expr.type.base]
+    if value > high or value < low:
+        return _decided(function, expr, is_above=value > high, nulls=nulls)
+    floor = math.floor(value)
+    if floor != value:
+        if function in ("equals", "not_equals"):
+            return _always(expr, function == "not_equals", nulls=nulls)
+        is_less = function.startswith("less")
+        function = "less_than_or_equal" if is_less else "greater_than_or_equal"
+        floor = floor if is_less else floor + 1
+    if not nulls and not expr.type.is_array:
+        if (function, floor) in (("less_than", low), ("greater_than", high)):
+            return FALSE
+        if (function, floor) in (("less_than_or_equal", high), ("greater_than_or_equal", low)):
+            return TRUE
+    return Call(function, (expr, Literal(floor, SqlType(expr.type.base))), BOOLEAN)
+
+
+def _compare_float(function: str, expr: Expr, literal: Literal, *, nulls: bool) -> Expr:
+    element = SqlType(expr.type.base)
+    converted = literals.convert(literal, element)
+    if converted.value in (math.inf, -math.inf) and literal.value != converted.value:
+        is_above = converted.value == math.inf
+        if function in ("equals", "not_equals"):
+            return _always(expr, function == "not_equals", nulls=nulls)
+        # A value beyond the type's range lies between its greatest number and infinity.
+        if is_above:
+            function = "less_than" if function.startswith("less") else "greater_than_or_equal"
+        else:
+            function = "less_than_or_equal" if function.startswith("less") else "greater_than"
+    return Call(function, (expr, converted), BOOLEAN)
+
+
+def _decided(function: str, expr: Expr, *, is_above: bool, nulls: bool) -> Expr:
+    """The verdict where the constant lies outside the type's range, above or below it."""
+    if function in ("equals", "not_equals"):
+        return _always(expr, function == "not_equals", nulls=nulls)
+    return _always(expr, function.startswith("less") == is_above, nulls=nulls)
+
+
+def _always(expr: Expr, verdict: bool, *, nulls: bool) -> Expr:
+    """A constant verdict; with null handling it must still be NULL for a null operand."""
+    if not nulls:
+        return TRUE if verdict else FALSE
+    base = expr.type.base
+    lowest: Value = -math.inf if base in _FLOATS else literals.INTEGER_RANGES[base][0]
+    function = "greater_than_or_equal" if verdict else "less_than"
+    return Call(function, (expr, Literal(lowest, SqlType(base))), BOOLEAN)
+
+
+def _compare_expressions(function: str, left: Expr, right: Expr) -> Expr:
+    if left.type.is_array or right.type.is_array:
+        raise UnsupportedSqlError("comparison of a multi-value column with anything but constants")
+    target = common_type(left.type, right.type)
+    if target is None:
+        raise SqlValidationError(f"cannot compare {left.type} with {right.type}")
+    return Call(function, (cast_to(left, target), cast_to(right, target)), BOOLEAN)
+
+
+def _is_range_end(verdict: Expr, expr: Expr, function: str) -> bool:
+    return (
+        isinstance(verdict, Call)
+        and verdict.function == function
+        and verdict.args[0] == expr
+        and isinstance(verdict.args[1], Literal)
+    )
+
+
+def _with_backslashes(pattern: str, escape: Expr) -> str:
+    if not (isinstance(escape, Literal) and isinstance(escape.value, str) and len(escape.value) == 1):
+        raise SqlValidationError("ESCAPE needs one character")
+    character = escape.value
+    if character == "\\":
+        return pattern
+    out: list[str] = []
+    remaining = iter(pattern)
+    for letter in remaining:
+        if letter == character:
+            following = next(remaining, None)
+            if following is None:
+                raise SqlValidationError(f"LIKE pattern ends in its escape character pattern='{pattern}'")
+            out.append("\\" + following if following in "%_\\" else following)
+        else:
+            out.append("\\\\" if letter == "\\" else letter)
+    return "".join(out)
+
+
+def invert(expr: Expr) -> Expr:
+    """NOT of a predicate, written as the opposite call where the two agree on multi-value columns and on NULL."""
+    if isinstance(expr, Call) and expr.function in _OPPOSITES:
+        return Call(_OPPOSITES[expr.function], expr.args, BOOLEAN)
+    return negation(expr)
+
+
+_OPPOSITES = {
+    "in": "not_in",
+    "not_in": "in",
+    "equals": "not_equals",
+    "not_equals": "equals",
+    "is_null": "is_not_null",
+    "is_not_null": "is_null",
+}

@@ -1,0 +1,70 @@
+"""Names of a query: columns of the schema, the virtual columns, and aliases of the SELECT list."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from merlot.spec.schema import TableSchema
+from merlot.spec.types import TypeName
+from merlot.sql.errors import UnknownColumnError, UnsupportedSqlError
+from merlot.sql.tree import Column, Expr
+from merlot.sql.types import INT, STRING, SqlType
+
+VIRTUAL_COLUMNS = {"$segmentName": Column("$segmentName", STRING), "$docId": Column("$docId", INT)}
+_REFUSED_VIRTUAL = frozenset({"$hostName", "$partitionId"})
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a query may name. Columns are found by exact name first, then by the only one that differs in case."""
+
+    table: str | None
+    schema: TableSchema | None
+    qualifiers: frozenset[str] = field(default=frozenset())
+    aliases: Mapping[str, Expr] = field(default_factory=dict)
+
+    def all_columns(self) -> tuple[Column, ...]:
+        """What `*` stands for: the schema's columns in its order."""
+        if self.schema is None:
+            raise UnknownColumnError("SELECT * needs a FROM")
+        return tuple(self._typed(name) for name in self.schema.names)
+
+    def column(self, name: str, qualifier: str = "") -> Column:
+        """The column of that name; raises UnknownColumnError, with the nearest name there is."""
+        found = self.find(name) if not qualifier or qualifier.lower() in self.qualifiers else None
+        if found is None:
+            raise self._unknown(f"{qualifier}.{name}" if qualifier else name, name)
+        return found
+
+    def find(self, name: str) -> Column | None:
+        """The column of that name, or None."""
+        if name.startswith("$"):
+            if name in _REFUSED_VIRTUAL:
+                raise UnsupportedSqlError(f"virtual column {name}")
+            return VIRTUAL_COLUMNS.get(name)
+        if self.schema is None:
+            return None
+        if self.schema.field(name) is not None:
+            return self._typed(name)
+        lowered = name.lower()
+        same = [candidate for candidate in self.schema.names if candidate.lower() == lowered]
+        return self._typed(same[0]) if len(same) == 1 else None
+
+    def alias(self, name: str) -> Expr | None:
+        """The SELECT item of that alias, or None."""
+        return self.aliases.get(name)
+
+    def _typed(self, name: str) -> Column:
+        assert self.schema is not None
+        spec = self.schema.field(name)
+        assert spec is not None
+        return Column(name, SqlType(TypeName(spec.type), spec.multi_value))
+
+    def _unknown(self, written: str, name: str) -> UnknownColumnError:
+        place = f" table={self.table}" if self.table else ""
+        known = () if self.schema is None else (*self.schema.names, *self.aliases)
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        return UnknownColumnError(f"unknown column name={written}{place}{hint}")

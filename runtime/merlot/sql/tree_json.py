@@ -1,0 +1,124 @@
+"""Bound queries as compact JSON, for the wire between broker and server: `from_json(to_json(q)) == q`.
+
+Expressions are arrays headed by a letter: L(iteral), C(olumn), F(unction), A(ggregate). Values that JSON lacks are
+objects: {"d": decimal text}, {"b": hex}, {"f": "inf"}.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from merlot.errors import InvalidInputError
+from merlot.sql.tree import Aggregate, BoundQuery, Call, Column, Expr, Literal, OrderKey, Output, Value
+from merlot.sql.types import SqlType
+
+VERSION = 1
+
+
+def to_json(query: BoundQuery) -> bytes:
+    """The query as bytes."""
+    return orjson.dumps(
+        {
+            "v": VERSION,
+            "table": query.table,
+            "select": [[output.label, _encode(output.expr)] for output in query.select],
+            "distinct": query.distinct,
+            "where": _encode_optional(query.where),
+            "groupBy": [_encode(expr) for expr in query.group_by],
+            "having": _encode_optional(query.having),
+            "orderBy": [[_encode(key.expr), key.ascending, key.nulls_last] for key in query.order_by],
+            "limit": query.limit,
+            "offset": query.offset,
+            "options": query.options,
+            "explain": query.explain,
+        }
+    )
+
+
+def from_json(data: bytes) -> BoundQuery:
+    """The query that `to_json` wrote; raises InvalidInputError for anything else."""
+    try:
+        fields = orjson.loads(data)
+        if fields["v"] != VERSION:
+            raise InvalidInputError(f"unknown query encoding version={fields['v']} expected={VERSION}")
+        return _query(fields)
+    except (orjson.JSONDecodeError, KeyError, ValueError, TypeError, IndexError, ArithmeticError) as error:
+        raise InvalidInputError(f"not an encoded query: {type(error).__name__}") from error
+
+
+def _query(fields: dict[str, Any]) -> BoundQuery:
+    return BoundQuery(
+        table=fields["table"],
+        select=tuple(Output(label, _decode(expr)) for label, expr in fields["select"]),
+        distinct=fields["distinct"],
+        where=_decode_optional(fields["where"]),
+        group_by=tuple(_decode(expr) for expr in fields["groupBy"]),
+        having=_decode_optional(fields["having"]),
+        order_by=tuple(OrderKey(_decode(expr), ascending, last) for expr, ascending, last in fields["orderBy"]),
+        limit=fields["limit"],
+        offset=fields["offset"],
+        options=tuple((name, value) for name, value in fields["options"]),
+        explain=fields["explain"],
+    )
+
+
+def _encode_optional(expr: Expr | None) -> Any:
+    return None if expr is None else _encode(expr)
+
+
+def _decode_optional(data: Any) -> Expr | None:
+    return None if data is None else _decode(data)
+
+
+def _encode(expr: Expr) -> list[Any]:
+    if isinstance(expr, Literal):
+        return ["L", str(expr.type), _encode_value(expr.value)]
+    if isinstance(expr, Column):
+        return ["C", str(expr.type), expr.name]
+    args = [_encode(arg) for arg in expr.args]
+    if isinstance(expr, Aggregate):
+        return ["A", str(expr.type), expr.function, args, _encode_optional(expr.filter)]
+    return ["F", str(expr.type), expr.function, args]
+
+
+def _decode(data: Any) -> Expr:
+    kind, type_ = data[0], _type(data[1])
+    if kind == "L":
+        return Literal(_decode_value(data[2]), type_)
+    if kind == "C":
+        return Column(data[2], type_)
+    args = tuple(_decode(arg) for arg in data[3])
+    if kind == "A":
+        return Aggregate(data[2], args, type_, _decode_optional(data[4]))
+    if kind == "F":
+        return Call(data[2], args, type_)
+    raise InvalidInputError(f"unknown expression kind kind={kind}")
+
+
+@lru_cache(maxsize=64)
+def _type(text: str) -> SqlType:
+    return SqlType.parse(text)
+
+
+def _encode_value(value: Value) -> Any:
+    if isinstance(value, Decimal):
+        return {"d": str(value)}
+    if isinstance(value, bytes):
+        return {"b": value.hex()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"f": repr(value)}
+    return value
+
+
+def _decode_value(data: Any) -> Value:
+    if not isinstance(data, dict):
+        value: Value = data
+        return value
+    if "d" in data:
+        return Decimal(data["d"])
+    return bytes.fromhex(data["b"]) if "b" in data else float(data["f"])

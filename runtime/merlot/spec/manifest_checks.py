@@ -5,12 +5,193 @@ malformed is passed over here, because the models already name it.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
-from merlot.spec.manifest_problems import Problem
+from pydantic import ValidationError
+
+from merlot.errors import InvalidInputError
+from merlot.ids import OFFLINE_SUFFIX, REALTIME_SUFFIX
+from merlot.spec import partition_functions
+from merlot.spec.indexing import PartitionFunctionSpec
+from merlot.spec.manifest_problems import Problem, suggestion
+from merlot.spec.types import TypeName
+
+JsonObject = Mapping[str, Any]
+SOURCE_SCHEMES = ("file", "s3", "gs", "hdfs")
 
 
-def check(document: Mapping[str, Any]) -> Iterator[Problem]:
+@dataclass(frozen=True)
+class _Columns:
+    """The columns as far as they are written: an unknown attribute is None and is not judged."""
+
+    by_name: Mapping[str, JsonObject]
+
+    def is_multi_value(self, name: str) -> bool:
+        return self.by_name.get(name, {}).get("multiValue") is True
+
+    def type_of(self, name: str) -> object:
+        return self.by_name.get(name, {}).get("type")
+
+    def missing(self, path: str, name: object) -> Iterator[Problem]:
+        """A problem if the schema has no such column."""
+        if isinstance(name, str) and self.by_name and name not in self.by_name:
+            yield Problem(path, f'no column "{name}" in spec.schema.fields{suggestion(name, self.by_name)}')
+
+
+def check(document: JsonObject) -> Iterator[Problem]:
     """The problems between the fields of a Table document."""
-    del document
-    return iter(())
+    spec = _mapping(document.get("spec"))
+    schema = _mapping(spec.get("schema"))
+    columns = _Columns(
+        {str(field["name"]): field for field in _objects(schema.get("fields")) if isinstance(field.get("name"), str)}
+    )
+    yield from _check_name(document)
+    yield from _check_repeated_columns(schema)
+    yield from _check_primary_key(schema, columns)
+    yield from _check_time(spec, columns)
+    yield from _check_indexing(_mapping(spec.get("indexing")), columns)
+    yield from _check_partitioning(_mapping(spec.get("partitioning")), columns)
+    yield from _check_batches(_mapping(spec.get("ingestion")), columns)
+    yield from _check_what_is_not_there_yet(spec)
+
+
+def _check_name(document: JsonObject) -> Iterator[Problem]:
+    name = _mapping(document.get("metadata")).get("name")
+    for suffix in (OFFLINE_SUFFIX, REALTIME_SUFFIX):
+        if isinstance(name, str) and name.endswith(suffix):
+            right = name.removesuffix(suffix) or "another name"
+            yield Problem("metadata.name", f'"{suffix}" is added by the cluster; write {right}')
+
+
+def _check_repeated_columns(schema: JsonObject) -> Iterator[Problem]:
+    seen: dict[str, str] = {}
+    for position, field in enumerate(_list(schema.get("fields"))):
+        name = _mapping(field).get("name")
+        if not isinstance(name, str):
+            continue
+        path = f"spec.schema.fields[{position}].name"
+        before = seen.get(name.lower())
+        if before == name:
+            yield Problem(path, f'column "{name}" is declared twice; keep one')
+        elif before is not None:
+            yield Problem(path, f'column "{name}" differs from "{before}" in case only; SQL would mix them up')
+        seen.setdefault(name.lower(), name)
+
+
+def _check_primary_key(schema: JsonObject, columns: _Columns) -> Iterator[Problem]:
+    for position, name in enumerate(_list(schema.get("primaryKey"))):
+        path = f"spec.schema.primaryKey[{position}]"
+        yield from columns.missing(path, name)
+        yield from _repeated(path, schema.get("primaryKey"), position)
+        if isinstance(name, str) and columns.is_multi_value(name):
+            yield Problem(path, f'column "{name}" is multi-valued; a key has one value per row')
+
+
+def _check_time(spec: JsonObject, columns: _Columns) -> Iterator[Problem]:
+    name = spec.get("timeColumn")
+    if name is None:
+        if "retention" in spec:
+            yield Problem("spec.retention", "needs spec.timeColumn, which tells how old a segment is")
+        return
+    yield from columns.missing("spec.timeColumn", name)
+    role = columns.by_name.get(str(name), {"role": "dateTime"}).get("role", "dimension")
+    if role in ("dimension", "metric"):
+        yield Problem("spec.timeColumn", f'column "{name}" is a {role}; give it role: dateTime')
+    if spec.get("pushType") == "REFRESH" and "retention" in spec:
+        yield Problem("spec.retention", "a REFRESH table is replaced as a whole; remove retention or use APPEND")
+
+
+def _check_indexing(indexing: JsonObject, columns: _Columns) -> Iterator[Problem]:
+    for key in ("sortedColumns", "inverted", "noDictionary"):
+        for position, name in enumerate(_list(indexing.get(key))):
+            path = f"spec.indexing.{key}[{position}]"
+            yield from columns.missing(path, name)
+            yield from _repeated(path, indexing.get(key), position)
+            if key == "sortedColumns" and isinstance(name, str) and columns.is_multi_value(name):
+                yield Problem(path, f'column "{name}" is multi-valued and has no order')
+    raw = {name for name in _list(indexing.get("noDictionary")) if isinstance(name, str)}
+    encodings = _mapping(indexing.get("encodings"))
+    for name, encoding in encodings.items():
+        path = f"spec.indexing.encodings.{name}"
+        yield from columns.missing(path, name)
+        if name in raw and encoding != "RAW":
+            yield Problem(path, f'{encoding} contradicts spec.indexing.noDictionary, which also names "{name}"')
+    raw |= {name for name, encoding in encodings.items() if encoding == "RAW"}
+    yield from _check_raw(indexing, columns, raw)
+
+
+def _check_raw(indexing: JsonObject, columns: _Columns, raw: set[str]) -> Iterator[Problem]:
+    for position, name in enumerate(_list(indexing.get("inverted"))):
+        if name in raw:
+            yield Problem(
+                f"spec.indexing.inverted[{position}]",
+                f'an inverted index needs a dictionary; take "{name}" out of here, or out of the raw columns',
+            )
+    dictionary = {name for name, one in _mapping(indexing.get("encodings")).items() if one == "DICTIONARY"}
+    for name, compression in _mapping(indexing.get("compression")).items():
+        path = f"spec.indexing.compression.{name}"
+        yield from columns.missing(path, name)
+        if name in dictionary and compression != "NONE":
+            yield Problem(path, f"only raw columns are compressed; write encodings: {{{name}: RAW}}, or remove it")
+
+
+def _check_partitioning(partitioning: JsonObject, columns: _Columns) -> Iterator[Problem]:
+    for name, function in _mapping(partitioning.get("columns")).items():
+        path = f"spec.partitioning.columns.{name}"
+        yield from columns.missing(path, name)
+        if columns.is_multi_value(name):
+            yield Problem(path, f'column "{name}" is multi-valued; a partition needs one value per row')
+        if columns.type_of(name) in (TypeName.FLOAT, TypeName.DOUBLE):
+            yield Problem(path, f'column "{name}" is {columns.type_of(name)}; partition by an exact type')
+        try:
+            spec = PartitionFunctionSpec.model_validate(function, by_alias=True, by_name=False)
+            partition_functions.get(spec)
+        except ValidationError:
+            continue
+        except InvalidInputError as error:
+            yield Problem(path, str(error))
+
+
+def _check_batches(ingestion: JsonObject, columns: _Columns) -> Iterator[Problem]:
+    batches = _list(ingestion.get("batch"))
+    names = [_mapping(batch).get("name", "default") for batch in batches]
+    for position, batch in enumerate(map(_mapping, batches)):
+        path = f"spec.ingestion.batch[{position}]"
+        if names[position] in names[:position]:
+            yield Problem(f"{path}.name", f'two sources are named "{names[position]}"; give each its own name')
+        for name in _mapping(batch.get("derivedColumns")):
+            yield from columns.missing(f"{path}.derivedColumns.{name}", name)
+        if "csv" in batch and batch.get("format") in ("PARQUET", "ORC", "JSON"):
+            yield Problem(f"{path}.csv", f"the format is {batch['format']}; remove csv, or write format: CSV")
+        uri = batch.get("sourceUri")
+        scheme = urlsplit(uri).scheme if isinstance(uri, str) else ""
+        if scheme and scheme not in SOURCE_SCHEMES:
+            known = ", ".join(f"{one}://" for one in SOURCE_SCHEMES)
+            yield Problem(f"{path}.sourceUri", f'unknown scheme "{scheme}"; write {known} or a path')
+
+
+def _check_what_is_not_there_yet(spec: JsonObject) -> Iterator[Problem]:
+    """A feature that is accepted and ignored would be worse than one that is refused."""
+    if "upsert" in spec:
+        yield Problem("spec.upsert", "upserts do not exist in this version; remove it")
+    if _list(_mapping(spec.get("routing")).get("segmentPruners")):
+        yield Problem("spec.routing.segmentPruners", "no segment pruner exists in this version; remove it")
+
+
+def _repeated(path: str, names: object, position: int) -> Iterator[Problem]:
+    if _list(names)[position] in _list(names)[:position]:
+        yield Problem(path, f'"{_list(names)[position]}" is named twice; keep one')
+
+
+def _mapping(value: object) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _objects(value: object) -> list[JsonObject]:
+    return [item for item in _list(value) if isinstance(item, dict)]

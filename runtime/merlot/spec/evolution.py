@@ -1,0 +1,83 @@
+"""What may change on a live table. A pure comparison of two specs.
+
+Hot: adding a column (older segments answer its default value), widening a type without loss, and everything that only
+steers the future (replication, retention, indexing, partitioning, ingestion, limits, tenants). Refused: what would
+make segments that exist mean something else.
+"""
+
+from collections.abc import Iterator
+from itertools import chain
+
+from merlot.spec.manifest_problems import Problem
+from merlot.spec.schema import FieldSpec
+from merlot.spec.table import TableSpec
+from merlot.spec.types import TypeName
+
+WIDER_TYPES: dict[TypeName, frozenset[TypeName]] = {
+    TypeName.INT: frozenset({TypeName.LONG, TypeName.DOUBLE, TypeName.BIG_DECIMAL}),
+    TypeName.LONG: frozenset({TypeName.BIG_DECIMAL}),
+    TypeName.FLOAT: frozenset({TypeName.DOUBLE}),
+}
+"""Types that hold every value of the key. LONG to DOUBLE would round; to STRING would change order and arithmetic."""
+
+NEW_TABLE = "create a table under another name and ingest again"
+
+
+def compare(old: TableSpec, new: TableSpec) -> tuple[Problem, ...]:
+    """Why a live table cannot become `new`; empty if it can, without a restart."""
+    return tuple(chain(_compare_columns(old, new), _compare_table(old, new)))
+
+
+def can_widen(old: TypeName, new: TypeName) -> bool:
+    """True if every value of `old` is also one of `new`."""
+    return old == new or new in WIDER_TYPES.get(old, frozenset())
+
+
+def added_columns(old: TableSpec, new: TableSpec) -> tuple[str, ...]:
+    """Columns that segments built under `old` lack; they answer the default value there."""
+    return tuple(name for name in new.table_schema.names if old.table_schema.field(name) is None)
+
+
+def _compare_columns(old: TableSpec, new: TableSpec) -> Iterator[Problem]:
+    for field in old.table_schema.fields:
+        if field.name not in new.table_schema.names:
+            yield Problem(
+                "spec.schema.fields",
+                f"column {field.name!r} is gone; keep it, since segments hold it and queries may name it",
+            )
+    for position, field in enumerate(new.table_schema.fields):
+        before = old.table_schema.field(field.name)
+        if before is not None:
+            yield from _compare_field(f"spec.schema.fields[{position}]", before, field)
+
+
+def _compare_field(path: str, old: FieldSpec, new: FieldSpec) -> Iterator[Problem]:
+    column = f"column {old.name!r}"
+    if not can_widen(old.type, new.type):
+        wider = ", ".join(sorted(WIDER_TYPES.get(old.type, ())))
+        allowed = f"keep {old.type} or widen it to {wider}" if wider else f"keep {old.type}"
+        message = f"{column} is {old.type} and cannot become {new.type}; {allowed}, or add a column"
+        yield Problem(f"{path}.type", message)
+    if old.multi_value != new.multi_value:
+        shape = "multi-valued" if old.multi_value else "single-valued"
+        yield Problem(f"{path}.multiValue", f"{column} is {shape} and stays so; add a column under a new name")
+    if old.role != new.role:
+        yield Problem(f"{path}.role", f"{column} is a {old.role} and cannot become a {new.role}; keep {old.role}")
+    if (old.format or "TIMESTAMP") != (new.format or "TIMESTAMP"):
+        message = f"{column} holds values as {old.format}, which cannot be read as {new.format}; keep {old.format}"
+        yield Problem(f"{path}.format", message)
+    if old.default_null_value != new.default_null_value:
+        shown = "left out" if old.default_null_value is None else repr(old.default_null_value)
+        message = f"segments already store the default of {column}; keep it as it was ({shown})"
+        yield Problem(f"{path}.defaultNullValue", message)
+
+
+def _compare_table(old: TableSpec, new: TableSpec) -> Iterator[Problem]:
+    if old.time_column != new.time_column:
+        before, after = old.time_column or "none", new.time_column or "none"
+        yield Problem("spec.timeColumn", f"cannot change from {before} to {after}; {NEW_TABLE}")
+    if old.table_schema.primary_key != new.table_schema.primary_key:
+        before = ", ".join(old.table_schema.primary_key) or "none"
+        yield Problem("spec.schema.primaryKey", f"cannot change (it is: {before}); {NEW_TABLE}")
+    if old.push_type != new.push_type:
+        yield Problem("spec.pushType", f"cannot change from {old.push_type} to {new.push_type}; {NEW_TABLE}")

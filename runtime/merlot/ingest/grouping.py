@@ -1,0 +1,141 @@
+"""Which segment a row belongs to: one per UTC day of the time column and per partition; and that segment's name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from merlot.errors import InvalidInputError
+from merlot.ids import RawTableName, SegmentName
+from merlot.ingest import casts, instants
+from merlot.ingest.bad_rows import SAMPLES_PER_REASON, BadRow, BadRows
+from merlot.ingest.casts import Cast
+from merlot.ingest.transform import Conformed, row_text
+from merlot.spec import partition_functions
+from merlot.spec.indexing import PartitionEnforcement, PartitionFunctionSpec
+from merlot.spec.schema import FieldSpec
+from merlot.spec.table import TableSpec
+from merlot.spec.values import FieldValue
+
+_EPOCH = date(1970, 1, 1)
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class SegmentGroup:
+    """The rows of one segment: a day (since 1970; None without time column) and one partition per partition column."""
+
+    day: int | None
+    partitions: tuple[int, ...] = ()
+
+    def name(self, table: RawTableName) -> SegmentName:
+        """`flights_2013-01-31`, `flights_2013-01-31_p3`, `flights_p3`, or `flights_0` without day and partition."""
+        parts: list[str] = [table]
+        if self.day is not None:
+            parts.append((_EPOCH + timedelta(days=self.day)).isoformat())
+        if self.partitions:
+            parts.append("p" + "_".join(map(str, self.partitions)))
+        return SegmentName("_".join(parts) if len(parts) > 1 else f"{table}_0")
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """Conformed rows with int32 keys as long as they are: the day (zeros without time column), then one partition per
+    repartitioned column. `bad` counts all rows that were left out."""
+
+    rows: pa.Table
+    keys: tuple[pa.Array, ...]
+    bad: BadRows
+
+
+def repartitioned_columns(spec: TableSpec) -> Mapping[str, PartitionFunctionSpec]:
+    """Columns whose partition divides rows into segments; with `enforce: assert` the source has already."""
+    if spec.partitioning is None or spec.partitioning.enforce is PartitionEnforcement.ASSERT:
+        return {}
+    return spec.partitioning.columns
+
+
+def group(conformed: Conformed, spec: TableSpec) -> Grouped:
+    """Find every row's group; a row that the partition function refuses is one more bad row."""
+    columns = repartitioned_columns(spec)
+    partitions = [_partitions(conformed.rows, _field(spec, name), columns[name]) for name in columns]
+    bad = np.zeros(conformed.rows.num_rows, dtype=bool)
+    counts: dict[str, int] = {}
+    samples: list[BadRow] = []
+    for name, cast in zip(columns, partitions, strict=True):
+        refused = np.flatnonzero(cast.bad.to_numpy(zero_copy_only=False) & ~bad)
+        if len(refused):
+            reason = f"{name}: {columns[name].function_name} refuses the value"
+            counts[reason] = len(refused)
+            samples += [BadRow(reason, row_text(conformed.rows, int(row))) for row in refused[:SAMPLES_PER_REASON]]
+            bad[refused] = True
+    keys = [_days(conformed), *(cast.values for cast in partitions)]
+    rows = conformed.rows
+    if counts:
+        kept = pa.array(~bad)
+        rows, keys = rows.filter(kept), [key.filter(kept) for key in keys]
+    return Grouped(rows, tuple(keys), conformed.bad + BadRows(counts, tuple(samples)))
+
+
+def group_of(key: tuple[int, ...], spec: TableSpec) -> SegmentGroup:
+    """The group that a row of `Grouped.keys` stands for."""
+    return SegmentGroup(key[0] if spec.time_column is not None else None, key[1:])
+
+
+def _field(spec: TableSpec, name: str) -> FieldSpec:
+    column = spec.table_schema.field(name)
+    assert column is not None, "a manifest names existing columns"
+    return column
+
+
+def _days(conformed: Conformed) -> pa.Array:
+    if conformed.millis is None:
+        return pa.array(np.zeros(conformed.rows.num_rows, dtype=np.int32))
+    return instants.days_of(casts.plain(conformed.millis))
+
+
+def _partitions(rows: pa.Table, column: FieldSpec, function: PartitionFunctionSpec) -> Cast:
+    """Each distinct value is hashed once; nulls go where the value that stands for them goes."""
+    partition_of = partition_functions.get(function)
+    values = casts.plain(rows.column(column.name))
+    if pa.types.is_timestamp(values.type):
+        values = values.cast(pa.int64())
+    if values.null_count == 0:
+        return casts.map_distinct(values, lambda value: partition_of(text_of(value)), pa.int32())
+    filled = map_nulls(values, column.default_value)
+    return casts.map_distinct(filled, lambda value: partition_of(text_of(value)), pa.int32())
+
+
+def map_nulls(values: pa.Array, default: FieldValue) -> pa.Array:
+    """Nulls replaced by the value that stands for them."""
+    stored = casts.plain_decimal(default) if isinstance(default, Decimal) else default
+    return pc.fill_null(values, pa.scalar(stored, values.type))
+
+
+def text_of(value: FieldValue) -> str:
+    """What partition functions take, as Pinot writes a stored value: digits, hex for BYTES, 0 and 1 for BOOLEAN."""
+    match value:
+        case bool():
+            return str(int(value))
+        case bytes():
+            return value.hex()
+        case _:
+            return str(value)
+
+
+def check_asserted(found: Mapping[str, tuple[int, ...]], spec: TableSpec, segment: SegmentName) -> None:
+    """Refuse a segment that holds several partitions of a table that says `enforce: assert`; InvalidInputError."""
+    if spec.partitioning is None or spec.partitioning.enforce is not PartitionEnforcement.ASSERT:
+        return
+    for column in spec.partitioning.columns:
+        partitions = found.get(column, ())
+        if len(partitions) > 1:
+            raise InvalidInputError(
+                f"rows of several partitions in one segment segment={segment} column={column} "
+                f"partitions={partitions[:5]}; partition the source, or set enforce: repartition"
+            )

@@ -1,0 +1,178 @@
+"""Source rows to rows of the schema: every column cast, every row either kept or counted as bad with its reason.
+
+A row is bad if a value does not fit its column's type, if its time is missing or outside years 1 to 9999, or if a
+dateTime value does not follow the column's format. Missing columns become null. Texts longer than a column's
+`maxLength` are cut, as in Pinot, and counted. Filter and derived columns come before (`expressions`, or Spark SQL).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from merlot.ingest import casts, instants
+from merlot.ingest.bad_rows import SAMPLES_PER_REASON, BadRow, BadRows, pick_samples
+from merlot.ingest.casts import Cast
+from merlot.segment.arrow_types import arrow_schema
+from merlot.spec.schema import FieldSpec, TableSchema
+from merlot.spec.table import TableSpec
+from merlot.spec.types import TypeName
+
+MAX_TEXT = 80
+CORRUPT_RECORD = "_corrupt_record"
+"""Spark's column for input lines that are no record at all."""
+_TEXTS = (TypeName.STRING, TypeName.JSON)
+
+
+@dataclass(frozen=True, slots=True)
+class Conformed:
+    """`rows` is what `build_segment` takes; `millis` is their time (epoch milliseconds), None without time column."""
+
+    rows: pa.Table
+    bad: BadRows
+    millis: pa.Array | None = None
+    cut: Mapping[str, int] = field(default_factory=dict)
+    """How many texts were cut to the column's maximum, by column; columns without any are left out."""
+
+
+@dataclass(slots=True)
+class _Verdict:
+    """Which rows are bad, and under which reason each one counts: the first that was found."""
+
+    bad: np.ndarray  # bool, one per row
+    firsts: dict[str, np.ndarray]  # reason → row numbers
+
+    def add(self, reason: str, rows: pa.Array) -> None:
+        found = rows.to_numpy(zero_copy_only=False) & ~self.bad
+        if found.any():
+            self.firsts[reason] = np.flatnonzero(found)
+            self.bad |= found
+
+
+def cast_type(column: FieldSpec) -> pa.DataType:
+    """Arrow type of a cast column: instants as epoch milliseconds (int64), the rest as segments take it."""
+    value = casts.CAST_TYPES[column.type]
+    return pa.list_(value) if column.multi_value else value
+
+
+def conform(table: pa.Table, spec: TableSpec) -> Conformed:
+    """Bring source rows to the schema's columns; the order of the rows that are kept is the source's."""
+    verdict = _Verdict(np.zeros(table.num_rows, dtype=bool), {})
+    _mark_corrupt(table, verdict)
+    columns = [_conform_column(table, column, verdict) for column in spec.table_schema.fields]
+    millis = _time_of(spec, dict(zip(spec.table_schema.names, columns, strict=True)), verdict)
+    rows = pa.Table.from_arrays(columns, spec.table_schema.names).cast(arrow_schema(spec.table_schema))
+    if verdict.bad.any():
+        kept = pa.array(~verdict.bad)
+        rows = rows.filter(kept)
+        millis = None if millis is None else millis.filter(kept)
+    rows, cut = _cut_texts(rows, spec.table_schema)
+    return Conformed(rows, _bad_rows(table, verdict), millis, cut)
+
+
+def _conform_column(table: pa.Table, column: FieldSpec, verdict: _Verdict) -> pa.Array:
+    if column.name not in table.column_names:
+        return pa.nulls(table.num_rows, cast_type(column))
+    source = casts.plain(table.column(column.name))
+    result = _cast_lists(source, column) if column.multi_value else _cast_single(source, column)
+    verdict.add(f"{column.name}: not a value of {_type_name(column)}", result.bad)
+    if column.time_format is not None:
+        wrong = instants.misfits(result.values, column.time_format)
+        verdict.add(f"{column.name}: not in the format {column.format}", wrong)
+    return result.values
+
+
+def _type_name(column: FieldSpec) -> str:
+    return f"{column.type}[]" if column.multi_value else str(column.type)
+
+
+def _cast_single(source: pa.Array, column: FieldSpec) -> Cast:
+    if casts.is_temporal(source.type) and column.time_format is not None:
+        source = instants.to_format(casts.epoch_millis(source), column.time_format)
+    return casts.cast(source, column.type)
+
+
+def _cast_lists(source: pa.Array, column: FieldSpec) -> Cast:
+    """A list is bad if one of its values is. Null values in a list are left out; a single value is a list of one."""
+    if pa.types.is_null(source.type):
+        return Cast(pa.nulls(len(source), cast_type(column)), pa.array(np.zeros(len(source), dtype=bool)))
+    if not pa.types.is_list(source.type):
+        return _lists_of_one(casts.cast(source, column.type))
+    parents = pc.list_parent_indices(source)
+    elements = casts.cast(pc.list_flatten(source), column.type)
+    bad = np.zeros(len(source), dtype=bool)
+    bad[parents.filter(elements.bad).to_numpy()] = True
+    present = elements.values.is_valid()
+    lengths = np.bincount(parents.filter(present).to_numpy(), minlength=len(source))
+    offsets = np.zeros(len(source) + 1, dtype=np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    is_empty = pa.array(lengths == 0)
+    lists = pa.ListArray.from_arrays(pa.array(offsets), elements.values.filter(present), mask=is_empty)
+    return Cast(lists.cast(cast_type(column)), pa.array(bad))
+
+
+def _lists_of_one(values: Cast) -> Cast:
+    present = values.values.is_valid()
+    offsets = np.concatenate([[0], np.cumsum(present.to_numpy(zero_copy_only=False))]).astype(np.int32)
+    lists = pa.ListArray.from_arrays(pa.array(offsets), values.values.drop_null(), mask=pc.invert(present))
+    return Cast(lists, values.bad)
+
+
+def _time_of(spec: TableSpec, columns: Mapping[str, pa.Array], verdict: _Verdict) -> pa.Array | None:
+    """Epoch milliseconds of the time column, all of them there and within years 1 to 9999 where the row is good."""
+    if spec.time_column is None:
+        return None
+    values = columns[spec.time_column]
+    verdict.add(f"{spec.time_column}: no time", values.is_null())
+    column = spec.table_schema.field(spec.time_column)
+    time_format = None if column is None else column.time_format
+    assert time_format is not None, "a time column is a dateTime column"
+    millis = instants.to_millis(values, time_format)
+    verdict.add(f"{spec.time_column}: time outside years 1 to 9999", millis.is_null())
+    return millis
+
+
+def _mark_corrupt(table: pa.Table, verdict: _Verdict) -> None:
+    if CORRUPT_RECORD in table.column_names:
+        verdict.add("the line is no record", table.column(CORRUPT_RECORD).combine_chunks().is_valid())
+
+
+def _cut_texts(rows: pa.Table, schema: TableSchema) -> tuple[pa.Table, dict[str, int]]:
+    cut: Counter[str] = Counter()
+    for position, column in enumerate(schema.fields):
+        if column.multi_value or (column.type not in _TEXTS and column.type is not TypeName.BYTES):
+            continue
+        values = rows.column(position)
+        # Bytes bound characters from above: most columns are done with one look at the longest value.
+        longest = pc.max(pc.binary_length(values)).as_py() or 0
+        if longest <= column.max_length:
+            continue
+        lengths = pc.utf8_length(values) if column.type in _TEXTS else pc.binary_length(values)
+        too_long = pc.sum(pc.greater(lengths, column.max_length)).as_py()
+        if not too_long:
+            continue
+        slice_values = pc.utf8_slice_codeunits if column.type in _TEXTS else pc.binary_slice
+        rows = rows.set_column(position, rows.schema.field(position), slice_values(values, 0, column.max_length))
+        cut[column.name] = too_long
+    return rows, dict(cut)
+
+
+def _bad_rows(table: pa.Table, verdict: _Verdict) -> BadRows:
+    counts = {reason: len(rows) for reason, rows in verdict.firsts.items()}
+    samples = [
+        BadRow(reason, row_text(table, int(row)))
+        for reason, rows in verdict.firsts.items()
+        for row in rows[:SAMPLES_PER_REASON]
+    ]
+    return BadRows(dict(sorted(counts.items())), pick_samples(samples))
+
+
+def row_text(table: pa.Table, row: int) -> tuple[tuple[str, str], ...]:
+    """One row for a report: its values as short texts, nulls left out."""
+    values = ((name, table.column(name)[row].as_py()) for name in table.column_names)
+    return tuple((name, str(value)[:MAX_TEXT]) for name, value in values if value is not None)

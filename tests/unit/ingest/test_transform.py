@@ -1,0 +1,126 @@
+"""Conforming rows: bad ones counted once with their reason, the rest exactly of the schema's types."""
+
+import datetime as dt
+from typing import Any
+
+import pyarrow as pa
+
+from merlot.ingest.bad_rows import BadRow, BadRows
+from merlot.ingest.grouping import SegmentGroup, group, group_of
+from merlot.ingest.transform import conform
+from merlot.segment.arrow_types import arrow_schema
+from merlot.spec.table import TableSpec
+
+
+def spec_of(*fields: dict[str, Any], time_column: str | None = None, **others: Any) -> TableSpec:
+    return TableSpec.model_validate({"schema": {"fields": list(fields)}, "timeColumn": time_column, **others})
+
+
+TIME = {"name": "at", "type": "TIMESTAMP", "role": "dateTime"}
+CODE = {"name": "code", "type": "STRING"}
+
+
+def test_rows_have_exactly_the_columns_and_types_of_the_schema() -> None:
+    spec = spec_of(TIME, CODE, {"name": "n", "type": "INT"}, {"name": "absent", "type": "DOUBLE"}, time_column="at")
+    source = pa.table({"extra": [1], "n": [7], "code": ["a"], "at": [dt.datetime(2013, 1, 1, tzinfo=dt.UTC)]})
+    done = conform(source, spec)
+    assert done.rows.schema == arrow_schema(spec.table_schema)
+    assert done.rows.to_pylist() == [{"at": dt.datetime(2013, 1, 1), "code": "a", "n": 7, "absent": None}]
+    assert done.bad.count == 0
+
+
+def test_a_row_with_several_problems_counts_once() -> None:
+    spec = spec_of({"name": "a", "type": "INT"}, {"name": "b", "type": "INT"})
+    done = conform(pa.table({"a": ["x", "1", "1"], "b": ["x", "x", "2"]}), spec)
+    assert done.rows.to_pylist() == [{"a": 1, "b": 2}]
+    assert done.bad.by_reason == {"a: not a value of INT": 1, "b: not a value of INT": 1}
+    assert done.bad.samples[0] == BadRow("a: not a value of INT", (("a", "x"), ("b", "x")))
+
+
+def test_time_must_be_there_and_within_the_calendar() -> None:
+    spec = spec_of(TIME, time_column="at")
+    done = conform(pa.table({"at": [0, None, 10**15, -(10**14)]}), spec)
+    assert done.rows.num_rows == 1
+    assert done.bad.by_reason == {"at: no time": 1, "at: time outside years 1 to 9999": 2}
+
+
+def test_time_formats_keep_the_raw_value_and_find_the_instant() -> None:
+    day = {"name": "day", "type": "STRING", "role": "dateTime", "format": "SIMPLE_DATE_FORMAT|yyyyMMdd"}
+    done = conform(pa.table({"day": ["20130102", "20131302"]}), spec_of(day, time_column="day"))
+    assert done.rows.column("day").to_pylist() == ["20130102"]
+    assert done.millis.to_pylist() == [1357084800000]
+    assert done.bad.by_reason == {"day: not in the format SIMPLE_DATE_FORMAT|yyyyMMdd": 1}
+
+
+def test_instants_become_what_the_column_stores() -> None:
+    hours = {"name": "h", "type": "LONG", "role": "dateTime", "format": "EPOCH|HOURS"}
+    text = {"name": "d", "type": "STRING", "role": "dateTime", "format": "SIMPLE_DATE_FORMAT|yyyy-MM-dd"}
+    moments = pa.array([dt.datetime(1969, 12, 31, 23, 30)], pa.timestamp("us"))
+    done = conform(pa.table({"h": moments, "d": moments}), spec_of(hours, text, time_column="h"))
+    assert done.rows.to_pylist() == [{"h": -1, "d": "1969-12-31"}]
+    assert done.millis.to_pylist() == [-3_600_000]
+
+
+def test_lists_are_cast_value_by_value() -> None:
+    spec = spec_of({"name": "xs", "type": "INT", "multiValue": True})
+    done = conform(pa.table({"xs": [["1", "2"], ["x"], [], None, ["3", None]]}), spec)
+    assert done.rows.column("xs").to_pylist() == [[1, 2], None, None, [3]]
+    assert done.bad.by_reason == {"xs: not a value of INT[]": 1}
+
+
+def test_a_single_value_becomes_a_list_of_one() -> None:
+    spec = spec_of({"name": "xs", "type": "INT", "multiValue": True})
+    assert conform(pa.table({"xs": [1, None, 2]}), spec).rows.column("xs").to_pylist() == [[1], None, [2]]
+
+
+def test_sliced_lists_are_cast_too() -> None:
+    spec = spec_of({"name": "xs", "type": "INT", "multiValue": True})
+    source = pa.table({"xs": [[9], ["1", "2"][:0] or [1], [2, 3]]}).slice(1)
+    assert conform(source, spec).rows.column("xs").to_pylist() == [[1], [2, 3]]
+
+
+def test_long_texts_are_cut_and_counted() -> None:
+    spec = spec_of({"name": "t", "type": "STRING", "maxLength": 3}, {"name": "b", "type": "BYTES", "maxLength": 2})
+    done = conform(pa.table({"t": ["ééé", "abcd"], "b": [b"12", b"123"]}), spec)
+    assert done.rows.to_pylist() == [{"t": "ééé", "b": b"12"}, {"t": "abc", "b": b"12"}]
+    assert done.cut == {"t": 1, "b": 1}
+
+
+def test_input_lines_that_are_no_record_are_bad_rows() -> None:
+    done = conform(pa.table({"code": ["a", None], "_corrupt_record": [None, "{oops"]}), spec_of(CODE))
+    assert done.rows.num_rows == 1
+    assert done.bad.by_reason == {"the line is no record": 1}
+
+
+def test_groups_are_days_and_partitions() -> None:
+    partitioning = {"columns": {"code": {"functionName": "Murmur", "numPartitions": 4}}}
+    spec = spec_of(TIME, CODE, time_column="at", partitioning=partitioning)
+    done = group(conform(pa.table({"at": [-1, 0, 86_400_000], "code": ["0", "1", None]}), spec), spec)
+    assert done.keys[0].to_pylist() == [-1, 0, 1]
+    assert done.keys[1].to_pylist()[:2] == [0, 3]
+    assert done.keys[1].null_count == 0
+    assert group_of((-1, 0), spec).name("t") == "t_1969-12-31_p0"
+
+
+def test_values_that_a_partition_function_refuses_are_bad_rows() -> None:
+    partitioning = {"columns": {"code": {"functionName": "Modulo", "numPartitions": 4}}}
+    spec = spec_of(CODE, partitioning=partitioning)
+    done = group(conform(pa.table({"code": ["5", "x", None]}), spec), spec)
+    assert done.rows.column("code").to_pylist() == ["5"]
+    assert done.keys[1].to_pylist() == [1]
+    assert done.bad.by_reason == {"code: Modulo refuses the value": 2}
+
+
+def test_segment_names_say_day_and_partitions() -> None:
+    assert SegmentGroup(None).name("t") == "t_0"
+    assert SegmentGroup(None, (3,)).name("t") == "t_p3"
+    assert SegmentGroup(15706, (3, 1)).name("t") == "t_2013-01-01_p3_1"
+
+
+def test_bad_rows_add_up_in_any_order() -> None:
+    one = BadRows({"x": 2}, (BadRow("x", (("a", "1"),)), BadRow("x", (("a", "3"),))))
+    two = BadRows({"x": 3, "y": 1}, tuple(BadRow("x", (("a", str(n)),)) for n in range(5)))
+    assert one + two == two + one
+    assert (one + two).count == 6
+    assert len((one + two).samples) == 3
+    assert BadRows.from_json((one + two).to_json()) == one + two

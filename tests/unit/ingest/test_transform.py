@@ -25,7 +25,8 @@ def test_rows_have_exactly_the_columns_and_types_of_the_schema() -> None:
     source = pa.table({"extra": [1], "n": [7], "code": ["a"], "at": [dt.datetime(2013, 1, 1, tzinfo=dt.UTC)]})
     done = conform(source, spec)
     assert done.rows.schema == arrow_schema(spec.table_schema)
-    assert done.rows.to_pylist() == [{"at": dt.datetime(2013, 1, 1), "code": "a", "n": 7, "absent": None}]
+    assert done.rows.column("at").cast(pa.int64()).to_pylist() == [1356998400000]
+    assert done.rows.drop(["at"]).to_pylist() == [{"code": "a", "n": 7, "absent": None}]
     assert done.bad.count == 0
 
 
@@ -55,7 +56,7 @@ def test_time_formats_keep_the_raw_value_and_find_the_instant() -> None:
 def test_instants_become_what_the_column_stores() -> None:
     hours = {"name": "h", "type": "LONG", "role": "dateTime", "format": "EPOCH|HOURS"}
     text = {"name": "d", "type": "STRING", "role": "dateTime", "format": "SIMPLE_DATE_FORMAT|yyyy-MM-dd"}
-    moments = pa.array([dt.datetime(1969, 12, 31, 23, 30)], pa.timestamp("us"))
+    moments = pa.array([-1_800_000_000], pa.timestamp("us"))
     done = conform(pa.table({"h": moments, "d": moments}), spec_of(hours, text, time_column="h"))
     assert done.rows.to_pylist() == [{"h": -1, "d": "1969-12-31"}]
     assert done.millis.to_pylist() == [-3_600_000]

@@ -1,0 +1,161 @@
+"""The broker's HTTP paths, as Pinot's clients call them.
+
+A query's error is an answer: HTTP 200, `exceptions`, and the header `X-Pinot-Error-Code`. Only a request that is no
+query at all (no `sql`, bad JSON) is HTTP 400. A client that hangs up cancels its query, if the server that runs this
+app is started with `handler_cancellation=True`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import orjson
+from aiohttp import web
+
+from merlot.broker.directory import Directory
+from merlot.broker.metrics import BrokerMetrics
+from merlot.broker.queries import SqlRequest
+from merlot.broker.query_errors import QueryErrorCode, http_status, named
+from merlot.broker.response import BrokerAnswer
+
+ERROR_CODE_HEADER = "X-Pinot-Error-Code"
+STATUS_HEADER = "Pinot-Use-Http-Status-For-Errors"
+CORRELATION_HEADER = "X-Correlation-Id"
+MAX_BODY_BYTES = 4 << 20
+
+
+class BrokerFace(Protocol):
+    """What the paths need of a broker."""
+
+    @property
+    def broker_id(self) -> str:
+        """`Broker_host_port`."""
+        ...
+
+    @property
+    def directory(self) -> Directory:
+        """Tables and their routes."""
+        ...
+
+    @property
+    def metrics(self) -> BrokerMetrics:
+        """What it counts."""
+        ...
+
+    def unready_reason(self) -> str | None:
+        """Why it should get no queries now; None if it may."""
+        ...
+
+    async def query(self, request: SqlRequest) -> BrokerAnswer:
+        """Run a query."""
+        ...
+
+
+class _MalformedRequest(Exception):
+    """The request is no query: HTTP 400."""
+
+
+def make_app(broker: BrokerFace) -> web.Application:
+    """An application of the broker's paths; unknown paths are 404, for HEAD too."""
+    app = web.Application(client_max_size=MAX_BODY_BYTES)
+    app.add_routes(routes(broker))
+    return app
+
+
+def routes(broker: BrokerFace) -> list[web.RouteDef]:
+    """The same paths, for a node that serves several roles on one port."""
+    paths = _Paths(broker)
+    return [
+        web.post("/query/sql", paths.post_query),
+        web.get("/query/sql", paths.get_query, allow_head=False),
+        web.post("/query", paths.post_query),
+        web.get("/query", paths.get_query, allow_head=False),
+        web.get("/health", paths.health),
+        web.get("/metrics", paths.metrics),
+        web.get("/debug/routingTable/{table}", paths.routing_table),
+        web.get("/debug/timeBoundary/{table}", paths.time_boundary),
+    ]
+
+
+class _Paths:
+    def __init__(self, broker: BrokerFace) -> None:
+        self._broker = broker
+
+    async def post_query(self, request: web.Request) -> web.Response:
+        return await self._query(request, await request.read())
+
+    async def get_query(self, request: web.Request) -> web.Response:
+        return await self._query(request, None)
+
+    async def _query(self, request: web.Request, body: bytes | None) -> web.Response:
+        headers = request.headers
+        client_request_id = headers.get(CORRELATION_HEADER)
+        try:
+            fields: Any = dict(request.query) if body is None else _parse_body(body)
+            sql_request = _sql_request(fields, client_request_id)
+        except _MalformedRequest as error:
+            answer = self._refusal(str(error), client_request_id)
+            return _response(answer, status=400)
+        answer = await self._broker.query(sql_request)
+        wants_status = headers.get(STATUS_HEADER, "").lower() == "true"
+        return _response(answer, status=http_status(answer.exceptions) if wants_status else 200)
+
+    def _refusal(self, problem: str, client_request_id: str | None) -> BrokerAnswer:
+        return BrokerAnswer(
+            request_id="0",
+            client_request_id=client_request_id,
+            broker_id=self._broker.broker_id,
+            exceptions=(named(QueryErrorCode.JSON_PARSING, problem),),
+            num_servers_queried=0,
+            num_servers_responded=0,
+        )
+
+    async def health(self, _: web.Request) -> web.Response:
+        reason = self._broker.unready_reason()
+        return web.Response(text="OK") if reason is None else web.Response(text=reason, status=503)
+
+    async def metrics(self, _: web.Request) -> web.Response:
+        return web.Response(body=self._broker.metrics.to_text(), headers={"Content-Type": "text/plain; version=0.0.4"})
+
+    async def routing_table(self, request: web.Request) -> web.Response:
+        """`{tableWithType: {server: [segments]}}`: one of the equivalent assignments, as Trino reads it."""
+        table = self._broker.directory.find(request.match_info["table"])
+        if table is None:
+            raise web.HTTPNotFound(text="no routing for this table")
+        servers = {
+            route.instance: [key.rpartition("@")[0] for key in route.segments] for route in table.snapshot.select(0)
+        }
+        return _json({table.name: servers})
+
+    async def time_boundary(self, _: web.Request) -> web.Response:
+        """Tables of one type have none; clients take 404 for that."""
+        raise web.HTTPNotFound(text="no time boundary for this table")
+
+
+def _parse_body(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise _MalformedRequest(f"request body is not JSON: {error}") from error
+
+
+def _sql_request(fields: Any, client_request_id: str | None) -> SqlRequest:
+    if not isinstance(fields, dict) or not isinstance(fields.get("sql"), str):
+        raise _MalformedRequest("request has no 'sql'")
+    options = fields.get("queryOptions") or ""
+    if not isinstance(options, str):
+        raise _MalformedRequest("'queryOptions' must be a text of name=value;name=value")
+    return SqlRequest(fields["sql"], options, client_request_id)
+
+
+def _response(answer: BrokerAnswer, status: int) -> web.Response:
+    return web.Response(
+        body=answer.to_bytes(),
+        status=status,
+        content_type="application/json",
+        headers={ERROR_CODE_HEADER: str(answer.error_code)},
+    )
+
+
+def _json(value: Any) -> web.Response:
+    return web.Response(body=orjson.dumps(value), content_type="application/json")

@@ -1,0 +1,97 @@
+"""Which servers a broker may ask, from two witnesses: the metastore's ephemerals and its own calls.
+
+Neither witness is enough. A lost ephemeral may mean a server without its metastore, still serving: it is a *suspect*,
+and leaves only when a call to it fails too, or after `SUSPECT_S`. A failed call may be a passing fault: a live server
+becomes a *backup*, asked only for segments that nobody else has, until its pause is over; pauses double. Used on the
+event loop's thread only; time is an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from merlot.ids import InstanceId
+
+SUSPECT_S = 30.0
+"""How long a server without its ephemeral stays in the routing while its calls succeed or none are made."""
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 30.0
+
+
+class Standing(Enum):
+    """PREFERRED: asked first; BACKUP: asked only where no preferred server has the segment. Absent: not asked."""
+
+    PREFERRED = auto()
+    BACKUP = auto()
+
+
+@dataclass(slots=True)
+class _Server:
+    lost_at: float | None = None
+    failures: int = 0
+    failed_at: float = 0.0
+
+    def resumes_at(self) -> float:
+        """When a failing server is preferred again."""
+        return self.failed_at + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self.failures - 1, 10))
+
+    def standing(self, now: float) -> Standing | None:
+        if self.lost_at is not None:
+            is_gone = self.failures > 0 or now - self.lost_at >= SUSPECT_S
+            return None if is_gone else Standing.PREFERRED
+        return Standing.BACKUP if self.failures and now < self.resumes_at() else Standing.PREFERRED
+
+
+class ServerHealth:
+    """Remembers every server seen until it is gone."""
+
+    def __init__(self) -> None:
+        self._servers: dict[InstanceId, _Server] = {}
+
+    def observe_live(self, instances: Iterable[InstanceId], now: float) -> None:
+        """The ephemerals that stand now. A server that comes back starts afresh: it is a new process, or was healed."""
+        live = set(instances)
+        for instance in live:
+            server = self._servers.setdefault(instance, _Server())
+            if server.lost_at is not None:
+                self._servers[instance] = _Server()
+        for instance, server in list(self._servers.items()):
+            if instance not in live and server.lost_at is None:
+                server.lost_at = now
+            if server.standing(now) is None:
+                del self._servers[instance]
+
+    def call_failed(self, instance: InstanceId, now: float) -> bool:
+        """A call did not reach the server; returns whether its standing changed."""
+        server = self._servers.get(instance)
+        if server is None:
+            return False
+        before = server.standing(now)
+        server.failures += 1
+        server.failed_at = now
+        return before != server.standing(now)
+
+    def call_succeeded(self, instance: InstanceId, now: float) -> bool:
+        """The server answered; returns whether its standing changed."""
+        server = self._servers.get(instance)
+        if server is None or not server.failures:
+            return False
+        before = server.standing(now)
+        server.failures = 0
+        return before != server.standing(now)
+
+    def standings(self, now: float) -> Mapping[InstanceId, Standing]:
+        """Every server that may be asked."""
+        ranked = ((instance, server.standing(now)) for instance, server in self._servers.items())
+        return {instance: standing for instance, standing in ranked if standing is not None}
+
+    def next_change(self, now: float) -> float | None:
+        """When a standing will next change by the clock alone; None if never."""
+        moments = [
+            server.resumes_at() if server.lost_at is None else server.lost_at + SUSPECT_S
+            for server in self._servers.values()
+            if server.failures or server.lost_at is not None
+        ]
+        return min((moment for moment in moments if moment > now), default=None)

@@ -1,0 +1,102 @@
+"""SQL text to something that can be scattered, remembered by text: parsing costs more than the rest of the broker.
+
+A plan is valid for one revision of its table; a changed manifest makes the next query plan again. Used on the event
+loop; very long texts are planned in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from merlot.broker import query_options
+from merlot.broker.tables import ServedTable
+from merlot.errors import NotFoundError
+from merlot.ids import TableName, raw_name
+from merlot.query import logical
+from merlot.query.logical import LogicalPlan
+from merlot.sql import tree_json
+from merlot.sql.bind import bind
+from merlot.sql.errors import UnsupportedSqlError
+from merlot.sql.parse import parse
+from merlot.sql.tree import BoundQuery
+
+LONG_SQL_CHARS = 4096
+MAX_CACHED_CHARS = 64 * 1024
+MAX_PLANS = 2000
+
+FindTable = Callable[[str], ServedTable | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedQuery:
+    """A query ready to run. `table` is None for a SELECT without FROM, which has no logical plan either."""
+
+    bound: BoundQuery
+    timeout_ms: int
+    table: TableName | None = None
+    revision: int = 0
+    encoded: bytes = b""
+    logical: LogicalPlan | None = None
+
+
+class Planner:
+    """Plans queries; keeps the least recently used last."""
+
+    def __init__(self, find_table: FindTable, max_plans: int = MAX_PLANS) -> None:
+        self._find_table = find_table
+        self._max_plans = max_plans
+        self._plans: OrderedDict[tuple[str, str], PlannedQuery] = OrderedDict()
+
+    async def plan(self, sql: str, options: str) -> PlannedQuery:
+        """The plan for this text; raises what parsing and binding raise, NotFoundError for an unknown table."""
+        cached = self._plans.get((sql, options))
+        if cached is not None and self._is_current(cached):
+            self._plans.move_to_end((sql, options))
+            return cached
+        if len(sql) > LONG_SQL_CHARS:
+            planned = await asyncio.to_thread(self._make, sql, options)
+        else:
+            planned = self._make(sql, options)
+        if len(sql) <= MAX_CACHED_CHARS:
+            self._remember((sql, options), planned)
+        return planned
+
+    def _is_current(self, plan: PlannedQuery) -> bool:
+        if plan.table is None:
+            return True
+        table = self._find_table(plan.table)
+        return table is not None and table.revision == plan.revision
+
+    def _remember(self, key: tuple[str, str], plan: PlannedQuery) -> None:
+        self._plans[key] = plan
+        self._plans.move_to_end(key)
+        if len(self._plans) > self._max_plans:
+            self._plans.popitem(last=False)
+
+    def _make(self, sql: str, options: str) -> PlannedQuery:
+        parsed = parse(sql)
+        if parsed.explain:
+            raise UnsupportedSqlError("EXPLAIN PLAN FOR")
+        wanted = query_options.parse(options)
+        if parsed.table is None:
+            bound = bind(parsed, None, wanted)
+            return PlannedQuery(bound=bound, timeout_ms=query_options.timeout_ms(dict(bound.options), None))
+        table = self._find_table(parsed.table)
+        if table is None:
+            raise NotFoundError(f"table does not exist table={raw_name(parsed.table)}")
+        return _plan_for(table, bind(parsed, table.schema, wanted))
+
+
+def _plan_for(table: ServedTable, bound: BoundQuery) -> PlannedQuery:
+    options: Mapping[str, str] = dict(bound.options)
+    return PlannedQuery(
+        bound=bound,
+        timeout_ms=query_options.timeout_ms(options, table.spec.limits.timeout_ms),
+        table=table.name,
+        revision=table.revision,
+        encoded=tree_json.to_json(bound),
+        logical=logical.plan(bound),
+    )

@@ -1,0 +1,168 @@
+"""A query from text to answer: plan, choose routes, scatter, reduce. Every outcome is an answer, errors included.
+
+If segments are lost because the routes have moved on meanwhile (a replacement, a refresh past its grace period), the
+whole query runs again on the new routes, within its deadline: parts of two states of a table are never mixed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from merlot.broker import scatter
+from merlot.broker.channels import Channels
+from merlot.broker.directory import Directory
+from merlot.broker.metrics import BrokerMetrics
+from merlot.broker.planning import PlannedQuery, Planner
+from merlot.broker.query_errors import QueryErrorCode, QueryException, named
+from merlot.broker.response import BrokerAnswer, ResultRows
+from merlot.broker.scatter import Gathered, ScatterRequest
+from merlot.broker.tables import ServedTable
+from merlot.clock import Clock
+from merlot.errors import MerlotError, NotFoundError
+from merlot.ids import InstanceId, TableName, raw_name
+from merlot.query.logical import LogicalPlan
+from merlot.query.reduce import reduce
+from merlot.query.result import Partial, QueryStats, to_pinot_rows
+from merlot.spec.schema import TableSchema
+from merlot.sql.errors import UnsupportedSqlError
+from merlot.sql.tree import BoundQuery, Literal
+
+_LOG = logging.getLogger(__name__)
+
+MAX_RUNS = 3
+INLINE_ROWS = 2000
+"""Partials of more rows are reduced in a thread, so that other queries go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqlRequest:
+    """What a client asks."""
+
+    sql: str
+    options: str = ""
+    client_request_id: str | None = None
+
+
+class Queries:
+    """Runs queries. On the event loop's thread."""
+
+    def __init__(self, directory: Directory, channels: Channels, clock: Clock, metrics: BrokerMetrics) -> None:
+        self._directory = directory
+        self._channels = channels
+        self._clock = clock
+        self._metrics = metrics
+        self._planner = Planner(directory.find)
+        self._numbers = itertools.count(1)
+        self._first_number = clock.now_ms() << 20
+        self.broker_id = InstanceId("")
+
+    async def run(self, request: SqlRequest) -> BrokerAnswer:
+        """The answer; raises only what cancels this task."""
+        started = self._clock.monotonic()
+        number = next(self._numbers)
+        blank = BrokerAnswer(
+            request_id=str(self._first_number + number),
+            client_request_id=request.client_request_id,
+            broker_id=self.broker_id,
+            num_servers_queried=0,
+            num_servers_responded=0,
+        )
+        with self._metrics.running.track_inprogress():
+            answer = await self._answer(request, blank, number)
+        elapsed_s = self._clock.monotonic() - started
+        self._metrics.observe(answer, elapsed_s)
+        return replace(answer, time_used_ms=int(elapsed_s * 1000))
+
+    async def _answer(self, request: SqlRequest, blank: BrokerAnswer, number: int) -> BrokerAnswer:
+        deadline_base = asyncio.get_running_loop().time()
+        try:
+            plan = await self._planner.plan(request.sql, request.options)
+            if plan.table is None:
+                return _constant_answer(plan.bound, blank)
+            return await self._answer_from_servers(plan, blank, number, deadline_base + plan.timeout_ms / 1000)
+        except MerlotError as error:
+            return replace(blank, exceptions=(QueryException.of(error),))
+        except Exception:  # noqa: BLE001 - the outermost frame of a query: a bug must not show its traceback
+            _LOG.exception("query failed by a bug requestId=%s sql=%.1000s", blank.request_id, request.sql)
+            text = f"internal error, see the broker's log for requestId={blank.request_id}"
+            return replace(blank, exceptions=(named(QueryErrorCode.INTERNAL, text),))
+
+    async def _answer_from_servers(
+        self, plan: PlannedQuery, blank: BrokerAnswer, number: int, deadline: float
+    ) -> BrokerAnswer:
+        assert plan.table is not None
+        assert plan.logical is not None
+        for run in range(1, MAX_RUNS + 1):
+            table = self._table(plan.table)
+            request = ScatterRequest(
+                request_id=blank.request_id,
+                table=table.name,
+                query=plan.encoded,
+                snapshot=table.snapshot,
+                routes=table.snapshot.select(number),
+                deadline=deadline,
+            )
+            gathered = await scatter.gather(request, self._channels, self._directory.report_health)
+            if run == MAX_RUNS or not self._has_moved_on(table, gathered):
+                break
+        return await self._reduced(plan.logical, table, gathered, blank)
+
+    def _table(self, name: TableName) -> ServedTable:
+        table = self._directory.find(name)
+        if table is None:
+            raise NotFoundError(f"table does not exist table={raw_name(name)}")
+        return table
+
+    def _has_moved_on(self, table: ServedTable, gathered: Gathered) -> bool:
+        """Whether what was lost is no longer what should be asked for."""
+        if not gathered.lost or gathered.late:
+            return False
+        current = self._directory.find(table.name)
+        if current is None or current.snapshot is table.snapshot:
+            return False
+        return any(key not in current.snapshot.by_key for key in gathered.lost)
+
+    async def _reduced(
+        self, plan: LogicalPlan, table: ServedTable, gathered: Gathered, blank: BrokerAnswer
+    ) -> BrokerAnswer:
+        started = self._clock.monotonic()
+        exceptions = gathered.exceptions()
+        result = None
+        if gathered.failed is None:
+            if sum(partial.data.num_rows for partial in gathered.partials) > INLINE_ROWS:
+                result = await asyncio.to_thread(_reduce, plan, gathered.partials, table.schema)
+            else:
+                result = _reduce(plan, gathered.partials, table.schema)
+        return replace(
+            blank,
+            result=result,
+            exceptions=exceptions,
+            stats=sum((partial.stats for partial in gathered.partials), QueryStats()),
+            total_docs=table.snapshot.total_docs,
+            num_servers_queried=gathered.num_servers_queried,
+            num_servers_responded=gathered.num_servers_responded,
+            reduce_time_ms=int((self._clock.monotonic() - started) * 1000),
+            tables=(table.raw_name,),
+        )
+
+
+def _reduce(plan: LogicalPlan, partials: Sequence[Partial], schema: TableSchema) -> ResultRows:
+    table = reduce(plan, partials, schema)
+    return ResultRows(table.column_names, [str(one) for one in table.column_types], to_pinot_rows(table))
+
+
+def _constant_answer(bound: BoundQuery, blank: BrokerAnswer) -> BrokerAnswer:
+    """A SELECT without FROM: one row of constants, from the broker alone."""
+    values = []
+    for output in bound.select:
+        if not isinstance(output.expr, Literal):
+            raise UnsupportedSqlError(f"this expression without FROM: {output.label}")
+        values.append(output.expr.value)
+    types = [str(output.expr.type) for output in bound.select]
+    is_shown = bound.limit > 0 and bound.offset == 0
+    rows = ResultRows([output.label for output in bound.select], types, [values] if is_shown else [])
+    return replace(blank, result=rows, num_servers_queried=1, num_servers_responded=1)

@@ -1,0 +1,115 @@
+"""One table from our errors to what Pinot's clients read: `{errorCode, message}`, a header, and an HTTP status.
+
+Codes are Pinot's `QueryErrorCode`. A query's error travels in an answer with HTTP status 200; the status of the table
+below is used only if the client asks for it (`Pinot-Use-Http-Status-For-Errors: true`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from merlot.errors import MerlotError
+
+
+class QueryErrorCode(IntEnum):
+    """The numbers that the broker itself may answer, and those that servers send it."""
+
+    JSON_PARSING = 100
+    SQL_PARSING = 150
+    SQL_RUNTIME = 160
+    ACCESS_DENIED = 180
+    TABLE_DOES_NOT_EXIST = 190
+    TABLE_IS_DISABLED = 191
+    QUERY_EXECUTION = 200
+    SERVER_SHUTTING_DOWN = 210
+    SERVER_OUT_OF_CAPACITY = 211
+    SERVER_TABLE_MISSING = 230
+    SERVER_SEGMENT_MISSING = 235
+    QUERY_SCHEDULING_TIMEOUT = 240
+    SERVER_RESOURCE_LIMIT_EXCEEDED = 245
+    QUERY_SCAN_LIMIT_EXCEEDED = 246
+    EXECUTION_TIMEOUT = 250
+    BROKER_SEGMENT_UNAVAILABLE = 305
+    BROKER_TIMEOUT = 400
+    BROKER_RESOURCE_MISSING = 410
+    BROKER_INSTANCE_MISSING = 420
+    BROKER_REQUEST_SEND = 425
+    SERVER_NOT_RESPONDING = 427
+    TOO_MANY_REQUESTS = 429
+    INTERNAL = 450
+    MERGE_RESPONSE = 500
+    QUERY_CANCELLATION = 503
+    REMOTE_BROKER_UNAVAILABLE = 510
+    QUERY_VALIDATION = 700
+    UNKNOWN_COLUMN = 710
+    QUERY_PLANNING = 720
+    UNKNOWN = 1000
+
+
+NO_ERROR = -1
+"""What `X-Pinot-Error-Code` says of an answer without exceptions."""
+
+_HTTP_STATUS: dict[int, int] = {
+    QueryErrorCode.JSON_PARSING: 400,
+    QueryErrorCode.SQL_PARSING: 400,
+    QueryErrorCode.SQL_RUNTIME: 400,
+    QueryErrorCode.ACCESS_DENIED: 403,
+    QueryErrorCode.TABLE_DOES_NOT_EXIST: 404,
+    QueryErrorCode.TABLE_IS_DISABLED: 404,
+    QueryErrorCode.SERVER_SHUTTING_DOWN: 503,
+    QueryErrorCode.SERVER_OUT_OF_CAPACITY: 503,
+    QueryErrorCode.SERVER_RESOURCE_LIMIT_EXCEEDED: 503,
+    QueryErrorCode.QUERY_SCAN_LIMIT_EXCEEDED: 503,
+    QueryErrorCode.QUERY_SCHEDULING_TIMEOUT: 408,
+    QueryErrorCode.EXECUTION_TIMEOUT: 408,
+    QueryErrorCode.BROKER_TIMEOUT: 408,
+    QueryErrorCode.BROKER_SEGMENT_UNAVAILABLE: 503,
+    QueryErrorCode.SERVER_NOT_RESPONDING: 503,
+    QueryErrorCode.BROKER_REQUEST_SEND: 503,
+    QueryErrorCode.TOO_MANY_REQUESTS: 429,
+    QueryErrorCode.QUERY_CANCELLATION: 499,
+    QueryErrorCode.QUERY_VALIDATION: 400,
+    QueryErrorCode.UNKNOWN_COLUMN: 400,
+    QueryErrorCode.QUERY_PLANNING: 400,
+}
+_CODES: frozenset[int] = frozenset(QueryErrorCode)
+_INTERNAL_STATUS = 500
+_OK_STATUS = 200
+
+RETRIABLE_SERVER_CODES = frozenset(
+    {
+        QueryErrorCode.SERVER_SHUTTING_DOWN,
+        QueryErrorCode.SERVER_OUT_OF_CAPACITY,
+        QueryErrorCode.SERVER_TABLE_MISSING,
+        QueryErrorCode.SERVER_SEGMENT_MISSING,
+        QueryErrorCode.SERVER_NOT_RESPONDING,
+    }
+)
+"""A server's answers that say nothing about the query: another replica may do better."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryException:
+    """An entry of an answer's `exceptions`."""
+
+    code: int
+    message: str
+
+    @classmethod
+    def of(cls, error: MerlotError) -> QueryException:
+        """The entry for an error that Merlot raised on purpose."""
+        return named(error.code, str(error))
+
+
+def named(code: int, message: str) -> QueryException:
+    """An entry whose message opens with the code's name, as Pinot's do: `UNKNOWN_COLUMN: …`."""
+    name = QueryErrorCode(code).name if code in _CODES else "UNKNOWN"
+    return QueryException(int(code), f"{name}: {message}")
+
+
+def http_status(exceptions: tuple[QueryException, ...]) -> int:
+    """The status for a client that asked to have errors as statuses; the first exception decides."""
+    if not exceptions:
+        return _OK_STATUS
+    return _HTTP_STATUS.get(exceptions[0].code, _INTERNAL_STATUS)

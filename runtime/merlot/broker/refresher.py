@@ -1,0 +1,83 @@
+"""A piece of state that is read anew whenever somebody says that it may have changed.
+
+Signals are joined: however many come while a reading is under way, one more reading follows. A reading that fails
+because the metastore is silent or holds nonsense leaves the state as it was and is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from merlot.errors import MerlotError
+
+_LOG = logging.getLogger(__name__)
+
+RETRY_S = 1.0
+REST_SHARE = 2.0
+"""Rest after a reading, as a multiple of its time: a storm of changes takes a third of a core at most."""
+LONGEST_REST_S = 1.0
+
+
+class Refresher:
+    """Owns the task that reads. All but `poke_from_thread` belong to the event loop's thread."""
+
+    def __init__(self, name: str, read: Callable[[], Awaitable[None]]) -> None:
+        self._name = name
+        self._read = read
+        self._is_stale = asyncio.Event()
+        self._was_read = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to follow; the first reading waits for a poke."""
+        self._task = asyncio.create_task(self._run(), name=f"refresh-{self._name}")
+
+    async def read_once(self) -> None:
+        """Have the state read, and wait until that was tried."""
+        self._is_stale.set()
+        await self._was_read.wait()
+
+    def poke(self) -> None:
+        """The state may have changed."""
+        self._is_stale.set()
+
+    def poke_from_thread(self) -> None:
+        """As `poke`, from a metastore's thread; a loop that has ended is not told."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._is_stale.set)
+
+    def poke_in(self, delay_s: float) -> None:
+        """Poke after a delay; a later call replaces the delay."""
+        self._cancel_timer()
+        self._timer = self._loop.call_later(max(0.0, delay_s), self._is_stale.set)
+
+    async def stop(self) -> None:
+        """End the task; a reading under way is abandoned."""
+        self._cancel_timer()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            await self._is_stale.wait()
+            self._is_stale.clear()
+            started = self._loop.time()
+            try:
+                await self._read()
+            except MerlotError as error:
+                _LOG.warning("state not refreshed, the last one stays what=%s cause=%s", self._name, error)
+                self.poke_in(RETRY_S)
+            except Exception:  # noqa: BLE001 - the task's outermost loop
+                _LOG.exception("state not refreshed, the last one stays what=%s", self._name)
+                self.poke_in(RETRY_S)
+            self._was_read.set()
+            await asyncio.sleep(min(LONGEST_REST_S, (self._loop.time() - started) * REST_SHARE))

@@ -1,0 +1,132 @@
+"""The answer to a query, as Pinot's `BrokerResponseNative` writes it: same fields, same order.
+
+An answer is complete exactly if it has no exceptions; then `numServersResponded` equals `numServersQueried`, and both
+are at least one, since clients take zero for a failure (pinotdb, Trino).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from merlot.broker.query_errors import NO_ERROR, QueryException
+from merlot.query.result import QueryStats
+
+Row = Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRows:
+    """Columns and JSON-ready rows."""
+
+    column_names: Sequence[str]
+    column_types: Sequence[str]
+    rows: Sequence[Row]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerAnswer:
+    """Everything the response object tells; fields of features that do not exist yet are written as zeros."""
+
+    request_id: str
+    client_request_id: str | None
+    broker_id: str
+    result: ResultRows | None = None
+    exceptions: tuple[QueryException, ...] = ()
+    stats: QueryStats = field(default_factory=QueryStats)
+    total_docs: int = 0
+    num_servers_queried: int = 1
+    num_servers_responded: int = 1
+    num_segments_pruned_by_broker: int = 0
+    time_used_ms: int = 0
+    reduce_time_ms: int = 0
+    tables: tuple[str, ...] = ()
+
+    @property
+    def error_code(self) -> int:
+        """Value of `X-Pinot-Error-Code`."""
+        return self.exceptions[0].code if self.exceptions else NO_ERROR
+
+    def to_bytes(self) -> bytes:
+        """The JSON object."""
+        return orjson.dumps(self._to_json())
+
+    def _to_json(self) -> dict[str, Any]:
+        return {
+            **self._result_json(),
+            "partialResult": bool(self.exceptions) or self.stats.num_groups_limit_reached,
+            "exceptions": [{"errorCode": one.code, "message": one.message} for one in self.exceptions],
+            "numGroupsLimitReached": self.stats.num_groups_limit_reached,
+            "numGroupsWarningLimitReached": False,
+            "maxRowsInDistinctReached": False,
+            "maxRowsWithoutChangeInDistinctReached": False,
+            "maxExecutionTimeInDistinctReached": False,
+            "timeUsedMs": self.time_used_ms,
+            "requestId": self.request_id,
+            "clientRequestId": self.client_request_id,
+            "brokerId": self.broker_id,
+            **self._counts_json(),
+            "brokerReduceTimeMs": self.reduce_time_ms,
+            **self._cost_json(),
+            "tablesQueried": self.tables,
+            "offlineThreadMemAllocatedBytes": 0,
+            "realtimeThreadMemAllocatedBytes": 0,
+            "offlineResponseSerMemAllocatedBytes": 0,
+            "realtimeResponseSerMemAllocatedBytes": 0,
+            "offlineTotalMemAllocatedBytes": 0,
+            "realtimeTotalMemAllocatedBytes": 0,
+            "pools": (),
+            "rlsFiltersApplied": False,
+            "groupsTrimmed": False,
+        }
+
+    def _result_json(self) -> dict[str, Any]:
+        if self.result is None:
+            return {"numRowsResultSet": 0}
+        schema = {"columnNames": self.result.column_names, "columnDataTypes": self.result.column_types}
+        return {
+            "resultTable": {"dataSchema": schema, "rows": self.result.rows},
+            "numRowsResultSet": len(self.result.rows),
+        }
+
+    def _counts_json(self) -> dict[str, Any]:
+        stats = self.stats
+        return {
+            "numDocsScanned": stats.num_docs_scanned,
+            "totalDocs": self.total_docs,
+            "numEntriesScannedInFilter": stats.num_entries_scanned_in_filter,
+            "numEntriesScannedPostFilter": stats.num_entries_scanned_post_filter,
+            "numServersQueried": self.num_servers_queried,
+            "numServersResponded": self.num_servers_responded,
+            "numSegmentsQueried": stats.num_segments_queried,
+            "numSegmentsProcessed": stats.num_segments_processed,
+            "numSegmentsMatched": stats.num_segments_matched,
+            "numConsumingSegmentsQueried": 0,
+            "numConsumingSegmentsProcessed": 0,
+            "numConsumingSegmentsMatched": 0,
+            "minConsumingFreshnessTimeMs": 0,
+            "numSegmentsPrunedByBroker": self.num_segments_pruned_by_broker,
+            "numSegmentsPrunedByServer": stats.num_segments_pruned_by_server,
+            "numSegmentsPrunedInvalid": stats.num_segments_pruned_invalid,
+            "numSegmentsPrunedByLimit": stats.num_segments_pruned_by_limit,
+            "numSegmentsPrunedByValue": stats.num_segments_pruned_by_value,
+        }
+
+    def _cost_json(self) -> dict[str, Any]:
+        cpu_ns = self.stats.thread_cpu_time_ns
+        return {
+            "offlineThreadCpuTimeNs": cpu_ns,
+            "realtimeThreadCpuTimeNs": 0,
+            "offlineSystemActivitiesCpuTimeNs": 0,
+            "realtimeSystemActivitiesCpuTimeNs": 0,
+            "offlineResponseSerializationCpuTimeNs": 0,
+            "realtimeResponseSerializationCpuTimeNs": 0,
+            "offlineTotalCpuTimeNs": cpu_ns,
+            "realtimeTotalCpuTimeNs": 0,
+            "explainPlanNumEmptyFilterSegments": 0,
+            "explainPlanNumMatchAllFilterSegments": 0,
+            "traceInfo": {},
+        }

@@ -1,0 +1,122 @@
+"""A broker's life: read the cluster, announce itself, answer, and leave without failing a query."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from merlot import __version__
+from merlot.broker.channels import ChannelFactory, Channels
+from merlot.broker.directory import Directory
+from merlot.broker.endpoint import make_app
+from merlot.broker.metrics import BrokerMetrics
+from merlot.broker.queries import Queries, SqlRequest
+from merlot.broker.response import BrokerAnswer
+from merlot.clock import Clock, SystemClock
+from merlot.cluster import liveness
+from merlot.cluster.liveness import Registration
+from merlot.cluster.metastore import Metastore
+from merlot.cluster.records import InstanceRecord, Role
+from merlot.ids import InstanceId
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """Where a broker listens and what it calls itself."""
+
+    host: str = "127.0.0.1"
+    """Name under which clients reach it."""
+    bind: str | None = None
+    """Address to listen on; `host` if left out."""
+    http_port: int = 8099
+    """0: any free port."""
+    is_mounted: bool = False
+    """True: somebody else serves `make_app(role)` on `http_port`; the role opens no port."""
+    drain_s: float = 10.0
+    """How long running queries may take to end when it stops."""
+
+
+class BrokerRole:
+    """One broker. Methods belong to the event loop's thread."""
+
+    def __init__(
+        self,
+        metastore: Metastore,
+        config: BrokerConfig,
+        channel_factory: ChannelFactory,
+        clock: Clock | None = None,
+    ) -> None:
+        self._metastore = metastore
+        self._config = config
+        self._clock = clock or SystemClock()
+        self._channel_factory = channel_factory
+        self._registration: Registration | None = None
+        self._runner: web.AppRunner | None = None
+        self._running: set[asyncio.Task[object]] = set()
+        self._unready: str | None = "starting"
+        self.metrics = BrokerMetrics()
+
+    async def start(self) -> int:
+        """Read the cluster, listen, register; returns the port. UnavailableError if the metastore is silent."""
+        self._channels = Channels(self._channel_factory)
+        self.directory = Directory(self._metastore, self._channels, self._clock)
+        self._queries = Queries(self.directory, self._channels, self._clock, self.metrics)
+        await self.directory.start()
+        port = self._config.http_port if self._config.is_mounted else await self._listen()
+        self._queries.broker_id = InstanceId(f"Broker_{self._config.host}_{port}")
+        record = InstanceRecord(
+            id=self._queries.broker_id,
+            role=Role.BROKER,
+            host=self._config.host,
+            http_port=port,
+            started_ms=self._clock.now_ms(),
+            version=__version__,
+        )
+        self._registration = await asyncio.to_thread(liveness.register, self._metastore, record)
+        self._unready = None
+        _LOG.info("broker serves id=%s tables=%d", record.id, len(self.directory.tables))
+        return port
+
+    async def stop(self) -> None:
+        """Drain: unregister, answer what comes and what runs, then close."""
+        self._unready = "draining"
+        if self._registration is not None:
+            await asyncio.to_thread(self._registration.close)
+        if self._running:
+            await asyncio.wait(self._running, timeout=self._config.drain_s)
+        if self._runner is not None:
+            await self._runner.cleanup()
+        await self.directory.stop()
+        await self._channels.close()
+
+    @property
+    def broker_id(self) -> str:
+        """`Broker_host_port`."""
+        return self._queries.broker_id
+
+    def unready_reason(self) -> str | None:
+        """Why it should get no queries now; None if it may."""
+        return self._unready
+
+    async def query(self, request: SqlRequest) -> BrokerAnswer:
+        """Run a query; `stop` waits for it."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.add(task)
+        try:
+            return await self._queries.run(request)
+        finally:
+            self._running.discard(task)
+
+    async def _listen(self) -> int:
+        self._runner = web.AppRunner(make_app(self), access_log=None, handler_cancellation=True)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._config.bind or self._config.host, self._config.http_port)
+        await site.start()
+        port: int = self._runner.addresses[0][1]
+        return port

@@ -1,0 +1,184 @@
+"""Ask servers in parallel, ask other replicas for what is lost, and say plainly what stays lost.
+
+Within the query's deadline: a server that cannot be reached, is shutting down or is full has its segments asked of
+other replicas, and so has a segment that a server turns out to lack. What nobody answered for becomes exceptions, and
+then fewer servers have responded than were queried. A server's word about the query itself (a limit, its own timeout)
+ends the query. Cancelling `gather` cancels every call under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from merlot.broker.channels import Channels
+from merlot.broker.query_errors import RETRIABLE_SERVER_CODES, QueryErrorCode, QueryException, named
+from merlot.broker.routing import RoutingSnapshot, ServerRoute, reroute
+from merlot.errors import UnavailableError
+from merlot.ids import InstanceId, TableName
+from merlot.query.result import Partial
+from merlot.wire.messages import ServerRequest, ServerResponse
+
+GRACE_S = 0.05
+"""How much longer than the server the broker waits, so that a slow query ends with the server's own words."""
+NAMES_SHOWN = 10
+
+Outcome = ServerResponse | UnavailableError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScatterRequest:
+    """What to ask of whom. `deadline` is in the loop's time."""
+
+    request_id: str
+    table: TableName
+    query: bytes
+    snapshot: RoutingSnapshot
+    routes: Sequence[ServerRoute]
+    deadline: float
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What came back. `lost` are keys that nobody answered for; complete if it is empty and nothing `failed`."""
+
+    partials: list[Partial] = field(default_factory=list)
+    responded: set[InstanceId] = field(default_factory=set)
+    silent: set[InstanceId] = field(default_factory=set)
+    late: set[InstanceId] = field(default_factory=set)
+    absent: set[InstanceId] = field(default_factory=set)
+    """Servers that should have been asked, had they been there."""
+    lost: list[str] = field(default_factory=list)
+    failed: QueryException | None = None
+
+    @property
+    def num_servers_queried(self) -> int:
+        """Of servers; at least one, and more than have responded if anything is lost."""
+        if not self.lost:
+            return self.num_servers_responded
+        return max(len(self.responded | self.silent | self.late | self.absent), self.num_servers_responded + 1)
+
+    @property
+    def num_servers_responded(self) -> int:
+        """Servers whose answers are in the result; an answer that needs no server counts the broker itself."""
+        return len(self.responded) if self.responded or self.lost else 1
+
+    def exceptions(self) -> tuple[QueryException, ...]:
+        """Why the answer is not whole; empty if it is."""
+        if self.failed is not None:
+            return (self.failed,)
+        found = []
+        if self.late:
+            found.append(named(QueryErrorCode.BROKER_TIMEOUT, f"query timed out waiting for {_listed(self.late)}"))
+        gone = (self.silent | self.absent) - self.responded
+        if gone and self.lost:
+            text = f"{len(gone)} servers {_listed(gone)} not responded"
+            found.append(named(QueryErrorCode.SERVER_NOT_RESPONDING, text))
+        if self.lost and not self.late:
+            text = f"{len(self.lost)} segments unavailable: {_listed(self.lost)}"
+            found.append(named(QueryErrorCode.BROKER_SEGMENT_UNAVAILABLE, text))
+        return tuple(found)
+
+
+ReportHealth = Callable[[InstanceId, bool], None]
+"""Told after each call whether it reached the server."""
+
+
+async def gather(request: ScatterRequest, channels: Channels, report_health: ReportHealth) -> Gathered:
+    """Ask, retry and collect until everything is answered, lost, or late."""
+    return await _Scatter(request, channels, report_health).run()
+
+
+class _Scatter:
+    def __init__(self, request: ScatterRequest, channels: Channels, report_health: ReportHealth) -> None:
+        self._request = request
+        self._channels = channels
+        self._report_health = report_health
+        self._pending: dict[asyncio.Task[Outcome], ServerRoute] = {}
+        self._lacking: set[tuple[InstanceId, str]] = set()
+        self._gathered = Gathered(lost=list(request.snapshot.unavailable), absent=set(request.snapshot.absent))
+
+    async def run(self) -> Gathered:
+        routes = self._request.routes
+        if len(routes) == 1:
+            # Most point queries: no task, no wait set.
+            routes = self._settle(routes[0], await self._ask(routes[0]))
+        try:
+            self._send(routes)
+            while self._pending and self._gathered.failed is None:
+                await self._await_some()
+        finally:
+            for task in self._pending:
+                task.cancel()
+        return self._gathered
+
+    def _send(self, routes: Sequence[ServerRoute]) -> None:
+        for route in routes:
+            self._pending[asyncio.create_task(self._ask(route))] = route
+
+    async def _await_some(self) -> None:
+        done, _ = await asyncio.wait(self._pending, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            self._send(self._settle(self._pending.pop(task), task.result()))
+
+    async def _ask(self, route: ServerRoute) -> Outcome:
+        remaining = self._remaining()
+        request = ServerRequest(
+            request_id=self._request.request_id,
+            table=self._request.table,
+            query=self._request.query,
+            segments=route.segments,
+            timeout_ms=max(1, int(remaining * 1000)),
+        )
+        try:
+            async with asyncio.timeout(max(0.0, remaining) + GRACE_S):
+                return await self._channels.of(route.instance).execute(request, max(0.0, remaining) + GRACE_S)
+        except TimeoutError:
+            return UnavailableError(f"server did not answer in time instance={route.instance}")
+        except UnavailableError as error:
+            return error
+
+    def _settle(self, route: ServerRoute, outcome: Outcome) -> Sequence[ServerRoute]:
+        """Take in an outcome; returns whom to ask next."""
+        if isinstance(outcome, UnavailableError):
+            return self._settle_failure(route)
+        self._report_health(route.instance, True)
+        if outcome.error is not None:
+            code, message = outcome.error
+            if code in RETRIABLE_SERVER_CODES:
+                return self._retry(route, route.segments)
+            self._gathered.responded.add(route.instance)
+            self._gathered.failed = QueryException(code, message)
+            return ()
+        self._gathered.responded.add(route.instance)
+        if outcome.partial is not None:
+            self._gathered.partials.append(outcome.partial)
+        return self._retry(route, outcome.missing) if outcome.missing else ()
+
+    def _settle_failure(self, route: ServerRoute) -> Sequence[ServerRoute]:
+        if self._remaining() <= 0:
+            self._gathered.late.add(route.instance)
+            self._gathered.lost.extend(route.segments)
+            return ()
+        self._report_health(route.instance, False)
+        self._gathered.silent.add(route.instance)
+        return self._retry(route, route.segments)
+
+    def _retry(self, route: ServerRoute, keys: Sequence[str]) -> Sequence[ServerRoute]:
+        self._lacking.update((route.instance, key) for key in keys)
+        if self._remaining() <= 0:
+            self._gathered.late.add(route.instance)
+            self._gathered.lost.extend(keys)
+            return ()
+        rerouted = reroute(self._request.snapshot, keys, self._gathered.silent, self._lacking)
+        self._gathered.lost.extend(rerouted.lost)
+        return rerouted.routes
+
+    def _remaining(self) -> float:
+        return self._request.deadline - asyncio.get_running_loop().time()
+
+
+def _listed(names: Sequence[str] | set[InstanceId]) -> str:
+    shown = sorted(names)[:NAMES_SHOWN]
+    return f"[{', '.join(shown)}{', …' if len(names) > len(shown) else ''}]"

@@ -1,0 +1,163 @@
+"""What a broker knows of a table: its manifest and its routes, kept current from the metastore.
+
+`ServedTable` is immutable and swapped by reference; a query takes it once and keeps it to its end. Reads block, so they
+run in the watcher's threads; everything else is on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Set
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from merlot.broker import routing
+from merlot.broker.health import Standing
+from merlot.broker.refresher import Refresher
+from merlot.broker.routing import RoutingInputs, RoutingSnapshot
+from merlot.clock import Clock
+from merlot.cluster import paths, view
+from merlot.cluster.metastore import Metastore, Watch
+from merlot.cluster.records import TableRecord
+from merlot.cluster.reports import ReportReader
+from merlot.cluster.tables import get_table, spec_of
+from merlot.cluster.view import TableView
+from merlot.errors import NotFoundError
+from merlot.ids import InstanceId, RawTableName, TableName, raw_name
+from merlot.spec.schema import TableSchema
+from merlot.spec.table import TableSpec
+
+_LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ServedTable:
+    """A table as queries see it. `revision` changes with the manifest: plans made for another one are stale."""
+
+    name: TableName
+    revision: int
+    spec: TableSpec
+    snapshot: RoutingSnapshot
+
+    @property
+    def raw_name(self) -> RawTableName:
+        """The name in SQL."""
+        return raw_name(self.name)
+
+    @property
+    def schema(self) -> TableSchema:
+        """Columns, for binding and reducing."""
+        return self.spec.table_schema
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    record: TableRecord
+    spec: TableSpec
+    view: TableView
+    reports: Mapping[InstanceId, Set[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSources:
+    """Where a table's state comes from, the same for all tables. `standings` is called on the event loop."""
+
+    metastore: Metastore
+    executor: Executor
+    clock: Clock
+    standings: Callable[[], Mapping[InstanceId, Standing]]
+
+
+class TableWatch:
+    """Follows one table. `on_change` is called on the event loop with every new ServedTable, None once it is gone."""
+
+    def __init__(self, name: TableName, sources: TableSources, on_change: Callable[[ServedTable | None], None]) -> None:
+        self._name = name
+        self._sources = sources
+        self._on_change = on_change
+        self._reader = ReportReader(sources.metastore, name)
+        self._refresher = Refresher(f"table {name}", self._refresh)
+        self._watches: list[Watch] = []
+        self._state: _State | None = None
+        self._served: ServedTable | None = None
+        self._is_read_due = True
+
+    async def start(self) -> None:
+        """Watch, and read once; a table that cannot be read now is read later."""
+        await self._in_thread(self._watch)
+        self._refresher.start()
+        await self._refresher.read_once()
+
+    async def stop(self) -> None:
+        """Follow no more."""
+        await self._refresher.stop()
+        await self._in_thread(self._unwatch)
+
+    def routes_changed(self) -> None:
+        """Servers came, went, or changed their standing: choose anew among what is known."""
+        self._refresher.poke()
+
+    def _watch(self) -> None:
+        metastore = self._sources.metastore
+        for path in (paths.table_config(self._name), paths.segments_root(self._name)):
+            self._watches.append(metastore.watch(path, self._state_changed))
+        self._reader.watch(self._state_changed)
+
+    def _unwatch(self) -> None:
+        for watch in self._watches:
+            watch.cancel()
+        self._reader.close()
+
+    def _state_changed(self) -> None:
+        """On a metastore's thread."""
+        self._is_read_due = True
+        self._refresher.poke_from_thread()
+
+    async def _refresh(self) -> None:
+        if self._is_read_due:
+            self._is_read_due = False
+            try:
+                self._state = await self._in_thread(self._read)
+            except NotFoundError:
+                self._drop()
+            except BaseException:
+                self._is_read_due = True
+                raise
+        if self._state is not None:
+            await self._route(self._state)
+
+    def _read(self) -> _State:
+        metastore = self._sources.metastore
+        before = self._state
+        record = get_table(metastore, self._name)
+        is_same = before is not None and before.record == record
+        spec = before.spec if before is not None and is_same else spec_of(record).spec
+        # Reports before the view: a segment whose record is here and whose report is not is at worst routed later.
+        reports = {instance: report.loaded for instance, report in self._reader.read().items()}
+        loaded = view.load(metastore, self._name, None if before is None else before.view)
+        return _State(record, spec, loaded, reports)
+
+    async def _route(self, state: _State) -> None:
+        now_ms = self._sources.clock.now_ms()
+        inputs = RoutingInputs(
+            view=state.view, reports=state.reports, standings=self._sources.standings(), now_ms=now_ms
+        )
+        previous = self._served.snapshot if self._served is not None else None
+        snapshot = await self._in_thread(lambda: routing.build(inputs, previous))
+        self._served = ServedTable(self._name, state.record.revision, state.spec, snapshot)
+        self._on_change(self._served)
+        if snapshot.stale_at_ms is not None:
+            self._refresher.poke_in((snapshot.stale_at_ms - now_ms) / 1000)
+
+    def _drop(self) -> None:
+        if self._served is not None:
+            _LOG.info("table is gone table=%s", self._name)
+        self._state = self._served = None
+        self._on_change(None)
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._sources.executor, call)

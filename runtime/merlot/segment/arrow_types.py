@@ -1,0 +1,56 @@
+"""Which Arrow and numpy types carry each data type between rows, segments and queries."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from merlot.spec.schema import FieldSpec, TableSchema
+from merlot.spec.types import TypeName
+
+ARROW_TYPES: dict[TypeName, pa.DataType] = {
+    TypeName.INT: pa.int32(),
+    TypeName.LONG: pa.int64(),
+    TypeName.FLOAT: pa.float32(),
+    TypeName.DOUBLE: pa.float64(),
+    TypeName.BIG_DECIMAL: pa.string(),
+    TypeName.BOOLEAN: pa.bool_(),
+    TypeName.TIMESTAMP: pa.timestamp("ms"),
+    TypeName.STRING: pa.string(),
+    TypeName.JSON: pa.string(),
+    TypeName.BYTES: pa.binary(),
+}
+"""Rows as a builder takes them; BIG_DECIMAL is plain decimal text."""
+
+STORED_DTYPES: dict[TypeName, np.dtype[Any]] = {
+    TypeName.INT: np.dtype("<i4"),
+    TypeName.LONG: np.dtype("<i8"),
+    TypeName.FLOAT: np.dtype("<f4"),
+    TypeName.DOUBLE: np.dtype("<f8"),
+    TypeName.BOOLEAN: np.dtype("<i4"),
+    TypeName.TIMESTAMP: np.dtype("<i8"),
+}
+"""Values of fixed width as a segment stores them; types that are not here have variable width."""
+
+
+def arrow_type(field: FieldSpec) -> pa.DataType:
+    """Type of the column of rows that `build_segment` takes for this field."""
+    value_type = ARROW_TYPES[field.type]
+    return pa.list_(value_type) if field.multi_value else value_type
+
+
+def arrow_schema(schema: TableSchema) -> pa.Schema:
+    """Schema of the rows that `build_segment` takes."""
+    return pa.schema([pa.field(field.name, arrow_type(field)) for field in schema.fields])
+
+
+def is_fixed_width(type_name: TypeName) -> bool:
+    """Whether values are numbers in an array, rather than strings of bytes."""
+    return type_name in STORED_DTYPES
+
+
+def stored_arrow_type(type_name: TypeName, *, large: bool = False) -> pa.DataType:
+    """Arrow type of variable-width values as a segment hands them out; `large` past 2**31 bytes."""
+    if type_name is TypeName.BYTES:
+        return pa.large_binary() if large else pa.binary()
+    return pa.large_string() if large else pa.string()

@@ -1,0 +1,185 @@
+"""Mapped files and arrays over them, and the process-wide cache of decoded columns.
+
+A mapped array borrows the mapping and keeps it alive: closing a segment while a query holds arrays of it is safe, the
+pages go when the last array does. Every array is read-only, mapped or decoded, so that kernels see one type.
+"""
+
+import itertools
+import mmap
+import os
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.errors import NotFoundError, UnavailableError
+from merlot.segment import compression
+from merlot.segment.layout import Layout, damaged, padding, read_layout
+from merlot.segment.metadata import BufferRef
+
+Array = NDArray[Any]
+CacheKey = tuple[int, str]
+
+
+class DecodeCache:
+    """Least recently used decoded arrays, bounded by bytes; safe on any thread.
+
+    Two threads that miss at once both decode; the second result wins. That is rarer and cheaper than a lock held while
+    decoding."""
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self._capacity = capacity_bytes
+        self._entries: OrderedDict[CacheKey, Array] = OrderedDict()
+        self._lock = threading.Lock()
+        self._bytes = 0
+        self._hits = 0
+        self._misses = 0
+
+    def get(self, key: CacheKey, decode: Callable[[], Array]) -> Array:
+        """The array of `key`, decoded at the first call and after eviction."""
+        with self._lock:
+            found = self._entries.get(key)
+            if found is not None:
+                self._entries.move_to_end(key)
+                self._hits += 1
+                return found
+            self._misses += 1
+        array = decode()
+        array.flags.writeable = False
+        with self._lock:
+            self._insert(key, array)
+        return array
+
+    def peek(self, key: CacheKey) -> Array | None:
+        """The array of `key` if it is decoded already."""
+        with self._lock:
+            return self._entries.get(key)
+
+    def drop(self, owner: int) -> None:
+        """Forget all arrays of one mapped file."""
+        with self._lock:
+            for key in [key for key in self._entries if key[0] == owner]:
+                self._bytes -= self._entries.pop(key).nbytes
+
+    def resize(self, capacity_bytes: int) -> None:
+        """Set the bound; evicts at once."""
+        with self._lock:
+            self._capacity = capacity_bytes
+            self._evict()
+
+    def stats(self) -> dict[str, int]:
+        """Counters for metrics."""
+        with self._lock:
+            return {
+                "bytes": self._bytes,
+                "capacity_bytes": self._capacity,
+                "entries": len(self._entries),
+                "hits": self._hits,
+                "misses": self._misses,
+            }
+
+    def _insert(self, key: CacheKey, array: Array) -> None:
+        if array.nbytes > self._capacity:
+            return
+        old = self._entries.pop(key, None)
+        self._bytes += array.nbytes - (old.nbytes if old is not None else 0)
+        self._entries[key] = array
+        self._evict()
+
+    def _evict(self) -> None:
+        while self._bytes > self._capacity and self._entries:
+            _, evicted = self._entries.popitem(last=False)
+            self._bytes -= evicted.nbytes
+
+
+def _default_capacity() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+
+
+DECODE_CACHE = DecodeCache(_default_capacity())
+"""A quarter of the machine's memory until a server sets its own bound."""
+
+_owners = itertools.count(1)
+
+
+class MappedFile:
+    """A segment file in memory, and its buffers as arrays."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.owner = next(_owners)
+        self._view = _map(path)
+        self.layout: Layout = read_layout(self._view, path)
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._view)
+
+    def array(self, ref: BufferRef) -> Array:
+        """The decoded buffer, zero-copy where it is stored plainly; raises CorruptionError."""
+        dtype = np.dtype(ref.dtype).newbyteorder("<")
+        length = ref.count * dtype.itemsize
+        stored = self._stored(ref)
+        if stored.codec == compression.NONE:
+            if stored.length != length:
+                raise damaged(self.path, f"buffer {ref.index} has {stored.length} bytes instead of {length}")
+            return np.frombuffer(self._view[stored.offset : stored.offset + length], dtype=dtype)
+        return DECODE_CACHE.get((self.owner, str(ref.index)), lambda: self._decode(ref, dtype))
+
+    def verify(self) -> list[str]:
+        """Problems of all buffers and the padding between them; empty if every byte is as it was written."""
+        problems = []
+        for number, buffer in enumerate(self.layout.buffers):
+            end = buffer.offset + buffer.length
+            if zlib.crc32(self._view[buffer.offset : end]) != buffer.crc:
+                problems.append(f"buffer {number} crc mismatch offset={buffer.offset} length={buffer.length}")
+            if any(self._view[end : end + padding(buffer.length)]):
+                problems.append(f"buffer {number} is not followed by zeros offset={end}")
+        return problems
+
+    def is_compressed(self, ref: BufferRef) -> bool:
+        return self._stored(ref).codec != compression.NONE
+
+    def prefetch(self, ref: BufferRef) -> None:
+        """Ask the kernel to read the pages of a buffer soon."""
+        stored = self._stored(ref)
+        start = stored.offset - stored.offset % mmap.PAGESIZE
+        mapping = self._view.obj
+        if isinstance(mapping, mmap.mmap):
+            mapping.madvise(mmap.MADV_WILLNEED, start, stored.offset + stored.length - start)
+
+    def close(self) -> None:
+        """Forget decoded arrays; the mapping itself ends with the last array over it."""
+        DECODE_CACHE.drop(self.owner)
+
+    def _stored(self, ref: BufferRef) -> Any:
+        if not 0 <= ref.index < len(self.layout.buffers):
+            raise damaged(self.path, f"buffer {ref.index} is not in the directory")
+        return self.layout.buffers[ref.index]
+
+    def _decode(self, ref: BufferRef, dtype: np.dtype[Any]) -> Array:
+        stored = self._stored(ref)
+        chunks = self._view[stored.offset : stored.offset + stored.length]
+        try:
+            data = compression.decompress(chunks, stored.codec, ref.count * dtype.itemsize)
+        except compression.ChunkError as error:
+            raise damaged(self.path, f"buffer {ref.index}: {error}") from error
+        return np.frombuffer(data, dtype=dtype)
+
+
+def _map(path: Path) -> memoryview:
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size == 0:
+                raise damaged(path, "the file is empty")
+            return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
+    except FileNotFoundError as error:
+        raise NotFoundError(f"no segment file path={path}") from error
+    except OSError as error:
+        raise UnavailableError(f"cannot read segment file path={path}: {error.strerror}") from error

@@ -1,0 +1,122 @@
+"""One column of an open segment: the arrays that a query reads.
+
+Arrays are read-only and may be kept after the segment is closed. Whole-column methods return a mapped array where the
+column is stored plainly, else a decoded one from `buffers.DECODE_CACHE`. A reader is made once per segment and column
+and is safe on any thread: what it remembers is idempotent.
+"""
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.segment.arrow_types import STORED_DTYPES
+from merlot.segment.buffers import Array, MappedFile
+from merlot.segment.index import dictionary, inverted, nulls, variable, zones
+from merlot.segment.index.dict_ids import DictIds
+from merlot.segment.index.dictionary import Dictionary
+from merlot.segment.index.inverted import InvertedIndex
+from merlot.segment.index.multi_value import MultiValueOffsets
+from merlot.segment.index.raw import RawValues
+from merlot.segment.index.zones import ZoneMaps
+from merlot.segment.json_values import from_json
+from merlot.segment.metadata import ColumnMetadata
+from merlot.spec.types import TypeName
+
+
+class ColumnReader:
+    """What a column holds. Single-value columns have one value per doc; of multi-value ones, whole-column methods give
+    the values of all docs one after another, and `offsets` cuts them."""
+
+    def __init__(self, metadata: ColumnMetadata, num_docs: int, file: MappedFile) -> None:
+        self.metadata = metadata
+        self.type: TypeName = metadata.type
+        self.multi_value = metadata.multi_value
+        self.num_docs = num_docs
+        self._file = file
+
+    @cached_property
+    def dictionary(self) -> Dictionary | None:
+        """Values by dict id; None of a raw column."""
+        if not self.metadata.encoding.has_dictionary:
+            return None
+        return dictionary.read(self.type, self.metadata.buffers, self._file)
+
+    @cached_property
+    def nulls(self) -> NDArray[np.uint64] | None:
+        """Bit words, lowest bit first, 1 = null; None if no doc is null."""
+        return nulls.read(self.metadata.buffers, self._file)
+
+    @cached_property
+    def zones(self) -> ZoneMaps | None:
+        """Bounds per block of docs: dict ids, or values of a raw numeric column; None where none were written."""
+        return zones.read(self.metadata.buffers, self._file, self._only_block())
+
+    @cached_property
+    def runs(self) -> NDArray[np.uint32] | None:
+        """Of a sorted dictionary column: dict id k covers docs [runs[k], runs[k + 1])."""
+        return self._ids.runs() if self.metadata.encoding.has_dictionary else None
+
+    @cached_property
+    def inverted(self) -> InvertedIndex | None:
+        """Docs by dict id; None if the table did not ask for the index."""
+        return inverted.read(self.metadata.buffers, self._file)
+
+    def dict_ids(self) -> Array:
+        """Every dict id: u8, u16 or u32, the smallest that holds the cardinality."""
+        return self._ids.all()
+
+    def take_dict_ids(self, docs: NDArray[np.uint32]) -> Array:
+        """Dict ids at `docs`."""
+        return self._ids.take(docs)
+
+    def values(self) -> Array:
+        """Every value of a raw fixed-width column: int32, int64, float32 or float64."""
+        return self._raw.all()
+
+    def take_values(self, docs: NDArray[np.uint32]) -> Array:
+        """Values of a raw fixed-width column at `docs`."""
+        return self._raw.take(docs)
+
+    def strings(self) -> pa.Array:
+        """Every value of a raw variable-width column."""
+        return variable.read(self.type, self.metadata.buffers, self._file)
+
+    def take_strings(self, docs: NDArray[np.uint32]) -> pa.Array:
+        """Values of a raw variable-width column at `docs`."""
+        return self.strings().take(pa.array(docs))
+
+    def offsets(self) -> NDArray[np.uint32]:
+        """Of a multi-value column: doc d holds values [offsets[d], offsets[d + 1])."""
+        return self._offsets.all()
+
+    def prefetch(self) -> None:
+        """Ask the kernel to read the column's pages soon; returns at once."""
+        for ref in self.metadata.buffers.values():
+            self._file.prefetch(ref)
+
+    @cached_property
+    def _ids(self) -> DictIds:
+        return DictIds(self.metadata, self.metadata.buffers, self._file)
+
+    @cached_property
+    def _raw(self) -> RawValues:
+        return RawValues(self.metadata, self.metadata.buffers, self._file)
+
+    @cached_property
+    def _offsets(self) -> MultiValueOffsets:
+        return MultiValueOffsets(self.metadata, self.num_docs, self.metadata.buffers, self._file)
+
+    def _only_block(self) -> tuple[Any, Any, np.dtype[Any], int] | None:
+        """The zone of a column that fits into one block, from its metadata."""
+        metadata = self.metadata
+        if metadata.multi_value or not 0 < self.num_docs <= zones.BLOCK_DOCS:
+            return None
+        if metadata.encoding.has_dictionary and metadata.cardinality:
+            return 0, metadata.cardinality - 1, self.dict_ids().dtype, metadata.num_nulls
+        if metadata.min is None or metadata.max is None or metadata.type not in STORED_DTYPES:
+            return None
+        low, high = from_json(metadata.type, metadata.min), from_json(metadata.type, metadata.max)
+        return low, high, STORED_DTYPES[metadata.type], metadata.num_nulls

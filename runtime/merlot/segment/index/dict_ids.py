@@ -1,0 +1,132 @@
+"""Forward index of a dictionary column: the dict id of every doc, aligned, packed or as runs. FORMAT.md §5.2."""
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.kernels import bits
+from merlot.segment.buffers import DECODE_CACHE, Array, MappedFile
+from merlot.segment.metadata import BufferRef, ColumnEncoding, ColumnMetadata
+
+ALIGNED = "ids"
+PACKED = "ids.packed"
+RUNS = "ids.runs"
+_DTYPES: dict[int, np.dtype[Any]] = {1: np.dtype("u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4")}
+
+# Estimate
+
+
+def width_bits(cardinality: int) -> int:
+    """Bits of the largest dict id; 0 if there is one value."""
+    return max(cardinality - 1, 0).bit_length()
+
+
+def width_bytes(cardinality: int) -> int:
+    """Bytes of an aligned dict id: 1, 2 or 4."""
+    return 1 if cardinality <= 1 << 8 else 2 if cardinality <= 1 << 16 else 4
+
+
+def id_dtype(cardinality: int) -> np.dtype[Any]:
+    """The dtype of decoded dict ids."""
+    return _DTYPES[width_bytes(cardinality)]
+
+
+def aligned_size_bytes(num_values: int, cardinality: int) -> int:
+    return num_values * width_bytes(cardinality)
+
+
+def packed_size_bytes(num_values: int, cardinality: int) -> int:
+    return 8 * bits.packed_words(num_values, width_bits(cardinality))
+
+
+def runs_size_bytes(cardinality: int) -> int:
+    return 4 * (cardinality + 1)
+
+
+# Write
+
+
+def write(ids: Array, cardinality: int, encoding: ColumnEncoding) -> dict[str, Array]:
+    """Buffers of the ids, which have the dtype `id_dtype(cardinality)`; for runs they are sorted and each occurs."""
+    if encoding is ColumnEncoding.DICTIONARY_ALIGNED:
+        return {ALIGNED: ids}
+    if encoding is ColumnEncoding.DICTIONARY_RUNS:
+        starts = np.zeros(cardinality + 1, dtype="<u4")
+        bits.run_starts_of(ids, starts)
+        return {RUNS: starts}
+    width = width_bits(cardinality)
+    words = np.zeros(bits.packed_words(len(ids), width), dtype="<u8")
+    if width:
+        bits.pack(ids, 0, width, words)
+    return {PACKED: words}
+
+
+# Read
+
+
+class DictIds:
+    """Dict ids of the values of a column, in order."""
+
+    def __init__(self, metadata: ColumnMetadata, buffers: Mapping[str, BufferRef], file: MappedFile) -> None:
+        self._file = file
+        self._count = metadata.total_values
+        self._cardinality = metadata.cardinality or 0
+        self._dtype = id_dtype(self._cardinality)
+        self._width = width_bits(self._cardinality)
+        self._aligned = buffers.get(ALIGNED)
+        self._packed = buffers.get(PACKED)
+        self._runs = buffers.get(RUNS)
+        self._key = (file.owner, f"{metadata.name}/ids")
+
+    def all(self) -> Array:
+        """Every id, read-only, u8, u16 or u32."""
+        if self._aligned is not None:
+            return self._file.array(self._aligned)
+        if self._cardinality <= 1:
+            return _zeros(self._count)
+        return DECODE_CACHE.get(self._key, self._decode)
+
+    def take(self, docs: NDArray[np.uint32]) -> Array:
+        """Ids at `docs`; of a packed column without decoding the rest."""
+        if self._cardinality <= 1:
+            return _zeros(len(docs))
+        if self._packed is None or self._file.is_compressed(self._packed) or len(docs) * 8 > self._count:
+            return self.all()[docs]
+        decoded = DECODE_CACHE.peek(self._key)
+        if decoded is not None:
+            return decoded[docs]
+        out = np.empty(len(docs), dtype=self._dtype)
+        bits.unpack_at(self._file.array(self._packed), self._width, docs, 0, out)
+        return out
+
+    def runs(self) -> NDArray[np.uint32] | None:
+        """Of a sorted column: dict id k covers docs [runs[k], runs[k + 1])."""
+        return None if self._runs is None else self._file.array(self._runs)
+
+    def _decode(self) -> Array:
+        out = np.empty(self._count, dtype=self._dtype)
+        if self._runs is not None:
+            bits.expand_runs(self._file.array(self._runs), out)
+        elif self._packed is not None:
+            bits.unpack(self._file.array(self._packed), self._width, 0, 0, out)
+        return out
+
+
+_zeros_lock = threading.Lock()
+_shared_zeros: NDArray[np.uint8] = np.zeros(1 << 16, dtype=np.uint8)
+_shared_zeros.flags.writeable = False
+
+
+def _zeros(count: int) -> NDArray[np.uint8]:
+    """Ids of a column of one value: a slice of one array that all such columns share."""
+    global _shared_zeros
+    if count > len(_shared_zeros):
+        with _zeros_lock:
+            if count > len(_shared_zeros):
+                larger = np.zeros(max(count, 2 * len(_shared_zeros)), dtype=np.uint8)
+                larger.flags.writeable = False
+                _shared_zeros = larger
+    return _shared_zeros[:count]

@@ -1,0 +1,55 @@
+"""Multi-value columns: where the values of each doc start. FORMAT.md §5.5.
+
+Stored as lengths in as few bits as the longest doc needs, because most docs are short; read as offsets.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.kernels import bits
+from merlot.segment.buffers import DECODE_CACHE, MappedFile
+from merlot.segment.metadata import BufferRef, ColumnMetadata
+
+LENGTHS = "mv.lengths"
+
+# Write
+
+
+def write(offsets: NDArray[np.uint32], max_values_per_doc: int) -> dict[str, NDArray[np.uint64]]:
+    """Buffers of offsets (num_docs + 1,)."""
+    lengths = np.diff(offsets)
+    width = max_values_per_doc.bit_length()
+    words = np.zeros(bits.packed_words(len(lengths), width), dtype="<u8")
+    if width:
+        bits.pack(lengths, 0, width, words)
+    return {LENGTHS: words}
+
+
+# Read
+
+
+class MultiValueOffsets:
+    """Offsets of the values of docs, decoded once."""
+
+    def __init__(
+        self, metadata: ColumnMetadata, num_docs: int, buffers: Mapping[str, BufferRef], file: MappedFile
+    ) -> None:
+        self._file = file
+        self._num_docs = num_docs
+        self._width = metadata.max_values_per_doc.bit_length()
+        self._words = buffers[LENGTHS]
+        self._key = (file.owner, f"{metadata.name}/offsets")
+
+    def all(self) -> NDArray[np.uint32]:
+        """(num_docs + 1,), read-only."""
+        return DECODE_CACHE.get(self._key, self._decode)
+
+    def _decode(self) -> NDArray[np.uint32]:
+        offsets = np.zeros(self._num_docs + 1, dtype=np.uint32)
+        if self._width:
+            lengths = np.empty(self._num_docs, dtype=np.uint32)
+            bits.unpack(self._file.array(self._words), self._width, 0, 0, lengths)
+            np.cumsum(lengths, out=offsets[1:])
+        return offsets

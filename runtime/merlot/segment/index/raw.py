@@ -1,0 +1,82 @@
+"""Forward index of fixed-width values without a dictionary: plain, or packed distances. FORMAT.md §5.3."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.kernels import bits
+from merlot.segment.arrow_types import STORED_DTYPES
+from merlot.segment.buffers import DECODE_CACHE, Array, MappedFile
+from merlot.segment.metadata import BufferRef, ColumnEncoding, ColumnMetadata
+
+VALUES = "raw.values"
+PACKED = "raw.packed"
+
+# Estimate
+
+
+def width_bits(low: int, high: int) -> int:
+    """Bits of the largest distance; 0 if all values are equal."""
+    return (high - low).bit_length()
+
+
+def packed_size_bytes(num_values: int, width: int) -> int:
+    return 8 * bits.packed_words(num_values, width)
+
+
+# Write
+
+
+def write(values: Array, encoding: ColumnEncoding, base: int, width: int) -> dict[str, Array]:
+    """Buffers of the values; packed ones are integers of at least `base` and less than `base + 2**width`."""
+    if encoding is ColumnEncoding.RAW_FIXED:
+        return {VALUES: values}
+    words = np.zeros(bits.packed_words(len(values), width), dtype="<u8")
+    if width:
+        bits.pack(values, np.int64(base), width, words)
+    return {PACKED: words}
+
+
+# Read
+
+
+class RawValues:
+    """Numbers of a column, in order."""
+
+    def __init__(self, metadata: ColumnMetadata, buffers: Mapping[str, BufferRef], file: MappedFile) -> None:
+        self._file = file
+        self._count = metadata.total_values
+        self._dtype = STORED_DTYPES[metadata.type]
+        self._base = np.int64(metadata.base)
+        self._width = metadata.bits or 0
+        self._plain = buffers.get(VALUES)
+        self._packed = buffers.get(PACKED)
+        self._key = (file.owner, f"{metadata.name}/values")
+
+    def all(self) -> Array:
+        """Every value, read-only."""
+        if self._plain is not None:
+            return self._file.array(self._plain)
+        return DECODE_CACHE.get(self._key, self._decode)
+
+    def take(self, docs: NDArray[np.uint32]) -> Array:
+        """Values at `docs`; of a packed column without decoding the rest."""
+        if self._packed is None or not self._width or self._file.is_compressed(self._packed):
+            return self.all()[docs]
+        decoded = DECODE_CACHE.peek(self._key)
+        if decoded is not None:
+            return decoded[docs]
+        if len(docs) * 8 > self._count:
+            return self.all()[docs]
+        out = np.empty(len(docs), dtype=self._dtype)
+        bits.unpack_at(self._file.array(self._packed), self._width, docs, self._base, out)
+        return out
+
+    def _decode(self) -> Array:
+        out = np.empty(self._count, dtype=self._dtype)
+        if self._width and self._packed is not None:
+            bits.unpack(self._file.array(self._packed), self._width, 0, self._base, out)
+        else:
+            out[:] = self._base
+        return out

@@ -1,0 +1,167 @@
+"""Where things are in a segment file: header, buffers, footer, trailer. FORMAT.md §2 and §3.
+
+Only bytes and numbers: what a buffer means is known to `segment.metadata` and `segment.index`. `read_layout` raises
+CorruptionError for everything that is not a whole file of this version, whatever the bytes are.
+"""
+
+import struct
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import orjson
+import zstandard
+
+from merlot.errors import CorruptionError
+
+FORMAT_VERSION: Final = 1
+ALIGNMENT: Final = 64
+HEADER_BYTES: Final = 64
+TRAILER_BYTES: Final = 64
+HEADER_MAGIC: Final = b"\x89MSEG\r\n\x1a"
+"""As PNG's: a high bit, a CR LF and a DOS end of file show transfers that damage bytes."""
+TRAILER_MAGIC: Final = b"MSEGEND\n"
+MAX_FOOTER_BYTES: Final = 1 << 30
+"""A claimed footer larger than this is damage, not a reason to allocate."""
+
+_HEADER = struct.Struct("<8sI52x")
+_TRAILER = struct.Struct("<QQQQIIII8x8s")
+_FOOTER_PARTS = struct.Struct("<III")
+
+
+class StoredBuffer(NamedTuple):
+    """A buffer as it lies in the file."""
+
+    offset: int
+    length: int
+    crc: int
+    codec: str
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A parsed footer."""
+
+    content_crc: int
+    content: dict[str, Any]
+    identity: dict[str, Any]
+    buffers: list[StoredBuffer]
+    footer_offset: int
+    footer_length: int
+
+
+def padding(length: int) -> int:
+    """Zero bytes that follow `length` bytes up to the alignment."""
+    return -length % ALIGNMENT
+
+
+def header_bytes() -> bytes:
+    """The first 64 bytes of a file."""
+    return _HEADER.pack(HEADER_MAGIC, FORMAT_VERSION)
+
+
+def footer_bytes(content: bytes, directory: list[StoredBuffer], identity: dict[str, Any], offset: int) -> bytes:
+    """Footer and trailer, for a footer that starts at `offset`."""
+    stored = orjson.dumps([list(buffer) for buffer in directory])
+    who = orjson.dumps(identity, option=orjson.OPT_SORT_KEYS)
+    raw = _FOOTER_PARTS.pack(len(content), len(stored), len(who)) + content + stored + who
+    # Level 3 takes 21 columns from 6 KB to 1.7 KB in 60 µs: of a segment of 900 rows that is a tenth of the file.
+    footer = zstandard.ZstdCompressor(level=3).compress(raw)
+    file_length = offset + len(footer) + TRAILER_BYTES
+    fields = (offset, len(footer), len(raw), file_length, zlib.crc32(footer), zlib.crc32(content), FORMAT_VERSION)
+    trailer_crc = zlib.crc32(_TRAILER.pack(*fields, 0, TRAILER_MAGIC))
+    return footer + _TRAILER.pack(*fields, trailer_crc, TRAILER_MAGIC)
+
+
+def read_layout(view: memoryview, path: Path) -> Layout:
+    """Check header, trailer and footer of a mapped file, and parse the footer; raises CorruptionError."""
+    trailer = _read_trailer(view, path)
+    stored = view[trailer.footer_offset : trailer.footer_offset + trailer.footer_length]
+    if zlib.crc32(stored) != trailer.footer_crc:
+        raise damaged(path, "footer crc mismatch")
+    content, directory, identity = _footer_parts(bytes(stored), trailer.footer_raw_length, path)
+    if zlib.crc32(content) != trailer.content_crc:
+        raise damaged(path, "content crc mismatch")
+    try:
+        buffers = [StoredBuffer(*entry) for entry in orjson.loads(directory)]
+        layout = Layout(
+            content_crc=trailer.content_crc,
+            content=orjson.loads(content),
+            identity=orjson.loads(identity),
+            buffers=buffers,
+            footer_offset=trailer.footer_offset,
+            footer_length=trailer.footer_length,
+        )
+    except (orjson.JSONDecodeError, TypeError) as error:
+        raise damaged(path, f"footer is not what it should be: {error}") from error
+    _check_buffers(layout, path)
+    return layout
+
+
+def damaged(path: Path, what: str) -> CorruptionError:
+    """The error for a file that must be quarantined."""
+    return CorruptionError(f"segment file is damaged path={path}: {what}")
+
+
+class _Trailer(NamedTuple):
+    footer_offset: int
+    footer_length: int
+    footer_raw_length: int
+    file_length: int
+    footer_crc: int
+    content_crc: int
+    version: int
+    crc: int
+    magic: bytes
+
+
+def _read_trailer(view: memoryview, path: Path) -> _Trailer:
+    if len(view) < HEADER_BYTES + TRAILER_BYTES:
+        raise damaged(path, f"{len(view)} bytes are too few for a segment")
+    header = bytes(view[:HEADER_BYTES])
+    magic, version = _HEADER.unpack(header)
+    if magic != HEADER_MAGIC:
+        raise damaged(path, "not a segment file, or its first bytes are damaged")
+    if version != FORMAT_VERSION:
+        raise damaged(path, f"format version {version} is not {FORMAT_VERSION}, the one that is known here")
+    if header != header_bytes():
+        raise damaged(path, "header is not followed by zeros")
+    trailer = _Trailer(*_TRAILER.unpack(view[-TRAILER_BYTES:]))
+    if trailer.magic != TRAILER_MAGIC:
+        raise damaged(path, "no trailer: the file is cut short or its last bytes are damaged")
+    if zlib.crc32(_TRAILER.pack(*trailer[:-2], 0, TRAILER_MAGIC)) != trailer.crc:
+        raise damaged(path, "trailer crc mismatch")
+    if bytes(view[-16:-8]) != bytes(8):
+        raise damaged(path, "trailer's reserved bytes are not zero")
+    end = trailer.footer_offset + trailer.footer_length + TRAILER_BYTES
+    if trailer.file_length != len(view) or end != len(view):
+        raise damaged(path, f"file has {len(view)} bytes, its trailer says {trailer.file_length}")
+    if trailer.version != version or trailer.footer_raw_length > MAX_FOOTER_BYTES:
+        raise damaged(path, "trailer disagrees with the header")
+    return trailer
+
+
+def _footer_parts(stored: bytes, raw_length: int, path: Path) -> tuple[bytes, bytes, bytes]:
+    try:
+        raw = zstandard.ZstdDecompressor().decompress(stored, max_output_size=raw_length)
+    except zstandard.ZstdError as error:
+        raise damaged(path, f"footer does not decompress: {error}") from error
+    if len(raw) != raw_length or raw_length < _FOOTER_PARTS.size:
+        raise damaged(path, "footer has another length than the trailer says")
+    lengths = _FOOTER_PARTS.unpack_from(raw)
+    if _FOOTER_PARTS.size + sum(lengths) != raw_length:
+        raise damaged(path, "footer parts do not fill the footer")
+    first = _FOOTER_PARTS.size
+    second, third = first + lengths[0], first + lengths[0] + lengths[1]
+    return raw[first:second], raw[second:third], raw[third:]
+
+
+def _check_buffers(layout: Layout, path: Path) -> None:
+    expected = HEADER_BYTES
+    for number, buffer in enumerate(layout.buffers):
+        if buffer.offset != expected or buffer.length < 0:
+            raise damaged(path, f"buffer {number} is not where the one before it ends")
+        expected = buffer.offset + buffer.length + padding(buffer.length)
+    if expected != layout.footer_offset:
+        raise damaged(path, "buffers do not end where the footer starts")

@@ -1,0 +1,127 @@
+"""The footer of a segment as typed values. FORMAT.md §3.
+
+Readers ignore fields they do not know. `JsonValue`s are column values in JSON: numbers, strings, BYTES as hex,
+non-finite floats as "NaN", "Infinity", "-Infinity"; BOOLEAN as 0 and 1, TIMESTAMP as milliseconds.
+"""
+
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+from merlot.ids import SegmentKey, SegmentName
+from merlot.spec.types import TypeName
+
+JsonValue = str | int | float
+
+
+class ColumnEncoding(StrEnum):
+    """How the values of a column are stored."""
+
+    DICTIONARY_ALIGNED = "DICTIONARY_ALIGNED"
+    """Dict ids in 1, 2 or 4 bytes."""
+    DICTIONARY_PACKED = "DICTIONARY_PACKED"
+    """Dict ids in as few bits as the cardinality needs."""
+    DICTIONARY_RUNS = "DICTIONARY_RUNS"
+    """Sorted column: the first doc of each dict id."""
+    RAW_FIXED = "RAW_FIXED"
+    """Values of fixed width."""
+    RAW_PACKED = "RAW_PACKED"
+    """Integers as bit-packed distances from the smallest."""
+    RAW_VARIABLE = "RAW_VARIABLE"
+    """Offsets and bytes."""
+
+    @property
+    def has_dictionary(self) -> bool:
+        return self.name.startswith("DICTIONARY")
+
+
+class BufferRef(NamedTuple):
+    """A typed array of the segment: which buffer, how to view it, and the crc of its decoded bytes."""
+
+    index: int
+    dtype: str
+    count: int
+    crc: int
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class ColumnMetadata(Model):
+    """What is known of one column without reading it."""
+
+    name: str
+    type: TypeName
+    role: str
+    multi_value: bool = False
+    format: str | None = None
+    default_null_value: JsonValue
+    encoding: ColumnEncoding
+    cardinality: int | None = None
+    """Distinct values, the default of nulls included; None where no dictionary counted them."""
+    min: JsonValue | None = None
+    """Smallest stored value, the default of nulls included; None if unknown or no rows. NaN is never the smallest,
+    unless alone."""
+    max: JsonValue | None = None
+    """Largest stored value; NaN is larger than all."""
+    num_nulls: int = 0
+    is_sorted: bool = False
+    bits: int | None = None
+    """Width of a packed id or distance."""
+    base: int = 0
+    """What RAW_PACKED distances are counted from."""
+    total_values: int
+    """Values, more or fewer than docs if multi-value."""
+    max_values_per_doc: int = 1
+    buffers: dict[str, BufferRef]
+
+
+class PartitionInfo(Model):
+    """Which partitions of a partition function the rows of a segment fall into."""
+
+    function_name: str
+    num_partitions: int
+    function_config: dict[str, str] = {}
+    partitions: tuple[int, ...]
+
+
+class CreationFacts(Model):
+    """Who made the file and when; outside the content crc."""
+
+    host: str = ""
+    time_ms: int = 0
+    builder: str = ""
+
+
+class SegmentMetadata(Model):
+    """All that a footer says."""
+
+    format_version: int
+    name: str
+    table: str
+    """Raw table name."""
+    num_docs: int
+    crc: int
+    """Content crc: equal rows built with equal configuration have equal ones, whoever builds them."""
+    columns: dict[str, ColumnMetadata]
+    time_column: str | None = None
+    time_unit_format: str | None = None
+    start_time: JsonValue | None = None
+    end_time: JsonValue | None = None
+    start_time_ms: int | None = None
+    """None if there are no rows or a value is not an instant: such a segment must not be pruned by time."""
+    end_time_ms: int | None = None
+    sort_order: tuple[str, ...] = ()
+    partitions: dict[str, PartitionInfo] = {}
+    creation: CreationFacts = CreationFacts()
+
+    @property
+    def key(self) -> SegmentKey:
+        return SegmentKey(SegmentName(self.name), self.crc)
+
+
+def parse_metadata(fields: dict[str, Any]) -> SegmentMetadata:
+    """Validate; raises pydantic.ValidationError, which the caller turns into CorruptionError with its path."""
+    return SegmentMetadata.model_validate(fields)

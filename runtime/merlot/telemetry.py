@@ -1,0 +1,159 @@
+"""What Merlot tells about itself: every metric's name in one place, and one set-up for logs.
+
+Roles of one process share the registry, so a name says its role: `merlot_server_…`. Counters and histograms may be
+touched from any thread. Pinot's dashboards read other names (`pinot_broker_queries_Count`); those are aliases that an
+exporter can add.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from enum import StrEnum
+from typing import Final, TextIO
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+
+REGISTRY: Final = CollectorRegistry()
+ProcessCollector(registry=REGISTRY)
+
+_FAST_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_SLOW_S: Final = (0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300)
+
+BROKER_QUERIES: Final = Counter(
+    "merlot_broker_queries",
+    "Queries answered, by table and first error code (0: none)",
+    ["table", "code"],
+    registry=REGISTRY,
+)
+BROKER_QUERY_SECONDS: Final = Histogram(
+    "merlot_broker_query_seconds", "From request to answer", ["table"], buckets=_FAST_S, registry=REGISTRY
+)
+BROKER_RETRIES: Final = Counter(
+    "merlot_broker_retries", "Calls repeated on another replica", ["table"], registry=REGISTRY
+)
+
+SERVER_QUERIES: Final = Counter(
+    "merlot_server_queries",
+    "Requests of brokers, by table and error code (0: none)",
+    ["table", "code"],
+    registry=REGISTRY,
+)
+SERVER_QUERY_SECONDS: Final = Histogram(
+    "merlot_server_query_seconds",
+    "From request to answer, waiting included",
+    ["table"],
+    buckets=_FAST_S,
+    registry=REGISTRY,
+)
+SERVER_WAIT_SECONDS: Final = Histogram(
+    "merlot_server_wait_seconds", "Time that requests waited for a thread", buckets=_FAST_S, registry=REGISTRY
+)
+SERVER_RUNNING: Final = Gauge("merlot_server_running_queries", "Requests running now", registry=REGISTRY)
+SERVER_WAITING: Final = Gauge("merlot_server_waiting_queries", "Requests waiting for a thread", registry=REGISTRY)
+SERVER_SEGMENTS: Final = Gauge(
+    "merlot_server_segments",
+    "Segments by table and state: loaded, failed, loading, retired",
+    ["table", "state"],
+    registry=REGISTRY,
+)
+SERVER_LOADS: Final = Counter(
+    "merlot_server_segment_loads",
+    "Segments brought in, by where from: disk, deep store",
+    ["table", "source"],
+    registry=REGISTRY,
+)
+SERVER_LOAD_FAILURES: Final = Counter(
+    "merlot_server_segment_load_failures",
+    "Attempts that failed, by family of error",
+    ["table", "error"],
+    registry=REGISTRY,
+)
+SERVER_LOAD_SECONDS: Final = Histogram(
+    "merlot_server_segment_load_seconds", "Fetch, verify and map one segment", buckets=_SLOW_S, registry=REGISTRY
+)
+SERVER_QUARANTINED: Final = Counter(
+    "merlot_server_segments_quarantined", "Local files found corrupt and set aside", ["table"], registry=REGISTRY
+)
+SERVER_MISSING: Final = Counter(
+    "merlot_server_segments_missing", "Segment versions that brokers asked for in vain", ["table"], registry=REGISTRY
+)
+
+CONTROLLER_PASSES: Final = Counter(
+    "merlot_controller_passes",
+    "Passes over a table by outcome: changed, unchanged, failed",
+    ["outcome"],
+    registry=REGISTRY,
+)
+CONTROLLER_IS_LEADER: Final = Gauge("merlot_controller_is_leader", "1 while this controller decides", registry=REGISTRY)
+
+MINION_TASKS: Final = Counter(
+    "merlot_minion_tasks", "Tasks run, by kind and outcome", ["kind", "outcome"], registry=REGISTRY
+)
+
+
+def render_metrics() -> bytes:
+    """All metrics in Prometheus' text format, of type `CONTENT_TYPE`."""
+    return generate_latest(REGISTRY)
+
+
+class LogFormat(StrEnum):
+    """LINE for people, JSON for collectors."""
+
+    LINE = "line"
+    JSON = "json"
+
+
+class _LineFormatter(logging.Formatter):
+    """`2026-01-31 12:00:00.123 INFO server.loader segment loaded segment=…`; tracebacks follow on lines of their own."""
+
+    converter = time.gmtime
+    default_msec_format = "%s.%03d"
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(short_name)s %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.short_name = record.name.removeprefix("merlot.")
+        return super().format(record)
+
+
+class _JsonFormatter(logging.Formatter):
+    """One JSON object per line."""
+
+    def __init__(self, facts: dict[str, str]) -> None:
+        super().__init__()
+        self._facts = facts
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "ts": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z",
+            "level": record.levelname,
+            "logger": record.name,
+            **self._facts,
+            "msg": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False)
+
+
+_QUIET: Final = ("kazoo", "aiohttp.access", "asyncio", "grpc", "numba", "botocore", "py4j")
+
+
+def configure_logging(
+    level: str = "INFO", log_format: LogFormat = LogFormat.LINE, *, stream: TextIO | None = None, **facts: str
+) -> None:
+    """Send all logs to `stream` (stderr). `facts`, e.g. role and instance, go into every JSON line."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(_JsonFormatter(facts) if log_format is LogFormat.JSON else _LineFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))

@@ -147,7 +147,7 @@ class TrashRecord(PackedRecord):
 
 
 class TableRecord(Record):
-    """A table as it was last applied. The manifest is the document, defaults left out."""
+    """A table as it was last applied: its manifest with the defaults of that day."""
 
     name: TableName
     revision: int
@@ -173,7 +173,7 @@ class InstanceRecord(Record):
     host: str
     http_port: int = 0
     grpc_port: int = 0
-    tenant: str = "DefaultTenant"
+    tenant: str = "default"
     tags: tuple[str, ...] = ()
     started_ms: int = -1
     version: str = ""

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
@@ -15,10 +14,10 @@ from merlot.cluster.mutations import Context, RemoveSegments, mutate
 from merlot.cluster.records import RootRecord, TableRecord
 from merlot.cluster.view import load_root
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError
-from merlot.ids import RawTableName, TableName, offline, raw_name
-
-if TYPE_CHECKING:
-    from merlot.spec.table import Table
+from merlot.ids import TableName, offline, raw_name
+from merlot.spec.evolution import compare
+from merlot.spec.manifest import Problem, dump, from_stored
+from merlot.spec.table import Table
 
 _ATTEMPTS = 20
 
@@ -40,10 +39,10 @@ class Applied:
 
 
 class EvolutionError(InvalidInputError):
-    """The manifest changes what cannot change on a live table; `problems` are (path, message)."""
+    """The manifest changes what cannot change on a live table."""
 
-    def __init__(self, table: str, problems: Sequence[tuple[str, str]]) -> None:
-        text = "; ".join(f"{path}: {message}" for path, message in problems)
+    def __init__(self, table: str, problems: Sequence[Problem]) -> None:
+        text = "; ".join(str(problem) for problem in problems)
         super().__init__(f"table cannot change like this table={table} problems={text}")
         self.problems = tuple(problems)
 
@@ -56,7 +55,7 @@ def put_table(metastore: Metastore, manifest: Table, *, clock: Clock | None = No
 def apply_table(metastore: Metastore, manifest: Table, *, clock: Clock | None = None) -> Applied:
     """As `put_table`, telling what it did. Rerunning it changes nothing."""
     clock = clock or SystemClock()
-    table = offline(RawTableName(manifest.metadata.name))
+    table = manifest.name
     for _ in range(_ATTEMPTS):
         node = metastore.get(paths.table_config(table))
         try:
@@ -70,11 +69,11 @@ def apply_table(metastore: Metastore, manifest: Table, *, clock: Clock | None = 
 
 def check_table(metastore: Metastore, manifest: Table) -> Outcome:
     """What applying would do, without doing it; raises EvolutionError."""
-    table = offline(RawTableName(manifest.metadata.name))
+    table = manifest.name
     record = find_table(metastore, table)
     if record is None:
         return Outcome.CREATED
-    if record.manifest == document_of(manifest):
+    if record.manifest == dump(manifest):
         return Outcome.UNCHANGED
     _check_evolution(record, manifest)
     return Outcome.CONFIGURED
@@ -127,19 +126,11 @@ def delete_table(metastore: Metastore, table: str, *, clock: Clock | None = None
 
 def spec_of(record: TableRecord) -> Table:
     """The manifest as models."""
-    from merlot.spec.table import Table
-
-    return Table.model_validate(record.manifest)
-
-
-def document_of(manifest: Table) -> dict[str, object]:
-    """The manifest as it is stored: JSON types, defaults left out, so that new defaults reach old tables."""
-    document: dict[str, object] = manifest.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return {"apiVersion": manifest.api_version, "kind": manifest.kind, **document}
+    return from_stored(record.manifest)
 
 
 def _create(metastore: Metastore, table: TableName, manifest: Table, now_ms: int) -> Applied:
-    record = TableRecord(name=table, revision=1, manifest=document_of(manifest), created_ms=now_ms, updated_ms=now_ms)
+    record = TableRecord(name=table, revision=1, manifest=dump(manifest), created_ms=now_ms, updated_ms=now_ms)
     ops: list[Op] = [Create(paths.table_config(table), record.to_bytes())]
     root = metastore.get(paths.segments_root(table))
     if root is None:
@@ -156,7 +147,7 @@ def _create(metastore: Metastore, table: TableName, manifest: Table, now_ms: int
 def _change(metastore: Metastore, table: TableName, manifest: Table, node: Node, now_ms: int) -> Applied:
     path = paths.table_config(table)
     record = TableRecord.from_bytes(node.data, path)
-    document = document_of(manifest)
+    document = dump(manifest)
     if record.manifest == document:
         return Applied(record, Outcome.UNCHANGED)
     _check_evolution(record, manifest)
@@ -167,11 +158,9 @@ def _change(metastore: Metastore, table: TableName, manifest: Table, node: Node,
 
 
 def _check_evolution(record: TableRecord, manifest: Table) -> None:
-    from merlot.spec.evolution import compare
-
     problems = compare(spec_of(record).spec, manifest.spec)
     if problems:
-        raise EvolutionError(raw_name(record.name), [(problem.path, problem.message) for problem in problems])
+        raise EvolutionError(raw_name(record.name), problems)
 
 
 def _remove_segments(metastore: Metastore, table: TableName, clock: Clock) -> None:

@@ -85,7 +85,7 @@ def expand_runs(run_starts: NDArray[np.uint32], out: NDArray[Any]) -> None:
 @kernel
 def is_sorted(values: NDArray[Any]) -> bool:
     """Whether `values` never decrease."""
-    for position in range(1, values.size):
+    for position in range(1, values.size):  # noqa: SIM110  numba compiles no generator
         if values[position] < values[position - 1]:
             return False
     return True

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from merlot.errors import NotFoundError, UnavailableError
 from merlot.segment import compression
-from merlot.segment.layout import Layout, damaged, padding, read_layout
+from merlot.segment.layout import Layout, StoredBuffer, damaged, padding, read_layout
 from merlot.segment.metadata import BufferRef
 
 Array = NDArray[Any]
@@ -123,13 +123,13 @@ class MappedFile:
     def array(self, ref: BufferRef) -> Array:
         """The decoded buffer, zero-copy where it is stored plainly; raises CorruptionError."""
         dtype = np.dtype(ref.dtype).newbyteorder("<")
-        length = ref.count * dtype.itemsize
-        stored = self._stored(ref)
+        length = ref.size * dtype.itemsize
+        stored = self.stored(ref)
         if stored.codec == compression.NONE:
             if stored.length != length:
-                raise damaged(self.path, f"buffer {ref.index} has {stored.length} bytes instead of {length}")
+                raise damaged(self.path, f"buffer {ref.number} has {stored.length} bytes instead of {length}")
             return np.frombuffer(self._view[stored.offset : stored.offset + length], dtype=dtype)
-        return DECODE_CACHE.get((self.owner, str(ref.index)), lambda: self._decode(ref, dtype))
+        return DECODE_CACHE.get((self.owner, str(ref.number)), lambda: self._decode(ref, dtype))
 
     def verify(self) -> list[str]:
         """Problems of all buffers and the padding between them; empty if every byte is as it was written."""
@@ -143,11 +143,11 @@ class MappedFile:
         return problems
 
     def is_compressed(self, ref: BufferRef) -> bool:
-        return self._stored(ref).codec != compression.NONE
+        return self.stored(ref).codec != compression.NONE
 
     def prefetch(self, ref: BufferRef) -> None:
         """Ask the kernel to read the pages of a buffer soon."""
-        stored = self._stored(ref)
+        stored = self.stored(ref)
         start = stored.offset - stored.offset % mmap.PAGESIZE
         mapping = self._view.obj
         if isinstance(mapping, mmap.mmap):
@@ -157,18 +157,19 @@ class MappedFile:
         """Forget decoded arrays; the mapping itself ends with the last array over it."""
         DECODE_CACHE.drop(self.owner)
 
-    def _stored(self, ref: BufferRef) -> Any:
-        if not 0 <= ref.index < len(self.layout.buffers):
-            raise damaged(self.path, f"buffer {ref.index} is not in the directory")
-        return self.layout.buffers[ref.index]
+    def stored(self, ref: BufferRef) -> StoredBuffer:
+        """Where a buffer lies; raises CorruptionError."""
+        if not 0 <= ref.number < len(self.layout.buffers):
+            raise damaged(self.path, f"buffer {ref.number} is not in the directory")
+        return self.layout.buffers[ref.number]
 
     def _decode(self, ref: BufferRef, dtype: np.dtype[Any]) -> Array:
-        stored = self._stored(ref)
+        stored = self.stored(ref)
         chunks = self._view[stored.offset : stored.offset + stored.length]
         try:
-            data = compression.decompress(chunks, stored.codec, ref.count * dtype.itemsize)
+            data = compression.decompress(chunks, stored.codec, ref.size * dtype.itemsize)
         except compression.ChunkError as error:
-            raise damaged(self.path, f"buffer {ref.index}: {error}") from error
+            raise damaged(self.path, f"buffer {ref.number}: {error}") from error
         return np.frombuffer(data, dtype=dtype)
 
 

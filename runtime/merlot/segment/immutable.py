@@ -18,7 +18,7 @@ class ImmutableSegment:
     """A sealed segment. Arrays taken from it stay valid after `close`."""
 
     def __init__(self, file: MappedFile, metadata: SegmentMetadata) -> None:
-        self._file = file
+        self.file = file
         self._readers: dict[str, ColumnReader] = {}
         self._lock = threading.Lock()
         self.metadata = metadata
@@ -35,11 +35,11 @@ class ImmutableSegment:
 
     @property
     def path(self) -> Path:
-        return self._file.path
+        return self.file.path
 
     @property
     def size_bytes(self) -> int:
-        return self._file.size_bytes
+        return self.file.size_bytes
 
     @property
     def num_docs(self) -> int:
@@ -62,13 +62,13 @@ class ImmutableSegment:
         if metadata is None:
             return None
         with self._lock:
-            return self._readers.setdefault(name, ColumnReader(metadata, self.num_docs, self._file))
+            return self._readers.setdefault(name, ColumnReader(metadata, self.num_docs, self.file))
 
     def close(self) -> None:
         """Forget readers and decoded arrays. The mapping ends with the last array that somebody still holds."""
         with self._lock:
             self._readers = {}
-        self._file.close()
+        self.file.close()
 
     def __enter__(self) -> Self:
         return self

@@ -39,9 +39,9 @@ class ColumnEncoding(StrEnum):
 class BufferRef(NamedTuple):
     """A typed array of the segment: which buffer, how to view it, and the crc of its decoded bytes."""
 
-    index: int
+    number: int
     dtype: str
-    count: int
+    size: int
     crc: int
 
 

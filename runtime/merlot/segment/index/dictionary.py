@@ -155,7 +155,7 @@ class DecimalDictionary(VariableDictionary):
 class _Slices(Sequence[bytes]):
     def __init__(self, offsets: Array, data: NDArray[np.uint8]) -> None:
         self._offsets = offsets
-        self._data = memoryview(data)
+        self._data = data.data
 
     def __len__(self) -> int:
         return len(self._offsets) - 1

@@ -6,6 +6,7 @@ per doc long is plain; a bitmap is written only where it is shorter.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -52,7 +53,7 @@ def _write_groups(docs: NDArray[np.uint32], starts: NDArray[np.uint32]) -> dict[
     payload = bytearray()
     offsets = np.zeros(len(starts), dtype="<u8")
     bounds = starts.tolist()
-    for dict_id, (start, stop) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+    for dict_id, (start, stop) in enumerate(pairwise(bounds)):
         payload += _entry(docs[start:stop])
         offsets[dict_id + 1] = len(payload)
     return {COUNTS: counts, OFFSETS: offsets, DOCS: np.frombuffer(payload, dtype=np.uint8)}

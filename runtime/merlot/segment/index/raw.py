@@ -34,7 +34,7 @@ def write(values: Array, encoding: ColumnEncoding, base: int, width: int) -> dic
         return {VALUES: values}
     words = np.zeros(bits.packed_words(len(values), width), dtype="<u8")
     if width:
-        bits.pack(values, np.int64(base), width, words)
+        bits.pack(values, base, width, words)
     return {PACKED: words}
 
 
@@ -48,7 +48,7 @@ class RawValues:
         self._file = file
         self._count = metadata.total_values
         self._dtype = STORED_DTYPES[metadata.type]
-        self._base = np.int64(metadata.base)
+        self._base = metadata.base
         self._width = metadata.bits or 0
         self._plain = buffers.get(VALUES)
         self._packed = buffers.get(PACKED)

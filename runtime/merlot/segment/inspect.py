@@ -1,0 +1,146 @@
+"""What a segment file holds, for people: sizes by column and index, encodings, statistics, damage."""
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from merlot.errors import CorruptionError
+from merlot.segment.buffers import MappedFile
+from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.layout import HEADER_BYTES, TRAILER_BYTES
+from merlot.segment.metadata import ColumnMetadata, JsonValue
+
+INDEX_OF_BUFFER: Final = {
+    "dict": "dictionary",
+    "ids": "forward",
+    "raw": "forward",
+    "mv": "forward",
+    "nulls": "nulls",
+    "zones": "zones",
+    "inverted": "inverted",
+}
+"""Which index a buffer belongs to, by the first part of its name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ColumnReport:
+    """One column; `bytes_by_index` are bytes on disk without padding."""
+
+    name: str
+    type: str
+    role: str
+    multi_value: bool
+    encoding: str
+    compression: str
+    bits: int | None
+    cardinality: int | None
+    min: JsonValue | None
+    max: JsonValue | None
+    num_nulls: int
+    is_sorted: bool
+    total_values: int
+    size_bytes: int
+    bytes_by_index: dict[str, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SegmentReport:
+    """One file."""
+
+    path: str
+    name: str
+    table: str
+    crc: int
+    format_version: int
+    num_docs: int
+    size_bytes: int
+    footer_bytes: int
+    bytes_by_index: dict[str, int]
+    """Sums over the columns; `padding`, `footer` and `frame` (header and trailer) make up the rest of the file."""
+    time_column: str | None
+    start_time: JsonValue | None
+    end_time: JsonValue | None
+    start_time_ms: int | None
+    end_time_ms: int | None
+    sort_order: tuple[str, ...]
+    partitions: dict[str, dict[str, Any]]
+    creation: dict[str, Any]
+    columns: tuple[ColumnReport, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as JSON values."""
+        return asdict(self)
+
+
+def describe(path: Path) -> SegmentReport:
+    """Read the footer of a segment file; raises CorruptionError or NotFoundError."""
+    with ImmutableSegment.open(path) as segment:
+        metadata = segment.metadata
+        file = segment.file
+        columns = tuple(_describe_column(column, file) for column in metadata.columns.values())
+        return SegmentReport(
+            path=str(path),
+            name=metadata.name,
+            table=metadata.table,
+            crc=metadata.crc,
+            format_version=metadata.format_version,
+            num_docs=metadata.num_docs,
+            size_bytes=segment.size_bytes,
+            footer_bytes=file.layout.footer_length,
+            bytes_by_index=_total(columns, file),
+            time_column=metadata.time_column,
+            start_time=metadata.start_time,
+            end_time=metadata.end_time,
+            start_time_ms=metadata.start_time_ms,
+            end_time_ms=metadata.end_time_ms,
+            sort_order=metadata.sort_order,
+            partitions={name: info.model_dump(mode="json") for name, info in metadata.partitions.items()},
+            creation=metadata.creation.model_dump(mode="json"),
+            columns=columns,
+        )
+
+
+def verify(path: Path) -> list[str]:
+    """Every problem of a segment file, by reading all of it; empty if it is as it was written."""
+    try:
+        with ImmutableSegment.open(path) as segment:
+            return segment.file.verify()
+    except CorruptionError as error:
+        return [str(error)]
+
+
+def _describe_column(column: ColumnMetadata, file: MappedFile) -> ColumnReport:
+    sizes: Counter[str] = Counter()
+    codecs = set()
+    for buffer_name, ref in column.buffers.items():
+        stored = file.stored(ref)
+        sizes[INDEX_OF_BUFFER.get(buffer_name.split(".")[0], "other")] += stored.length
+        codecs.add(stored.codec)
+    return ColumnReport(
+        name=column.name,
+        type=column.type.value,
+        role=column.role,
+        multi_value=column.multi_value,
+        encoding=column.encoding.value,
+        compression="+".join(sorted(codecs - {""})).upper() or "NONE",
+        bits=column.bits,
+        cardinality=column.cardinality,
+        min=column.min,
+        max=column.max,
+        num_nulls=column.num_nulls,
+        is_sorted=column.is_sorted,
+        total_values=column.total_values,
+        size_bytes=sum(sizes.values()),
+        bytes_by_index=dict(sizes),
+    )
+
+
+def _total(columns: tuple[ColumnReport, ...], file: MappedFile) -> dict[str, int]:
+    sizes: Counter[str] = Counter()
+    for column in columns:
+        sizes.update(column.bytes_by_index)
+    sizes["footer"] = file.layout.footer_length
+    sizes["frame"] = HEADER_BYTES + TRAILER_BYTES
+    sizes["padding"] = file.size_bytes - sum(sizes.values())
+    return dict(sizes)

@@ -7,7 +7,7 @@ the whole table are in `manifest_checks`.
 import re
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, WithJsonSchema, field_validator, model_validator
 
@@ -35,6 +35,11 @@ class FieldRole(StrEnum):
     DATE_TIME = "dateTime"
 
 
+def _without_default(schema: dict[str, Any]) -> None:
+    """Only some types have the attribute: the API server shall not write it into every column."""
+    schema.pop("default")
+
+
 class FieldSpec(SpecModel):
     """One column."""
 
@@ -53,8 +58,9 @@ class FieldSpec(SpecModel):
     """Distance between neighbouring values of a dateTime column, such as DAYS|1; informative."""
     default_null_value: Scalar | None = None
     """Stands for null in storage and in answers; the type and the role decide it if left out."""
-    max_length: int = Field(DEFAULT_MAX_LENGTH, ge=1, le=2_147_483_647)
-    """Longest STRING, JSON or BYTES value, in characters or bytes; longer ones are cut when a segment is built."""
+    max_length: int = Field(DEFAULT_MAX_LENGTH, ge=1, le=2_147_483_647, json_schema_extra=_without_default)
+    """Longest STRING value in characters, or BYTES value in bytes; longer ones are cut at ingestion, and counted in its
+    report. 512 if left out."""
     description: str | None = None
     """What the column means; for people."""
 

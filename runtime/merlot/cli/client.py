@@ -1,0 +1,139 @@
+"""A small synchronous HTTP client of a node, controller or broker; errors say what to do next."""
+
+import http.client
+import json
+import socket
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+from urllib.parse import quote, urlencode, urlsplit
+
+import typer
+
+from merlot.cli.errors import ApiError, CommandError, UsageError
+
+DEFAULT_URL = "http://localhost:8099"
+TIMEOUT_S = 30.0
+
+Url = Annotated[
+    str,
+    typer.Option(
+        "--url",
+        envvar="MERLOT_URL",
+        metavar="URL",
+        help="Where the node, controller or broker listens.",
+        show_envvar=True,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back: JSON unless it is empty."""
+
+    status: int
+    body: Any
+
+
+class Client:
+    """Calls of one node. A call that takes longer than `timeout_s` fails."""
+
+    def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
+        self.url = url.rstrip("/")
+        parts = urlsplit(self.url if "://" in self.url else f"http://{self.url}")
+        try:
+            self._port = parts.port
+        except ValueError:
+            raise UsageError(f"not a URL: {url!r}; write one like {DEFAULT_URL}") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UsageError(f"not a URL: {url!r}; write one like {DEFAULT_URL}")
+        self._is_tls = parts.scheme == "https"
+        self._host = parts.hostname
+        self._prefix = parts.path
+        self._timeout_s = timeout_s
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
+        """The JSON at a path; raises CommandError."""
+        return self.call("GET", _with_query(path, query))
+
+    def post(self, path: str, body: bytes, content_type: str, query: Mapping[str, str] | None = None) -> Any:
+        """The JSON answer to a body; raises CommandError."""
+        return self.call("POST", _with_query(path, query), body, {"Content-Type": content_type})
+
+    def post_json(self, path: str, body: Any) -> Any:
+        """The JSON answer to JSON; raises CommandError."""
+        return self.post(path, json.dumps(body).encode(), "application/json")
+
+    def delete(self, path: str) -> Any:
+        """Delete what is at a path; raises CommandError."""
+        return self.call("DELETE", path)
+
+    def call(self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> Any:
+        """One request; raises ApiError for a refusal and CommandError if there is no answer."""
+        status, data = self._exchange(method, path, body, {"Accept": "application/json", **(headers or {})})
+        if status >= 400:
+            raise _refusal(status, data, self.url)
+        if not data:
+            return None
+        try:
+            return json.loads(data)
+        except ValueError:
+            raise CommandError(f"{self.url} answers, but not as merlot does: check --url") from None
+
+    def _exchange(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> tuple[int, bytes]:
+        connection = self._connection()
+        try:
+            connection.request(method, self._prefix + path, body, dict(headers))
+            response = connection.getresponse()
+            return response.status, response.read()
+        except TimeoutError:
+            raise CommandError(
+                f"no answer from {self.url} within {self._timeout_s:g} s: see its log, or try again"
+            ) from None
+        except ssl.SSLError as error:
+            raise CommandError(f"cannot speak TLS with {self.url}: {error.reason or error}; check --url") from None
+        except (ConnectionRefusedError, socket.gaierror, OSError):
+            raise CommandError(
+                f"cannot reach merlot at {self.url}: start one with `merlot serve`, or pass --url"
+            ) from None
+        except http.client.HTTPException:
+            raise CommandError(f"{self.url} answers, but not in HTTP: check --url") from None
+        finally:
+            connection.close()
+
+    def _connection(self) -> http.client.HTTPConnection:
+        kind = http.client.HTTPSConnection if self._is_tls else http.client.HTTPConnection
+        return kind(self._host, self._port, timeout=self._timeout_s)
+
+
+def segment_of(*names: str) -> str:
+    """A path of names, escaped."""
+    return "".join(f"/{quote(name, safe='')}" for name in names)
+
+
+def _with_query(path: str, query: Mapping[str, str] | None) -> str:
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+def _refusal(status: int, data: bytes, url: str) -> ApiError:
+    """Reads `{"problems": […]}` of our own API, and `{"error": …}` or `{"code", "error"}` as Pinot writes it."""
+    try:
+        body = json.loads(data)
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        text = data.decode("utf-8", "replace").strip().splitlines()
+        shown = text[0][:200] if text and not text[0].startswith("<") else http.client.responses.get(status, "")
+        return ApiError(status, f"{url} answers HTTP {status}: {shown}")
+    details = [_problem(one) for one in body.get("problems", ())]
+    message = str(body.get("error") or body.get("message") or f"{url} answers HTTP {status}")
+    return ApiError(status, message, details)
+
+
+def _problem(problem: Any) -> str:
+    if not isinstance(problem, dict):
+        return str(problem)
+    line = f"line {problem['line']}: " if problem.get("line") else ""
+    path = f"{problem['path']}: " if problem.get("path") else ""
+    return f"{line}{path}{problem.get('message', '')}"

@@ -1,0 +1,46 @@
+"""`merlot delete`: tables and segments, after asking."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from merlot.cli import output
+from merlot.cli.client import DEFAULT_URL, Client, Url, segment_of
+from merlot.cli.errors import CommandError, UsageError
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+app = typer.Typer(no_args_is_help=True, help="Delete a table or a segment.")
+
+
+@app.command("table")
+def table(
+    name: Annotated[str, typer.Argument(help="Name of the table.")], yes: Yes = False, url: Url = DEFAULT_URL
+) -> None:
+    """Delete a table with all its segments."""
+    _confirm(f"Delete table {name} with all its segments?", yes)
+    Client(url).delete(f"/tables{segment_of(name)}")
+    output.say(f"table/{name} deleted")
+
+
+@app.command("segment")
+def segment(
+    table: Annotated[str, typer.Argument(help="Name of the table.")],
+    name: Annotated[str, typer.Argument(help="Name of the segment.")],
+    yes: Yes = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Delete one segment of a table."""
+    _confirm(f"Delete segment {name} of table {table}?", yes)
+    Client(url).delete(f"/segments{segment_of(table, name)}")
+    output.say(f"segment/{name} deleted")
+
+
+def _confirm(question: str, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError("nobody is there to confirm: pass --yes")
+    if not typer.confirm(question):
+        raise CommandError("nothing is deleted")

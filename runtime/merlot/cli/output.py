@@ -1,0 +1,140 @@
+"""How answers are shown: tables for people, CSV and JSON for programs, names for shells."""
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from merlot.cli.errors import CommandError
+
+UNLIMITED_WIDTH = 10_000
+
+
+class ListFormat(StrEnum):
+    """Output of `get`."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    NAME = "name"
+    JSON = "json"
+
+
+class RowFormat(StrEnum):
+    """Output of `query`."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+
+
+def say(text: str = "") -> None:
+    """A line on standard output."""
+    sys.stdout.write(f"{text}\n")
+
+
+def warn(text: str) -> None:
+    """A line on standard error."""
+    sys.stderr.write(f"{text}\n")
+
+
+def show_error(error: CommandError) -> None:
+    """An error and its details on standard error."""
+    warn(f"error: {error}")
+    for detail in error.details:
+        warn(f"  {detail}")
+
+
+def show_json(value: Any) -> None:
+    """A value as indented JSON."""
+    say(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def show_table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Iterable[int] = ()) -> None:
+    """Rows under headers; `right` are the positions of columns of numbers. Nothing is cut when piped."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    numbers = set(right)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for position, header in enumerate(headers):
+        table.add_column(Text(header), justify="right" if position in numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell(value)) for value in row))
+    console = Console() if sys.stdout.isatty() else Console(width=UNLIMITED_WIDTH, soft_wrap=True, no_color=True)
+    console.print(table)
+
+
+def cell(value: Any) -> str:
+    """A value as text in a table."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case list() | dict():
+            return json.dumps(value, ensure_ascii=False)
+        case _:
+            return str(value)
+
+
+def show_csv(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Rows as CSV with a header line; lists are JSON, null is empty."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(headers)
+    writer.writerows([cell(value) for value in row] for row in rows)
+    sys.stdout.write(buffer.getvalue())
+
+
+def show_objects(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Rows as a JSON array of objects, a row a line; a repeated label gets its position."""
+    labels = [label if label not in headers[:place] else f"{label}_{place}" for place, label in enumerate(headers)]
+    lines = [json.dumps(dict(zip(labels, row, strict=True)), ensure_ascii=False) for row in rows]
+    say("[" + ",\n ".join(lines) + "]")
+
+
+def show_list(
+    objects: Sequence[Mapping[str, Any]], columns: Mapping[str, str], wide: Mapping[str, str], how: ListFormat
+) -> None:
+    """Objects as `get` shows them; columns map a header to a key, the first one names the object."""
+    match how:
+        case ListFormat.JSON:
+            show_json(list(objects))
+        case ListFormat.NAME:
+            key = next(iter(columns.values()))
+            for one in objects:
+                say(str(one[key]))
+        case _:
+            shown = {**columns, **wide} if how is ListFormat.WIDE else columns
+            rows = [[one.get(key) for key in shown.values()] for one in objects]
+            numbers = [place for place in range(len(shown)) if rows and all(is_number(row[place]) for row in rows)]
+            show_table(list(shown), rows, right=numbers)
+
+
+def is_number(value: Any) -> bool:
+    """True for a number, and for text such as `12.5 MiB` that begins with one."""
+    if isinstance(value, str):
+        return value.partition(" ")[0].replace(".", "", 1).replace(",", "").isdecimal() and value.endswith("B")
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def size(num_bytes: int | None) -> str:
+    """Bytes for people: `812 B`, `1.5 MiB`."""
+    if num_bytes is None or num_bytes < 0:
+        return ""
+    amount = float(num_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 row`, `12,000 rows`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

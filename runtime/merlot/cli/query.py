@@ -1,0 +1,171 @@
+"""`merlot query`: one statement, a script from standard input, or a conversation."""
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import typer
+
+from merlot.cli import output, statements
+from merlot.cli.client import DEFAULT_URL, Client, Url
+from merlot.cli.errors import CommandError, UsageError
+from merlot.cli.output import RowFormat, plural
+
+QUERY_TIMEOUT_S = 600.0
+_NUMERIC_TYPES = frozenset({"INT", "LONG", "FLOAT", "DOUBLE", "BIG_DECIMAL"})
+
+
+class QueryError(CommandError):
+    """The broker answered with exceptions."""
+
+
+@dataclass(kw_only=True)
+class Session:
+    """What stays between two statements: where they go, their options and how answers are shown."""
+
+    client: Client
+    how: RowFormat = RowFormat.TABLE
+    options: dict[str, str] = field(default_factory=dict)
+    shows_timing: bool = False
+
+    def run(self, statement: str) -> None:
+        """Run one statement and show its answer; a `SET` is kept for the next ones. Raises CommandError."""
+        option = statements.session_option(statement)
+        if option is not None:
+            self.options[option[0]] = option[1]
+            return
+        started = time.perf_counter()
+        answer = ask(self.client, statement, self.options)
+        elapsed_ms = (time.perf_counter() - started) * 1000
+        table = answer.get("resultTable")
+        if table is not None:
+            show_rows(table, self.how)
+        _raise_exceptions(answer, shown=table is not None)
+        if self.shows_timing:
+            output.warn(summary(answer, elapsed_ms))
+
+
+def query(
+    sql: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[SQL]", help="What to ask; left out, it is read from standard input or typed.", show_default=False
+        ),
+    ] = None,
+    how: Annotated[RowFormat, typer.Option("--output", "-o", help="Form of the answer.")] = RowFormat.TABLE,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            metavar="KEY=VALUE",
+            help="Query option, such as timeoutMs=500; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    timing: Annotated[
+        bool | None,
+        typer.Option(
+            "--timing/--no-timing",
+            help="Say how long it took and what was read; yes in a conversation.",
+            show_default=False,
+        ),
+    ] = None,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Ask in SQL.
+
+    Without SQL it is a conversation: end a statement with ; and leave with \\q.
+    If something is piped in, that is run as a script. SET timeoutMs=500; holds
+    for the statements after it.
+
+    [bold]Examples[/bold]
+
+      merlot query "SELECT carrier, count(*) FROM flights GROUP BY carrier"
+
+      merlot query -o csv < report.sql > report.csv
+
+      merlot query
+    """
+    client = Client(url, QUERY_TIMEOUT_S)
+    session = Session(client=client, how=how, options=parse_options(option or []))
+    if sql is None and sys.stdin.isatty():
+        from merlot.cli.conversation import converse
+
+        session.shows_timing = timing is not False
+        raise typer.Exit(converse(session))
+    session.shows_timing = timing if timing is not None else how is RowFormat.TABLE and sys.stdout.isatty()
+    run_script(session, sys.stdin.read() if sql is None or sql == "-" else sql)
+
+
+def run_script(session: Session, text: str) -> None:
+    """Run the statements of a text; the last one needs no semicolon. Raises CommandError at the first that fails."""
+    complete, rest = statements.split(text)
+    scripts = complete if statements.is_blank(rest) else [*complete, rest.strip()]
+    if not scripts:
+        raise UsageError('no SQL given: pass it as an argument, as in `merlot query "SELECT 1"`, or pipe it in')
+    for statement in scripts:
+        session.run(statement)
+
+
+def parse_options(pairs: Sequence[str]) -> dict[str, str]:
+    """`key=value` texts as a mapping; raises UsageError."""
+    options = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not separator or not key.strip():
+            raise UsageError(f"not an option: {pair!r}; write --option timeoutMs=500")
+        options[key.strip()] = value.strip()
+    return options
+
+
+def ask(client: Client, sql: str, options: Mapping[str, str]) -> dict[str, Any]:
+    """The broker's answer, as Pinot writes it; raises CommandError if there is none."""
+    body: dict[str, Any] = {"sql": sql}
+    if options:
+        body["queryOptions"] = ";".join(f"{key}={value}" for key, value in options.items())
+    answer = client.post_json("/query/sql", body)
+    if not isinstance(answer, dict):
+        raise CommandError(f"{client.url} answers, but not as merlot does: check --url")
+    return answer
+
+
+def show_rows(table: Mapping[str, Any], how: RowFormat) -> None:
+    """Show a result table."""
+    names, types = table["dataSchema"]["columnNames"], table["dataSchema"]["columnDataTypes"]
+    match how:
+        case RowFormat.CSV:
+            output.show_csv(names, table["rows"])
+        case RowFormat.JSON:
+            output.show_objects(names, table["rows"])
+        case RowFormat.TABLE:
+            numbers = [place for place, name in enumerate(types) if name in _NUMERIC_TYPES]
+            rows = [["NULL" if value is None else value for value in row] for row in table["rows"]]
+            output.show_table(names, rows, right=numbers)
+
+
+def summary(answer: Mapping[str, Any], elapsed_ms: float) -> str:
+    """One line: rows, time, and what was read for them."""
+    rows = len((answer.get("resultTable") or {}).get("rows", ()))
+    parts = [f"{plural(rows, 'row')} in {elapsed_ms:,.1f} ms"]
+    if answer.get("totalDocs"):
+        parts.append(f"{answer.get('numDocsScanned', 0):,} of {plural(answer['totalDocs'], 'doc')} scanned")
+    if answer.get("numSegmentsQueried"):
+        processed, queried = answer.get("numSegmentsProcessed", 0), answer["numSegmentsQueried"]
+        parts.append(f"{processed:,} of {plural(queried, 'segment')}")
+    return f"({'; '.join(parts)})"
+
+
+def _raise_exceptions(answer: Mapping[str, Any], *, shown: bool) -> None:
+    """An answer with exceptions, or of too few servers, is never taken for a whole one."""
+    exceptions = [f"{one.get('message', '')} (error {one.get('errorCode')})" for one in answer.get("exceptions") or ()]
+    queried, responded = answer.get("numServersQueried", 0), answer.get("numServersResponded", 0)
+    if not exceptions and responded < queried:
+        exceptions = [f"only {responded} of {queried} servers answered: try again"]
+    if not exceptions:
+        return
+    if shown and (answer.get("resultTable") or {}).get("rows"):
+        output.warn("warning: the rows above are not the whole answer")
+    first, *others = exceptions
+    raise QueryError(first, others)

@@ -1,0 +1,126 @@
+"""`merlot segment`: what a segment file holds, and whether it is whole. Needs no node."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from merlot.cli import output
+from merlot.cli.errors import CommandError
+from merlot.cli.output import plural
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from merlot.segment.inspect import SegmentReport
+
+Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
+
+app = typer.Typer(no_args_is_help=True, help="Look into segment files (.mseg).")
+
+
+@app.command("inspect")
+def inspect(
+    file: Annotated[Path, typer.Argument(help="Segment file.", show_default=False)], as_json: Json = False
+) -> None:
+    """Show a segment's columns: type, encoding, values, sizes by index."""
+    report: SegmentReport = _engine().describe(_existing(file))
+    if as_json:
+        output.show_json(report.to_json())
+        return
+    _show_head(report)
+    output.say()
+    _show_columns(report)
+    output.say()
+    _show_sizes(report)
+
+
+@app.command("verify")
+def verify(
+    files: Annotated[list[Path], typer.Argument(help="Segment files.", show_default=False)], as_json: Json = False
+) -> None:
+    """Read every byte of segment files and compare the checksums; exit with 1 if a file is damaged."""
+    check = _engine().verify
+    found = {str(file): list(check(_existing(file))) for file in files}
+    if as_json:
+        output.show_json([{"path": path, "problems": problems} for path, problems in found.items()])
+    else:
+        for path, problems in found.items():
+            output.say(f"{path}: {'ok' if not problems else plural(len(problems), 'problem')}")
+            for problem in problems:
+                output.say(f"  {problem}")
+    damaged = sum(1 for problems in found.values() if problems)
+    if damaged:
+        raise CommandError(f"{plural(damaged, 'file')} damaged: delete it and fetch it again, or build it anew")
+
+
+def _engine() -> "ModuleType":
+    try:
+        from merlot.segment import inspect as engine
+    except ModuleNotFoundError as error:
+        raise CommandError(
+            f"`merlot segment` needs the engine, and {error.name} is not installed: run `pip install 'merlot[engine]'`"
+        ) from None
+    return engine
+
+
+def _existing(file: Path) -> Path:
+    if not file.is_file():
+        raise CommandError(f"no such file: {file}")
+    return file
+
+
+def _show_head(report: "SegmentReport") -> None:
+    facts = {
+        "segment": f"{report.name}@{report.crc}",
+        "table": report.table,
+        "docs": f"{report.num_docs:,}",
+        "size": f"{output.size(report.size_bytes)} ({report.size_bytes / max(report.num_docs, 1):.1f} bytes per doc)",
+        "format": f"version {report.format_version}",
+    }
+    if report.time_column:
+        facts["time"] = f"{report.time_column} from {report.start_time} to {report.end_time}"
+    if report.sort_order:
+        facts["sorted by"] = ", ".join(report.sort_order)
+    for column, partition in report.partitions.items():
+        facts[f"partition of {column}"] = ", ".join(f"{key} {value}" for key, value in partition.items() if value)
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        output.say(f"{name.ljust(width)}  {value}")
+
+
+def _show_columns(report: "SegmentReport") -> None:
+    rows = []
+    for column in sorted(report.columns, key=lambda one: -one.size_bytes):
+        bits = f" {column.bits} bits" if column.bits else ""
+        compression = "" if column.compression in ("", "NONE") else f" {column.compression}"
+        rows.append(
+            [
+                column.name,
+                column.type + ("[]" if column.multi_value else ""),
+                f"{column.encoding}{bits}{compression}{', sorted' if column.is_sorted else ''}",
+                f"{column.cardinality:,}" if column.cardinality is not None else "",
+                f"{column.num_nulls:,}" if column.num_nulls else "",
+                _shortened(column.min),
+                _shortened(column.max),
+                output.size(column.size_bytes),
+                ", ".join(f"{name} {output.size(size)}" for name, size in column.bytes_by_index.items() if size),
+            ]
+        )
+    headers = ["column", "type", "encoding", "values", "nulls", "min", "max", "size", "by index"]
+    output.show_table(headers, rows, right=(3, 4, 7))
+
+
+def _show_sizes(report: "SegmentReport") -> None:
+    total = max(report.size_bytes, 1)
+    rows = sorted(report.bytes_by_index.items(), key=lambda item: -item[1])
+    output.show_table(
+        ["index", "size", "share"],
+        [[name, output.size(size), f"{100 * size / total:.1f} %"] for name, size in rows if size],
+        right=(1, 2),
+    )
+
+
+def _shortened(value: object) -> str:
+    text = output.cell(value)
+    return text if len(text) <= 24 else f"{text[:23]}…"

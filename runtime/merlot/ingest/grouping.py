@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
-from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from merlot.errors import InvalidInputError
 from merlot.ids import RawTableName, SegmentName
@@ -17,11 +15,13 @@ from merlot.ingest import casts, instants
 from merlot.ingest.bad_rows import SAMPLES_PER_REASON, BadRow, BadRows
 from merlot.ingest.casts import Cast
 from merlot.ingest.transform import Conformed, row_text
+from merlot.segment.build.partitions import texts
+from merlot.segment.build.rows import default_scalar
 from merlot.spec import partition_functions
 from merlot.spec.indexing import PartitionEnforcement, PartitionFunctionSpec
 from merlot.spec.schema import FieldSpec
 from merlot.spec.table import TableSpec
-from merlot.spec.values import FieldValue
+from merlot.spec.types import TypeName
 
 _EPOCH = date(1970, 1, 1)
 
@@ -102,30 +102,13 @@ def _days(conformed: Conformed) -> pa.Array:
 def _partitions(rows: pa.Table, column: FieldSpec, function: PartitionFunctionSpec) -> Cast:
     """Each distinct value is hashed once; nulls go where the value that stands for them goes."""
     partition_of = partition_functions.get(function)
-    values = casts.plain(rows.column(column.name))
-    if pa.types.is_timestamp(values.type):
+    values = casts.plain(rows.column(column.name)).fill_null(default_scalar(column))
+    if column.type is TypeName.TIMESTAMP:
         values = values.cast(pa.int64())
-    if values.null_count == 0:
-        return casts.map_distinct(values, lambda value: partition_of(text_of(value)), pa.int32())
-    filled = map_nulls(values, column.default_value)
-    return casts.map_distinct(filled, lambda value: partition_of(text_of(value)), pa.int32())
-
-
-def map_nulls(values: pa.Array, default: FieldValue) -> pa.Array:
-    """Nulls replaced by the value that stands for them."""
-    stored = casts.plain_decimal(default) if isinstance(default, Decimal) else default
-    return pc.fill_null(values, pa.scalar(stored, values.type))
-
-
-def text_of(value: FieldValue) -> str:
-    """What partition functions take, as Pinot writes a stored value: digits, hex for BYTES, 0 and 1 for BOOLEAN."""
-    match value:
-        case bool():
-            return str(int(value))
-        case bytes():
-            return value.hex()
-        case _:
-            return str(value)
+    encoded = values.dictionary_encode()
+    distinct = pa.array(texts(column.type, encoded.dictionary), pa.string())
+    found = casts.map_distinct(distinct, partition_of, pa.int32())
+    return Cast(found.values.take(encoded.indices), found.bad.take(encoded.indices))
 
 
 def check_asserted(found: Mapping[str, tuple[int, ...]], spec: TableSpec, segment: SegmentName) -> None:

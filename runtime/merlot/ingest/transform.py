@@ -111,8 +111,7 @@ def _cast_lists(source: pa.Array, column: FieldSpec) -> Cast:
     lengths = np.bincount(parents.filter(present).to_numpy(), minlength=len(source))
     offsets = np.zeros(len(source) + 1, dtype=np.int32)
     np.cumsum(lengths, out=offsets[1:])
-    is_empty = pa.array(lengths == 0)
-    lists = pa.ListArray.from_arrays(pa.array(offsets), elements.values.filter(present), mask=is_empty)
+    lists = pa.ListArray.from_arrays(pa.array(offsets), elements.values.filter(present), mask=source.is_null())
     return Cast(lists.cast(cast_type(column)), pa.array(bad))
 
 

@@ -1,0 +1,123 @@
+"""`python -m merlot_spark.build_segments`: one build job from the command line or in a container.
+
+Exit codes: 0 done, 1 something outside failed (try again), 2 the input is wrong (trying again is of no use). With
+`--report FILE` the report is written as JSON, whether the job succeeds or not: in a pod, the termination message.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from merlot.errors import InvalidInputError, MerlotError
+from merlot.spec import manifest
+from merlot.spec.ingestion import BatchFormat, BatchIngestion
+from merlot.spec.table import Table
+from merlot_spark import sources
+from merlot_spark.build_segments import BadRowsError, JobOptions, build_segments
+from merlot_spark.report import JobReport
+from merlot_spark.session import create_session
+
+EXIT_FAILED = 1
+EXIT_WRONG_INPUT = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the job that the arguments describe; returns the exit code."""
+    chosen = _parser().parse_args(arguments)
+    try:
+        report = _run(chosen)
+    except BadRowsError as error:
+        _write_report(chosen.report, {"error": str(error).splitlines()[0], "badRows": error.bad.to_json()})
+        return _fail(error, EXIT_WRONG_INPUT)
+    except MerlotError as error:
+        _write_report(chosen.report, {"error": str(error)})
+        return _fail(error, EXIT_WRONG_INPUT if isinstance(error, InvalidInputError) else EXIT_FAILED)
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped; nothing was published\n")
+        return EXIT_FAILED
+    _write_report(chosen.report, report.to_json())
+    sys.stdout.write((json.dumps(report.to_json()) if chosen.json else report.to_text()) + "\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m merlot_spark.build_segments",
+        description="Build a table's segments with Spark and publish them.",
+    )
+    parser.add_argument("--table", required=True, type=Path, help="manifest of the table")
+    parser.add_argument("--name", help="which table, if the manifest holds several")
+    parser.add_argument("--source", help="file, folder or glob; the manifest's batch source if left out")
+    parser.add_argument("--format", type=str.lower, choices=[name.lower() for name in BatchFormat])
+    parser.add_argument("--ingestion", help="which of the manifest's batch sources, if it has several")
+    parser.add_argument("--controller", help="URL of the controller or node; without it nothing is published")
+    parser.add_argument("--deep-store", help="URI of the deep store; the manifest's if left out")
+    parser.add_argument("--master", default="local[2]", help="Spark master (%(default)s)")
+    parser.add_argument("--parallelism", type=int, help="build tasks; several per core if left out")
+    parser.add_argument("--report", type=Path, help="file to write the report to, as JSON")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    return parser
+
+
+def _run(chosen: argparse.Namespace) -> JobReport:
+    table = _table(chosen.table, chosen.name)
+    ingestion = _ingestion(table, chosen)
+    deep_store = chosen.deep_store or (table.spec.deep_store.uri if table.spec.deep_store else None)
+    if deep_store is None:
+        raise InvalidInputError("no deep store; give --deep-store, or spec.deepStore in the manifest")
+    spark = create_session(chosen.master)
+    try:
+        return build_segments(
+            sources.read(spark, ingestion, table.spec.table_schema),
+            table,
+            deep_store=deep_store,
+            controller_url=chosen.controller,
+            ingestion=ingestion,
+            options=JobOptions(parallelism=chosen.parallelism, show_progress=True),
+        )
+    finally:
+        spark.stop()
+
+
+def _table(path: Path, name: str | None) -> Table:
+    try:
+        tables = manifest.load(path.read_text())
+    except OSError as error:
+        raise InvalidInputError(f"cannot read the manifest path={path} reason={error.strerror}") from error
+    chosen = [table for table in tables if name in (None, table.raw_name)]
+    if len(chosen) != 1:
+        raise InvalidInputError(f"choose one table with --name tables={[table.raw_name for table in tables]}")
+    return chosen[0]
+
+
+def _ingestion(table: Table, chosen: argparse.Namespace) -> BatchIngestion:
+    """The manifest's batch source, or one made of --source and --format."""
+    declared = [one for one in table.spec.ingestion.batch if chosen.ingestion in (None, one.name)]
+    if len(declared) > 1 or (chosen.ingestion is not None and not declared):
+        names = [one.name for one in table.spec.ingestion.batch]
+        raise InvalidInputError(f"choose one batch source with --ingestion sources={names}")
+    updates: dict[str, Any] = {}
+    if chosen.source is not None:
+        updates["source_uri"] = chosen.source
+    if chosen.format is not None:
+        updates["format"] = BatchFormat(chosen.format.upper())
+    if declared:
+        return declared[0].model_copy(update=updates)
+    if len(updates) < 2:
+        raise InvalidInputError("no batch source; give --source and --format, or spec.ingestion.batch in the manifest")
+    return BatchIngestion(**updates)
+
+
+def _write_report(path: Path | None, report: dict[str, Any]) -> None:
+    if path is not None:
+        path.write_text(json.dumps(report, indent=2) + "\n")
+
+
+def _fail(error: MerlotError, code: int) -> int:
+    sys.stderr.write(f"error: {error}\n")
+    return code

@@ -1,0 +1,243 @@
+"""Build the segments of a table from any Spark DataFrame and publish them, all at once or not at all.
+
+Rows are conformed to the schema, grouped by UTC day and partition, sorted by all their columns (so that equal rows give
+equal files whatever the source's order and Spark's parallelism), built and uploaded by executors. Only then does the
+driver publish, in one call. A run that fails leaves files that nothing refers to, and that the next run reuses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+
+from merlot.errors import InvalidInputError, MerlotError, UnavailableError
+from merlot.ingest.bad_rows import BadRows
+from merlot.ingest.transform import CORRUPT_RECORD
+from merlot.spec import manifest
+from merlot.spec.ingestion import BatchIngestion
+from merlot.spec.schema import FieldSpec
+from merlot.spec.table import PushType, Table
+from merlot.spec.types import TypeName
+from merlot.store.deepstore import DeepStore
+from merlot_spark import executor
+from merlot_spark.progress import JobProgress
+from merlot_spark.publish import ControllerClient
+from merlot_spark.report import JobReport, describe_bad_rows
+
+TASKS_PER_CORE = 4
+"""Enough to balance days of unequal size; more cost more than they balance."""
+
+
+class BadRowsError(InvalidInputError):
+    """More rows are bad than the table allows; nothing was published. `bad` tells which."""
+
+    def __init__(self, message: str, bad: BadRows) -> None:
+        super().__init__(message)
+        self.bad = bad
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOptions:
+    """How a job runs; what it builds is the table's affair."""
+
+    parallelism: int | None = None
+    """Build tasks; TASKS_PER_CORE per core of the session if None."""
+    custom_map: Mapping[str, str] | None = None
+    """Kept in every record, e.g. where the rows came from."""
+    show_progress: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Built:
+    """What executors sent back, in an order that does not depend on theirs."""
+
+    records: list[dict[str, Any]]
+    uploaded: tuple[str, ...]
+    rows_in: int
+    bad: BadRows
+    cut: Mapping[str, int]
+
+
+def build_segments(
+    df: DataFrame,
+    table: Table,
+    *,
+    deep_store: str,
+    controller_url: str | None,
+    ingestion: BatchIngestion | None = None,
+    options: JobOptions | None = None,
+) -> JobReport:
+    """Build and publish; without controller, only build and upload. `ingestion` gives filter, derived columns and the
+    share of bad rows that is allowed (none if left out). Raises BadRowsError past that share, InvalidInputError for
+    expressions that Spark refuses, UnavailableError if executors, deep store or controller fail."""
+    options = options or JobOptions()
+    selected, absent = _selected(df, table, ingestion)
+    started = time.monotonic()
+    built = _run(selected, table, deep_store, options)
+    built_at = time.monotonic()
+    _check_bad_rows(built, ingestion, table, deep_store)
+    report = JobReport(
+        table=table.raw_name,
+        rows_in=built.rows_in,
+        rows_out=sum(record["totalDocs"] for record in built.records),
+        bad=built.bad,
+        cut=built.cut,
+        absent_columns=absent,
+        segments=tuple(f"{record['name']}@{record['crc']}" for record in built.records),
+        segments_uploaded=len(built.uploaded),
+        bytes=sum(record["sizeBytes"] for record in built.records),
+        seconds={"build": built_at - started},
+    )
+    return report if controller_url is None else _publish(report, built, table, controller_url, options)
+
+
+def _publish(report: JobReport, built: _Built, table: Table, controller_url: str, options: JobOptions) -> JobReport:
+    started = time.monotonic()
+    records = [{**record, "customMap": dict(options.custom_map or {})} for record in built.records]
+    replace_all = table.spec.push_type is PushType.REFRESH
+    done = ControllerClient(controller_url).publish(table.raw_name, records, replace_all=replace_all)
+    return dataclasses.replace(
+        report,
+        published=len(done.published),
+        unchanged=len(done.unchanged),
+        removed=len(done.removed),
+        seconds={**report.seconds, "publish": time.monotonic() - started},
+    )
+
+
+def _selected(df: DataFrame, table: Table, ingestion: BatchIngestion | None) -> tuple[DataFrame, tuple[str, ...]]:
+    """The source's rows that pass the filter, with the schema's columns that it has or that are derived."""
+    derived = {} if ingestion is None else ingestion.derived_columns
+    columns: list[Column] = []
+    absent = []
+    try:
+        filtered = df if ingestion is None or ingestion.filter is None else df.filter(F.expr(ingestion.filter))
+        for column in table.spec.table_schema.fields:
+            if column.name in derived:
+                columns.append(F.expr(derived[column.name]).alias(column.name))
+            elif (found := _find(df.columns, column.name)) is not None:
+                columns.append(_readable(F.col(f"`{found}`"), df.schema[found].dataType, column).alias(column.name))
+            else:
+                absent.append(column.name)
+        if not columns:
+            raise InvalidInputError(f"source has no column of the table table={table.raw_name} columns={df.columns}")
+        if CORRUPT_RECORD in df.columns:
+            columns.append(F.col(CORRUPT_RECORD))
+        return filtered.select(*columns), tuple(absent)
+    except PySparkException as error:
+        raise InvalidInputError(f"wrong filter or derived column: {_first_line(error)}") from error
+
+
+def _find(names: Iterable[str], wanted: str) -> str | None:
+    """The source's column of that name, else the only one that differs by case alone, as Spark resolves names."""
+    names = list(names)
+    if wanted in names:
+        return wanted
+    alike = [name for name in names if name.lower() == wanted.lower()]
+    return alike[0] if len(alike) == 1 else None
+
+
+def _readable(value: Column, kind: DataType, column: FieldSpec) -> Column:
+    """Nested values of text columns become JSON in Spark, where it is cheap."""
+    is_text = column.type in (TypeName.STRING, TypeName.JSON) and not column.multi_value
+    return F.to_json(value) if is_text and isinstance(kind, StructType | MapType | ArrayType | VariantType) else value
+
+
+def _run(selected: DataFrame, table: Table, deep_store: str, options: JobOptions) -> _Built:
+    context = selected.sparkSession.sparkContext
+    segments = context.accumulator(0)
+    manifest_text = json.dumps(manifest.dump(table))
+    present = frozenset(DeepStore(deep_store).list(table.name))
+    task = executor.BuildTask(
+        manifest_text=manifest_text, deep_store=deep_store, present=present, on_built=segments.add
+    )
+    prepared = selected.mapInArrow(executor.prepare(manifest_text), from_arrow_schema(executor.prepared_schema(table)))
+    keys = executor.key_names(table)
+    tasks = options.parallelism or TASKS_PER_CORE * context.defaultParallelism
+    grouped = prepared.repartition(tasks, *keys).sortWithinPartitions(*keys, *_sort_columns(table))
+    results = grouped.mapInArrow(executor.build(task), from_arrow_schema(executor.RESULT_SCHEMA))
+    group = f"merlot-{uuid.uuid4()}"
+    context.setJobGroup(group, f"build segments of {table.raw_name}", interruptOnCancel=True)
+    try:
+        if not options.show_progress:
+            return _collect(results.collect())
+        with JobProgress(context, group, lambda: segments.value):
+            return _collect(results.collect())
+    except PySparkException as error:
+        raise _failure(error) from error
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", "")
+
+
+def _sort_columns(table: Table) -> list[str]:
+    """The declared order, then time, then everything else: a total order of rows."""
+    spec = table.spec
+    time = [] if spec.time_column is None else [spec.time_column]
+    return list(dict.fromkeys([*spec.indexing.sorted_columns, *time, *spec.table_schema.names]))
+
+
+def _collect(rows: Iterable[Any]) -> _Built:
+    records, uploaded = [], []
+    rows_in, bad = 0, BadRows()
+    cut: dict[str, int] = {}
+    for row in rows:
+        value = json.loads(row.value)
+        if row.kind == "segment":
+            records.append(value["record"])
+            if value["uploaded"]:
+                uploaded.append(value["record"]["url"])
+        else:
+            rows_in += value["rowsIn"]
+            bad += BadRows.from_json(value["bad"])
+            cut = {name: cut.get(name, 0) + value["cut"].get(name, 0) for name in {*cut, *value["cut"]}}
+    records.sort(key=lambda record: str(record["name"]))
+    return _Built(records=records, uploaded=tuple(sorted(uploaded)), rows_in=rows_in, bad=bad, cut=cut)
+
+
+def _check_bad_rows(built: _Built, ingestion: BatchIngestion | None, table: Table, deep_store: str) -> None:
+    allowed = 0.0 if ingestion is None else ingestion.max_bad_row_share
+    if built.bad.count <= allowed * built.rows_in:
+        return
+    store = DeepStore(deep_store)
+    for url in built.uploaded:
+        store.delete(url)
+    lines = "\n".join(describe_bad_rows(built.bad))
+    raise BadRowsError(
+        f"too many bad rows, nothing was published table={table.raw_name} bad={built.bad.count} rows={built.rows_in} "
+        f"maxBadRowShare={allowed:g}\n{lines}",
+        built.bad,
+    )
+
+
+def _failure(error: PySparkException) -> MerlotError:
+    """An executor's own error by its family, as far as its text tells; everything else is a failed job."""
+    text = str(error)
+    lines = [line.strip() for line in text.splitlines()]
+    ours = [line for line in lines if line.startswith("merlot.") and "Error: " in line]
+    if ours:
+        name, _, message = ours[-1].partition(": ")
+        family = InvalidInputError if name.endswith("InvalidInputError") else UnavailableError
+        return family(message)
+    return UnavailableError(f"the Spark job failed: {_first_line(error)}")
+
+
+def _first_line(error: PySparkException) -> str:
+    return str(error).strip().splitlines()[0]
+
+
+if __name__ == "__main__":
+    # The command line is a module of its own: what Spark ships to executors must not live in `__main__`.
+    from merlot_spark.build_job import main
+
+    raise SystemExit(main())

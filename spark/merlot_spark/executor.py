@@ -1,0 +1,195 @@
+"""What runs on executors: conform and group rows; build one segment after another from sorted rows; upload each.
+
+Functions here become mapInArrow functions. They hold one segment's rows at a time, and talk to the driver by rows only:
+counts that travel as rows are exact when Spark retries a task, which accumulators are not.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from merlot.catalog.publish import record_of
+from merlot.ids import SegmentKey, SegmentName
+from merlot.ingest import casts, grouping, transform
+from merlot.ingest.bad_rows import BadRows
+from merlot.segment.arrow_types import arrow_schema
+from merlot.segment.build.builder import build_segment
+from merlot.segment.build.request import BuildRequest
+from merlot.segment.metadata import CreationFacts
+from merlot.spec import manifest
+from merlot.spec.table import Table
+from merlot.store.deepstore import DeepStore
+
+KEY = "__merlot_key"
+COUNTS = "__merlot_counts"
+BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+RESULT_SCHEMA = pa.schema([("kind", pa.string()), ("value", pa.string())])
+BUILDER = "merlot_spark"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildTask:
+    """What an executor needs to build: plain data, since it travels in the task."""
+
+    manifest_text: str
+    deep_store: str
+    present: frozenset[str] = frozenset()
+    """URLs that the deep store has already; those files are not uploaded again."""
+    on_built: Callable[[int], None] | None = None
+
+
+@functools.lru_cache(maxsize=4)
+def read_table(manifest_text: str) -> Table:
+    """The table of a manifest (the JSON of `manifest.dump`), parsed once per worker."""
+    return manifest.from_stored(json.loads(manifest_text))
+
+
+def key_names(table: Table) -> list[str]:
+    """Names of the key columns: the day, then one partition per column."""
+    return [f"{KEY}{position}" for position in range(1 + len(grouping.repartitioned_columns(table.spec)))]
+
+
+def prepared_schema(table: Table) -> pa.Schema:
+    """Rows between preparing and building: the schema's columns, the key, and the counts of one task."""
+    fields = [pa.field(column.name, transform.cast_type(column)) for column in table.spec.table_schema.fields]
+    return pa.schema([*fields, *((name, pa.int32()) for name in key_names(table)), (COUNTS, pa.string())])
+
+
+def prepare(manifest_text: str) -> BatchFunction:
+    """Source batches to prepared batches; the last row of a task has no key and carries its counts."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table = read_table(manifest_text)
+        schema = prepared_schema(table)
+        counts: dict[str, Any] = {"rowsIn": 0, "cut": {}}
+        bad = BadRows()
+        for batch in batches:
+            conformed = transform.conform(pa.Table.from_batches([batch]), table.spec)
+            grouped = grouping.group(conformed, table.spec)
+            counts["rowsIn"] += batch.num_rows
+            for column, number in conformed.cut.items():
+                counts["cut"][column] = counts["cut"].get(column, 0) + number
+            bad += grouped.bad
+            yield from _prepared_batches(grouped, schema)
+        yield _counts_batch({**counts, "bad": bad.to_json()}, schema)
+
+    return run
+
+
+def build(task: BuildTask) -> BatchFunction:
+    """Prepared batches, sorted by key, to result rows: (segment, JSON) per segment, (counts, JSON) passed on."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table = read_table(task.manifest_text)
+        with tempfile.TemporaryDirectory(prefix="merlot-build-") as folder:
+            builder = _Builder(table, task, Path(folder))
+            for key, rows in by_key(batches, key_names(table)):
+                if key is None:
+                    for counts in rows.column(COUNTS).to_pylist():
+                        yield _result("counts", counts)
+                else:
+                    yield _result("segment", builder.build(key, rows))
+                    if task.on_built is not None:
+                        task.on_built(1)
+
+    return run
+
+
+def by_key(batches: Iterator[pa.RecordBatch], names: list[str]) -> Iterator[tuple[tuple[int, ...] | None, pa.Table]]:
+    """Runs of equal keys of sorted batches, each as one table; the key None is that of rows without one."""
+    pending: list[pa.RecordBatch] = []
+    current: tuple[int, ...] | None = None
+    for batch in batches:
+        for key, part in _runs(batch, names):
+            if pending and key != current:
+                yield current, pa.Table.from_batches(pending)
+                pending = []
+            current = key
+            pending.append(part)
+    if pending:
+        yield current, pa.Table.from_batches(pending)
+
+
+def _runs(batch: pa.RecordBatch, names: list[str]) -> Iterator[tuple[tuple[int, ...] | None, pa.RecordBatch]]:
+    if batch.num_rows == 0:
+        return
+    # No day is as small as this: it stands for "no key" while comparing.
+    none = np.iinfo(np.int32).min
+    keys = [batch.column(name).fill_null(none).to_numpy(zero_copy_only=False) for name in names]
+    changed = np.zeros(batch.num_rows - 1, dtype=bool)
+    for key in keys:
+        changed |= key[1:] != key[:-1]
+    starts = [0, *(np.flatnonzero(changed) + 1).tolist(), batch.num_rows]
+    for start, stop in itertools.pairwise(starts):
+        values = tuple(int(key[start]) for key in keys)
+        yield (None if values[0] == none else values), batch.slice(start, stop - start)
+
+
+class _Builder:
+    """Builds and uploads the segments of one task."""
+
+    def __init__(self, table: Table, task: BuildTask, folder: Path) -> None:
+        self._table = table
+        self._task = task
+        self._folder = folder
+        self._store = DeepStore(task.deep_store)
+        self._schema = arrow_schema(table.spec.table_schema)
+
+    def build(self, key: tuple[int, ...], rows: pa.Table) -> str:
+        spec = self._table.spec
+        name = grouping.group_of(key, spec).name(self._table.raw_name)
+        started = time.monotonic()
+        columns = rows.select(spec.table_schema.names).combine_chunks().cast(self._schema)
+        built = build_segment(self._request(name), columns, self._folder)
+        grouping.check_asserted({c: info.partitions for c, info in built.metadata.partitions.items()}, spec, name)
+        url = self._store.url_of(self._table.name, SegmentKey(name, built.metadata.crc))
+        is_new = url not in self._task.present
+        if is_new:
+            self._store.put(built.path, url)
+        built.path.unlink()
+        record = record_of(built.metadata, url, built.size_bytes)
+        facts = {"uploaded": is_new, "seconds": round(time.monotonic() - started, 4)}
+        return json.dumps({"record": record.model_dump(mode="json", by_alias=True, exclude_defaults=True), **facts})
+
+    def _request(self, name: SegmentName) -> BuildRequest:
+        spec = self._table.spec
+        return BuildRequest(
+            name=name,
+            table=self._table.raw_name,
+            schema=spec.table_schema,
+            indexing=spec.indexing,
+            time_column=spec.time_column,
+            partitioning=spec.partitioning,
+            creation=CreationFacts(host=socket.gethostname(), time_ms=time.time_ns() // 1_000_000, builder=BUILDER),
+        )
+
+
+def _prepared_batches(grouped: grouping.Grouped, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    num_rows = grouped.rows.num_rows
+    columns = [casts.plain(column) for column in grouped.rows.columns]
+    keys = [casts.plain(key) for key in grouped.keys]
+    arrays = [*columns, *keys, pa.nulls(num_rows, pa.string())]
+    names = [*grouped.rows.column_names, *schema.names[len(columns) :]]
+    yield from pa.Table.from_arrays(arrays, names).cast(schema).to_batches()
+
+
+def _counts_batch(counts: dict[str, Any], schema: pa.Schema) -> pa.RecordBatch:
+    arrays = [pa.nulls(1, field.type) for field in schema]
+    arrays[-1] = pa.array([json.dumps(counts)])
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _result(kind: str, value: str) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([kind]), pa.array([value])], schema=RESULT_SCHEMA)

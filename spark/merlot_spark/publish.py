@@ -1,0 +1,107 @@
+"""The driver's side of the controller's HTTP API: apply a table, publish segments in one call, read what is published.
+
+Blocking. Retries only what is safe to repeat, which every call here is: applying and publishing the same again changes
+nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
+from merlot.ids import RawTableName
+
+TIMEOUT_S = 60.0
+WAITS_S = (0.2, 0.5, 1.0, 2.0, 4.0)
+"""Waits before each further attempt while the controller cannot be reached."""
+_FAMILIES: Mapping[int, type[MerlotError]] = {400: InvalidInputError, 404: NotFoundError, 409: ConflictError}
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What became of the segments of a request."""
+
+    published: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    removed: tuple[str, ...]
+
+
+class ControllerClient:
+    """A controller or an embedded node by its URL, e.g. `http://127.0.0.1:8099`."""
+
+    def __init__(self, url: str, *, waits_s: Sequence[float] = WAITS_S) -> None:
+        self.url = url.rstrip("/")
+        self._waits_s = tuple(waits_s)
+
+    def apply(self, manifest_text: str) -> Any:
+        """Create or change the tables of a manifest; InvalidInputError with every problem."""
+        return self._request("POST", "/apply", manifest_text.encode(), "application/yaml")
+
+    def publish(self, table: RawTableName, records: Sequence[Mapping[str, Any]], *, replace_all: bool) -> Publication:
+        """Make all records visible in one stroke; with `replace_all`, every other segment goes in the same stroke."""
+        body = {"publishId": publish_id(records), "records": list(records), "replaceAll": replace_all}
+        answer = self._request(
+            "POST", f"/segments/{urllib.parse.quote(table)}/publish", json.dumps(body).encode(), "application/json"
+        )
+        return Publication(tuple(answer["published"]), tuple(answer["unchanged"]), tuple(answer.get("removed", ())))
+
+    def is_healthy(self) -> bool:
+        """Whether something answers there, without retries."""
+        try:
+            with urllib.request.urlopen(self.url + "/health", timeout=TIMEOUT_S) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def get(self, path: str) -> Any:
+        """JSON of a path."""
+        return self._request("GET", path, None, None)
+
+    def _request(self, method: str, path: str, body: bytes | None, content_type: str | None) -> Any:
+        for wait_s in (*self._waits_s, None):
+            try:
+                return self._request_once(method, path, body, content_type)
+            except UnavailableError:
+                if wait_s is None:
+                    raise
+                time.sleep(wait_s)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _request_once(self, method: str, path: str, body: bytes | None, content_type: str | None) -> Any:
+        headers = {} if content_type is None else {"Content-Type": content_type}
+        request = urllib.request.Request(self.url + path, data=body, method=method, headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+                return json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as error:
+            family = _FAMILIES.get(error.code, UnavailableError)
+            raise family(f"{method} {self.url}{path} answered {error.code}: {_reason(error)}") from error
+        except OSError as error:
+            raise UnavailableError(f"controller cannot be reached url={self.url} reason={error}") from error
+
+
+def publish_id(records: Sequence[Mapping[str, Any]]) -> str:
+    """The same for the same segments: a publish that is repeated is recognised."""
+    keys = sorted(f"{record['name']}@{record['crc']}" for record in records)
+    return hashlib.sha256("\n".join(keys).encode()).hexdigest()[:16]
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    text = error.read().decode(errors="replace").strip()
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text[:500]
+    if isinstance(value, dict):
+        if value.get("problems"):
+            return "; ".join(f"{one.get('path', '')}: {one.get('message', '')}" for one in value["problems"])
+        return str(value.get("error") or value.get("message") or text)[:500]
+    return text[:500]

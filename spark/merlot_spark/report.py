@@ -1,0 +1,87 @@
+"""What a build job did: as a value, as JSON for machines, as lines for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from merlot.ingest.bad_rows import BadRows
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobReport:
+    """Counts of one job. `published` is None if the job published nothing because no controller was given."""
+
+    table: str
+    rows_in: int
+    """Rows of the source that passed the filter."""
+    rows_out: int
+    bad: BadRows = field(default_factory=BadRows)
+    cut: Mapping[str, int] = field(default_factory=dict)
+    """Texts cut to the column's maxLength, by column."""
+    absent_columns: tuple[str, ...] = ()
+    """Columns of the schema that the source lacks: null in every row."""
+    segments: tuple[str, ...] = ()
+    """`name@crc` of every segment of the batch."""
+    segments_uploaded: int = 0
+    """Files that the deep store did not have yet."""
+    published: int | None = None
+    unchanged: int = 0
+    """Segments that the table held in this very version already."""
+    removed: int = 0
+    bytes: int = 0
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """Duration by phase: build, publish."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For a file, a termination message, a log line."""
+        return {
+            "table": self.table,
+            "rowsIn": self.rows_in,
+            "rowsOut": self.rows_out,
+            "badRows": self.bad.to_json(),
+            "cutTexts": dict(self.cut),
+            "absentColumns": list(self.absent_columns),
+            "segments": len(self.segments),
+            "segmentsUploaded": self.segments_uploaded,
+            "segmentsPublished": self.published,
+            "segmentsUnchanged": self.unchanged,
+            "segmentsRemoved": self.removed,
+            "bytes": self.bytes,
+            "seconds": {phase: round(seconds, 3) for phase, seconds in self.seconds.items()},
+        }
+
+    def to_text(self) -> str:
+        """A few lines for people, bad rows with their samples."""
+        build_seconds = self.seconds.get("build", 0.0)
+        speed = f", {self.rows_out / build_seconds:,.0f} rows/s" if build_seconds else ""
+        lines = [
+            f"{self.table}: {self.rows_out:,} of {self.rows_in:,} rows stored ({build_seconds:.1f} s{speed})",
+            f"{len(self.segments):,} segments, {self.bytes / 1e6:,.1f} MB",
+            self._publication(),
+        ]
+        if self.absent_columns:
+            lines.append(f"columns that the source lacks, null in every row: {', '.join(self.absent_columns)}")
+        lines += [f"{count:,} texts cut to the maxLength of {column}" for column, count in self.cut.items()]
+        lines += describe_bad_rows(self.bad)
+        return "\n".join(lines)
+
+    def _publication(self) -> str:
+        if self.published is None:
+            return f"not published: no controller was given; {self.segments_uploaded:,} new files in the deep store"
+        removed = f", {self.removed:,} removed" if self.removed else ""
+        return f"{self.published:,} segments published, {self.unchanged:,} unchanged{removed}"
+
+
+def describe_bad_rows(bad: BadRows) -> list[str]:
+    """A line per reason, then a line per sampled row."""
+    if not bad.count:
+        return []
+    lines = [f"{bad.count:,} bad rows left out:"]
+    for reason, count in bad.by_reason.items():
+        lines.append(f"  {count:,} × {reason}")
+        samples = [sample for sample in bad.samples if sample.reason == reason]
+        lines += [f"      {json.dumps(dict(sample.values), ensure_ascii=False)}" for sample in samples]
+    return lines

@@ -1,0 +1,57 @@
+"""The Spark session of Merlot's jobs: quiet, on the machine's own address, in UTC, with Arrow.
+
+A session that exists already is never replaced. Not thread-safe: one session per process, as in Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from merlot_spark import jvm
+
+BATCH_ROWS = 50_000
+LOCAL_SETTINGS: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # Java workers fork from one daemon, which has loaded the segment builder before: see worker_daemon.
+    "spark.python.daemon.module": "merlot_spark.worker_daemon",
+    "spark.ui.showConsoleProgress": "false",
+}
+SETTINGS: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS),
+    "spark.python.worker.reuse": "true",
+}
+
+
+def create_session(
+    master: str = "local[2]", *, memory: str = "1g", settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session for build jobs. `local[N]` runs inside this machine; any other master brings its own addresses."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    chosen = dict(SETTINGS)
+    if master.startswith("local"):
+        os.environ["JAVA_HOME"] = str(jvm.java_home())
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        chosen |= LOCAL_SETTINGS
+        chosen["spark.driver.memory"] = memory
+        chosen["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_log4j()}"
+        chosen["spark.sql.warehouse.dir"] = str(Path(tempfile.gettempdir()) / f"merlot-warehouse-{os.getuid()}")
+    chosen |= settings or {}
+    builder = SparkSession.builder.master(master).appName("merlot")
+    for name, value in chosen.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _log4j() -> str:
+    return Path(str(resources.files("merlot_spark") / "log4j2.properties")).as_uri()

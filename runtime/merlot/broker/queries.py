@@ -124,7 +124,8 @@ class Queries:
         current = self._directory.find(table.name)
         if current is None or current.snapshot is table.snapshot:
             return False
-        return any(key not in current.snapshot.by_key for key in gathered.lost)
+        segments = (current.snapshot.by_key.get(key) for key in gathered.lost)
+        return any(segment is None or not gathered.silent.issuperset(segment.replicas) for segment in segments)
 
     async def _reduced(
         self, plan: LogicalPlan, table: ServedTable, gathered: Gathered, blank: BrokerAnswer

@@ -83,7 +83,9 @@ class BrokerRole:
         return port
 
     async def stop(self) -> None:
-        """Drain: unregister, answer what comes and what runs, then close."""
+        """Drain: unregister, answer what comes and what runs, then close. Stopping twice is stopping once."""
+        if self._unready == "draining":
+            return
         self._unready = "draining"
         if self._registration is not None:
             await asyncio.to_thread(self._registration.close)
@@ -114,7 +116,7 @@ class BrokerRole:
             self._running.discard(task)
 
     async def _listen(self) -> int:
-        self._runner = web.AppRunner(make_app(self), access_log=None, handler_cancellation=True)
+        self._runner = web.AppRunner(make_app(self), access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._config.bind or self._config.host, self._config.http_port)
         await site.start()

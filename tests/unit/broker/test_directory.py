@@ -1,0 +1,179 @@
+"""The directory follows tables, segments, reports and servers through the metastore."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from merlot.broker.channels import Channels
+from merlot.broker.directory import Directory
+from merlot.clock import SystemClock
+from merlot.cluster import liveness, publish, reports, tables
+from merlot.cluster.metastore import Metastore
+from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
+from merlot.cluster.sqlite import SqliteMetastore
+from merlot.errors import UnavailableError
+from merlot.ids import InstanceId, TableName
+from merlot.spec.manifest import load
+from merlot.wire.client import LocalChannel
+from merlot.wire.messages import ServerRequest, ServerResponse
+
+SERVER = InstanceRecord(id=InstanceId("Server_h_1"), role=Role.SERVER, host="h", grpc_port=1)
+FLIGHTS = TableName("Flights_OFFLINE")
+MANIFEST = """
+apiVersion: merlot.dev/v1alpha1
+kind: Table
+metadata: {{name: {name}}}
+spec:
+  schema:
+    fields:
+      - {{name: carrier, type: STRING, role: dimension}}
+"""
+
+
+def manifest(name: str = "Flights") -> str:
+    return MANIFEST.format(name=name)
+
+
+def record(name: str, crc: int = 1) -> SegmentRecord:
+    return SegmentRecord(name=name, crc=crc, size_bytes=1, url=f"file:///{name}", total_docs=10)
+
+
+async def answer_nothing(request: ServerRequest) -> ServerResponse:
+    return ServerResponse(missing=request.segments)
+
+
+@pytest.fixture
+def metastore(tmp_path: Path) -> Iterator[Metastore]:
+    store = SqliteMetastore(tmp_path / "meta.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+async def directory(metastore: Metastore) -> AsyncIterator[Directory]:
+    channels = Channels(lambda record: LocalChannel(answer_nothing))
+    directory = Directory(metastore, channels, SystemClock())
+    await directory.start()
+    yield directory
+    await directory.stop()
+    await channels.close()
+
+
+async def eventually(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not is_so():
+            await asyncio.sleep(0.005)
+
+
+async def create_table(metastore: Metastore, name: str = "Flights") -> None:
+    (table,) = load(manifest(name))
+    await asyncio.to_thread(tables.put_table, metastore, table)
+
+
+def keys(directory: Directory) -> set[str]:
+    served = directory.find("Flights")
+    return set() if served is None else {key for route in served.snapshot.select(0) for key in route.segments}
+
+
+async def test_table_is_found_by_its_name_with_or_without_type_and_in_any_case(
+    metastore: Metastore, directory: Directory
+) -> None:
+    await create_table(metastore)
+    await eventually(lambda: directory.find("Flights") is not None)
+    for name in ("Flights", "flights", "Flights_OFFLINE", "FLIGHTS_offline"):
+        served = directory.find(name)
+        assert served is not None
+        assert served.name == FLIGHTS
+    assert directory.find("planes") is None
+
+
+async def test_name_that_fits_two_tables_in_lower_case_means_the_exact_one_only(
+    metastore: Metastore, directory: Directory
+) -> None:
+    await create_table(metastore, "Flights")
+    await create_table(metastore, "FLIGHTS")
+    await eventually(lambda: len(directory.tables) == 2)
+    assert directory.find("flights") is None
+    served = directory.find("FLIGHTS")
+    assert served is not None
+    assert served.name == "FLIGHTS_OFFLINE"
+
+
+async def test_segment_is_routed_once_a_live_server_reports_it(metastore: Metastore, directory: Directory) -> None:
+    await create_table(metastore)
+    await asyncio.to_thread(publish.publish, metastore, FLIGHTS, [record("s")])
+    registration = await asyncio.to_thread(liveness.register, metastore, SERVER)
+    await asyncio.to_thread(reports.write_report, metastore, FLIGHTS, SERVER.id, ["s@1"], {})
+    await eventually(lambda: keys(directory) == {"s@1"})
+    await asyncio.to_thread(registration.close)
+
+
+async def test_refreshed_segment_is_followed(metastore: Metastore, directory: Directory) -> None:
+    await create_table(metastore)
+    registration = await asyncio.to_thread(liveness.register, metastore, SERVER)
+    writer = reports.ReportWriter(metastore, FLIGHTS, SERVER.id)
+    await asyncio.to_thread(publish.publish, metastore, FLIGHTS, [record("s")])
+    await asyncio.to_thread(writer.write, ["s@1"], {})
+    await eventually(lambda: keys(directory) == {"s@1"})
+    await asyncio.to_thread(publish.publish, metastore, FLIGHTS, [record("s", crc=2)])
+    await asyncio.to_thread(writer.write, ["s@1", "s@2"], {})
+    await eventually(lambda: keys(directory) == {"s@2"})
+    await asyncio.to_thread(registration.close)
+
+
+async def test_deleted_table_is_forgotten(metastore: Metastore, directory: Directory) -> None:
+    await create_table(metastore)
+    await eventually(lambda: directory.find("Flights") is not None)
+    await asyncio.to_thread(tables.delete_table, metastore, FLIGHTS)
+    await eventually(lambda: directory.find("Flights") is None)
+
+
+async def test_server_without_ephemeral_stays_until_a_call_fails(metastore: Metastore, directory: Directory) -> None:
+    await create_table(metastore)
+    await asyncio.to_thread(publish.publish, metastore, FLIGHTS, [record("s")])
+    await asyncio.to_thread(reports.write_report, metastore, FLIGHTS, SERVER.id, ["s@1"], {})
+    registration = await asyncio.to_thread(liveness.register, metastore, SERVER)
+    await eventually(lambda: keys(directory) == {"s@1"})
+    await asyncio.to_thread(registration.close)
+    await asyncio.to_thread(publish.publish, metastore, FLIGHTS, [record("t")])
+    await eventually(lambda: (found := directory.find("Flights")) is not None and found.snapshot.epoch == 2)
+    assert keys(directory) == {"s@1"}
+    directory.report_health(SERVER.id, is_reached=False)
+    await eventually(lambda: keys(directory) == set())
+    served = directory.find("Flights")
+    assert served is not None
+    assert "s@1" in served.snapshot.unavailable
+
+
+class SilentMetastore:
+    """A metastore that can fall silent, as ZooKeeper does when it freezes."""
+
+    def __init__(self, metastore: Metastore) -> None:
+        self._metastore = metastore
+        self.is_silent = False
+
+    def __getattr__(self, name: str) -> object:
+        if self.is_silent and name in {"get", "get_many", "children"}:
+            raise UnavailableError("metastore is silent")
+        return getattr(self._metastore, name)
+
+
+async def test_silent_metastore_leaves_the_last_routes(metastore: Metastore) -> None:
+    store = SilentMetastore(metastore)
+    await create_table(metastore)
+    await asyncio.to_thread(publish.publish, metastore, FLIGHTS, [record("s")])
+    await asyncio.to_thread(reports.write_report, metastore, FLIGHTS, SERVER.id, ["s@1"], {})
+    registration = await asyncio.to_thread(liveness.register, metastore, SERVER)
+    channels = Channels(lambda record: LocalChannel(answer_nothing))
+    directory = Directory(store, channels, SystemClock())  # type: ignore[arg-type]
+    await directory.start()
+    assert keys(directory) == {"s@1"}
+    store.is_silent = True
+    await asyncio.to_thread(registration.close)
+    await asyncio.to_thread(publish.publish, metastore, FLIGHTS, [record("t")])
+    await asyncio.sleep(0.05)
+    assert keys(directory) == {"s@1"}
+    await directory.stop()
+    await channels.close()

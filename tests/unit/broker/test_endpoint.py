@@ -1,0 +1,238 @@
+"""A broker over HTTP: Pinot's paths, headers and codes, and never a traceback."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientResponse, ClientSession
+
+from merlot.broker.role import BrokerConfig, BrokerRole
+from merlot.cluster import liveness, publish, reports, tables
+from merlot.cluster.metastore import Metastore
+from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
+from merlot.cluster.sqlite import SqliteMetastore
+from merlot.ids import InstanceId, TableName
+from merlot.spec.manifest import load
+from merlot.wire.client import LocalChannel
+from merlot.wire.messages import ServerRequest, ServerResponse
+
+FLIGHTS = TableName("flights_OFFLINE")
+MANIFEST = """
+apiVersion: merlot.dev/v1alpha1
+kind: Table
+metadata: {name: flights}
+spec:
+  schema:
+    fields:
+      - {name: carrier, type: STRING, role: dimension}
+      - {name: delay, type: INT, role: metric}
+"""
+
+
+class FaultyServer:
+    """A server without segments whose next answer a test chooses."""
+
+    def __init__(self) -> None:
+        self.response: ServerResponse | BaseException = ServerResponse(missing=("s@1",))
+        self.arrived = asyncio.Event()
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+        self.was_cancelled = asyncio.Event()
+
+    async def handle(self, request: ServerRequest) -> ServerResponse:
+        self.arrived.set()
+        try:
+            await self.may_answer.wait()
+        except asyncio.CancelledError:
+            self.was_cancelled.set()
+            raise
+        if isinstance(self.response, BaseException):
+            raise self.response
+        return self.response
+
+
+class Client:
+    """One broker and somebody who asks it."""
+
+    def __init__(self, role: BrokerRole, port: int, session: ClientSession) -> None:
+        self.role = role
+        self.url = f"http://127.0.0.1:{port}"
+        self.session = session
+
+    async def post(self, sql: str, **more: Any) -> tuple[ClientResponse, dict[str, Any]]:
+        headers = more.pop("headers", {})
+        async with self.session.post(f"{self.url}/query/sql", json={"sql": sql, **more}, headers=headers) as response:
+            return response, await response.json()
+
+    async def codes(self, sql: str, **more: Any) -> list[int]:
+        response, answer = await self.post(sql, **more)
+        assert response.status == 200
+        found = [one["errorCode"] for one in answer["exceptions"]]
+        assert response.headers["X-Pinot-Error-Code"] == str(found[0] if found else -1)
+        assert "Traceback" not in str(answer)
+        return found
+
+
+@pytest.fixture
+async def server() -> FaultyServer:
+    return FaultyServer()
+
+
+@pytest.fixture
+async def client(tmp_path: Path, server: FaultyServer) -> AsyncIterator[Client]:
+    store = SqliteMetastore(tmp_path / "meta.db")
+    await asyncio.to_thread(prepare, store)
+    role = BrokerRole(store, BrokerConfig(http_port=0, drain_s=2), lambda record: LocalChannel(server.handle))
+    port = await role.start()
+    async with ClientSession() as session:
+        yield Client(role, port, session)
+    await role.stop()
+    await asyncio.to_thread(store.close)
+
+
+def prepare(store: Metastore) -> None:
+    tables.put_table(store, load(MANIFEST)[0])
+    publish.publish(store, FLIGHTS, [SegmentRecord(name="s", crc=1, size_bytes=1, url="", total_docs=10)])
+    server = InstanceRecord(id=InstanceId("Server_h_1"), role=Role.SERVER, host="h", grpc_port=1)
+    reports.write_report(store, FLIGHTS, server.id, ["s@1"], {})
+    liveness.register(store, server)
+
+
+async def test_select_without_a_table_is_answered_by_the_broker_alone(client: Client) -> None:
+    response, answer = await client.post("SELECT 1", headers={"X-Correlation-Id": "abc"})
+    assert response.status == 200
+    assert response.headers["X-Pinot-Error-Code"] == "-1"
+    assert answer["resultTable"]["rows"] == [[1]]
+    assert (answer["numServersQueried"], answer["numServersResponded"]) == (1, 1)
+    assert answer["clientRequestId"] == "abc"
+    assert answer["brokerId"] == client.role.broker_id
+    assert answer["brokerId"].startswith("Broker_127.0.0.1_")
+
+
+async def test_get_takes_the_query_from_the_url(client: Client) -> None:
+    async with client.session.get(f"{client.url}/query/sql", params={"sql": "SELECT 1"}) as response:
+        assert (await response.json())["resultTable"]["rows"] == [[1]]
+
+
+@pytest.mark.parametrize(
+    ("sql", "code"),
+    [
+        ("SELEC 1", 150),
+        ("SELECT * FROM flights WHERE (", 150),
+        ("SELECT * FROM planes", 190),
+        ("SELECT altitude FROM flights", 710),
+        ("SELECT carrier FROM flights GROUP BY delay", 700),
+        ("EXPLAIN PLAN FOR SELECT * FROM flights", 700),
+        ("SELECT * FROM flights OPTION(timeoutMs=soon)", 700),
+    ],
+)
+async def test_wrong_query_has_pinots_code_and_status_200(client: Client, sql: str, code: int) -> None:
+    assert await client.codes(sql) == [code]
+
+
+async def test_status_follows_the_code_only_if_asked_for(client: Client) -> None:
+    headers = {"Pinot-Use-Http-Status-For-Errors": "true"}
+    response, _ = await client.post("SELECT * FROM planes", headers=headers)
+    assert response.status == 404
+    response, _ = await client.post("SELECT 1", headers=headers)
+    assert response.status == 200
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"not json", b"[]", b'{"query": "SELECT 1"}', b'{"sql": 1}', b'{"sql":"", "queryOptions": 1}']
+)
+async def test_request_that_is_no_query_is_status_400(client: Client, body: bytes) -> None:
+    async with client.session.post(f"{client.url}/query/sql", data=body) as response:
+        assert response.status == 400
+        assert response.headers["X-Pinot-Error-Code"] == "100"
+        assert (await response.json())["exceptions"][0]["errorCode"] == 100
+
+
+async def test_server_that_lacks_the_segment_leaves_it_unavailable(client: Client) -> None:
+    _, answer = await client.post("SELECT COUNT(*) FROM flights")
+    assert 305 in [one["errorCode"] for one in answer["exceptions"]]
+    assert answer["partialResult"] is True
+    assert answer["numServersResponded"] < answer["numServersQueried"]
+
+
+async def test_servers_timeout_and_the_brokers_have_their_codes(client: Client, server: FaultyServer) -> None:
+    server.response = ServerResponse(error=(250, "query timed out"))
+    assert await client.codes("SELECT COUNT(*) FROM flights") == [250]
+    server.may_answer.clear()
+    assert await client.codes("SELECT COUNT(*) FROM flights", queryOptions=";timeoutMs=20") == [400]
+
+
+async def test_bug_is_an_internal_error_without_a_traceback(
+    client: Client, server: FaultyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.response = ZeroDivisionError("secret")
+    _, answer = await client.post("SELECT COUNT(*) FROM flights")
+    (problem,) = answer["exceptions"]
+    assert problem["errorCode"] == 450
+    assert answer["requestId"] in problem["message"]
+    assert "secret" not in problem["message"]
+    assert answer["requestId"] in caplog.text
+
+
+@pytest.mark.parametrize("method", ["HEAD", "GET", "POST"])
+async def test_unknown_path_is_not_found(client: Client, method: str) -> None:
+    async with client.session.request(method, f"{client.url}/mytables") as response:
+        assert response.status == 404
+
+
+async def test_table_of_one_type_has_no_time_boundary(client: Client) -> None:
+    async with client.session.get(f"{client.url}/debug/timeBoundary/flights") as response:
+        assert response.status == 404
+
+
+async def test_routing_table_names_servers_and_segments(client: Client) -> None:
+    async with client.session.get(f"{client.url}/debug/routingTable/flights") as response:
+        assert await response.json() == {"flights_OFFLINE": {"Server_h_1": ["s"]}}
+    async with client.session.get(f"{client.url}/debug/routingTable/planes") as response:
+        assert response.status == 404
+
+
+async def test_client_that_hangs_up_cancels_its_query(client: Client, server: FaultyServer) -> None:
+    server.may_answer.clear()
+    query = asyncio.create_task(client.post("SELECT COUNT(*) FROM flights"))
+    await server.arrived.wait()
+    query.cancel()
+    await asyncio.gather(query, return_exceptions=True)
+    await asyncio.wait_for(server.was_cancelled.wait(), 2)
+
+
+async def test_stopping_waits_for_running_queries(client: Client, server: FaultyServer) -> None:
+    server.response = ServerResponse(error=(245, "x"))
+    server.may_answer.clear()
+    query = asyncio.create_task(client.codes("SELECT COUNT(*) FROM flights"))
+    await server.arrived.wait()
+    stopping = asyncio.create_task(client.role.stop())
+    while client.role.unready_reason() is None:
+        await asyncio.sleep(0)
+    async with client.session.get(f"{client.url}/health") as response:
+        assert (response.status, await response.text()) == (503, "draining")
+    server.may_answer.set()
+    assert await query == [245]
+    await stopping
+
+
+async def test_health_and_metrics(client: Client) -> None:
+    async with client.session.get(f"{client.url}/health") as response:
+        assert await response.text() == "OK"
+    await client.codes("SELECT * FROM planes")
+    async with client.session.get(f"{client.url}/metrics") as response:
+        text = await response.text()
+    assert 'merlot_broker_query_exceptions_total{code="190"} 1.0' in text
+
+
+async def test_changed_schema_makes_a_new_plan(client: Client, tmp_path: Path) -> None:
+    assert await client.codes("SELECT origin FROM flights LIMIT 0") == [710]
+    wider = MANIFEST + "      - {name: origin, type: STRING, role: dimension}\n"
+    await asyncio.to_thread(tables.put_table, client.role._metastore, load(wider)[0])
+    for _ in itertools.count():
+        if 710 not in await client.codes("SELECT origin FROM flights LIMIT 0"):
+            break
+        await asyncio.sleep(0.01)

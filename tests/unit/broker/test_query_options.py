@@ -1,0 +1,30 @@
+"""Options of a request and the deadline they make."""
+
+import pytest
+
+from merlot.broker import query_options
+from merlot.broker.query_options import QueryOptionError
+
+
+def test_options_may_begin_with_a_semicolon() -> None:
+    wanted = {"timeoutMs": "5000", "useMultistageEngine": "true"}
+    assert query_options.parse(";timeoutMs=5000; useMultistageEngine = true;") == wanted
+    assert query_options.parse("") == {}
+
+
+@pytest.mark.parametrize("text", ["timeoutMs", "=5", "a=1;b"])
+def test_option_that_is_no_assignment_is_refused(text: str) -> None:
+    with pytest.raises(QueryOptionError):
+        query_options.parse(text)
+
+
+def test_querys_own_timeout_wins_over_the_tables() -> None:
+    assert query_options.timeout_ms({"TIMEOUTMS": "7"}, 500) == 7
+    assert query_options.timeout_ms({}, 500) == 500
+    assert query_options.timeout_ms({}, None) == query_options.DEFAULT_TIMEOUT_MS
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "soon", "1.5"])
+def test_timeout_that_is_no_positive_number_is_refused(value: str) -> None:
+    with pytest.raises(QueryOptionError):
+        query_options.timeout_ms({"timeoutMs": value}, None)

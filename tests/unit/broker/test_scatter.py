@@ -1,0 +1,169 @@
+"""Scatter asks other replicas for what is lost, inside the deadline, and says plainly what stays lost."""
+
+import asyncio
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pytest
+from merlot.query.result import Partial, QueryStats
+
+from merlot.broker import scatter
+from merlot.broker.channels import Channels
+from merlot.broker.health import Standing
+from merlot.broker.routing import RoutingInputs, RoutingSnapshot, build
+from merlot.broker.scatter import Gathered, ScatterRequest
+from merlot.cluster.records import InstanceRecord, Role, RootRecord, SegmentRecord
+from merlot.cluster.view import Bucket, TableView
+from merlot.errors import UnavailableError
+from merlot.ids import InstanceId, TableName
+from merlot.wire.client import Handler, LocalChannel
+from merlot.wire.messages import ServerRequest, ServerResponse
+
+A, B = InstanceId("Server_h_1"), InstanceId("Server_h_2")
+TABLE = TableName("t_OFFLINE")
+KEYS = {"s1@1", "s2@1"}
+
+
+async def answers(request: ServerRequest) -> ServerResponse:
+    """A healthy server: one row per asked segment."""
+    rows = pa.table({"segment": list(request.segments)})
+    return ServerResponse(partial=Partial(rows, QueryStats(num_segments_queried=len(request.segments))))
+
+
+async def is_down(request: ServerRequest) -> ServerResponse:
+    raise UnavailableError("connection refused")
+
+
+async def is_draining(request: ServerRequest) -> ServerResponse:
+    return ServerResponse(error=(210, "shutting down"))
+
+
+async def never_answers(request: ServerRequest) -> ServerResponse:
+    await asyncio.Event().wait()
+    raise AssertionError("unreachable")
+
+
+async def lacks_everything(request: ServerRequest) -> ServerResponse:
+    return ServerResponse(missing=request.segments)
+
+
+async def hits_a_limit(request: ServerRequest) -> ServerResponse:
+    return ServerResponse(error=(245, "too many groups"))
+
+
+def snapshot_of(reports: Mapping[InstanceId, set[str]]) -> RoutingSnapshot:
+    records = [SegmentRecord(name=name, crc=1, size_bytes=1, url="", total_docs=1) for name in ("s1", "s2")]
+    bucket = Bucket("x", {one.name: one for one in records}, {})
+    view = TableView(TABLE, RootRecord(epoch=1, num_buckets=1), 1, {0: bucket})
+    standings = dict.fromkeys(reports, Standing.PREFERRED)
+    return build(RoutingInputs(view=view, reports=reports, standings=standings, now_ms=10**12))
+
+
+async def gather(
+    handlers: Mapping[InstanceId, Handler],
+    snapshot: RoutingSnapshot | None = None,
+    timeout_s: float = 5.0,
+) -> tuple[Gathered, list[tuple[InstanceId, bool]]]:
+    """Scatter over servers that behave as told; returns what came back and what was reported of their health."""
+    channels = Channels(lambda record: LocalChannel(handlers[record.id]))
+    channels.observe({one: InstanceRecord(id=one, role=Role.SERVER, host="h") for one in handlers})
+    snapshot = snapshot or snapshot_of(dict.fromkeys(handlers, KEYS))
+    reached: list[tuple[InstanceId, bool]] = []
+    request = ScatterRequest(
+        request_id="1",
+        table=TABLE,
+        query=b"",
+        snapshot=snapshot,
+        routes=snapshot.select(0),
+        deadline=asyncio.get_running_loop().time() + timeout_s,
+    )
+    gathered = await scatter.gather(
+        request, channels, lambda instance, is_reached: reached.append((instance, is_reached))
+    )
+    await channels.close()
+    return gathered, reached
+
+
+def rows_of(gathered: Gathered) -> list[str]:
+    return sorted(key for partial in gathered.partials for key in partial.data["segment"].to_pylist())
+
+
+async def test_all_servers_answer() -> None:
+    gathered, _ = await gather({A: answers, B: answers})
+    assert rows_of(gathered) == sorted(KEYS)
+    assert (gathered.num_servers_queried, gathered.num_servers_responded) == (2, 2)
+    assert gathered.exceptions() == ()
+
+
+@pytest.mark.parametrize("fault", [is_down, is_draining, lacks_everything])
+async def test_another_replica_answers_for_a_server_that_cannot(fault: Handler) -> None:
+    gathered, _ = await gather({A: fault, B: answers})
+    assert rows_of(gathered) == sorted(KEYS)
+    assert gathered.exceptions() == ()
+    assert gathered.num_servers_queried == gathered.num_servers_responded >= 1
+
+
+async def test_only_a_server_that_was_not_reached_is_reported_as_failed() -> None:
+    _, reached = await gather({A: is_down, B: is_draining})
+    assert set(reached) == {(A, False), (B, True)}
+
+
+@pytest.mark.parametrize("fault", [is_down, is_draining, lacks_everything])
+async def test_segments_that_no_replica_answers_for_are_told(fault: Handler) -> None:
+    gathered, _ = await gather({A: fault, B: fault})
+    assert rows_of(gathered) == []
+    assert 305 in [one.code for one in gathered.exceptions()]
+    assert gathered.num_servers_responded < gathered.num_servers_queried
+
+
+async def test_lost_server_without_replica_makes_the_answer_partial() -> None:
+    gathered, _ = await gather({A: answers, B: is_down}, snapshot_of({A: {"s1@1"}, B: {"s2@1"}}))
+    assert rows_of(gathered) == ["s1@1"]
+    assert [one.code for one in gathered.exceptions()] == [427, 305]
+    assert "Server_h_2" in gathered.exceptions()[0].message
+    assert "s2@1" in gathered.exceptions()[1].message
+    assert (gathered.num_servers_queried, gathered.num_servers_responded) == (2, 1)
+
+
+async def test_segment_without_any_route_makes_the_answer_partial() -> None:
+    gathered, _ = await gather({A: answers}, snapshot_of({A: {"s1@1"}}))
+    assert rows_of(gathered) == ["s1@1"]
+    assert [one.code for one in gathered.exceptions()] == [305]
+    assert gathered.num_servers_responded < gathered.num_servers_queried
+
+
+async def test_server_that_does_not_answer_in_time_is_a_timeout() -> None:
+    gathered, reached = await gather({A: answers, B: never_answers}, timeout_s=0.02)
+    assert [one.code for one in gathered.exceptions()] == [400]
+    assert (gathered.num_servers_queried, gathered.num_servers_responded) == (2, 1)
+    assert (B, False) not in reached
+
+
+async def test_servers_word_about_the_query_ends_it() -> None:
+    gathered, _ = await gather({A: hits_a_limit, B: never_answers})
+    assert [one.code for one in gathered.exceptions()] == [245]
+
+
+async def test_cancelling_cancels_the_calls_under_way() -> None:
+    started, ended = asyncio.Event(), asyncio.Event()
+
+    async def waits(request: ServerRequest) -> ServerResponse:
+        started.set()
+        try:
+            return await never_answers(request)
+        finally:
+            ended.set()
+
+    query = asyncio.create_task(gather({A: waits, B: waits}))
+    await started.wait()
+    query.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await query
+    await asyncio.wait_for(ended.wait(), 1)
+
+
+async def test_table_without_segments_counts_the_broker_as_its_server() -> None:
+    view = TableView(TABLE, RootRecord(epoch=1, num_buckets=1), 1, {})
+    empty = build(RoutingInputs(view=view, reports={}, standings={}, now_ms=0))
+    gathered, _ = await gather({}, empty)
+    assert (gathered.num_servers_queried, gathered.num_servers_responded, gathered.exceptions()) == (1, 1, ())

@@ -64,9 +64,7 @@ class ReportWriter:
 
     def clear(self) -> None:
         """Take the report away: the table is gone or the server leaves for good."""
-        for name in self._metastore.children(self._root_path):
-            self._delete(paths.child(self._root_path, name))
-        self._delete(self._root_path)
+        remove_report(self._metastore, self._table, self._instance)
         self._root = ReportRoot(token=self._root.token)
         self._written, self._is_started = {}, False
 
@@ -83,9 +81,13 @@ class ReportWriter:
         for chunk in _chunks(ops):
             self._metastore.multi(chunk)
 
-    def _delete(self, path: str) -> None:
+
+def remove_report(metastore: Metastore, table: TableName, instance: InstanceId) -> None:
+    """Delete a report. One that its server writes again meanwhile stays."""
+    root = paths.report_root(table, instance)
+    for path in (*(paths.child(root, name) for name in metastore.children(root)), root):
         with contextlib.suppress(NotFoundError, ConflictError):
-            self._metastore.delete(path)
+            metastore.delete(path)
 
 
 def write_report(

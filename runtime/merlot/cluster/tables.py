@@ -12,9 +12,10 @@ from merlot.cluster import paths
 from merlot.cluster.metastore import Create, Delete, Metastore, Node, Op, Put
 from merlot.cluster.mutations import Context, RemoveSegments, mutate
 from merlot.cluster.records import RootRecord, TableRecord
+from merlot.cluster.reports import remove_report
 from merlot.cluster.view import load_root
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError
-from merlot.ids import TableName, offline, raw_name
+from merlot.ids import InstanceId, TableName, offline, raw_name
 from merlot.spec.evolution import compare
 from merlot.spec.manifest import Problem, dump, from_stored
 from merlot.spec.table import Table
@@ -118,9 +119,7 @@ def delete_table(metastore: Metastore, table: str, *, clock: Clock | None = None
         _delete(metastore, paths.child(root_path, child))
     _delete(metastore, root_path)
     for instance in metastore.children(paths.reports(name)):
-        for bucket in metastore.children(paths.report_root(name, instance)):
-            _delete(metastore, paths.child(paths.report_root(name, instance), bucket))
-        _delete(metastore, paths.report_root(name, instance))
+        remove_report(metastore, name, InstanceId(instance))
     _delete(metastore, paths.reports(name))
 
 

@@ -1,12 +1,14 @@
 """Which servers hold which segments: as many replicas as the table asks for, moved only when they must.
 
 Pure: the assignment that is, the servers that are, the assignment that shall be. A server that is silent for a while
-keeps its segments, since it mostly comes back with them on its disk; only one that is `gone` loses them.
+keeps its segments, since it mostly comes back with them on its disk; only one that is `gone` loses them. A server that
+joins takes as many as even the loads out, and no more.
 """
 
 from __future__ import annotations
 
 import heapq
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -28,20 +30,23 @@ def assign(
     """The segments whose servers change, with their new ones; replicas sorted by id.
 
     segments: all names of the table, neighbours in time next to each other, so that they spread over the servers.
-    A segment keeps its replicas as long as it may have them. Missing ones go to the live servers with the fewest
-    segments; surplus ones leave the servers with the most. With fewer live servers than `replication`, a segment gets
-    as many as there are.
+    Missing replicas go to the live servers with the fewest segments; surplus ones leave the servers with the most. Then
+    the loads of live servers are evened out, one replica at a time, until they differ by one at most: the fewest moves
+    that do. With fewer live servers than `replication`, a segment gets as many as there are.
     """
     kept = {name: _kept(current.get(name, ()), servers) for name in segments}
     loads = Counter(dict.fromkeys(servers.live, 0))
     loads.update(server for replicas in kept.values() for server in replicas)
-    changes = {}
+    placed = {}
     for name in segments:
         replicas = _shrink(kept[name], loads, servers, replication)
-        replicas = _grow(replicas, loads, servers, replication)
-        if tuple(sorted(replicas)) != tuple(sorted(current.get(name, ()))):
-            changes[name] = tuple(sorted(replicas))
-    return changes
+        placed[name] = _grow(replicas, loads, servers, replication)
+    _balance(placed, loads, servers)
+    return {
+        name: tuple(sorted(replicas))
+        for name, replicas in placed.items()
+        if sorted(replicas) != sorted(current.get(name, ()))
+    }
 
 
 def _kept(replicas: Sequence[InstanceId], servers: Servers) -> list[InstanceId]:
@@ -71,3 +76,29 @@ def _grow(
     added = heapq.nsmallest(missing, candidates, key=lambda server: (loads[server], server))
     loads.update(added)
     return replicas + added
+
+
+def _balance(placed: dict[str, list[InstanceId]], loads: Counter[InstanceId], servers: Servers) -> None:
+    """Move replicas from the fullest live server to the emptiest. Changes `placed`.
+
+    There is always one to move: a server with two replicas more than another has a segment that the other lacks.
+    """
+    if len(servers.live) < 2:
+        return
+    # In an order that has nothing to do with time, so that a new server does not get one stretch of days.
+    names: dict[InstanceId, list[str]] = {server: [] for server in servers.live}
+    for name in sorted(placed, key=lambda name: (zlib.crc32(name.encode()), name)):
+        for server in placed[name]:
+            if server in servers.live:
+                names[server].append(name)
+    while True:
+        fullest = max(servers.live, key=lambda server: (loads[server], server))
+        emptiest = min(servers.live, key=lambda server: (loads[server], server))
+        if loads[fullest] - loads[emptiest] <= 1:
+            return
+        place = next(place for place, name in enumerate(names[fullest]) if emptiest not in placed[name])
+        name = names[fullest].pop(place)
+        names[emptiest].append(name)
+        placed[name] = [emptiest if server == fullest else server for server in placed[name]]
+        loads.subtract([fullest])
+        loads.update([emptiest])

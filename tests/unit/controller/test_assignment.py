@@ -32,19 +32,34 @@ def test_a_new_table_is_replicated_and_balanced(count: int, live: frozenset[Inst
 
 
 @given(before=server_sets, after=server_sets, replication=st.integers(1, 3), later=st.integers(1, 3))
-def test_replicas_move_only_when_they_must(
+def test_a_change_of_servers_is_balanced_by_the_fewest_moves_and_then_stable(
     before: frozenset[InstanceId], after: frozenset[InstanceId], replication: int, later: int
 ) -> None:
     current = assign(names(30), {}, Servers(live=before), replication)
-    gone = before - after
-    changes = assign(names(30), current, Servers(live=after, gone=gone), later)
-    for name in names(30):
-        old = [server for server in current.get(name, ()) if server not in gone]
-        new = changes.get(name, current.get(name, ()))
-        assert len(new) == min(later, len(after | set(old)))
-        assert len(set(old) & set(new)) == min(len(old), later), "a replica that may stay stays"
-    settled = {**current, **changes}
-    assert assign(names(30), settled, Servers(live=after, gone=gone), later) == {}
+    servers = Servers(live=after, gone=before - after)
+    settled = {**current, **assign(names(30), current, servers, later)}
+    assert all(len(set(settled.get(name, ()))) == min(later, len(after)) for name in names(30))
+    loads = loads_of(settled)
+    assert not after or max(loads[server] for server in after) - min(loads[server] for server in after) <= 1
+    assert assign(names(30), settled, servers, later) == {}
+    if later == replication and before <= after:
+        moved = sum(len(set(settled[name]) - set(current[name])) for name in current)
+        old = loads_of(current)
+        most = -(-30 * min(later, len(after)) // len(after)) if after else 0
+        new_replicas = 30 * min(later, len(after)) - 30 * min(replication, len(before))
+        assert moved <= new_replicas + sum(max(0, old[server] - (most - 1)) for server in before)
+
+
+@given(data=st.data(), replication=st.integers(1, 3))
+def test_replicas_stay_where_they_are_if_loads_are_even(data: st.DataObject, replication: int) -> None:
+    live = data.draw(st.frozensets(st.sampled_from(SERVERS), min_size=1))
+    current = assign(names(30), {}, Servers(live=live), replication)
+    fewer = data.draw(st.frozensets(st.sampled_from(names(30))))
+    left = {name: current[name] for name in names(30) if name not in fewer}
+    changes = assign(list(left), left, Servers(live=live), replication)
+    loads = loads_of(left)
+    excess = max(loads[server] for server in live) - min(loads[server] for server in live)
+    assert bool(changes) == (excess > 1)
 
 
 def test_a_silent_server_keeps_its_segments() -> None:

@@ -1,0 +1,264 @@
+"""The one loop that acts: wakes by watches and a slow timer, decides under the lease, writes with its fence.
+
+Runs on an event loop; all that blocks runs on one thread at a time, so the state here needs no lock but for the names
+that watches leave. Losing the lease or the metastore ends a round, never the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from merlot.clock import Clock, SystemClock
+from merlot.cluster import paths
+from merlot.cluster.leases import Lease
+from merlot.cluster.liveness import live_instances
+from merlot.cluster.metastore import Metastore, Watch
+from merlot.cluster.mutations import Context, mutate, sweep
+from merlot.cluster.records import InstanceRecord, Role, TableRecord
+from merlot.cluster.reports import remove_report
+from merlot.cluster.tables import list_tables
+from merlot.cluster.view import TableView
+from merlot.controller.assignment import Servers
+from merlot.controller.reconcile import Situation, decide, is_moving
+from merlot.controller.table_state import TableState
+from merlot.controller.trash import SegmentFiles, empty_trash
+from merlot.errors import ConflictError, CorruptionError, InvalidInputError, MerlotError, NotFoundError
+from merlot.ids import InstanceId, TableName
+from merlot.spec.table import TableSpec
+
+_LOG = logging.getLogger(__name__)
+
+LEASE = "controller"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopConfig:
+    """Who leads, and durations in seconds."""
+
+    owner: str
+    """Instance id of the controller."""
+    resync_s: float = 60.0
+    """Longest time between two looks at everything, whatever the watches say."""
+    retry_s: float = 1.0
+    """Pause after a round that failed, and between attempts at the lease."""
+    server_grace_s: float = 300.0
+    """How long a server that is silent keeps its segments; a restart takes less."""
+    file_grace_s: float = 3600.0
+    """How long the file of a removed segment is kept: for servers that still fetch it, and for second thoughts."""
+
+
+class ControllerLoop:
+    """Owns the controller's standing state. Run `run` as a task and cancel it to stop."""
+
+    def __init__(
+        self,
+        metastore: Metastore,
+        config: LoopConfig,
+        *,
+        files: SegmentFiles | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._metastore = metastore
+        self._config = config
+        self._files = files
+        self._clock = clock or SystemClock()
+        self._lease: Lease | None = None
+        self._tables: dict[TableName, TableState] = {}
+        self._servers: Mapping[InstanceId, InstanceRecord] | None = None
+        self._silent_since: dict[InstanceId, float] = {}
+        self._next_resync = float("-inf")
+        self._watches: list[Watch] = []
+        self._wake: Callable[[], None] = lambda: None
+        self._round_lock = threading.Lock()
+        self._lock = threading.Lock()
+        self._dirty: set[TableName] = set()
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this controller led in its last round."""
+        return self._lease is not None
+
+    async def run(self) -> None:
+        """Until cancelled; then releases the lease."""
+        loop = asyncio.get_running_loop()
+        awake = asyncio.Event()
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # the event loop may be closed while a watch still calls
+                loop.call_soon_threadsafe(awake.set)
+
+        self._wake = wake
+        try:
+            while True:
+                awake.clear()
+                pause_s = await asyncio.to_thread(self.round)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(awake.wait(), pause_s)
+        finally:
+            await asyncio.to_thread(self.close)
+
+    def round(self) -> float:
+        """Look, decide, act, once; returns how many seconds to wait for a wake-up. Blocks."""
+        with self._round_lock:
+            return self._round()
+
+    def _round(self) -> float:
+        try:
+            self._watch_cluster()
+            if self._lead():
+                return self._act()
+        except ConflictError as error:
+            _LOG.info("round ends, another one leads or writes cause=%s", error)
+        except MerlotError as error:
+            _LOG.warning("round failed cause=%s", error)
+        self._servers = None
+        return self._config.retry_s
+
+    def close(self) -> None:
+        """Cancel the watches and let the next controller in, after the round under way. Blocks."""
+        with self._round_lock:
+            self._close()
+
+    def _close(self) -> None:
+        for watch in self._watches:
+            watch.cancel()
+        self._watches = []
+        for table in self._tables.values():
+            table.close()
+        self._tables = {}
+        if self._lease is not None:
+            self._lease.release(self._metastore)
+            self._lease = None
+
+    def _watch_cluster(self) -> None:
+        for path in (paths.TABLES, paths.LIVE, paths.lease(LEASE))[len(self._watches) :]:
+            self._watches.append(self._metastore.watch_children(path, self._wake))
+
+    def _lead(self) -> bool:
+        """Whether the lease is ours; takes it if it is free. A new leader looks at everything."""
+        if self._lease is not None and self._lease.is_held(self._metastore):
+            return True
+        if self._lease is not None:
+            _LOG.warning("controller lost its lease owner=%s version=%d", self._lease.owner, self._lease.version)
+        self._lease = Lease.acquire(self._metastore, LEASE, self._config.owner, self._clock)
+        if self._lease is not None:
+            _LOG.info("controller leads owner=%s version=%d", self._lease.owner, self._lease.version)
+            self._next_resync = float("-inf")
+        return self._lease is not None
+
+    def _act(self) -> float:
+        now = self._clock.monotonic()
+        is_resync = now >= self._next_resync
+        records = list_tables(self._metastore)
+        for name in self._tables.keys() - records.keys():
+            self._tables.pop(name).close()
+        live = live_instances(self._metastore, Role.SERVER)
+        is_everything = is_resync or live != self._servers or self._has_grace_ended(now)
+        dirty = self._take_dirty()
+        for name, record in records.items():
+            if is_everything or name in dirty or name not in self._tables:
+                self._try(name, partial(self._reconcile, self._table(name), record, live))
+        if is_resync:
+            self._clean(records, live)
+            self._next_resync = now + self._config.resync_s
+        self._servers = live
+        self._forget_silent()
+        return self._pause_s(now)
+
+    def _forget_silent(self) -> None:
+        """Servers that hold nothing any more need no watching."""
+        if self._silent_since:
+            views = [table.view for table in self._tables.values() if table.view is not None]
+            assigned = {server for view in views for servers in view.assignment.values() for server in servers}
+            self._silent_since = {one: since for one, since in self._silent_since.items() if one in assigned}
+
+    def _table(self, name: TableName) -> TableState:
+        if name not in self._tables:
+            self._tables[name] = TableState(self._metastore, name, partial(self._mark, name))
+        return self._tables[name]
+
+    def _mark(self, name: TableName) -> None:
+        """On the metastore's thread: the table has to be looked at."""
+        with self._lock:
+            self._dirty.add(name)
+        self._wake()
+
+    def _take_dirty(self) -> set[TableName]:
+        with self._lock:
+            dirty, self._dirty = self._dirty, set()
+        return dirty
+
+    def _try(self, name: TableName, act: Callable[[], None]) -> None:
+        """Run what concerns one table: one that cannot be read must not stop the others."""
+        try:
+            act()
+        except NotFoundError:
+            _LOG.info("table went away table=%s", name)
+        except (CorruptionError, InvalidInputError):
+            _LOG.exception("table cannot be reconciled table=%s", name)
+
+    def _reconcile(self, table: TableState, record: TableRecord, live: Mapping[InstanceId, InstanceRecord]) -> None:
+        assert self._lease is not None
+        spec = table.spec(record)
+        view = table.refresh()
+        situation = Situation(
+            spec=spec, servers=self._servers_of(spec, view, live), now_ms=self._clock.now_ms(), loaded=table.loaded()
+        )
+        table.view = mutate(
+            self._metastore,
+            table.name,
+            lambda view: decide(view, situation),
+            self._lease.fence,
+            previous=view,
+            context=Context(clock=self._clock),
+        )
+        table.follow_reports(is_moving(table.view, spec.replication))
+        if table.view.epoch != view.epoch:
+            _LOG.info("table reconciled table=%s epoch=%d", table.name, table.view.epoch)
+
+    def _servers_of(self, spec: TableSpec, view: TableView, live: Mapping[InstanceId, InstanceRecord]) -> Servers:
+        """Live ones of the table's tenant; gone are those silent for too long, or live in another tenant."""
+        now = self._clock.monotonic()
+        for server in live:
+            self._silent_since.pop(server, None)
+        tenant = spec.tenants.server.name
+        ours = frozenset(name for name, record in live.items() if record.tenant == tenant)
+        assigned = {server for servers in view.assignment.values() for server in servers}
+        gone = assigned & (live.keys() - ours)
+        for server in assigned - live.keys():
+            since = self._silent_since.setdefault(server, now)
+            if now - since >= self._config.server_grace_s:
+                gone.add(server)
+        return Servers(live=ours, gone=frozenset(gone))
+
+    def _has_grace_ended(self, now: float) -> bool:
+        return any(now - since >= self._config.server_grace_s for since in self._silent_since.values())
+
+    def _pause_s(self, now: float) -> float:
+        grace_ends = [since + self._config.server_grace_s for since in self._silent_since.values()]
+        waits = [end - now for end in (self._next_resync, *grace_ends) if end > now]
+        return max(0.01, min(waits, default=self._config.retry_s))
+
+    def _clean(self, records: Mapping[TableName, TableRecord], live: Mapping[InstanceId, InstanceRecord]) -> None:
+        """Remove what crashes and removals left behind."""
+        for name in records:
+            self._try(name, partial(self._clean_table, name, live))
+        if self._files is not None:
+            empty_trash(self._metastore, self._files, self._clock, grace_ms=round(self._config.file_grace_s * 1000))
+
+    def _clean_table(self, name: TableName, live: Mapping[InstanceId, InstanceRecord]) -> None:
+        """Buckets that no root names, reports of servers that neither live nor have segments."""
+        num_deleted = sweep(self._metastore, name)
+        if num_deleted:
+            _LOG.info("unreferenced buckets deleted table=%s num_buckets=%d", name, num_deleted)
+        view = self._table(name).refresh()
+        assigned = {server for servers in view.assignment.values() for server in servers}
+        reporting = {InstanceId(instance) for instance in self._metastore.children(paths.reports(name))}
+        for instance in reporting - live.keys() - assigned:
+            remove_report(self._metastore, name, instance)

@@ -1,0 +1,80 @@
+"""From how a table is to how it should be: the mutations of its segments. Pure.
+
+A replica leaves its old server only when the new ones have loaded: until then the segment is assigned to both, so
+that no step of a move, a rebalance or a lower replication leaves a segment with nobody to serve it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+from merlot.cluster.mutations import Assign, Mutation, RemoveSegments
+from merlot.cluster.view import TableView
+from merlot.controller.assignment import Servers, assign
+from merlot.controller.retention import expired
+from merlot.ids import InstanceId, SegmentKey
+from merlot.spec.table import TableSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What a decision looks at. `loaded`: keys (`name@crc`) that live servers report."""
+
+    spec: TableSpec
+    servers: Servers
+    now_ms: int
+    loaded: Mapping[InstanceId, Set[str]] = field(default_factory=dict)
+
+
+def decide(view: TableView, situation: Situation) -> Sequence[Mutation]:
+    """What to change now; nothing for a suspended table."""
+    spec = situation.spec
+    if spec.suspend:
+        return []
+    mutations: list[Mutation] = []
+    old = expired(view.segments.values(), spec.retention_ms, situation.now_ms)
+    if old:
+        mutations.append(RemoveSegments(old))
+    changes = _assignment(view, {key.name for key in old}, situation)
+    if changes:
+        mutations.append(Assign(changes))
+    return mutations
+
+
+def is_moving(view: TableView, replication: int) -> bool:
+    """Whether some segment still has more servers than it should, waiting for others to load it."""
+    return any(len(servers) > replication for servers in view.assignment.values())
+
+
+def _assignment(view: TableView, leaving: Set[str], situation: Situation) -> dict[str, tuple[InstanceId, ...]]:
+    names = sorted(view.segments.keys() - leaving, key=lambda name: _place(view, name))
+    replication = situation.spec.replication
+    target = assign(names, view.assignment, situation.servers, replication)
+    changes = {}
+    for name, wanted in target.items():
+        current = view.servers_of(name)
+        stepped = step(view.segments[name].key, current, wanted, situation)
+        if stepped != current:
+            changes[name] = stepped
+    return changes
+
+
+def step(
+    key: SegmentKey, current: Sequence[InstanceId], wanted: Sequence[InstanceId], situation: Situation
+) -> tuple[InstanceId, ...]:
+    """The servers on the way from `current` to `wanted`: both, until all of `wanted` that can serve the segment do."""
+    servers = situation.servers
+    leaving = [server for server in current if server not in wanted and server not in servers.gone]
+    waiting = [server for server in wanted if server in servers.live and not _has(situation, server, key)]
+    return tuple(sorted({*wanted, *leaving} if waiting else set(wanted)))
+
+
+def _has(situation: Situation, server: InstanceId, key: SegmentKey) -> bool:
+    return str(key) in situation.loaded.get(server, frozenset())
+
+
+def _place(view: TableView, name: str) -> tuple[int, str]:
+    """Order in time, so that neighbours, which queries read together, spread over the servers."""
+    start_time_ms = view.segments[name].start_time_ms
+    return (start_time_ms if start_time_ms is not None else -1, name)

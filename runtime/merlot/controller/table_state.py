@@ -1,0 +1,68 @@
+"""What the controller's loop remembers of one table between rounds. Used by one thread at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from merlot.cluster import paths
+from merlot.cluster.metastore import Metastore
+from merlot.cluster.records import TableRecord
+from merlot.cluster.reports import ReportReader
+from merlot.cluster.tables import spec_of
+from merlot.cluster.view import TableView, load
+from merlot.ids import InstanceId, TableName
+from merlot.spec.table import TableSpec
+
+
+class TableState:
+    """A table's latest view, its parsed spec, and its servers' reports for as long as segments move."""
+
+    def __init__(self, metastore: Metastore, name: TableName, wake: Callable[[], None]) -> None:
+        self.name = name
+        self.view: TableView | None = None
+        self._metastore = metastore
+        self._wake = wake
+        self._spec: tuple[int, TableSpec] | None = None
+        self._reader: ReportReader | None = None
+        self._watches = [
+            metastore.watch(paths.segments_root(name), wake),
+            metastore.watch(paths.table_config(name), wake),
+        ]
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether reports decide when old replicas may go."""
+        return self._reader is not None
+
+    def spec(self, record: TableRecord) -> TableSpec:
+        """The record's manifest, parsed once per revision."""
+        if self._spec is None or self._spec[0] != record.revision:
+            self._spec = (record.revision, spec_of(record).spec)
+        return self._spec[1]
+
+    def refresh(self) -> TableView:
+        """The current view."""
+        self.view = load(self._metastore, self.name, self.view)
+        return self.view
+
+    def loaded(self) -> Mapping[InstanceId, frozenset[str]]:
+        """Keys that servers report, while segments move; nothing otherwise."""
+        if self._reader is None:
+            return {}
+        return {instance: report.loaded for instance, report in self._reader.read().items()}
+
+    def follow_reports(self, is_moving: bool) -> None:
+        """Read reports, and wake when they change, only while it matters: they change with every loaded segment."""
+        if is_moving and self._reader is None:
+            self._reader = ReportReader(self._metastore, self.name)
+            self._reader.watch(self._wake)
+            self._wake()
+        elif not is_moving and self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def close(self) -> None:
+        """Stop watching."""
+        for watch in self._watches:
+            watch.cancel()
+        self.follow_reports(is_moving=False)

@@ -1,0 +1,78 @@
+"""Deletes the files that no record names, once their grace period is over.
+
+A removal lists its files in the same transaction (`/TRASH`), so none is forgotten; here they are deleted and the list
+after them, so that a crash in between only repeats deletions. A file that is named again, or was written again since,
+stays: the same version may have been published anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Collection
+from typing import Protocol
+
+from merlot.clock import Clock
+from merlot.cluster import paths
+from merlot.cluster.metastore import Metastore
+from merlot.cluster.records import TrashRecord
+from merlot.cluster.view import load
+from merlot.errors import InvalidInputError, NotFoundError, UnavailableError
+from merlot.ids import TableName
+
+_LOG = logging.getLogger(__name__)
+
+
+class SegmentFiles(Protocol):
+    """The deep store, as far as the controller needs it. Both raise InvalidInputError for a file of another store."""
+
+    def modified_ms(self, url: str) -> int | None:
+        """When the file was written, None if it is not there."""
+        ...
+
+    def delete(self, url: str) -> None:
+        """Delete the file; one that is gone is fine."""
+        ...
+
+
+def empty_trash(metastore: Metastore, files: SegmentFiles, clock: Clock, *, grace_ms: int) -> int:
+    """Delete what has been in the trash for `grace_ms`; returns the number of files deleted."""
+    oldest_ms = clock.now_ms() - grace_ms
+    num_deleted = 0
+    for name in map(TableName, metastore.children(paths.TRASH)):
+        for entry in metastore.children(paths.trash(name)):
+            path = paths.child(paths.trash(name), entry)
+            node = metastore.get(path)
+            record = None if node is None else TrashRecord.from_bytes(node.data, path)
+            if record is None or record.deleted_ms > oldest_ms:
+                continue
+            try:
+                num_deleted += _delete_files(files, record, _urls_in_use(metastore, name))
+            except UnavailableError as error:
+                _LOG.warning("files not deleted table=%s entry=%s cause=%s", name, entry, error)
+                continue
+            with contextlib.suppress(NotFoundError):
+                metastore.delete(path)
+    return num_deleted
+
+
+def _urls_in_use(metastore: Metastore, table: TableName) -> Collection[str]:
+    try:
+        return {segment.url for segment in load(metastore, table).segments.values()}
+    except NotFoundError:
+        return set()
+
+
+def _delete_files(files: SegmentFiles, record: TrashRecord, in_use: Collection[str]) -> int:
+    num_deleted = 0
+    for url in record.urls:
+        try:
+            modified_ms = files.modified_ms(url)
+            if url in in_use or modified_ms is None or modified_ms > record.deleted_ms:
+                continue
+            files.delete(url)
+        except InvalidInputError as error:
+            _LOG.warning("file is not ours to delete url=%s cause=%s", url, error)
+            continue
+        num_deleted += 1
+    return num_deleted

@@ -13,7 +13,7 @@ from merlot.spec.types import TypeName
 from merlot.sql import literals, predicates, signatures
 from merlot.sql.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
 from merlot.sql.fold import fold
-from merlot.sql.labels import OPERATOR_NAMES
+from merlot.sql.labels import OPERATOR_NAMES, cast_type_name
 from merlot.sql.logic import conjunction, disjunction, predicate
 from merlot.sql.parse import feature_name
 from merlot.sql.scope import Scope
@@ -35,29 +35,6 @@ _PLACEHOLDERS: dict[TypeName, Value] = {
     TypeName.BYTES: b"",
 }
 """What NULL is in a CASE while null handling is off (Pinot's NullValuePlaceHolder)."""
-
-_CAST_TYPES = {
-    "INT": TypeName.INT,
-    "INTEGER": TypeName.INT,
-    "BIGINT": TypeName.LONG,
-    "LONG": TypeName.LONG,
-    "FLOAT": TypeName.FLOAT,
-    "REAL": TypeName.FLOAT,
-    "DOUBLE": TypeName.DOUBLE,
-    "DECIMAL": TypeName.BIG_DECIMAL,
-    "BIGDECIMAL": TypeName.BIG_DECIMAL,
-    "BIG_DECIMAL": TypeName.BIG_DECIMAL,
-    "BOOLEAN": TypeName.BOOLEAN,
-    "TIMESTAMP": TypeName.TIMESTAMP,
-    "VARCHAR": TypeName.STRING,
-    "TEXT": TypeName.STRING,
-    "CHAR": TypeName.STRING,
-    "STRING": TypeName.STRING,
-    "JSON": TypeName.JSON,
-    "BYTES": TypeName.BYTES,
-    "VARBINARY": TypeName.BYTES,
-    "BINARY": TypeName.BYTES,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +61,10 @@ class Binder:
 
 def data_type(node: exp.DataType) -> SqlType:
     """The type a CAST names; raises UnsupportedSqlError."""
-    name = node.this.name if node.this.name != "USERDEFINED" else str(node.args.get("kind")).strip('"`').upper()
-    base = _CAST_TYPES.get(name)
-    if base is None or node.args.get("nested"):
+    name = cast_type_name(node)
+    if name not in TypeName.__members__ or node.args.get("nested"):
         raise UnsupportedSqlError(f"type {node.sql()}")
-    return SqlType(base)
+    return SqlType(TypeName(name))
 
 
 def cast(expr: Expr, target: SqlType) -> Expr:

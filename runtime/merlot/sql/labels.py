@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
-from merlot.sql.signatures import AGGREGATES, SCALARS, canonical_key
+from merlot.sql.signatures import AGGREGATES, CAST_TYPES, SCALARS, canonical_key
 
 OPERATOR_NAMES: dict[type[exp.Expr], str] = {
     exp.Add: "plus",
@@ -18,6 +18,7 @@ OPERATOR_NAMES: dict[type[exp.Expr], str] = {
     exp.Mul: "times",
     exp.Div: "divide",
     exp.Mod: "mod",
+    exp.Neg: "negate",
     exp.EQ: "equals",
     exp.NEQ: "not_equals",
     exp.GT: "greater_than",
@@ -54,6 +55,8 @@ def label(node: exp.Expr, column_name: Callable[[exp.Column], str], *, nulls: bo
             return "'null'"
         if isinstance(part, exp.Neg) and isinstance(part.this, exp.Literal):
             return f"'-{part.this.this}'"
+        if isinstance(part, exp.Is) and isinstance(part.expression, exp.Null):
+            return f"is_null({text(part.this)})"
         if isinstance(part, exp.Filter):
             return f"{text(part.this)} FILTER(WHERE {text(part.expression.this)})"
         if isinstance(part, exp.Anonymous):
@@ -62,6 +65,13 @@ def label(node: exp.Expr, column_name: Callable[[exp.Column], str], *, nulls: bo
         return f"{name}({','.join(text(child) for child in _operands(part))})"
 
     return text(node)
+
+
+def cast_type_name(node: exp.DataType) -> str:
+    """The type of a CAST as Pinot names it; as written where it is no type of ours."""
+    written = node.this.name if node.this.name != "USERDEFINED" else str(node.args.get("kind")).strip('"`').upper()
+    base = CAST_TYPES.get(written)
+    return str(base) if base is not None else written
 
 
 def _function_label(node: exp.Anonymous, text: Callable[[exp.Expr], str], *, nulls: bool) -> str:
@@ -79,7 +89,8 @@ def _function_label(node: exp.Anonymous, text: Callable[[exp.Expr], str], *, nul
 def _operands(node: exp.Expr) -> list[exp.Expr]:
     if isinstance(node, exp.Case):
         branches = [part for branch in node.args.get("ifs") or () for part in (branch.this, branch.args["true"])]
-        return [*branches, *([node.args["default"]] if node.args.get("default") else ())]
+        parts = (node.this, *branches, node.args.get("default"))
+        return [part for part in parts if part is not None]
     if isinstance(node, exp.Cast):
-        return [node.this, exp.Literal.string(node.to.sql())]
+        return [node.this, exp.Literal.string(cast_type_name(node.to))]
     return [child for child in node.iter_expressions() if not isinstance(child, exp.DataType)]

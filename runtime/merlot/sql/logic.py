@@ -42,6 +42,21 @@ def disjunction(args: Iterable[Expr]) -> Expr:
     return _combine("or", args, neutral=FALSE, absorbing=TRUE)
 
 
+def _merge_memberships(args: Iterable[Expr], single: str, several: str) -> list[Expr]:
+    """`a = 1 OR a IN (2, 3)` as one IN, and likewise `<>` and NOT IN under AND; true of any and all matching too."""
+    merged: dict[tuple[bool, Expr], Expr] = {}
+    for arg in args:
+        is_membership = isinstance(arg, Call) and arg.function in (single, several)
+        if not isinstance(arg, Call) or not is_membership or not isinstance(arg.args[1], Literal):
+            merged[False, arg] = arg
+            continue
+        subject = arg.args[0]
+        earlier = merged.get((True, subject))
+        values = dict.fromkeys((*(earlier.args[1:] if isinstance(earlier, Call) else ()), *arg.args[1:]))
+        merged[True, subject] = Call(single if len(values) == 1 else several, (subject, *values), BOOLEAN)
+    return list(merged.values())
+
+
 def negation(arg: Expr) -> Expr:
     """NOT of a predicate."""
     if arg == TRUE:
@@ -86,8 +101,8 @@ def _combine(function: str, args: Iterable[Expr], *, neutral: Expr, absorbing: E
             kept.update(dict.fromkeys(arg.args))
         elif arg != neutral:
             kept[arg] = None
-    if not kept:
+    single, several = ("equals", "in") if function == "or" else ("not_equals", "not_in")
+    merged = _merge_memberships(kept, single, several) if len(kept) > 1 else list(kept)
+    if not merged:
         return neutral
-    if len(kept) == 1:
-        return next(iter(kept))
-    return Call(function, tuple(kept), BOOLEAN)
+    return merged[0] if len(merged) == 1 else Call(function, tuple(merged), BOOLEAN)

@@ -197,3 +197,27 @@ _AGGREGATE_LIST = (
 
 SCALARS = {key: signature for signature in _SCALAR_LIST for key in (signature.name, *signature.aliases)}
 AGGREGATES = {key: signature for signature in _AGGREGATE_LIST for key in (signature.name, *signature.aliases)}
+
+CAST_TYPES = {
+    "INT": TypeName.INT,
+    "INTEGER": TypeName.INT,
+    "BIGINT": TypeName.LONG,
+    "LONG": TypeName.LONG,
+    "FLOAT": TypeName.FLOAT,
+    "REAL": TypeName.FLOAT,
+    "DOUBLE": TypeName.DOUBLE,
+    "DECIMAL": TypeName.BIG_DECIMAL,
+    "BIGDECIMAL": TypeName.BIG_DECIMAL,
+    "BIG_DECIMAL": TypeName.BIG_DECIMAL,
+    "BOOLEAN": TypeName.BOOLEAN,
+    "TIMESTAMP": TypeName.TIMESTAMP,
+    "VARCHAR": TypeName.STRING,
+    "TEXT": TypeName.STRING,
+    "CHAR": TypeName.STRING,
+    "STRING": TypeName.STRING,
+    "JSON": TypeName.JSON,
+    "BYTES": TypeName.BYTES,
+    "VARBINARY": TypeName.BYTES,
+    "BINARY": TypeName.BYTES,
+}
+"""Names of types in CAST: Pinot's, and what other dialects call them."""

@@ -1,0 +1,153 @@
+"""Where a case's query runs: each layout holds every dataset and answers SQL.
+
+A new layout (an embedded node, servers over ZooKeeper) is one more entry of `LAYOUTS`: a context manager over the
+datasets and an empty folder that yields an object with `query(sql) -> Answer`, raising MerlotError or QueryRefused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+from slt_answers import Answer
+from slt_data import Dataset
+
+from merlot.segment.build.builder import build_segment
+from merlot.segment.build.request import BuildRequest
+from merlot.segment.immutable import ImmutableSegment
+from merlot.spec.indexing import IndexingSpec
+from merlot.spec.schema import TableSchema
+from merlot.sql.bind import bind
+from merlot.sql.parse import parse
+from merlot.sql.tree_json import from_json, to_json
+
+
+class Layout(Protocol):
+    """Something that answers SQL over the datasets."""
+
+    def query(self, sql: str) -> Answer:
+        """The answer; raises an error that has a `code`."""
+
+
+class QueryRefused(Exception):
+    """An error that a remote layout got back."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+LayoutFactory = Callable[[Sequence[Dataset], Path], AbstractContextManager[Layout]]
+
+_PLAIN = IndexingSpec()
+_INDEXINGS = {
+    "things": (
+        IndexingSpec(sorted_columns=("color", "small"), inverted=("tags", "signed", "scores")),
+        IndexingSpec(no_dictionary=("big", "price", "name", "note", "ratio", "counts", "created", "signed", "color")),
+        IndexingSpec(
+            no_dictionary=("revenue", "exact", "digest", "happened", "wide", "weights", "tags", "scores", "active"),
+            inverted=("color",),
+            compression={"revenue": "ZSTD", "wide": "LZ4", "digest": "LZ4"},
+        ),
+        _PLAIN,
+    ),
+    "flights": (
+        IndexingSpec(sorted_columns=("carrier",), inverted=("origin", "dest")),
+        IndexingSpec(no_dictionary=("distance", "dep_delay", "tailnum", "time_hour", "arr_delay")),
+        IndexingSpec(sorted_columns=("time_hour",), compression={"air_time": "LZ4"}, no_dictionary=("air_time",)),
+    ),
+}
+"""How segments of the many-segment layout are stored, in turn: every encoding meets every query."""
+
+
+class InProcess:
+    """Segments executed by this process, in one partial answer or in several that are combined and reduced."""
+
+    def __init__(
+        self, schemas: dict[str, TableSchema], segments: dict[str, list[ImmutableSegment]], parts: int
+    ) -> None:
+        self._schemas = schemas
+        self._segments = segments
+        self._parts = parts
+        self._pool = ThreadPoolExecutor(2)
+
+    def query(self, sql: str) -> Answer:
+        """Parse, bind, plan, execute, combine and reduce."""
+        from merlot.query import combine, execute, logical, reduce
+
+        parsed = parse(sql)
+        schema = self._schemas[parsed.table or ""]
+        query = from_json(to_json(bind(parsed, schema)))
+        plan = logical.plan(query)
+        context = execute.ExecutionContext(schema=schema, pool=self._pool)
+        held = self._segments[parsed.table or ""]
+        shares = [held[start :: self._parts] for start in range(self._parts)]
+        partials = [execute.execute(plan, share, context) for share in shares if share]
+        if len(partials) > 2:
+            partials = [combine.combine(plan, partials[:2]), *partials[2:]]
+        table = reduce.reduce(plan, partials, schema)
+        rows = [list(row.values()) for row in _unique_names(table.rows).to_pylist()]
+        return Answer(list(table.column_names), [str(type_) for type_ in table.column_types], rows)
+
+    def close(self) -> None:
+        """Stop the pool."""
+        self._pool.shutdown()
+
+
+def _unique_names(table: pa.Table) -> pa.Table:
+    return table.rename_columns([str(number) for number in range(table.num_columns)])
+
+
+@contextmanager
+def one_segment(datasets: Sequence[Dataset], folder: Path) -> Iterator[Layout]:
+    """Each table as one segment of the default encodings."""
+    with _in_process(datasets, folder, cuts=lambda rows: [0, rows], parts=1) as layout:
+        yield layout
+
+
+@contextmanager
+def twelve_segments(datasets: Sequence[Dataset], folder: Path) -> Iterator[Layout]:
+    """Each table as 12 segments of uneven size, one of a single row, answered in three parts."""
+
+    def cuts(rows: int) -> list[int]:
+        return [0, 1, *(1 + (rows - 1) * number * number // 121 for number in range(1, 12))]
+
+    with _in_process(datasets, folder, cuts=cuts, parts=3) as layout:
+        yield layout
+
+
+@contextmanager
+def _in_process(
+    datasets: Sequence[Dataset], folder: Path, *, cuts: Callable[[int], list[int]], parts: int
+) -> Iterator[InProcess]:
+    with ExitStack() as stack:
+        segments: dict[str, list[ImmutableSegment]] = {}
+        for dataset in datasets:
+            edges = cuts(dataset.rows.num_rows)
+            paths = build_paths(dataset, folder, edges, varied=parts > 1)
+            segments[dataset.name] = [stack.enter_context(ImmutableSegment.open(path)) for path in paths]
+        layout = InProcess({dataset.name: dataset.schema for dataset in datasets}, segments, parts=parts)
+        stack.callback(layout.close)
+        yield layout
+
+
+def build_paths(dataset: Dataset, folder: Path, edges: Sequence[int], *, varied: bool) -> list[Path]:
+    """Segment files of the rows between neighbouring edges; `varied` takes turns with the encodings."""
+    request = BuildRequest(name="", table=dataset.name, schema=dataset.schema, time_column=dataset.time_column)
+    indexings = _INDEXINGS.get(dataset.name, (_PLAIN,)) if varied else (_PLAIN,)
+    paths = []
+    for number, (start, end) in enumerate(itertools.pairwise(edges)):
+        named = dataclasses.replace(
+            request, name=f"{dataset.name}_{number}", indexing=indexings[number % len(indexings)]
+        )
+        paths.append(build_segment(named, dataset.rows.slice(start, end - start), folder).path)
+    return paths
+
+
+LAYOUTS: dict[str, LayoutFactory] = {"one-segment": one_segment, "twelve-segments": twelve_segments}

@@ -1,0 +1,44 @@
+"""DuckDB with the test tables in it: schema `defaulted` (null handling off) and `nulled` (on)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from slt_data import Dataset
+
+from merlot.spec.types import TypeName
+
+_DUCKDB_TYPES = {TypeName.BIG_DECIMAL: "DECIMAL(38, 10)", TypeName.TIMESTAMP: "TIMESTAMP"}
+
+
+class Oracle:
+    """Answers the DuckDB side of a case."""
+
+    def __init__(self, datasets: Iterable[Dataset]) -> None:
+        self._connection = duckdb.connect(config={"threads": 1})
+        self._connection.execute("SET default_null_order = 'nulls_last_on_asc_first_on_desc'")
+        self._connection.execute("SET TimeZone = 'UTC'")
+        for schema in ("defaulted", "nulled"):
+            self._connection.execute(f"CREATE SCHEMA {schema}")
+        for dataset in datasets:
+            self._load("defaulted", dataset, dataset.defaulted())
+            self._load("nulled", dataset, dataset.rows)
+
+    def rows(self, sql: str, *, nulls: bool) -> list[Sequence[Any]]:
+        """The rows of a query, over the tables with or without nulls."""
+        self._connection.execute(f"SET schema = '{'nulled' if nulls else 'defaulted'}'")
+        return self._connection.execute(sql).fetchall()
+
+    def _load(self, schema: str, dataset: Dataset, rows: pa.Table) -> None:
+        self._connection.register("incoming", rows)
+        columns = ", ".join(_column(field.name, field.type) for field in dataset.schema.fields)
+        self._connection.execute(f"CREATE TABLE {schema}.{dataset.name} AS SELECT {columns} FROM incoming")
+        self._connection.unregister("incoming")
+
+
+def _column(name: str, type_: TypeName) -> str:
+    target = _DUCKDB_TYPES.get(type_)
+    return f'CAST("{name}" AS {target}) AS "{name}"' if target else f'"{name}"'

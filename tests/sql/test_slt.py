@@ -1,0 +1,142 @@
+"""Every case of every `.slt` file, on every layout, against DuckDB or the rows the file gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from slt_answers import Answer, Row, first_difference, normalize, sort_rows
+from slt_data import datasets
+from slt_layouts import LAYOUTS, Layout
+from slt_oracle import Oracle
+from slt_reader import Case, read_file
+
+from merlot.errors import MerlotError
+from merlot.sql.bind import bind
+from merlot.sql.parse import parse
+from merlot.sql.tree import BoundQuery, Expr
+from merlot.sql.tree_json import from_json, to_json
+
+_FILES = sorted(Path(__file__).parent.glob("*.slt"))
+
+
+@cache
+def _cases(path: Path) -> list[Case]:
+    return read_file(path)
+
+
+@pytest.fixture(scope="session")
+def oracle() -> Oracle:
+    return Oracle(datasets())
+
+
+@pytest.fixture(scope="session", params=list(LAYOUTS))
+def layout(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
+    pytest.importorskip("merlot.query.reduce")
+    with LAYOUTS[request.param](datasets(), tmp_path_factory.mktemp(request.param)) as made:
+        yield made
+
+
+@pytest.mark.parametrize("path", _FILES, ids=lambda path: path.stem)
+def test_cases_bind_to_their_types_and_make_sense_to_duckdb(path: Path, oracle: Oracle) -> None:
+    problems = [problem for case in _cases(path) if (problem := _binding_problem(case, oracle)) is not None]
+    assert not problems, f"{len(problems)} of {len(_cases(path))} cases\n" + "\n".join(problems)
+
+
+def _bind(case: Case) -> BoundQuery:
+    parsed = parse(case.sql)
+    return bind(parsed, {dataset.name: dataset.schema for dataset in datasets()}.get(parsed.table or ""))
+
+
+def _binding_problem(case: Case, oracle: Oracle) -> str | None:
+    try:
+        query = _bind(case)
+    except MerlotError as error:
+        return _error_problem(case, error)
+    if case.error is not None:
+        return f"{case.where}: accepted, though it should be refused\n    {case.sql}"
+    types = tuple(_result_type(output.expr, query) for output in query.select)
+    if types != case.types:
+        return f"{case.where}: types {types}, wanted {case.types}\n    {case.sql}"
+    if from_json(to_json(query)) != query:
+        return f"{case.where}: changed by its encoding\n    {case.sql}"
+    if case.expected is None:
+        normalize(oracle.rows(case.duckdb_sql, nulls=case.null_handling), case.types)
+    return None
+
+
+def _result_type(expr: Expr, query: BoundQuery) -> str:
+    """An array that is grouped by, or made distinct, is taken apart."""
+    is_key = query.distinct or expr in query.group_by
+    return str(expr.type.base) if is_key else str(expr.type)
+
+
+@pytest.mark.parametrize("path", _FILES, ids=lambda path: path.stem)
+def test_answers_are_right(path: Path, layout: Layout, oracle: Oracle) -> None:
+    problems = [problem for case in _cases(path) if (problem := _problem(case, layout, oracle)) is not None]
+    assert not problems, f"{len(problems)} of {len(_cases(path))} cases\n" + "\n".join(problems)
+
+
+def _problem(case: Case, layout: Layout, oracle: Oracle) -> str | None:
+    """What is wrong with the answer to a case, after its place; None if it is right."""
+    try:
+        answer = layout.query(case.sql)
+    except Exception as error:  # noqa: BLE001 (a crash is one case's result: the others still run)
+        return _error_problem(case, error)
+    if case.error is not None:
+        return f"{case.where}: accepted, though it should be refused\n    {case.sql}"
+    if tuple(answer.types) != case.types:
+        return f"{case.where}: types {answer.types}, wanted {list(case.types)}\n    {case.sql}"
+    try:
+        difference = _difference(case, answer, oracle)
+    except AssertionError as error:
+        difference = str(error)
+    return None if difference is None else f"{case.where}: {difference}\n    {case.sql}"
+
+
+def _error_problem(case: Case, error: Exception) -> str | None:
+    code = getattr(error, "code", None)
+    if not isinstance(error, MerlotError) and code is None:
+        return f"{case.where}: crashed: {type(error).__name__}: {error}\n    {case.sql}"
+    if case.error is None:
+        return f"{case.where}: refused: {error}\n    {case.sql}"
+    wanted_code, text = case.error
+    if code != wanted_code or text not in str(error) or "\n" in str(error):
+        return f"{case.where}: refused with {code} {error}, wanted {wanted_code} {text}"
+    return None
+
+
+def _difference(case: Case, answer: Answer, oracle: Oracle) -> str | None:
+    got = normalize(answer.rows, case.types)
+    if case.expected is not None:
+        wanted = [tuple(None if cell == "NULL" else cell for cell in row) for row in case.expected]
+        got = [tuple(None if cell is None else _text(cell) for cell in row) for row in got]
+    else:
+        wanted = normalize(oracle.rows(case.duckdb_sql, nulls=case.null_handling), case.types)
+    if case.any_rows:
+        return _missing_row(case, got, wanted)
+    if not case.is_ordered:
+        got, wanted = sort_rows(got), sort_rows(wanted)
+    return first_difference(got, wanted)
+
+
+def _text(cell: object) -> str:
+    return f"{cell:.12g}" if isinstance(cell, float) else str(cell).lower() if isinstance(cell, bool) else str(cell)
+
+
+def _missing_row(case: Case, got: list[Row], wanted: list[Row]) -> str | None:
+    """Any rows will do, as long as each is one of the wanted and there are as many as LIMIT allows."""
+    parsed = bind(
+        parse(case.sql), {dataset.name: dataset.schema for dataset in datasets()}[parse(case.sql).table or ""]
+    )
+    expected_count = max(0, min(parsed.limit, len(wanted) - parsed.offset))
+    if len(got) != expected_count:
+        return f"got {len(got)} rows, wanted any {expected_count}"
+    remaining = list(wanted)
+    for row in got:
+        if row not in remaining:
+            return f"row {row} is not in DuckDB's answer"
+        remaining.remove(row)
+    return None

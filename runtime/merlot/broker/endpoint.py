@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import orjson
 from aiohttp import web
 
+from merlot import telemetry
 from merlot.broker.directory import Directory
-from merlot.broker.metrics import BrokerMetrics
 from merlot.broker.queries import SqlRequest
 from merlot.broker.query_errors import QueryErrorCode, http_status, named
 from merlot.broker.response import BrokerAnswer
@@ -35,11 +35,6 @@ class BrokerFace(Protocol):
     @property
     def directory(self) -> Directory:
         """Tables and their routes."""
-        ...
-
-    @property
-    def metrics(self) -> BrokerMetrics:
-        """What it counts."""
         ...
 
     def unready_reason(self) -> str | None:
@@ -115,7 +110,7 @@ class _Paths:
         return web.Response(text="OK") if reason is None else web.Response(text=reason, status=503)
 
     async def metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=self._broker.metrics.to_text(), headers={"Content-Type": "text/plain; version=0.0.4"})
+        return web.Response(body=telemetry.render_metrics(), headers={"Content-Type": telemetry.CONTENT_TYPE})
 
     async def routing_table(self, request: web.Request) -> web.Response:
         """`{tableWithType: {server: [segments]}}`: one of the equivalent assignments, as Trino reads it."""

@@ -1,36 +1,33 @@
-"""What a broker counts. One registry per broker, so that several in one process do not collide."""
+"""What a broker counts, by table; a query that names no known table counts under the empty name."""
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+import functools
+from typing import Any
 
+from merlot import telemetry
 from merlot.broker.response import BrokerAnswer
 
-_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+def observe(answer: BrokerAnswer, elapsed_s: float) -> None:
+    """Count one answer and its time."""
+    table = answer.tables[0] if answer.tables else ""
+    code = answer.error_code if answer.exceptions else 0
+    _counter(table, code).inc()
+    _histogram(table).observe(elapsed_s)
 
 
-class BrokerMetrics:
-    """Counters by table and error code; times in seconds."""
+def observe_retries(table: str, num_calls: int) -> None:
+    """Count calls repeated on other replicas."""
+    telemetry.BROKER_RETRIES.labels(table).inc(num_calls)
 
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        self.registry = registry or CollectorRegistry()
-        self._queries = Counter("merlot_broker_queries", "Queries answered", ["table"], registry=self.registry)
-        self._errors = Counter(
-            "merlot_broker_query_exceptions", "Answers with exceptions, by the first one's code", ["code"],
-            registry=self.registry,
-        )  # fmt: skip
-        self._seconds = Histogram(
-            "merlot_broker_query_seconds", "Time from request to answer", registry=self.registry, buckets=_BUCKETS_S
-        )
-        self.running = Gauge("merlot_broker_queries_running", "Queries under way", registry=self.registry)
 
-    def observe(self, answer: BrokerAnswer, elapsed_s: float) -> None:
-        """Count one answer."""
-        self._queries.labels(answer.tables[0] if answer.tables else "").inc()
-        self._seconds.observe(elapsed_s)
-        if answer.exceptions:
-            self._errors.labels(str(answer.error_code)).inc()
+@functools.lru_cache(maxsize=1024)
+def _counter(table: str, code: int) -> Any:
+    """Looking up a child costs more than counting."""
+    return telemetry.BROKER_QUERIES.labels(table, str(code))
 
-    def to_text(self) -> bytes:
-        """In Prometheus' text format."""
-        return generate_latest(self.registry)
+
+@functools.lru_cache(maxsize=1024)
+def _histogram(table: str) -> Any:
+    return telemetry.BROKER_QUERY_SECONDS.labels(table)

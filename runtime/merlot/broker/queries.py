@@ -12,10 +12,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from merlot.broker import scatter
+from merlot.broker import metrics, scatter
 from merlot.broker.channels import Channels
 from merlot.broker.directory import Directory
-from merlot.broker.metrics import BrokerMetrics
 from merlot.broker.planning import PlannedQuery, Planner
 from merlot.broker.query_errors import QueryErrorCode, QueryException, named
 from merlot.broker.response import BrokerAnswer, ResultRows
@@ -50,11 +49,10 @@ class SqlRequest:
 class Queries:
     """Runs queries. On the event loop's thread."""
 
-    def __init__(self, directory: Directory, channels: Channels, clock: Clock, metrics: BrokerMetrics) -> None:
+    def __init__(self, directory: Directory, channels: Channels, clock: Clock) -> None:
         self._directory = directory
         self._channels = channels
         self._clock = clock
-        self._metrics = metrics
         self._planner = Planner(directory.find)
         self._numbers = itertools.count(1)
         self._first_number = clock.now_ms() << 20
@@ -71,10 +69,9 @@ class Queries:
             num_servers_queried=0,
             num_servers_responded=0,
         )
-        with self._metrics.running.track_inprogress():
-            answer = await self._answer(request, blank, number)
+        answer = await self._answer(request, blank, number)
         elapsed_s = self._clock.monotonic() - started
-        self._metrics.observe(answer, elapsed_s)
+        metrics.observe(answer, elapsed_s)
         return replace(answer, time_used_ms=int(elapsed_s * 1000))
 
     async def _answer(self, request: SqlRequest, blank: BrokerAnswer, number: int) -> BrokerAnswer:
@@ -107,6 +104,8 @@ class Queries:
                 deadline=deadline,
             )
             gathered = await scatter.gather(request, self._channels, self._directory.report_health)
+            if gathered.num_retries:
+                metrics.observe_retries(table.raw_name, gathered.num_retries)
             if run == MAX_RUNS or not self._has_moved_on(table, gathered):
                 break
         return await self._reduced(plan.logical, table, gathered, blank)

@@ -12,7 +12,6 @@ from merlot import __version__
 from merlot.broker.channels import ChannelFactory, Channels
 from merlot.broker.directory import Directory
 from merlot.broker.endpoint import make_app
-from merlot.broker.metrics import BrokerMetrics
 from merlot.broker.queries import Queries, SqlRequest
 from merlot.broker.response import BrokerAnswer
 from merlot.clock import Clock, SystemClock
@@ -59,13 +58,12 @@ class BrokerRole:
         self._runner: web.AppRunner | None = None
         self._running: set[asyncio.Task[object]] = set()
         self._unready: str | None = "starting"
-        self.metrics = BrokerMetrics()
 
     async def start(self) -> int:
         """Read the cluster, listen, register; returns the port. UnavailableError if the metastore is silent."""
         self._channels = Channels(self._channel_factory)
         self.directory = Directory(self._metastore, self._channels, self._clock)
-        self._queries = Queries(self.directory, self._channels, self._clock, self.metrics)
+        self._queries = Queries(self.directory, self._channels, self._clock)
         await self.directory.start()
         port = self._config.http_port if self._config.is_mounted else await self._listen()
         self._queries.broker_id = InstanceId(f"Broker_{self._config.host}_{port}")

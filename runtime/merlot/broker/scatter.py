@@ -51,6 +51,7 @@ class Gathered:
     """Servers that should have been asked, had they been there."""
     lost: list[str] = field(default_factory=list)
     failed: QueryException | None = None
+    num_retries: int = 0
 
     @property
     def num_servers_queried(self) -> int:
@@ -173,6 +174,7 @@ class _Scatter:
             return ()
         rerouted = reroute(self._request.snapshot, keys, self._gathered.silent, self._lacking)
         self._gathered.lost.extend(rerouted.lost)
+        self._gathered.num_retries += len(rerouted.routes)
         return rerouted.routes
 
     def _remaining(self) -> float:

@@ -225,7 +225,7 @@ async def test_health_and_metrics(client: Client) -> None:
     await client.codes("SELECT * FROM planes")
     async with client.session.get(f"{client.url}/metrics") as response:
         text = await response.text()
-    assert 'merlot_broker_query_exceptions_total{code="190"} 1.0' in text
+    assert 'merlot_broker_queries_total{code="190",table=""}' in text
 
 
 async def test_changed_schema_makes_a_new_plan(client: Client, tmp_path: Path) -> None:

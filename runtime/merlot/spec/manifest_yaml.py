@@ -1,12 +1,14 @@
 """YAML text to plain values, with the line of every path. Timestamps stay text, and a repeated key is a problem."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
 from merlot.spec.manifest_problems import Problem
+
+MAX_DEPTH = 50
+MAX_VALUES = 100_000
 
 
 class _Loader(yaml.SafeLoader):
@@ -43,10 +45,9 @@ def read(text: str, problems: list[Problem]) -> list[Document]:
             node = loader.get_node()
             if node is None or node.tag == "tag:yaml.org,2002:null":
                 continue
-            lines: dict[str, int] = {}
-            problems.extend(_walk(node, "", lines))
-            value = loader.construct_document(node)
-            documents.append(Document(value, len(documents) + 1, lines))
+            walk = _Walk({}, problems)
+            walk.visit(node, "", MAX_DEPTH)
+            documents.append(Document(loader.construct_document(node), len(documents) + 1, walk.lines))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problems.append(Problem("", f"not YAML: {error.problem or error.context}", mark.line + 1 if mark else None))
@@ -57,18 +58,33 @@ def read(text: str, problems: list[Problem]) -> list[Document]:
     return documents
 
 
-def _walk(node: yaml.Node, path: str, lines: dict[str, int]) -> Iterator[Problem]:
-    lines.setdefault(path, node.start_mark.line + 1)
-    if isinstance(node, yaml.MappingNode):
+class _Walk:
+    """Notes the line of every path, and repeated keys. Bounds what aliases can unfold into."""
+
+    def __init__(self, lines: dict[str, int], problems: list[Problem]) -> None:
+        self.lines = lines
+        self._problems = problems
+        self._left = MAX_VALUES
+
+    def visit(self, node: yaml.Node, path: str, depth: int) -> None:
+        self._left -= 1
+        if depth == 0 or self._left < 0:
+            raise yaml.YAMLError(f"more than {MAX_DEPTH} levels or {MAX_VALUES:,} values; does an alias hold itself?")
+        self.lines.setdefault(path, node.start_mark.line + 1)
+        if isinstance(node, yaml.MappingNode):
+            self._visit_mapping(node, path, depth)
+        elif isinstance(node, yaml.SequenceNode):
+            for number, item in enumerate(node.value):
+                self.visit(item, f"{path}[{number}]", depth - 1)
+
+    def _visit_mapping(self, node: yaml.MappingNode, path: str, depth: int) -> None:
         seen: set[str] = set()
         for key, value in node.value:
             name = str(key.value)
             child = f"{path}.{name}" if path else name
+            line = key.start_mark.line + 1
             if name in seen:
-                yield Problem(child, "is written twice; keep one", key.start_mark.line + 1)
+                self._problems.append(Problem(child, "is written twice; keep one", line))
             seen.add(name)
-            lines[child] = key.start_mark.line + 1
-            yield from _walk(value, child, lines)
-    elif isinstance(node, yaml.SequenceNode):
-        for number, item in enumerate(node.value):
-            yield from _walk(item, f"{path}[{number}]", lines)
+            self.lines[child] = line
+            self.visit(value, child, depth - 1)

@@ -47,7 +47,7 @@ def parse(type_name: TypeName, value: bool | int | float | str) -> FieldValue:
     """Read a manifest's scalar as a value of a type; raises InvalidInputError."""
     try:
         return _PARSERS[type_name](value)
-    except (ValueError, TypeError, InvalidOperation, OverflowError):
+    except (ValueError, TypeError, InvalidOperation, OverflowError, InvalidInputError):
         raise InvalidInputError(f"{value!r} is no {type_name}; write {_EXAMPLES[type_name]}") from None
 
 

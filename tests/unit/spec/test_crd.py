@@ -1,0 +1,57 @@
+"""The CRD is what the models say, in the subset of OpenAPI that Kubernetes takes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from merlot.spec import crd
+
+CRDS = Path(__file__).resolve().parents[3] / "crds"
+
+
+def schemas(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    yield path, schema
+    for name, one in schema.get("properties", {}).items():
+        yield from schemas(one, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if key in schema:
+            yield from schemas(schema[key], f"{path}.{key}")
+
+
+def table_schemas() -> list[tuple[str, dict[str, Any]]]:
+    [version] = crd.table_crd()["spec"]["versions"]
+    return list(schemas(version["schema"]["openAPIV3Schema"]))
+
+
+def test_written_file_is_current() -> None:
+    assert crd.main(["--check", str(CRDS)]) == 0
+
+
+def test_drift_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert crd.main(["--check", str(tmp_path)]) == 1
+    assert "run `make crds`" in capsys.readouterr().err
+    assert crd.main([str(tmp_path)]) == 0
+    assert crd.main(["--check", str(tmp_path)]) == 0
+
+
+def test_schema_is_structural() -> None:
+    for path, schema in table_schemas():
+        unknown = {key for key in schema if key not in crd.KEYWORDS and not key.startswith("x-kubernetes-")}
+        assert unknown == set(), path
+        is_open = "x-kubernetes-preserve-unknown-fields" in schema or "x-kubernetes-int-or-string" in schema
+        assert "type" in schema or is_open, path
+
+
+def test_every_field_is_described() -> None:
+    silent = [
+        path
+        for path, schema in table_schemas()
+        if not schema.get("description") and path and not path.endswith((".items", ".additionalProperties"))
+    ]
+    assert silent == [".metadata", ".metadata.name"]
+
+
+def test_client_side_apply_fits_into_its_annotation() -> None:
+    assert len(crd.render(crd.table_crd())) < 262_144 / 4

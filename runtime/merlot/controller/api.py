@@ -1,0 +1,331 @@
+"""The controller over HTTP: Pinot's paths, and Merlot's own for manifests and publishing.
+
+`routes` returns plain routes, so that an embedded node can serve them beside the broker's on one port. Handlers parse,
+call the service on a thread, and shape the answer. Errors are `{"code", "error"}` with the status of their family.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import aiohttp
+import orjson
+import prometheus_client
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+import merlot
+from merlot.cluster.publish import PublishRequest
+from merlot.cluster.records import SegmentRecord
+from merlot.controller import pinot_json
+from merlot.controller.service import ControllerService, problems_of
+from merlot.errors import (
+    ConflictError,
+    CorruptionError,
+    InvalidInputError,
+    MerlotError,
+    NotFoundError,
+    UnavailableError,
+)
+from merlot.ids import offline, raw_name
+
+_LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+MAX_BODY_BYTES = 256 << 20
+"""A publish of 100,000 records with many columns."""
+
+PROXY_CONNECT_S = 5.0
+PROXY_TOTAL_S = 300.0
+"""Above any query's own deadline, which the broker keeps."""
+
+STATUS = {
+    InvalidInputError: 400,
+    NotFoundError: 404,
+    ConflictError: 409,
+    UnavailableError: 503,
+    CorruptionError: 500,
+}
+"""From family to HTTP status."""
+
+PASSED_HEADERS = ("X-Correlation-Id", "Database", "Authorization", "Pinot-Use-Http-Status-For-Errors")
+ANSWERED_HEADERS = ("Content-Type", "X-Pinot-Error-Code")
+
+
+class PublishBody(BaseModel):
+    """Body of `POST /segments/{t}/publish`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
+
+    publish_id: str = ""
+    records: tuple[SegmentRecord, ...] = ()
+    replace: tuple[str, ...] = ()
+    """Names of segments that go in the same stroke."""
+    replace_all: bool = Field(default=False)
+    """True: every segment that is not among the records goes."""
+
+
+def make_app(service: ControllerService) -> web.Application:
+    """An application of these routes only."""
+    app = web.Application(client_max_size=MAX_BODY_BYTES)
+    app.add_routes(routes(service))
+    return app
+
+
+def routes(service: ControllerService) -> list[web.RouteDef]:
+    """All routes; HEAD comes with GET."""
+    api = _Api(service)
+    return [
+        web.get("/health", api.health),
+        web.get("/version", api.version),
+        web.get("/databases", api.databases),
+        web.get("/metrics", api.metrics),
+        web.get("/instances", api.instances),
+        web.get("/instances/{instance}", api.instance),
+        web.get("/tables", api.tables),
+        web.get("/tables/livebrokers", api.live_brokers),
+        web.get("/tables/{table}", api.table),
+        web.delete("/tables/{table}", api.delete_table),
+        web.get("/tables/{table}/manifest", api.manifest),
+        web.get("/tables/{table}/schema", api.schema),
+        web.get("/tables/{table}/instances", api.table_instances),
+        web.get("/tables/{table}/size", api.size),
+        web.get("/tables/{table}/metadata", api.metadata),
+        web.get("/v2/brokers/tables", api.brokers_by_table),
+        web.get("/v2/brokers/tables/{table}", api.brokers_of_table),
+        web.get("/v2/brokers/tenants", api.brokers_by_tenant),
+        web.get("/v2/brokers/tenants/{tenant}", api.brokers),
+        web.get("/segments/{table}", api.segments),
+        web.get("/segments/{table}/metadata", api.segments_metadata),
+        web.get("/segments/{table}/{segment}/metadata", api.segment_metadata),
+        web.post("/segments/{table}/publish", api.publish),
+        web.delete("/segments/{table}/{segment}", api.delete_segment),
+        web.post("/apply", api.apply),
+        web.get("/sql", api.sql),
+        web.post("/sql", api.sql),
+    ]
+
+
+def _answered(handler: Callable[[_Api, web.Request], Awaitable[web.StreamResponse]]) -> Any:
+    """A handler whose expected errors are answers; bugs are logged and answered without a traceback."""
+
+    async def answer(self: _Api, request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(self, request)
+        except MerlotError as error:
+            return _error_response(error)
+        except web.HTTPException:
+            raise
+        except Exception:  # noqa: BLE001 - the outermost loop of a request
+            _LOG.exception("request failed method=%s path=%s", request.method, request.path)
+            return _json({"code": 500, "error": "internal error; see the controller's log"}, 500)
+
+    return answer
+
+
+class _Api:
+    """Handlers over one service."""
+
+    def __init__(self, service: ControllerService) -> None:
+        self._service = service
+
+    @_answered
+    async def health(self, _request: web.Request) -> web.Response:
+        await asyncio.to_thread(self._service.ping)
+        return web.Response(text="OK")
+
+    @_answered
+    async def version(self, _request: web.Request) -> web.Response:
+        # Metabase's driver asks for this very key.
+        return _json({"merlot": merlot.__version__, "pinot-segment-uploader-default": merlot.__version__})
+
+    @_answered
+    async def databases(self, _request: web.Request) -> web.Response:
+        return _json(["default"])
+
+    @_answered
+    async def metrics(self, _request: web.Request) -> web.Response:
+        return web.Response(
+            body=prometheus_client.generate_latest(), headers={"Content-Type": prometheus_client.CONTENT_TYPE_LATEST}
+        )
+
+    @_answered
+    async def instances(self, _request: web.Request) -> web.Response:
+        records = await asyncio.to_thread(self._service.instances)
+        names = sorted(records)
+        return _json({"instances": names, "details": [pinot_json.instance(records[name]) for name in names]})
+
+    @_answered
+    async def instance(self, request: web.Request) -> web.Response:
+        record = await asyncio.to_thread(self._service.instance, request.match_info["instance"])
+        return _json(pinot_json.instance(record))
+
+    @_answered
+    async def tables(self, _request: web.Request) -> web.Response:
+        return _json({"tables": await asyncio.to_thread(self._service.table_names)})
+
+    @_answered
+    async def table(self, request: web.Request) -> web.Response:
+        return await self._of_table(request, self._service.table_config)
+
+    @_answered
+    async def manifest(self, request: web.Request) -> web.Response:
+        record = await asyncio.to_thread(self._service.table, request.match_info["table"])
+        return _json({"revision": record.revision, "manifest": record.manifest})
+
+    @_answered
+    async def schema(self, request: web.Request) -> web.Response:
+        return await self._of_table(request, self._service.schema)
+
+    @_answered
+    async def table_instances(self, request: web.Request) -> web.Response:
+        return await self._of_table(request, self._service.instances_of_table)
+
+    @_answered
+    async def size(self, request: web.Request) -> web.Response:
+        return await self._of_table(request, self._service.size)
+
+    @_answered
+    async def metadata(self, request: web.Request) -> web.Response:
+        return await self._of_table(request, self._service.metadata)
+
+    @_answered
+    async def delete_table(self, request: web.Request) -> web.Response:
+        name = request.match_info["table"]
+        await asyncio.to_thread(self._service.delete_table, name)
+        return _json({"status": f"Tables: [{offline(raw_name(name))}] deleted"})
+
+    @_answered
+    async def live_brokers(self, request: web.Request) -> web.Response:
+        asked = [raw_name(name) for text in request.query.getall("tables", []) for name in text.split(",") if name]
+        brokers = await asyncio.to_thread(self._service.brokers)
+        names = await asyncio.to_thread(self._service.table_names)
+        return _json({offline(raw_name(name)): brokers for name in names if not asked or name in asked})
+
+    @_answered
+    async def brokers_by_table(self, _request: web.Request) -> web.Response:
+        brokers = await asyncio.to_thread(self._service.brokers)
+        return _json(dict.fromkeys(await asyncio.to_thread(self._service.table_names), brokers))
+
+    @_answered
+    async def brokers_of_table(self, request: web.Request) -> web.Response:
+        await asyncio.to_thread(self._service.table, request.match_info["table"])
+        return _json(await asyncio.to_thread(self._service.brokers))
+
+    @_answered
+    async def brokers_by_tenant(self, _request: web.Request) -> web.Response:
+        return _json({"default": await asyncio.to_thread(self._service.brokers)})
+
+    @_answered
+    async def brokers(self, _request: web.Request) -> web.Response:
+        return _json(await asyncio.to_thread(self._service.brokers))
+
+    @_answered
+    async def segments(self, request: web.Request) -> web.Response:
+        names = await asyncio.to_thread(self._service.segments, request.match_info["table"])
+        return _json([{pinot_json.OFFLINE: names}])
+
+    @_answered
+    async def segments_metadata(self, request: web.Request) -> web.Response:
+        return await self._of_table(request, self._service.segment_statuses)
+
+    @_answered
+    async def segment_metadata(self, request: web.Request) -> web.Response:
+        table, segment = request.match_info["table"], request.match_info["segment"]
+        statuses = await asyncio.to_thread(self._service.segment_statuses, table, segment)
+        return _json(statuses[segment])
+
+    @_answered
+    async def publish(self, request: web.Request) -> web.Response:
+        data = await request.read()
+        body = await asyncio.to_thread(_parse_publish, data)
+        result = await asyncio.to_thread(self._service.publish, request.match_info["table"], body)
+        return _json(
+            {
+                "published": result.published,
+                "unchanged": result.unchanged,
+                "removed": result.removed,
+                "epoch": result.epoch,
+            }
+        )
+
+    @_answered
+    async def delete_segment(self, request: web.Request) -> web.Response:
+        table, segment = request.match_info["table"], request.match_info["segment"]
+        await asyncio.to_thread(self._service.delete_segment, table, segment)
+        return _json({"status": f"Segment {segment} deleted"})
+
+    @_answered
+    async def apply(self, request: web.Request) -> web.Response:
+        text = (await request.read()).decode(errors="replace")
+        dry_run = request.query.get("dryRun", "").lower() in {"true", "1", "all"}
+        results = await asyncio.to_thread(self._service.apply, text, dry_run=dry_run)
+        return _json([result.to_json() for result in results])
+
+    @_answered
+    async def sql(self, request: web.Request) -> web.Response:
+        """Hand a query to a live broker: some clients know the controller only."""
+        brokers = await asyncio.to_thread(self._service.brokers)
+        if not brokers:
+            raise UnavailableError("no broker is live; start one, or wait until it has registered")
+        headers = {name: request.headers[name] for name in PASSED_HEADERS if name in request.headers}
+        headers["Content-Type"] = request.headers.get("Content-Type", "application/json")
+        timeout = aiohttp.ClientTimeout(total=PROXY_TOTAL_S, connect=PROXY_CONNECT_S)
+        body = await request.read()
+        async with aiohttp.ClientSession(timeout=timeout) as session:
+            for broker in brokers:
+                url = f"http://{broker['host']}:{broker['port']}/query/sql"
+                try:
+                    return await _forward(session, request, url, body, headers)
+                except aiohttp.ClientConnectorError as error:
+                    _LOG.warning("broker cannot be reached url=%s cause=%s", url, error)
+                except (aiohttp.ClientError, TimeoutError) as error:
+                    raise UnavailableError(f"broker failed url={url} cause={error!r}") from error
+        raise UnavailableError(f"no broker can be reached num_brokers={len(brokers)}")
+
+    async def _of_table(self, request: web.Request, read: Callable[[str], Any]) -> web.Response:
+        return _json(await asyncio.to_thread(read, request.match_info["table"]))
+
+
+async def _forward(
+    session: aiohttp.ClientSession, request: web.Request, url: str, body: bytes, headers: dict[str, str]
+) -> web.Response:
+    async with session.request(request.method, url, params=request.query, data=body, headers=headers) as answer:
+        passed = {
+            name: answer.headers[name] for name in ("Content-Type", "X-Pinot-Error-Code") if name in answer.headers
+        }
+        return web.Response(status=answer.status, body=await answer.read(), headers=passed)
+
+
+def _parse_publish(data: bytes) -> PublishRequest:
+    try:
+        body = PublishBody.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        path = ".".join(map(str, first["loc"]))
+        raise InvalidInputError(f"publish request cannot be read at={path} problem={first['msg']!r}") from error
+    return PublishRequest(
+        records=body.records, publish_id=body.publish_id, replace=body.replace, replace_all=body.replace_all
+    )
+
+
+def _error_response(error: MerlotError) -> web.Response:
+    status = next((status for family, status in STATUS.items() if isinstance(error, family)), 500)
+    body: dict[str, Any] = {"code": status, "error": str(error)}
+    problems = problems_of(error)
+    if problems:
+        body["problems"] = [
+            {"document": problem.document, "path": problem.path, "message": problem.message, "line": problem.line}
+            for problem in problems
+        ]
+    return _json(body, status)
+
+
+def _json(value: object, status: int = 200) -> web.Response:
+    return web.Response(status=status, body=orjson.dumps(value), content_type="application/json")

@@ -1,0 +1,168 @@
+"""The shapes that Pinot's clients expect from a controller. Pure: records and specs in, JSON-ready values out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from merlot.cluster.records import InstanceRecord, Role, SegmentRecord, TableRecord
+from merlot.cluster.view import TableView
+from merlot.ids import InstanceId
+from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
+from merlot.spec.table import TableSpec
+
+Json = dict[str, Any]
+
+OFFLINE = "OFFLINE"
+MS_PER_DAY = 86_400_000
+
+
+def schema(name: str, table_schema: TableSchema) -> Json:
+    """Pinot's Schema: `/tables/{t}/schema`."""
+    by_role: dict[FieldRole, list[Json]] = {role: [] for role in FieldRole}
+    for field in table_schema.fields:
+        by_role[field.role].append(_field(field))
+    answer: Json = {
+        "schemaName": name,
+        "dimensionFieldSpecs": by_role[FieldRole.DIMENSION],
+        "metricFieldSpecs": by_role[FieldRole.METRIC],
+        "dateTimeFieldSpecs": by_role[FieldRole.DATE_TIME],
+    }
+    if table_schema.primary_key:
+        answer["primaryKeyColumns"] = list(table_schema.primary_key)
+    return answer
+
+
+def _field(field: FieldSpec) -> Json:
+    answer: Json = {"name": field.name, "dataType": str(field.type)}
+    if field.role is FieldRole.DIMENSION:
+        answer["singleValueField"] = not field.multi_value
+    if field.role is FieldRole.DATE_TIME:
+        answer["format"] = field.format or "TIMESTAMP"
+        answer["granularity"] = field.granularity or "1:MILLISECONDS"
+    if field.default_null_value is not None:
+        answer["defaultNullValue"] = field.default_null_value
+    return answer
+
+
+def table_config(record: TableRecord, spec: TableSpec) -> Json:
+    """Pinot's TableConfig, under its type: `/tables/{t}`."""
+    segments: Json = {
+        "schemaName": record.manifest["metadata"]["name"],
+        "replication": str(spec.replication),
+        "segmentPushType": str(spec.push_type),
+    }
+    if spec.time_column is not None:
+        segments["timeColumnName"] = spec.time_column
+    if spec.retention_ms is not None:
+        is_days = spec.retention_ms % MS_PER_DAY == 0
+        segments["retentionTimeUnit"] = "DAYS" if is_days else "MILLISECONDS"
+        segments["retentionTimeValue"] = str(spec.retention_ms // MS_PER_DAY if is_days else spec.retention_ms)
+    config = {
+        "tableName": record.name,
+        "tableType": OFFLINE,
+        "segmentsConfig": segments,
+        "tenants": {"broker": spec.tenants.broker.name, "server": spec.tenants.server.name},
+        "tableIndexConfig": {
+            "sortedColumn": list(spec.indexing.sorted_columns),
+            "invertedIndexColumns": list(spec.indexing.inverted),
+            "noDictionaryColumns": list(spec.indexing.no_dictionary),
+        },
+        "metadata": {},
+        "isDimTable": False,
+    }
+    return {OFFLINE: config}
+
+
+def size(name: str, view: TableView) -> Json:
+    """`/tables/{t}/size`: one copy is what Pinot calls reported per replica; here every server holds the same bytes."""
+    copies = {segment: max(1, len(view.servers_of(segment))) for segment in view.segments}
+    total = sum(segment.size_bytes * copies[segment.name] for segment in view.segments.values())
+    segments = {
+        segment.name: {"reportedSizeInBytes": segment.size_bytes * copies[segment.name]}
+        for segment in view.segments.values()
+    }
+    half = {
+        "reportedSizeInBytes": total,
+        "estimatedSizeInBytes": total,
+        "reportedSizePerReplicaInBytes": view.size_bytes,
+        "missingSegments": 0,
+        "segments": segments,
+    }
+    return {
+        "tableName": name,
+        "reportedSizeInBytes": total,
+        "estimatedSizeInBytes": total,
+        "reportedSizePerReplicaInBytes": view.size_bytes,
+        "offlineSegments": half,
+        "realtimeSegments": None,
+    }
+
+
+def metadata(view: TableView) -> Json:
+    """`/tables/{t}/metadata`."""
+    return {
+        "tableName": view.table,
+        "diskSizeInBytes": view.size_bytes,
+        "numSegments": len(view.segments),
+        "numRows": view.total_docs,
+        "columnLengthMap": {},
+        "columnCardinalityMap": {},
+    }
+
+
+def instances_of_table(name: str, view: TableView, live: Iterable[InstanceRecord]) -> Json:
+    """`/tables/{t}/instances`: every broker serves every table; servers are those that it is assigned to."""
+    servers = sorted({server for assigned in view.assignment.values() for server in assigned})
+    brokers = sorted(record.id for record in live if record.role is Role.BROKER)
+    return {
+        "tableName": name,
+        "brokers": [{"tableType": OFFLINE.lower(), "instances": brokers}],
+        "server": [{"tableType": OFFLINE.lower(), "instances": servers}],
+    }
+
+
+def broker(record: InstanceRecord) -> Json:
+    """A live broker, as JDBC and the Spark connector read it."""
+    return {
+        "host": record.host,
+        "port": record.http_port,
+        "instanceName": record.id,
+        "grpcPort": record.grpc_port or -1,
+    }
+
+
+def instance(record: InstanceRecord) -> Json:
+    """`/instances/{i}`."""
+    return {
+        "instanceName": record.id,
+        "hostName": record.host,
+        "enabled": True,
+        "port": str(record.http_port),
+        "grpcPort": record.grpc_port or -1,
+        "tags": [record.tenant, *record.tags],
+        "role": str(record.role),
+        "startedMs": record.started_ms,
+        "version": record.version,
+    }
+
+
+def segment_status(
+    record: SegmentRecord,
+    assigned: tuple[InstanceId, ...],
+    states: Mapping[InstanceId, str],
+    table_schema: TableSchema,
+) -> Json:
+    """A segment's record, where it is, and the columns that it lacks: queries answer their default values."""
+    present = record.column_types
+    defaulted = [name for name in table_schema.names if name not in present] if present else []
+    widened = {
+        name: {"stored": str(present[name][0]), "answered": str(field.type)}
+        for name in table_schema.names
+        if name in present and (field := table_schema.field(name)) is not None and field.type != present[name][0]
+    }
+    answer: Json = record.model_dump(mode="json", by_alias=True)
+    answer["servers"] = {server: states.get(server, "OFFLINE") for server in assigned}
+    answer["defaultedColumns"] = defaulted
+    answer["widenedColumns"] = widened
+    return answer

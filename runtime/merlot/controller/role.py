@@ -1,0 +1,111 @@
+"""The controller as a process runs it: registered, leading or waiting to, and answering HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass
+
+from aiohttp import web
+
+import merlot
+from merlot.clock import Clock, SystemClock
+from merlot.cluster.liveness import Registration, register
+from merlot.cluster.metastore import Metastore
+from merlot.cluster.records import InstanceRecord, Role
+from merlot.controller import api
+from merlot.controller.loop import ControllerLoop, LoopConfig
+from merlot.controller.service import ControllerService
+from merlot.controller.trash import SegmentFiles
+from merlot.ids import InstanceId
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerConfig:
+    """`host` is what others call; `bind` what is listened on. Port 0 takes a free one. Durations in seconds."""
+
+    host: str = "127.0.0.1"
+    bind: str = "127.0.0.1"
+    http_port: int = 9000
+    resync_s: float = 60.0
+    server_grace_s: float = 300.0
+    file_grace_s: float = 3600.0
+
+
+class ControllerRole:
+    """Start and stop on one event loop. An embedded node takes `routes` instead and calls `start` with its port."""
+
+    def __init__(
+        self,
+        metastore: Metastore,
+        config: ControllerConfig | None = None,
+        *,
+        files: SegmentFiles | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._metastore = metastore
+        self._config = config or ControllerConfig()
+        self._files = files
+        self._clock = clock or SystemClock()
+        self.service = ControllerService(metastore, self._clock)
+        self._runner: web.AppRunner | None = None
+        self._registration: Registration | None = None
+        self._loop: ControllerLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this controller led in its last round."""
+        return self._loop is not None and self._loop.is_leader
+
+    def routes(self) -> list[web.RouteDef]:
+        """The endpoint, for another application to serve."""
+        return api.routes(self.service)
+
+    async def start(self, *, served_port: int | None = None) -> int:
+        """Serve, register, and begin to lead when the lease is free; returns the port.
+
+        `served_port`: somebody else serves `routes` there already.
+        """
+        port = served_port if served_port is not None else await self._serve()
+        instance = InstanceId(f"Controller_{self._config.host}_{port}")
+        record = InstanceRecord(
+            id=instance,
+            role=Role.CONTROLLER,
+            host=self._config.host,
+            http_port=port,
+            started_ms=self._clock.now_ms(),
+            version=merlot.__version__,
+        )
+        self._registration = await asyncio.to_thread(register, self._metastore, record)
+        config = LoopConfig(
+            owner=instance,
+            resync_s=self._config.resync_s,
+            server_grace_s=self._config.server_grace_s,
+            file_grace_s=self._config.file_grace_s,
+        )
+        self._loop = ControllerLoop(self._metastore, config, files=self._files, clock=self._clock)
+        self._task = asyncio.create_task(self._loop.run(), name="controller-loop")
+        return port
+
+    async def stop(self) -> None:
+        """Release the lease, unregister, stop serving."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        if self._registration is not None:
+            await asyncio.to_thread(self._registration.close)
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _serve(self) -> int:
+        self._runner = web.AppRunner(api.make_app(self.service), access_log=None)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._config.bind, self._config.http_port)
+        await site.start()
+        port: int = self._runner.addresses[0][1]
+        return port

@@ -1,0 +1,218 @@
+"""What the endpoint does, without HTTP: reads and writes of shared state. Every call blocks; any thread may call."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from merlot.clock import Clock, SystemClock
+from merlot.cluster import liveness, tables
+from merlot.cluster.metastore import Metastore
+from merlot.cluster.mutations import Context, RemoveSegments, mutate
+from merlot.cluster.publish import PublishRequest, PublishResult, publish_request
+from merlot.cluster.records import InstanceRecord, Role, TableRecord
+from merlot.cluster.reports import ReportReader
+from merlot.cluster.view import TableView, load
+from merlot.controller import pinot_json
+from merlot.controller.pinot_json import Json
+from merlot.errors import InvalidInputError, MerlotError, NotFoundError
+from merlot.ids import InstanceId, TableName, offline, raw_name
+from merlot.spec import manifest
+from merlot.spec.manifest import Problem
+from merlot.spec.table import Table
+
+
+class ApplyError(InvalidInputError):
+    """Documents that cannot be applied; nothing was."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("; ".join(str(problem) for problem in problems))
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedDocument:
+    """What became of one document."""
+
+    kind: str
+    name: str
+    result: str
+    revision: int
+    warnings: tuple[str, ...] = ()
+
+    def to_json(self) -> Json:
+        """As `POST /apply` answers it."""
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "result": self.result,
+            "revision": self.revision,
+            "warnings": list(self.warnings),
+        }
+
+
+class ControllerService:
+    """Operations on one cluster."""
+
+    def __init__(self, metastore: Metastore, clock: Clock | None = None) -> None:
+        self._metastore = metastore
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._views: dict[TableName, TableView] = {}
+
+    def apply(self, text: str, *, dry_run: bool = False) -> list[AppliedDocument]:
+        """Apply all documents or, if any is wrong, none; raises ManifestError or ApplyError with all problems."""
+        documents = manifest.load(text)
+        outcomes = self._check(documents)
+        servers = liveness.live_instances(self._metastore, Role.SERVER)
+        results = []
+        for table, outcome in zip(documents, outcomes, strict=True):
+            warnings = _warnings(table, servers)
+            if dry_run:
+                record = tables.find_table(self._metastore, table.name)
+                result, revision = outcome, 0 if record is None else record.revision
+            else:
+                applied = tables.apply_table(self._metastore, table, clock=self._clock)
+                result, revision = applied.outcome, applied.record.revision
+            results.append(
+                AppliedDocument(
+                    kind=table.kind, name=table.metadata.name, result=result, revision=revision, warnings=warnings
+                )
+            )
+        return results
+
+    def _check(self, documents: Sequence[Table]) -> list[tables.Outcome]:
+        outcomes = []
+        problems: list[Problem] = []
+        for number, table in enumerate(documents, start=1):
+            try:
+                outcomes.append(tables.check_table(self._metastore, table))
+            except tables.EvolutionError as error:
+                document = number if len(documents) > 1 else None
+                problems += [Problem(one.path, one.message, one.line, document) for one in error.problems]
+        if problems:
+            raise ApplyError(problems)
+        return outcomes
+
+    def table_names(self) -> list[str]:
+        """Raw names, sorted."""
+        return sorted(raw_name(name) for name in tables.list_tables(self._metastore))
+
+    def table(self, name: str) -> TableRecord:
+        """NotFoundError if there is no such table."""
+        return tables.get_table(self._metastore, name)
+
+    def table_config(self, name: str) -> Json:
+        """Pinot's table config."""
+        record = self.table(name)
+        return pinot_json.table_config(record, tables.spec_of(record).spec)
+
+    def schema(self, name: str) -> Json:
+        """Pinot's schema."""
+        return pinot_json.schema(raw_name(name), tables.spec_of(self.table(name)).spec.table_schema)
+
+    def size(self, name: str) -> Json:
+        """Bytes by segment and in all."""
+        return pinot_json.size(raw_name(name), self.view(name))
+
+    def metadata(self, name: str) -> Json:
+        """Counts of segments, rows and bytes."""
+        return pinot_json.metadata(self.view(name))
+
+    def instances_of_table(self, name: str) -> Json:
+        """Brokers and servers of a table."""
+        return pinot_json.instances_of_table(raw_name(name), self.view(name), self.instances().values())
+
+    def instances(self) -> Mapping[InstanceId, InstanceRecord]:
+        """All live processes."""
+        return liveness.live_instances(self._metastore)
+
+    def instance(self, name: str) -> InstanceRecord:
+        """One live process."""
+        record = self.instances().get(InstanceId(name))
+        if record is None:
+            raise NotFoundError(f"instance is not live instance={name}")
+        return record
+
+    def brokers(self) -> list[Json]:
+        """Live brokers; each serves every table."""
+        records = liveness.live_instances(self._metastore, Role.BROKER)
+        return [pinot_json.broker(records[name]) for name in sorted(records)]
+
+    def segments(self, name: str) -> list[str]:
+        """Names, sorted."""
+        return sorted(self.view(name).segments)
+
+    def segment_statuses(self, name: str, segment: str | None = None) -> Json:
+        """Record, servers with their states, and defaulted columns, by segment."""
+        view = self.view(name)
+        table_schema = tables.spec_of(self.table(name)).spec.table_schema
+        if segment is not None and segment not in view.segments:
+            raise NotFoundError(f"segment does not exist table={raw_name(name)} segment={segment}")
+        reports = ReportReader(self._metastore, view.table).read()
+        live = liveness.live_instances(self._metastore, Role.SERVER)
+        statuses = {}
+        for record in [view.segments[segment]] if segment is not None else view.segments.values():
+            key = str(record.key)
+            states = {
+                server: "ONLINE" if key in report.loaded else "ERROR" if key in report.errors else "LOADING"
+                for server, report in reports.items()
+                if server in live
+            }
+            status = pinot_json.segment_status(record, view.servers_of(record.name), states, table_schema)
+            status["errors"] = {server: one.errors[key] for server, one in reports.items() if key in one.errors}
+            statuses[record.name] = status
+        return statuses
+
+    def publish(self, name: str, request: PublishRequest) -> PublishResult:
+        """Make segments visible."""
+        table = self.table(name)
+        return publish_request(self._metastore, table.name, request, context=Context(clock=self._clock))
+
+    def delete_segment(self, name: str, segment: str) -> None:
+        """Remove a segment, whatever its version; its file follows after the grace period."""
+        table = self.table(name).name
+
+        def decide(view: TableView) -> Sequence[RemoveSegments]:
+            record = view.segment(segment)
+            if record is None:
+                raise NotFoundError(f"segment does not exist table={raw_name(name)} segment={segment}")
+            return [RemoveSegments((record.key,))]
+
+        mutate(self._metastore, table, decide, context=Context(clock=self._clock))
+
+    def delete_table(self, name: str) -> None:
+        """Remove a table with all of its segments."""
+        tables.delete_table(self._metastore, name, clock=self._clock)
+        with self._lock:
+            self._views.pop(offline(raw_name(name)), None)
+
+    def view(self, name: str) -> TableView:
+        """The table's current view; what has not changed since the last call is not read again."""
+        table = offline(raw_name(name))
+        with self._lock:
+            previous = self._views.get(table)
+        view = load(self._metastore, table, previous)
+        with self._lock:
+            self._views[table] = view
+        return view
+
+    def ping(self) -> None:
+        """Raises UnavailableError while the metastore is silent."""
+        self._metastore.get("/")
+
+
+def problems_of(error: MerlotError) -> tuple[Problem, ...]:
+    """The single problems of an error about manifests."""
+    problems: tuple[Problem, ...] = getattr(error, "problems", ())
+    return problems
+
+
+def _warnings(table: Table, servers: Mapping[InstanceId, InstanceRecord]) -> tuple[str, ...]:
+    tenant = table.spec.tenants.server.name
+    num_servers = sum(record.tenant == tenant for record in servers.values())
+    if num_servers < table.spec.replication:
+        text = f"spec.replication: {table.spec.replication} replicas wanted, {num_servers} servers live"
+        return (f"{text} in tenant {tenant!r}; each segment gets as many replicas as there are servers",)
+    return ()

@@ -1,0 +1,206 @@
+"""The controller's paths, over HTTP and a real metastore."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from merlot.cluster.liveness import register
+from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
+from merlot.cluster.reports import write_report
+from merlot.cluster.sqlite import SqliteMetastore
+from merlot.controller.api import make_app
+from merlot.controller.service import ControllerService
+from merlot.ids import InstanceId, TableName
+
+Client = TestClient[web.Request, web.Application]
+
+FLIGHTS = """
+apiVersion: merlot.dev/v1alpha1
+kind: Table
+metadata: {name: flights}
+spec:
+  timeColumn: time_hour
+  retention: 30d
+  schema:
+    primaryKey: [carrier]
+    fields:
+      - {name: time_hour, type: TIMESTAMP, role: dateTime, granularity: HOURS|1}
+      - {name: carrier, type: STRING}
+      - {name: tags, type: STRING, multiValue: true}
+      - {name: delay, type: INT, role: metric}
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteMetastore]:
+    store = SqliteMetastore(tmp_path / "meta.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+async def client(store: SqliteMetastore) -> AsyncIterator[Client]:
+    async with TestClient(TestServer(make_app(ControllerService(store)))) as client:
+        yield client
+
+
+async def apply(client: Client, text: str) -> tuple[int, Any]:
+    answer = await client.post("/apply", data=text)
+    return answer.status, await answer.json()
+
+
+def segment(name: str, *, columns: str = "time_hour:TIMESTAMP,carrier:STRING") -> dict[str, Any]:
+    record = SegmentRecord(name=name, crc=7, size_bytes=100, url=f"file:///d/{name}", total_docs=10, columns=columns)
+    return record.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
+
+async def publish(client: Client, *records: dict[str, Any], **more: object) -> Any:
+    answer = await client.post("/segments/flights/publish", data=orjson.dumps({"records": records, **more}))
+    return await answer.json()
+
+
+async def test_a_manifest_is_created_then_unchanged_and_warns_of_missing_servers(client: Client) -> None:
+    status, results = await apply(client, FLIGHTS)
+    assert status == 200
+    assert results[0] | {"warnings": []} == {
+        "kind": "Table",
+        "name": "flights",
+        "result": "created",
+        "revision": 1,
+        "warnings": [],
+    }
+    assert "1 replicas wanted, 0 servers live" in results[0]["warnings"][0]
+    assert [one["result"] for one in (await apply(client, FLIGHTS))[1]] == ["unchanged"]
+
+
+async def test_one_wrong_document_applies_none_and_every_problem_is_told(client: Client) -> None:
+    wrong = FLIGHTS.replace("flights", "other").replace("type: INT", "type: LNG").replace("30d", "thirty days")
+    status, body = await apply(client, FLIGHTS + "---" + wrong)
+    assert status == 400
+    assert {problem["path"] for problem in body["problems"]} == {"spec.schema.fields[3].type", "spec.retention"}
+    assert {problem["document"] for problem in body["problems"]} == {2}
+    assert await (await client.get("/tables")).json() == {"tables": []}
+
+
+async def test_a_refused_change_changes_no_document_beside_it(client: Client) -> None:
+    await apply(client, FLIGHTS)
+    other = FLIGHTS.replace("name: flights", "name: other")
+    changed = FLIGHTS.replace("type: INT, role: metric", "type: STRING")
+    status, body = await apply(client, other + "---" + changed)
+    assert status == 400
+    assert [problem["document"] for problem in body["problems"]] == [2, 2]
+    assert await (await client.get("/tables")).json() == {"tables": ["flights"]}
+
+
+async def test_a_dry_run_tells_and_changes_nothing(client: Client) -> None:
+    answer = await client.post("/apply?dryRun=true", data=FLIGHTS)
+    assert [(one["result"], one["revision"]) for one in await answer.json()] == [("created", 0)]
+    assert await (await client.get("/tables")).json() == {"tables": []}
+
+
+async def test_the_schema_is_pinots(client: Client) -> None:
+    await apply(client, FLIGHTS)
+    assert await (await client.get("/tables/flights/schema")).json() == {
+        "schemaName": "flights",
+        "dimensionFieldSpecs": [
+            {"name": "carrier", "dataType": "STRING", "singleValueField": True},
+            {"name": "tags", "dataType": "STRING", "singleValueField": False},
+        ],
+        "metricFieldSpecs": [{"name": "delay", "dataType": "INT"}],
+        "dateTimeFieldSpecs": [
+            {"name": "time_hour", "dataType": "TIMESTAMP", "format": "TIMESTAMP", "granularity": "HOURS|1"}
+        ],
+        "primaryKeyColumns": ["carrier"],
+    }
+    config = (await (await client.get("/tables/flights_OFFLINE")).json())["OFFLINE"]
+    assert config["tableName"] == "flights_OFFLINE"
+    assert config["segmentsConfig"]["retentionTimeValue"] == "30"
+
+
+async def test_unknown_things_are_404_and_json(client: Client) -> None:
+    for path in ("/tables/none", "/tables/none/schema", "/segments/none", "/instances/none", "/v2/brokers/tables/none"):
+        answer = await client.get(path)
+        assert answer.status == 404
+        assert (await answer.json())["code"] == 404
+    assert (await client.head("/mytables")).status == 404
+    assert (await client.get("/tables/..%2Fx")).status in {400, 404}
+
+
+async def test_published_segments_are_counted_listed_and_deleted(client: Client) -> None:
+    await apply(client, FLIGHTS)
+    first = await publish(client, segment("s1"), segment("s2"), publishId="p1")
+    assert (first["published"], first["unchanged"]) == (["s1", "s2"], [])
+    again = await publish(client, segment("s1"), segment("s2"), publishId="p1")
+    assert (again["published"], again["unchanged"], again["epoch"]) == ([], ["s1", "s2"], first["epoch"])
+    assert await (await client.get("/segments/flights")).json() == [{"OFFLINE": ["s1", "s2"]}]
+    metadata = await (await client.get("/tables/flights/metadata")).json()
+    assert (metadata["numSegments"], metadata["numRows"], metadata["diskSizeInBytes"]) == (2, 20, 200)
+    assert (await (await client.get("/tables/flights/size")).json())["reportedSizeInBytes"] == 200
+    assert (await client.delete("/segments/flights/s1")).status == 200
+    assert (await client.delete("/segments/flights/s1")).status == 404
+    assert (await publish(client, segment("s3"), replaceAll=True))["removed"] == ["s2"]
+    assert (await client.delete("/tables/flights")).status == 200
+    assert (await client.get("/tables/flights")).status == 404
+
+
+async def test_a_segments_status_tells_servers_errors_and_defaulted_columns(
+    client: Client, store: SqliteMetastore
+) -> None:
+    server = InstanceId("Server_a_1")
+    registration = register(store, InstanceRecord(id=server, role=Role.SERVER, host="a"))
+    await apply(client, FLIGHTS)
+    await publish(client, segment("s1", columns="time_hour:TIMESTAMP,carrier:STRING,delay:INT"), segment("s2"))
+    write_report(store, TableName("flights_OFFLINE"), server, ["s1@7"], {"s2@7": "checksum is wrong"})
+    statuses = await (await client.get("/segments/flights/metadata")).json()
+    assert statuses["s1"]["defaultedColumns"] == ["tags"]
+    assert statuses["s2"]["defaultedColumns"] == ["tags", "delay"]
+    assert statuses["s2"]["errors"] == {server: "checksum is wrong"}
+    one = await (await client.get("/segments/flights/s1/metadata")).json()
+    assert one == statuses["s1"]
+    registration.close()
+
+
+async def test_a_wrong_publish_names_the_field(client: Client) -> None:
+    await apply(client, FLIGHTS)
+    answer = await client.post("/segments/flights/publish", data=b'{"records": [{"name": "s1"}]}')
+    assert answer.status == 400
+    assert "records.0.crc" in (await answer.json())["error"]
+    twice = await client.post(
+        "/segments/flights/publish", data=orjson.dumps({"records": [segment("s1"), segment("s1")]})
+    )
+    assert twice.status == 400
+
+
+async def test_queries_are_handed_to_a_live_broker(client: Client, store: SqliteMetastore) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        body = await request.json()
+        return web.json_response({"got": body["sql"]}, headers={"X-Pinot-Error-Code": "-1"})
+
+    assert (await client.post("/sql", json={"sql": "SELECT 1"})).status == 503
+    app = web.Application()
+    app.router.add_post("/query/sql", answer)
+    async with TestServer(app) as broker:
+        record = InstanceRecord(
+            id=InstanceId("Broker_127.0.0.1_1"), role=Role.BROKER, host="127.0.0.1", http_port=broker.port or 0
+        )
+        registration = register(store, record)
+        response = await client.post("/sql", json={"sql": "SELECT 1"})
+        assert await response.json() == {"got": "SELECT 1"}
+        assert response.headers["X-Pinot-Error-Code"] == "-1"
+        await apply(client, FLIGHTS)
+        live = await (await client.get("/tables/livebrokers")).json()
+        assert [one["instanceName"] for one in live["flights_OFFLINE"]] == ["Broker_127.0.0.1_1"]
+        assert (await (await client.get("/instances")).json())["instances"] == ["Broker_127.0.0.1_1"]
+        registration.close()
+
+
+async def test_health_version_databases_and_metrics_answer(client: Client) -> None:
+    assert await (await client.get("/health")).text() == "OK"
+    assert "pinot-segment-uploader-default" in await (await client.get("/version")).json()
+    assert await (await client.get("/databases")).json() == ["default"]
+    assert (await client.get("/metrics")).status == 200

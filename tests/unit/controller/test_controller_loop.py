@@ -1,0 +1,227 @@
+"""The loop over a real metastore: it assigns, hands over, waits out restarts, and cleans up."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from merlot.cluster import paths, tables
+from merlot.cluster.liveness import Registration, register
+from merlot.cluster.metastore import Create
+from merlot.cluster.publish import publish
+from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
+from merlot.cluster.reports import ReportWriter
+from merlot.cluster.sqlite import SqliteMetastore
+from merlot.cluster.view import TableView, load
+from merlot.controller.loop import ControllerLoop, LoopConfig
+from merlot.controller.role import ControllerConfig, ControllerRole
+from merlot.ids import InstanceId, TableName
+from merlot.spec.manifest import load as load_manifest
+from merlot.testing.clock import FakeClock
+
+TABLE = TableName("t_OFFLINE")
+MANIFEST = """
+apiVersion: merlot.dev/v1alpha1
+kind: Table
+metadata: {name: t}
+spec:
+  replication: REPLICATION
+  schema: {fields: [{name: a, type: INT}]}
+"""
+
+
+class FakeFiles:
+    """A deep store that remembers."""
+
+    def __init__(self, files: dict[str, int]) -> None:
+        self.files = files
+
+    def modified_ms(self, url: str) -> int | None:
+        return self.files.get(url)
+
+    def delete(self, url: str) -> None:
+        self.files.pop(url, None)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteMetastore]:
+    store = SqliteMetastore(tmp_path / "meta.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def loop(store: SqliteMetastore, clock: FakeClock) -> Iterator[ControllerLoop]:
+    loop = ControllerLoop(store, LoopConfig(owner="c1"), clock=clock)
+    yield loop
+    loop.close()
+
+
+def make_table(store: SqliteMetastore, replication: int = 1, num_segments: int = 6) -> None:
+    tables.put_table(store, load_manifest(MANIFEST.replace("REPLICATION", str(replication)))[0])
+    publish(store, TABLE, [segment(f"s{number}") for number in range(num_segments)])
+
+
+def segment(name: str, crc: int = 1) -> SegmentRecord:
+    return SegmentRecord(name=name, crc=crc, size_bytes=1, url=f"file:///d/{name}@{crc}", total_docs=1)
+
+
+def server(store: SqliteMetastore, number: int) -> Registration:
+    instance = InstanceId(f"Server_host_{number}")
+    return register(store.session(), InstanceRecord(id=instance, role=Role.SERVER, host="host"))
+
+
+def loads(view: TableView) -> list[int]:
+    servers = {one for assigned in view.assignment.values() for one in assigned}
+    return sorted(sum(one in assigned for assigned in view.assignment.values()) for one in servers)
+
+
+def test_segments_are_assigned_to_live_servers_and_moved_when_one_joins(
+    store: SqliteMetastore, loop: ControllerLoop
+) -> None:
+    make_table(store)
+    loop.round()
+    assert load(store, TABLE).assignment == {}
+    server(store, 1)
+    loop.round()
+    assert loads(load(store, TABLE)) == [6]
+    server(store, 2)
+    loop.round()
+    assert loads(load(store, TABLE)) == [3, 6]
+    second = ReportWriter(store, TABLE, InstanceId("Server_host_2"))
+    second.write([f"s{number}@1" for number in range(6)], {})
+    loop.round()
+    loop.round()
+    assert loads(load(store, TABLE)) == [3, 3]
+
+
+def test_a_server_that_restarts_keeps_its_segments_and_one_that_stays_away_loses_them(
+    store: SqliteMetastore, loop: ControllerLoop, clock: FakeClock
+) -> None:
+    make_table(store)
+    first = server(store, 1)
+    server(store, 2)
+    loop.round()
+    settled = load(store, TABLE).assignment
+    first.close()
+    loop.round()
+    clock.advance(299)
+    loop.round()
+    assert load(store, TABLE).assignment == settled
+    clock.advance(2)
+    loop.round()
+    assert loads(load(store, TABLE)) == [6]
+    epoch = load(store, TABLE).epoch
+    loop.round()
+    assert load(store, TABLE).epoch == epoch
+
+
+def test_an_idle_cluster_is_not_written(store: SqliteMetastore, loop: ControllerLoop, clock: FakeClock) -> None:
+    make_table(store)
+    server(store, 1)
+    loop.round()
+    before = (load(store, TABLE).epoch, store.get(paths.lease("controller")))
+    for _ in range(5):
+        clock.advance(61)
+        loop.round()
+    assert (load(store, TABLE).epoch, store.get(paths.lease("controller"))) == before
+
+
+def test_one_leads_and_another_takes_over_when_it_stops(store: SqliteMetastore, clock: FakeClock) -> None:
+    first = ControllerLoop(store.session(), LoopConfig(owner="c1"), clock=clock)
+    session = store.session()
+    second = ControllerLoop(session, LoopConfig(owner="c2"), clock=clock)
+    for loop in (first, second, first, second):
+        loop.round()
+    assert (first.is_leader, second.is_leader) == (True, False)
+    first.close()
+    second.round()
+    assert second.is_leader
+    second.close()
+
+
+def test_a_leader_whose_session_ended_writes_nothing(store: SqliteMetastore, clock: FakeClock) -> None:
+    """Its pulse dies, another leads, and its fence fails: as when a frozen process wakes."""
+    make_table(store, num_segments=1)
+    frozen = ControllerLoop(store, LoopConfig(owner="c1"), clock=clock)
+    frozen.round()
+    for pulse in store.children(paths.lease("controller")):
+        store.delete(paths.child(paths.lease("controller"), pulse))
+    second = ControllerLoop(store, LoopConfig(owner="c2"), clock=clock)
+    second.round()
+    assert second.is_leader
+    server(store, 1)
+    frozen._lead = lambda: True  # type: ignore[method-assign]  # it woke after it had looked
+    frozen.round()
+    assert load(store, TABLE).assignment == {}
+    second.round()
+    assert loads(load(store, TABLE)) == [1]
+    second.close()
+    frozen.close()
+
+
+def test_files_of_removed_and_replaced_segments_go_after_the_grace_period(
+    store: SqliteMetastore, clock: FakeClock
+) -> None:
+    old = clock.now_ms() - 1
+    files = FakeFiles({f"file:///d/s{number}@1": old for number in range(6)} | {"file:///d/s1@2": old})
+    loop = ControllerLoop(store, LoopConfig(owner="c1"), files=files, clock=clock)
+    make_table(store)
+    from merlot.cluster.mutations import Context
+    from merlot.cluster.publish import PublishRequest, publish_request
+
+    request = PublishRequest(records=(segment("s1", crc=2),), replace=("s0", "s2"))
+    publish_request(store, TABLE, request, context=Context(clock=clock))
+    publish_request(store, TABLE, PublishRequest(records=(segment("s2"),)), context=Context(clock=clock))
+    loop.round()
+    assert len(files.files) == 7
+    clock.advance(3601)
+    loop.round()
+    gone = {"file:///d/s0@1", "file:///d/s1@1"}
+    assert set(files.files) == {f"file:///d/s{number}@1" for number in range(2, 6)} | {"file:///d/s1@2"}
+    assert not gone & set(files.files)
+    assert store.children(paths.trash(TABLE)) == []
+    loop.close()
+
+
+def test_buckets_and_reports_that_nobody_needs_are_removed(store: SqliteMetastore, loop: ControllerLoop) -> None:
+    make_table(store)
+    epoch = load(store, TABLE).epoch
+    store.multi([Create(paths.segment_bucket(TABLE, 3, f"{epoch}.dead"), b"")])
+    store.multi([Create(paths.segment_bucket(TABLE, 3, f"{epoch + 1}.writing"), b"")])
+    ReportWriter(store, TABLE, InstanceId("Server_gone_1")).write(["s1@1"], {})
+    loop.round()
+    names = store.children(paths.segments_root(TABLE))
+    assert f"3-{epoch}.dead" not in names
+    assert f"3-{epoch + 1}.writing" in names
+    assert store.children(paths.reports(TABLE)) == []
+
+
+async def test_the_role_assigns_without_being_asked_and_stops_cleanly(store: SqliteMetastore) -> None:
+    role = ControllerRole(store, ControllerConfig(http_port=0))
+    port = await role.start()
+    assert port > 0
+    assigned = threading.Event()
+    server(store, 1)
+
+    def look() -> None:
+        if len(load(store, TABLE).assignment) == 6:
+            assigned.set()
+
+    make_table(store)
+    watch = store.watch(paths.segments_root(TABLE), look)
+    look()
+    import asyncio
+
+    assert await asyncio.to_thread(assigned.wait, 5)
+    watch.cancel()
+    assert role.is_leader
+    await role.stop()
+    assert store.children(paths.LIVE) == ["Server_host_1"]
+    assert store.children(paths.lease("controller")) == []

@@ -110,13 +110,13 @@ class LogFormat(StrEnum):
 
 
 class _LineFormatter(logging.Formatter):
-    """`2026-01-31 12:00:00.123 INFO server.loader segment loaded segment=…`; tracebacks follow on lines of their own."""
+    """`2026-01-31 12:00:00.123 INFO server.loader segment loaded segment=…`; tracebacks on lines of their own. UTC."""
 
-    converter = time.gmtime
     default_msec_format = "%s.%03d"
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(short_name)s %(message)s")
+        self.converter = time.gmtime
 
     def format(self, record: logging.LogRecord) -> str:
         record.short_name = record.name.removeprefix("merlot.")

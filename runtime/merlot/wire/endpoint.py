@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any, Final
 
 import grpc
@@ -32,9 +33,9 @@ _OPTIONS: Final = (
 class GrpcEndpoint:
     """Serves one handler on one event loop."""
 
-    def __init__(self, handler: Handler, instance: str) -> None:
+    def __init__(self, handler: Handler, instance: Callable[[], str]) -> None:
         self._handler = handler
-        self._pong: bytes = frames.PingResponse(instance=instance).SerializeToString()
+        self._instance = instance
         self._server = grpc.aio.server(options=_OPTIONS)
         methods = {
             "Execute": grpc.unary_unary_rpc_method_handler(self._execute),
@@ -42,15 +43,18 @@ class GrpcEndpoint:
         }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(frames.SERVICE, methods),))
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port, which port 0 leaves to the system. UnavailableError if it is taken."""
+    def bind(self, host: str, port: int) -> int:
+        """Take the port, which 0 leaves to the system, and return it. UnavailableError if it is taken."""
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             bound = self._server.add_insecure_port(address)
         except RuntimeError as error:
             raise UnavailableError(f"cannot listen address={address}") from error
-        await self._server.start()
         return int(bound)
+
+    async def start(self) -> None:
+        """Take calls from now on."""
+        await self._server.start()
 
     async def stop(self, grace_s: float) -> None:
         """Take no new calls; end those still running when the grace is over."""
@@ -73,7 +77,8 @@ class GrpcEndpoint:
             )
 
     async def _ping(self, data: bytes, context: Any) -> bytes:
-        return self._pong
+        pong: bytes = frames.PingResponse(instance=self._instance()).SerializeToString()
+        return pong
 
 
 def _encode(response: ServerResponse) -> bytes:

@@ -1,0 +1,133 @@
+"""A server's local segment files: fetched whole and verified, reused after a restart, set aside when corrupt.
+
+`{data}/segments/{table}/{name}@{crc}.mseg`; `{data}/quarantine/` keeps the last few corrupt ones for whoever wants to
+know what happened. All calls block; calls for different segments may run at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import time
+from collections.abc import Collection
+from enum import StrEnum
+from pathlib import Path
+
+from merlot import telemetry
+from merlot.cluster.records import SegmentRecord
+from merlot.errors import CorruptionError, NotFoundError, UnavailableError
+from merlot.ids import TableName
+from merlot.segment.immutable import ImmutableSegment
+from merlot.store.deepstore import SUFFIX, DeepStore
+from merlot.store.retry import OutOfSpaceError
+
+_LOG = logging.getLogger(__name__)
+
+SPARE_BYTES = 16 << 20
+"""Left free on the disk, so that a full one is seen before it is hit."""
+MAX_QUARANTINED = 16
+
+
+class Source(StrEnum):
+    """Where a segment came from."""
+
+    DISK = "disk"
+    DEEP_STORE = "deep_store"
+
+
+class SegmentFiles:
+    """Files under one directory, which belongs to one server."""
+
+    def __init__(self, directory: Path) -> None:
+        self._segments = directory / "segments"
+        self._quarantine = directory / "quarantine"
+        self._segments.mkdir(parents=True, exist_ok=True)
+
+    def path_of(self, table: TableName, key: str) -> Path:
+        """Where the file of this version is, or would be."""
+        return self._segments / table / f"{key}{SUFFIX}"
+
+    def open_local(self, table: TableName, record: SegmentRecord) -> ImmutableSegment | None:
+        """The segment if its file is here and every byte of it is right; a corrupt file is set aside."""
+        path = self.path_of(table, str(record.key))
+        try:
+            return _open(path, record)
+        except NotFoundError:
+            return None
+        except CorruptionError as error:
+            self.quarantine(table, str(record.key), str(error))
+            return None
+
+    def fetch(self, table: TableName, record: SegmentRecord, store: DeepStore) -> ImmutableSegment:
+        """Copy from the deep store, verify, open.
+
+        NotFoundError, CorruptionError (the deep store's copy itself is wrong), OutOfSpaceError, UnavailableError.
+        """
+        path = self.path_of(table, str(record.key))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(path.parent).free
+        if free < record.size_bytes + SPARE_BYTES:
+            raise OutOfSpaceError(
+                f"no space left on the disk free={free} needed={record.size_bytes} path={path.parent}"
+            )
+        opened: list[ImmutableSegment] = []
+        store.fetch(
+            record.url, path, expected_size=record.size_bytes, verify=lambda copy: opened.append(_open(copy, record))
+        )
+        # The mapping follows the file when it is renamed.
+        return opened[-1]
+
+    def quarantine(self, table: TableName, key: str, reason: str) -> None:
+        """Set a corrupt file aside, so that it is fetched again and nobody opens it."""
+        path = self.path_of(table, key)
+        _LOG.error("segment file is corrupt, set aside table=%s segment=%s reason=%s", table, key, reason)
+        telemetry.SERVER_QUARANTINED.labels(table).inc()
+        try:
+            self._quarantine.mkdir(parents=True, exist_ok=True)
+            path.rename(self._quarantine / f"{table}.{key}.{time.time_ns()}")
+            for old in sorted(self._quarantine.iterdir(), key=lambda file: file.stat().st_mtime_ns)[:-MAX_QUARANTINED]:
+                old.unlink()
+        except OSError:
+            path.unlink(missing_ok=True)
+
+    def remove(self, table: TableName, keys: Collection[str]) -> None:
+        """Delete files; whoever has one open keeps it."""
+        for key in keys:
+            self.path_of(table, key).unlink(missing_ok=True)
+
+    def sweep(self, table: TableName, keep: Collection[str]) -> None:
+        """Delete what a former life left behind: unfinished copies, and versions that are not in `keep`."""
+        directory = self._segments / table
+        kept = {f"{key}{SUFFIX}" for key in keep}
+        with contextlib.suppress(FileNotFoundError):
+            for file in directory.iterdir():
+                if file.name not in kept:
+                    file.unlink(missing_ok=True)
+            if not kept:
+                directory.rmdir()
+
+    def tables(self) -> list[TableName]:
+        """Tables that have files here."""
+        return [TableName(path.name) for path in self._segments.iterdir() if path.is_dir()]
+
+
+def _make_room(directory: Path, size_bytes: int) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(directory).free
+    except OSError as error:
+        raise UnavailableError(f"cannot write segment files path={directory} reason={error.strerror}") from error
+    if free < size_bytes + SPARE_BYTES:
+        raise OutOfSpaceError(
+            f"no space left on the disk free={free} needed={size_bytes + SPARE_BYTES} path={directory}"
+        )
+
+
+def _open(path: Path, record: SegmentRecord) -> ImmutableSegment:
+    """Open and verify; raises CorruptionError too if it is a sound file of something else."""
+    segment = ImmutableSegment.open(path, verify=True)
+    if segment.key != record.key:
+        segment.close()
+        raise CorruptionError(f"segment is another one path={path} expected={record.key} got={segment.key}")
+    return segment

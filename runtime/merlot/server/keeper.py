@@ -1,0 +1,416 @@
+"""Keeps what a server holds of one table equal to what it is assigned, and says so in its report.
+
+One task per table: wake by a watch or the clock, read the table's view, decide (`loader`), act. Loads run in threads
+and come back one by one; whatever was loaded is served first and reported then, so that brokers never ask too early.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+from merlot import telemetry
+from merlot.clock import Clock
+from merlot.cluster import paths
+from merlot.cluster.liveness import live_instances
+from merlot.cluster.metastore import Metastore, Watch
+from merlot.cluster.records import Role, SegmentRecord
+from merlot.cluster.reports import ReportReader, ReportWriter
+from merlot.cluster.tables import get_table, spec_of
+from merlot.cluster.view import TableView, load
+from merlot.errors import CorruptionError, MerlotError, NotFoundError, UnavailableError
+from merlot.ids import InstanceId, TableName
+from merlot.query.context import ExecutionLimits
+from merlot.segment.immutable import ImmutableSegment, verify_file
+from merlot.server.files import SegmentFiles, Source
+from merlot.server.loader import Actions, Desired, Failure, Holdings, decide
+from merlot.server.tables import TableSegments
+from merlot.spec.table import TableSpec
+from merlot.sql.types import SqlType
+from merlot.store.deepstore import DeepStore
+
+_LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+RETRY_S = 1.0
+"""Until the metastore is asked again after it failed."""
+RECHECK_S = 5.0
+"""Until other servers' reports are read again, while a segment waits for them."""
+LINGER_S = 1.0
+"""Between a segment's leaving the report and its leaving the server: brokers that chose before ask within it."""
+SETTLE_S = 0.05
+"""Results of loads that come within it are decided upon together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the keepers of a server share. `store_of` opens a table's deep store."""
+
+    metastore: Metastore
+    instance: InstanceId
+    files: SegmentFiles
+    io: Executor
+    loads: Executor
+    clock: Clock
+    store_of: Callable[[TableSpec], DeepStore]
+    grace_s: float
+
+
+@dataclass(frozen=True)
+class TableState:
+    """A table as it was last read."""
+
+    spec: TableSpec
+    revision: int
+    view: TableView
+
+    @cached_property
+    def column_types(self) -> Mapping[str, SqlType]:
+        """What a broker that knows the same revision takes the columns for."""
+        return {field.name: SqlType(field.type, field.multi_value) for field in self.spec.table_schema.fields}
+
+    @cached_property
+    def limits(self) -> ExecutionLimits:
+        """The table's bounds, or the default ones."""
+        limits, default = self.spec.limits, ExecutionLimits()
+        return ExecutionLimits(
+            max_groups=limits.max_groups or default.max_groups,
+            max_rows=limits.max_rows or default.max_rows,
+            max_bytes=limits.max_bytes or default.max_bytes,
+        )
+
+
+class TableKeeper:
+    """One table of one server. Used on the event loop; `run` is its task."""
+
+    def __init__(self, table: TableName, around: Surroundings) -> None:
+        self.table = table
+        self.segments = TableSegments(table, self._dispose)
+        self._around = around
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._dirty = asyncio.Event()
+        self._state: TableState | None = None
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._failures: dict[str, Failure] = {}
+        self._retired: dict[str, float] = {}
+        self._leaving: set[str] = set()
+        self._writer = ReportWriter(around.metastore, table, around.instance)
+        self._writing = asyncio.Lock()
+        self._written = asyncio.Condition()
+        self._is_withdrawn = False
+
+    @property
+    def state(self) -> TableState | None:
+        """The table as last read; None before that."""
+        return self._state
+
+    @property
+    def failures(self) -> Mapping[str, Failure]:
+        """What could not be loaded, and why."""
+        return self._failures
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every assigned segment has been loaded, or tried."""
+        if self._state is None:
+            return False
+        keys = [str(record.key) for record in self._assigned().values()]
+        return all(key in self.segments or key in self._failures for key in keys)
+
+    def wake(self) -> None:
+        """Look again soon; any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody needs to look
+            self._loop.call_soon_threadsafe(self._wake.set)
+
+    def rewrite_report(self) -> None:
+        """Write the whole report anew: what stands in the metastore may be from before a session was lost."""
+        self._writer = ReportWriter(self._around.metastore, self.table, self._around.instance)
+        self._dirty.set()
+
+    async def refresh(self) -> TableState:
+        """Read the table again."""
+        self._state = await self._in_io(self._read)
+        return self._state
+
+    async def open_local(self) -> None:
+        """Serve every assigned segment whose file is on disk, delete other files, and report. Before the first run."""
+        await self.refresh()
+        records = self._assigned()
+        await asyncio.gather(*(self._open_local(record) for record in records.values()))
+        keep = [str(record.key) for record in records.values()]
+        await self._in_io(lambda: self._around.files.sweep(self.table, keep))
+        await self._write_report()
+
+    async def run(self) -> None:
+        """Until the table is gone, or this is cancelled."""
+        watches = await self._in_io(self._watch)
+        reporter = asyncio.create_task(self._report())
+        try:
+            with contextlib.suppress(NotFoundError):
+                while True:
+                    await self._sleep(await self._guarded_pass())
+        finally:
+            reporter.cancel()
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(reporter, *self._tasks.values(), return_exceptions=True)
+            for watch in watches:
+                watch.cancel()
+
+    async def withdraw(self) -> None:
+        """Report nothing from now on, so that brokers go elsewhere; what is held stays served."""
+        self._is_withdrawn = True
+        await self._write_report()
+
+    async def forget(self) -> None:
+        """The table is gone: close its segments, delete its files and its report."""
+        self.segments.close()
+        with contextlib.suppress(MerlotError):
+            await self._in_io(self._writer.clear)
+        await self._in_io(lambda: self._around.files.sweep(self.table, ()))
+
+    def suspect(self, keys: Iterable[str]) -> None:
+        """A query met corrupt data in one of these segments: find out which."""
+        name = "check suspects"
+        if name not in self._tasks:
+            self._tasks[name] = asyncio.create_task(
+                self._check_all(name, [key for key in keys if key in self.segments])
+            )
+
+    async def check(self, key: str) -> bool:
+        """Read every byte of an open segment's file; a corrupt one is set aside and fetched again."""
+        if key not in self.segments:
+            return True
+        path = self._around.files.path_of(self.table, key)
+        try:
+            await self._in_loads(lambda: verify_file(path))
+        except (CorruptionError, NotFoundError) as error:
+            await self._discard(key, str(error))
+            return False
+        return True
+
+    async def _check_all(self, name: str, keys: Iterable[str]) -> None:
+        try:
+            for key in keys:
+                await self.check(key)
+        finally:
+            self._tasks.pop(name, None)
+
+    async def _discard(self, key: str, reason: str) -> None:
+        """An open segment turned out corrupt: stop serving it, set its file aside, bring it in again."""
+        self.segments.drop(key)
+        self._dirty.set()
+        self._retired.pop(key, None)
+        await self._in_io(lambda: self._around.files.quarantine(self.table, key, reason))
+        self._wake.set()
+
+    async def _guarded_pass(self) -> float | None:
+        """A pass, or another try soon: whatever fails, what is served stays served."""
+        try:
+            return await self._pass()
+        except NotFoundError:
+            raise
+        except MerlotError as error:
+            _LOG.warning("table not read, kept as it is table=%s cause=%s", self.table, error)
+        except Exception:  # noqa: BLE001 - the outermost loop of the table's task
+            _LOG.exception("table not kept table=%s", self.table)
+        return self._around.clock.monotonic() + RETRY_S
+
+    async def _pass(self) -> float | None:
+        """Read, decide, act; returns when to look again."""
+        await self.refresh()
+        desired = Desired(records=self._assigned(), irreplaceable=await self._irreplaceable())
+        actions = decide(desired, self._holdings(), self._around.clock.monotonic(), self._around.grace_s)
+        self._carry_out(actions)
+        if not desired.irreplaceable:
+            return actions.wake_at
+        recheck = self._around.clock.monotonic() + RECHECK_S
+        return recheck if actions.wake_at is None else min(recheck, actions.wake_at)
+
+    async def _sleep(self, wake_at: float | None) -> None:
+        timeout = None if wake_at is None else max(0.0, wake_at - self._around.clock.monotonic())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._wake.wait()
+                await asyncio.sleep(SETTLE_S if self._tasks else 0)
+        self._wake.clear()
+
+    def _holdings(self) -> Holdings:
+        loaded = [key for key in self.segments.keys if key not in self._leaving]
+        return Holdings(
+            loaded=loaded,
+            retired=self._retired,
+            loading={*self._tasks, *self._leaving},
+            failures=self._failures,
+        )
+
+    def _carry_out(self, actions: Actions) -> None:
+        now = self._around.clock.monotonic()
+        for record in actions.load:
+            self._start_load(record)
+        self._retired.update((key, now) for key in actions.retire)
+        for key in (*actions.revive, *actions.drop):
+            self._retired.pop(key, None)
+        for key in actions.forget:
+            self._failures.pop(key, None)
+        if actions.drop:
+            self._leaving.update(actions.drop)
+            name = f"drop {actions.drop[0]}"
+            self._tasks[name] = asyncio.create_task(self._let_go(name, actions.drop))
+        self._dirty.set()
+
+    def _start_load(self, record: SegmentRecord) -> None:
+        key = str(record.key)
+        self._tasks[key] = asyncio.create_task(self._load(key, record))
+
+    async def _load(self, key: str, record: SegmentRecord) -> None:
+        assert self._state is not None
+        spec = self._state.spec
+        started = self._around.clock.monotonic()
+        try:
+            segment, source = await self._in_loads(lambda: self._bring(record, spec))
+        except MerlotError as error:
+            self._failed(key, error)
+        except Exception as error:  # noqa: BLE001 - the outermost loop of a load
+            _LOG.exception("segment not loaded by a bug table=%s segment=%s", self.table, key)
+            self._failed(key, UnavailableError(f"internal error, see the server's log error={type(error).__name__}"))
+        else:
+            self._failures.pop(key, None)
+            self._add(segment, source)
+            telemetry.SERVER_LOAD_SECONDS.observe(self._around.clock.monotonic() - started)
+        finally:
+            self._tasks.pop(key, None)
+            self._wake.set()
+            self._dirty.set()
+
+    def _bring(self, record: SegmentRecord, spec: TableSpec) -> tuple[ImmutableSegment, Source]:
+        segment = self._around.files.open_local(self.table, record)
+        if segment is not None:
+            return segment, Source.DISK
+        store = self._around.store_of(spec)
+        return self._around.files.fetch(self.table, record, store), Source.DEEP_STORE
+
+    async def _open_local(self, record: SegmentRecord) -> None:
+        try:
+            segment = await self._in_loads(lambda: self._around.files.open_local(self.table, record))
+        except MerlotError as error:
+            self._failed(str(record.key), error)
+        else:
+            if segment is not None:
+                self._add(segment, Source.DISK)
+
+    def _add(self, segment: ImmutableSegment, source: Source) -> None:
+        self.segments.add(segment)
+        telemetry.SERVER_LOADS.labels(self.table, source).inc()
+        _LOG.info("segment loaded table=%s segment=%s source=%s", self.table, segment.key, source)
+
+    def _failed(self, key: str, error: MerlotError) -> None:
+        telemetry.SERVER_LOAD_FAILURES.labels(self.table, type(error).__name__).inc()
+        failure = Failure.after(self._failures.get(key), str(error), self._around.clock.monotonic())
+        self._failures[key] = failure
+        level = logging.ERROR if isinstance(error, CorruptionError) else logging.WARNING
+        _LOG.log(
+            level,
+            "segment not loaded table=%s segment=%s attempt=%d cause=%s",
+            self.table,
+            key,
+            failure.attempts,
+            error,
+        )
+
+    async def _let_go(self, name: str, keys: Collection[str]) -> None:
+        """Out of the report first, out of the server after."""
+        try:
+            await self._reported()
+            await asyncio.sleep(LINGER_S)
+            for key in keys:
+                self.segments.drop(key)
+            await self._in_io(lambda: self._around.files.remove(self.table, keys))
+            _LOG.info("segments dropped table=%s num_segments=%d", self.table, len(keys))
+        finally:
+            self._leaving.difference_update(keys)
+            self._tasks.pop(name, None)
+            self._wake.set()
+
+    async def _reported(self) -> None:
+        """Wait until the report says what is so now."""
+        async with self._written:
+            self._dirty.set()
+            await self._written.wait()
+
+    async def _report(self) -> None:
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            started = self._around.clock.monotonic()
+            try:
+                await self._write_report()
+            except MerlotError as error:
+                _LOG.warning("report not written table=%s cause=%s", self.table, error)
+                self.rewrite_report()
+                await asyncio.sleep(RETRY_S)
+                continue
+            async with self._written:
+                self._written.notify_all()
+            # A report of 20,000 segments takes its time: while they load, four fifths of it go to loading.
+            await asyncio.sleep(max(SETTLE_S / 2, 4 * (self._around.clock.monotonic() - started)))
+
+    async def _write_report(self) -> None:
+        loaded = [] if self._is_withdrawn else [key for key in self.segments.keys if key not in self._leaving]
+        errors = {key: failure.message for key, failure in self._failures.items()}
+        revision = 0 if self._state is None else self._state.revision
+        async with self._writing:
+            await self._in_io(lambda: self._writer.write(loaded, errors, revision=revision))
+        counts = {"loaded": len(loaded), "failed": len(errors), "retired": len(self._retired)}
+        for state, count in counts.items():
+            telemetry.SERVER_SEGMENTS.labels(self.table, state).set(count)
+
+    def _assigned(self) -> dict[str, SegmentRecord]:
+        assert self._state is not None
+        view = self._state.view
+        mine = (name for name, instances in view.assignment.items() if self._around.instance in instances)
+        return {name: view.segments[name] for name in mine if name in view.segments}
+
+    async def _irreplaceable(self) -> Collection[str]:
+        """Segments that were given to others, of which none has reported to hold them."""
+        assert self._state is not None
+        view = self._state.view
+        current = {str(record.key) for record in view.segments.values()} if len(self.segments.keys) else set()
+        assigned = {str(record.key) for record in self._assigned().values()}
+        moved = {key for key in self.segments.keys if key in current and key not in assigned}
+        return moved and moved - await self._in_io(self._held_elsewhere)
+
+    def _held_elsewhere(self) -> set[str]:
+        live = live_instances(self._around.metastore, Role.SERVER).keys() - {self._around.instance}
+        reports = ReportReader(self._around.metastore, self.table).read()
+        return {key for instance in live if instance in reports for key in reports[instance].loaded}
+
+    def _read(self) -> TableState:
+        record = get_table(self._around.metastore, self.table)
+        previous = None if self._state is None else self._state.view
+        view = load(self._around.metastore, self.table, previous)
+        if self._state is not None and self._state.revision == record.revision:
+            return TableState(self._state.spec, record.revision, view)
+        return TableState(spec_of(record).spec, record.revision, view)
+
+    def _watch(self) -> list[Watch]:
+        metastore = self._around.metastore
+        nodes = (paths.table_config(self.table), paths.segments_root(self.table))
+        return [metastore.watch(path, self.wake) for path in nodes]
+
+    def _dispose(self, segment: ImmutableSegment) -> None:
+        self._around.io.submit(segment.close)
+
+    async def _in_io(self, work: Callable[[], T]) -> T:
+        return await self._loop.run_in_executor(self._around.io, work)
+
+    async def _in_loads(self, work: Callable[[], T]) -> T:
+        return await self._loop.run_in_executor(self._around.loads, work)

@@ -1,0 +1,92 @@
+"""What to load, keep and let go: a pure decision from what is desired and what is held.
+
+A version that is no longer desired is *retired*: still served, since brokers may hold an older view, and dropped when
+its grace is over. Its grace begins only when whatever takes its place can be asked: the new version is loaded here, or
+another server has the segment. So a broken replacement never takes good rows away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from merlot.cluster.records import SegmentRecord
+
+FIRST_RETRY_S = 2.0
+LONGEST_RETRY_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a segment is not loaded, and when to try again (monotonic seconds)."""
+
+    message: str
+    attempts: int
+    retry_at: float
+
+    @staticmethod
+    def after(previous: Failure | None, message: str, now: float) -> Failure:
+        """The next failure of the same segment: waits double."""
+        attempts = 1 if previous is None else previous.attempts + 1
+        wait = min(FIRST_RETRY_S * 2 ** min(attempts - 1, 20), LONGEST_RETRY_S)
+        return Failure(message, attempts, now + wait)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holdings:
+    """What a server has of a table. Keys are `name@crc`; `retired` tells since when, and is part of `loaded`."""
+
+    loaded: Collection[str] = ()
+    retired: Mapping[str, float] = field(default_factory=dict)
+    loading: Collection[str] = ()
+    failures: Mapping[str, Failure] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Actions:
+    """What to do now, and when to look again though nothing happens."""
+
+    load: tuple[SegmentRecord, ...] = ()
+    retire: tuple[str, ...] = ()
+    revive: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    forget: tuple[str, ...] = ()
+    """Failures of segments that are no longer desired."""
+    wake_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desired:
+    """Records assigned to this server, by segment name; `irreplaceable`: keys that no other server has."""
+
+    records: Mapping[str, SegmentRecord] = field(default_factory=dict)
+    irreplaceable: Collection[str] = ()
+
+
+def decide(desired: Desired, holdings: Holdings, now: float, grace_s: float) -> Actions:
+    """The difference between desired and held, as actions. Idempotent: carrying them out leaves nothing to do."""
+    wanted = {str(record.key): record for record in desired.records.values()}
+    waiting = [key for key in holdings.failures if key in wanted and holdings.failures[key].retry_at > now]
+    busy = {*holdings.loaded, *holdings.loading, *waiting}
+    unwanted = [key for key in holdings.loaded if key not in wanted]
+    retirable = [key for key in unwanted if _is_replaced(key, desired, holdings.loaded)]
+    drop = [key for key in retirable if now - holdings.retired.get(key, now) >= grace_s]
+    moments = [holdings.failures[key].retry_at for key in waiting]
+    moments += [since + grace_s for key, since in holdings.retired.items() if key in retirable and key not in drop]
+    retire = [key for key in retirable if key not in holdings.retired]
+    moments += [now + grace_s for _ in retire[:1]]
+    return Actions(
+        load=tuple(record for key, record in wanted.items() if key not in busy),
+        retire=tuple(retire) if grace_s > 0 else (),
+        revive=tuple(key for key in holdings.retired if key in wanted or key not in retirable),
+        drop=tuple(drop) if grace_s > 0 else tuple(retirable),
+        forget=tuple(key for key in holdings.failures if key not in wanted),
+        wake_at=min(moments, default=None),
+    )
+
+
+def _is_replaced(key: str, desired: Desired, loaded: Collection[str]) -> bool:
+    if key in desired.irreplaceable:
+        return False
+    successor = desired.records.get(key.rpartition("@")[0])
+    return successor is None or str(successor.key) in loaded

@@ -1,0 +1,295 @@
+"""A server from start to drain: in which order it comes into sight of brokers, and in which it leaves.
+
+Start: open what is on disk, report it, take calls, register: whoever sees the server alive finds its report true.
+Drain: report nothing and unregister, so that brokers choose others; answer those that have not heard of it yet; then
+refuse (code 210 makes a broker ask another replica), let running queries end, close.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from aiohttp import web
+
+from merlot import __version__
+from merlot.clock import Clock, SystemClock
+from merlot.cluster import paths
+from merlot.cluster.liveness import Registration, register
+from merlot.cluster.metastore import Metastore, SessionState, Watch
+from merlot.cluster.records import InstanceRecord, Role
+from merlot.cluster.tables import list_tables
+from merlot.errors import MerlotError, NotFoundError, UnavailableError
+from merlot.ids import InstanceId, TableName
+from merlot.server.files import SegmentFiles
+from merlot.server.health import HealthSources, make_app
+from merlot.server.keeper import RETRY_S, Surroundings, TableKeeper
+from merlot.server.rpc import QueryHandler
+from merlot.server.scheduler import Scheduler, SchedulerConfig
+from merlot.server.scrub import ScrubConfig, scrub
+from merlot.spec.table import TableSpec
+from merlot.store.deepstore import DeepStore
+from merlot.wire.endpoint import GrpcEndpoint
+from merlot.wire.messages import ServerRequest, ServerResponse
+
+_LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+OpenDeepStore = Callable[[str], DeepStore]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """`deep_store` is the cluster's, for tables that name none. Port 0: any; port None: no such endpoint."""
+
+    data_dir: Path
+    deep_store: str
+    host: str = "127.0.0.1"
+    """What others reach this server by; also what it listens on, unless `bind_host` says otherwise."""
+    bind_host: str | None = None
+    http_port: int | None = 0
+    grpc_port: int | None = 0
+    instance: str | None = None
+    """Default: Server_{host}_{grpc port}. Assignments go by it: it should outlive the process."""
+    tenant: str = "DefaultTenant"
+    grace_s: float = 60.0
+    """How long a replaced or removed version is still served."""
+    load_threads: int = 4
+    drain_linger_s: float = 2.0
+    """How long queries are still answered after the server has left the brokers' sight."""
+    drain_timeout_s: float = 30.0
+    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+    scrub: ScrubConfig = field(default_factory=ScrubConfig)
+
+
+class ServerRole:
+    """One server on the running event loop."""
+
+    def __init__(
+        self,
+        metastore: Metastore,
+        config: ServerConfig,
+        *,
+        open_deep_store: OpenDeepStore = DeepStore,
+        clock: Clock | None = None,
+    ) -> None:
+        self._metastore = metastore
+        self._config = config
+        self._clock = clock or SystemClock()
+        self._open_deep_store = open_deep_store
+        self._stores: dict[str, DeepStore] = {}
+        self._io = ThreadPoolExecutor(2, thread_name_prefix="server-io")
+        self._loads = ThreadPoolExecutor(config.load_threads, thread_name_prefix="server-load")
+        self._scheduler = Scheduler(config.scheduler)
+        self._keepers: dict[TableName, TableKeeper] = {}
+        self._tasks: dict[TableName, asyncio.Task[None]] = {}
+        self._background: list[asyncio.Task[None]] = []
+        self._watches: list[Watch] = []
+        self._tables_changed = asyncio.Event()
+        self._handler = QueryHandler(self._keepers.get, self._scheduler, self._clock, config.host)
+        self._registration: Registration | None = None
+        self._endpoint: GrpcEndpoint | None = None
+        self._runner: web.AppRunner | None = None
+        self._surroundings: Surroundings | None = None
+        self._loop = asyncio.get_running_loop()
+        self._was_lost = False
+        self._is_draining = False
+        self.http_port = 0
+        self.grpc_port = 0
+
+    @property
+    def instance(self) -> InstanceId:
+        """Its name in assignments and reports."""
+        name = self._config.instance or f"Server_{self._config.host}_{self.grpc_port}"
+        return InstanceId(name)
+
+    @property
+    def keepers(self) -> Collection[TableKeeper]:
+        """The tables it knows."""
+        return self._keepers.values()
+
+    async def handle(self, request: ServerRequest) -> ServerResponse:
+        """Answer a request: what its gRPC endpoint calls, and an in-process channel."""
+        return await self._handler(request)
+
+    def not_ready(self) -> str | None:
+        """Why no query should come here now; None if they may."""
+        if self._is_draining:
+            return "draining"
+        if self._registration is None:
+            return "starting"
+        unsettled = sorted(keeper.table for keeper in self.keepers if not keeper.is_settled)
+        return f"loading segments of {', '.join(unsettled)}" if unsettled else None
+
+    async def start(self) -> None:
+        """Come into sight, with all segments that are on disk. UnavailableError if a port is taken."""
+        bind_host = self._config.bind_host or self._config.host
+        await self._start_http(bind_host)
+        if self._config.grpc_port is not None:
+            self._endpoint = GrpcEndpoint(self.handle, lambda: self.instance)
+            self.grpc_port = self._endpoint.bind(bind_host, self._config.grpc_port)
+        self._surroundings = self._make_surroundings()
+        self._watches.append(await self._in_io(lambda: self._metastore.watch_children(paths.TABLES, self._notice)))
+        self._watches.append(self._metastore.on_session(self._on_session))
+        await self._follow_tables(await self._in_io(lambda: list(list_tables(self._metastore))))
+        await self._in_io(self._sweep_unknown_tables)
+        if self._endpoint is not None:
+            await self._endpoint.start()
+        self._registration = await self._in_io(lambda: register(self._metastore, self._record()))
+        self._background.append(self._loop.create_task(self._watch_tables()))
+        self._background.append(self._loop.create_task(scrub(lambda: self.keepers, self._config.scrub)))
+        _LOG.info("server started instance=%s grpc_port=%d http_port=%d", self.instance, self.grpc_port, self.http_port)
+
+    async def drain(self) -> None:
+        """Leave the brokers' sight and let queries end; `stop` must follow."""
+        self._is_draining = True
+        _LOG.info("server drains instance=%s", self.instance)
+        registration = self._registration
+        if registration is not None:
+            await self._in_io(registration.close)
+        for keeper in self.keepers:
+            with contextlib.suppress(MerlotError):
+                await keeper.withdraw()
+        await asyncio.sleep(self._config.drain_linger_s)
+        self._handler.is_draining = True
+        if not await self._scheduler.wait_idle(self._config.drain_timeout_s):
+            _LOG.warning("queries still run, given up instance=%s", self.instance)
+
+    async def stop(self) -> None:
+        """End now; queries that still run are cut off. Files stay, for the next start."""
+        self._is_draining = self._handler.is_draining = True
+        for watch in self._watches:
+            watch.cancel()
+        if self._registration is not None:
+            await self._in_io(self._registration.close)
+        tasks = [*self._background, *self._tasks.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._endpoint is not None:
+            await self._endpoint.stop(grace_s=0.5)
+        if self._runner is not None:
+            await self._runner.cleanup()
+        for keeper in self.keepers:
+            keeper.segments.close()
+        self._scheduler.close()
+        await asyncio.to_thread(self._close_threads)
+        _LOG.info("server stopped instance=%s", self.instance)
+
+    def _close_threads(self) -> None:
+        self._loads.shutdown(wait=True, cancel_futures=True)
+        self._io.shutdown(wait=True)
+
+    async def _start_http(self, bind_host: str) -> None:
+        if self._config.http_port is None:
+            return
+        app = make_app(HealthSources(self.not_ready, lambda: self.keepers))
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, bind_host, self._config.http_port)
+        try:
+            await site.start()
+        except OSError as error:
+            text = f"cannot listen address={bind_host}:{self._config.http_port} reason={error.strerror}"
+            raise UnavailableError(text) from error
+        self.http_port = self._runner.addresses[0][1]
+
+    def _make_surroundings(self) -> Surroundings:
+        return Surroundings(
+            metastore=self._metastore,
+            instance=self.instance,
+            files=SegmentFiles(self._config.data_dir),
+            io=self._io,
+            loads=self._loads,
+            clock=self._clock,
+            store_of=self._store_of,
+            grace_s=self._config.grace_s,
+        )
+
+    def _record(self) -> InstanceRecord:
+        return InstanceRecord(
+            id=self.instance,
+            role=Role.SERVER,
+            host=self._config.host,
+            http_port=self.http_port,
+            grpc_port=self.grpc_port,
+            tenant=self._config.tenant,
+            started_ms=self._clock.now_ms(),
+            version=__version__,
+        )
+
+    def _store_of(self, spec: TableSpec) -> DeepStore:
+        """Any thread: two that open one store at once do no harm."""
+        uri = spec.deep_store.uri if spec.deep_store is not None else self._config.deep_store
+        store = self._stores.get(uri)
+        if store is None:
+            store = self._stores[uri] = self._open_deep_store(uri)
+        return store
+
+    async def _watch_tables(self) -> None:
+        while True:
+            await self._tables_changed.wait()
+            self._tables_changed.clear()
+            try:
+                await self._follow_tables(await self._in_io(lambda: list(list_tables(self._metastore))))
+            except MerlotError as error:
+                _LOG.warning("tables not read, kept as they are cause=%s", error)
+                asyncio.get_running_loop().call_later(RETRY_S, self._tables_changed.set)
+
+    async def _follow_tables(self, names: Collection[TableName]) -> None:
+        """Keep a keeper per table: new ones open what is on disk first, those of dropped tables clean up."""
+        assert self._surroundings is not None
+        new = [TableKeeper(name, self._surroundings) for name in names if name not in self._keepers]
+        await asyncio.gather(*(self._open_table(keeper) for keeper in new))
+        for name in [name for name in self._keepers if name not in names]:
+            await self._drop_table(name)
+
+    async def _open_table(self, keeper: TableKeeper) -> None:
+        try:
+            await keeper.open_local()
+        except NotFoundError:
+            return  # dropped meanwhile
+        self._keepers[keeper.table] = keeper
+        self._tasks[keeper.table] = asyncio.create_task(keeper.run())
+
+    async def _drop_table(self, name: TableName) -> None:
+        keeper, task = self._keepers.pop(name), self._tasks.pop(name)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await keeper.forget()
+        _LOG.info("table dropped table=%s", name)
+
+    def _sweep_unknown_tables(self) -> None:
+        assert self._surroundings is not None
+        for name in self._surroundings.files.tables():
+            if name not in self._keepers:
+                self._surroundings.files.sweep(name, ())
+
+    def _notice(self) -> None:
+        """On a thread of the metastore."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._tables_changed.set)
+
+    def _on_session(self, state: SessionState) -> None:
+        """On a thread of the metastore: after a lost session nothing that was written can be taken for granted."""
+        if state is SessionState.LOST:
+            self._was_lost = True
+        elif state is SessionState.CONNECTED and self._was_lost:
+            self._was_lost = False
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._rewrite_reports)
+
+    def _rewrite_reports(self) -> None:
+        for keeper in self.keepers:
+            keeper.rewrite_report()
+            keeper.wake()
+
+    async def _in_io(self, work: Callable[[], T]) -> T:
+        return await self._loop.run_in_executor(self._io, work)

@@ -1,0 +1,141 @@
+"""Who may run a query now: a bounded number at once, the rest in line, tables taking turns.
+
+A running query has a thread of its own (*caller*), and borrows from a shared pool of *helpers* for its other segments;
+kernels release the GIL, so the system's scheduler shares the cores fairly among callers. A short query thus never waits
+for a long one's segments, and a table that floods the server only lengthens its own line. Used on the event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+from merlot import telemetry
+from merlot.errors import UnavailableError
+
+T = TypeVar("T")
+
+CORES = len(os.sched_getaffinity(0))
+
+
+class OutOfCapacityError(UnavailableError):
+    """The line is full: another replica may have room."""
+
+    code: ClassVar[int] = 211
+
+
+class SchedulingTimeoutError(UnavailableError):
+    """The query's time was over before its turn came."""
+
+    code: ClassVar[int] = 240
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerConfig:
+    """Bounds of a server's queries."""
+
+    max_running: int = max(4, 2 * CORES)
+    max_waiting: int = 1_000
+    helpers: int = CORES
+
+
+class Scheduler:
+    """Owns the threads that queries run on."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self._config = config
+        self._callers = ThreadPoolExecutor(config.max_running, thread_name_prefix="query")
+        self.helpers: Executor = ThreadPoolExecutor(config.helpers, thread_name_prefix="segments")
+        self._lines: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        self._num_waiting = 0
+        self._num_running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def run(self, line: str, work: Callable[[], T], timeout_s: float, on_done: Callable[[], None]) -> T:
+        """Run `work` in a thread when its turn in the table's `line` comes.
+
+        `on_done` is called on the loop when nothing of it runs any more; cancelling this call does not stop the
+        thread, which ends by its CancelToken. OutOfCapacityError, SchedulingTimeoutError.
+        """
+        try:
+            await self._enter(line, timeout_s)
+        except BaseException:
+            on_done()
+            raise
+        future = asyncio.get_running_loop().run_in_executor(self._callers, work)
+
+        def finished(done: asyncio.Future[T]) -> None:
+            if not done.cancelled():
+                done.exception()  # seen, though the caller may be gone
+            self._leave()
+            on_done()
+
+        future.add_done_callback(finished)
+        return await asyncio.shield(future)
+
+    async def wait_idle(self, timeout_s: float) -> bool:
+        """Wait until no query runs or waits; returns whether that came true."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Take no more work. Threads end with the work they have."""
+        self._callers.shutdown(wait=False, cancel_futures=True)
+        self.helpers.shutdown(wait=False, cancel_futures=True)
+
+    async def _enter(self, line: str, timeout_s: float) -> None:
+        if self._num_running < self._config.max_running:
+            return self._start()
+        if self._num_waiting >= self._config.max_waiting:
+            raise OutOfCapacityError(f"too many queries wait limit={self._config.max_waiting}")
+        turn = asyncio.get_running_loop().create_future()
+        self._lines.setdefault(line, deque()).append(turn)
+        self._count_waiting(1)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await turn
+        except BaseException as error:
+            if turn.done() and not turn.cancelled():
+                self._leave()  # the turn came just as we gave up: pass it on
+            if isinstance(error, TimeoutError):
+                raise SchedulingTimeoutError(f"query waited too long for a thread waited_s={timeout_s:.3f}") from None
+            raise
+        finally:
+            self._count_waiting(-1)
+
+    def _start(self) -> None:
+        self._num_running += 1
+        self._idle.clear()
+        telemetry.SERVER_RUNNING.set(self._num_running)
+
+    def _leave(self) -> None:
+        self._num_running -= 1
+        telemetry.SERVER_RUNNING.set(self._num_running)
+        self._admit_next()
+        if not self._num_running:
+            self._idle.set()
+
+    def _admit_next(self) -> None:
+        while self._lines:
+            line, turns = self._lines.popitem(last=False)
+            turn = turns.popleft()
+            if turns:
+                self._lines[line] = turns  # to the end: tables take turns
+            if not turn.done():
+                self._start()
+                turn.set_result(None)
+                return
+
+    def _count_waiting(self, change: int) -> None:
+        self._num_waiting += change
+        telemetry.SERVER_WAITING.set(self._num_waiting)

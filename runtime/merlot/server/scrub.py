@@ -1,0 +1,37 @@
+"""Reads all served files again and again, slowly, so that a bit that rots on disk is found before a query finds it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+from merlot.server.keeper import TableKeeper
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScrubConfig:
+    """How fast. `idle_s`: between two rounds, however little there is to read."""
+
+    bytes_per_s: int = 20 << 20
+    idle_s: float = 600.0
+
+
+async def scrub(keepers: Callable[[], Collection[TableKeeper]], config: ScrubConfig) -> None:
+    """Until cancelled."""
+    while True:
+        await asyncio.sleep(config.idle_s)
+        num_corrupt = 0
+        for keeper, key, size_bytes in _everything(keepers()):
+            await asyncio.sleep(size_bytes / config.bytes_per_s)
+            num_corrupt += not await keeper.check(key)
+        _LOG.info("all segment files read again num_corrupt=%d", num_corrupt)
+
+
+def _everything(keepers: Collection[TableKeeper]) -> Iterator[tuple[TableKeeper, str, int]]:
+    for keeper in list(keepers):
+        for key, segment in list(keeper.segments.segments.items()):
+            yield keeper, key, segment.size_bytes

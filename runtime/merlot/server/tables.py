@@ -1,0 +1,96 @@
+"""Open segments of each table, with a count of their readers. Used on the event loop only.
+
+Versions stand side by side under their keys, `name@crc`: a query gets exactly the version it asks for, or is told that
+it is missing. A segment that is dropped is out of sight at once and closed when its last reader leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from merlot.ids import TableName
+from merlot.segment.immutable import ImmutableSegment
+
+Dispose = Callable[[ImmutableSegment], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    segment: ImmutableSegment
+    num_readers: int = 0
+    is_dropped: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Acquired:
+    """Segments that stay open until released, in the order they were asked for; `missing` are keys not held."""
+
+    segments: tuple[ImmutableSegment, ...]
+    missing: tuple[str, ...]
+    held: tuple[_Held, ...]
+
+
+class TableSegments:
+    """The open segments of one table."""
+
+    def __init__(self, table: TableName, dispose: Dispose) -> None:
+        self.table = table
+        self._dispose = dispose
+        self._held: dict[str, _Held] = {}
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._held
+
+    @property
+    def keys(self) -> Collection[str]:
+        """Keys that can be acquired now."""
+        return self._held.keys()
+
+    @property
+    def segments(self) -> Mapping[str, ImmutableSegment]:
+        """Open segments by key; for reports, not for queries."""
+        return MappingProxyType({key: held.segment for key, held in self._held.items()})
+
+    def add(self, segment: ImmutableSegment) -> None:
+        """Serve it from now on. One that stood under the same key is dropped."""
+        key = str(segment.key)
+        self.drop(key)
+        self._held[key] = _Held(segment)
+
+    def drop(self, key: str) -> None:
+        """Hand it out no more; close it when its last reader leaves."""
+        held = self._held.pop(key, None)
+        if held is not None:
+            held.is_dropped = True
+            self._close_if_unread(held)
+
+    def acquire(self, keys: Iterable[str]) -> Acquired:
+        """Every asked version that is here, kept open until `release`."""
+        found: list[_Held] = []
+        missing: list[str] = []
+        for key in keys:
+            held = self._held.get(key)
+            if held is None:
+                missing.append(key)
+            else:
+                held.num_readers += 1
+                found.append(held)
+        return Acquired(tuple([held.segment for held in found]), tuple(missing), tuple(found))
+
+    def release(self, acquired: Acquired) -> None:
+        """Give back what `acquire` gave, once."""
+        for held in acquired.held:
+            held.num_readers -= 1
+            if held.is_dropped:
+                self._close_if_unread(held)
+
+    def close(self) -> None:
+        """Drop everything."""
+        for key in list(self._held):
+            self.drop(key)
+
+    def _close_if_unread(self, held: _Held) -> None:
+        if not held.num_readers:
+            self._dispose(held.segment)

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from merlot.broker.channels import Channels
-from merlot.broker.health import ServerHealth, Standing
+from merlot.broker.health import CallOutcome, ServerHealth, Standing
 from merlot.broker.refresher import Refresher
 from merlot.broker.tables import ServedTable, TableSources, TableWatch
 from merlot.clock import Clock
@@ -72,12 +72,11 @@ class Directory:
         """Every table that can be queried."""
         return self._tables
 
-    def report_health(self, instance: InstanceId, is_reached: bool) -> None:
+    def report_call(self, instance: InstanceId, outcome: CallOutcome) -> None:
         """A call to a server ended; routes follow if that changes its standing."""
         now = self._clock.monotonic()
-        observe = self._health.call_succeeded if is_reached else self._health.call_failed
-        if observe(instance, now):
-            _LOG.warning("server changes its standing instance=%s reached=%s", instance, is_reached)
+        if self._health.observe_call(instance, outcome, now):
+            _LOG.warning("server changes its standing instance=%s call=%s", instance, outcome.name)
             self._reroute(now)
 
     def _subscribe(self) -> None:

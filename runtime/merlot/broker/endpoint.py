@@ -7,6 +7,7 @@ app is started with `handler_cancellation=True`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import orjson
@@ -45,6 +46,15 @@ class BrokerFace(Protocol):
         """Run a query."""
         ...
 
+    @property
+    def running(self) -> Mapping[str, str]:
+        """Texts of the queries under way, by request id."""
+        ...
+
+    def cancel(self, wanted: str, *, by_client_id: bool = False) -> bool:
+        """Cancel a running query; False if there is none of that id."""
+        ...
+
 
 class _MalformedRequest(Exception):
     """The request is no query: HTTP 400."""
@@ -65,6 +75,8 @@ def routes(broker: BrokerFace) -> list[web.RouteDef]:
         web.get("/query/sql", paths.get_query, allow_head=False),
         web.post("/query", paths.post_query),
         web.get("/query", paths.get_query, allow_head=False),
+        web.delete("/query/{id}", paths.cancel_query),
+        web.get("/queries", paths.running_queries),
         web.get("/health", paths.health),
         web.get("/metrics", paths.metrics),
         web.get("/debug/routingTable/{table}", paths.routing_table),
@@ -104,6 +116,18 @@ class _Paths:
             num_servers_queried=0,
             num_servers_responded=0,
         )
+
+    async def cancel_query(self, request: web.Request) -> web.Response:
+        """`?client=true`: the id is the client's own (`X-Correlation-Id`)."""
+        wanted = request.match_info["id"]
+        by_client_id = request.query.get("client", "").lower() == "true"
+        if not self._broker.cancel(wanted, by_client_id=by_client_id):
+            raise web.HTTPNotFound(text=f"query not found on this broker: {wanted}")
+        return web.Response(text=f"cancelled query {wanted}")
+
+    async def running_queries(self, _: web.Request) -> web.Response:
+        """`{requestId: sql}`."""
+        return _json(self._broker.running)
 
     async def health(self, _: web.Request) -> web.Response:
         reason = self._broker.unready_reason()

@@ -27,6 +27,14 @@ class Standing(Enum):
     BACKUP = auto()
 
 
+class CallOutcome(Enum):
+    """LATE: reached, perhaps, but not done within the query's deadline."""
+
+    ANSWERED = auto()
+    UNREACHED = auto()
+    LATE = auto()
+
+
 @dataclass(slots=True)
 class _Server:
     lost_at: float | None = None
@@ -63,23 +71,20 @@ class ServerHealth:
             if server.standing(now) is None:
                 del self._servers[instance]
 
-    def call_failed(self, instance: InstanceId, now: float) -> bool:
-        """A call did not reach the server; returns whether its standing changed."""
+    def observe_call(self, instance: InstanceId, outcome: CallOutcome, now: float) -> bool:
+        """A call ended; returns whether the server's standing changed.
+
+        Being late speaks against a suspect only: a live server may have been given a long query.
+        """
         server = self._servers.get(instance)
         if server is None:
             return False
         before = server.standing(now)
-        server.failures += 1
-        server.failed_at = now
-        return before != server.standing(now)
-
-    def call_succeeded(self, instance: InstanceId, now: float) -> bool:
-        """The server answered; returns whether its standing changed."""
-        server = self._servers.get(instance)
-        if server is None or not server.failures:
-            return False
-        before = server.standing(now)
-        server.failures = 0
+        if outcome is CallOutcome.ANSWERED:
+            server.failures = 0
+        elif outcome is CallOutcome.UNREACHED or server.lost_at is not None:
+            server.failures += 1
+            server.failed_at = now
         return before != server.standing(now)
 
     def standings(self, now: float) -> Mapping[InstanceId, Standing]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from merlot.broker import metrics, scatter
 from merlot.broker.channels import Channels
@@ -23,6 +24,7 @@ from merlot.broker.tables import ServedTable
 from merlot.clock import Clock
 from merlot.errors import MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName, raw_name
+from merlot.query.context import LimitExceededError
 from merlot.query.logical import LogicalPlan
 from merlot.query.reduce import reduce
 from merlot.query.result import Partial, QueryStats, to_pinot_rows
@@ -46,6 +48,13 @@ class SqlRequest:
     client_request_id: str | None = None
 
 
+@dataclass(slots=True)
+class _Running:
+    request: SqlRequest
+    task: asyncio.Task[Any]
+    is_withdrawn: bool = False
+
+
 class Queries:
     """Runs queries. On the event loop's thread."""
 
@@ -56,6 +65,7 @@ class Queries:
         self._planner = Planner(directory.find)
         self._numbers = itertools.count(1)
         self._first_number = clock.now_ms() << 20
+        self._running: dict[str, _Running] = {}
         self.broker_id = InstanceId("")
 
     async def run(self, request: SqlRequest) -> BrokerAnswer:
@@ -69,10 +79,39 @@ class Queries:
             num_servers_queried=0,
             num_servers_responded=0,
         )
-        answer = await self._answer(request, blank, number)
+        task = asyncio.current_task()
+        assert task is not None
+        running = self._running[blank.request_id] = _Running(request, task)
+        try:
+            answer = await self._answer(request, blank, number)
+        except asyncio.CancelledError:
+            if not running.is_withdrawn:
+                raise
+            running.task.uncancel()
+            text = "query was cancelled"
+            answer = replace(blank, exceptions=(named(QueryErrorCode.QUERY_CANCELLATION, text),))
+        finally:
+            del self._running[blank.request_id]
         elapsed_s = self._clock.monotonic() - started
         metrics.observe(answer, elapsed_s)
         return replace(answer, time_used_ms=int(elapsed_s * 1000))
+
+    @property
+    def running(self) -> Mapping[str, str]:
+        """Texts of the queries under way, by request id."""
+        return {request_id: running.request.sql for request_id, running in self._running.items()}
+
+    def cancel(self, wanted: str, *, by_client_id: bool = False) -> bool:
+        """Make a running query answer that it was cancelled; False if there is none of that id."""
+        found = [
+            running
+            for request_id, running in self._running.items()
+            if wanted == (running.request.client_request_id if by_client_id else request_id)
+        ]
+        for running in found:
+            running.is_withdrawn = True
+            running.task.cancel()
+        return bool(found)
 
     async def _answer(self, request: SqlRequest, blank: BrokerAnswer, number: int) -> BrokerAnswer:
         deadline_base = asyncio.get_running_loop().time()
@@ -103,7 +142,7 @@ class Queries:
                 routes=table.snapshot.select(number),
                 deadline=deadline,
             )
-            gathered = await scatter.gather(request, self._channels, self._directory.report_health)
+            gathered = await scatter.gather(request, self._channels, self._directory.report_call)
             if gathered.num_retries:
                 metrics.observe_retries(table.raw_name, gathered.num_retries)
             if run == MAX_RUNS or not self._has_moved_on(table, gathered):
@@ -137,6 +176,7 @@ class Queries:
                 result = await asyncio.to_thread(_reduce, plan, gathered.partials, table.schema)
             else:
                 result = _reduce(plan, gathered.partials, table.schema)
+            _check_rows(result, table.spec.limits.max_rows)
         return replace(
             blank,
             result=result,
@@ -153,6 +193,11 @@ class Queries:
 def _reduce(plan: LogicalPlan, partials: Sequence[Partial], schema: TableSchema) -> ResultRows:
     table = reduce(plan, partials, schema)
     return ResultRows(table.column_names, [str(one) for one in table.column_types], to_pinot_rows(table))
+
+
+def _check_rows(result: ResultRows, max_rows: int | None) -> None:
+    if max_rows is not None and len(result.rows) > max_rows:
+        raise LimitExceededError(f"answer has more rows than the table allows rows={len(result.rows)} limit={max_rows}")
 
 
 def _constant_answer(bound: BoundQuery, blank: BrokerAnswer) -> BrokerAnswer:

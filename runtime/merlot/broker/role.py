@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -112,6 +113,15 @@ class BrokerRole:
             return await self._queries.run(request)
         finally:
             self._running.discard(task)
+
+    @property
+    def running(self) -> Mapping[str, str]:
+        """Texts of the queries under way, by request id."""
+        return self._queries.running
+
+    def cancel(self, wanted: str, *, by_client_id: bool = False) -> bool:
+        """Cancel a running query; False if there is none of that id."""
+        return self._queries.cancel(wanted, by_client_id=by_client_id)
 
     async def _listen(self) -> int:
         self._runner = web.AppRunner(make_app(self), access_log=None, handler_cancellation=True, shutdown_timeout=1.0)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from merlot.broker.channels import Channels
+from merlot.broker.health import CallOutcome
 from merlot.broker.query_errors import RETRIABLE_SERVER_CODES, QueryErrorCode, QueryException, named
 from merlot.broker.routing import RoutingSnapshot, ServerRoute, reroute
 from merlot.errors import UnavailableError
@@ -82,20 +83,20 @@ class Gathered:
         return tuple(found)
 
 
-ReportHealth = Callable[[InstanceId, bool], None]
-"""Told after each call whether it reached the server."""
+ReportCall = Callable[[InstanceId, CallOutcome], None]
+"""Told of each call how it ended."""
 
 
-async def gather(request: ScatterRequest, channels: Channels, report_health: ReportHealth) -> Gathered:
+async def gather(request: ScatterRequest, channels: Channels, report_call: ReportCall) -> Gathered:
     """Ask, retry and collect until everything is answered, lost, or late."""
-    return await _Scatter(request, channels, report_health).run()
+    return await _Scatter(request, channels, report_call).run()
 
 
 class _Scatter:
-    def __init__(self, request: ScatterRequest, channels: Channels, report_health: ReportHealth) -> None:
+    def __init__(self, request: ScatterRequest, channels: Channels, report_call: ReportCall) -> None:
         self._request = request
         self._channels = channels
-        self._report_health = report_health
+        self._report_call = report_call
         self._pending: dict[asyncio.Task[Outcome], ServerRoute] = {}
         self._lacking: set[tuple[InstanceId, str]] = set()
         self._gathered = Gathered(lost=list(request.snapshot.unavailable), absent=set(request.snapshot.absent))
@@ -144,7 +145,7 @@ class _Scatter:
         """Take in an outcome; returns whom to ask next."""
         if isinstance(outcome, UnavailableError):
             return self._settle_failure(route)
-        self._report_health(route.instance, True)
+        self._report_call(route.instance, CallOutcome.ANSWERED)
         if outcome.error is not None:
             code, message = outcome.error
             if code in RETRIABLE_SERVER_CODES:
@@ -159,10 +160,11 @@ class _Scatter:
 
     def _settle_failure(self, route: ServerRoute) -> Sequence[ServerRoute]:
         if self._remaining() <= 0:
+            self._report_call(route.instance, CallOutcome.LATE)
             self._gathered.late.add(route.instance)
             self._gathered.lost.extend(route.segments)
             return ()
-        self._report_health(route.instance, False)
+        self._report_call(route.instance, CallOutcome.UNREACHED)
         self._gathered.silent.add(route.instance)
         return self._retry(route, route.segments)
 

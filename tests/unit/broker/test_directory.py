@@ -8,6 +8,7 @@ import pytest
 
 from merlot.broker.channels import Channels
 from merlot.broker.directory import Directory
+from merlot.broker.health import CallOutcome
 from merlot.clock import SystemClock
 from merlot.cluster import liveness, publish, reports, tables
 from merlot.cluster.metastore import Metastore
@@ -140,7 +141,7 @@ async def test_server_without_ephemeral_stays_until_a_call_fails(metastore: Meta
     await asyncio.to_thread(publish.publish, metastore, FLIGHTS, [record("t")])
     await eventually(lambda: (found := directory.find("Flights")) is not None and found.snapshot.epoch == 2)
     assert keys(directory) == {"s@1"}
-    directory.report_health(SERVER.id, is_reached=False)
+    directory.report_call(SERVER.id, CallOutcome.UNREACHED)
     await eventually(lambda: keys(directory) == set())
     served = directory.find("Flights")
     assert served is not None

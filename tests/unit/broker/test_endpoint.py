@@ -204,6 +204,26 @@ async def test_client_that_hangs_up_cancels_its_query(client: Client, server: Fa
     await asyncio.wait_for(server.was_cancelled.wait(), 2)
 
 
+@pytest.mark.parametrize("by_client_id", [True, False])
+async def test_running_query_can_be_listed_and_cancelled(
+    client: Client, server: FaultyServer, by_client_id: bool
+) -> None:
+    server.may_answer.clear()
+    query = asyncio.create_task(client.post("SELECT COUNT(*) FROM flights", headers={"X-Correlation-Id": "mine"}))
+    await server.arrived.wait()
+    async with client.session.get(f"{client.url}/queries") as response:
+        ((request_id, sql),) = (await response.json()).items()
+    assert sql == "SELECT COUNT(*) FROM flights"
+    path = "mine?client=true" if by_client_id else request_id
+    async with client.session.delete(f"{client.url}/query/{path}") as response:
+        assert response.status == 200
+    response, answer = await query
+    assert (response.status, answer["exceptions"][0]["errorCode"]) == (200, 503)
+    assert server.was_cancelled.is_set()
+    async with client.session.delete(f"{client.url}/query/{path}") as response:
+        assert response.status == 404
+
+
 async def test_stopping_waits_for_running_queries(client: Client, server: FaultyServer) -> None:
     server.response = ServerResponse(error=(245, "x"))
     server.may_answer.clear()

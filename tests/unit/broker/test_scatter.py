@@ -9,7 +9,7 @@ from merlot.query.result import Partial, QueryStats
 
 from merlot.broker import scatter
 from merlot.broker.channels import Channels
-from merlot.broker.health import Standing
+from merlot.broker.health import CallOutcome, Standing
 from merlot.broker.routing import RoutingInputs, RoutingSnapshot, build
 from merlot.broker.scatter import Gathered, ScatterRequest
 from merlot.cluster.records import InstanceRecord, Role, RootRecord, SegmentRecord
@@ -63,12 +63,12 @@ async def gather(
     handlers: Mapping[InstanceId, Handler],
     snapshot: RoutingSnapshot | None = None,
     timeout_s: float = 5.0,
-) -> tuple[Gathered, list[tuple[InstanceId, bool]]]:
+) -> tuple[Gathered, list[tuple[InstanceId, CallOutcome]]]:
     """Scatter over servers that behave as told; returns what came back and what was reported of their health."""
     channels = Channels(lambda record: LocalChannel(handlers[record.id]))
     channels.observe({one: InstanceRecord(id=one, role=Role.SERVER, host="h") for one in handlers})
     snapshot = snapshot or snapshot_of(dict.fromkeys(handlers, KEYS))
-    reached: list[tuple[InstanceId, bool]] = []
+    calls: list[tuple[InstanceId, CallOutcome]] = []
     request = ScatterRequest(
         request_id="1",
         table=TABLE,
@@ -77,11 +77,9 @@ async def gather(
         routes=snapshot.select(0),
         deadline=asyncio.get_running_loop().time() + timeout_s,
     )
-    gathered = await scatter.gather(
-        request, channels, lambda instance, is_reached: reached.append((instance, is_reached))
-    )
+    gathered = await scatter.gather(request, channels, lambda *call: calls.append(call))
     await channels.close()
-    return gathered, reached
+    return gathered, calls
 
 
 def rows_of(gathered: Gathered) -> list[str]:
@@ -104,8 +102,8 @@ async def test_another_replica_answers_for_a_server_that_cannot(fault: Handler) 
 
 
 async def test_only_a_server_that_was_not_reached_is_reported_as_failed() -> None:
-    _, reached = await gather({A: is_down, B: is_draining})
-    assert set(reached) == {(A, False), (B, True)}
+    _, calls = await gather({A: is_down, B: is_draining})
+    assert set(calls) == {(A, CallOutcome.UNREACHED), (B, CallOutcome.ANSWERED)}
 
 
 @pytest.mark.parametrize("fault", [is_down, is_draining, lacks_everything])
@@ -133,10 +131,10 @@ async def test_segment_without_any_route_makes_the_answer_partial() -> None:
 
 
 async def test_server_that_does_not_answer_in_time_is_a_timeout() -> None:
-    gathered, reached = await gather({A: answers, B: never_answers}, timeout_s=0.02)
+    gathered, calls = await gather({A: answers, B: never_answers}, timeout_s=0.02)
     assert [one.code for one in gathered.exceptions()] == [400]
     assert (gathered.num_servers_queried, gathered.num_servers_responded) == (2, 1)
-    assert (B, False) not in reached
+    assert (B, CallOutcome.LATE) in calls
 
 
 async def test_servers_word_about_the_query_ends_it() -> None:

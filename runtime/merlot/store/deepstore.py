@@ -102,6 +102,19 @@ class DeepStore:
 
         retrying(self._retry, attempt)
 
+    def modified_ms(self, url: str) -> int | None:
+        """When the file at `url` was written, in milliseconds since the epoch; None if it is not there."""
+        path = self._path_of(url)
+
+        def attempt() -> int | None:
+            try:
+                info = self._fs.get_file_info(path)
+            except OSError as error:
+                raise _unavailable("stat", path, error) from error
+            return None if info.type == fs.FileType.NotFound else int(info.mtime_ns // 1_000_000)
+
+        return retrying(self._retry, attempt)
+
     def list(self, table: TableName) -> list[str]:
         """URLs of a table's files, sorted."""
         selector = fs.FileSelector(f"{self._root}/{table}", allow_not_found=True)
@@ -111,7 +124,8 @@ class DeepStore:
                 infos = self._fs.get_file_info(selector)
             except OSError as error:
                 raise _unavailable("list", selector.base_dir, error) from error
-            return sorted(f"{self._root_url}/{table}/{info.base_name}" for info in infos if info.extension == "mseg")
+            files = (info for info in infos if info.is_file and info.extension == "mseg")
+            return sorted(f"{self._root_url}/{table}/{info.base_name}" for info in files)
 
         return retrying(self._retry, attempt)
 

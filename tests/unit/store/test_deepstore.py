@@ -3,6 +3,7 @@
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,9 +99,13 @@ def test_a_file_comes_back_as_it_was_put(store: DeepStore, tmp_path: Path) -> No
     assert store.list(TABLE) == [url]
     store.fetch(url, tmp_path / "b", expected_size=5000)
     assert (tmp_path / "b").read_bytes() == b"x" * 5000
+    written_ms = store.modified_ms(url)
+    assert written_ms is not None
+    assert abs(written_ms - time.time() * 1000) < 600_000
     store.delete(url)
     store.delete(url)
     assert store.list(TABLE) == []
+    assert store.modified_ms(url) is None
     with pytest.raises(NotFoundError):
         store.fetch(url, tmp_path / "c")
 

@@ -1,0 +1,93 @@
+"""From built segments to published ones, over a real deep store and a real metastore."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from merlot.catalog.publish import record_of, upload
+from merlot.cluster import tables
+from merlot.cluster.publish import publish
+from merlot.cluster.sqlite import SqliteMetastore
+from merlot.cluster.view import load
+from merlot.segment.build.builder import build_segment
+from merlot.segment.build.request import BuildRequest, BuiltSegment
+from merlot.spec.manifest import load as load_manifest
+from merlot.spec.table import Table
+from merlot.spec.types import TypeName
+from merlot.store.deepstore import DeepStore
+
+MANIFEST = """
+apiVersion: merlot.dev/v1alpha1
+kind: Table
+metadata: {name: trips}
+spec:
+  timeColumn: at
+  indexing: {sortedColumns: [city]}
+  schema:
+    fields:
+      - {name: at, type: TIMESTAMP, role: dateTime}
+      - {name: city, type: STRING}
+      - {name: tags, type: STRING, multiValue: true}
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteMetastore]:
+    store = SqliteMetastore(tmp_path / "meta.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def table() -> Table:
+    return load_manifest(MANIFEST)[0]
+
+
+def build(table: Table, folder: Path) -> BuiltSegment:
+    rows = pa.table(
+        {
+            "at": pa.array([3000, 1000, 2000], pa.int64()),
+            "city": ["Oslo", "Bern", "Rome"],
+            "tags": pa.array([["a"], [], ["b", "c"]], pa.list_(pa.string())),
+        }
+    )
+    request = BuildRequest(
+        name="trips_0",
+        table="trips",
+        schema=table.spec.table_schema,
+        indexing=table.spec.indexing,
+        time_column=table.spec.time_column,
+    )
+    return build_segment(request, rows, folder)
+
+
+def test_a_record_says_what_brokers_prune_by_and_servers_load_by(table: Table, tmp_path: Path) -> None:
+    built = build(table, tmp_path)
+    record = record_of(built.metadata, "file:///d/trips_0", built.size_bytes)
+    assert (record.name, record.total_docs, record.crc) == ("trips_0", 3, built.metadata.crc)
+    assert (record.start_time_ms, record.end_time_ms) == (1000, 3000)
+    assert record.ranges == {"at": (1000, 3000), "city": ("Bern", "Rome")}
+    assert record.column_types == {
+        "at": (TypeName.TIMESTAMP, False),
+        "city": (TypeName.STRING, False),
+        "tags": (TypeName.STRING, True),
+    }
+
+
+def test_an_uploaded_segment_is_published_and_its_file_is_where_the_record_says(
+    store: SqliteMetastore, table: Table, tmp_path: Path
+) -> None:
+    tables.put_table(store, table)
+    deep_store = DeepStore(str(tmp_path / "deep"))
+    built = build(table, tmp_path)
+    for _ in range(2):
+        record = upload(deep_store, built, table.name)
+        publish(store, table.name, [record])
+    view = load(store, table.name)
+    assert view.total_docs == 3
+    fetched = tmp_path / "fetched.mseg"
+    deep_store.fetch(view.segments["trips_0"].url, fetched, expected_size=record.size_bytes)
+    assert fetched.read_bytes() == built.path.read_bytes()
+    assert record.url.endswith(f"/deep/trips_OFFLINE/trips_0@{built.metadata.crc}.mseg")

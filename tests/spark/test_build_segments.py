@@ -1,0 +1,331 @@
+"""The build job against a real controller API and a local deep store."""
+
+import datetime as dt
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.orc
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from merlot.errors import InvalidInputError, NotFoundError, UnavailableError
+from merlot.spec import manifest
+from merlot.spec.ingestion import BatchIngestion
+from merlot.spec.table import Table
+from merlot_spark import sources
+from merlot_spark.build_segments import BadRowsError, JobOptions, build_segments
+from merlot_spark.publish import ControllerClient
+from merlot_spark.report import JobReport
+
+RowsOf = Callable[[Iterable[Path], Iterable[str]], pa.Table]
+
+MANIFEST: dict[str, Any] = {
+    "apiVersion": "merlot.dev/v1alpha1",
+    "kind": "Table",
+    "metadata": {"name": "trips"},
+    "spec": {
+        "schema": {
+            "fields": [
+                {"name": "at", "type": "TIMESTAMP", "role": "dateTime"},
+                {"name": "code", "type": "STRING"},
+                {"name": "count", "type": "INT", "role": "metric"},
+                {"name": "ratio", "type": "DOUBLE", "role": "metric"},
+            ]
+        },
+        "timeColumn": "at",
+        "indexing": {"sortedColumns": ["at"]},
+    },
+}
+COLUMNS = ["at", "code", "count", "ratio"]
+START_S = 1_356_998_400  # 2013-01-01 00:00:00 UTC
+OPTIONS = JobOptions(parallelism=2)
+
+
+def table_of(**spec: Any) -> Table:
+    (table,) = manifest.load(json.dumps({**MANIFEST, "spec": {**MANIFEST["spec"], **spec}}))
+    return table
+
+
+def trips(num_rows: int = 3000) -> pa.Table:
+    """Rows over three days, in no order of time, with nulls."""
+    seconds = [START_S + (row * 7919) % (3 * 86_400) for row in range(num_rows)]
+    return pa.table(
+        {
+            "at": pa.array([second * 1000 for second in seconds], pa.timestamp("ms", "UTC")),
+            "code": [None if row % 50 == 0 else f"c{row % 17}" for row in range(num_rows)],
+            "count": pa.array([None if row % 33 == 0 else row for row in range(num_rows)], pa.int32()),
+            "ratio": [row / 8 for row in range(num_rows)],
+        }
+    )
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "trips.parquet"
+    pq.write_table(trips(), path)
+    return path
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Path:
+    return tmp_path / "deep"
+
+
+def files_of(deep: Path) -> list[Path]:
+    return sorted((deep / "trips_OFFLINE").glob("*"))
+
+
+def published(controller: str) -> list[str]:
+    statuses = ControllerClient(controller).get("/segments/trips/metadata")
+    return sorted(f"{name}@{status['crc']}" for name, status in statuses.items())
+
+
+def run(
+    spark: SparkSession, source: Path, table: Table, deep: Path, controller: str | None, **ingestion: Any
+) -> JobReport:
+    batch = BatchIngestion.model_validate({"sourceUri": str(source), "format": "PARQUET", **ingestion})
+    df = sources.read(spark, batch, table.spec.table_schema)
+    return build_segments(df, table, deep_store=str(deep), controller_url=controller, ingestion=batch, options=OPTIONS)
+
+
+def apply(controller: str, table: Table) -> None:
+    ControllerClient(controller).apply(json.dumps(manifest.dump(table)))
+
+
+def test_one_segment_per_day_holds_the_rows_that_duckdb_reads(
+    spark: SparkSession, source: Path, deep: Path, controller: str, rows_of: RowsOf
+) -> None:
+    table = table_of()
+    apply(controller, table)
+    report = run(spark, source, table, deep, controller)
+    assert (report.rows_in, report.rows_out, report.bad.count, report.published) == (3000, 3000, 0, 3)
+    names = [path.name.partition("@")[0] for path in files_of(deep)]
+    assert names == ["trips_2013-01-01", "trips_2013-01-02", "trips_2013-01-03"]
+    assert published(controller) == list(report.segments)
+    found = rows_of(files_of(deep), COLUMNS)
+    query = f"SELECT epoch_ms(\"at\"), code, count, ratio FROM '{source}'"
+    assert sorted(map(repr, zip(*found.to_pydict().values(), strict=True))) == sorted(
+        map(repr, duckdb.sql(query).fetchall())
+    )
+    assert found.column("at").to_pylist() == sorted(found.column("at").to_pylist())
+
+
+def test_a_rerun_changes_nothing_whatever_the_order_of_the_source(
+    spark: SparkSession, source: Path, deep: Path, controller: str
+) -> None:
+    table = table_of()
+    apply(controller, table)
+    first = run(spark, source, table, deep, controller)
+    before = {path.name: path.stat().st_mtime_ns for path in files_of(deep)}
+    shuffled = spark.read.parquet(str(source)).orderBy("ratio", ascending=False).repartition(3)
+    options = JobOptions(parallelism=5)
+    second = build_segments(shuffled, table, deep_store=str(deep), controller_url=controller, options=options)
+    assert second.segments == first.segments
+    assert (second.published, second.unchanged, second.segments_uploaded) == (0, 3, 0)
+    assert {path.name: path.stat().st_mtime_ns for path in files_of(deep)} == before
+
+
+def test_new_rows_of_a_day_replace_that_day_alone(
+    spark: SparkSession, source: Path, deep: Path, controller: str
+) -> None:
+    table = table_of()
+    apply(controller, table)
+    first = run(spark, source, table, deep, controller)
+    day = spark.read.parquet(str(source)).filter("at < timestamp '2013-01-02'").filter("count % 2 = 0")
+    second = build_segments(day, table, deep_store=str(deep), controller_url=controller, options=OPTIONS)
+    assert second.published == 1
+    assert published(controller) == sorted([*second.segments, *first.segments[1:]])
+
+
+def test_refresh_replaces_every_segment(spark: SparkSession, source: Path, deep: Path, controller: str) -> None:
+    table = table_of(pushType="REFRESH")
+    apply(controller, table)
+    run(spark, source, table, deep, controller)
+    later = run(spark, source, table, deep, controller, filter="at >= timestamp '2013-01-03'")
+    assert later.removed == 2
+    assert published(controller) == list(later.segments)
+
+
+def test_days_are_split_by_partition_function(
+    spark: SparkSession, source: Path, deep: Path, controller: str, rows_of: RowsOf
+) -> None:
+    function = {"functionName": "Murmur", "numPartitions": 3}
+    table = table_of(partitioning={"columns": {"code": function}})
+    apply(controller, table)
+    report = run(spark, source, table, deep, controller)
+    assert [key.partition("@")[0] for key in report.segments] == [
+        f"trips_2013-01-0{day}_p{partition}" for day in (1, 2, 3) for partition in (0, 1, 2)
+    ]
+    for name, status in ControllerClient(controller).get("/segments/trips/metadata").items():
+        assert status["partitions"]["code"]["partitions"] == [int(name.rpartition("_p")[2])]
+    assert rows_of(files_of(deep), ["ratio"]).num_rows == 3000
+
+
+def test_rows_that_are_not_partitioned_as_asserted_fail_the_job(
+    spark: SparkSession, source: Path, deep: Path, controller: str
+) -> None:
+    partitioning = {"columns": {"code": {"functionName": "Murmur", "numPartitions": 3}}, "enforce": "assert"}
+    table = table_of(partitioning=partitioning)
+    apply(controller, table)
+    with pytest.raises(InvalidInputError, match="rows of several partitions in one segment"):
+        run(spark, source, table, deep, controller)
+    assert published(controller) == []
+
+
+def test_a_failing_executor_leaves_nothing_visible_and_the_next_run_completes(
+    spark: SparkSession, source: Path, deep: Path, controller: str
+) -> None:
+    table = table_of()
+    apply(controller, table)
+    expected = run(spark, source, table, deep, None).segments
+    for path in files_of(deep):
+        path.unlink()
+    obstacle = deep / "trips_OFFLINE" / f"{expected[1]}.mseg"
+    (obstacle / "in the way").mkdir(parents=True)
+    with pytest.raises(UnavailableError, match="deep store failed action=write"):
+        run(spark, source, table, deep, controller)
+    assert published(controller) == []
+    (obstacle / "in the way").rmdir()
+    obstacle.rmdir()
+    report = run(spark, source, table, deep, controller)
+    assert published(controller) == list(expected)
+    assert report.published == 3
+    assert not [path for path in files_of(deep) if path.suffix != ".mseg"]
+
+
+def test_a_source_that_fails_half_way_publishes_nothing(
+    spark: SparkSession, source: Path, deep: Path, controller: str
+) -> None:
+    table = table_of()
+    apply(controller, table)
+    broken = spark.read.parquet(str(source)).selectExpr(
+        "at", "code", "count", "IF(ratio > 300, raise_error('torn'), ratio) ratio"
+    )
+    with pytest.raises(UnavailableError, match="torn"):
+        build_segments(broken, table, deep_store=str(deep), controller_url=controller, options=OPTIONS)
+    assert published(controller) == []
+    assert files_of(deep) == []
+
+
+BAD_LINES = "at,code,count,ratio\n" + "".join(
+    [
+        "2013-01-01 00:00:00,a,1,0.5\n",
+        "2013-01-01T01:00:00Z,b,x,0.5\n",
+        "2013-01-01 02:00:00,c,99999999999,0.5\n",
+        ",d,4,0.5\n",
+        "2013-01-01 04:00:00,e\n",
+        '2013-01-01 05:00:00,"f, ""g""",6,NaN\n',
+    ]
+)
+
+
+def test_bad_rows_are_counted_sampled_and_left_out(
+    spark: SparkSession, tmp_path: Path, deep: Path, controller: str, rows_of: RowsOf
+) -> None:
+    table = table_of()
+    apply(controller, table)
+    (tmp_path / "bad.csv").write_text(BAD_LINES)
+    report = run(spark, tmp_path / "bad.csv", table, deep, controller, format="CSV", maxBadRowShare=0.7)
+    assert report.bad.by_reason == {
+        "at: no time": 1,
+        "count: not a value of INT": 2,
+        "the line is no record": 1,
+    }
+    assert (report.rows_in, report.rows_out) == (6, 2)
+    samples = {dict(sample.values).get("code") for sample in report.bad.samples}
+    assert samples >= {"b", "c", "d"}
+    assert rows_of(files_of(deep), ["code"]).column("code").to_pylist() == ["a", 'f, "g"']
+    assert "2 × count: not a value of INT" in report.to_text()
+
+
+def test_too_many_bad_rows_fail_the_job_and_leave_no_file(
+    spark: SparkSession, tmp_path: Path, deep: Path, controller: str
+) -> None:
+    table = table_of()
+    apply(controller, table)
+    (tmp_path / "bad.csv").write_text(BAD_LINES)
+    with pytest.raises(BadRowsError, match="bad=4 rows=6") as caught:
+        run(spark, tmp_path / "bad.csv", table, deep, controller, format="CSV", maxBadRowShare=0.6)
+    assert caught.value.bad.count == 4
+    assert published(controller) == []
+    assert files_of(deep) == []
+
+
+def write_csv(rows: pa.Table, path: Path) -> None:
+    pyarrow.csv.write_csv(rows.set_column(0, "at", rows.column("at").cast(pa.int64())), path)
+
+
+def write_json(rows: pa.Table, path: Path) -> None:
+    lines = []
+    for row in rows.to_pylist():
+        at: dt.datetime = row["at"]
+        lines.append(json.dumps({**row, "at": at.isoformat()}))
+    path.write_text("\n".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("file_format", "write"),
+    [("CSV", write_csv), ("JSON", write_json), ("ORC", lambda rows, path: pyarrow.orc.write_table(rows, str(path)))],
+)
+def test_every_format_gives_the_same_segments(
+    spark: SparkSession,
+    source: Path,
+    tmp_path: Path,
+    deep: Path,
+    file_format: str,
+    write: Callable[[pa.Table, Path], None],
+) -> None:
+    table = table_of()
+    expected = run(spark, source, table, deep, None).segments
+    other = tmp_path / f"trips.{file_format.lower()}"
+    write(trips(), other)
+    assert run(spark, other, table, deep, None, format=file_format).segments == expected
+
+
+def test_filter_and_derived_columns_are_spark_sql(
+    spark: SparkSession, source: Path, deep: Path, rows_of: RowsOf
+) -> None:
+    report = run(
+        spark,
+        source,
+        table_of(),
+        deep,
+        None,
+        filter="ratio < 10",
+        derivedColumns={"count": "CAST(ratio * 8 AS INT) + 1"},
+    )
+    assert report.rows_out == 80
+    found = rows_of(files_of(deep), ["count", "ratio"]).to_pydict()
+    assert found["count"] == [round(ratio * 8) + 1 for ratio in found["ratio"]]
+
+
+def test_wrong_expressions_and_missing_sources_are_said_plainly(
+    spark: SparkSession, source: Path, tmp_path: Path, deep: Path
+) -> None:
+    with pytest.raises(InvalidInputError, match=r"wrong filter or derived column.*nope"):
+        run(spark, source, table_of(), deep, None, filter="nope > 1")
+    with pytest.raises(NotFoundError, match="no source files"):
+        run(spark, tmp_path / "absent", table_of(), deep, None)
+
+
+def test_columns_that_the_source_lacks_are_null_and_reported(
+    spark: SparkSession, source: Path, deep: Path, rows_of: RowsOf
+) -> None:
+    df = spark.read.parquet(str(source)).drop("ratio").withColumnRenamed("code", "CODE")
+    report = build_segments(df, table_of(), deep_store=str(deep), controller_url=None, options=OPTIONS)
+    assert report.absent_columns == ("ratio",)
+    rows = rows_of(files_of(deep), ["code", "ratio"])
+    assert rows.column("ratio").null_count == 3000
+    assert rows.column("code").null_count == 60
+
+
+def test_nested_values_become_json(spark: SparkSession, deep: Path, rows_of: RowsOf) -> None:
+    df = spark.sql("SELECT timestamp '2013-01-01' AS at, struct(1 AS a, array('x') AS b) AS code")
+    build_segments(df, table_of(), deep_store=str(deep), controller_url=None, options=OPTIONS)
+    assert rows_of(files_of(deep), ["code"]).column("code").to_pylist() == ['{"a":1,"b":["x"]}']

@@ -83,8 +83,7 @@ def _bind_outputs(nodes: Sequence[exp.Expr], binder: Binder) -> tuple[tuple[Outp
             outputs.append(Output(node.alias, expr))
             continue
         expr = binder.bind(node)
-        name = expr.name if isinstance(expr, Column) else _label(node, binder)
-        outputs.append(Output(name, expr))
+        outputs.append(Output(_label(node, binder), expr))
     if not outputs:
         raise SqlParseError("SELECT needs at least one expression")
     return tuple(outputs), aliases

@@ -52,6 +52,10 @@ class Binder:
         handler = _HANDLERS.get(type(node))
         if handler is None:
             raise UnsupportedSqlError(feature_name(node))
+        read = _ARGS_READ.get(type(node), _BINARY_ARGS)
+        for name, value in node.args.items():
+            if value and name not in read:
+                raise UnsupportedSqlError(f"{feature_name(node)} {name.upper()}")
         return handler(self, node)
 
     def condition(self, node: exp.Expr) -> Expr:
@@ -177,7 +181,9 @@ def _between(binder: Binder, node: Any) -> Expr:
 
 
 def _like(binder: Binder, node: Any, escape: Expr | None = None) -> Expr:
-    return predicates.like(binder.bind(node.this), binder.bind(node.args["expression"]), escape, nulls=binder.nulls)
+    pattern = binder.bind(node.args["expression"])
+    matched = predicates.like(binder.bind(node.this), pattern, escape, nulls=binder.nulls)
+    return predicates.invert(matched) if node.args.get("negate") else matched
 
 
 def _escape(binder: Binder, node: Any) -> Expr:
@@ -342,3 +348,17 @@ _HANDLERS: dict[type[exp.Expr], _Handler] = {
     **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod), _operator),
     **dict.fromkeys((exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE), _comparison),
 }
+
+_BINARY_ARGS = frozenset({"this", "expression"})
+_ARGS_READ: dict[type[exp.Expr], frozenset[str]] = {
+    exp.Column: frozenset({"this", "table"}),
+    exp.Literal: frozenset({"this", "is_string"}),
+    exp.In: frozenset({"this", "expressions", "query", "unnest", "field"}),
+    exp.Between: frozenset({"this", "low", "high", "symmetric"}),
+    exp.Like: frozenset({"this", "expression", "negate"}),
+    exp.Case: frozenset({"this", "ifs", "default"}),
+    exp.Cast: frozenset({"this", "to"}),
+    exp.Anonymous: frozenset({"this", "expressions"}),
+    exp.Div: frozenset({"this", "expression", "typed", "safe"}),
+}
+"""What a node may hold for its handler to have read it all: a part that sqlglot adds is refused, never ignored."""

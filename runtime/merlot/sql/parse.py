@@ -17,8 +17,10 @@ from merlot.sql.dialect import CLAUSE_NAMES, NODE_NAMES, SUPPORTED_CLAUSES, Merl
 from merlot.sql.errors import SqlParseError, UnsupportedSqlError
 
 MAX_SQL_CHARS = 1 << 20
-MAX_NESTING = 60
-"""Open parentheses and CASEs at any point: each costs the parser some 20 Python frames of its 1,000."""
+MAX_NESTING = 25
+"""Open parentheses and CASEs at any point: each costs the parser some 25 Python frames of its 1,000."""
+MAX_TREE_DEPTH = 100
+"""Operators within operators, chains of AND and of OR not counted: what walks the tree after us recurses on it."""
 MAX_OPERATOR_RUN = 30
 """NOTs or minus signs in a row: the parser recurses on each."""
 
@@ -173,6 +175,7 @@ def _parse_select(tokens: list[Token], sql: str) -> exp.Select:
     if not isinstance(tree, exp.Select):
         raise UnsupportedSqlError(feature_name(tree) if tree is not None else "this statement")
     _check_clauses(tree)
+    _check_depth(tree)
     return tree
 
 
@@ -192,6 +195,19 @@ def _check_nesting(tokens: Sequence[Token], sql: str) -> None:
         run = run + 1 if kind in (TokenType.NOT, TokenType.DASH, TokenType.TILDE) else 0
         if depth > MAX_NESTING or run > MAX_OPERATOR_RUN:
             raise SqlParseError(_message(sql, token.start, f"nested deeper than {MAX_NESTING} levels"))
+
+
+def _check_depth(tree: exp.Expr) -> None:
+    pending = [(tree, 0)]
+    while pending:
+        node, depth = pending.pop()
+        if depth > MAX_TREE_DEPTH:
+            raise SqlParseError(f"expression nested deeper than {MAX_TREE_DEPTH} levels")
+        kind = type(node)
+        is_chain = kind is exp.And or kind is exp.Or
+        pending.extend(
+            (child, depth if is_chain and type(child) is kind else depth + 1) for child in node.iter_expressions()
+        )
 
 
 def _check_clauses(select: exp.Select) -> None:

@@ -34,7 +34,17 @@ class Column:
 class Call:
     """A scalar function over expressions; `and`, `or`, `not`, comparisons, `in`, `between`, `like`, `case` included.
 
-    `in`: args[0] is tested against the literals args[1:]. `case`: args are when1, then1, …, else (always present).
+    What binding guarantees, so that execution need not check it:
+    - Comparisons (`equals`, `less_than`, …) and `between` have operands of one type; a literal is never on the left.
+      The subject may be an array: then its element type is the literals', a positive predicate asks for any element,
+      and `not_equals` and `not_in` for all.
+    - `in`, `not_in`: args[0] is tested against the literals args[1:], two or more, of its type, none NULL.
+    - `between`: args[1] and args[2] are literals. `like`: args[1] is a literal whose escape character is a backslash.
+    - `case`: args are when1, then1, …, else (always present), the results of the call's type.
+    - `and`, `or`, `not` and `case` test predicates: comparisons or each other, never a bare boolean value.
+    - `cast`: the target is the call's type. `datetrunc` has all five arguments: unit, value, input unit, zone, output
+      unit.
+    - Arithmetic takes operands of mixed numeric types; its own type says what to compute in.
     """
 
     function: str
@@ -77,11 +87,12 @@ class BoundQuery:
     """One SELECT over one table, every name resolved and every expression typed."""
 
     table: str
-    """As written: `flights`, `flights_OFFLINE`."""
+    """As written: `flights`, `flights_OFFLINE`; empty for a SELECT without FROM, whose outputs are all literals."""
     select: tuple[Output, ...]
     distinct: bool = False
     where: Expr | None = None
     group_by: tuple[Expr, ...] = ()
+    """Distinct keys. A column of arrays is taken apart (as by DISTINCT): its key has the element's type."""
     having: Expr | None = None
     order_by: tuple[OrderKey, ...] = ()
     limit: int = 10

@@ -1,0 +1,123 @@
+"""Text to syntax tree: options, tables, EXPLAIN, limits, and errors of one line."""
+
+import random
+
+import pytest
+from sqlglot import exp
+
+from merlot.errors import InvalidInputError
+from merlot.sql import parse as parse_module
+from merlot.sql.errors import SqlParseError, UnsupportedSqlError
+from merlot.sql.parse import parse
+
+
+@pytest.mark.parametrize(
+    ("sql", "options"),
+    [
+        ("SET timeoutMs=5000; SELECT a FROM t", {"timeoutMs": "5000"}),
+        ("SET timeoutMs = 5000;\nSET k='v w';\nSELECT a FROM t;", {"timeoutMs": "5000", "k": "v w"}),
+        ("SELECT a FROM t;\nSET useMultistageEngine=true;", {"useMultistageEngine": "true"}),
+        ("SELECT a FROM t OPTION(preserveType='true')", {"preserveType": "true"}),
+        ("SELECT a FROM t LIMIT 5 option(a=1, b = -2) OPTION(c=d)", {"a": "1", "b": "-2", "c": "d"}),
+        ("SET a=1; SELECT a FROM t OPTION(a=2)", {"a": "2"}),
+        ("SELECT a FROM t", {}),
+    ],
+)
+def test_options_stand_before_after_or_in_the_query(sql: str, options: dict[str, str]) -> None:
+    parsed = parse(sql)
+    assert dict(parsed.options) == options
+    assert parsed.table == "t"
+
+
+@pytest.mark.parametrize(
+    ("sql", "table"),
+    [
+        ("SELECT 1", None),
+        ("SELECT a FROM flights", "flights"),
+        ('SELECT a FROM "flights_OFFLINE" f', "flights_OFFLINE"),
+        ("SELECT a FROM `flights` AS f", "flights"),
+        ("SELECT a FROM default.flights", "flights"),
+        ("SELECT a FROM other.flights", "other.flights"),
+    ],
+)
+def test_table_is_named_before_binding(sql: str, table: str | None) -> None:
+    assert parse(sql).table == table
+
+
+def test_explain_is_recognised() -> None:
+    assert parse("EXPLAIN PLAN FOR SELECT a FROM t").explain
+    assert not parse("SELECT a FROM t").explain
+    with pytest.raises(UnsupportedSqlError, match="EXPLAIN other than EXPLAIN PLAN FOR"):
+        parse("EXPLAIN IMPLEMENTATION PLAN FOR SELECT a FROM t")
+
+
+def test_words_of_other_dialects_are_plain_column_names() -> None:
+    parsed = parse("SELECT position, date, value, option, current_date, $docId, Year FROM t")
+    assert [node.name for node in parsed.select.find_all(exp.Column)] == [
+        "position",
+        "date",
+        "value",
+        "option",
+        "current_date",
+        "$docId",
+        "Year",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELECT a FROM t WHERE", 'line 1, column 17 near "WHERE": expected an expression'),
+        ("SELECT a\nFROM t\nWHERE b = = 1", 'line 3, column 11 near "="'),
+        ("SELECT a frm t", 'line 1, column 14 near "t": unexpected token'),
+        ("SELEC a", 'line 1, column 1 near "SELEC a": expected SELECT'),
+        ("SELECT 'abc", "unfinished string, name or comment"),
+        ("SELECT a FROM t OPTION(a", "expected OPTION(name = value, …)"),
+        ("SELECT a FROM t OPTION(a)", "expected OPTION(name = value, …)"),
+        ("SET a; SELECT 1", "expected SET name = value"),
+        ("", "no query found"),
+        ("SET a = 1;", "no query found"),
+        ("EXPLAIN PLAN FOR", "no query found"),
+    ],
+)
+def test_syntax_errors_say_where_in_one_line(sql: str, message: str) -> None:
+    with pytest.raises(SqlParseError) as caught:
+        parse(sql)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.code == 150
+
+
+def test_text_size_and_nesting_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SqlParseError, match="nested deeper"):
+        parse("SELECT " + "(" * 100 + "1" + ")" * 100)
+    with pytest.raises(SqlParseError, match="nested deeper"):
+        parse("SELECT " + "NOT " * 500 + "a FROM t")
+    with pytest.raises(SqlParseError, match="nested"):
+        parse("SELECT " + "CASE WHEN a THEN " * 500 + "1" + " END" * 500 + " FROM t")
+    with pytest.raises(SqlParseError, match="nested deeper than 100 levels"):
+        parse("SELECT a" + " + a" * 500 + " FROM t")
+    parse("SELECT " + "(" * 25 + "1" + ")" * 25)
+    parse("SELECT a FROM t WHERE " + " AND ".join(f"a = {number}" for number in range(3000)))
+    monkeypatch.setattr(parse_module, "MAX_SQL_CHARS", 20)
+    with pytest.raises(SqlParseError, match="too long"):
+        parse("SELECT a FROM t WHERE a = 1")
+
+
+_WORDS = """SELECT a , b FROM t WHERE = < > ( ) 'x' 1 2.5 AND OR NOT IN BETWEEN LIKE CASE WHEN THEN ELSE END NULL IS *
+ + - / GROUP BY ORDER LIMIT OFFSET HAVING AS DISTINCT count CAST OPTION SET ; . " ` ' -- /* */ JOIN ON UNION WITH OVER
+ FILTER EXPLAIN PLAN FOR INTERVAL DATE TIMESTAMP [ ] { } ? : @ $ # % ^ & | ~ \\ é 日 0x1 1e 1e5 true"""
+
+
+def test_garbage_never_raises_anything_but_an_input_error() -> None:
+    words = _WORDS.split()
+    generator = random.Random(7)
+    for _ in range(1500):
+        text = " ".join(generator.choices(words, k=generator.randrange(1, 25)))
+        for sql in (text, f"SELECT a FROM t WHERE {text}", f"SELECT {text} FROM t"):
+            message = ""
+            try:
+                parse(sql)
+            except InvalidInputError as error:
+                message = str(error)
+            assert "\n" not in message, sql

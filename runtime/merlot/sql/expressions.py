@@ -360,5 +360,6 @@ _ARGS_READ: dict[type[exp.Expr], frozenset[str]] = {
     exp.Cast: frozenset({"this", "to"}),
     exp.Anonymous: frozenset({"this", "expressions"}),
     exp.Div: frozenset({"this", "expression", "typed", "safe"}),
+    exp.DPipe: frozenset({"this", "expression", "safe"}),
 }
 """What a node may hold for its handler to have read it all: a part that sqlglot adds is refused, never ignored."""

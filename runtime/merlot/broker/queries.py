@@ -11,7 +11,7 @@ import itertools
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from merlot.broker import metrics, scatter
 from merlot.broker.channels import Channels
@@ -22,7 +22,7 @@ from merlot.broker.response import BrokerAnswer, ResultRows
 from merlot.broker.scatter import Gathered, ScatterRequest
 from merlot.broker.tables import ServedTable
 from merlot.clock import Clock
-from merlot.errors import MerlotError, NotFoundError
+from merlot.errors import MerlotError, NotFoundError, UnavailableError
 from merlot.ids import InstanceId, TableName, raw_name
 from merlot.query.context import LimitExceededError
 from merlot.query.logical import LogicalPlan
@@ -37,6 +37,12 @@ _LOG = logging.getLogger(__name__)
 MAX_RUNS = 3
 INLINE_ROWS = 2000
 """Partials of more rows are reduced in a thread, so that other queries go on."""
+
+
+class StartingError(UnavailableError):
+    """The broker does not know its tables yet."""
+
+    code: ClassVar[int] = QueryErrorCode.BROKER_RESOURCE_MISSING
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,8 @@ class Queries:
         self._first_number = clock.now_ms() << 20
         self._running: dict[str, _Running] = {}
         self.broker_id = InstanceId("")
+        self.is_open = False
+        """Whether the cluster was read: before that no table is known, which says nothing of the tables."""
 
     async def run(self, request: SqlRequest) -> BrokerAnswer:
         """The answer; raises only what cancels this task."""
@@ -116,6 +124,8 @@ class Queries:
     async def _answer(self, request: SqlRequest, blank: BrokerAnswer, number: int) -> BrokerAnswer:
         deadline_base = asyncio.get_running_loop().time()
         try:
+            if not self.is_open:
+                raise StartingError("broker is starting")
             plan = await self._planner.plan(request.sql, request.options)
             if plan.table is None:
                 return _constant_answer(plan.bound, blank)

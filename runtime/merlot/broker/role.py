@@ -20,6 +20,7 @@ from merlot.cluster import liveness
 from merlot.cluster.liveness import Registration
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import InstanceRecord, Role
+from merlot.errors import UnavailableError
 from merlot.ids import InstanceId
 
 _LOG = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class BrokerConfig:
 
 
 class BrokerRole:
-    """One broker. Methods belong to the event loop's thread."""
+    """One broker on the running event loop."""
 
     def __init__(
         self,
@@ -54,7 +55,9 @@ class BrokerRole:
         self._metastore = metastore
         self._config = config
         self._clock = clock or SystemClock()
-        self._channel_factory = channel_factory
+        self._channels = Channels(channel_factory)
+        self._directory = Directory(metastore, self._channels, self._clock)
+        self._queries = Queries(self._directory, self._channels, self._clock)
         self._registration: Registration | None = None
         self._runner: web.AppRunner | None = None
         self._running: set[asyncio.Task[object]] = set()
@@ -62,10 +65,8 @@ class BrokerRole:
 
     async def start(self) -> int:
         """Read the cluster, listen, register; returns the port. UnavailableError if the metastore is silent."""
-        self._channels = Channels(self._channel_factory)
-        self.directory = Directory(self._metastore, self._channels, self._clock)
-        self._queries = Queries(self.directory, self._channels, self._clock)
-        await self.directory.start()
+        await self._directory.start()
+        self._queries.is_open = True
         port = self._config.http_port if self._config.is_mounted else await self._listen()
         self._queries.broker_id = InstanceId(f"Broker_{self._config.host}_{port}")
         record = InstanceRecord(
@@ -78,7 +79,7 @@ class BrokerRole:
         )
         self._registration = await asyncio.to_thread(liveness.register, self._metastore, record)
         self._unready = None
-        _LOG.info("broker serves id=%s tables=%d", record.id, len(self.directory.tables))
+        _LOG.info("broker serves id=%s tables=%d", record.id, len(self._directory.tables))
         return port
 
     async def stop(self) -> None:
@@ -92,13 +93,18 @@ class BrokerRole:
             await asyncio.wait(self._running, timeout=self._config.drain_s)
         if self._runner is not None:
             await self._runner.cleanup()
-        await self.directory.stop()
+        await self._directory.stop()
         await self._channels.close()
 
     @property
     def broker_id(self) -> str:
         """`Broker_host_port`."""
         return self._queries.broker_id
+
+    @property
+    def directory(self) -> Directory:
+        """Tables and their routes."""
+        return self._directory
 
     def unready_reason(self) -> str | None:
         """Why it should get no queries now; None if it may."""
@@ -126,7 +132,12 @@ class BrokerRole:
     async def _listen(self) -> int:
         self._runner = web.AppRunner(make_app(self), access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._config.bind or self._config.host, self._config.http_port)
-        await site.start()
+        host = self._config.bind or self._config.host
+        site = web.TCPSite(self._runner, host, self._config.http_port)
+        try:
+            await site.start()
+        except OSError as error:
+            text = f"cannot listen address={host}:{self._config.http_port} reason={error.strerror}"
+            raise UnavailableError(text) from error
         port: int = self._runner.addresses[0][1]
         return port

@@ -8,6 +8,7 @@
 /LIVE/{instance}                        ephemeral InstanceRecord
 /LEASES/{name}                          the holder; /LEASES/{name}/{token}: ephemeral, the holder's pulse
 /TRASH/{table}/{id}                     files that no record names any more
+/TASKS/{kind}/{id}                      a queued task; the lease `task-{kind}-{id}` says who runs it
 """
 
 from merlot.errors import InvalidInputError
@@ -18,6 +19,7 @@ REPORTS = "/REPORTS"
 LIVE = "/LIVE"
 LEASES = "/LEASES"
 TRASH = "/TRASH"
+TASKS = "/TASKS"
 
 MAX_NAME_BYTES = 255
 
@@ -65,6 +67,11 @@ def lease(name: str) -> str:
 def trash(table: str) -> str:
     """Parent of the lists of files to delete."""
     return _join(TRASH, table)
+
+
+def tasks(kind: str) -> str:
+    """Queue of one kind of task."""
+    return _join(TASKS, kind)
 
 
 def child(parent: str, name: str) -> str:

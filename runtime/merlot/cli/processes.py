@@ -1,0 +1,49 @@
+"""Runs a role until it is told to stop: SIGTERM and Ctrl-C end it in peace, a second one at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable
+
+_LOG = logging.getLogger(__name__)
+
+SIGNAL_BASE = 128
+
+
+async def run_until_signal(start: Callable[[], Awaitable[str]], stop: Callable[[], Awaitable[None]]) -> None:
+    """Start, show the line that `start` returns, wait for a signal, stop."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: signal.Signals) -> None:
+        if stopping.is_set():
+            _LOG.warning("stopped at once signal=%s", number.name)
+            os._exit(SIGNAL_BASE + number)
+        _LOG.info("stopping signal=%s", number.name)
+        stopping.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal, number)
+    try:
+        line = await _or_signal(start(), stopping)
+        if line is not None:
+            print(line, flush=True)
+            await stopping.wait()
+    finally:
+        await stop()
+
+
+async def _or_signal(starting: Awaitable[str], stopping: asyncio.Event) -> str | None:
+    """What `starting` returns; None if a signal came first."""
+    start = asyncio.ensure_future(starting)
+    signalled = asyncio.ensure_future(stopping.wait())
+    await asyncio.wait((start, signalled), return_when=asyncio.FIRST_COMPLETED)
+    signalled.cancel()
+    if start.done():
+        return start.result()
+    start.cancel()
+    await asyncio.gather(start, return_exceptions=True)
+    return None

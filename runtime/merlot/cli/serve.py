@@ -1,0 +1,230 @@
+"""`merlot serve`, and the roles as processes of their own: controller, broker, server, minion."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import merlot
+from merlot.broker.role import BrokerConfig, BrokerRole
+from merlot.cli.processes import run_until_signal
+from merlot.cluster.metastore import Metastore
+from merlot.cluster.records import InstanceRecord
+from merlot.cluster.zookeeper import ZooKeeperMetastore
+from merlot.controller.role import ControllerConfig, ControllerRole
+from merlot.embedded.node import Node, NodeConfig
+from merlot.minion.role import MinionConfig, MinionRole
+from merlot.server.role import ServerConfig, ServerRole
+from merlot.store.deepstore import DeepStore
+from merlot.telemetry import LogFormat, configure_logging
+from merlot.wire.client import GrpcChannel
+
+app = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
+
+ZooKeeper = Annotated[
+    str, typer.Option("--zk", metavar="HOST:PORT[,…]/CHROOT", envvar="MERLOT_ZK", help="ZooKeeper of the cluster.")
+]
+Host = Annotated[
+    str,
+    typer.Option("--host", envvar="MERLOT_HOST", help="Name or address by which the other processes reach this one."),
+]
+Bind = Annotated[str | None, typer.Option("--bind", help="Address to listen on, if it is not --host; 0.0.0.0: all.")]
+HttpPort = Annotated[int, typer.Option("--http-port", help="HTTP port; 0: any free one.")]
+StoreUri = Annotated[
+    str,
+    typer.Option(
+        "--deep-store",
+        envvar="MERLOT_DEEP_STORE",
+        metavar="URI",
+        help="Where segment files are kept: a folder, or s3://bucket/prefix?region=… .",
+    ),
+]
+LogLevel = Annotated[str, typer.Option("--log-level", help="DEBUG, INFO, WARNING or ERROR.")]
+LogAs = Annotated[LogFormat, typer.Option("--log-format", help="A line for people, or a JSON object, per event.")]
+
+
+@app.command()
+def serve(
+    data: Annotated[Path, typer.Option("--data", help="Folder of the node; made if it is not there.")] = Path(
+        "merlot-data"
+    ),
+    port: Annotated[int, typer.Option("--port", help="HTTP port; 0: any free one.")] = 8099,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0: all.")] = "127.0.0.1",
+    deep_store: Annotated[
+        str | None,
+        typer.Option("--deep-store", metavar="URI", help="Where segment files are kept.  [default: DATA/deepstore]"),
+    ] = None,
+    log_level: LogLevel = "WARNING",
+    log_format: LogAs = LogFormat.LINE,
+) -> None:
+    """Run every role in one process over a local folder: no ZooKeeper, no Java, no Kubernetes.
+
+    The port answers Pinot's broker and controller paths. Ctrl-C or SIGTERM stops it after running queries have ended;
+    a second one stops it at once. One folder serves one node at a time.
+    """
+    configure_logging(log_level.upper(), log_format, role="node")
+
+    async def run() -> None:
+        node = Node(NodeConfig(data_dir=data, host=host, http_port=port, deep_store=deep_store))
+
+        async def start() -> str:
+            await node.start()
+            return f"Merlot {merlot.__version__} serves at {node.url}, data in {data}. Stop it with Ctrl-C."
+
+        await run_until_signal(start, node.stop)
+
+    asyncio.run(run())
+
+
+@app.command()
+def controller(
+    zk: ZooKeeper,
+    host: Host = "127.0.0.1",
+    bind: Bind = None,
+    http_port: HttpPort = 9000,
+    deep_store: Annotated[
+        str | None,
+        typer.Option(
+            "--deep-store", envvar="MERLOT_DEEP_STORE", metavar="URI", help="To delete files from; left out: keep them."
+        ),
+    ] = None,
+    log_level: LogLevel = "INFO",
+    log_format: LogAs = LogFormat.LINE,
+) -> None:
+    """Run a controller: assigns segments to servers, keeps retention, holds the tables' API.
+
+    Any number may run; one leads at a time. While none runs, queries and loaded segments are as they were.
+    """
+
+    async def run(metastore: Metastore) -> None:
+        files = None if deep_store is None else DeepStore(deep_store)
+        role = ControllerRole(
+            metastore, ControllerConfig(host=host, bind=bind or host, http_port=http_port), files=files
+        )
+
+        async def start() -> str:
+            return f"controller serves at http://{host}:{await role.start()}"
+
+        await run_until_signal(start, role.stop)
+
+    _run_on(zk, run, role="controller", level=log_level, log_format=log_format)
+
+
+@app.command()
+def broker(
+    zk: ZooKeeper,
+    host: Host = "127.0.0.1",
+    bind: Bind = None,
+    http_port: HttpPort = 8099,
+    log_level: LogLevel = "INFO",
+    log_format: LogAs = LogFormat.LINE,
+) -> None:
+    """Run a broker: answers queries of every table of the cluster, over Pinot's HTTP API."""
+
+    async def run(metastore: Metastore) -> None:
+        role = BrokerRole(metastore, BrokerConfig(host=host, bind=bind, http_port=http_port), _channel_to)
+
+        async def start() -> str:
+            return f"broker serves at http://{host}:{await role.start()}"
+
+        await run_until_signal(start, role.stop)
+
+    _run_on(zk, run, role="broker", level=log_level, log_format=log_format)
+
+
+@app.command()
+def server(
+    zk: ZooKeeper,
+    data_dir: Annotated[
+        Path, typer.Option("--data-dir", envvar="MERLOT_DATA_DIR", help="Folder for segment files; keep it.")
+    ],
+    deep_store: StoreUri,
+    host: Host = "127.0.0.1",
+    bind: Bind = None,
+    http_port: HttpPort = 8097,
+    grpc_port: Annotated[int, typer.Option("--grpc-port", help="Port for brokers; 0: any free one.")] = 8098,
+    instance: Annotated[
+        str | None, typer.Option("--instance", help="Name in assignments.  [default: Server_HOST_GRPC-PORT]")
+    ] = None,
+    tenant: Annotated[str, typer.Option("--tenant", help="Server tenant whose tables it serves.")] = "DefaultTenant",
+    drain_timeout: Annotated[
+        float, typer.Option("--drain-timeout", help="Seconds that running queries get at a stop.")
+    ] = 30.0,
+    log_level: LogLevel = "INFO",
+    log_format: LogAs = LogFormat.LINE,
+) -> None:
+    """Run a server: holds segments and answers brokers over gRPC.
+
+    SIGTERM drains it: brokers stop choosing it, running queries end, then it leaves. Files in --data-dir are verified
+    and used again at the next start.
+    """
+    config = ServerConfig(
+        data_dir=data_dir,
+        deep_store=deep_store,
+        host=host,
+        bind_host=bind,
+        http_port=http_port,
+        grpc_port=grpc_port,
+        instance=instance,
+        tenant=tenant,
+        drain_timeout_s=drain_timeout,
+    )
+
+    async def run(metastore: Metastore) -> None:
+        role = ServerRole(metastore, config)
+
+        async def start() -> str:
+            await role.start()
+            return f"server serves brokers at {host}:{role.grpc_port}, health at http://{host}:{role.http_port}/health"
+
+        async def stop() -> None:
+            await role.drain()
+            await role.stop()
+
+        await run_until_signal(start, stop)
+
+    _run_on(zk, run, role="server", level=log_level, log_format=log_format)
+
+
+@app.command()
+def minion(
+    zk: ZooKeeper,
+    host: Host = "127.0.0.1",
+    bind: Bind = None,
+    http_port: HttpPort = 9514,
+    log_level: LogLevel = "INFO",
+    log_format: LogAs = LogFormat.LINE,
+) -> None:
+    """Run a minion: works off tasks that change segments. This version knows no kind of task."""
+
+    async def run(metastore: Metastore) -> None:
+        role = MinionRole(metastore, MinionConfig(host=host, bind_host=bind, http_port=http_port))
+
+        async def start() -> str:
+            await role.start()
+            return f"minion waits for tasks, health at http://{host}:{role.http_port}/health"
+
+        await run_until_signal(start, role.stop)
+
+    _run_on(zk, run, role="minion", level=log_level, log_format=log_format)
+
+
+def _channel_to(record: InstanceRecord) -> GrpcChannel:
+    return GrpcChannel(record.host, record.grpc_port)
+
+
+def _run_on(zk: str, run: Any, *, role: str, level: str, log_format: LogFormat) -> None:
+    """Run a role over a ZooKeeper session of its own."""
+    configure_logging(level.upper(), log_format, role=role)
+
+    async def main() -> None:
+        metastore = await asyncio.to_thread(ZooKeeperMetastore, zk)
+        try:
+            await run(metastore)
+        finally:
+            await asyncio.to_thread(metastore.close)
+
+    asyncio.run(main())

@@ -1,0 +1,189 @@
+"""A node: controller, broker, server and minion on one loop, one SQLite metastore, one HTTP port.
+
+The roles find each other through the metastore as they would in a cluster; only the channel between broker and server
+is a call, and the routes of controller and broker share a port, as clients that know both expect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from merlot import telemetry
+from merlot.broker import endpoint
+from merlot.broker.role import BrokerConfig, BrokerRole
+from merlot.clock import Clock
+from merlot.cluster.sqlite import SqliteMetastore
+from merlot.controller import api
+from merlot.controller.role import ControllerConfig, ControllerRole
+from merlot.errors import UnavailableError
+from merlot.minion.role import MinionConfig, MinionRole
+from merlot.server.role import ServerConfig, ServerRole
+from merlot.server.scheduler import SchedulerConfig
+from merlot.store.deepstore import DeepStore
+from merlot.wire.client import LocalChannel
+
+_LOG = logging.getLogger(__name__)
+
+METASTORE_FILE: Final = "metastore.sqlite"
+SERVER_INSTANCE: Final = "Server_localhost_8098"
+"""The same on whatever port the node listens: assignments go by it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """`data_dir` belongs to one node at a time. Port 0: any free one."""
+
+    data_dir: Path
+    host: str = "127.0.0.1"
+    http_port: int = 8099
+    deep_store: str | None = None
+    """Where segment files of tables that name no deep store are; default `{data_dir}/deepstore`."""
+    grace_s: float = 60.0
+    """How long a replaced version of a segment is still served."""
+    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+
+    @property
+    def deep_store_uri(self) -> str:
+        """The cluster's deep store."""
+        return self.deep_store or str(self.data_dir.resolve() / "deepstore")
+
+
+class Node:
+    """Start and stop on one event loop."""
+
+    def __init__(self, config: NodeConfig, *, clock: Clock | None = None) -> None:
+        self._config = config
+        self._clock = clock
+        self._exits = contextlib.AsyncExitStack()
+        self._server: ServerRole | None = None
+        self._broker: BrokerRole | None = None
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        """Where clients reach it."""
+        host = "localhost" if self._config.host in {"0.0.0.0", "::", "127.0.0.1"} else self._config.host
+        return f"http://{host}:{self.port}"
+
+    async def start(self) -> int:
+        """Run every role; returns the port. UnavailableError if the port is taken or another node has the folder."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self.port
+
+    async def stop(self) -> None:
+        """Answer what runs, then end every role, in reverse order."""
+        if self._broker is not None:
+            await self._broker.stop()
+        await self._exits.aclose()
+
+    def not_ready(self) -> str | None:
+        """Why queries may fail now; None if all that is assigned is served."""
+        if self._server is None or self._broker is None:
+            return "starting"
+        return self._server.not_ready() or self._broker.unready_reason()
+
+    async def _start(self) -> None:
+        listener = _listen(self._config.host, self._config.http_port)
+        self._exits.callback(listener.close)
+        self.port = listener.getsockname()[1]
+        data_dir = self._config.data_dir
+        await asyncio.to_thread(data_dir.mkdir, parents=True, exist_ok=True)
+        metastore = await asyncio.to_thread(SqliteMetastore, data_dir / METASTORE_FILE)
+        self._exits.push_async_callback(asyncio.to_thread, metastore.close)
+        self._server = await self._start_server(metastore)
+        controller = await self._start_controller(metastore)
+        self._broker = await self._start_broker(metastore, self._server)
+        minion = MinionRole(metastore, MinionConfig(instance=f"Minion_{self._config.host}_{self.port}", http_port=None))
+        self._exits.push_async_callback(minion.stop)
+        await minion.start()
+        await self._serve(listener, [*endpoint.routes(self._broker), *controller.routes()])
+
+    async def _start_server(self, metastore: SqliteMetastore) -> ServerRole:
+        config = ServerConfig(
+            data_dir=self._config.data_dir / "server",
+            deep_store=self._config.deep_store_uri,
+            host=self._config.host,
+            http_port=None,
+            grpc_port=None,
+            instance=SERVER_INSTANCE,
+            grace_s=self._config.grace_s,
+            scheduler=self._config.scheduler,
+        )
+        role = ServerRole(metastore, config, clock=self._clock)
+        self._exits.push_async_callback(role.stop)
+        await role.start()
+        return role
+
+    async def _start_controller(self, metastore: SqliteMetastore) -> ControllerRole:
+        files = DeepStore(self._config.deep_store_uri)
+        config = ControllerConfig(host=self._config.host, http_port=self.port)
+        role = ControllerRole(metastore, config, files=files, clock=self._clock)
+        self._exits.push_async_callback(role.stop)
+        await role.start(served_port=self.port)
+        return role
+
+    async def _start_broker(self, metastore: SqliteMetastore, server: ServerRole) -> BrokerRole:
+        config = BrokerConfig(host=self._config.host, http_port=self.port, is_mounted=True)
+        role = BrokerRole(metastore, config, lambda _: LocalChannel(server.handle), self._clock)
+        self._exits.push_async_callback(role.stop)
+        await role.start()
+        return role
+
+    async def _serve(self, listener: socket.socket, routes: list[web.RouteDef]) -> None:
+        app = web.Application(client_max_size=api.MAX_BODY_BYTES)
+        app.add_routes(_merged([*self._own_routes(), *routes]))
+        # A client that hangs up cancels its query.
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
+        await runner.setup()
+        self._exits.push_async_callback(runner.cleanup)
+        await web.SockSite(runner, listener).start()
+        _LOG.info("node serves url=%s data=%s", self.url, self._config.data_dir)
+
+    def _own_routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/health", self._readiness),
+            web.get("/health/readiness", self._readiness),
+            web.get("/health/liveness", _liveness),
+            web.get("/metrics", _metrics),
+        ]
+
+    async def _readiness(self, _: web.Request) -> web.Response:
+        reason = self.not_ready()
+        return web.Response(text="OK") if reason is None else web.Response(text=reason, status=503)
+
+
+def _merged(routes: list[web.RouteDef]) -> list[web.RouteDef]:
+    """The first of those that share method and path; aiohttp refuses the others."""
+    first: dict[tuple[str, str], web.RouteDef] = {}
+    for route in routes:
+        first.setdefault((route.method, route.path), route)
+    return list(first.values())
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=256)
+    except OSError as error:
+        hint = "; another process listens there: stop it, or choose another port" if port else ""
+        raise UnavailableError(f"cannot listen address={host}:{port} reason={error.strerror}{hint}") from error
+
+
+async def _liveness(_: web.Request) -> web.Response:
+    return web.Response(text="OK")
+
+
+async def _metrics(_: web.Request) -> web.Response:
+    return web.Response(body=telemetry.render_metrics(), headers={"Content-Type": telemetry.CONTENT_TYPE})

@@ -78,5 +78,7 @@ def _sources(name: str) -> list[tuple[str, str]]:
 
 
 def _show_applied(answer: Any, *, dry_run: bool) -> None:
-    for one in answer["applied"]:
-        output.say(f"{one['kind'].lower()}/{one['name']} {one['outcome']}{' (dry run)' if dry_run else ''}")
+    for one in answer:
+        output.say(f"{one['kind'].lower()}/{one['name']} {one['result']}{' (dry run)' if dry_run else ''}")
+        for warning in one.get("warnings", ()):
+            output.warn(f"warning: {warning}")

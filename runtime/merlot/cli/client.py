@@ -41,7 +41,7 @@ class Client:
 
     def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
         self.url = url.rstrip("/")
-        parts = urlsplit(self.url if "://" in self.url else f"http://{self.url}")
+        parts = urlsplit(url if "://" in url else f"http://{url}")
         try:
             self._port = parts.port
         except ValueError:
@@ -50,7 +50,7 @@ class Client:
             raise UsageError(f"not a URL: {url!r}; write one like {DEFAULT_URL}")
         self._is_tls = parts.scheme == "https"
         self._host = parts.hostname
-        self._prefix = parts.path
+        self._prefix = parts.path.rstrip("/")
         self._timeout_s = timeout_s
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
@@ -107,8 +107,8 @@ class Client:
         return kind(self._host, self._port, timeout=self._timeout_s)
 
 
-def segment_of(*names: str) -> str:
-    """A path of names, escaped."""
+def path_of(*names: str) -> str:
+    """The path of names, each escaped."""
     return "".join(f"/{quote(name, safe='')}" for name in names)
 
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from merlot.cli import output, statements
-from merlot.cli.client import segment_of
+from merlot.cli.client import path_of
 from merlot.cli.errors import CommandError
 from merlot.cli.output import RowFormat
 from merlot.cli.query import Session
@@ -84,7 +84,7 @@ def _command(session: Session, words: list[str]) -> bool:
 
 
 def _show_columns(session: Session, table: str) -> None:
-    schema = session.client.get(f"/tables{segment_of(table)}/schema")
+    schema = session.client.get(path_of("tables", table, "schema"))
     rows = []
     for key, role in (
         ("dimensionFieldSpecs", "dimension"),

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from merlot.cli import output
-from merlot.cli.client import DEFAULT_URL, Client, Url, segment_of
+from merlot.cli.client import DEFAULT_URL, Client, Url, path_of
 from merlot.cli.errors import CommandError, UsageError
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -20,7 +20,7 @@ def table(
 ) -> None:
     """Delete a table with all its segments."""
     _confirm(f"Delete table {name} with all its segments?", yes)
-    Client(url).delete(f"/tables{segment_of(name)}")
+    Client(url).delete(path_of("tables", name))
     output.say(f"table/{name} deleted")
 
 
@@ -33,7 +33,7 @@ def segment(
 ) -> None:
     """Delete one segment of a table."""
     _confirm(f"Delete segment {name} of table {table}?", yes)
-    Client(url).delete(f"/segments{segment_of(table, name)}")
+    Client(url).delete(path_of("segments", table, name))
     output.say(f"segment/{name} deleted")
 
 

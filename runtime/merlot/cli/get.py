@@ -1,16 +1,17 @@
 """`merlot get`: what is there."""
 
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
 from merlot.cli import output
-from merlot.cli.client import DEFAULT_URL, Client, Url, segment_of
+from merlot.cli.client import DEFAULT_URL, Client, Url, path_of
 from merlot.cli.output import ListFormat
 
 Output = Annotated[
-    ListFormat,
-    typer.Option("--output", "-o", help="Form of the list: table, wide (more columns), json or name."),
+    ListFormat, typer.Option("--output", "-o", help="Form of the list; wide has more columns, name is for shells.")
 ]
 
 app = typer.Typer(no_args_is_help=True, help="List tables, segments or instances.")
@@ -25,37 +26,91 @@ def tables(
     """List the tables, with their segments, rows and size."""
     client = Client(url)
     names = [name] if name else client.get("/tables")["tables"]
-    if how is ListFormat.NAME and name is None:
-        found = [{"name": one} for one in names]
-    else:
-        found = [_table(client, one) for one in names]
+    has_facts = name is not None or how is not ListFormat.NAME
+    found = [_table(client, one, is_wide=how in (ListFormat.WIDE, ListFormat.JSON)) for one in names if has_facts]
+    if not found and not names and how is ListFormat.TABLE:
+        output.warn("no tables: create one with `merlot apply -f FILE`")
+        return
     columns = {"NAME": "name", "SEGMENTS": "segments", "ROWS": "rows", "SIZE": "size"}
-    output.show_list(found, columns, {"COLUMNS": "columns", "TIME COLUMN": "timeColumn"}, how)
+    wide = {"COLUMNS": "columns", "TIME COLUMN": "timeColumn", "REPLICATION": "replication", "REVISION": "revision"}
+    output.show_list(found or [{"name": one} for one in names], columns, wide, how)
 
 
-def _table(client: Client, name: str) -> dict[str, Any]:
-    facts = client.get(f"/tables{segment_of(name)}/metadata")
-    num_bytes = facts.get("diskSizeInBytes")
-    return {
+def _table(client: Client, name: str, *, is_wide: bool) -> dict[str, Any]:
+    facts = client.get(path_of("tables", name, "metadata"))
+    found = {
         "name": name,
-        "segments": facts.get("numSegments"),
-        "rows": facts.get("numRows"),
-        "sizeBytes": num_bytes,
-        "size": output.size(num_bytes),
+        "segments": facts["numSegments"],
+        "rows": facts["numRows"],
+        "sizeBytes": facts["diskSizeInBytes"],
+        "size": output.size(facts["diskSizeInBytes"]),
     }
+    if is_wide:
+        record = client.get(path_of("tables", name, "manifest"))
+        spec = record["manifest"]["spec"]
+        found |= {
+            "columns": len(spec["schema"]["fields"]),
+            "timeColumn": spec.get("timeColumn"),
+            "replication": spec.get("replication", 1),
+            "revision": record["revision"],
+        }
+    return found
 
 
 @app.command("segments")
 def segments(
-    table: Annotated[str, typer.Argument(help="Name of the table.")],
+    table: Annotated[str, typer.Argument(help="Name of the table.", show_default=False)],
     how: Output = ListFormat.TABLE,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """List the segments of a table, with their state on the servers."""
-    raise NotImplementedError
+    """List the segments of a table, by time, with the servers that have loaded them."""
+    statuses = Client(url).get(path_of("segments", table, "metadata"))
+    found = [_segment(status) for status in statuses.values()]
+    found.sort(key=lambda one: (one.get("startTimeMs") or 0, one["name"]))
+    columns = {"NAME": "name", "ROWS": "totalDocs", "SIZE": "size", "START": "start", "END": "end", "LOADED": "loaded"}
+    wide = {"CRC": "crc", "SERVERS": "where", "DEFAULTED": "defaulted", "URL": "url"}
+    output.show_list(found, columns, wide, how)
+
+
+def _segment(status: Mapping[str, Any]) -> dict[str, Any]:
+    servers: Mapping[str, str] = status.get("servers", {})
+    shown = {
+        "size": output.size(status.get("sizeBytes")),
+        "start": _instant(status.get("startTimeMs")),
+        "end": _instant(status.get("endTimeMs")),
+        "loaded": f"{sum(state == 'ONLINE' for state in servers.values())}/{len(servers)}",
+        "where": ", ".join(f"{server} {state}" for server, state in servers.items()),
+        "defaulted": ", ".join(status.get("defaultedColumns", ())),
+    }
+    return {**status, **shown}
 
 
 @app.command("instances")
 def instances(how: Output = ListFormat.TABLE, url: Url = DEFAULT_URL) -> None:
-    """List the processes of the cluster."""
-    raise NotImplementedError
+    """List the processes of the cluster that are alive."""
+    found = [_instance(one) for one in Client(url).get("/instances")["details"]]
+    columns = {"NAME": "instanceName", "ROLE": "roleName", "HTTP": "http", "SINCE": "since"}
+    wide = {"GRPC": "grpc", "TAGS": "tagNames", "VERSION": "version"}
+    output.show_list(found, columns, wide, how)
+
+
+def _instance(record: Mapping[str, Any]) -> dict[str, Any]:
+    host, http_port, grpc_port = record["hostName"], int(record["port"]), record["grpcPort"]
+    shown = {
+        "roleName": record["role"].lower(),
+        "http": f"{host}:{http_port}" if http_port > 0 else "",
+        "grpc": f"{host}:{grpc_port}" if grpc_port > 0 else "",
+        "tagNames": ", ".join(record["tags"]),
+        "since": _instant(record["startedMs"]),
+    }
+    return {**record, **shown}
+
+
+def _instant(millis: int | None) -> str:
+    """UTC, to the second; empty if it is unknown."""
+    if millis is None or millis < 0:
+        return ""
+    try:
+        return datetime.fromtimestamp(millis // 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError, OSError):
+        return str(millis)

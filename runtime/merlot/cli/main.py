@@ -1,13 +1,15 @@
 """The `merlot` command: its subcommands, and the one place where an error becomes a line and an exit code."""
 
+import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+import merlot
 from merlot.cli import apply, delete, get, output, query, segment
 from merlot.cli.errors import CommandError
 from merlot.errors import MerlotError
@@ -65,9 +67,17 @@ app = typer.Typer(
 )
 
 
+def _version_and_exit(value: bool) -> None:
+    if value:
+        show_version()
+        raise typer.Exit
+
+
 @app.callback()
 def _root(
-    version: Annotated[bool, typer.Option("--version", help="Show the version and leave.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version_and_exit, is_eager=True, help="Show the version and leave.")
+    ] = False,
 ) -> None:
     """Merlot: real-time analytics in SQL, over Apache Pinot's API.
 
@@ -84,9 +94,6 @@ def _root(
     Commands that talk to a node take --url, or MERLOT_URL from the environment.
     They exit with 0 on success, with 1 on failure, and with 2 if called wrongly.
     """
-    if version:
-        show_version()
-        raise typer.Exit
 
 
 app.command("apply")(apply.apply)
@@ -99,12 +106,18 @@ app.add_typer(delete.app, name="delete")
 @app.command("version")
 def show_version() -> None:
     """Show the version."""
-    output.say(f"merlot {metadata.version('merlot')}")
+    output.say(f"merlot {merlot.__version__}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command line and leave with its exit code."""
-    sys.exit(run(arguments))
+    code = run(arguments)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output, such as `head`, has left; nothing may be flushed at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -11,6 +12,7 @@ from typing import Any
 from merlot.cli.errors import CommandError
 
 UNLIMITED_WIDTH = 10_000
+_NUMBER = re.compile(r"-?[\d,]+(\.\d+)?( ([KMGT]i)?B)?")
 
 
 class ListFormat(StrEnum):
@@ -111,16 +113,19 @@ def show_list(
                 say(str(one[key]))
         case _:
             shown = {**columns, **wide} if how is ListFormat.WIDE else columns
-            rows = [[one.get(key) for key in shown.values()] for one in objects]
+            rows = [[counted(one.get(key)) for key in shown.values()] for one in objects]
             numbers = [place for place in range(len(shown)) if rows and all(is_number(row[place]) for row in rows)]
             show_table(list(shown), rows, right=numbers)
 
 
-def is_number(value: Any) -> bool:
-    """True for a number, and for text such as `12.5 MiB` that begins with one."""
-    if isinstance(value, str):
-        return value.partition(" ")[0].replace(".", "", 1).replace(",", "").isdecimal() and value.endswith("B")
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def counted(value: Any) -> Any:
+    """A whole number with its thousands apart; anything else as it is."""
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def is_number(text: Any) -> bool:
+    """True for text like `12,345` or `12.5 MiB`, which is read from its right end."""
+    return isinstance(text, str) and _NUMBER.fullmatch(text) is not None
 
 
 def size(num_bytes: int | None) -> str:

@@ -4,13 +4,14 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Annotated, Any
 
 import typer
 
 from merlot.cli import output, statements
 from merlot.cli.client import DEFAULT_URL, Client, Url
-from merlot.cli.errors import CommandError, UsageError
+from merlot.cli.errors import ApiError, CommandError, UsageError
 from merlot.cli.output import RowFormat, plural
 
 QUERY_TIMEOUT_S = 600.0
@@ -125,7 +126,13 @@ def ask(client: Client, sql: str, options: Mapping[str, str]) -> dict[str, Any]:
     body: dict[str, Any] = {"sql": sql}
     if options:
         body["queryOptions"] = ";".join(f"{key}={value}" for key, value in options.items())
-    answer = client.post_json("/query/sql", body)
+    try:
+        answer = client.post_json("/query/sql", body)
+    except ApiError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+        # A controller: it hands queries to a broker.
+        answer = client.post_json("/sql", body)
     if not isinstance(answer, dict):
         raise CommandError(f"{client.url} answers, but not as merlot does: check --url")
     return answer

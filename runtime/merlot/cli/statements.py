@@ -3,14 +3,14 @@
 import re
 
 _TOKEN = re.compile(
-    r"""'(?:[^']|'')*'          # text
-      | "(?:[^"]|"")*"          # a name
-      | `[^`]*`                 # a name
+    r"""'(?:[^']|'')*'?         # text; one that is not closed goes to the end
+      | "(?:[^"]|"")*"?         # a name
+      | `[^`]*`?                # a name
       | --[^\n]*                # a comment to the end of the line
-      | /\*.*?\*/               # a comment
+      | /\*.*?(?:\*/|\Z)        # a comment
       | ;
       | [^'"`;/-]+
-      | .                       # a quote that is not closed, a lone - or /""",
+      | [/-]""",
     re.VERBOSE | re.DOTALL,
 )
 _SET = re.compile(r"^\s*SET\s+(?P<name>[A-Za-z_]\w*)\s*=\s*(?P<value>.+?)\s*$", re.IGNORECASE | re.DOTALL)
@@ -33,14 +33,6 @@ def is_blank(text: str) -> bool:
     """True if there is nothing but space and comments."""
     kept = (match[0] for match in _TOKEN.finditer(text) if not match[0].startswith(("--", "/*")))
     return not "".join(kept).strip()
-
-
-def is_open(text: str) -> bool:
-    """True if a quote or a comment is not closed, so that a line break or semicolon is part of it."""
-    for match in _TOKEN.finditer(text):
-        if match[0] in ("'", '"', "`") or (text.startswith("/*", match.start()) and not match[0].endswith("*/")):
-            return True
-    return False
 
 
 def session_option(statement: str) -> tuple[str, str] | None:

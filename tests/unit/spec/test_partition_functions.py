@@ -88,7 +88,7 @@ def test_hashes_of_short_texts(text: str, expected: tuple[int, ...]) -> None:
     ],
 )
 def test_partitions_are_pinots(name: str, config: dict[str, str], expected: str) -> None:
-    assert " ".join(str(partition(name, text, **config)) for text in TEXTS) == expected
+    assert " ".join(str(partition(name, text, 5, **config)) for text in TEXTS) == expected
 
 
 def test_murmur_of_small_numbers() -> None:
@@ -161,4 +161,4 @@ def test_pre_modulo_abs_gives_zero_for_the_least_number() -> None:
 )
 def test_wrong_declarations_are_refused(name: str, config: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
-        partition(name, "1", **config)
+        partition(name, "1", 5, **config)

@@ -1,0 +1,111 @@
+"""Help, exit codes and errors of the command line."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import merlot
+from merlot.cli import statements
+from merlot.cli.main import ROLES, run
+
+Captured = pytest.CaptureFixture[str]
+
+
+def test_start_loads_nothing_heavy() -> None:
+    code = "import sys, merlot.cli.main; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    heavy = {"aiohttp", "grpc", "kazoo", "numba", "numpy", "pyarrow", "pydantic", "sqlglot", "yaml"}
+    assert heavy & set(loaded) == set()
+
+
+def test_version_is_shown(capsys: Captured) -> None:
+    assert run(["version"]) == 0
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"merlot {merlot.__version__}\n" * 2
+
+
+def test_help_names_every_command(capsys: Captured) -> None:
+    assert run(["--help"]) == 0
+    text = capsys.readouterr().out
+    for name in (*ROLES, "apply", "get", "query", "segment", "delete", "version"):
+        assert f" {name} " in text
+
+
+@pytest.mark.parametrize(
+    "arguments", [["qurey"], ["query", "--nothing"], ["get", "segments"], ["get", "tables", "-o", "xml"]]
+)
+def test_wrong_usage_exits_with_2(arguments: list[str], capsys: Captured) -> None:
+    assert run(arguments) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.mark.parametrize("arguments", [["get", "tables"], ["query", "SELECT 1"], ["delete", "table", "x", "-y"]])
+def test_no_node_is_one_line_with_the_next_step(arguments: list[str], capsys: Captured) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    assert run([*arguments, "--url", url]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == (f"error: cannot reach merlot at {url}: start one with `merlot serve`, or pass --url\n")
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "http://", "http://x:y", "http://x:99999"])
+def test_wrong_url_is_wrong_usage(url: str, capsys: Captured) -> None:
+    assert run(["get", "tables", "--url", url]) == 2
+    assert capsys.readouterr().err.startswith(f"error: not a URL: {url!r}")
+
+
+def test_scheme_may_be_left_out(node: Any) -> None:
+    assert run(["get", "tables", "--url", node.url.removeprefix("http://")]) == 0
+
+
+def test_unknown_table_is_an_error(node: Any, capsys: Captured) -> None:
+    assert run(["get", "segments", "nothing"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: table does not exist")
+    assert len(error.splitlines()) == 1
+
+
+def test_inspecting_no_file_is_an_error(capsys: Captured, tmp_path: Path) -> None:
+    assert run(["segment", "inspect", str(tmp_path / "x.mseg")]) == 1
+    assert "no such file" in capsys.readouterr().err
+
+
+def test_reader_that_leaves_is_no_error(node: Any) -> None:
+    command = f"{sys.executable} -m merlot.cli.main --help | head -c 10"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "complete", "rest"),
+    [
+        ("select 1", [], "select 1"),
+        ("select 1;", ["select 1"], ""),
+        ("a;b;c", ["a", "b"], "c"),
+        ("select ';', \"x;\" , `y;` ; z", ["select ';', \"x;\" , `y;`"], " z"),
+        ("select 'it''s;' ;", ["select 'it''s;'"], ""),
+        ("-- a;\nselect 1;", ["-- a;\nselect 1"], ""),
+        ("/* ; */ ; select 1 - 2 / 3;", ["select 1 - 2 / 3"], ""),
+        ("select 'open; ", [], "select 'open; "),
+        ("select /* open; ", [], "select /* open; "),
+    ],
+)
+def test_statements_are_split(text: str, complete: list[str], rest: str) -> None:
+    assert statements.split(text) == (complete, rest)
+
+
+def test_set_is_an_option_of_the_session() -> None:
+    assert statements.session_option("set timeoutMs = 500") == ("timeoutMs", "500")
+    assert statements.session_option("SET a='b c'") == ("a", "b c")
+    assert statements.session_option("SELECT 1") is None

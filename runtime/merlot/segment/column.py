@@ -6,13 +6,11 @@ and is safe on any thread: what it remembers is idempotent.
 """
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merlot.segment.arrow_types import STORED_DTYPES
 from merlot.segment.buffers import Array, MappedFile
 from merlot.segment.index import dictionary, inverted, nulls, variable, zones
 from merlot.segment.index.dict_ids import DictIds
@@ -21,7 +19,6 @@ from merlot.segment.index.inverted import InvertedIndex
 from merlot.segment.index.multi_value import MultiValueOffsets
 from merlot.segment.index.raw import RawValues
 from merlot.segment.index.zones import ZoneMaps
-from merlot.segment.json_values import from_json
 from merlot.segment.metadata import ColumnMetadata
 from merlot.spec.types import TypeName
 
@@ -42,7 +39,7 @@ class ColumnReader:
         """Values by dict id; None of a raw column."""
         if not self.metadata.encoding.has_dictionary:
             return None
-        return dictionary.read(self.type, self.metadata.buffers, self._file)
+        return dictionary.read(self.metadata, self._file)
 
     @cached_property
     def nulls(self) -> NDArray[np.uint64] | None:
@@ -52,7 +49,7 @@ class ColumnReader:
     @cached_property
     def zones(self) -> ZoneMaps | None:
         """Bounds per block of docs: dict ids, or values of a raw numeric column; None where none were written."""
-        return zones.read(self.metadata.buffers, self._file, self._only_block())
+        return zones.read(self.metadata, self.num_docs, self._file)
 
     @cached_property
     def runs(self) -> NDArray[np.uint32] | None:
@@ -108,15 +105,3 @@ class ColumnReader:
     @cached_property
     def _offsets(self) -> MultiValueOffsets:
         return MultiValueOffsets(self.metadata, self.num_docs, self.metadata.buffers, self._file)
-
-    def _only_block(self) -> tuple[Any, Any, np.dtype[Any], int] | None:
-        """The zone of a column that fits into one block, from its metadata."""
-        metadata = self.metadata
-        if metadata.multi_value or not 0 < self.num_docs <= zones.BLOCK_DOCS:
-            return None
-        if metadata.encoding.has_dictionary and metadata.cardinality:
-            return 0, metadata.cardinality - 1, self.dict_ids().dtype, metadata.num_nulls
-        if metadata.min is None or metadata.max is None or metadata.type not in STORED_DTYPES:
-            return None
-        low, high = from_json(metadata.type, metadata.min), from_json(metadata.type, metadata.max)
-        return low, high, STORED_DTYPES[metadata.type], metadata.num_nulls

@@ -9,7 +9,7 @@ import numpy as np
 from merlot.segment.metadata import JsonValue
 from merlot.spec.types import TypeName
 
-MAX_BOUND_BYTES: Final = 512
+MAX_BOUND_LENGTH: Final = 512
 """A longer minimum or maximum is left out of the footer: it must be exact or absent."""
 
 _FLOATS = (TypeName.FLOAT, TypeName.DOUBLE)

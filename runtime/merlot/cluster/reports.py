@@ -45,40 +45,45 @@ class ReportWriter:
         self._root_path = paths.report_root(table, instance)
         self._root = ReportRoot(token=token or secrets.token_hex(5))
         self._written: dict[int, ReportBucket] = {}
-        self._is_started = False
+        self._is_sure = False
 
     def write(self, loaded: Collection[str], errors: Mapping[str, str], *, revision: int = 0) -> bool:
         """Make the report say exactly this; returns whether it had to change."""
         wanted = _bucketed(loaded, errors)
-        changed = [number for number in {*wanted, *self._written} if wanted.get(number) != self._written.get(number)]
-        if self._is_started and not changed and revision == self._root.revision:
+        if self._is_sure and wanted == self._written and revision == self._root.revision:
             return False
+        node = self._metastore.get(self._root_path)
+        stored = ReportRoot.from_bytes(node.data, self._root_path) if node is not None and node.data else None
+        if stored != self._root:
+            # Somebody cleaned up, or an answer was lost: write it all, later than whatever stands there.
+            seq = max(self._root.seq, 0 if stored is None else stored.seq)
+            self._written, self._root = {}, ReportRoot(token=self._root.token, seq=seq)
+        changed = [number for number in {*wanted, *self._written} if wanted.get(number) != self._written.get(number)]
         seq = self._root.seq + 1
-        buckets = {number: self._root.buckets.get(number, seq) for number in wanted} | {
-            number: seq for number in changed if number in wanted
-        }
+        kept = {number: self._root.buckets[number] for number in wanted if number not in changed}
+        buckets = {**kept, **{number: seq for number in changed if number in wanted}}
         root = self._root.model_copy(update={"seq": seq, "revision": revision, "buckets": buckets})
-        self._store({number: wanted[number] for number in changed if number in wanted}, root)
-        self._root, self._written, self._is_started = root, wanted, True
+        self._is_sure = False  # if this fails, nobody knows what stands there
+        self._store({number: wanted[number] for number in changed if number in wanted}, root, node)
+        self._root, self._written, self._is_sure = root, wanted, True
         return True
 
     def clear(self) -> None:
         """Take the report away: the table is gone or the server leaves for good."""
         remove_report(self._metastore, self._table, self._instance)
         self._root = ReportRoot(token=self._root.token)
-        self._written, self._is_started = {}, False
+        self._written, self._is_sure = {}, False
 
-    def _store(self, buckets: Mapping[int, ReportBucket], root: ReportRoot) -> None:
+    def _store(self, buckets: Mapping[int, ReportBucket], root: ReportRoot, node: Node | None) -> None:
         """Buckets, then the root, in as few transactions as they fit."""
-        targets = {paths.report_bucket(self._table, self._instance, number): one for number, one in buckets.items()}
-        nodes = self._metastore.get_many([*targets, self._root_path])
-        ops = [_write(path, one.to_bytes(), node) for (path, one), node in zip(targets.items(), nodes, strict=False)]
-        ops.append(_write(self._root_path, root.to_bytes(), nodes[-1]))
-        if nodes[-1] is None and len(ops) > 1:
+        if node is None:
             # Children need their parent: an empty root, of which readers take nothing.
-            self._metastore.create(self._root_path, ReportRoot(token=root.token).to_bytes())
-            ops[-1] = Put(self._root_path, root.to_bytes(), 0)
-        for chunk in _chunks(ops):
+            self._metastore.create(self._root_path, b"")
+            node = Node(b"", 0)
+        targets = {paths.report_bucket(self._table, self._instance, number): one for number, one in buckets.items()}
+        present = self._metastore.get_many(list(targets))
+        ops = [_write(path, one.to_bytes(), old) for (path, one), old in zip(targets.items(), present, strict=True)]
+        for chunk in _chunks([*ops, Put(self._root_path, root.to_bytes(), node.version)]):
             self._metastore.multi(chunk)
 
 

@@ -28,6 +28,9 @@ CREATE INDEX IF NOT EXISTS children ON nodes (parent, path);
 """
 _PERSISTENT = 0
 
+SYNCHRONOUS = "FULL"
+"""What is acknowledged survives a power cut: a published segment may exist nowhere else."""
+
 
 class SqliteMetastore:
     """A session on the store in the file `path`."""
@@ -148,7 +151,7 @@ class _Database:
             connection = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
                 connection.executescript(_TABLES)
                 connection.execute("DELETE FROM nodes WHERE session != ?", (_PERSISTENT,))
             except BaseException:

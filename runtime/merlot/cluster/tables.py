@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,10 +11,10 @@ from enum import StrEnum
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
 from merlot.cluster.metastore import Create, Delete, Metastore, Node, Op, Put
-from merlot.cluster.mutations import Context, RemoveSegments, mutate
+from merlot.cluster.mutations import Context, RemoveSegments, epoch_of_bucket, mutate, trash_nodes
 from merlot.cluster.records import RootRecord, TableRecord
 from merlot.cluster.reports import remove_report
-from merlot.cluster.view import load_root
+from merlot.cluster.view import TableView, load
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError
 from merlot.ids import InstanceId, TableName, offline, raw_name
 from merlot.spec.evolution import compare
@@ -21,6 +22,7 @@ from merlot.spec.manifest import Problem, dump, from_stored
 from merlot.spec.table import Table
 
 _ATTEMPTS = 20
+_MOST_SEGMENTS_AT_ONCE = 50_000
 
 
 class Outcome(StrEnum):
@@ -109,15 +111,19 @@ def list_tables(metastore: Metastore) -> Mapping[TableName, TableRecord]:
 def delete_table(metastore: Metastore, table: str, *, clock: Clock | None = None) -> None:
     """Take the table out of sight, its files into the trash, then its nodes away. Rerunning it finishes the job."""
     name = offline(raw_name(table))
-    config = metastore.get(paths.table_config(name))
     root_path = paths.segments_root(name)
-    if config is None and metastore.get(root_path) is None:
-        raise NotFoundError(f"table does not exist table={raw_name(table)}")
-    _remove_segments(metastore, name, clock or SystemClock())
-    _hide(metastore, name, config)
-    for child in metastore.children(root_path):
-        _delete(metastore, paths.child(root_path, child))
-    _delete(metastore, root_path)
+    for _ in range(_ATTEMPTS):
+        config = metastore.get(paths.table_config(name))
+        if config is None and metastore.get(root_path) is None:
+            raise NotFoundError(f"table does not exist table={raw_name(table)}")
+        try:
+            _hide(metastore, name, config, clock or SystemClock())
+            break
+        except ConflictError:
+            continue
+    else:
+        raise ConflictError(f"table is written by too many to be deleted table={name}")
+    _remove_buckets(metastore, name)
     for instance in metastore.children(paths.reports(name)):
         remove_report(metastore, name, InstanceId(instance))
     _delete(metastore, paths.reports(name))
@@ -162,34 +168,41 @@ def _check_evolution(record: TableRecord, manifest: Table) -> None:
         raise EvolutionError(raw_name(record.name), problems)
 
 
-def _remove_segments(metastore: Metastore, table: TableName, clock: Clock) -> None:
-    try:
-        mutate(
-            metastore,
-            table,
-            lambda view: [RemoveSegments(tuple(record.key for record in view.segments.values()))],
-            context=Context(clock=clock),
-        )
-    except NotFoundError:
-        return
-
-
-def _hide(metastore: Metastore, table: TableName, config: Node | None) -> None:
-    """In one stroke the config goes and the root refuses writers; a segment published meanwhile is a conflict."""
+def _hide(metastore: Metastore, table: TableName, config: Node | None, clock: Clock) -> None:
+    """In one stroke the config goes, the root refuses readers and writers, and the files are in the trash."""
     ops: list[Op] = [] if config is None else [Delete(paths.table_config(table), config.version)]
-    try:
-        root, version = load_root(metastore, table)
-    except NotFoundError:
-        pass
-    else:
-        if root.buckets:
-            raise ConflictError(f"segments were published while the table was deleted table={table}")
-        deleted = RootRecord(epoch=root.epoch + 1, is_deleted=True)
-        ops.append(Put(paths.segments_root(table), deleted.to_bytes(), version))
+    with contextlib.suppress(NotFoundError):
+        view = _emptied_if_huge(metastore, load(metastore, table), clock)
+        urls = tuple(record.url for record in view.segments.values() if record.url)
+        trash = trash_nodes(table, f"{view.epoch + 1}.{secrets.token_hex(5)}", urls, clock)
+        deleted = RootRecord(epoch=view.epoch + 1, is_deleted=True)
+        ops += [Create(path, data) for path, data in trash.items()]
+        ops.append(Put(paths.segments_root(table), deleted.to_bytes(), view.version))
     if ops:
         metastore.multi(ops)
 
 
-def _delete(metastore: Metastore, path: str) -> None:
+def _emptied_if_huge(metastore: Metastore, view: TableView, clock: Clock) -> TableView:
+    """A table whose list of files does not fit a transaction is emptied first: queries see it empty for a moment."""
+    if len(view.segments) <= _MOST_SEGMENTS_AT_ONCE:
+        return view
+    keys = tuple(record.key for record in view.segments.values())
+    return mutate(metastore, view.table, lambda _: [RemoveSegments(keys)], previous=view, context=Context(clock=clock))
+
+
+def _remove_buckets(metastore: Metastore, table: TableName) -> None:
+    """Delete what a deleted root leaves; a table created anew meanwhile keeps its own."""
+    path = paths.segments_root(table)
+    node = metastore.get(path)
+    root = RootRecord() if node is None or not node.data else RootRecord.from_bytes(node.data, path)
+    if node is None or not root.is_deleted:
+        return
+    for bucket in metastore.children(path):
+        if epoch_of_bucket(bucket) <= root.epoch:
+            _delete(metastore, paths.child(path, bucket))
+    _delete(metastore, path, node.version)
+
+
+def _delete(metastore: Metastore, path: str, version: int | None = None) -> None:
     with contextlib.suppress(NotFoundError, ConflictError):
-        metastore.delete(path)
+        metastore.delete(path, version)

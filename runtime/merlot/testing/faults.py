@@ -1,0 +1,88 @@
+"""A metastore that fails where a test says: dies at the n-th write, or keeps the answer of one to itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import TypeVar
+
+from merlot.cluster.metastore import Metastore, Node, Op, SessionState, Watch
+from merlot.errors import UnavailableError
+
+T = TypeVar("T")
+
+
+class ProcessDied(BaseException):
+    """Stands for SIGKILL: no handler of the product may catch it."""
+
+
+class Fault(Enum):
+    """What happens at the chosen write."""
+
+    DIE_BEFORE = "the process dies before the write"
+    DIE_AFTER = "the process dies after the write"
+    LOSE_REQUEST = "the write does not happen, the caller sees UnavailableError"
+    LOSE_ANSWER = "the write happens, the caller sees UnavailableError"
+
+
+class FaultyMetastore:
+    """Passes calls on; the write number `at` (from 0) meets its fault. A dead process stays dead."""
+
+    def __init__(self, inner: Metastore, fault: Fault, at: int) -> None:
+        self._inner = inner
+        self._fault = fault
+        self._at = at
+        self._is_dead = False
+        self.num_writes = 0
+
+    def get(self, path: str) -> Node | None:
+        return self._read(lambda: self._inner.get(path))
+
+    def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        return self._read(lambda: self._inner.get_many(paths))
+
+    def children(self, path: str) -> list[str]:
+        return self._read(lambda: self._inner.children(path))
+
+    def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
+        self._write(lambda: self._inner.create(path, data, ephemeral=ephemeral))
+
+    def put(self, path: str, data: bytes, version: int) -> int:
+        return self._write(lambda: self._inner.put(path, data, version))
+
+    def delete(self, path: str, version: int | None = None) -> None:
+        self._write(lambda: self._inner.delete(path, version))
+
+    def multi(self, ops: Sequence[Op]) -> None:
+        self._write(lambda: self._inner.multi(ops))
+
+    def watch(self, path: str, callback: Callable[[], None]) -> Watch:
+        return self._inner.watch(path, callback)
+
+    def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
+        return self._inner.watch_children(path, callback)
+
+    def on_session(self, callback: Callable[[SessionState], None]) -> Watch:
+        return self._inner.on_session(callback)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def _read(self, call: Callable[[], T]) -> T:
+        if self._is_dead:
+            raise ProcessDied
+        return call()
+
+    def _write(self, call: Callable[[], T]) -> T:
+        if self._is_dead:
+            raise ProcessDied
+        number = self.num_writes
+        self.num_writes += 1
+        if number != self._at:
+            return call()
+        if self._fault in {Fault.DIE_AFTER, Fault.LOSE_ANSWER}:
+            call()
+        if self._fault in {Fault.DIE_BEFORE, Fault.DIE_AFTER}:
+            self._is_dead = True
+            raise ProcessDied
+        raise UnavailableError(f"metastore cannot answer write={number} fault={self._fault.name}")

@@ -1,0 +1,98 @@
+"""Reports: what a reader reads is what the server wrote last, whatever happened in between."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from merlot.cluster import reports, sqlite
+from merlot.cluster.metastore import Metastore
+from merlot.cluster.reports import ReportReader, ReportWriter, remove_report
+from merlot.cluster.sqlite import SqliteMetastore
+from merlot.errors import UnavailableError
+from merlot.ids import InstanceId, TableName
+from merlot.testing.faults import Fault, FaultyMetastore
+
+TABLE = TableName("t_OFFLINE")
+SERVER = InstanceId("Server_a_1")
+keys = st.sets(st.integers(0, 40).map(lambda number: f"s{number}@1"))
+
+
+class ForgetfulMetastore(FaultyMetastore):
+    """Loses the answer of a write when told."""
+
+    def __init__(self, inner: Metastore) -> None:
+        super().__init__(inner, Fault.LOSE_ANSWER, -1)
+
+    def fail_next(self) -> None:
+        self._at = self.num_writes
+
+    def recover(self) -> None:
+        self._at = -1
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteMetastore]:
+    store = SqliteMetastore(tmp_path / "meta.db")
+    yield store
+    store.close()
+
+
+@settings(deadline=None, max_examples=30)
+@given(steps=st.lists(st.tuples(keys, keys, st.sampled_from(["write", "restart", "clean", "fault"])), max_size=8))
+def test_a_reader_sees_the_last_report(
+    steps: list[tuple[set[str], set[str], str]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite, "SYNCHRONOUS", "OFF")
+        patch.setattr(reports, "MAX_MULTI_BYTES", 200)
+        store = SqliteMetastore(tmp_path_factory.mktemp("reports") / "meta.db")
+        store_of_writer = ForgetfulMetastore(store)
+        writer = ReportWriter(store_of_writer, TABLE, SERVER)
+        reader = ReportReader(store, TABLE)
+        for loaded, failed, how in steps:
+            errors = dict.fromkeys(failed - loaded, "broken")
+            if how == "clean":
+                remove_report(store, TABLE, SERVER)
+            if how == "fault":
+                store_of_writer.fail_next()
+                with contextlib.suppress(UnavailableError):
+                    writer.write(errors, {})
+                store_of_writer.recover()
+                reader.read()
+            if how == "restart":
+                writer = ReportWriter(store_of_writer, TABLE, SERVER)
+            if not writer.write(loaded, errors) and how == "clean":
+                continue  # nothing changed for the server, so it does not look; readers see nothing until it does
+            report = reader.read()[SERVER]
+            assert report.loaded == loaded
+            assert report.errors == errors
+        store.close()
+
+
+def test_a_restarted_server_starts_from_an_empty_report(store: SqliteMetastore) -> None:
+    ReportWriter(store, TABLE, SERVER).write(["s1@1", "s2@1"], {})
+    reader = ReportReader(store, TABLE)
+    assert reader.read()[SERVER].loaded == {"s1@1", "s2@1"}
+    ReportWriter(store, TABLE, SERVER).write([], {}, revision=3)
+    assert reader.read()[SERVER].loaded == frozenset()
+    assert reader.read()[SERVER].revision == 3
+
+
+def test_the_same_report_is_not_written_twice(store: SqliteMetastore) -> None:
+    writer = ReportWriter(store, TABLE, SERVER)
+    assert writer.write(["s1@1"], {})
+    assert not writer.write(["s1@1"], {})
+    assert writer.write(["s1@1"], {}, revision=2)
+
+
+def test_a_cleared_report_is_gone(store: SqliteMetastore) -> None:
+    writer = ReportWriter(store, TABLE, SERVER)
+    writer.write(["s1@1"], {})
+    writer.clear()
+    assert dict(ReportReader(store, TABLE).read()) == {}
+    writer.write(["s1@1"], {})
+    assert ReportReader(store, TABLE).read()[SERVER].loaded == {"s1@1"}

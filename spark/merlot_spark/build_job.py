@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from merlot.errors import InvalidInputError, MerlotError
+from merlot.ingest.batch import BadRowsError
 from merlot.spec import manifest
 from merlot.spec.ingestion import BatchFormat, BatchIngestion
 from merlot.spec.table import Table
 from merlot_spark import sources
-from merlot_spark.build_segments import BadRowsError, JobOptions, build_segments
+from merlot_spark.build_segments import JobOptions, build_segments
 from merlot_spark.report import JobReport
 from merlot_spark.session import create_session
 

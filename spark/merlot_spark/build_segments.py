@@ -23,6 +23,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 
 from merlot.errors import InvalidInputError, MerlotError, UnavailableError
 from merlot.ingest.bad_rows import BadRows
+from merlot.ingest.batch import BadRowsError, check_bad_rows
 from merlot.ingest.transform import CORRUPT_RECORD
 from merlot.spec import manifest
 from merlot.spec.ingestion import BatchIngestion
@@ -33,18 +34,10 @@ from merlot.store.deepstore import DeepStore
 from merlot_spark import executor
 from merlot_spark.progress import JobProgress
 from merlot_spark.publish import ControllerClient
-from merlot_spark.report import JobReport, describe_bad_rows
+from merlot_spark.report import JobReport
 
 TASKS_PER_CORE = 4
 """Enough to balance days of unequal size; more cost more than they balance."""
-
-
-class BadRowsError(InvalidInputError):
-    """More rows are bad than the table allows; nothing was published. `bad` tells which."""
-
-    def __init__(self, message: str, bad: BadRows) -> None:
-        super().__init__(message)
-        self.bad = bad
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,18 +199,13 @@ def _collect(rows: Iterable[Any]) -> _Built:
 
 
 def _check_bad_rows(built: _Built, ingestion: BatchIngestion | None, table: Table, deep_store: str) -> None:
-    allowed = 0.0 if ingestion is None else ingestion.max_bad_row_share
-    if built.bad.count <= allowed * built.rows_in:
-        return
-    store = DeepStore(deep_store)
-    for url in built.uploaded:
-        store.delete(url)
-    lines = "\n".join(describe_bad_rows(built.bad))
-    raise BadRowsError(
-        f"too many bad rows, nothing was published table={table.raw_name} bad={built.bad.count} rows={built.rows_in} "
-        f"maxBadRowShare={allowed:g}\n{lines}",
-        built.bad,
-    )
+    try:
+        check_bad_rows(built.bad, built.rows_in, 0.0 if ingestion is None else ingestion.max_bad_row_share, table)
+    except BadRowsError:
+        store = DeepStore(deep_store)
+        for url in built.uploaded:
+            store.delete(url)
+        raise
 
 
 def _failure(error: PySparkException) -> MerlotError:

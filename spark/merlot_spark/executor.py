@@ -21,12 +21,10 @@ import numpy as np
 import pyarrow as pa
 
 from merlot.catalog.publish import record_of
-from merlot.ids import SegmentKey, SegmentName
 from merlot.ingest import casts, grouping, transform
 from merlot.ingest.bad_rows import BadRows
+from merlot.ingest.batch import build_group
 from merlot.segment.arrow_types import arrow_schema
-from merlot.segment.build.builder import build_segment
-from merlot.segment.build.request import BuildRequest
 from merlot.segment.metadata import CreationFacts
 from merlot.spec import manifest
 from merlot.spec.table import Table
@@ -148,13 +146,12 @@ class _Builder:
         self._schema = arrow_schema(table.spec.table_schema)
 
     def build(self, key: tuple[int, ...], rows: pa.Table) -> str:
-        spec = self._table.spec
-        name = grouping.group_of(key, spec).name(self._table.raw_name)
         started = time.monotonic()
-        columns = rows.select(spec.table_schema.names).combine_chunks().cast(self._schema)
-        built = build_segment(self._request(name), columns, self._folder)
-        grouping.check_asserted({c: info.partitions for c, info in built.metadata.partitions.items()}, spec, name)
-        url = self._store.url_of(self._table.name, SegmentKey(name, built.metadata.crc))
+        columns = rows.select(self._schema.names).combine_chunks().cast(self._schema)
+        group = grouping.group_of(key, self._table.spec)
+        creation = CreationFacts(host=socket.gethostname(), time_ms=time.time_ns() // 1_000_000, builder=BUILDER)
+        built = build_group(self._table, group, columns, self._folder, creation)
+        url = self._store.url_of(self._table.name, built.metadata.key)
         is_new = url not in self._task.present
         if is_new:
             self._store.put(built.path, url)
@@ -162,18 +159,6 @@ class _Builder:
         record = record_of(built.metadata, url, built.size_bytes)
         facts = {"uploaded": is_new, "seconds": round(time.monotonic() - started, 4)}
         return json.dumps({"record": record.model_dump(mode="json", by_alias=True, exclude_defaults=True), **facts})
-
-    def _request(self, name: SegmentName) -> BuildRequest:
-        spec = self._table.spec
-        return BuildRequest(
-            name=name,
-            table=self._table.raw_name,
-            schema=spec.table_schema,
-            indexing=spec.indexing,
-            time_column=spec.time_column,
-            partitioning=spec.partitioning,
-            creation=CreationFacts(host=socket.gethostname(), time_ms=time.time_ns() // 1_000_000, builder=BUILDER),
-        )
 
 
 def _prepared_batches(grouped: grouping.Grouped, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,7 +64,7 @@ class JobReport:
         if self.absent_columns:
             lines.append(f"columns that the source lacks, null in every row: {', '.join(self.absent_columns)}")
         lines += [f"{count:,} texts cut to the maxLength of {column}" for column, count in self.cut.items()]
-        lines += describe_bad_rows(self.bad)
+        lines += self.bad.to_lines()
         return "\n".join(lines)
 
     def _publication(self) -> str:
@@ -73,15 +72,3 @@ class JobReport:
             return f"not published: no controller was given; {self.segments_uploaded:,} new files in the deep store"
         removed = f", {self.removed:,} removed" if self.removed else ""
         return f"{self.published:,} segments published, {self.unchanged:,} unchanged{removed}"
-
-
-def describe_bad_rows(bad: BadRows) -> list[str]:
-    """A line per reason, then a line per sampled row."""
-    if not bad.count:
-        return []
-    lines = [f"{bad.count:,} bad rows left out:"]
-    for reason, count in bad.by_reason.items():
-        lines.append(f"  {count:,} × {reason}")
-        samples = [sample for sample in bad.samples if sample.reason == reason]
-        lines += [f"      {json.dumps(dict(sample.values), ensure_ascii=False)}" for sample in samples]
-    return lines

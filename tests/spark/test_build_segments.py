@@ -15,11 +15,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from merlot.errors import InvalidInputError, NotFoundError, UnavailableError
+from merlot.ingest.batch import BadRowsError
 from merlot.spec import manifest
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.table import Table
 from merlot_spark import sources
-from merlot_spark.build_segments import BadRowsError, JobOptions, build_segments
+from merlot_spark.build_segments import JobOptions, build_segments
 from merlot_spark.publish import ControllerClient
 from merlot_spark.report import JobReport
 

@@ -5,6 +5,7 @@ Immutable; `+` merges what tasks of one job saw, in any order, to the same answe
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,6 +43,15 @@ class BadRows:
         """For reports and for the way from an executor to the driver."""
         samples = [{"reason": sample.reason, "row": dict(sample.values)} for sample in self.samples]
         return {"count": self.count, "byReason": dict(self.by_reason), "samples": samples}
+
+    def to_lines(self) -> list[str]:
+        """For people: a line per reason, then a line per sampled row. None if no row was bad."""
+        lines = [f"{self.count:,} bad rows left out:"] if self.count else []
+        for reason, count in self.by_reason.items():
+            lines.append(f"  {count:,} × {reason}")
+            samples = [sample for sample in self.samples if sample.reason == reason]
+            lines += [f"      {json.dumps(dict(sample.values), ensure_ascii=False)}" for sample in samples]
+        return lines
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> BadRows:

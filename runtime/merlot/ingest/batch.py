@@ -1,0 +1,130 @@
+"""Batch ingestion without Spark: a source that fits into memory becomes one segment per day and partition.
+
+For tests and small tables; the same rules as the Spark job, in `transform` and `grouping`. Rows keep the source's order
+within a segment, as far as the table declares no sorted columns.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from merlot.errors import InvalidInputError
+from merlot.ingest import files, grouping, transform
+from merlot.ingest.bad_rows import BadRows
+from merlot.ingest.grouping import Grouped, SegmentGroup
+from merlot.segment.build.builder import build_segment
+from merlot.segment.build.request import BuildRequest, BuiltSegment
+from merlot.segment.metadata import CreationFacts
+from merlot.spec.ingestion import BatchIngestion
+from merlot.spec.table import Table
+
+
+class BadRowsError(InvalidInputError):
+    """More rows are bad than the source allows; nothing was published. `bad` tells which."""
+
+    def __init__(self, message: str, bad: BadRows) -> None:
+        super().__init__(message)
+        self.bad = bad
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchResult:
+    """Segments in the order of their names, and what became of the rows."""
+
+    segments: tuple[BuiltSegment, ...]
+    rows_in: int
+    bad: BadRows
+    cut: Mapping[str, int] = field(default_factory=dict)
+    """Texts cut to the column's maxLength, by column."""
+
+
+def build_from_files(
+    table: Table, source: BatchIngestion, folder: Path, creation: CreationFacts | None = None
+) -> BatchResult:
+    """Read a batch source and build its segments in `folder`; raises BadRowsError past the source's share."""
+    if source.filter is not None or source.derived_columns:
+        raise InvalidInputError("filter and derivedColumns need Spark: python -m merlot_spark.build_segments")
+    tables = files.read_tables(source, table.spec.table_schema)
+    return build_from_tables(table, tables, folder, max_bad_row_share=source.max_bad_row_share, creation=creation)
+
+
+def build_from_tables(
+    table: Table,
+    tables: Iterable[pa.Table],
+    folder: Path,
+    *,
+    max_bad_row_share: float = 0.0,
+    creation: CreationFacts | None = None,
+) -> BatchResult:
+    """As `build_from_files`, of Arrow tables."""
+    rows_in = 0
+    cut: Counter[str] = Counter()
+    grouped: list[Grouped] = []
+    for rows in tables:
+        conformed = transform.conform(rows, table.spec)
+        grouped.append(grouping.group(conformed, table.spec))
+        rows_in += rows.num_rows
+        cut.update(conformed.cut)
+    bad = functools.reduce(operator.add, (one.bad for one in grouped), BadRows())
+    check_bad_rows(bad, rows_in, max_bad_row_share, table)
+    segments = [
+        build_group(table, group, rows, folder, creation or CreationFacts())
+        for group, rows in _by_group(grouped, table)
+    ]
+    return BatchResult(segments=tuple(segments), rows_in=rows_in, bad=bad, cut=dict(cut))
+
+
+def build_group(
+    table: Table, group: SegmentGroup, rows: pa.Table, folder: Path, creation: CreationFacts
+) -> BuiltSegment:
+    """Build the segment of one group; `rows` are conformed. InvalidInputError if they hold several partitions of a
+    table that says `enforce: assert`."""
+    spec = table.spec
+    request = BuildRequest(
+        name=group.name(table.raw_name),
+        table=table.raw_name,
+        schema=spec.table_schema,
+        indexing=spec.indexing,
+        time_column=spec.time_column,
+        partitioning=spec.partitioning,
+        creation=creation,
+    )
+    built = build_segment(request, rows, folder)
+    found = {column: info.partitions for column, info in built.metadata.partitions.items()}
+    grouping.check_asserted(found, spec, group.name(table.raw_name))
+    return built
+
+
+def check_bad_rows(bad: BadRows, rows_in: int, max_share: float, table: Table) -> None:
+    """BadRowsError, with a line per reason and sample, if the share of bad rows is too large."""
+    if bad.count > max_share * rows_in:
+        raise BadRowsError(
+            f"too many bad rows, nothing was published table={table.raw_name} bad={bad.count} rows={rows_in} "
+            f"maxBadRowShare={max_share:g}\n" + "\n".join(bad.to_lines()),
+            bad,
+        )
+
+
+def _by_group(grouped: list[Grouped], table: Table) -> Iterator[tuple[SegmentGroup, pa.Table]]:
+    rows = pa.concat_tables([one.rows for one in grouped])
+    if rows.num_rows == 0:
+        return
+    keys = [np.concatenate([_numbers(one.keys[part]) for one in grouped]) for part in range(len(grouped[0].keys))]
+    order = np.lexsort(keys[::-1])
+    changed = functools.reduce(operator.or_, (np.diff(key[order]) != 0 for key in keys))
+    for docs in np.split(order, np.flatnonzero(changed) + 1):
+        key = tuple(int(column[docs[0]]) for column in keys)
+        yield grouping.group_of(key, table.spec), rows.take(pa.array(docs))
+
+
+def _numbers(key: pa.Array | pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    numbers: np.ndarray[tuple[int], np.dtype[np.int32]] = np.asarray(key.to_numpy(), dtype=np.int32)
+    return numbers

@@ -1,0 +1,68 @@
+"""An embedded node beside a Spark driver: it runs on a thread of its own, and is gone when the process is.
+
+Owns that thread and its event loop. `start` and `stop` belong to one thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Coroutine
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from merlot.embedded.node import Node, NodeConfig
+
+T = TypeVar("T")
+HOST = "127.0.0.1"
+
+
+def free_port(wanted: int) -> int:
+    """The port if nobody listens on it, else 0: any free one."""
+    try:
+        with socket.create_server((HOST, wanted)):
+            return wanted
+    except OSError:
+        return 0
+
+
+class LocalNode:
+    """A node over a folder; a context manager."""
+
+    def __init__(self, data_dir: Path, port: int) -> None:
+        self._node = Node(NodeConfig(data_dir=data_dir, host=HOST, http_port=port))
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="merlot-node", daemon=True)
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        """Where the node answers."""
+        return f"http://{HOST}:{self.port}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        try:
+            self.port = self._call(self._node.start())
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._call(self._node.stop())
+        finally:
+            self._end()
+
+    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

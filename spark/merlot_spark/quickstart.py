@@ -1,0 +1,236 @@
+"""A year of real flights, end to end: Spark builds 366 segments, a node serves them, pinotdb asks five questions.
+
+Every step finds what an earlier run finished, so that a second run takes seconds and one that was interrupted goes on:
+the Parquet file appears whole, segments are published at once, and each record says which rows it was built from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+import merlot
+from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
+from merlot.segment.layout import FORMAT_VERSION
+from merlot.spec import manifest
+from merlot.spec.table import Table
+from merlot_spark import quickstart_data as data
+from merlot_spark import quickstart_queries as queries
+from merlot_spark.local_node import HOST, LocalNode, free_port
+from merlot_spark.progress import StatusLine
+from merlot_spark.publish import ControllerClient
+
+SOURCE_KEY = "merlot.source"
+"""Key in a record's custom map: fingerprint of the rows and of the table that it was built from."""
+SERVED_WITHIN_S = 60.0
+POLL_S = 0.05
+EXAMPLES = ("examples", "flights")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the user chose."""
+
+    folder: Path
+    port: int
+    serve: bool
+    examples: Path
+
+
+class Steps:
+    """Prints each step with the time that it took, and the time since the start."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._started = time.monotonic()
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[list[str]]:
+        """Announce a step; what the block appends to the list is told when it ends."""
+        self.console.print(Text.assemble((f"{self.elapsed():6.1f} s  ", "dim"), title))
+        began = time.monotonic()
+        notes: list[str] = []
+        yield notes
+        took = f"{time.monotonic() - began:.1f} s"
+        for note in notes:
+            self.console.print(Text(f"          {note} ({took})", style="green"))
+
+    def elapsed(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._started
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the quickstart; returns the exit code."""
+    console = Console(highlight=False)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        run(_settings(arguments), Steps(console))
+    except KeyboardInterrupt:
+        console.print("\nStopped. Run it again: it goes on where it was.")
+        return 130
+    except MerlotError as error:
+        Console(stderr=True, highlight=False).print(Text(f"error: {error}", style="red"))
+        return 1
+    except OSError as error:
+        Console(stderr=True, highlight=False).print(Text(f"error: {_plain(error)}", style="red"))
+        return 1
+    return 0
+
+
+def run(settings: Settings, steps: Steps) -> None:
+    """All steps, in order."""
+    manifest_text, table = _read_manifest(settings.examples / "table.yaml")
+    questions = queries.read_questions(settings.examples / "queries.sql")
+    with steps.step(f"Taking {data.NUM_FLIGHTS:,} flights from {data.PACKAGE}") as notes:
+        source = data.flights_file(settings.folder / "source")
+        notes.append(f"{source}, {source.stat().st_size / 1e6:.1f} MB")
+    fingerprint = data.fingerprint(source, json.dumps(manifest.dump(table)), str(FORMAT_VERSION), merlot.__version__)
+    with _started_node(settings, steps) as node:
+        controller = ControllerClient(node.url)
+        with steps.step(f"Applying {settings.examples / 'table.yaml'}"):
+            controller.apply(manifest_text)
+        if _is_published(controller, table, fingerprint):
+            with steps.step("Nothing to build: these flights are published already"):
+                pass
+        else:
+            _build(settings, steps, table, node.url, fingerprint)
+        with steps.step("Waiting until every segment is served") as notes:
+            notes.append(f"{_wait_until_served(node.port, table):,} rows answer queries")
+        for question in questions:
+            queries.show(steps.console, question, queries.ask(HOST, node.port, question.sql))
+        steps.console.print(f"\nDone in {steps.elapsed():.1f} s.")
+        if settings.serve:
+            _serve(steps.console, node.url)
+
+
+def _settings(arguments: Sequence[str] | None) -> Settings:
+    parser = argparse.ArgumentParser(
+        prog="python -m merlot_spark.quickstart", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument(
+        "--serve", action=argparse.BooleanOptionalAction, default=True, help="keep serving after the answers"
+    )
+    parser.add_argument(
+        "--data", type=Path, default=Path("build/quickstart"), help="folder for all files (%(default)s)"
+    )
+    parser.add_argument("--port", type=int, default=8099, help="HTTP port; another one if it is taken (%(default)s)")
+    chosen = parser.parse_args(arguments)
+    return Settings(folder=chosen.data, port=chosen.port, serve=chosen.serve, examples=_examples())
+
+
+def _examples() -> Path:
+    """The example's folder: of this checkout, else below the working directory."""
+    for root in (Path(__file__).resolve().parents[2], Path.cwd()):
+        folder = root.joinpath(*EXAMPLES)
+        if (folder / "table.yaml").is_file():
+            is_below = folder.is_relative_to(Path.cwd())
+            return folder.relative_to(Path.cwd()) if is_below else folder
+    raise NotFoundError(f"no {'/'.join(EXAMPLES)}/table.yaml here: run the quickstart in a checkout of Merlot")
+
+
+def _read_manifest(path: Path) -> tuple[str, Table]:
+    text = path.read_text()
+    (table,) = manifest.load(text)
+    return text, table
+
+
+@contextmanager
+def _started_node(settings: Settings, steps: Steps) -> Iterator[LocalNode]:
+    port = free_port(settings.port)
+    with steps.step("Starting a node: controller, broker, server and minion in this process") as notes:
+        if port != settings.port:
+            notes.append(f"port {settings.port} is taken: using a free one")
+        node = LocalNode(settings.folder / "node", port)
+        try:
+            node.__enter__()
+        except (ConflictError, UnavailableError) as error:
+            hint = "if another quickstart runs, stop it or give --data another folder"
+            raise UnavailableError(f"{error}; {hint}") from error
+        notes.append(node.url)
+    try:
+        yield node
+    finally:
+        node.__exit__(None, None, None)
+
+
+def _is_published(controller: ControllerClient, table: Table, fingerprint: str) -> bool:
+    statuses = controller.get(f"/segments/{table.raw_name}/metadata")
+    sources = {status.get("customMap", {}).get(SOURCE_KEY) for status in statuses.values()}
+    return len(statuses) == data.NUM_DAYS and sources == {fingerprint}
+
+
+def _build(settings: Settings, steps: Steps, table: Table, url: str, fingerprint: str) -> None:
+    # Spark is loaded only by a run that builds.
+    from merlot_spark.build_segments import JobOptions, build_segments
+    from merlot_spark.session import create_session
+
+    with steps.step("Starting Spark (local[2])"):
+        spark = create_session("local[2]")
+    try:
+        with steps.step(f"Building one segment per UTC day of {table.spec.time_column}, with PySpark") as notes:
+            report = build_segments(
+                spark.read.parquet(str(data.flights_file(settings.folder / "source"))),
+                table,
+                deep_store=str((settings.folder / "node" / "deepstore").resolve()),
+                controller_url=url,
+                options=JobOptions(custom_map={SOURCE_KEY: fingerprint}, show_progress=True),
+            )
+            notes.extend(report.to_text().splitlines())
+    finally:
+        spark.stop()
+    if len(report.segments) != data.NUM_DAYS or report.rows_out != data.NUM_FLIGHTS:
+        raise InvalidInputError(f"unexpected flights segments={len(report.segments)} rows={report.rows_out}")
+
+
+def _wait_until_served(port: int, table: Table) -> int:
+    """Rows that count(*) sees once it sees them all; UnavailableError after SERVED_WITHIN_S."""
+    line = StatusLine()
+    deadline = time.monotonic() + SERVED_WITHIN_S
+    rows = 0
+    try:
+        while time.monotonic() < deadline:
+            try:
+                answer = queries.ask(HOST, port, f"SELECT COUNT(*) FROM {table.raw_name}", repeats=0)
+                rows = int(answer.rows[0][0]) if answer.rows else 0
+            except UnavailableError:
+                rows = 0
+            if rows == data.NUM_FLIGHTS:
+                return rows
+            line.show(f"  {rows:,} of {data.NUM_FLIGHTS:,} rows served")
+            time.sleep(POLL_S)
+    finally:
+        line.clear()
+    raise UnavailableError(f"not all rows are served within {SERVED_WITHIN_S:.0f} s rows={rows} of={data.NUM_FLIGHTS}")
+
+
+def _serve(console: Console, url: str) -> None:
+    sql = "SELECT origin, COUNT(*) FROM flights GROUP BY origin"
+    console.print(f"\nServing at {url} until Ctrl-C. In another terminal:\n")
+    console.print(
+        Text(f"  curl -s {url}/query/sql -H 'Content-Type: application/json' -d '{json.dumps({'sql': sql})}'")
+    )
+    console.print(Text(f'  {Path(sys.executable).parent}/merlot query --url {url} "{sql}"\n'))
+    while True:
+        signal.pause()
+
+
+def _plain(error: OSError) -> str:
+    place = f" file={error.filename}" if error.filename else ""
+    return f"{error.strerror or error}{place}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

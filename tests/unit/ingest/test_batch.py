@@ -1,0 +1,147 @@
+"""Batch ingestion without Spark: files of every format to segments per day and partition."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.orc
+import pyarrow.parquet as pq
+import pytest
+
+from merlot.errors import InvalidInputError, NotFoundError
+from merlot.ingest.batch import BadRowsError, BatchResult, build_from_files
+from merlot.spec import manifest
+from merlot.spec.ingestion import BatchIngestion
+from merlot.spec.table import Table
+
+Write = Callable[[pa.Table, Path], None]
+DAY_MS = 86_400_000
+ROWS = pa.table(
+    {
+        "at": [2 * DAY_MS, 5, DAY_MS - 1, DAY_MS],
+        "code": ["a", None, 'b, "quoted"', "c"],
+        "n": pa.array([1, 2, None, 4], pa.int32()),
+    }
+)
+
+
+def table_of(**spec: Any) -> Table:
+    fields = [
+        {"name": "at", "type": "TIMESTAMP", "role": "dateTime"},
+        {"name": "code", "type": "STRING"},
+        {"name": "n", "type": "INT"},
+    ]
+    document = {
+        "apiVersion": "merlot.dev/v1alpha1",
+        "kind": "Table",
+        "metadata": {"name": "t"},
+        "spec": {"schema": {"fields": fields}, "timeColumn": "at", **spec},
+    }
+    (table,) = manifest.load(json.dumps(document))
+    return table
+
+
+def build(path: Path | str, folder: Path, table: Table | None = None, **ingestion: Any) -> BatchResult:
+    source = BatchIngestion.model_validate({"sourceUri": str(path), "format": "PARQUET", **ingestion})
+    folder.mkdir(exist_ok=True)
+    return build_from_files(table or table_of(), source, folder)
+
+
+def identities(result: BatchResult) -> list[str]:
+    return [str(built.metadata.key) for built in result.segments]
+
+
+def write_json(rows: pa.Table, path: Path) -> None:
+    path.write_text("\n".join(json.dumps(row) for row in rows.to_pylist()))
+
+
+@pytest.mark.parametrize(
+    ("file_format", "write"),
+    [
+        ("PARQUET", pq.write_table),
+        ("ORC", pyarrow.orc.write_table),
+        ("CSV", pyarrow.csv.write_csv),
+        ("JSON", write_json),
+    ],
+)
+def test_every_format_gives_one_segment_per_day(tmp_path: Path, file_format: str, write: Write) -> None:
+    pq.write_table(ROWS, tmp_path / "expected")
+    expected = build(tmp_path / "expected", tmp_path / "one")
+    path = tmp_path / "data"
+    write(ROWS, str(path) if file_format == "ORC" else path)  # type: ignore[arg-type]
+    result = build(path, tmp_path / "two", format=file_format)
+    assert identities(result) == identities(expected)
+    assert [built.metadata.name for built in result.segments] == ["t_1970-01-01", "t_1970-01-02", "t_1970-01-03"]
+    assert [built.metadata.num_docs for built in result.segments] == [2, 1, 1]
+    assert result.bad.count == 0
+
+
+def test_folders_and_globs_are_read_by_path(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for number in range(4):
+        pq.write_table(ROWS.slice(number, 1), data / f"part-{number}.parquet")
+    (data / "_SUCCESS").write_text("")
+    whole = build(data, tmp_path / "one")
+    assert whole.rows_in == 4
+    assert build(f"{data}/part-[01]*", tmp_path / "two").rows_in == 2
+    assert build(data.as_uri(), tmp_path / "three").rows_in == 4
+    with pytest.raises(NotFoundError, match="no source files"):
+        build(f"{data}/nothing-*", tmp_path / "four")
+
+
+def test_partitions_split_days(tmp_path: Path) -> None:
+    pq.write_table(ROWS, tmp_path / "data")
+    table = table_of(partitioning={"columns": {"n": {"functionName": "Modulo", "numPartitions": 2}}})
+    result = build(tmp_path / "data", tmp_path / "out", table)
+    assert [(one.metadata.name, one.metadata.partitions["n"].partitions) for one in result.segments] == [
+        ("t_1970-01-01_p0", (0,)),
+        ("t_1970-01-02_p0", (0,)),
+        ("t_1970-01-03_p1", (1,)),
+    ]
+
+
+def test_asserted_partitions_are_checked(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"at": [1, 2], "n": [1, 2]}), tmp_path / "data")
+    columns = {"n": {"functionName": "Modulo", "numPartitions": 2}}
+    table = table_of(partitioning={"columns": columns, "enforce": "assert"})
+    with pytest.raises(InvalidInputError, match="rows of several partitions"):
+        build(tmp_path / "data", tmp_path / "out", table)
+
+
+def test_bad_csv_lines_and_values_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("at,code,n\n1,a,1\n2,b\n3,c,x\n,d,4\n")
+    with pytest.raises(BadRowsError, match="bad=3 rows=4") as caught:
+        build(tmp_path / "data", tmp_path / "out", format="CSV")
+    assert caught.value.bad.by_reason == {"at: no time": 1, "n: not a value of INT": 1, "the line is no record": 1}
+    assert not list((tmp_path / "out").iterdir())
+    assert build(tmp_path / "data", tmp_path / "out", format="CSV", maxBadRowShare=0.75).bad.count == 3
+
+
+def test_csv_without_header_has_the_columns_of_the_schema(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("1;a;NA\n")
+    options = {"header": False, "delimiter": ";", "nullValue": "NA"}
+    (built,) = build(tmp_path / "data", tmp_path / "out", format="CSV", csv=options).segments
+    assert built.metadata.columns["n"].num_nulls == 1
+
+
+def test_bad_json_lines_and_mixed_values_are_counted(tmp_path: Path) -> None:
+    lines = ['{"at": 1, "n": 1, "code": {"x": [1]}}', "{oops", "[1]", '{"at": 2, "n": "x", "code": "y"}', '{"at": 3}']
+    (tmp_path / "data").write_text("\n".join(lines))
+    result = build(tmp_path / "data", tmp_path / "out", format="JSON", maxBadRowShare=0.9)
+    assert result.bad.by_reason == {"n: not a value of INT": 1, "the line is no record": 2}
+    assert result.segments[0].metadata.columns["code"].max == '{"x":[1]}'
+
+
+def test_a_file_of_another_format_is_said_plainly(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("not parquet")
+    with pytest.raises(InvalidInputError, match="cannot read file as PARQUET"):
+        build(tmp_path / "data", tmp_path / "out")
+
+
+def test_an_empty_source_gives_no_segment(tmp_path: Path) -> None:
+    pq.write_table(ROWS.slice(0, 0), tmp_path / "data")
+    assert build(tmp_path / "data", tmp_path / "out").segments == ()

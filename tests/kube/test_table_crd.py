@@ -1,0 +1,114 @@
+"""A real API server takes the CRD and the examples, and refuses wrong manifests with the reason."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from merlot.spec import manifest
+
+pytestmark = pytest.mark.cluster
+
+ROOT = Path(__file__).resolve().parents[2]
+FLIGHTS = ROOT / "examples" / "flights" / "table.yaml"
+
+
+@pytest.fixture(scope="module")
+def tables(kubectl: Any) -> Any:
+    """An API server that knows tables."""
+    kubectl.check("apply", "-f", ROOT / "crds" / "table.yaml")
+    kubectl.check("wait", "--for=condition=Established", "--timeout=30s", "crd/tables.merlot.dev")
+    definition = json.loads(kubectl.check("get", "crd/tables.merlot.dev", "-o", "json"))
+    assert "NonStructuralSchema" not in {one["type"] for one in definition["status"]["conditions"]}
+    return kubectl
+
+
+@pytest.fixture
+def flights(tables: Any) -> Iterator[Any]:
+    """An API server that holds the flights table."""
+    tables.check("apply", "-f", FLIGHTS)
+    yield tables
+    tables.check("delete", "-f", FLIGHTS)
+
+
+def edited(*edits: tuple[str, str]) -> str:
+    text = FLIGHTS.read_text()
+    for old, new in edits:
+        assert old in text
+        text = text.replace(old, new, 1)
+    return text
+
+
+def test_example_is_accepted(tables: Any) -> None:
+    assert "table.merlot.dev/flights created" in tables.check("apply", "--dry-run=server", "-f", FLIGHTS)
+
+
+def test_stored_object_means_what_the_manifest_means(flights: Any) -> None:
+    [declared] = manifest.load(FLIGHTS.read_text())
+    stored = manifest.load_document(json.loads(flights.check("get", "tbl/flights", "-o", "json")))
+    assert stored.spec == declared.spec
+    header, row = flights.check("get", "merlot").splitlines()
+    assert header.split() == ["NAME", "READY", "SEGMENTS", "DOCS", "SIZE", "BROKERS", "SERVERS", "AGE"]
+    assert row.startswith("flights ")
+
+
+def test_status_is_kept_apart(flights: Any) -> None:
+    ready = {"type": "Ready", "status": "True", "reason": "Serving", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    status = {"segments": 366, "totalDocs": 336776, "size": "9.1 MiB", "brokers": "1/1", "servers": "2/2"}
+    patch = json.dumps({"status": {**status, "conditions": [ready]}})
+    flights.check("patch", "tbl/flights", "--subresource=status", "--type=merge", "-p", patch)
+    _, row = flights.check("get", "tbl").splitlines()
+    assert row.split()[:8] == ["flights", "True", "366", "336776", "9.1", "MiB", "1/1", "2/2"]
+    reread = manifest.load_document(json.loads(flights.check("get", "tbl/flights", "-o", "json")))
+    assert reread.metadata.name == "flights"
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (("tailnum, type: STRING", "tailnum, type: STRNG"), 'Unsupported value: "STRNG"'),
+        (("replication: 1", "replication: 0"), "should be greater than or equal to 1"),
+        (("replication: 1", "replicas: 1"), 'unknown field "spec.replicas"'),
+        (("timeColumn: time_hour", "timeColumn: hour"), "timeColumn must be one of schema.fields, with role: dateTime"),
+        (("replication: 1", "retention: 30 days"), "should match"),
+        (("replication: 1", "upsert: {configRef: x}"), "upserts do not exist in this version"),
+        (("replication: 1", "routing: {segmentPruners: [time]}"), "no segment pruner exists in this version"),
+        (("dep_delay, type: INT", "dep_delay, multiValue: true, type: INT"), "only a dimension can be multi-valued"),
+        (("dep_delay, type: INT", "dep_delay, format: TIMESTAMP, type: INT"), "only a dateTime column has a format"),
+        (("name: tailnum", "name: carrier"), "Duplicate value"),
+        (("name: tailnum", "name: tail num"), "should match"),
+    ],
+)
+def test_wrong_manifest_is_refused(tables: Any, edit: tuple[str, str], message: str) -> None:
+    refused = tables("apply", "--dry-run=server", "-f", "-", text=edited(edit))
+    assert refused.returncode != 0
+    assert message in refused.stderr
+    with pytest.raises(manifest.ManifestError):
+        manifest.load(edited(edit))
+
+
+@pytest.mark.parametrize(
+    ("edits", "message"),
+    [
+        ([("timeColumn: time_hour\n", "\n")], "timeColumn cannot change"),
+        ([("pushType: APPEND", "pushType: REFRESH")], "pushType cannot change"),
+        ([("flight, type: INT", "flight, type: STRING")], "can only be widened without loss"),
+        ([("distance, type: INT, role: metric", "distance, type: INT")], "the role of a column cannot change"),
+        ([("tailnum, type: STRING", "tailnum, multiValue: true, type: STRING")], "multiValue cannot change"),
+    ],
+)
+def test_change_of_what_is_fixed_is_refused(flights: Any, edits: list[tuple[str, str]], message: str) -> None:
+    refused = flights("apply", "--dry-run=server", "-f", "-", text=edited(*edits))
+    assert refused.returncode != 0
+    assert message in refused.stderr
+
+
+def test_column_can_be_added_and_widened(flights: Any) -> None:
+    text = edited(
+        ("flight, type: INT", "flight, type: LONG"),
+        ("      # Which flight", "      - { name: tags, type: STRING, multiValue: true }\n      # Which flight"),
+        ("replication: 1", "replication: 2"),
+    )
+    assert "configured" in flights.check("apply", "--dry-run=server", "-f", "-", text=text)

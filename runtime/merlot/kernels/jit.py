@@ -1,14 +1,17 @@
-"""The one door to numba: how every kernel is compiled.
+"""The one door to numba: how every kernel is compiled, and the two instructions that numba does not expose.
 
 `nogil`, so that segments of a query run side by side on the server's threads; never `parallel`, whose threads would
 fight the segment pool; cached on disk, because a cold query must not wait seconds for LLVM. `cache` and
-multiprocessing do not mix: warm the kernels in one process before forking others.
+multiprocessing do not mix: warm the kernels in one process before forking others. Under `NUMBA_DISABLE_JIT=1` kernels
+run as plain Python, for coverage and debuggers.
 """
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
+from llvmlite import ir
+from numba.extending import intrinsic
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -22,3 +25,44 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
 def inline_kernel(function: Callable[P, R]) -> Callable[P, R]:
     """As `kernel`, for small bodies that other kernels call in their inner loops."""
     return cast(Callable[P, R], numba.njit(nogil=True, cache=True, boundscheck=False, inline="always")(function))
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _cttz(_context: Any, word: Any) -> Any:
+    def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return numba.int64(word), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _ctpop(_context: Any, word: Any) -> Any:
+    def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return numba.int64(word), generate
+
+
+if numba.config.DISABLE_JIT:
+
+    def lowest_bit(word: int) -> int:
+        """Index of the lowest set bit of a u64 that is not zero."""
+        return (int(word) & -int(word)).bit_length() - 1
+
+    def count_bits(word: int) -> int:
+        """Number of set bits of a u64."""
+        return int(word).bit_count()
+
+else:
+
+    @kernel
+    def lowest_bit(word: int) -> int:
+        """Index of the lowest set bit of a u64 that is not zero."""
+        place: int = _cttz(word)
+        return place
+
+    @kernel
+    def count_bits(word: int) -> int:
+        """Number of set bits of a u64."""
+        number: int = _ctpop(word)
+        return number

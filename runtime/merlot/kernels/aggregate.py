@@ -1,0 +1,110 @@
+"""Aggregates of vectors, whole or by group.
+
+Integer sums are exact. Where 64 bits cannot overflow (the caller knows the bounds) they take one i64; else two, the sums
+of the values' high and low halves: value = high * 2**32 + low, 0 <= low < 2**32, both exact for 2**31 values.
+Float sums are exact to about 106 bits: a sum and the error of its roundings (Knuth's two-sum), so that an answer does
+not depend on how rows fall into segments. `groups` u32, one per value; accumulators have one element per group.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.kernels.jit import kernel
+
+Array = NDArray[np.generic]
+Groups = NDArray[np.uint32]
+Longs = NDArray[np.int64]
+Doubles = NDArray[np.float64]
+
+_LOW = np.int64(0xFFFFFFFF)
+
+
+@kernel
+def sum_int(values: Array) -> int:
+    """Sum of i32 or i64 values that cannot overflow i64."""
+    total = np.int64(0)
+    for position in range(values.shape[0]):
+        total += values[position]
+    return total
+
+
+@kernel
+def sum_halves(values: Longs, out: Longs) -> None:
+    """out[0] += sum of high halves, out[1] += sum of low halves."""
+    high = np.int64(0)
+    low = np.int64(0)
+    for position in range(values.shape[0]):
+        high += values[position] >> 32
+        low += values[position] & _LOW
+    out[0] += high
+    out[1] += low
+
+
+@kernel
+def sum_float(values: Doubles, out: Doubles) -> None:
+    """out[0] is the sum, out[1] its error so far; both are brought forward by values."""
+    total = out[0]
+    error = out[1]
+    for position in range(values.shape[0]):
+        value = values[position]
+        after = total + value
+        back = after - total
+        error += (total - (after - back)) + (value - back)
+        total = after
+    out[0] = total
+    out[1] = error
+
+
+@kernel
+def count_groups(groups: Groups, counts: Longs) -> None:
+    """counts[groups[k]] += 1."""
+    for position in range(groups.shape[0]):
+        counts[groups[position]] += 1
+
+
+@kernel
+def sum_int_groups(groups: Groups, values: Array, sums: Longs) -> None:
+    """sums[groups[k]] += values[k], i32 or i64, without overflow."""
+    for position in range(groups.shape[0]):
+        sums[groups[position]] += values[position]
+
+
+@kernel
+def sum_halves_groups(groups: Groups, values: Longs, highs: Longs, lows: Longs) -> None:
+    """As sum_halves, by group."""
+    for position in range(groups.shape[0]):
+        highs[groups[position]] += values[position] >> 32
+        lows[groups[position]] += values[position] & _LOW
+
+
+@kernel
+def sum_float_groups(groups: Groups, values: Doubles, sums: Doubles, errors: Doubles) -> None:
+    """As sum_float, by group."""
+    for position in range(groups.shape[0]):
+        group = groups[position]
+        value = values[position]
+        total = sums[group]
+        after = total + value
+        back = after - total
+        errors[group] += (total - (after - back)) + (value - back)
+        sums[group] = after
+
+
+@kernel
+def min_groups(groups: Groups, values: Array, out: Array) -> None:
+    """out[groups[k]] = min of it and values[k], i64 or f64; NaN is the largest number, as in Java."""
+    for position in range(groups.shape[0]):
+        group = groups[position]
+        value = values[position]
+        if value < out[group] or out[group] != out[group]:
+            out[group] = value
+
+
+@kernel
+def max_groups(groups: Groups, values: Array, out: Array) -> None:
+    """out[groups[k]] = max of it and values[k], i64 or f64; NaN is the largest number, as in Java."""
+    for position in range(groups.shape[0]):
+        group = groups[position]
+        value = values[position]
+        if value > out[group] or value != value:
+            out[group] = value

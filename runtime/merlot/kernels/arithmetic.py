@@ -1,0 +1,50 @@
+"""Exact 64-bit arithmetic that says when it overflowed."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.kernels.jit import kernel
+
+Longs = NDArray[np.int64]
+
+_MIN = np.int64(-0x8000000000000000)
+
+
+@kernel
+def add_checked(left: Longs, right: Longs, out: Longs) -> bool:
+    """out = left + right; returns whether any sum overflowed."""
+    overflow = np.int64(0)
+    for position in range(out.shape[0]):
+        total = left[position] + right[position]
+        overflow |= (left[position] ^ total) & (right[position] ^ total)
+        out[position] = total
+    return overflow < 0
+
+
+@kernel
+def subtract_checked(left: Longs, right: Longs, out: Longs) -> bool:
+    """out = left - right; returns whether any difference overflowed."""
+    overflow = np.int64(0)
+    for position in range(out.shape[0]):
+        difference = left[position] - right[position]
+        overflow |= (left[position] ^ right[position]) & (left[position] ^ difference)
+        out[position] = difference
+    return overflow < 0
+
+
+@kernel
+def multiply_checked(left: Longs, right: Longs, out: Longs) -> bool:
+    """out = left * right; returns whether any product overflowed."""
+    overflow = False
+    for position in range(out.shape[0]):
+        first = left[position]
+        second = right[position]
+        product = first * second
+        # Below 2**31 both, a product cannot overflow, and the division is spared.
+        if ((first + 0x80000000) | (second + 0x80000000)) >> 32:
+            if first == -1:
+                overflow |= second == _MIN
+            elif first != 0 and product // first != second:
+                overflow = True
+        out[position] = product
+    return overflow

@@ -1,0 +1,327 @@
+"""Running states of one aggregate in one task: fed chunk by chunk, read once at the end as Arrow columns.
+
+`groups` is u32, one group per row of the chunk, or None when there is a single group; accumulators start with
+`num_groups` groups and grow. The columns they give are those that `aggregates` names and merges.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.kernels import aggregate as kernels
+from merlot.kernels.group import mark
+from merlot.query.bounds import bounds_of
+from merlot.query.chunk import Chunk
+from merlot.query.columns import SegmentColumns
+from merlot.query.distinct import lists_of
+from merlot.query.evaluate import evaluate
+from merlot.query.vector import INTEGERS, TEXT, Vector
+from merlot.spec.types import TypeName
+from merlot.sql.tree import Aggregate, Column, Expr
+
+Groups = NDArray[np.uint32]
+LOW_MASK = np.int64(0xFFFFFFFF)
+
+
+class Accumulator(Protocol):
+    """States of an aggregate by group."""
+
+    def grow(self, num_groups: int) -> None: ...
+    def add(self, chunk: Chunk, groups: Groups | None) -> None: ...
+    def states(self, groups: NDArray[np.int64]) -> list[pa.Array]:
+        """State columns of the chosen groups."""
+        ...
+
+
+def grown(array: NDArray[Any], num_groups: int, fill: Any = 0) -> NDArray[Any]:
+    """The array with room for num_groups, new elements filled."""
+    if len(array) >= num_groups:
+        return array
+    larger = np.full(max(num_groups, 2 * len(array)), fill, dtype=array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
+def _valid(vector: Vector, groups: Groups | None, num_rows: int) -> tuple[Any, Groups | None]:
+    """Values that are not null, and their groups."""
+    full = vector.spread(num_rows)
+    if full.nulls is None:
+        return full.data, groups
+    keep = np.flatnonzero(~full.nulls)
+    return full.take(keep).data, None if groups is None else groups[keep]
+
+
+class Count:
+    """COUNT(*), or COUNT(x) of values that are not null."""
+
+    def __init__(self, argument: Expr | None, num_groups: int) -> None:
+        self._argument = argument
+        self.counts = np.zeros(num_groups, np.int64)
+
+    @property
+    def counts_rows(self) -> bool:
+        """Whether every row counts, so that a group exists where the count is not 0."""
+        return self._argument is None
+
+    def grow(self, num_groups: int) -> None:
+        self.counts = grown(self.counts, num_groups)
+
+    def add(self, chunk: Chunk, groups: Groups | None) -> None:
+        num_rows = chunk.num_rows
+        if self._argument is not None:
+            vector = evaluate(self._argument, chunk).spread(num_rows)
+            if vector.nulls is not None:
+                keep = np.flatnonzero(~vector.nulls)
+                num_rows, groups = len(keep), None if groups is None else groups[keep]
+        if groups is None:
+            self.counts[0] += num_rows
+        else:
+            kernels.count_groups(groups, self.counts)
+
+    def states(self, groups: NDArray[np.int64]) -> list[pa.Array]:
+        return [pa.array(self.counts[groups])]
+
+
+class IntegerSum:
+    """Exact sum of whole numbers; one i64 where bounds rule overflow out, else two halves."""
+
+    def __init__(self, argument: Expr, num_groups: int, columns: SegmentColumns) -> None:
+        self._argument = argument
+        low, high = bounds_of(argument, columns)
+        # A repeated doc (GROUP BY of a multi-value column) counts as often as it is listed.
+        self._is_narrow = max(abs(low), abs(high)) * max(1, columns.num_docs) < 1 << 56
+        self._sums = np.zeros(num_groups, np.int64)
+        self._lows = np.zeros(0 if self._is_narrow else num_groups, np.int64)
+
+    def grow(self, num_groups: int) -> None:
+        self._sums = grown(self._sums, num_groups)
+        if not self._is_narrow:
+            self._lows = grown(self._lows, num_groups)
+
+    def add(self, chunk: Chunk, groups: Groups | None) -> None:
+        values, groups = _valid(evaluate(self._argument, chunk), groups, chunk.num_rows)
+        if values.dtype == np.bool_:
+            values = values.astype(np.int64)
+        if self._is_narrow:
+            self._add_narrow(values, groups)
+            return
+        wide = values.astype(np.int64, copy=False)
+        if groups is None:
+            halves = np.array([self._sums[0], self._lows[0]])
+            kernels.sum_halves(wide, halves)
+            self._sums[0], self._lows[0] = halves
+        else:
+            kernels.sum_halves_groups(groups, wide, self._sums, self._lows)
+
+    def _add_narrow(self, values: Any, groups: Groups | None) -> None:
+        if groups is None:
+            self._sums[0] += kernels.sum_int(values)
+        else:
+            kernels.sum_int_groups(groups, values, self._sums)
+
+    def states(self, groups: NDArray[np.int64]) -> list[pa.Array]:
+        sums = self._sums[groups]
+        if self._is_narrow:
+            return [pa.array(sums >> 32), pa.array(sums & LOW_MASK)]
+        lows = self._lows[groups]
+        return [pa.array(sums + (lows >> 32)), pa.array(lows & LOW_MASK)]
+
+
+class FloatSum:
+    """Compensated sum of floats."""
+
+    def __init__(self, argument: Expr, num_groups: int) -> None:
+        self._argument = argument
+        self._sums = np.zeros(num_groups, np.float64)
+        self._errors = np.zeros(num_groups, np.float64)
+
+    def grow(self, num_groups: int) -> None:
+        self._sums = grown(self._sums, num_groups)
+        self._errors = grown(self._errors, num_groups)
+
+    def add(self, chunk: Chunk, groups: Groups | None) -> None:
+        values, groups = _valid(evaluate(self._argument, chunk), groups, chunk.num_rows)
+        wide = values.astype(np.float64, copy=False)
+        if groups is None:
+            state = np.array([self._sums[0], self._errors[0]])
+            kernels.sum_float(wide, state)
+            self._sums[0], self._errors[0] = state
+        else:
+            kernels.sum_float_groups(groups, wide, self._sums, self._errors)
+
+    def states(self, groups: NDArray[np.int64]) -> list[pa.Array]:
+        return [pa.array(self._sums[groups]), pa.array(self._errors[groups])]
+
+
+class DecimalSum:
+    """Sum of BIG_DECIMAL; a Python addition per row."""
+
+    def __init__(self, argument: Expr, num_groups: int) -> None:
+        self._argument = argument
+        self._sums: NDArray[Any] = np.full(num_groups, 0, dtype=object)
+
+    def grow(self, num_groups: int) -> None:
+        self._sums = grown(self._sums, num_groups)
+
+    def add(self, chunk: Chunk, groups: Groups | None) -> None:
+        values, groups = _valid(evaluate(self._argument, chunk), groups, chunk.num_rows)
+        if groups is None:
+            groups = np.zeros(len(values), np.uint32)
+        np.add.at(self._sums, groups, values)
+
+    def states(self, groups: NDArray[np.int64]) -> list[pa.Array]:
+        return [pa.array([str(value) for value in self._sums[groups]], pa.string())]
+
+
+class Extreme:
+    """MIN or MAX of numbers; null where a group has no value."""
+
+    def __init__(self, argument: Expr, num_groups: int, *, is_min: bool) -> None:
+        self._argument = argument
+        self._is_min = is_min
+        is_integer = argument.type.base in INTEGERS
+        self._dtype: Any = np.int64 if is_integer else np.float64
+        bounds = (np.iinfo(np.int64).max, np.iinfo(np.int64).min) if is_integer else (np.nan, -np.inf)
+        self._worst = bounds[0] if is_min else bounds[1]
+        self._best = np.full(num_groups, self._worst, self._dtype)
+        self._seen = np.zeros(num_groups, np.int64)
+
+    def grow(self, num_groups: int) -> None:
+        self._best = grown(self._best, num_groups, self._worst)
+        self._seen = grown(self._seen, num_groups)
+
+    def add(self, chunk: Chunk, groups: Groups | None) -> None:
+        self.add_values(evaluate(self._argument, chunk), groups, chunk.num_rows)
+
+    def add_values(self, vector: Vector, groups: Groups | None, num_rows: int) -> None:
+        """As add, for values at hand; those under nulls do not count."""
+        values, groups = _valid(vector, groups, num_rows)
+        if values.dtype == object:
+            values = np.array([float(value) for value in values], np.float64)
+        wide = values.astype(self._dtype, copy=False)
+        if groups is None:
+            groups = np.zeros(len(wide), np.uint32)
+        (kernels.min_groups if self._is_min else kernels.max_groups)(groups, wide, self._best)
+        kernels.count_groups(groups, self._seen)
+
+    def states(self, groups: NDArray[np.int64]) -> list[pa.Array]:
+        return [pa.array(self._best[groups], mask=self._seen[groups] == 0)]
+
+
+class Distinct:
+    """Distinct values of each group as lists: dict ids while in the segment, values at the end."""
+
+    def __init__(self, argument: Expr, num_groups: int, columns: SegmentColumns) -> None:
+        self._argument = argument
+        self._columns = columns
+        reader = columns.reader(argument.name) if isinstance(argument, Column) else None
+        self._reader = reader if reader is not None and reader.dictionary is not None else None
+        self._cardinality = len(reader.dictionary) if self._reader is not None and reader and reader.dictionary else 0
+        self._pairs: list[NDArray[np.int64]] = []
+        self._values: list[tuple[pa.Array, NDArray[np.int64]]] = []
+        self._seen = np.zeros(self._cardinality, np.uint8)
+
+    def grow(self, num_groups: int) -> None:
+        """Groups are kept beside the values: nothing to do."""
+
+    def add(self, chunk: Chunk, groups: Groups | None) -> None:
+        if self._reader is None:
+            self._add_values(chunk, groups)
+            return
+        rows, ids = self._ids(chunk)
+        if groups is None:
+            mark(ids, self._seen)
+            return
+        of_rows = groups.astype(np.int64) if rows is None else groups[rows].astype(np.int64)
+        self._pairs.append(np.unique(of_rows * self._cardinality + ids))
+        if len(self._pairs) > 64:
+            self._pairs = [np.unique(np.concatenate(self._pairs))]
+
+    def _ids(self, chunk: Chunk) -> tuple[NDArray[np.int64] | None, NDArray[Any]]:
+        assert self._reader is not None
+        assert isinstance(self._argument, Column)
+        if self._reader.multi_value:
+            offsets, positions = chunk.multi_values(self._reader)
+            return np.repeat(np.arange(chunk.num_rows), np.diff(offsets)), self._reader.dict_ids()[positions]
+        ids = chunk.dict_ids(self._reader)
+        nulls = chunk.visible_nulls(self._argument.name)
+        if nulls is None:
+            return None, ids
+        keep = np.flatnonzero(~nulls)
+        return keep, ids[keep]
+
+    def _add_values(self, chunk: Chunk, groups: Groups | None) -> None:
+        vector = evaluate(self._argument, chunk).spread(chunk.num_rows)
+        of_rows = np.zeros(chunk.num_rows, np.int64) if groups is None else groups.astype(np.int64)
+        values = vector.to_arrow(chunk.num_rows)
+        if self._argument.type.is_array:
+            of_rows = np.repeat(of_rows, np.diff(values.offsets.to_numpy()))
+            values = values.flatten()
+        elif vector.nulls is not None:
+            keep = ~vector.nulls
+            of_rows, values = of_rows[keep], values.filter(pa.array(keep))
+        self._values.append((values, of_rows))
+
+    def states(self, groups: NDArray[np.int64]) -> list[pa.Array]:
+        if self._reader is None:
+            values = pa.concat_arrays([part for part, _ in self._values]) if self._values else None
+            of_rows = np.concatenate([part for _, part in self._values]) if self._values else np.zeros(0, np.int64)
+            return [lists_of(values, of_rows, groups, self._argument.type)]
+        dictionary = self._reader.dictionary
+        assert dictionary is not None
+        if self._pairs:
+            pairs = np.unique(np.concatenate(self._pairs))
+            of_rows, ids = np.divmod(pairs, self._cardinality)
+        else:
+            ids = np.flatnonzero(self._seen)
+            of_rows = np.zeros(len(ids), np.int64)
+        return [lists_of(dictionary.arrow().take(pa.array(ids)), of_rows, groups, self._argument.type)]
+
+
+class Several:
+    """Accumulators whose state columns follow one another."""
+
+    def __init__(self, parts: list[Accumulator]) -> None:
+        self._parts = parts
+
+    def grow(self, num_groups: int) -> None:
+        for part in self._parts:
+            part.grow(num_groups)
+
+    def add(self, chunk: Chunk, groups: Groups | None) -> None:
+        for part in self._parts:
+            part.add(chunk, groups)
+
+    def states(self, groups: NDArray[np.int64]) -> list[pa.Array]:
+        return [column for part in self._parts for column in part.states(groups)]
+
+
+def sum_of(argument: Expr, num_groups: int, columns: SegmentColumns) -> Accumulator:
+    """The sum that fits the argument's type."""
+    if argument.type.base in INTEGERS:
+        return IntegerSum(argument, num_groups, columns)
+    if argument.type.base is TypeName.BIG_DECIMAL:
+        return DecimalSum(argument, num_groups)
+    return FloatSum(argument, num_groups)
+
+
+def accumulator(aggregate: Aggregate, num_groups: int, columns: SegmentColumns, *, nulls: bool) -> Accumulator:
+    """What computes an aggregate; its state columns are `aggregates.state_fields`."""
+    function = aggregate.function
+    if function == "count":
+        return Count(aggregate.args[0] if aggregate.args and nulls else None, num_groups)
+    argument = aggregate.args[0]
+    if function in ("sum", "sumlong"):
+        total = sum_of(argument, num_groups, columns)
+        return Several([total, Count(argument, num_groups)]) if nulls else total
+    if function == "avg":
+        return Several([sum_of(argument, num_groups, columns), Count(argument if nulls else None, num_groups)])
+    if function in ("min", "max", "minlong", "maxlong"):
+        assert argument.type.base not in TEXT
+        return Extreme(argument, num_groups, is_min=function.startswith("min"))
+    assert function == "distinctcount", function
+    return Distinct(argument, num_groups, columns)

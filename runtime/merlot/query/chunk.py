@@ -1,0 +1,117 @@
+"""Some docs of one segment, and the values of columns at them: what expressions and aggregates run over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.kernels.take import look_up, take, take_bits, take_look_up
+from merlot.query.columns import Reader, SegmentColumns
+from merlot.query.vector import DTYPES, Vector, decimals
+from merlot.spec.types import TypeName
+from merlot.sql.types import SqlType
+
+Docs = NDArray[np.uint32]
+
+
+class Chunk:
+    """Docs [start, stop) if docs is None, else the listed ones (a doc may be listed more than once)."""
+
+    def __init__(
+        self, columns: SegmentColumns, start: int, stop: int, docs: Docs | None = None, *, null_handling: bool = False
+    ) -> None:
+        self.columns = columns
+        self.start = start
+        self.stop = stop
+        self.docs = docs
+        self.num_rows = stop - start if docs is None else len(docs)
+        self._null_handling = null_handling
+
+    def at(self, rows: NDArray[np.int64]) -> Chunk:
+        """The chunk of chosen rows, repeated as listed."""
+        docs = (rows + self.start).astype(np.uint32) if self.docs is None else self.docs[rows]
+        return Chunk(self.columns, self.start, self.stop, docs, null_handling=self._null_handling)
+
+    def doc_ids(self) -> Docs:
+        """The docs, listed."""
+        return np.arange(self.start, self.stop, dtype=np.uint32) if self.docs is None else self.docs
+
+    def column(self, name: str, type_: SqlType) -> Vector:
+        """Values of a column; nulls only with null handling."""
+        reader = self.columns.reader(name)
+        nulls = self.visible_nulls(name)
+        data = self._lists(reader) if reader.multi_value else self._values(reader)
+        return Vector(type_, data, nulls)
+
+    def visible_nulls(self, name: str) -> NDArray[np.bool_] | None:
+        """Which rows are null, with null handling; None without."""
+        return self.nulls(name) if self._null_handling else None
+
+    def nulls(self, name: str) -> NDArray[np.bool_] | None:
+        """Which rows are null; None if none in the whole segment is."""
+        words = self.columns.reader(name).nulls
+        if words is None:
+            return None
+        out = np.empty(self.num_rows, np.bool_)
+        take_bits(words, self.doc_ids(), out)
+        return out if out.any() else None
+
+    def dict_ids(self, reader: Reader) -> NDArray[Any]:
+        """Dict ids of a single-value dictionary column: a slice, or gathered in the column's width."""
+        return self._gather(reader.dict_ids())
+
+    def _gather(self, values: NDArray[Any]) -> NDArray[Any]:
+        if self.docs is None:
+            return values[self.start : self.stop]
+        out = np.empty(self.num_rows, values.dtype)
+        take(values, self.docs, out)
+        return out
+
+    def _values(self, reader: Reader) -> Any:
+        dictionary = reader.dictionary
+        if dictionary is None:
+            if reader.type in DTYPES:
+                return self._gather(reader.values()).astype(DTYPES[reader.type], copy=False)
+            return self._texts(reader)
+        numeric = dictionary.numeric
+        if numeric is None:
+            looked_up = dictionary.arrow().take(pa.array(self.dict_ids(reader)))
+            return decimals(looked_up) if reader.type is TypeName.BIG_DECIMAL else looked_up
+        out = np.empty(self.num_rows, numeric.dtype)
+        if self.docs is None:
+            look_up(reader.dict_ids()[self.start : self.stop], numeric, out)
+        else:
+            take_look_up(reader.dict_ids(), numeric, self.docs, out)
+        return out.astype(DTYPES[reader.type], copy=False)
+
+    def _texts(self, reader: Reader) -> Any:
+        whole = reader.strings()
+        texts = whole.slice(self.start, self.num_rows) if self.docs is None else whole.take(pa.array(self.docs))
+        return decimals(texts) if reader.type is TypeName.BIG_DECIMAL else texts
+
+    def _lists(self, reader: Reader) -> pa.Array:
+        """A multi-value column's rows as Arrow lists."""
+        offsets, rows = self.multi_values(reader)
+        if reader.dictionary is not None:
+            flat = reader.dictionary.arrow().take(pa.array(reader.dict_ids()[rows]))
+        elif reader.type in DTYPES:
+            flat = pa.array(reader.values()[rows])
+        else:
+            flat = reader.strings().take(pa.array(rows))
+        if reader.type is TypeName.BOOLEAN:
+            flat = flat.cast(pa.bool_())
+        return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), flat)
+
+    def multi_values(self, reader: Reader) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Offsets (num_rows + 1,) into the positions of the rows' values, and those positions in the column."""
+        starts = reader.offsets()
+        docs = self.doc_ids().astype(np.int64)
+        first = starts[docs].astype(np.int64)
+        lengths = starts[docs + 1].astype(np.int64) - first
+        offsets = np.zeros(self.num_rows + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        positions = np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], lengths)
+        return offsets, positions

@@ -1,0 +1,99 @@
+"""Partial answers into one: on a server over its segments, on a broker over its servers. Exact and order-independent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.query import aggregates
+from merlot.query.encoding import group_rows
+from merlot.query.logical import LogicalPlan, PlanKind
+from merlot.query.order import order_table
+from merlot.query.result import Partial, QueryStats
+from merlot.query.vector import arrow_type
+from merlot.sql.tree import Column
+from merlot.sql.types import SqlType
+
+
+def partial_schema(plan: LogicalPlan) -> pa.Schema:
+    """Columns of a partial answer."""
+    if plan.kind is PlanKind.SELECTION:
+        return pa.schema([(f"c{number}", arrow_type(expr.type)) for number, expr in enumerate(plan.columns)])
+    fields = [(f"k{number}", arrow_type(SqlType(key.type.base))) for number, key in enumerate(plan.keys)]
+    for number, aggregate in enumerate(plan.aggregates):
+        for suffix, type_ in aggregates.state_fields(aggregate, nulls=plan.null_handling):
+            fields.append((f"a{number}.{suffix}", type_))
+    return pa.schema(fields)
+
+
+def combine(plan: LogicalPlan, partials: Sequence[Partial]) -> Partial:
+    """One partial answer from several; with none, the empty one."""
+    stats = QueryStats()
+    for partial in partials:
+        stats = stats + partial.stats
+    schema = partial_schema(plan)
+    tables = [partial.data for partial in partials if partial.data.num_rows]
+    if not tables:
+        return Partial(schema.empty_table(), stats)
+    return Partial(merge_tables(plan, [table.cast(schema) for table in tables]), stats)
+
+
+def merge_tables(plan: LogicalPlan, tables: Sequence[pa.Table]) -> pa.Table:
+    """Tables of `partial_schema` as one, equal keys merged and rows cut to what the answer needs."""
+    if plan.kind is PlanKind.SELECTION:
+        return _merge_rows(plan, tables)
+    if len(tables) == 1:
+        return tables[0]
+    return merge_groups(plan, pa.concat_tables(tables))
+
+
+def _merge_rows(plan: LogicalPlan, tables: Sequence[pa.Table]) -> pa.Table:
+    rows = pa.concat_tables(tables)
+    if not plan.order_by:
+        return rows.slice(0, plan.rows_needed)
+    if len(tables) == 1 and rows.num_rows <= plan.rows_needed:
+        return rows
+    return rows.take(pa.array(order_table(rows, order_columns(plan), plan.rows_needed)))
+
+
+def order_columns(plan: LogicalPlan) -> list[tuple[str, SqlType, bool, bool]]:
+    """ORDER BY of a selection, over slots."""
+    columns = []
+    for key in plan.order_by:
+        assert isinstance(key.expr, Column)
+        columns.append((key.expr.name, key.expr.type, key.ascending, key.nulls_last))
+    return columns
+
+
+def merge_groups(plan: LogicalPlan, table: pa.Table) -> pa.Table:
+    """One row per distinct key, states merged."""
+    columns = [_array(column) for column in table.columns]
+    num_keys = len(plan.keys)
+    if plan.kind is PlanKind.AGGREGATION:
+        groups, first = np.zeros(table.num_rows, np.uint32), np.zeros(1, np.int64)
+    else:
+        groups, first = group_rows(columns[:num_keys], table.num_rows)
+    merged = [column.take(pa.array(first)) for column in columns[:num_keys]]
+    merged += _merge_states(plan, columns[num_keys:], groups, len(first))
+    return pa.Table.from_arrays(merged, schema=table.schema)
+
+
+def _merge_states(
+    plan: LogicalPlan, columns: Sequence[pa.Array], groups: NDArray[np.uint32], num_groups: int
+) -> list[pa.Array]:
+    merged: list[pa.Array] = []
+    position = 0
+    for aggregate in plan.aggregates:
+        width = len(aggregates.state_fields(aggregate, nulls=plan.null_handling))
+        merged += aggregates.merge(aggregate, columns[position : position + width], groups, num_groups)
+        position += width
+    return merged
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

@@ -1,0 +1,88 @@
+"""Comparisons of vectors of one type; binding made both sides alike.
+
+Order: numbers by value with NaN as the largest, text and bytes by their bytes.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from merlot.query.vector import Vector
+from merlot.sql.types import SqlType
+
+_NUMPY: dict[str, Callable[[Any, Any], Any]] = {
+    "equals": operator.eq,
+    "not_equals": operator.ne,
+    "less_than": operator.lt,
+    "less_than_or_equal": operator.le,
+    # By complement, so that NaN, for which every comparison is false, counts as the largest.
+    "greater_than": lambda left, right: ~np.less_equal(left, right),
+    "greater_than_or_equal": lambda left, right: ~np.less(left, right),
+}
+_OBJECTS: dict[str, Callable[[Any, Any], Any]] = {
+    **_NUMPY,
+    "greater_than": operator.gt,
+    "greater_than_or_equal": operator.ge,
+}
+_ARROW: dict[str, Callable[[Any, Any], Any]] = {
+    "equals": pc.equal,
+    "not_equals": pc.not_equal,
+    "less_than": pc.less,
+    "less_than_or_equal": pc.less_equal,
+    "greater_than": pc.greater,
+    "greater_than_or_equal": pc.greater_equal,
+}
+
+
+def compare(function: str, left: Vector, right: Vector) -> NDArray[np.bool_]:
+    """Verdicts of one comparison."""
+    if isinstance(left.data, np.ndarray):
+        table = _OBJECTS if left.data.dtype == object else _NUMPY
+        return np.asarray(table[function](left.data, right.data), np.bool_)
+    return to_mask(_ARROW[function](left.data, right.data))
+
+
+def to_mask(verdict: pa.Array | pa.Scalar) -> NDArray[np.bool_]:
+    """An Arrow verdict without nulls as numpy."""
+    if isinstance(verdict, pa.Scalar):
+        return np.array(verdict.as_py(), np.bool_)
+    mask: NDArray[np.bool_] = verdict.to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _between(_type: SqlType, args: Sequence[Vector]) -> Any:
+    value, low, high = args
+    return compare("greater_than_or_equal", value, low) & compare("less_than_or_equal", value, high)
+
+
+def is_in(_type: SqlType, args: Sequence[Vector]) -> Any:
+    """Whether the first vector's value is among the constants after it."""
+    value, wanted = args[0], args[1:]
+    if isinstance(value.data, np.ndarray):
+        if value.data.dtype == object:
+            members = {one.data[()] for one in wanted}
+            return np.array([one in members for one in np.atleast_1d(value.data)], np.bool_)
+        return np.isin(value.data, np.array([one.data[()] for one in wanted], dtype=value.data.dtype))
+    return to_mask(pc.is_in(value.data, value_set=pa.array([one.data.as_py() for one in wanted], value.data.type)))
+
+
+def is_like(_type: SqlType, args: Sequence[Vector]) -> Any:
+    """SQL LIKE, case-sensitive; a backslash escapes."""
+    return to_mask(pc.match_like(args[0].data, args[1].data.as_py()))
+
+
+def _comparison(function: str) -> Callable[[SqlType, Sequence[Vector]], Any]:
+    return lambda _type, args: compare(function, args[0], args[1])
+
+
+COMPARISONS: dict[str, Callable[[SqlType, Sequence[Vector]], Any]] = {
+    **{function: _comparison(function) for function in _NUMPY},
+    "between": _between,
+}

@@ -1,0 +1,101 @@
+"""What a query may use: threads, time, groups, rows and bytes; and how it ends when it asks for more."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from merlot.clock import Clock, SystemClock
+from merlot.errors import InvalidInputError, UnavailableError
+from merlot.spec.schema import TableSchema
+
+
+class QueryTimeoutError(UnavailableError):
+    """The query's deadline passed."""
+
+    code: ClassVar[int] = 250
+
+
+class QueryCancelledError(UnavailableError):
+    """The client, or a broker that found its answer elsewhere, gave up."""
+
+    code: ClassVar[int] = 503
+
+
+class LimitExceededError(InvalidInputError):
+    """The query needs more groups, rows or bytes than the table allows."""
+
+    code: ClassVar[int] = 245
+
+
+class UnsupportedQueryError(InvalidInputError):
+    """The query is meaningful, but this version cannot answer it."""
+
+    code: ClassVar[int] = 700
+
+
+class QueryArithmeticError(InvalidInputError):
+    """A whole number does not fit into 64 bits, or a value cannot be cast."""
+
+    code: ClassVar[int] = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionLimits:
+    """Bounds of one query on one server or broker; reaching one is an error, never a shorter answer."""
+
+    max_groups: int = 5_000_000
+    max_rows: int = 10_000_000
+    """Rows of one answer, partial or final."""
+    max_bytes: int = 1 << 30
+    """Bytes of one answer, partial or final."""
+
+
+class CancelToken:
+    """Says whether a query must stop; asked between segments, kernels and chunks. Any thread may cancel."""
+
+    def __init__(self, deadline: float | None = None, clock: Clock | None = None) -> None:
+        self._deadline = deadline
+        self._clock: Clock = clock or SystemClock()
+        self._cancelled = threading.Event()
+
+    @classmethod
+    def after(cls, timeout_s: float, clock: Clock | None = None) -> CancelToken:
+        """A token whose deadline is timeout_s seconds from now."""
+        clock = clock or SystemClock()
+        return cls(clock.monotonic() + timeout_s, clock)
+
+    def cancel(self) -> None:
+        """Make every later check raise."""
+        self._cancelled.set()
+
+    def check(self) -> None:
+        """Raise QueryCancelledError or QueryTimeoutError if the query must stop."""
+        if self._cancelled.is_set():
+            raise QueryCancelledError("query cancelled")
+        if self._deadline is not None and self._clock.monotonic() > self._deadline:
+            raise QueryTimeoutError("query passed its deadline")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionContext:
+    """What `execute` may use. The calling thread works too, so a pool that is busy slows a query but cannot stop it."""
+
+    schema: TableSchema
+    pool: Executor | None = None
+    threads: int = 2
+    """Threads of one query, the caller's included; without a pool, one."""
+    cancel: CancelToken = field(default_factory=CancelToken)
+    limits: ExecutionLimits = field(default_factory=ExecutionLimits)
+    host: str = ""
+    """Answers `$hostName`."""
+
+
+def check_size(limits: ExecutionLimits, num_rows: int, num_bytes: int) -> None:
+    """Raise LimitExceededError if an answer is larger than allowed."""
+    if num_rows > limits.max_rows:
+        raise LimitExceededError(f"answer has too many rows limit={limits.max_rows} got={num_rows}")
+    if num_bytes > limits.max_bytes:
+        raise LimitExceededError(f"answer has too many bytes limit={limits.max_bytes} got={num_bytes}")

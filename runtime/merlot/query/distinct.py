@@ -1,0 +1,52 @@
+"""Lists of distinct values by group, the state of DISTINCTCOUNT."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from merlot.query.encoding import encode
+from merlot.query.vector import arrow_type
+from merlot.spec.types import TypeName
+from merlot.sql.types import SqlType
+
+
+def value_type(argument: SqlType) -> pa.DataType:
+    """Type of a listed value."""
+    return arrow_type(SqlType(argument.base))
+
+
+def lists_of(
+    values: pa.Array | None, of_rows: NDArray[np.int64], groups: NDArray[np.int64], argument: SqlType
+) -> pa.ListArray:
+    """Lists of the distinct values of each of `groups`; of_rows says which group a value belongs to."""
+    element = value_type(argument)
+    if values is None or len(values) == 0:
+        return pa.ListArray.from_arrays(pa.array(np.zeros(len(groups) + 1, np.int32)), pa.array([], element))
+    if values.type != element:
+        values = values.cast(pa.bool_() if argument.base is TypeName.BOOLEAN else element)
+    codes, num_codes = encode(values)
+    pairs, first = np.unique(of_rows * num_codes + codes, return_index=True)
+    owners = pairs // num_codes
+    starts = np.searchsorted(owners, groups, "left")
+    stops = np.searchsorted(owners, groups, "right")
+    lengths = stops - starts
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    positions = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+    flat = values.take(pa.array(first[positions]))
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), flat)
+
+
+def merge_lists(lists: pa.ListArray, groups: NDArray[np.uint32], num_groups: int, argument: SqlType) -> pa.ListArray:
+    """The union of the lists of each group."""
+    lengths = np.diff(lists.offsets.to_numpy())
+    of_rows = np.repeat(groups.astype(np.int64), lengths)
+    return lists_of(lists.flatten(), of_rows, np.arange(num_groups), argument)
+
+
+def count_lists(lists: pa.ListArray) -> NDArray[np.int32]:
+    """Length of each list."""
+    counts: NDArray[np.int32] = pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int32)
+    return counts

@@ -1,0 +1,92 @@
+"""Docs that a filter keeps: whole spans, and words of bits for the rest; and their walk in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.kernels.scan import count_words, list_docs
+from merlot.query.chunk import Chunk
+from merlot.query.columns import SegmentColumns
+
+CHUNK_DOCS = 65_536
+"""Docs of a chunk: vectors of 64-bit values of it stay in the L2 cache."""
+Words = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Docs [start, stop); of them, if words is not None, those with bit doc - start set. count says how many."""
+
+    start: int
+    stop: int
+    count: int
+    words: Words | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DocSet:
+    """Disjoint ascending pieces, none empty."""
+
+    pieces: tuple[Piece, ...]
+
+    @property
+    def count(self) -> int:
+        return sum(piece.count for piece in self.pieces)
+
+    def docs(self) -> NDArray[np.uint32]:
+        """Every doc, ascending."""
+        listed = [_list(piece) for piece in self.pieces]
+        return np.concatenate(listed) if listed else np.zeros(0, np.uint32)
+
+    def chunks(self, columns: SegmentColumns, *, null_handling: bool, max_docs: int = CHUNK_DOCS) -> Iterator[Chunk]:
+        """All docs, at most max_docs at a time; spans stay spans, small pieces are listed together."""
+        pending: list[NDArray[np.uint32]] = []
+        num_pending = 0
+        for piece in self.pieces:
+            if piece.words is None and piece.count > max_docs // 4:
+                for start in range(piece.start, piece.stop, max_docs):
+                    yield Chunk(columns, start, min(start + max_docs, piece.stop), null_handling=null_handling)
+                continue
+            for docs in _slices(_list(piece), max_docs):
+                if num_pending + len(docs) > max_docs:
+                    yield _listed(columns, pending, null_handling)
+                    pending, num_pending = [], 0
+                pending.append(docs)
+                num_pending += len(docs)
+        if num_pending:
+            yield _listed(columns, pending, null_handling)
+
+
+def span(start: int, stop: int) -> DocSet:
+    """All docs [start, stop)."""
+    return DocSet((Piece(start, stop, stop - start),) if stop > start else ())
+
+
+def from_words(start: int, stop: int, words: Words) -> DocSet:
+    """The docs whose bits are set."""
+    count = count_words(words)
+    if count == stop - start:
+        return span(start, stop)
+    return DocSet((Piece(start, stop, count, words),) if count else ())
+
+
+def _list(piece: Piece) -> NDArray[np.uint32]:
+    if piece.words is None:
+        return np.arange(piece.start, piece.stop, dtype=np.uint32)
+    docs = np.empty(piece.count, np.uint32)
+    list_docs(piece.words, piece.start, docs)
+    return docs
+
+
+def _slices(docs: NDArray[np.uint32], max_docs: int) -> Iterator[NDArray[np.uint32]]:
+    for first in range(0, len(docs), max_docs):
+        yield docs[first : first + max_docs]
+
+
+def _listed(columns: SegmentColumns, parts: list[NDArray[np.uint32]], null_handling: bool) -> Chunk:
+    docs = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    return Chunk(columns, int(docs[0]), int(docs[-1]) + 1, docs, null_handling=null_handling)

@@ -1,0 +1,199 @@
+"""A plan over the segments of one server: tasks on the query's threads, partial answers merged exactly.
+
+A task is a segment, or a range of docs of a large one, so that one segment too uses every thread. Tasks share nothing but
+a queue; the caller works on them as well, so a busy pool delays a query and never stops it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pyarrow as pa
+
+from merlot.query.columns import SegmentColumns
+from merlot.query.combine import merge_tables, partial_schema
+from merlot.query.context import ExecutionContext, UnsupportedQueryError, check_size
+from merlot.query.docset import DocSet
+from merlot.query.expressions import columns_of
+from merlot.query.filtering import FilterRun
+from merlot.query.grouping import aggregate, group
+from merlot.query.logical import LogicalPlan, PlanKind
+from merlot.query.resolve import Node, Nothing, Resolver
+from merlot.query.result import Partial, QueryStats
+from merlot.query.selection import select_first, select_top
+from merlot.segment.immutable import ImmutableSegment
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+SPLIT_DOCS = 16_384 * 32
+"""Docs of a task when a segment is split; a multiple of the zone maps' block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A segment that may hold matches, with its resolved filter."""
+
+    columns: SegmentColumns
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Docs [start, stop) of a target."""
+
+    target: Target
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one task found: slot columns (None if no doc matched), matching docs, entries looked at."""
+
+    columns: list[pa.Array] | None
+    num_docs: int
+    num_entries: int
+
+
+def execute(plan: LogicalPlan, segments: Sequence[ImmutableSegment], context: ExecutionContext) -> Partial:
+    """The partial answer of these segments. Raises the errors of `context`, InvalidInputError for a bad plan."""
+    started = time.thread_time_ns()
+    schema = partial_schema(plan)
+    targets = [_target(plan, segment, context) for segment in segments if segment.num_docs]
+    alive = [target for target in targets if not isinstance(target.node, Nothing)]
+    tasks = [task for target in alive for task in _split(target, len(alive), context)]
+    if plan.kind is PlanKind.SELECTION and not plan.order_by:
+        found = _select_in_order(plan, tasks, context)
+    else:
+        found = _run(tasks, lambda task: _work(plan, task, context), context)
+    tables = [pa.Table.from_arrays(one.columns, schema=schema) for one in found if one.columns is not None]
+    data = merge_tables(plan, tables) if tables else schema.empty_table()
+    check_size(context.limits, data.num_rows, data.nbytes)
+    num_docs = sum(one.num_docs for one in found)
+    matched = {id(task.target) for task, one in zip(tasks, found, strict=False) if one.num_docs}
+    stats = QueryStats(
+        num_docs_scanned=num_docs,
+        num_entries_scanned_in_filter=sum(one.num_entries for one in found),
+        num_entries_scanned_post_filter=num_docs * _num_columns(plan),
+        num_segments_queried=len(segments),
+        num_segments_processed=len(alive),
+        num_segments_matched=len(matched),
+        num_segments_pruned_by_server=len(segments) - len(alive),
+        num_segments_pruned_by_value=len(targets) - len(alive),
+        total_docs=sum(segment.num_docs for segment in segments),
+        thread_cpu_time_ns=time.thread_time_ns() - started,
+    )
+    return Partial(data, stats)
+
+
+def _target(plan: LogicalPlan, segment: ImmutableSegment, context: ExecutionContext) -> Target:
+    context.cancel.check()
+    columns = SegmentColumns(segment, context.schema, context.host)
+    return Target(columns, Resolver(columns, null_handling=plan.null_handling).resolve(plan.filter))
+
+
+def _split(target: Target, num_targets: int, context: ExecutionContext) -> list[Task]:
+    num_docs = target.columns.num_docs
+    if context.pool is None or num_targets >= 2 * context.threads or num_docs < 2 * SPLIT_DOCS:
+        return [Task(target, 0, num_docs)]
+    return [Task(target, start, min(start + SPLIT_DOCS, num_docs)) for start in range(0, num_docs, SPLIT_DOCS)]
+
+
+def _work(plan: LogicalPlan, task: Task, context: ExecutionContext) -> Found:
+    context.cancel.check()
+    docs, num_entries = _filter(plan, task, context)
+    if not docs.pieces:
+        return Found(None, 0, num_entries)
+    columns = task.target.columns
+    match plan.kind:
+        case PlanKind.AGGREGATION:
+            slots = aggregate(plan, columns, docs, context)
+        case PlanKind.GROUP_BY:
+            slots = group(plan, columns, docs, context)
+        case PlanKind.SELECTION:
+            slots = select_top(plan, columns, docs)
+    return Found(slots, docs.count, num_entries)
+
+
+def _filter(plan: LogicalPlan, task: Task, context: ExecutionContext) -> tuple[DocSet, int]:
+    run = FilterRun(task.target.columns, plan.null_handling, context.cancel)
+    docs = run.select(task.target.node, task.start, task.stop)
+    return docs, run.num_entries
+
+
+def _select_in_order(plan: LogicalPlan, tasks: Sequence[Task], context: ExecutionContext) -> list[Found]:
+    """Segment after segment until enough rows are found."""
+    found: list[Found] = []
+    wanted = plan.rows_needed
+    for task in tasks:
+        if wanted <= 0:
+            break
+        context.cancel.check()
+        docs, num_entries = _filter(plan, task, context)
+        num_rows = min(wanted, docs.count)
+        check_size(context.limits, plan.rows_needed - wanted + num_rows if plan.limit >= 0 else num_rows, 0)
+        columns = select_first(plan, task.target.columns, docs, num_rows) if num_rows else None
+        found.append(Found(columns, num_rows, num_entries))
+        wanted -= num_rows
+    return found
+
+
+def _run(tasks: Sequence[T], work: Callable[[T], R], context: ExecutionContext) -> list[R]:
+    """Results in the order of tasks; the first error is raised, after helpers stopped."""
+    helpers = min(context.threads - 1, len(tasks) - 1) if context.pool is not None else 0
+    if helpers <= 0:
+        return [work(task) for task in tasks]
+    results: list[R | None] = [None] * len(tasks)
+    queue = _Queue(iter(range(len(tasks))))
+
+    def drain() -> None:
+        try:
+            while (number := queue.take()) is not None:
+                results[number] = work(tasks[number])
+        except BaseException:
+            queue.close()
+            raise
+
+    assert context.pool is not None
+    futures: list[Future[None]] = [context.pool.submit(drain) for _ in range(helpers)]
+    try:
+        drain()
+    finally:
+        errors = [future.exception() for future in futures if not future.cancel()]
+    for error in errors:
+        if error is not None:
+            raise error
+    return [result for result in results if result is not None]
+
+
+class _Queue:
+    """Numbers of tasks not yet taken."""
+
+    def __init__(self, numbers: Iterator[int]) -> None:
+        self._numbers = numbers
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def take(self) -> int | None:
+        with self._lock:
+            return None if self._closed else next(self._numbers, None)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+
+
+def _num_columns(plan: LogicalPlan) -> int:
+    """Columns read after the filter."""
+    exprs = [*plan.keys, *plan.columns, *(arg for one in plan.aggregates for arg in one.args)]
+    names: frozenset[str] = frozenset().union(*(columns_of(expr) for expr in exprs))
+    return len(names)
+
+
+__all__ = ["ExecutionContext", "UnsupportedQueryError", "execute"]

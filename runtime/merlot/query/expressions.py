@@ -1,0 +1,49 @@
+"""Walks over expression trees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from merlot.sql.tree import Aggregate, Call, Column, Expr, Literal
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """Direct operands; an aggregate's filter is not one."""
+    return expr.args if isinstance(expr, Call | Aggregate) else ()
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """The expression and everything below it."""
+    yield expr
+    for child in children(expr):
+        yield from walk(child)
+
+
+def columns_of(expr: Expr) -> frozenset[str]:
+    """Names of the columns an expression reads."""
+    return frozenset(node.name for node in walk(expr) if isinstance(node, Column))
+
+
+def has_aggregate(expr: Expr) -> bool:
+    """Whether an aggregate is in the expression."""
+    return any(isinstance(node, Aggregate) for node in walk(expr))
+
+
+def replace(expr: Expr, substitute: Callable[[Expr], Expr | None]) -> Expr:
+    """Top-down copy, in which what `substitute` returns (not None) stands for a node and all below it."""
+    found = substitute(expr)
+    if found is not None:
+        return found
+    if isinstance(expr, Call):
+        args = tuple(replace(arg, substitute) for arg in expr.args)
+        return expr if args == expr.args else Call(expr.function, args, expr.type)
+    return expr
+
+
+def literal_values(args: tuple[Expr, ...]) -> list[object]:
+    """Values of arguments that are all literals."""
+    values = []
+    for arg in args:
+        assert isinstance(arg, Literal)
+        values.append(arg.value)
+    return values

@@ -1,0 +1,143 @@
+"""Running a resolved filter over a range of docs: spans first, then whole-column scans, most selective first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.kernels import scan as kernels
+from merlot.query.columns import SegmentColumns
+from merlot.query.context import CancelToken
+from merlot.query.docset import DocSet, Piece, from_words, span
+from merlot.query.predicates import SPARSE_SHARE, Scan, SpanMatch
+from merlot.query.resolve import All, And, Node, Nothing, Or
+
+BLOCK = kernels.BLOCK_DOCS
+MAX_SPANS = 64
+"""More spans than this become bits like any other predicate."""
+Spans = list[tuple[int, int]]
+
+
+@dataclass(slots=True)
+class FilterRun:
+    """One filter over one range of docs, on one thread."""
+
+    columns: SegmentColumns
+    null_handling: bool
+    cancel: CancelToken
+    num_entries: int = 0
+
+    def select(self, node: Node, start: int, stop: int) -> DocSet:
+        """Docs of [start, stop) that the filter keeps."""
+        if isinstance(node, All):
+            return span(start, stop)
+        if isinstance(node, Nothing):
+            return DocSet(())
+        spans, rest = _narrow(node, start, stop)
+        if self.columns.num_docs > BLOCK:
+            spans = _prune(spans, rest)
+        pieces: list[Piece] = []
+        for first, last in spans:
+            pieces.extend(span(first, last).pieces if not rest else self._scan(rest, first, last).pieces)
+        return DocSet(tuple(pieces))
+
+    def _scan(self, rest: list[Node], first: int, last: int) -> DocSet:
+        base = first & ~63
+        scan = Scan(self.columns, base, last, np.empty((last - base + 63) >> 6, np.uint64), self.null_handling)
+        self._conjunction(rest, scan)
+        if base != first:
+            scan.words[0] &= np.uint64(0xFFFFFFFFFFFFFFFF) << np.uint64(first - base)
+        self.num_entries += scan.num_entries
+        return from_words(base, last, scan.words)
+
+    def _conjunction(self, nodes: list[Node], scan: Scan) -> None:
+        ordered = sorted(nodes, key=_rank)
+        for position, node in enumerate(ordered):
+            self.cancel.check()
+            if position == 0:
+                self._apply(node, scan, kernels.SET)
+                continue
+            left = kernels.count_words(scan.words)
+            if left == 0:
+                return
+            scan.is_sparse = left < SPARSE_SHARE * (scan.stop - scan.start)
+            self._apply(node, scan, kernels.AND)
+        scan.is_sparse = False
+
+    def _apply(self, node: Node, scan: Scan, mode: int) -> None:
+        match node:
+            case And() | Or():
+                part = scan.fork()
+                if isinstance(node, And):
+                    self._conjunction(list(node.children), part)
+                else:
+                    for child in node.children:
+                        self._apply(child, part, kernels.OR)
+                scan.num_entries += part.num_entries
+                _merge(scan.words, part.words, mode)
+            case All() | Nothing():
+                raise AssertionError("constants are folded when a filter is resolved")
+            case _:
+                node.apply(scan, mode)
+
+
+def _merge(words: NDArray[np.uint64], part: NDArray[np.uint64], mode: int) -> None:
+    if mode == kernels.AND:
+        words &= part
+    elif mode == kernels.OR:
+        words |= part
+    else:
+        words[:] = part
+
+
+def _rank(node: Node) -> float:
+    """Cheap and selective first: cost plus what the rest must still look at."""
+    match node:
+        case And():
+            return min(_rank(child) for child in node.children) + 10.0
+        case Or():
+            return sum(_rank(child) for child in node.children) + 10.0
+        case All() | Nothing():
+            return 0.0
+    return node.cost + 4.0 * node.share
+
+
+def _narrow(node: Node, start: int, stop: int) -> tuple[Spans, list[Node]]:
+    """Spans that hold every match, and what is still to be checked inside them."""
+    children = list(node.children) if isinstance(node, And) else [node]
+    spans: Spans = [(start, stop)]
+    rest: list[Node] = []
+    for child in children:
+        if isinstance(child, SpanMatch) and len(child.spans) <= MAX_SPANS:
+            spans = _intersect(spans, list(child.spans))
+        else:
+            rest.append(child)
+    return spans, rest
+
+
+def _intersect(left: Spans, right: Spans) -> Spans:
+    found: Spans = []
+    for first, last in left:
+        for other_first, other_last in right:
+            low, high = max(first, other_first), min(last, other_last)
+            if low < high:
+                found.append((low, high))
+    return found
+
+
+def _prune(spans: Spans, rest: list[Node]) -> Spans:
+    """Leave out blocks that the zone maps of a conjunct exclude."""
+    maybe = None
+    for node in rest:
+        blocks = node.blocks() if not isinstance(node, And | Or | All | Nothing) else None
+        if blocks is not None and not blocks.all():
+            maybe = blocks if maybe is None else maybe & blocks
+    if maybe is None:
+        return spans
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], maybe, [False]]).astype(np.int8))) * BLOCK
+    candidates = list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+    if len(candidates) > MAX_SPANS:
+        candidates = [(candidates[0][0], candidates[-1][1])]
+    return _intersect(spans, candidates)

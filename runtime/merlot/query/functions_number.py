@@ -1,0 +1,115 @@
+"""Arithmetic: LONG exactly, with an error on overflow; DOUBLE as IEEE says; BIG_DECIMAL by Decimal."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.kernels.arithmetic import add_checked, multiply_checked, subtract_checked
+from merlot.query.context import QueryArithmeticError
+from merlot.query.vector import INTEGERS, Vector
+from merlot.spec.types import TypeName
+from merlot.sql.types import SqlType
+
+_CHECKED: dict[str, Callable[[Any, Any, Any], bool]] = {
+    "plus": add_checked,
+    "minus": subtract_checked,
+    "times": multiply_checked,
+}
+_NUMPY: dict[str, Callable[..., Any]] = {"plus": np.add, "minus": np.subtract, "times": np.multiply, "mod": np.fmod}
+_DECIMAL: dict[str, Callable[[Any, Any], Any]] = {
+    "plus": operator.add,
+    "minus": operator.sub,
+    "times": operator.mul,
+    "mod": operator.mod,
+}
+
+
+def _arithmetic(function: str) -> Callable[[SqlType, Sequence[Vector]], Any]:
+    def apply(type_: SqlType, args: Sequence[Vector]) -> Any:
+        left, right = args
+        if type_.base is TypeName.BIG_DECIMAL:
+            return _DECIMAL[function](_decimal(left), _decimal(right))
+        if type_.base in INTEGERS:
+            return _integers(function, left, right)
+        with np.errstate(all="ignore"):
+            return _NUMPY[function](left.data, right.data, dtype=np.float64)
+
+    return apply
+
+
+def _integers(function: str, left: Vector, right: Vector) -> NDArray[np.int64]:
+    if function == "mod":
+        return _modulo(left.data, right.data, either(left, right))
+    if left.data.dtype != np.int64 and right.data.dtype != np.int64:
+        return np.asarray(_NUMPY[function](left.data, right.data, dtype=np.int64))
+    wide_left, wide_right = (np.asarray(side, np.int64) for side in np.broadcast_arrays(left.data, right.data))
+    out = np.empty(wide_left.shape, np.int64)
+    overflowed = _CHECKED[function](np.atleast_1d(wide_left), np.atleast_1d(wide_right), np.atleast_1d(out))
+    if overflowed:
+        raise QueryArithmeticError(f"LONG overflow function={function}")
+    return out
+
+
+def either(left: Vector, right: Vector) -> NDArray[np.bool_] | None:
+    """Mask of rows where an operand is null: what lies under it must not raise."""
+    masks = [side.nulls for side in (left, right) if side.nulls is not None]
+    return None if not masks else np.logical_or.reduce(np.broadcast_arrays(*masks))
+
+
+def _modulo(left: Any, right: Any, nulls: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+    divisor = np.asarray(right, np.int64)
+    is_zero = divisor == 0
+    if np.any(is_zero if nulls is None else is_zero & ~nulls):
+        raise QueryArithmeticError("division by zero function=mod")
+    return np.asarray(np.fmod(np.asarray(left, np.int64), np.where(is_zero, 1, divisor)))
+
+
+def _divide(_type: SqlType, args: Sequence[Vector]) -> Any:
+    left, right = (_double(arg) for arg in args)
+    with np.errstate(all="ignore"):
+        return np.divide(left, right)
+
+
+def _negate(type_: SqlType, args: Sequence[Vector]) -> Any:
+    value = args[0].data
+    if type_.base in INTEGERS:
+        return _without_lowest("negate", value, np.negative)
+    return -value if type_.base is TypeName.BIG_DECIMAL else np.negative(value, dtype=np.float64)
+
+
+def _abs(type_: SqlType, args: Sequence[Vector]) -> Any:
+    value = args[0].data
+    if type_.base in INTEGERS:
+        return _without_lowest("abs", value, np.abs)
+    return abs(value) if type_.base is TypeName.BIG_DECIMAL else np.abs(value).astype(np.float64)
+
+
+def _without_lowest(function: str, value: Any, operation: Callable[[Any], Any]) -> NDArray[np.int64]:
+    wide = np.asarray(value, np.int64)
+    if np.any(wide == np.iinfo(np.int64).min):
+        raise QueryArithmeticError(f"LONG overflow function={function}")
+    return np.asarray(operation(wide))
+
+
+def _double(vector: Vector) -> Any:
+    return np.asarray(vector.data, np.float64)
+
+
+def _decimal(vector: Vector) -> Any:
+    from merlot.query.cast import cast
+    from merlot.sql.types import BIG_DECIMAL
+
+    return cast(BIG_DECIMAL, vector).data
+
+
+FUNCTIONS: dict[str, Callable[[SqlType, Sequence[Vector]], Any]] = {
+    **{function: _arithmetic(function) for function in ("plus", "minus", "times", "mod")},
+    "divide": _divide,
+    "negate": _negate,
+    "abs": _abs,
+}

@@ -1,0 +1,127 @@
+"""What a query computes, apart from any segment: broker and server derive the same plan from the same bound query.
+
+Partial answers have slots: `k0`, `k1`, … group keys, `a0`, … aggregates (each with one column per part of its state),
+`c0`, … selected expressions. Outputs, HAVING and ORDER BY are written over slots, as columns of those names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from merlot.query.context import UnsupportedQueryError
+from merlot.query.expressions import has_aggregate, replace, walk
+from merlot.query.rewrite import rewrite
+from merlot.sql.tree import Aggregate, BoundQuery, Column, Expr, Literal, OrderKey, Output
+from merlot.sql.types import SqlType
+
+
+class PlanKind(Enum):
+    """Three shapes of a partial answer."""
+
+    SELECTION = "SELECTION"
+    """Rows."""
+    AGGREGATION = "AGGREGATION"
+    """One row of states."""
+    GROUP_BY = "GROUP_BY"
+    """Keys and states; also DISTINCT, which has no aggregates."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogicalPlan:
+    """A query over slots."""
+
+    query: BoundQuery
+    kind: PlanKind
+    filter: Expr | None
+    keys: tuple[Expr, ...] = ()
+    """Group keys over the table's columns; slots k0, k1, …"""
+    aggregates: tuple[Aggregate, ...] = ()
+    """Distinct aggregates over the table's columns; slots a0, a1, …"""
+    columns: tuple[Expr, ...] = ()
+    """Selected expressions over the table's columns, order keys included; slots c0, c1, …"""
+    outputs: tuple[Output, ...]
+    having: Expr | None = None
+    order_by: tuple[OrderKey, ...] = ()
+    limit: int
+    offset: int
+    is_distinct_after: bool = False
+    """SELECT DISTINCT over the groups of a GROUP BY: equal answers are one."""
+    null_handling: bool = False
+
+    @property
+    def rows_needed(self) -> int:
+        """How many of the first rows decide the answer; a negative limit means all."""
+        return (1 << 62) if self.limit < 0 else self.limit + self.offset
+
+
+def plan(query: BoundQuery) -> LogicalPlan:
+    """The plan of a bound query; deterministic. Raises UnsupportedQueryError."""
+    query = rewrite(query)
+    exprs = [output.expr for output in query.select] + [key.expr for key in query.order_by]
+    if query.having is not None:
+        exprs.append(query.having)
+    if query.group_by or any(map(has_aggregate, exprs)):
+        return _grouped(query, query.group_by)
+    if query.distinct:
+        return _grouped(query, tuple(dict.fromkeys(output.expr for output in query.select)))
+    return _selection(query)
+
+
+def _selection(query: BoundQuery) -> LogicalPlan:
+    exprs = [output.expr for output in query.select] + [key.expr for key in query.order_by]
+    columns = tuple(dict.fromkeys(exprs))
+    for key in query.order_by:
+        if key.expr.type.is_array:
+            raise UnsupportedQueryError("cannot order rows by a multi-value column")
+    slots = {expr: Column(f"c{number}", expr.type) for number, expr in enumerate(columns)}
+    return LogicalPlan(
+        query=query,
+        kind=PlanKind.SELECTION,
+        filter=query.where,
+        columns=columns,
+        outputs=tuple(Output(output.label, slots[output.expr]) for output in query.select),
+        order_by=tuple(OrderKey(slots[key.expr], key.ascending, key.nulls_last) for key in query.order_by),
+        limit=query.limit,
+        offset=query.offset,
+        null_handling=query.null_handling,
+    )
+
+
+def _grouped(query: BoundQuery, group_by: tuple[Expr, ...]) -> LogicalPlan:
+    keys = tuple(dict.fromkeys(key for key in group_by if not isinstance(key, Literal)))
+    slots: dict[Expr, Expr] = {key: Column(f"k{number}", SqlType(key.type.base)) for number, key in enumerate(keys)}
+    aggregates: dict[Aggregate, Column] = {}
+
+    def to_slot(expr: Expr) -> Expr | None:
+        if expr in slots:
+            return slots[expr]
+        if isinstance(expr, Aggregate):
+            return aggregates.setdefault(expr, Column(f"a{len(aggregates)}", expr.type))
+        return None
+
+    def rewritten(expr: Expr) -> Expr:
+        result = replace(expr, to_slot)
+        known = {*slots.values(), *aggregates.values()}
+        for node in walk(result):
+            if isinstance(node, Column) and node not in known:
+                raise UnsupportedQueryError(f"column is neither grouped nor aggregated column={node.name}")
+        return result
+
+    outputs = tuple(Output(output.label, rewritten(output.expr)) for output in query.select)
+    having = None if query.having is None else rewritten(query.having)
+    order_by = tuple(OrderKey(rewritten(key.expr), key.ascending, key.nulls_last) for key in query.order_by)
+    return LogicalPlan(
+        query=query,
+        kind=PlanKind.GROUP_BY if keys or (query.group_by or not aggregates) else PlanKind.AGGREGATION,
+        filter=query.where,
+        keys=keys,
+        aggregates=tuple(aggregates),
+        outputs=outputs,
+        having=having,
+        order_by=order_by,
+        limit=query.limit,
+        offset=query.offset,
+        is_distinct_after=query.distinct and bool(query.group_by or aggregates),
+        null_handling=query.null_handling,
+    )

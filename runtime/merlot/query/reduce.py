@@ -1,0 +1,118 @@
+"""The last step, on the broker: finish aggregates, HAVING, ORDER BY, OFFSET and LIMIT, and the output expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.query import aggregates
+from merlot.query.combine import combine, order_columns
+from merlot.query.encoding import group_rows
+from merlot.query.evaluate import evaluate, matches
+from merlot.query.logical import LogicalPlan, PlanKind
+from merlot.query.order import Keys, first_rows, order_table, sort_keys
+from merlot.query.result import Partial, ResultTable
+from merlot.query.vector import Vector, arrow_type, from_arrow
+from merlot.spec.schema import TableSchema
+from merlot.sql.tree import Output
+from merlot.sql.types import SqlType
+
+
+class SlotSource:
+    """Slots as columns that expressions read."""
+
+    def __init__(self, slots: dict[str, Vector], num_rows: int) -> None:
+        self._slots = slots
+        self.num_rows = num_rows
+
+    def column(self, name: str, type_: SqlType) -> Vector:
+        return self._slots[name]
+
+    def nulls(self, name: str) -> NDArray[np.bool_] | None:
+        return self._slots[name].nulls
+
+    def at(self, rows: NDArray[np.int64]) -> SlotSource:
+        """Chosen rows."""
+        taken = {name: vector.spread(self.num_rows).take(rows) for name, vector in self._slots.items()}
+        return SlotSource(taken, len(rows))
+
+
+def reduce(plan: LogicalPlan, partials: Sequence[Partial], schema: TableSchema) -> ResultTable:
+    """The answer; of no partials, Pinot's empty one: no rows, or one row of an aggregation over nothing."""
+    data = combine(plan, partials).data
+    if plan.kind is PlanKind.SELECTION:
+        return _reduce_rows(plan, data)
+    source = _finished(plan, data)
+    if plan.having is not None:
+        source = source.at(np.flatnonzero(matches(plan.having, source)))
+    return _outputs(plan.outputs, _ordered(plan, source))
+
+
+def _reduce_rows(plan: LogicalPlan, data: pa.Table) -> ResultTable:
+    if plan.order_by:
+        rows = order_table(data, order_columns(plan), plan.rows_needed)[plan.offset :]
+        data = data.take(pa.array(rows))
+    else:
+        data = data.slice(plan.offset, max(0, plan.rows_needed - plan.offset))
+    slots = {f"c{number}": from_arrow(expr.type, data.column(number)) for number, expr in enumerate(plan.columns)}
+    return _outputs(plan.outputs, SlotSource(slots, data.num_rows))
+
+
+def _finished(plan: LogicalPlan, data: pa.Table) -> SlotSource:
+    if plan.kind is PlanKind.AGGREGATION and data.num_rows == 0:
+        data = _nothing_aggregated(data.schema)
+    slots: dict[str, Vector] = {}
+    for number, key in enumerate(plan.keys):
+        slots[f"k{number}"] = from_arrow(SqlType(key.type.base), data.column(number))
+    position = len(plan.keys)
+    for number, aggregate in enumerate(plan.aggregates):
+        width = len(aggregates.state_fields(aggregate, nulls=plan.null_handling))
+        states = [_array(column) for column in data.columns[position : position + width]]
+        slots[f"a{number}"] = aggregates.finish(aggregate, states, nulls=plan.null_handling)
+        position += width
+    return SlotSource(slots, data.num_rows)
+
+
+def _nothing_aggregated(schema: pa.Schema) -> pa.Table:
+    """States of an aggregation over no rows."""
+    arrays = []
+    for field in schema:
+        if field.name.endswith(".value"):
+            arrays.append(pa.nulls(1, field.type))
+        elif pa.types.is_list(field.type):
+            arrays.append(pa.array([[]], field.type))
+        else:
+            arrays.append(pa.array(["0" if pa.types.is_string(field.type) else 0], field.type))
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _ordered(plan: LogicalPlan, source: SlotSource) -> SlotSource:
+    if plan.is_distinct_after:
+        columns = [evaluate(output.expr, source).to_arrow(source.num_rows) for output in plan.outputs]
+        _, first = group_rows(columns, source.num_rows)
+        source = source.at(first)
+    keys: list[Keys] = []
+    for key in plan.order_by:
+        vector = evaluate(key.expr, source).spread(source.num_rows)
+        keys += sort_keys(vector, ascending=key.ascending, nulls_last=key.nulls_last)
+    rows = first_rows(keys, source.num_rows, plan.rows_needed)[plan.offset :]
+    return source.at(rows)
+
+
+def _outputs(outputs: Sequence[Output], source: SlotSource) -> ResultTable:
+    columns = [evaluate(output.expr, source).to_arrow(source.num_rows) for output in outputs]
+    types = tuple(output.expr.type for output in outputs)
+    slot_types = tuple(
+        SqlType(type_.base) if not pa.types.is_list(column.type) else type_
+        for type_, column in zip(types, columns, strict=True)
+    )
+    labels = tuple(output.label for output in outputs)
+    fields = [pa.field(label, arrow_type(type_)) for label, type_ in zip(labels, slot_types, strict=True)]
+    return ResultTable(labels, slot_types, pa.Table.from_arrays(columns, schema=pa.schema(fields)))
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)

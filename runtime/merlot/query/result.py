@@ -1,0 +1,136 @@
+"""Answers: partial ones between nodes, final ones, and their rows as Pinot writes them in JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from merlot.spec.types import TypeName
+from merlot.sql.types import SqlType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryStats:
+    """What a query looked at, under Pinot's response names. `+` adds; flags are or-ed."""
+
+    num_docs_scanned: int = 0
+    num_entries_scanned_in_filter: int = 0
+    num_entries_scanned_post_filter: int = 0
+    num_segments_queried: int = 0
+    num_segments_processed: int = 0
+    num_segments_matched: int = 0
+    num_segments_pruned_by_server: int = 0
+    num_segments_pruned_by_value: int = 0
+    num_segments_pruned_by_limit: int = 0
+    num_segments_pruned_invalid: int = 0
+    total_docs: int = 0
+    thread_cpu_time_ns: int = 0
+    num_groups_limit_reached: bool = False
+
+    def __add__(self, other: Self) -> Self:
+        mine, theirs = dataclasses.astuple(self), dataclasses.astuple(other)
+        names = [field.name for field in dataclasses.fields(self)]
+        merged = [
+            left or right if isinstance(left, bool) else left + right for left, right in zip(mine, theirs, strict=True)
+        ]
+        return type(self)(**dict(zip(names, merged, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """Part of an answer: slots of a logical plan as columns, and what it took."""
+
+    data: pa.Table
+    stats: QueryStats
+
+
+@dataclass(frozen=True, slots=True)
+class ResultTable:
+    """A whole answer. Columns of `rows` are by position: labels may repeat. TIMESTAMP is int64 milliseconds."""
+
+    column_names: tuple[str, ...]
+    column_types: tuple[SqlType, ...]
+    rows: pa.Table
+
+
+def to_pinot_rows(result: ResultTable) -> list[list[Any]]:
+    """Rows of JSON values, in Pinot's encoding of each type."""
+    columns = [pinot_values(type_, result.rows.column(number)) for number, type_ in enumerate(result.column_types)]
+    if not columns:
+        return [[] for _ in range(result.rows.num_rows)]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def pinot_values(type_: SqlType, column: pa.ChunkedArray | pa.Array) -> list[Any]:
+    """JSON values of one column; null is None."""
+    values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(values, pa.ChunkedArray):
+        values = values.chunk(0) if values.num_chunks else pa.array([], values.type)
+    if not type_.is_array:
+        return _scalars(type_.base, values)
+    flat = _scalars(type_.base, values.flatten())
+    lengths = pc.list_value_length(values).to_pylist()
+    rows: list[Any] = []
+    position = 0
+    for length in lengths:
+        rows.append(None if length is None else flat[position : position + length])
+        position += length or 0
+    return rows
+
+
+def _scalars(base: TypeName, values: pa.Array) -> list[Any]:
+    match base:
+        case TypeName.FLOAT | TypeName.DOUBLE:
+            return _floats(base, values)
+        case TypeName.TIMESTAMP:
+            return _with_nulls(timestamp_texts(_filled(values)), values)
+        case TypeName.BYTES:
+            return [None if value is None else value.hex() for value in values.to_pylist()]
+    plain: list[Any] = values.to_pylist()
+    return plain
+
+
+def _filled(values: pa.Array) -> NDArray[Any]:
+    filled: NDArray[Any] = (values.fill_null(0) if values.null_count else values).to_numpy(zero_copy_only=False)
+    return filled
+
+
+def _with_nulls(items: list[Any], values: pa.Array) -> list[Any]:
+    if not values.null_count:
+        return items
+    return [None if missing else item for item, missing in zip(items, values.is_null().to_pylist(), strict=True)]
+
+
+def _floats(base: TypeName, values: pa.Array) -> list[Any]:
+    numbers = _filled(values)
+    if base is TypeName.FLOAT:
+        # The shortest decimal that names the float, as Java prints it: 0.1, not 0.10000000149011612.
+        numbers = numbers.astype(str).astype(np.float64)
+    items: list[Any] = numbers.tolist()
+    if not np.isfinite(numbers).all():
+        items = [item if math.isfinite(item) else _special(item) for item in items]
+    return _with_nulls(items, values)
+
+
+def _special(number: float) -> str:
+    if math.isnan(number):
+        return "NaN"
+    return "Infinity" if number > 0 else "-Infinity"
+
+
+def timestamp_texts(millis: NDArray[np.int64]) -> list[str]:
+    """`yyyy-MM-dd HH:mm:ss.S`, UTC: fractions without trailing zeros, but at least one digit (java.sql.Timestamp)."""
+    texts = np.datetime_as_string(np.atleast_1d(millis).astype("datetime64[ms]"), unit="ms")
+    return [_trim(text) for text in texts.tolist()]
+
+
+def _trim(text: str) -> str:
+    text = text.replace("T", " ").rstrip("0")
+    return text + "0" if text.endswith(".") else text

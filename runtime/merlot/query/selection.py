@@ -1,0 +1,66 @@
+"""Selected rows of one segment: order keys for all matching docs, the other columns only for rows that stay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.query.chunk import Chunk
+from merlot.query.columns import SegmentColumns
+from merlot.query.docset import DocSet
+from merlot.query.evaluate import evaluate
+from merlot.query.logical import LogicalPlan
+from merlot.query.order import Keys, first_rows, sort_keys
+from merlot.query.vector import Vector
+from merlot.spec.types import TypeName
+from merlot.sql.tree import Column, OrderKey
+from merlot.sql.types import LONG
+
+
+def select_first(plan: LogicalPlan, columns: SegmentColumns, docs: DocSet, num_rows: int) -> list[pa.Array]:
+    """The first num_rows matching docs, in no other order than the segment's."""
+    listed = _first_docs(docs, num_rows)
+    return materialise(plan, Chunk(columns, 0, 0, listed, null_handling=plan.null_handling))
+
+
+def select_top(plan: LogicalPlan, columns: SegmentColumns, docs: DocSet) -> list[pa.Array]:
+    """The rows that come first by ORDER BY, at most limit + offset."""
+    chunk = _whole(docs, columns, plan)
+    keys: list[Keys] = []
+    for key in plan.order_by:
+        keys += _sort_keys(plan, key, chunk)
+    rows = first_rows(keys, chunk.num_rows, plan.rows_needed)
+    return materialise(plan, chunk.at(rows))
+
+
+def materialise(plan: LogicalPlan, chunk: Chunk) -> list[pa.Array]:
+    """Slots c0, c1, … of a chunk."""
+    return [evaluate(expr, chunk).to_arrow(chunk.num_rows) for expr in plan.columns]
+
+
+def _sort_keys(plan: LogicalPlan, key: OrderKey, chunk: Chunk) -> list[Keys]:
+    """By dict id where the column has a dictionary: its order is that of the values."""
+    assert isinstance(key.expr, Column)
+    expr = plan.columns[int(key.expr.name.removeprefix("c"))]
+    if isinstance(expr, Column):
+        reader = chunk.columns.reader(expr.name)
+        if reader.dictionary is not None and reader.type is not TypeName.BOOLEAN:
+            ids = Vector(LONG, chunk.dict_ids(reader), chunk.visible_nulls(expr.name))
+            return sort_keys(ids, ascending=key.ascending, nulls_last=key.nulls_last)
+    vector = evaluate(expr, chunk).spread(chunk.num_rows)
+    return sort_keys(vector, ascending=key.ascending, nulls_last=key.nulls_last)
+
+
+def _whole(docs: DocSet, columns: SegmentColumns, plan: LogicalPlan) -> Chunk:
+    if len(docs.pieces) == 1 and docs.pieces[0].words is None:
+        piece = docs.pieces[0]
+        return Chunk(columns, piece.start, piece.stop, null_handling=plan.null_handling)
+    return Chunk(columns, 0, 0, docs.docs(), null_handling=plan.null_handling)
+
+
+def _first_docs(docs: DocSet, num_rows: int) -> NDArray[np.uint32]:
+    if len(docs.pieces) == 1 and docs.pieces[0].words is None:
+        piece = docs.pieces[0]
+        return np.arange(piece.start, min(piece.stop, piece.start + num_rows), dtype=np.uint32)
+    return docs.docs()[:num_rows]

@@ -1,0 +1,148 @@
+"""Values of one expression for some rows, between numpy and Arrow.
+
+Fixed-width types are numpy arrays (BOOLEAN as bool, TIMESTAMP as int64 milliseconds); STRING, JSON and BYTES are Arrow
+arrays without nulls; BIG_DECIMAL is a numpy array of Decimal objects; multi-value columns are Arrow lists. Nulls are a
+mask beside the values. A constant has one value: numpy of shape (), or an Arrow scalar.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from merlot.spec.types import TypeName
+from merlot.sql.tree import Literal
+from merlot.sql.types import SqlType
+
+DTYPES: dict[TypeName, np.dtype[Any]] = {
+    TypeName.INT: np.dtype(np.int32),
+    TypeName.LONG: np.dtype(np.int64),
+    TypeName.FLOAT: np.dtype(np.float32),
+    TypeName.DOUBLE: np.dtype(np.float64),
+    TypeName.BOOLEAN: np.dtype(np.bool_),
+    TypeName.TIMESTAMP: np.dtype(np.int64),
+}
+"""Fixed-width types as vectors hold them."""
+
+TEXT = frozenset({TypeName.STRING, TypeName.JSON, TypeName.BYTES})
+INTEGERS = frozenset({TypeName.INT, TypeName.LONG, TypeName.BOOLEAN, TypeName.TIMESTAMP})
+
+_ARROW: dict[TypeName, pa.DataType] = {
+    TypeName.INT: pa.int32(),
+    TypeName.LONG: pa.int64(),
+    TypeName.FLOAT: pa.float32(),
+    TypeName.DOUBLE: pa.float64(),
+    TypeName.BOOLEAN: pa.bool_(),
+    TypeName.TIMESTAMP: pa.int64(),
+    TypeName.BIG_DECIMAL: pa.string(),
+    TypeName.STRING: pa.string(),
+    TypeName.JSON: pa.string(),
+    TypeName.BYTES: pa.binary(),
+    TypeName.UNKNOWN: pa.null(),
+}
+
+
+def arrow_type(type_: SqlType) -> pa.DataType:
+    """Type of a result column, partial or final: TIMESTAMP as int64 milliseconds, BIG_DECIMAL as plain text."""
+    base = _ARROW[type_.base]
+    return pa.list_(base) if type_.is_array else base
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """Values of one type; nulls is a bool mask, True where null, or None."""
+
+    type: SqlType
+    data: Any
+    nulls: NDArray[np.bool_] | None = None
+
+    @property
+    def is_constant(self) -> bool:
+        return isinstance(self.data, pa.Scalar) or (isinstance(self.data, np.ndarray) and self.data.ndim == 0)
+
+    def spread(self, num_rows: int) -> Vector:
+        """The same values, a constant repeated for every row."""
+        nulls = None if self.nulls is None else np.broadcast_to(self.nulls, num_rows)
+        if not self.is_constant:
+            return self if nulls is self.nulls else Vector(self.type, self.data, nulls)
+        if isinstance(self.data, pa.Scalar):
+            return Vector(self.type, pa.repeat(self.data, num_rows), nulls)
+        return Vector(self.type, np.full(num_rows, self.data[()], dtype=self.data.dtype), nulls)
+
+    def take(self, rows: NDArray[Any]) -> Vector:
+        """Values of chosen rows; a constant stays one."""
+        if self.is_constant:
+            return self
+        nulls = None if self.nulls is None else self.nulls[rows]
+        data = self.data[rows] if isinstance(self.data, np.ndarray) else self.data.take(pa.array(rows))
+        return Vector(self.type, data, nulls)
+
+    def to_arrow(self, num_rows: int) -> pa.Array:
+        """An Arrow array of `arrow_type(self.type)`."""
+        full = self.spread(num_rows)
+        type_ = arrow_type(self.type)
+        if self.type.base is TypeName.UNKNOWN:
+            return pa.nulls(num_rows)
+        if not isinstance(full.data, np.ndarray):
+            data = full.data if full.data.type == type_ else full.data.cast(type_)
+            return data if full.nulls is None else pc.if_else(pa.array(~full.nulls), data, pa.scalar(None, type_))
+        if full.data.dtype == object:
+            texts = [None if value is None else format(value, "f") for value in full.data]
+            return pa.array(texts, type=type_, mask=full.nulls)
+        return pa.array(full.data, type=type_, mask=full.nulls)
+
+
+def constant(literal: Literal) -> Vector:
+    """The vector of a literal; NULL of an unknown type is a null BOOLEAN."""
+    base = literal.type.base
+    nulls = np.array(True) if literal.value is None else None
+    if base is TypeName.UNKNOWN:
+        return Vector(literal.type, np.array(False), nulls)
+    if base in DTYPES:
+        return Vector(literal.type, np.array(literal.value or 0, dtype=DTYPES[base]), nulls)
+    if base is TypeName.BIG_DECIMAL:
+        data = np.empty((), dtype=object)
+        data[()] = Decimal(0) if literal.value is None else Decimal(str(literal.value))
+        return Vector(literal.type, data, nulls)
+    empty: Any = b"" if base is TypeName.BYTES else ""
+    return Vector(literal.type, pa.scalar(empty if literal.value is None else literal.value, type=_ARROW[base]), nulls)
+
+
+def from_arrow(type_: SqlType, values: pa.Array | pa.ChunkedArray) -> Vector:
+    """A vector over an Arrow array, which may be of the stored type (BOOLEAN as int32) and may hold nulls."""
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks() if values.num_chunks != 1 else values.chunk(0)
+    nulls = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
+    if type_.is_array:
+        return Vector(type_, values, nulls)
+    base = type_.base
+    if base is TypeName.UNKNOWN:
+        return Vector(type_, np.zeros(len(values), np.bool_), np.ones(len(values), np.bool_))
+    if base in TEXT:
+        filled = values.fill_null(b"" if base is TypeName.BYTES else "") if nulls is not None else values
+        return Vector(type_, filled, nulls)
+    if base is TypeName.BIG_DECIMAL:
+        return Vector(type_, decimals(values), nulls)
+    if nulls is not None:
+        values = values.fill_null(False if pa.types.is_boolean(values.type) else 0)
+    return Vector(type_, values.to_numpy(zero_copy_only=False).astype(DTYPES[base], copy=False), nulls)
+
+
+def decimals(values: pa.Array) -> NDArray[np.object_]:
+    """Decimal objects of their plain texts; null is 0."""
+    out = np.empty(len(values), dtype=object)
+    out[:] = [Decimal(0) if text is None else Decimal(text) for text in values.to_pylist()]
+    return out
+
+
+def either_null(left: NDArray[np.bool_] | None, right: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
+    """Rows where either is null."""
+    if left is None:
+        return right
+    return left if right is None else left | right

@@ -53,7 +53,7 @@ def value(type_name: TypeName, doc: int) -> Any:
         case TypeName.BYTES:
             return bytes(range(number))
         case _:
-            return (number - 2) * (1 << 20)
+            return (number - 2) * 1000
 
 
 def cell(field: FieldSpec, doc: int) -> Any:

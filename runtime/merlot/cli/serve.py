@@ -149,7 +149,7 @@ def server(
     instance: Annotated[
         str | None, typer.Option("--instance", help="Name in assignments.  [default: Server_HOST_GRPC-PORT]")
     ] = None,
-    tenant: Annotated[str, typer.Option("--tenant", help="Server tenant whose tables it serves.")] = "DefaultTenant",
+    tenant: Annotated[str, typer.Option("--tenant", help="Server tenant whose tables it serves.")] = "default",
     drain_timeout: Annotated[
         float, typer.Option("--drain-timeout", help="Seconds that running queries get at a stop.")
     ] = 30.0,

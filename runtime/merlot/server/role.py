@@ -58,7 +58,7 @@ class ServerConfig:
     grpc_port: int | None = 0
     instance: str | None = None
     """Default: Server_{host}_{grpc port}. Assignments go by it: it should outlive the process."""
-    tenant: str = "DefaultTenant"
+    tenant: str = "default"
     grace_s: float = 60.0
     """How long a replaced or removed version is still served."""
     load_threads: int = 4

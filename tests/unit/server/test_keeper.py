@@ -1,0 +1,193 @@
+"""A table of a server follows its assignment, through corrupt files, full disks and restarts."""
+
+from pathlib import Path
+
+import pytest
+
+from merlot.cluster.liveness import register
+from merlot.cluster.publish import publish
+from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
+from merlot.cluster.reports import write_report
+from merlot.cluster.tables import delete_table, put_table
+from merlot.errors import UnavailableError
+from merlot.server import files, keeper, loader
+from merlot.testing.sample import ORDERS, orders_manifest, publish_orders, upload_orders
+from merlot.testing.servers import KeeperBench, until
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper, "LINGER_S", 0.01)
+    monkeypatch.setattr(keeper, "RECHECK_S", 0.05)
+    monkeypatch.setattr(loader, "FIRST_RETRY_S", 0.1)
+
+
+def keys_of(records: list[SegmentRecord]) -> set[str]:
+    return {str(record.key) for record in records}
+
+
+def flip_a_byte(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1
+    path.write_bytes(data)
+
+
+async def start_with(bench: KeeperBench, days: list[int]) -> tuple[keeper.TableKeeper, list[SegmentRecord]]:
+    """A keeper that has loaded and reported the segments of these days."""
+    records = publish_orders(bench.metastore, bench.deep_store, days)
+    bench.assign(bench.me)
+    started = await bench.start_keeper()
+    await until(lambda: bench.report().loaded == keys_of(records))
+    return started, records
+
+
+async def test_assigned_segments_are_fetched_served_and_reported(bench: KeeperBench) -> None:
+    started, records = await start_with(bench, [0, 1, 2])
+    assert set(started.segments.keys) == keys_of(records)
+    assert started.is_settled
+    assert bench.report().errors == {}
+    more = upload_orders(bench.deep_store, [3])
+    publish(bench.metastore, ORDERS, more)
+    bench.assign(bench.me)
+    await until(lambda: bench.report().loaded == keys_of(records + more))
+
+
+async def test_a_restarted_server_reports_its_files_before_it_fetches_any(bench: KeeperBench) -> None:
+    _, records = await start_with(bench, [0, 1])
+    await bench.stop_keepers()
+    for record in records:
+        bench.deep_store.delete(record.url)
+    write_report(bench.metastore, ORDERS, bench.me, [], {})
+    await bench.start_keeper()
+    assert bench.report().loaded == keys_of(records)
+
+
+async def test_a_file_that_rotted_while_the_server_was_down_is_set_aside_and_fetched_again(bench: KeeperBench) -> None:
+    _, records = await start_with(bench, [0, 1])
+    await bench.stop_keepers()
+    flip_a_byte(bench.path_of(str(records[0].key)))
+    started = await bench.start_keeper()
+    assert str(records[0].key) not in bench.report().loaded
+    await until(lambda: bench.report().loaded == keys_of(records))
+    assert len(list(bench.quarantine.iterdir())) == 1
+    assert started.failures == {}
+
+
+async def test_a_file_that_rots_under_a_running_server_is_found_and_fetched_again(bench: KeeperBench) -> None:
+    started, records = await start_with(bench, [0])
+    key = str(records[0].key)
+    flip_a_byte(bench.path_of(key))
+    assert not await started.check(key)
+    await until(lambda: key in started.segments)
+    assert await started.check(key)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "other version", "other segment", "empty"])
+async def test_a_corrupt_file_in_the_deep_store_is_reported_and_never_served(bench: KeeperBench, damage: str) -> None:
+    records = publish_orders(bench.metastore, bench.deep_store, [0, 1])
+    path = Path(records[0].url.removeprefix("file://"))
+    sound = path.read_bytes()
+    other = Path(records[1].url.removeprefix("file://")).read_bytes()
+    versioned = bytearray(sound)
+    versioned[4:8] = b"\x63\x63\x63\x63"
+    damaged = {
+        "truncated": sound[: len(sound) // 2],
+        "flipped": bytes([*sound[:200], sound[200] ^ 4, *sound[201:]]),
+        "other version": bytes(versioned),
+        "other segment": other,
+        "empty": b"",
+    }
+    path.write_bytes(damaged[damage])
+    bench.assign(bench.me)
+    started = await bench.start_keeper()
+    key = str(records[0].key)
+    await until(lambda: bench.report().errors.keys() == {key} and bench.report().loaded == {str(records[1].key)})
+    assert started.is_settled
+    assert "Traceback" not in bench.report().errors[key]
+    # Once the deep store is mended, the next try finds it.
+    path.write_bytes(sound)
+    await until(lambda: bench.report().loaded == keys_of(records))
+    assert bench.report().errors == {}
+
+
+async def test_a_full_disk_is_reported_and_what_is_loaded_stays_served(
+    bench: KeeperBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, records = await start_with(bench, [0])
+    with monkeypatch.context() as full:
+        full.setattr(files, "SPARE_BYTES", 1 << 60)
+        more = upload_orders(bench.deep_store, [1])
+        publish(bench.metastore, ORDERS, more)
+        bench.assign(bench.me)
+        await until(lambda: "no space left" in bench.report().errors.get(str(more[0].key), ""))
+        assert bench.report().loaded == keys_of(records)
+    await until(lambda: bench.report().loaded == keys_of(records + more))
+
+
+async def test_a_replaced_version_is_served_through_its_grace_then_closed_and_deleted(bench: KeeperBench) -> None:
+    started, records = await start_with(bench, [0])
+    await bench.stop_keepers()
+    started = await bench.start_keeper(grace_s=0.2)
+    new = upload_orders(bench.deep_store, [0], revision=1)
+    publish(bench.metastore, ORDERS, new)
+    await until(lambda: bench.report().loaded == keys_of(records + new))
+    await until(lambda: bench.report().loaded == keys_of(new))
+    await until(lambda: not bench.path_of(str(records[0].key)).exists())
+    assert set(started.segments.keys) == keys_of(new)
+
+
+async def test_a_moved_segment_is_served_until_another_live_server_reports_it(bench: KeeperBench) -> None:
+    _, records = await start_with(bench, [0])
+    await bench.stop_keepers()
+    started = await bench.start_keeper(grace_s=0.05)
+    bench.assign(bench.other)
+    with pytest.raises(TimeoutError):
+        await until(lambda: not started.segments.keys, patience_s=0.4)
+    write_report(bench.metastore, ORDERS, bench.other, keys_of(records), {})
+    registration = register(bench.metastore, InstanceRecord(id=bench.other, role=Role.SERVER, host="other"))
+    await until(lambda: not bench.report().loaded)
+    await until(lambda: not started.segments.keys)
+    registration.close()
+
+
+async def test_files_of_segments_that_are_gone_are_deleted_at_the_start(bench: KeeperBench) -> None:
+    _, records = await start_with(bench, [0, 1])
+    await bench.stop_keepers()
+    publish(bench.metastore, ORDERS, [], replace=[records[0].name])
+    unfinished = bench.path_of(str(records[0].key)).with_name(".half.tmp")
+    unfinished.write_bytes(b"half")
+    await bench.start_keeper()
+    assert [path.name for path in unfinished.parent.iterdir()] == [bench.path_of(str(records[1].key)).name]
+
+
+async def test_a_new_column_is_known_after_the_table_is_applied(bench: KeeperBench) -> None:
+    started, _ = await start_with(bench, [0])
+    put_table(bench.metastore, orders_manifest(more_fields="      - {name: note, type: STRING}"))
+    await until(lambda: started.state is not None and "note" in started.state.column_types)
+    await until(lambda: bench.report().revision == 2)
+
+
+async def test_a_dropped_table_ends_its_keeper(bench: KeeperBench) -> None:
+    started, records = await start_with(bench, [0])
+    delete_table(bench.metastore, ORDERS)
+    await started.forget()
+    assert not bench.path_of(str(records[0].key)).exists()
+    assert bench.report().loaded == frozenset()
+
+
+async def test_a_silent_metastore_leaves_everything_as_it_was(
+    bench: KeeperBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, records = await start_with(bench, [0])
+
+    def fail(*_: object) -> None:
+        raise UnavailableError("metastore is silent")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(keeper, "RETRY_S", 0.01)
+        patched.setattr(keeper, "load", fail)
+        started.wake()
+        with pytest.raises(TimeoutError):
+            await until(lambda: set(started.segments.keys) != keys_of(records), patience_s=0.1)
+    started.wake()
+    assert set(started.segments.keys) == keys_of(records)

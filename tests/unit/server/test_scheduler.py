@@ -1,0 +1,106 @@
+"""Who may run now, and who waits for whom."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from merlot.server.scheduler import OutOfCapacityError, Scheduler, SchedulerConfig, SchedulingTimeoutError
+
+
+@pytest.fixture
+async def scheduler() -> AsyncIterator[Scheduler]:
+    scheduler = Scheduler(SchedulerConfig(max_running=1, max_waiting=4, helpers=1))
+    yield scheduler
+    scheduler.close()
+
+
+class Gate:
+    """Work that holds a thread until it is let go."""
+
+    def __init__(self) -> None:
+        self.started = threading.Event()
+        self.released = threading.Event()
+
+    def __call__(self) -> str:
+        self.started.set()
+        assert self.released.wait(10)
+        return "done"
+
+
+def nothing() -> None:
+    pass
+
+
+async def start(scheduler: Scheduler, line: str, work: Callable[[], object]) -> asyncio.Task[object]:
+    task: asyncio.Task[object] = asyncio.create_task(scheduler.run(line, work, 10.0, nothing))
+    await asyncio.sleep(0)
+    return task
+
+
+async def test_tables_take_turns_however_long_their_lines_are(scheduler: Scheduler) -> None:
+    gate = Gate()
+    order: list[str] = []
+    first = await start(scheduler, "a", gate)
+    others = [await start(scheduler, line, lambda line=line: order.append(line)) for line in ("a", "a", "a", "b")]
+    gate.released.set()
+    await asyncio.gather(first, *others)
+    assert order == ["a", "b", "a", "a"]
+
+
+async def test_a_full_line_refuses(scheduler: Scheduler) -> None:
+    gate = Gate()
+    tasks = [await start(scheduler, "a", gate) for _ in range(5)]
+    done: list[bool] = []
+    with pytest.raises(OutOfCapacityError):
+        await scheduler.run("b", gate, 10.0, lambda: done.append(True))
+    assert done == [True]
+    gate.released.set()
+    assert await asyncio.gather(*tasks) == ["done"] * 5
+
+
+async def test_a_query_whose_time_is_over_before_its_turn_leaves_the_line(scheduler: Scheduler) -> None:
+    gate = Gate()
+    first = await start(scheduler, "a", gate)
+    with pytest.raises(SchedulingTimeoutError):
+        await scheduler.run("a", gate, 0.01, nothing)
+    gate.released.set()
+    assert await first == "done"
+    assert await scheduler.run("a", lambda: "next", 1.0, nothing) == "next"
+
+
+async def test_a_cancelled_call_keeps_its_place_until_its_thread_ends(scheduler: Scheduler) -> None:
+    gate = Gate()
+    done = asyncio.Event()
+    task = asyncio.create_task(scheduler.run("a", gate, 10.0, done.set))
+    await asyncio.to_thread(gate.started.wait)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not done.is_set()
+    assert not await scheduler.wait_idle(0.01)
+    gate.released.set()
+    await done.wait()
+    assert await scheduler.wait_idle(1.0)
+
+
+async def test_a_call_cancelled_in_line_gives_its_turn_away(scheduler: Scheduler) -> None:
+    gate = Gate()
+    first = await start(scheduler, "a", gate)
+    waiting = await start(scheduler, "a", gate)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    gate.released.set()
+    assert await first == "done"
+    assert await scheduler.run("b", lambda: "next", 1.0, nothing) == "next"
+
+
+async def test_the_error_of_the_work_is_raised(scheduler: Scheduler) -> None:
+    def fail() -> None:
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        await scheduler.run("a", fail, 1.0, nothing)
+    assert await scheduler.wait_idle(1.0)

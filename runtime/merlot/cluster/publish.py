@@ -56,8 +56,9 @@ def publish_request(
     request: PublishRequest,
     fence: Check | None = None,
     context: Context | None = None,
+    previous: TableView | None = None,
 ) -> PublishResult:
-    """As `publish`; rerunning a request changes nothing."""
+    """As `publish`; rerunning a request changes nothing. `previous` spares reading what the caller knows already."""
     _check_names(request)
     context = context or Context()
     context = context if not request.publish_id else _named(context, request.publish_id)
@@ -68,7 +69,7 @@ def publish_request(
         outcome, mutations = _decide(view, request, context.clock.now_ms())
         return mutations
 
-    view = mutate(metastore, table, decide, fence, context=context)
+    view = mutate(metastore, table, decide, fence, previous=previous, context=context)
     assert outcome is not None
     return PublishResult(outcome.published, outcome.unchanged, outcome.removed, view.epoch)
 

@@ -167,8 +167,9 @@ class ControllerService:
 
     def publish(self, name: str, request: PublishRequest) -> PublishResult:
         """Make segments visible."""
-        table = self.table(name)
-        return publish_request(self._metastore, table.name, request, context=Context(clock=self._clock))
+        table = self.table(name).name
+        context = Context(clock=self._clock)
+        return publish_request(self._metastore, table, request, context=context, previous=self.view(table))
 
     def delete_segment(self, name: str, segment: str) -> None:
         """Remove a segment, whatever its version; its file follows after the grace period."""
@@ -180,7 +181,7 @@ class ControllerService:
                 raise NotFoundError(f"segment does not exist table={raw_name(name)} segment={segment}")
             return [RemoveSegments((record.key,))]
 
-        mutate(self._metastore, table, decide, context=Context(clock=self._clock))
+        mutate(self._metastore, table, decide, previous=self.view(table), context=Context(clock=self._clock))
 
     def delete_table(self, name: str) -> None:
         """Remove a table with all of its segments."""

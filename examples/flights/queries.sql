@@ -7,14 +7,14 @@ ORDER BY flights DESC
 LIMIT 5;
 
 -- Which days had the most cancellations? (8 and 9 February: a blizzard.)
-SELECT DATETRUNC('DAY', time_hour) AS utc_day, COUNT(*) AS cancelled
+SELECT CAST(DATETRUNC('DAY', time_hour) AS TIMESTAMP) AS utc_day, COUNT(*) AS cancelled
 FROM flights
 WHERE dep_time < 0
-GROUP BY DATETRUNC('DAY', time_hour)
+GROUP BY CAST(DATETRUNC('DAY', time_hour) AS TIMESTAMP)
 ORDER BY cancelled DESC
 LIMIT 5;
 
--- How does the share of late departures grow over the day, at JFK?
+-- How do delays grow over the day, at JFK?
 SELECT hour, COUNT(*) AS flights, SUM(CASE WHEN dep_delay > 15 THEN 1 ELSE 0 END) AS late
 FROM flights
 WHERE origin = 'JFK' AND dep_time > 0

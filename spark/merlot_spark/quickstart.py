@@ -62,9 +62,8 @@ class Steps:
         began = time.monotonic()
         notes: list[str] = []
         yield notes
-        took = f"{time.monotonic() - began:.1f} s"
-        for note in notes:
-            self.console.print(Text(f"          {note} ({took})", style="green"))
+        notes.append(f"{time.monotonic() - began:.1f} s")
+        self.console.print(Text("          " + ", ".join(notes), style="green"), soft_wrap=True)
 
     def elapsed(self) -> float:
         """Seconds since the start."""
@@ -123,9 +122,7 @@ def _settings(arguments: Sequence[str] | None) -> Settings:
     parser.add_argument(
         "--serve", action=argparse.BooleanOptionalAction, default=True, help="keep serving after the answers"
     )
-    parser.add_argument(
-        "--data", type=Path, default=Path("build/quickstart"), help="folder for all files (%(default)s)"
-    )
+    parser.add_argument("--data", type=Path, default=Path("build/quickstart"), help="folder of all files (%(default)s)")
     parser.add_argument("--port", type=int, default=8099, help="HTTP port; another one if it is taken (%(default)s)")
     chosen = parser.parse_args(arguments)
     return Settings(folder=chosen.data, port=chosen.port, serve=chosen.serve, examples=_examples())
@@ -188,7 +185,7 @@ def _build(settings: Settings, steps: Steps, table: Table, url: str, fingerprint
                 controller_url=url,
                 options=JobOptions(custom_map={SOURCE_KEY: fingerprint}, show_progress=True),
             )
-            notes.extend(report.to_text().splitlines())
+            notes.append(f"{report.rows_out:,} rows, {len(report.segments)} segments, {report.bytes / 1e6:.1f} MB")
     finally:
         spark.stop()
     if len(report.segments) != data.NUM_DAYS or report.rows_out != data.NUM_FLIGHTS:
@@ -199,30 +196,34 @@ def _wait_until_served(port: int, table: Table) -> int:
     """Rows that count(*) sees once it sees them all; UnavailableError after SERVED_WITHIN_S."""
     line = StatusLine()
     deadline = time.monotonic() + SERVED_WITHIN_S
-    rows = 0
+    rows, problem = 0, ""
     try:
         while time.monotonic() < deadline:
             try:
                 answer = queries.ask(HOST, port, f"SELECT COUNT(*) FROM {table.raw_name}", repeats=0)
-                rows = int(answer.rows[0][0]) if answer.rows else 0
-            except UnavailableError:
-                rows = 0
+                rows, problem = int(answer.rows[0][0]) if answer.rows else 0, ""
+            except UnavailableError as error:
+                rows, problem = 0, f": {error}"
             if rows == data.NUM_FLIGHTS:
                 return rows
             line.show(f"  {rows:,} of {data.NUM_FLIGHTS:,} rows served")
             time.sleep(POLL_S)
     finally:
         line.clear()
-    raise UnavailableError(f"not all rows are served within {SERVED_WITHIN_S:.0f} s rows={rows} of={data.NUM_FLIGHTS}")
+    raise UnavailableError(f"{rows} of {data.NUM_FLIGHTS} rows served after {SERVED_WITHIN_S:.0f} s{problem}")
 
 
 def _serve(console: Console, url: str) -> None:
     sql = "SELECT origin, COUNT(*) FROM flights GROUP BY origin"
-    console.print(f"\nServing at {url} until Ctrl-C. In another terminal:\n")
-    console.print(
-        Text(f"  curl -s {url}/query/sql -H 'Content-Type: application/json' -d '{json.dumps({'sql': sql})}'")
+    body = json.dumps({"sql": sql})
+    commands = (
+        f"curl -s {url}/query/sql -H 'Content-Type: application/json' -d '{body}'",
+        f'{Path(sys.executable).parent}/merlot query --url {url} "{sql}"',
     )
-    console.print(Text(f'  {Path(sys.executable).parent}/merlot query --url {url} "{sql}"\n'))
+    console.print(f"\nServing at {url} until Ctrl-C. In another terminal:\n")
+    for command in commands:
+        console.print(Text(f"  {command}"), soft_wrap=True)
+    console.print()
     while True:
         signal.pause()
 

@@ -77,7 +77,7 @@ def show(console: Console, question: Question, answer: Answer) -> None:
     """Print a question, its SQL, its answer and its times."""
     console.print()
     console.print(Text(question.title, style="bold"))
-    console.print(Text(question.sql, style="dim"))
+    console.print(Text(question.sql, style="dim"), soft_wrap=True)
     grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
     for position, name in enumerate(answer.names):
         is_number = any(isinstance(row[position], int | float) for row in answer.rows)
@@ -90,7 +90,5 @@ def show(console: Console, question: Question, answer: Answer) -> None:
 
 def _shown(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:,.2f}".removesuffix(".00")
-    if isinstance(value, int):
-        return f"{value:,}"
+        return f"{value:.2f}"
     return str(value)

@@ -6,6 +6,7 @@ Order: numbers by value with NaN as the largest, text and bytes by their bytes.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -75,7 +76,26 @@ def is_in(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 def is_like(_type: SqlType, args: Sequence[Vector]) -> Any:
     """SQL LIKE, case-sensitive; a backslash escapes."""
-    return to_mask(pc.match_like(args[0].data, args[1].data.as_py()))
+    pattern = args[1].data.as_py()
+    if "\\" in pattern:
+        # Arrow takes '%a\\\\b%' for a search for its very text, escapes and all.
+        return to_mask(pc.match_substring_regex(args[0].data, _like_regex(pattern)))
+    return to_mask(pc.match_like(args[0].data, pattern))
+
+
+def _like_regex(pattern: str) -> str:
+    """The LIKE pattern as a regular expression of RE2."""
+    parts: list[str] = []
+    letters = iter(pattern)
+    for letter in letters:
+        if letter == "\\":
+            parts.append(re.escape(next(letters, "\\")))
+        else:
+            parts.append(_WILDCARDS.get(letter) or re.escape(letter))
+    return rf"(?s)\A{''.join(parts)}\z"
+
+
+_WILDCARDS = {"%": ".*", "_": "."}
 
 
 def _comparison(function: str) -> Callable[[SqlType, Sequence[Vector]], Any]:

@@ -1,0 +1,77 @@
+"""Pinot's own 200 queries over airlineStats give DuckDB's answers, on one segment and on twelve."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from airline_data import AirlineQuery, dataset, queries
+from slt_answers import Row, first_difference, normalize, sort_rows
+from slt_layouts import LAYOUTS, Layout
+from slt_oracle import Oracle
+
+_FOLDER = Path(os.environ.get("MERLOT_TEST_DATA", ""))
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("MERLOT_TEST_DATA"),
+    reason="set MERLOT_TEST_DATA to a folder with airlineStats.parquet, its schema and on_time_200_queries.jsonl",
+)
+
+
+@pytest.fixture(scope="module")
+def oracle() -> Oracle:
+    return Oracle([dataset(_FOLDER)])
+
+
+@pytest.fixture(scope="module", params=["one-segment", "twelve-segments"])
+def layout(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
+    with LAYOUTS[request.param]([dataset(_FOLDER)], tmp_path_factory.mktemp("airline")) as made:
+        yield made
+
+
+def test_answers_are_duckdbs(layout: Layout, oracle: Oracle) -> None:
+    problems = [
+        f"line {query.line}: {problem}\n    {query.sql}"
+        for query in queries(_FOLDER)
+        if (problem := _problem(query, layout, oracle)) is not None
+    ]
+    assert not problems, f"{len(problems)} wrong answers\n" + "\n".join(problems)
+
+
+def _problem(query: AirlineQuery, layout: Layout, oracle: Oracle) -> str | None:
+    asked = query.with_order_columns() if query.is_selection and query.order_columns else query
+    answer = layout.query(asked.sql)
+    got = normalize(answer.rows, answer.types)
+    wanted = normalize(oracle.rows(asked.duckdb_sql, nulls=False), answer.types)
+    count = min(_limit(asked.sql), len(wanted))
+    if len(got) != count:
+        return f"got {len(got)} rows, wanted {count}"
+    if query.is_selection and query.order_columns:
+        keys = len(query.order_columns)
+        difference = first_difference([row[-keys:] for row in got], [row[-keys:] for row in wanted[:count]])
+        return difference or _first_stranger(got, wanted)
+    if query.order_columns or count == len(wanted):
+        ordered = bool(query.order_columns)
+        return first_difference(got if ordered else sort_rows(got), wanted[:count] if ordered else sort_rows(wanted))
+    return _first_stranger(got, wanted)
+
+
+def _limit(sql: str) -> int:
+    found = re.search(r"LIMIT (\d+)", sql)
+    return int(found.group(1)) if found else 10
+
+
+def _first_stranger(got: Sequence[Row], wanted: Sequence[Row]) -> str | None:
+    """A row that the full answer does not have, or not as often."""
+    remaining = [_rounded(row) for row in wanted]
+    for row in got:
+        if _rounded(row) not in remaining:
+            return f"row {row} is not in DuckDB's answer"
+        remaining.remove(_rounded(row))
+    return None
+
+
+def _rounded(row: Row) -> Row:
+    return tuple(f"{cell:.9g}" if isinstance(cell, float) else cell for cell in row)

@@ -1,0 +1,83 @@
+"""Random queries give DuckDB's answers; and three-valued logic splits a table into three parts that add up.
+
+The seed is printed with every failure: `MERLOT_SEED=… pytest tests/oracle/test_random_queries.py` repeats it.
+`MERLOT_FUZZ_SECONDS` sets how long to look.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Iterator
+
+import pytest
+from query_generator import QueryGenerator, RandomQuery
+from slt_answers import first_difference, normalize, sort_rows
+from slt_data import things
+from slt_layouts import LAYOUTS, Layout
+from slt_oracle import Oracle
+
+_SECONDS = float(os.environ.get("MERLOT_FUZZ_SECONDS", "10"))
+_MAX_PROBLEMS = 5
+
+
+@pytest.fixture(scope="module")
+def oracle() -> Oracle:
+    return Oracle([things()])
+
+
+@pytest.fixture(scope="module", params=["one-segment", "twelve-segments"])
+def layout(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
+    pytest.importorskip("merlot.query.reduce")
+    with LAYOUTS[request.param]([things()], tmp_path_factory.mktemp("random")) as made:
+        yield made
+
+
+@pytest.fixture
+def seed() -> int:
+    return int(os.environ.get("MERLOT_SEED") or secrets.randbelow(1 << 32))
+
+
+def test_random_queries_have_duckdbs_answers(layout: Layout, oracle: Oracle, seed: int) -> None:
+    generator = QueryGenerator(things().rows, seed)
+    deadline = time.monotonic() + _SECONDS
+    problems: list[str] = []
+    count = 0
+    while time.monotonic() < deadline and len(problems) < _MAX_PROBLEMS:
+        query = generator.query()
+        count += 1
+        problem = _problem(query, layout, oracle)
+        if problem is not None:
+            problems.append(f"{problem}\n    {query.sql}\n    {query.duckdb_sql}")
+    print(f"{count} random queries, seed {seed}")
+    assert not problems, f"seed {seed}, after {count} queries:\n" + "\n".join(problems)
+
+
+def test_rows_where_true_false_and_null_are_all_rows(layout: Layout, seed: int) -> None:
+    generator = QueryGenerator(things().rows, seed)
+    deadline = time.monotonic() + _SECONDS / 4
+    total = things().rows.num_rows
+    while time.monotonic() < deadline:
+        condition = generator.condition(3)[0]
+        negated = f"NOT ({condition})"
+        unknown = f"CASE WHEN {condition} THEN false WHEN {negated} THEN false ELSE true END"
+        counts = [_count(layout, part) for part in (condition, negated, unknown)]
+        assert sum(counts) == total, f"seed {seed}: {counts} of {total} rows: {condition}"
+
+
+def _count(layout: Layout, condition: str) -> int:
+    answer = layout.query(f"SET enableNullHandling=true; SELECT COUNT(*) FROM things WHERE {condition}")
+    return int(answer.rows[0][0])
+
+
+def _problem(query: RandomQuery, layout: Layout, oracle: Oracle) -> str | None:
+    try:
+        answer = layout.query(query.sql)
+    except Exception as error:  # noqa: BLE001 (whatever is raised is the finding)
+        return f"{type(error).__name__}: {error}"
+    got = normalize(answer.rows, answer.types)
+    wanted = normalize(oracle.rows(query.duckdb_sql, nulls=query.nulls), answer.types)
+    if not query.is_ordered:
+        got, wanted = sort_rows(got), sort_rows(wanted)
+    return first_difference(got, wanted)

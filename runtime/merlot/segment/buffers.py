@@ -97,12 +97,18 @@ class DecodeCache:
             self._bytes -= evicted.nbytes
 
 
-def _default_capacity() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+def _memory_bytes() -> int:
+    """Memory of the machine, or of the container if it may use less."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        return machine
+    return min(machine, int(limit)) if limit.isdecimal() else machine
 
 
-DECODE_CACHE = DecodeCache(_default_capacity())
-"""A quarter of the machine's memory until a server sets its own bound."""
+DECODE_CACHE = DecodeCache(_memory_bytes() // 4)
+"""A quarter of the memory until a server sets its own bound."""
 
 _owners = itertools.count(1)
 

@@ -8,6 +8,7 @@ import pytest
 from tests.unit.segment.segment_tables import build, field_of
 
 from merlot.segment.build.encoding import ColumnStatistics, choose
+from merlot.segment.build.partitions import java_text
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.inverted import PLAIN_DOCS
 from merlot.segment.metadata import ColumnEncoding
@@ -75,3 +76,23 @@ def test_an_inverted_index_lists_rare_and_frequent_values(tmp_path: Path, stretc
         several = [0, int(counts.argmin()), len(counts) - 1]
         assert np.array_equal(column.inverted.union(several), np.flatnonzero(np.isin(ids, several)))
         assert len(column.inverted.union([])) == 0
+
+
+@pytest.mark.parametrize(
+    ("python", "java"),
+    [
+        ("0.0", "0.0"),
+        ("-0.0", "-0.0"),
+        ("1e-05", "1.0E-5"),
+        ("0.001", "0.001"),
+        ("9999999.0", "9999999.0"),
+        ("10000000.0", "1.0E7"),
+        ("1.25e+22", "1.25E22"),
+        ("-123.5", "-123.5"),
+        ("100.0", "100.0"),
+        ("nan", "NaN"),
+        ("-inf", "-Infinity"),
+    ],
+)
+def test_floats_are_partitioned_by_the_text_that_java_gives_them(python: str, java: str) -> None:
+    assert java_text(python) == java

@@ -10,9 +10,10 @@ import os
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,9 @@ from merlot.segment.metadata import BufferRef
 
 Array = NDArray[Any]
 CacheKey = tuple[int, str]
+
+CHUNKED_SHARE: Final = 4
+"""A lookup that needs more than one in this many chunks decodes the whole buffer, which is then cached."""
 
 
 class DecodeCache:
@@ -137,6 +141,25 @@ class MappedFile:
             return np.frombuffer(self._view[stored.offset : stored.offset + length], dtype=dtype)
         return DECODE_CACHE.get((self.owner, str(ref.number)), lambda: self._decode(ref, dtype))
 
+    def take(self, ref: BufferRef, positions: NDArray[np.uint32]) -> Array:
+        """Elements of a buffer; of a compressed one that is not decoded, by its chunks if they are few."""
+        if not self.is_compressed(ref) or DECODE_CACHE.peek((self.owner, str(ref.number))) is not None:
+            return self.array(ref)[positions]
+        dtype = np.dtype(ref.dtype).newbyteorder("<")
+        with self._damage_of(ref):
+            table = self._chunks(ref, dtype)
+            per_chunk = table.chunk_bytes // dtype.itemsize
+            chunk_of = positions // per_chunk if per_chunk else positions
+            wanted = np.unique(chunk_of)
+            if table.chunk_bytes % dtype.itemsize or len(wanted) * CHUNKED_SHARE > table.num_chunks:
+                return self.array(ref)[positions]
+            out = np.empty(len(positions), dtype=dtype)
+            for number in wanted.tolist():
+                inside = chunk_of == number
+                chunk = np.frombuffer(table.chunk(number), dtype=dtype)
+                out[inside] = chunk[positions[inside] - number * per_chunk]
+        return out
+
     def verify(self) -> list[str]:
         """Problems of all buffers and the padding between them; empty if every byte is as it was written."""
         problems = []
@@ -170,13 +193,20 @@ class MappedFile:
         return self.layout.buffers[ref.number]
 
     def _decode(self, ref: BufferRef, dtype: np.dtype[Any]) -> Array:
+        with self._damage_of(ref):
+            return np.frombuffer(self._chunks(ref, dtype).expand(), dtype=dtype)
+
+    def _chunks(self, ref: BufferRef, dtype: np.dtype[Any]) -> compression.ChunkTable:
         stored = self.stored(ref)
-        chunks = self._view[stored.offset : stored.offset + stored.length]
+        view = self._view[stored.offset : stored.offset + stored.length]
+        return compression.ChunkTable(view, stored.codec, ref.size * dtype.itemsize)
+
+    @contextmanager
+    def _damage_of(self, ref: BufferRef) -> Iterator[None]:
         try:
-            data = compression.decompress(chunks, stored.codec, ref.size * dtype.itemsize)
+            yield
         except compression.ChunkError as error:
             raise damaged(self.path, f"buffer {ref.number}: {error}") from error
-        return np.frombuffer(data, dtype=dtype)
 
 
 def _map(path: Path) -> memoryview:

@@ -35,17 +35,6 @@ def compress(data: memoryview, codec: str, chunk_bytes: int = CHUNK_BYTES) -> by
     return b"".join([_HEADER.pack(chunk_bytes, len(chunks)), ends.tobytes(), *chunks])
 
 
-def decompress(stored: memoryview, codec: str, length: int) -> bytearray:
-    """All of a buffer of `length` bytes; raises ChunkError."""
-    table = ChunkTable(stored, codec, length)
-    out = bytearray(length)
-    for number in range(table.num_chunks):
-        chunk = table.chunk(number)
-        start = number * table.chunk_bytes
-        out[start : start + len(chunk)] = chunk
-    return out
-
-
 class ChunkTable:
     """Random access to the chunks of a compressed buffer."""
 
@@ -60,6 +49,15 @@ class ChunkTable:
             raise ChunkError("chunk table disagrees with the length of the buffer")
         self._stored = stored
         self._ends: NDArray[Any] = np.frombuffer(stored[_HEADER.size : self._start], dtype="<u8")
+
+    def expand(self) -> bytearray:
+        """All chunks; raises ChunkError."""
+        out = bytearray(self._length)
+        for number in range(self.num_chunks):
+            chunk = self.chunk(number)
+            start = number * self.chunk_bytes
+            out[start : start + len(chunk)] = chunk
+        return out
 
     def chunk(self, number: int) -> bytes:
         """The bytes of chunk `number`; raises ChunkError."""

@@ -1,6 +1,7 @@
 """Whatever rows go in come out, in every encoding."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -297,3 +298,42 @@ def test_a_report_accounts_for_every_byte(tmp_path: Path) -> None:
     assert [column.name for column in report.columns] == list(SCHEMA.names)
     assert report.to_json()["crc"] == built.metadata.crc
     assert verify(built.path) == []
+
+
+@pytest.mark.parametrize("codec", [Compression.ZSTD, Compression.LZ4])
+def test_a_lookup_in_a_compressed_column_expands_only_its_chunks(tmp_path: Path, codec: Compression) -> None:
+    numbers = np.arange(300_000) // 3 * 1.5
+    schema = TableSchema(fields=(field_of(TypeName.DOUBLE, name="d"),))
+    indexing = IndexingSpec(no_dictionary=("d",), compression={"d": codec})
+    with ImmutableSegment.open(build(tmp_path, schema, pa.table({"d": numbers}), indexing).path) as segment:
+        column = segment.column("d")
+        assert column is not None
+        entries = buffers.DECODE_CACHE.stats()["entries"]
+        near = np.array([7, 5, 7, 31_000], dtype=np.uint32)
+        assert np.array_equal(column.take_values(near), numbers[near])
+        assert buffers.DECODE_CACHE.stats()["entries"] == entries
+        far = np.arange(0, 300_000, 1000, dtype=np.uint32)
+        assert np.array_equal(column.take_values(far), numbers[far])
+        assert buffers.DECODE_CACHE.stats()["entries"] == entries + 1
+        assert np.array_equal(column.take_values(near), numbers[near])
+
+
+def test_threads_that_read_at_once_see_equal_columns(tmp_path: Path) -> None:
+    schema = TableSchema(
+        fields=(field_of(TypeName.INT, name="n"), field_of(TypeName.STRING, name="s", multi_value=True))
+    )
+    rows = table_of(schema, {"n": [i % 700 for i in range(20_000)], "s": [["a", str(i % 9)] for i in range(20_000)]})
+    built = build(tmp_path, schema, rows, IndexingSpec(inverted=("n",)))
+
+    def read(_: int) -> tuple[int, int, list[int]]:
+        number, many = segment.column("n"), segment.column("s")
+        assert number is not None
+        assert many is not None
+        assert number.inverted is not None
+        return int(number.dict_ids().sum()), int(many.offsets()[-1]), number.inverted.doc_ids(3).tolist()
+
+    for _ in range(5):
+        with ImmutableSegment.open(built.path) as segment, ThreadPoolExecutor(4) as pool:
+            answers = list(pool.map(read, range(16)))
+        assert all(answer == answers[0] for answer in answers)
+        assert answers[0][:2] == (sum(i % 700 for i in range(20_000)), 40_000)

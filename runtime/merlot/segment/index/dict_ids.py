@@ -93,6 +93,8 @@ class DictIds:
         """Ids at `docs`; of a packed column without decoding the rest."""
         if self._cardinality <= 1:
             return _zeros(len(docs))
+        if self._aligned is not None:
+            return self._file.take(self._aligned, docs)
         if self._packed is None or self._file.is_compressed(self._packed) or len(docs) * 8 > self._count:
             return self.all()[docs]
         decoded = DECODE_CACHE.peek(self._key)

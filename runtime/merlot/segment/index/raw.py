@@ -62,6 +62,8 @@ class RawValues:
 
     def take(self, docs: NDArray[np.uint32]) -> Array:
         """Values at `docs`; of a packed column without decoding the rest."""
+        if self._plain is not None:
+            return self._file.take(self._plain, docs)
         if self._packed is None or not self._width or self._file.is_compressed(self._packed):
             return self.all()[docs]
         decoded = DECODE_CACHE.peek(self._key)

@@ -1,0 +1,243 @@
+"""A cluster of real processes over a ZooKeeper: a controller, a broker, servers; to query, to kill, to freeze.
+
+Blocking; tests on an event loop call it in threads. Each process writes its log to a file in the cluster's folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from merlot.cluster.metastore import Metastore
+from merlot.cluster.publish import publish
+from merlot.cluster.records import SegmentRecord
+from merlot.cluster.tables import put_table
+from merlot.cluster.zookeeper import ZooKeeperMetastore
+from merlot.errors import UnavailableError
+from merlot.ids import TableName, offline, raw_name
+from merlot.spec.table import Table
+from merlot.store.deepstore import DeepStore
+
+PATIENCE_S = 60.0
+POLL_S = 0.02
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+class RoleProcess:
+    """One `merlot` process with a health endpoint. It can be started again after it ended."""
+
+    def __init__(self, folder: Path, name: str, arguments: Sequence[str], http_port: int) -> None:
+        self.name = name
+        self.url = f"http://127.0.0.1:{http_port}"
+        self.log = folder / f"{name}.log"
+        self._arguments = [sys.executable, "-m", "merlot.cli.main", *arguments, "--http-port", str(http_port)]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Returns at once; see `wait_ready`."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(self._arguments, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+    def wait_ready(self) -> None:
+        """Until its health is OK; UnavailableError, with the end of its log, if it ends before."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not self.is_ready():
+            if not self.is_running or time.monotonic() > deadline:
+                raise UnavailableError(f"process is not ready name={self.name} log:\n{self.tail()}")
+            time.sleep(POLL_S)
+
+    def is_ready(self) -> bool:
+        """Whether its health is OK now."""
+        try:
+            with urllib.request.urlopen(f"{self.url}/health", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def send(self, number: signal.Signals) -> None:
+        """A signal, if it runs."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for the end."""
+        self.send(signal.SIGCONT)
+        self.send(signal.SIGKILL)
+        self.wait()
+
+    def stop(self) -> int:
+        """SIGTERM, and wait for the end; returns the exit code."""
+        self.send(signal.SIGTERM)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait for the end; killed if it does not come. Returns the exit code."""
+        if self._process is None:
+            return 0
+        try:
+            return self._process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+    def tail(self, num_bytes: int = 4000) -> str:
+        """End of its log."""
+        return self.log.read_bytes()[-num_bytes:].decode(errors="replace") if self.log.exists() else ""
+
+
+class ClusterProcesses:
+    """A context manager: entering starts everything, leaving kills it.
+
+    zookeeper: `host:port/chroot`, with a chroot of its own. The deep store is a folder unless a URI is given.
+    """
+
+    def __init__(
+        self, folder: Path, zookeeper: str, *, num_servers: int = 2, deep_store: str | None = None, level: str = "INFO"
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.zookeeper = zookeeper
+        self.deep_store_uri = deep_store or str(folder / "deepstore")
+        shared = ["--zk", zookeeper, "--log-level", level]
+        self.controller = self._role("controller", [*shared], "controller")
+        self.broker = self._role("broker", [*shared], "broker")
+        self.servers = [self._server(number, shared) for number in range(num_servers)]
+
+    @property
+    def processes(self) -> list[RoleProcess]:
+        return [self.controller, *self.servers, self.broker]
+
+    @property
+    def deep_store(self) -> DeepStore:
+        """Where segments of its tables belong."""
+        return DeepStore(self.deep_store_uri)
+
+    def server_dir(self, number: int) -> Path:
+        """Data folder of a server."""
+        return self.folder / f"server-{number}"
+
+    def __enter__(self) -> Self:
+        try:
+            for process in self.processes:
+                process.start()
+            for process in self.processes:
+                process.wait_ready()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill everything that runs."""
+        for process in self.processes:
+            process.send(signal.SIGCONT)
+            process.send(signal.SIGKILL)
+        for process in self.processes:
+            process.wait()
+
+    @contextlib.contextmanager
+    def metastore(self) -> Iterator[Metastore]:
+        """A session on the cluster's state."""
+        metastore = ZooKeeperMetastore(self.zookeeper)
+        try:
+            yield metastore
+        finally:
+            metastore.close()
+
+    def add_table(self, manifest: Table, records: Sequence[SegmentRecord]) -> None:
+        """Create the table, publish its segments, and wait until the broker answers for all of them."""
+        table = offline(manifest.raw_name)
+        with self.metastore() as metastore:
+            put_table(metastore, manifest)
+            publish(metastore, table, records)
+        self.wait_served(table, sum(record.total_docs for record in records), manifest.spec.replication)
+
+    def wait_served(self, table: TableName, num_docs: int, num_replicas: int = 1) -> None:
+        """Until a count over the table is right, and every server that should hold it has loaded all it should."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self._count(table) != num_docs or sum(self._holds(one, table) for one in self.servers) < num_replicas:
+            if time.monotonic() > deadline:
+                tails = "\n".join(f"{process.name}:\n{process.tail()}" for process in self.processes)
+                raise UnavailableError(f"table is not served table={table} num_docs={num_docs}\n{tails}")
+            time.sleep(POLL_S)
+
+    def query(self, sql: str, options: str = "") -> dict[str, Any]:
+        """The broker's answer, whole."""
+        body = json.dumps({"sql": sql, "queryOptions": options}).encode()
+        request = urllib.request.Request(
+            f"{self.broker.url}/query/sql", body, {"Content-Type": "application/json"}, method="POST"
+        )
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            fields: dict[str, Any] = json.load(answer)
+            return fields
+
+    def _count(self, table: TableName) -> int | None:
+        try:
+            answer = self.query(f'SELECT count(*) FROM "{raw_name(table)}"')
+        except OSError:
+            return None
+        if answer["exceptions"] or not answer.get("resultTable"):
+            return None
+        count: int = answer["resultTable"]["rows"][0][0]
+        return count
+
+    @staticmethod
+    def _holds(server: RoleProcess, table: TableName) -> bool:
+        try:
+            with urllib.request.urlopen(f"{server.url}/tables", timeout=5) as answer:
+                held = json.load(answer).get(table, {})
+        except (OSError, urllib.error.URLError):
+            return False
+        return bool(held.get("loaded")) and bool(held.get("isSettled"))
+
+    def _role(self, command: str, arguments: Sequence[str], name: str) -> RoleProcess:
+        return RoleProcess(self.folder, name, [command, *arguments], free_port())
+
+    def _server(self, number: int, shared: Sequence[str]) -> RoleProcess:
+        own = ["--data-dir", str(self.server_dir(number)), "--deep-store", self.deep_store_uri]
+        name = f"server-{number}"
+        return self._role("server", [*shared, *own, "--grpc-port", str(free_port())], name)
+
+
+def can_mount() -> bool:
+    """Whether this machine lets a test mount a small tmpfs."""
+    return os.geteuid() == 0 and shutil.which("mount") is not None
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
+    """A tmpfs of this size at `folder`, which must not be in use when the block ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)

@@ -15,7 +15,7 @@ HELP = r"""  SELECT …;         ask; a statement ends with a semicolon and may 
   SET key = value;  query option for the statements after it
   \d                tables
   \d NAME           columns of a table
-  \o table|csv|json form of the answers
+  \o FORM           form of the answers: table, vertical, csv or json
   \timing           say how long queries take, or no longer
   \q                leave (Ctrl-D too); Ctrl-C drops what is typed"""
 HISTORY_LENGTH = 2_000

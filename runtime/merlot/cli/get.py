@@ -1,7 +1,6 @@
 """`merlot get`: what is there."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -65,6 +64,9 @@ def segments(
 ) -> None:
     """List the segments of a table, by time, with the servers that have loaded them."""
     statuses = Client(url).get(path_of("segments", table, "metadata"))
+    if not statuses and how is ListFormat.TABLE:
+        output.warn(f"no segments: table {table} is empty")
+        return
     found = [_segment(status) for status in statuses.values()]
     found.sort(key=lambda one: (one.get("startTimeMs") or 0, one["name"]))
     columns = {"NAME": "name", "ROWS": "totalDocs", "SIZE": "size", "START": "start", "END": "end", "LOADED": "loaded"}
@@ -76,8 +78,8 @@ def _segment(status: Mapping[str, Any]) -> dict[str, Any]:
     servers: Mapping[str, str] = status.get("servers", {})
     shown = {
         "size": output.size(status.get("sizeBytes")),
-        "start": _instant(status.get("startTimeMs")),
-        "end": _instant(status.get("endTimeMs")),
+        "start": output.instant(status.get("startTimeMs")),
+        "end": output.instant(status.get("endTimeMs")),
         "loaded": f"{sum(state == 'ONLINE' for state in servers.values())}/{len(servers)}",
         "where": ", ".join(f"{server} {state}" for server, state in servers.items()),
         "defaulted": ", ".join(status.get("defaultedColumns", ())),
@@ -101,16 +103,6 @@ def _instance(record: Mapping[str, Any]) -> dict[str, Any]:
         "http": f"{host}:{http_port}" if http_port > 0 else "",
         "grpc": f"{host}:{grpc_port}" if grpc_port > 0 else "",
         "tagNames": ", ".join(record["tags"]),
-        "since": _instant(record["startedMs"]),
+        "since": output.instant(record["startedMs"]),
     }
     return {**record, **shown}
-
-
-def _instant(millis: int | None) -> str:
-    """UTC, to the second; empty if it is unknown."""
-    if millis is None or millis < 0:
-        return ""
-    try:
-        return datetime.fromtimestamp(millis // 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, ValueError, OSError):
-        return str(millis)

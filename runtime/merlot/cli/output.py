@@ -4,8 +4,10 @@ import csv
 import io
 import json
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
@@ -28,6 +30,7 @@ class RowFormat(StrEnum):
     """Output of `query`."""
 
     TABLE = "table"
+    VERTICAL = "vertical"
     CSV = "csv"
     JSON = "json"
 
@@ -66,13 +69,43 @@ def show_table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, right: 
     for position, header in enumerate(headers):
         table.add_column(Text(header), justify="right" if position in numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell(value)) for value in row))
-    console = Console() if sys.stdout.isatty() else Console(width=UNLIMITED_WIDTH, soft_wrap=True, no_color=True)
-    console.print(table)
+        table.add_row(*(Text(printable(value)) for value in row))
+    if sys.stdout.isatty():
+        Console().print(table)
+        return
+    buffer = io.StringIO()
+    Console(file=buffer, width=UNLIMITED_WIDTH, no_color=True).print(table)
+    for line in buffer.getvalue().splitlines():
+        say(line.rstrip())
+
+
+def is_too_wide(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> bool:
+    """True if a terminal would have to break the lines of this table."""
+    if not sys.stdout.isatty():
+        return False
+    widths = (max(len(printable(value)) for value in column) for column in zip(headers, *rows, strict=True))
+    return sum(widths) + 3 * (len(headers) - 1) > shutil.get_terminal_size().columns
+
+
+def show_vertical(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """A line for each value, rows apart."""
+    width = max(map(len, headers), default=0)
+    for number, row in enumerate(rows, 1):
+        say(f"── {number} {'─' * max(width - 2, 1)}")
+        for header, value in zip(headers, row, strict=True):
+            say(f"{header.ljust(width)}  {printable(value)}")
+
+
+def printable(value: Any) -> str:
+    """As `cell`, with line breaks and control characters spelled out: data must not steer the terminal."""
+    text = cell(value)
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def cell(value: Any) -> str:
-    """A value as text in a table."""
+    """A value as text."""
     match value:
         case None:
             return ""
@@ -138,6 +171,16 @@ def size(num_bytes: int | None) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1024
     return f"{amount:.1f} TiB"
+
+
+def instant(millis: int | None) -> str:
+    """UTC, to the second; empty if it is unknown."""
+    if millis is None or millis < 0:
+        return ""
+    try:
+        return datetime.fromtimestamp(millis // 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError, OSError):
+        return str(millis)
 
 
 def plural(count: int, noun: str) -> str:

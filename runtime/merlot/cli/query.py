@@ -55,7 +55,12 @@ def query(
             metavar="[SQL]", help="What to ask; left out, it is read from standard input or typed.", show_default=False
         ),
     ] = None,
-    how: Annotated[RowFormat, typer.Option("--output", "-o", help="Form of the answer.")] = RowFormat.TABLE,
+    how: Annotated[
+        RowFormat,
+        typer.Option(
+            "--output", "-o", help="Form of the answer; a table that is too wide for the terminal becomes vertical."
+        ),
+    ] = RowFormat.TABLE,
     option: Annotated[
         list[str] | None,
         typer.Option(
@@ -96,7 +101,9 @@ def query(
 
         session.shows_timing = timing is not False
         raise typer.Exit(converse(session))
-    session.shows_timing = timing if timing is not None else how is RowFormat.TABLE and sys.stdout.isatty()
+    session.shows_timing = (
+        timing if timing is not None else how in (RowFormat.TABLE, RowFormat.VERTICAL) and sys.stdout.isatty()
+    )
     run_script(session, sys.stdin.read() if sql is None or sql == "-" else sql)
 
 
@@ -146,9 +153,12 @@ def show_rows(table: Mapping[str, Any], how: RowFormat) -> None:
             output.show_csv(names, table["rows"])
         case RowFormat.JSON:
             output.show_objects(names, table["rows"])
-        case RowFormat.TABLE:
-            numbers = [place for place, name in enumerate(types) if name in _NUMERIC_TYPES]
+        case RowFormat.TABLE | RowFormat.VERTICAL:
             rows = [["NULL" if value is None else value for value in row] for row in table["rows"]]
+            if how is RowFormat.VERTICAL or output.is_too_wide(names, rows):
+                output.show_vertical(names, rows)
+                return
+            numbers = [place for place, name in enumerate(types) if name in _NUMERIC_TYPES]
             output.show_table(names, rows, right=numbers)
 
 

@@ -51,7 +51,7 @@ def verify(
                 output.say(f"  {problem}")
     damaged = sum(1 for problems in found.values() if problems)
     if damaged:
-        raise CommandError(f"{plural(damaged, 'file')} damaged: delete it and fetch it again, or build it anew")
+        raise CommandError(f"{plural(damaged, 'file')} damaged: delete and fetch again, or build anew")
 
 
 def _engine() -> "ModuleType":
@@ -79,7 +79,8 @@ def _show_head(report: "SegmentReport") -> None:
         "format": f"version {report.format_version}",
     }
     if report.time_column:
-        facts["time"] = f"{report.time_column} from {report.start_time} to {report.end_time}"
+        start, end = output.instant(report.start_time_ms), output.instant(report.end_time_ms)
+        facts["time"] = f"{report.time_column} from {start} to {end} UTC"
     if report.sort_order:
         facts["sorted by"] = ", ".join(report.sort_order)
     for column, partition in report.partitions.items():
@@ -101,8 +102,8 @@ def _show_columns(report: "SegmentReport") -> None:
                 f"{column.encoding}{bits}{compression}{', sorted' if column.is_sorted else ''}",
                 f"{column.cardinality:,}" if column.cardinality is not None else "",
                 f"{column.num_nulls:,}" if column.num_nulls else "",
-                _shortened(column.min),
-                _shortened(column.max),
+                _shown(column.min, column.type),
+                _shown(column.max, column.type),
                 output.size(column.size_bytes),
                 ", ".join(f"{name} {output.size(size)}" for name, size in column.bytes_by_index.items() if size),
             ]
@@ -121,6 +122,7 @@ def _show_sizes(report: "SegmentReport") -> None:
     )
 
 
-def _shortened(value: object) -> str:
-    text = output.cell(value)
+def _shown(value: object, type_name: str) -> str:
+    is_instant = type_name == "TIMESTAMP" and isinstance(value, int) and value >= 0
+    text = output.instant(value) if is_instant else output.printable(value)  # type: ignore[arg-type]
     return text if len(text) <= 24 else f"{text[:23]}…"

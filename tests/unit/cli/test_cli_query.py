@@ -43,6 +43,23 @@ def test_answer_is_a_table(carriers: Any, capsys: Captured) -> None:
     assert carriers.asked == [{"sql": "SELECT 1"}]
 
 
+def test_answer_is_vertical(carriers: Any, capsys: Captured) -> None:
+    assert run(["query", "SELECT 1", "-o", "vertical"]) == 0
+    assert capsys.readouterr().out.splitlines()[:5] == [
+        "── 1 ──────",
+        "carrier   UA",
+        "count(*)  58665",
+        "late      0.5",
+        "big       true",
+    ]
+
+
+def test_data_does_not_steer_the_terminal(node: Any, broker_answer: Any, capsys: Captured) -> None:
+    node.answers.append(broker_answer(["a"], ["STRING"], [["x\x1b[2Jy\nz é"]]))
+    assert run(["query", "SELECT a"]) == 0
+    assert capsys.readouterr().out.splitlines()[2] == "x\\x1b[2Jy\\nz é"
+
+
 def test_answer_is_csv(carriers: Any, capsys: Captured) -> None:
     assert run(["query", "SELECT 1", "-o", "csv"]) == 0
     assert capsys.readouterr().out == "carrier,count(*),late,big\nUA,58665,0.5,true\nB6,54635,,false\n"

@@ -1,7 +1,7 @@
 """Aggregates of vectors, whole or by group.
 
-Integer sums are exact. Where 64 bits cannot overflow (the caller knows the bounds) they take one i64; else two, the sums
-of the values' high and low halves: value = high * 2**32 + low, 0 <= low < 2**32, both exact for 2**31 values.
+Integer sums are exact. Where 64 bits cannot overflow (the caller knows the bounds) they take one i64; else two, the
+sums of the values' high and low halves: value = high * 2**32 + low, 0 <= low < 2**32, both exact for 2**31 values.
 Float sums are exact to about 106 bits: a sum and the error of its roundings (Knuth's two-sum), so that an answer does
 not depend on how rows fall into segments. `groups` u32, one per value; accumulators have one element per group.
 """
@@ -25,7 +25,7 @@ def sum_int(values: Array) -> int:
     total = np.int64(0)
     for position in range(values.shape[0]):
         total += values[position]
-    return total
+    return int(total)
 
 
 @kernel

@@ -18,7 +18,7 @@ def add_checked(left: Longs, right: Longs, out: Longs) -> bool:
         total = left[position] + right[position]
         overflow |= (left[position] ^ total) & (right[position] ^ total)
         out[position] = total
-    return overflow < 0
+    return bool(overflow < 0)
 
 
 @kernel
@@ -29,7 +29,7 @@ def subtract_checked(left: Longs, right: Longs, out: Longs) -> bool:
         difference = left[position] - right[position]
         overflow |= (left[position] ^ right[position]) & (left[position] ^ difference)
         out[position] = difference
-    return overflow < 0
+    return bool(overflow < 0)
 
 
 @kernel

@@ -27,23 +27,24 @@ def inline_kernel(function: Callable[P, R]) -> Callable[P, R]:
     return cast(Callable[P, R], numba.njit(nogil=True, cache=True, boundscheck=False, inline="always")(function))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _cttz(_context: Any, word: Any) -> Any:
+def _cttz_intrinsic(_context: Any, word: Any) -> Any:
     def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
 
     return numba.int64(word), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _ctpop(_context: Any, word: Any) -> Any:
+def _ctpop_intrinsic(_context: Any, word: Any) -> Any:
     def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])
 
     return numba.int64(word), generate
 
 
-if numba.config.DISABLE_JIT:
+_cttz: Any = intrinsic(_cttz_intrinsic)
+_ctpop: Any = intrinsic(_ctpop_intrinsic)
+
+if cast(Any, numba.config).DISABLE_JIT:
 
     def lowest_bit(word: int) -> int:
         """Index of the lowest set bit of a u64 that is not zero."""

@@ -67,7 +67,7 @@ def scan_range(
 ) -> None:
     """Docs with low <= column[doc] <= high (or not, if negate), combined into words.
 
-    column (n,) u8, u16, u32, i32, i64, f32 or f64, borrowed; low and high of the same dtype; mask (BLOCK_DOCS,) scratch."""
+    column (n,) u8, u16, u32, i32, i64, f32 or f64, borrowed; low and high of its dtype; mask (BLOCK_DOCS,) scratch."""
     mask_words = mask.view(np.uint64)
     flip = _ALL if negate else _ZERO
     for first in range(0, column.shape[0], mask.shape[0]):

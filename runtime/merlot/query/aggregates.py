@@ -155,7 +155,7 @@ def _rounded_sum(argument: SqlType, states: Sequence[pa.Array]) -> NDArray[np.fl
     first, second = states[0].to_numpy(), states[1].to_numpy()
     if argument.base not in INTEGERS:
         with np.errstate(all="ignore"):
-            return np.where(np.isfinite(first), first + second, first)
+            return np.asarray(np.where(np.isfinite(first), first + second, first))
     if np.all((first < 1 << 31) & (first >= -(1 << 31))):
         return np.asarray((first << 32) + second).astype(np.float64)
     exact = [(high << 32) + low for high, low in zip(first.tolist(), second.tolist(), strict=True)]

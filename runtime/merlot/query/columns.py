@@ -1,7 +1,7 @@
 """Columns of one segment as the table's schema declares them today.
 
 A column that the segment lacks holds the schema's default value for every doc; a column that was widened since is cast
-as it is read; virtual columns (`$segmentName`, …) are constants of the segment. All look like `segment.column`'s reader.
+as it is read; virtual columns (`$segmentName`, …) are constants of the segment. All look like readers of a segment.
 """
 
 from __future__ import annotations

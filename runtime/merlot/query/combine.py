@@ -1,4 +1,4 @@
-"""Partial answers into one: on a server over its segments, on a broker over its servers. Exact and order-independent."""
+"""Partial answers into one: on a server over its segments, on a broker over its servers. Exact."""
 
 from __future__ import annotations
 

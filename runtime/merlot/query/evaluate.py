@@ -80,7 +80,7 @@ def _or(call: Call, source: ColumnSource) -> Vector:
 
 
 def _kleene(call: Call, source: ColumnSource, *, decisive: bool) -> Vector:
-    """Three-valued AND (decisive False) or OR (decisive True): one decisive operand decides, else one null leaves it."""
+    """Three-valued AND (decisive False) or OR (decisive True): a decisive operand decides, else a null leaves it."""
     decided = np.zeros(source.num_rows, np.bool_)
     unknown = np.zeros(source.num_rows, np.bool_)
     for arg in call.args:

@@ -1,7 +1,7 @@
 """A plan over the segments of one server: tasks on the query's threads, partial answers merged exactly.
 
-A task is a segment, or a range of docs of a large one, so that one segment too uses every thread. Tasks share nothing but
-a queue; the caller works on them as well, so a busy pool delays a query and never stops it.
+A task is a segment, or a range of docs of a large one, so that one segment too uses every thread. Tasks share nothing
+but a queue; the caller works on them as well, so a busy pool delays a query and never stops it.
 """
 
 from __future__ import annotations

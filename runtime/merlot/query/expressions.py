@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from merlot.sql.tree import Aggregate, Call, Column, Expr, Literal
+from merlot.sql.tree import Aggregate, Call, Column, Expr, Literal, Value
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
@@ -40,7 +40,7 @@ def replace(expr: Expr, substitute: Callable[[Expr], Expr | None]) -> Expr:
     return expr
 
 
-def literal_values(args: tuple[Expr, ...]) -> list[object]:
+def literal_values(args: tuple[Expr, ...]) -> list[Value]:
     """Values of arguments that are all literals."""
     values = []
     for arg in args:

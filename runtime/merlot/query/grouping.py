@@ -94,7 +94,7 @@ def _group_dense(
             kernels.mark(groups, present)
         for one in accumulators:
             one.add(chunk, groups)
-    found = np.flatnonzero(present if rows is None else rows.counts)
+    found = np.flatnonzero(present if present is not None else rows.counts if rows is not None else [])
     return _finish(keys, found, accumulators, found, context)
 
 
@@ -194,7 +194,7 @@ def _codes(key: Key, chunk: Chunk, expr: Expr, flat: tuple[NDArray[Any], NDArray
     assert isinstance(expr, Column)
     reader, positions = chunk.columns.reader(expr.name), flat[0]
     if isinstance(key, DictionaryKey):
-        return reader.dict_ids()[positions]
+        return np.asarray(reader.dict_ids()[positions])
     assert isinstance(key, ValueKey)
     if reader.dictionary is not None:
         values = reader.dictionary.arrow().take(pa.array(reader.dict_ids()[positions]))

@@ -103,7 +103,7 @@ class MappedKey:
         self.cardinality = len(first)
 
     def codes(self, chunk: Chunk) -> NDArray[Any]:
-        return self._mapping[chunk.dict_ids(self._reader)]
+        return np.asarray(self._mapping[chunk.dict_ids(self._reader)])
 
     def values(self, codes: NDArray[np.int64]) -> pa.Array:
         return self._values.take(pa.array(codes))
@@ -121,7 +121,7 @@ class NarrowKey:
 
     def codes(self, chunk: Chunk) -> NDArray[Any]:
         values = evaluate(self._expr, chunk).spread(chunk.num_rows).data
-        return (values.astype(np.int64) - self._low).astype(np.uint32)
+        return np.asarray(values.astype(np.int64) - self._low, np.uint32)
 
     def values(self, codes: NDArray[np.int64]) -> pa.Array:
         data = codes + self._low
@@ -148,7 +148,7 @@ class ValueKey:
         _, first, codes = np.unique(raw, return_index=True, return_inverse=True)
         self._values = values.take(pa.array(first))
         self.cardinality = max(1, len(first))
-        return codes.astype(np.uint32)
+        return np.asarray(codes, np.uint32)
 
     def values(self, codes: NDArray[np.int64]) -> pa.Array:
         return self._values.take(pa.array(codes))

@@ -37,8 +37,8 @@ def _ranks(vector: Vector) -> Keys:
     data = vector.data
     if isinstance(data, np.ndarray) and data.dtype == object:
         distinct = sorted(set(data.tolist()))
-        places = {value: place for place, value in enumerate(distinct)}
-        return np.array([places[value] for value in data.tolist()], np.int64)
+        place_of = {value: place for place, value in enumerate(distinct)}
+        return np.array([place_of[value] for value in data.tolist()], np.int64)
     if isinstance(data, np.ndarray):
         return _float_ranks(data) if data.dtype.kind == "f" else data.astype(np.int64)
     encoded = pc.dictionary_encode(data)

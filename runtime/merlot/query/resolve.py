@@ -60,6 +60,8 @@ ALL, NOTHING = All(), Nothing()
 _COMPARISONS = frozenset(
     {"equals", "less_than", "less_than_or_equal", "greater_than", "greater_than_or_equal", "between"}
 )
+_NULL_AWARE = frozenset({"is_null", "is_not_null", "case"})
+"""Functions whose result may be known although an argument is null."""
 _POSITIVE = {"not_equals": "equals", "not_in": "in"}
 INVERTED_NS_PER_DOC = 1.2
 SCAN_NS_PER_DOC = {1: 0.05, 2: 0.07, 4: 0.16}
@@ -119,10 +121,7 @@ class Resolver:
         """Whether nulls inside an expression keep it from being decided per value."""
         if reader.nulls is None or isinstance(call.args[0], Column):
             return False
-        asks = any(
-            isinstance(node, Call) and node.function in ("is_null", "is_not_null", "case") for node in walk(call)
-        )
-        return asks
+        return any(isinstance(node, Call) and node.function in _NULL_AWARE for node in walk(call))
 
     # Dictionary columns
 

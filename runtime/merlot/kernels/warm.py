@@ -1,0 +1,124 @@
+"""Compile the query kernels for the types that queries use, and keep the code on disk: `python -m merlot.kernels.warm`.
+
+Run at installation and when an image is built: a first query then loads code in milliseconds, where LLVM would take
+seconds. Columns are read-only (mapped or cached), vectors are not, and numba tells the two apart.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.kernels import aggregate, arithmetic, group, scan, take, topk
+
+IDS = (np.uint8, np.uint16, np.uint32)
+NUMBERS = (np.int32, np.int64, np.float32, np.float64)
+Case = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+def cases() -> Iterator[Case]:
+    """Every kernel with arguments of the types it is called with."""
+    yield from _scans()
+    yield from _takes()
+    yield from _groups()
+    yield from _aggregates()
+    yield from _arithmetic()
+
+
+def column(dtype: Any, *, size: int = 64) -> NDArray[Any]:
+    """A column as segments hand it out: read-only."""
+    values = np.zeros(size, dtype)
+    values.flags.writeable = False
+    return values
+
+
+def _scans() -> Iterator[Case]:
+    words, mask, table = np.zeros(1, np.uint64), np.zeros(scan.BLOCK_DOCS, np.uint8), np.zeros(1, np.uint8)
+    docs = np.zeros(1, np.uint32)
+    for dtype in (*IDS, *NUMBERS):
+        yield scan.scan_range, (column(dtype), dtype(0), dtype(1), scan.SET, False, mask, words)
+        yield scan.refine_range, (column(dtype), dtype(0), dtype(1), False, words)
+    for dtype in IDS:
+        yield scan.scan_table, (column(dtype), table, scan.SET, False, mask, words)
+        yield scan.refine_table, (column(dtype), table, False, words)
+    yield scan.pack_mask, (mask[:64], scan.SET, words)
+    yield scan.any_value, (mask[:64], column(np.uint32, size=2), mask[:1])
+    yield scan.set_docs, (docs, 0, 64, words)
+    yield scan.set_docs, (column(np.uint32, size=1), 0, 64, words)
+    yield scan.set_span, (0, 3, words)
+    yield scan.clear_tail, (64, words)
+    yield scan.count_words, (words,)
+    yield scan.list_docs, (words, 0, np.empty(64, np.uint32))
+
+
+def _takes() -> Iterator[Case]:
+    docs = np.zeros(4, np.uint32)
+    for dtype in (*IDS, *NUMBERS):
+        yield take.take, (column(dtype), docs, np.empty(4, dtype))
+    for ids in IDS:
+        for dtype in NUMBERS:
+            yield take.look_up, (column(ids), column(dtype), np.empty(64, dtype))
+            yield take.take_look_up, (column(ids), column(dtype), docs, np.empty(4, dtype))
+    yield take.take_bits, (column(np.uint64), docs, np.empty(4, np.bool_))
+
+
+def _groups() -> Iterator[Case]:
+    docs, present = np.zeros(4, np.uint32), np.zeros(64, np.uint8)
+    for dtype in IDS:
+        for wide in (np.uint32, np.uint64):
+            yield group.append_key, (column(dtype), 0, np.zeros(64, wide))
+            yield group.take_append_key, (column(dtype), 0, docs, np.zeros(4, wide))
+        yield group.mark, (column(dtype), present)
+    for wide in (np.uint32, np.uint64):
+        yield group.append_key, (np.zeros(64, np.uint32), 0, np.zeros(64, wide))
+    yield group.mark, (docs, present)
+    slots, keys = np.full(64, group.EMPTY, np.uint32), np.zeros(4, np.uint64)
+    yield group.assign_groups, (keys, 0, slots, np.zeros(64, np.uint64), np.zeros(4, np.uint32))
+    yield group.fill_slots, (keys[:1], np.full(64, group.EMPTY, np.uint32))
+
+
+def _aggregates() -> Iterator[Case]:
+    groups, longs, doubles = np.zeros(64, np.uint32), np.zeros(64, np.int64), np.zeros(64, np.float64)
+    for values in (np.zeros(64, np.int32), longs, column(np.int32), column(np.int64)):
+        yield aggregate.sum_int, (values,)
+        yield aggregate.sum_int_groups, (groups, values, longs.copy())
+    for values in (longs, column(np.int64)):
+        yield aggregate.sum_halves, (values, longs.copy())
+        yield aggregate.sum_halves_groups, (groups, values, longs.copy(), longs.copy())
+        yield aggregate.min_groups, (groups, values, longs.copy())
+        yield aggregate.max_groups, (groups, values, longs.copy())
+    for values in (doubles, column(np.float64)):
+        yield aggregate.sum_float, (values, doubles.copy())
+        yield aggregate.sum_float_groups, (groups, values, doubles.copy(), doubles.copy())
+        yield aggregate.min_groups, (groups, values, doubles.copy())
+        yield aggregate.max_groups, (groups, values, doubles.copy())
+    yield aggregate.count_groups, (groups, longs.copy())
+    yield topk.smallest, (longs, longs[:2].copy(), longs[:2].copy())
+
+
+def _arithmetic() -> Iterator[Case]:
+    longs = np.zeros(64, np.int64)
+    for kernel in (arithmetic.add_checked, arithmetic.subtract_checked, arithmetic.multiply_checked):
+        yield kernel, (longs, longs, longs.copy())
+
+
+def warm() -> int:
+    """Call every case once; returns how many there are."""
+    number = 0
+    for kernel, arguments in cases():
+        kernel(*arguments)
+        number += 1
+    return number
+
+
+def main() -> None:
+    started = time.perf_counter()
+    number = warm()
+    sys.stderr.write(f"{number} kernels ready in {time.perf_counter() - started:.1f} s\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -25,12 +25,14 @@ from merlot.clock import Clock
 from merlot.errors import MerlotError, NotFoundError, UnavailableError
 from merlot.ids import InstanceId, TableName, raw_name
 from merlot.query.context import LimitExceededError
+from merlot.query.evaluate import evaluate
+from merlot.query.expressions import has_aggregate
 from merlot.query.logical import LogicalPlan
-from merlot.query.reduce import reduce
-from merlot.query.result import Partial, QueryStats, to_pinot_rows
+from merlot.query.reduce import SlotSource, reduce
+from merlot.query.result import Partial, QueryStats, pinot_values, to_pinot_rows
 from merlot.spec.schema import TableSchema
 from merlot.sql.errors import UnsupportedSqlError
-from merlot.sql.tree import BoundQuery, Literal
+from merlot.sql.tree import BoundQuery
 
 _LOG = logging.getLogger(__name__)
 
@@ -191,7 +193,7 @@ class Queries:
             blank,
             result=result,
             exceptions=exceptions,
-            stats=sum((partial.stats for partial in gathered.partials), QueryStats()),
+            stats=_added(gathered.partials),
             total_docs=table.snapshot.total_docs,
             num_servers_queried=gathered.num_servers_queried,
             num_servers_responded=gathered.num_servers_responded,
@@ -205,6 +207,13 @@ def _reduce(plan: LogicalPlan, partials: Sequence[Partial], schema: TableSchema)
     return ResultRows(table.column_names, [str(one) for one in table.column_types], to_pinot_rows(table))
 
 
+def _added(partials: Sequence[Partial]) -> QueryStats:
+    if not partials:
+        return QueryStats()
+    first, *others = (partial.stats for partial in partials)
+    return sum(others, first)
+
+
 def _check_rows(result: ResultRows, max_rows: int | None) -> None:
     if max_rows is not None and len(result.rows) > max_rows:
         raise LimitExceededError(f"answer has more rows than the table allows rows={len(result.rows)} limit={max_rows}")
@@ -212,12 +221,14 @@ def _check_rows(result: ResultRows, max_rows: int | None) -> None:
 
 def _constant_answer(bound: BoundQuery, blank: BrokerAnswer) -> BrokerAnswer:
     """A SELECT without FROM: one row of constants, from the broker alone."""
-    values = []
-    for output in bound.select:
-        if not isinstance(output.expr, Literal):
-            raise UnsupportedSqlError(f"this expression without FROM: {output.label}")
-        values.append(output.expr.value)
-    types = [str(output.expr.type) for output in bound.select]
-    is_shown = bound.limit > 0 and bound.offset == 0
-    rows = ResultRows([output.label for output in bound.select], types, [values] if is_shown else [])
+    if bound.group_by or bound.order_by or bound.where is not None or bound.having is not None:
+        raise UnsupportedSqlError("clauses without FROM")
+    exprs = [output.expr for output in bound.select]
+    if any(map(has_aggregate, exprs)):
+        raise UnsupportedSqlError("aggregates without FROM")
+    one_row = SlotSource({}, 1)
+    values = [pinot_values(expr.type, evaluate(expr, one_row).to_arrow(1))[0] for expr in exprs]
+    is_shown = bound.limit != 0 and bound.offset == 0
+    labels = [output.label for output in bound.select]
+    rows = ResultRows(labels, [str(expr.type) for expr in exprs], [values] if is_shown else [])
     return replace(blank, result=rows, num_servers_queried=1, num_servers_responded=1)

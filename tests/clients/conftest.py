@@ -1,0 +1,13 @@
+"""One embedded node for all clients."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.clients.flights_node import Address, running_node
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
+    """Serves the flights."""
+    with running_node(tmp_path_factory.mktemp("node")) as address:
+        yield address

@@ -41,6 +41,9 @@ PIPELINE = 500
 """Reads in flight at once: enough to fill the link, few enough not to fill ZooKeeper's queue."""
 
 REARM_DELAY_S = 1.0
+GIVE_UP_SESSIONS = 3.0
+"""Session timeouts of silence after which a session is given up for a new one."""
+
 _CONFLICTS = (BadVersionError, NodeExistsError, NotEmptyError, NoChildrenForEphemeralsError)
 _STATES = {
     KazooState.CONNECTED: SessionState.CONNECTED,
@@ -58,7 +61,7 @@ class ZooKeeperMetastore:
         self._is_connected = threading.Event()
         self._is_closed = False
         self._client = KazooClient(hosts=hosts, timeout=session_timeout_s, logger=_LOG.getChild("kazoo"))
-        self._dispatcher = _Dispatcher(self)
+        self._dispatcher = _Dispatcher(self, give_up_s=session_timeout_s * GIVE_UP_SESSIONS)
         self._client.add_listener(self._on_state)
         try:
             self._client.start_async()
@@ -155,6 +158,17 @@ class ZooKeeperMetastore:
                 if deadline.wait(answer) is not None and one.of_children:
                     # It came to be between the two calls: the set of its children has to be watched after all.
                     _is_missing(self._client.get_children_async(one.path, watch=one.fire), deadline)
+
+    def renew(self) -> None:
+        """Give up the session for a new one. Called by the dispatcher after a long silence.
+
+        The session is dead by then anyway, and a ZooKeeper restored from an old snapshot would refuse for ever a
+        client that has seen a later transaction.
+        """
+        _LOG.warning("session given up after a long silence hosts=%s", self.hosts)
+        with contextlib.suppress(KazooException, KazooTimeoutError, OSError, AttributeError):
+            self._client.stop()
+        self._client.start_async()
 
     def _commit(self, ops: Sequence[Op], deadline: _Deadline) -> _Failed | None:
         transaction = self._client.transaction()
@@ -282,8 +296,9 @@ class _SessionListener:
 class _Dispatcher:
     """The thread that arms watches and calls back."""
 
-    def __init__(self, store: ZooKeeperMetastore) -> None:
+    def __init__(self, store: ZooKeeperMetastore, *, give_up_s: float) -> None:
         self._store = store
+        self._give_up_s = give_up_s
         self._lock = threading.Lock()
         self._watches: set[_StandingWatch] = set()
         self._listeners: list[_SessionListener] = []
@@ -325,20 +340,28 @@ class _Dispatcher:
 
     def _run(self) -> None:
         unarmed: set[_StandingWatch] = set()
+        silent_since: float | None = None
         while True:
             try:
-                item = self._queue.get(timeout=REARM_DELAY_S if unarmed else None)
+                item = self._queue.get(timeout=REARM_DELAY_S if unarmed or silent_since is not None else None)
             except queue.Empty:
-                unarmed = self._serve(unarmed)
+                if silent_since is None:
+                    unarmed = self._serve(unarmed)
+                elif time.monotonic() - silent_since > self._give_up_s:
+                    self._store.renew()
+                    silent_since = time.monotonic()
                 continue
-            if item is None:
-                return
-            if isinstance(item, SessionState):
-                self._tell(item)
-                if item is SessionState.CONNECTED:
-                    unarmed = self._serve(self._active())
-            else:
-                unarmed |= self._serve(self._joined(item))
+            match item:
+                case None:
+                    return
+                case SessionState.CONNECTED:
+                    self._tell(item)
+                    silent_since, unarmed = None, self._serve(self._active())
+                case SessionState():
+                    self._tell(item)
+                    silent_since = time.monotonic() if silent_since is None else silent_since
+                case _:
+                    unarmed |= self._serve(self._joined(item))
 
     def _joined(self, first: _StandingWatch) -> set[_StandingWatch]:
         """Fired watches that wait in the queue already; stops at a change of the session, which must keep its place."""

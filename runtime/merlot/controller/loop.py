@@ -99,7 +99,9 @@ class ControllerLoop:
                 awake.clear()
                 pause_s = await asyncio.to_thread(self.round)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(awake.wait(), pause_s)
+                    # Not wait_for: in Python 3.11 it swallows a cancellation that meets a wake-up.
+                    async with asyncio.timeout(pause_s):
+                        await awake.wait()
         finally:
             await asyncio.to_thread(self.close)
 

@@ -1,4 +1,7 @@
-"""Exact 64-bit arithmetic that says when it overflowed."""
+"""Exact 64-bit arithmetic that says when it overflowed.
+
+The results are computed as unsigned numbers: LLVM takes signed ones to never overflow, and drops checks that they did.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +18,7 @@ def add_checked(left: Longs, right: Longs, out: Longs) -> bool:
     """out = left + right; returns whether any sum overflowed."""
     overflow = np.int64(0)
     for position in range(out.shape[0]):
-        total = left[position] + right[position]
+        total = np.int64(np.uint64(left[position]) + np.uint64(right[position]))
         overflow |= (left[position] ^ total) & (right[position] ^ total)
         out[position] = total
     return bool(overflow < 0)
@@ -26,7 +29,7 @@ def subtract_checked(left: Longs, right: Longs, out: Longs) -> bool:
     """out = left - right; returns whether any difference overflowed."""
     overflow = np.int64(0)
     for position in range(out.shape[0]):
-        difference = left[position] - right[position]
+        difference = np.int64(np.uint64(left[position]) - np.uint64(right[position]))
         overflow |= (left[position] ^ right[position]) & (left[position] ^ difference)
         out[position] = difference
     return bool(overflow < 0)
@@ -39,7 +42,7 @@ def multiply_checked(left: Longs, right: Longs, out: Longs) -> bool:
     for position in range(out.shape[0]):
         first = left[position]
         second = right[position]
-        product = first * second
+        product = np.int64(np.uint64(first) * np.uint64(second))
         # Below 2**31 both, a product cannot overflow, and the division is spared.
         if ((first + 0x80000000) | (second + 0x80000000)) >> 32:
             if first == -1:

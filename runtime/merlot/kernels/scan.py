@@ -55,6 +55,13 @@ def clear_tail(num_docs: int, words: Words) -> None:
 
 
 @kernel
+def _clear_after(num_docs: int, mask: Mask) -> None:
+    """Clear what an earlier block left in the last word: packing needs bytes of 0 and 1."""
+    for doc in range(num_docs, (num_docs + 63) & ~63):
+        mask[doc] = 0
+
+
+@kernel
 def _range_block(column: NDArray[np.generic], low: np.generic, high: np.generic, mask: Mask) -> None:
     for doc in range(column.shape[0]):
         value = column[doc]
@@ -73,6 +80,7 @@ def scan_range(
     for first in range(0, column.shape[0], mask.shape[0]):
         last = min(first + mask.shape[0], column.shape[0])
         _range_block(column[first:last], low, high, mask)
+        _clear_after(last - first, mask)
         _pack_block(mask_words, mode, flip, words[first >> 6 : (last + 63) >> 6])
     clear_tail(column.shape[0], words)
 
@@ -93,6 +101,7 @@ def scan_table(dict_ids: NDArray[np.generic], table: Mask, mode: int, negate: bo
     for first in range(0, dict_ids.shape[0], mask.shape[0]):
         last = min(first + mask.shape[0], dict_ids.shape[0])
         _table_block(dict_ids[first:last], table, mask)
+        _clear_after(last - first, mask)
         _pack_block(mask_words, mode, flip, words[first >> 6 : (last + 63) >> 6])
     clear_tail(dict_ids.shape[0], words)
 

@@ -91,7 +91,7 @@ def _metadata_of(file: MappedFile) -> SegmentMetadata:
         raise damaged(file.path, "footer has no columns")
     try:
         named = {column["name"]: column for column in columns}
-        fields = {**layout.content, **layout.identity, "columns": named}
+        fields = {**layout.content, **layout.identity, "creation": layout.creation, "columns": named}
         return parse_metadata({**fields, "crc": layout.content_crc, "format_version": FORMAT_VERSION})
     except (ValidationError, KeyError, TypeError) as error:
         raise damaged(file.path, f"footer is not what it should be: {error}") from error

@@ -8,7 +8,7 @@ from typing import Any, Final
 from merlot.errors import CorruptionError
 from merlot.segment.buffers import MappedFile
 from merlot.segment.immutable import ImmutableSegment
-from merlot.segment.layout import HEADER_BYTES, TRAILER_BYTES
+from merlot.segment.layout import FACTS_BYTES, HEADER_BYTES, TRAILER_BYTES
 from merlot.segment.metadata import ColumnMetadata, JsonValue
 
 INDEX_OF_BUFFER: Final = {
@@ -57,7 +57,7 @@ class SegmentReport:
     size_bytes: int
     footer_bytes: int
     bytes_by_index: dict[str, int]
-    """Sums over the columns; `padding`, `footer` and `frame` (header and trailer) make up the rest of the file."""
+    """Sums over the columns; `padding`, `footer` and `frame` (header, facts, trailer) make up the rest of the file."""
     time_column: str | None
     start_time: JsonValue | None
     end_time: JsonValue | None
@@ -141,6 +141,6 @@ def _total(columns: tuple[ColumnReport, ...], file: MappedFile) -> dict[str, int
     for column in columns:
         sizes.update(column.bytes_by_index)
     sizes["footer"] = file.layout.footer_length
-    sizes["frame"] = HEADER_BYTES + TRAILER_BYTES
+    sizes["frame"] = HEADER_BYTES + FACTS_BYTES + TRAILER_BYTES
     sizes["padding"] = file.size_bytes - sum(sizes.values())
     return dict(sizes)

@@ -1,4 +1,4 @@
-"""Where things are in a segment file: header, buffers, footer, trailer. FORMAT.md §2 and §3.
+"""Where things are in a segment file: header, buffers, footer, facts, trailer. FORMAT.md §2 and §3.
 
 Only bytes and numbers: what a buffer means is known to `segment.metadata` and `segment.index`. `read_layout` raises
 CorruptionError for everything that is not a whole file of this version, whatever the bytes are.
@@ -19,6 +19,8 @@ FORMAT_VERSION: Final = 1
 ALIGNMENT: Final = 64
 HEADER_BYTES: Final = 64
 TRAILER_BYTES: Final = 64
+FACTS_BYTES: Final = 256
+"""Creation facts have a fixed size, so that files of equal content have equal sizes, whoever wrote them."""
 HEADER_MAGIC: Final = b"\x89MSEG\r\n\x1a"
 """As PNG's: a high bit, a CR LF and a DOS end of file show transfers that damage bytes."""
 TRAILER_MAGIC: Final = b"MSEGEND\n"
@@ -26,7 +28,7 @@ MAX_FOOTER_BYTES: Final = 1 << 30
 """A claimed footer larger than this is damage, not a reason to allocate."""
 
 _HEADER = struct.Struct("<8sI52x")
-_TRAILER = struct.Struct("<QQQQIIII8x8s")
+_TRAILER = struct.Struct("<QQQQIIIII4x8s")
 _FOOTER_PARTS = struct.Struct("<III")
 
 
@@ -39,6 +41,16 @@ class StoredBuffer(NamedTuple):
     codec: str
 
 
+class Footer(NamedTuple):
+    """What a writer says about its buffers."""
+
+    content: bytes
+    """JSON, with sorted keys."""
+    identity: dict[str, Any]
+    creation: dict[str, Any]
+    """No longer than FACTS_BYTES as JSON."""
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """A parsed footer."""
@@ -46,6 +58,7 @@ class Layout:
     content_crc: int
     content: dict[str, Any]
     identity: dict[str, Any]
+    creation: dict[str, Any]
     buffers: list[StoredBuffer]
     footer_offset: int
     footer_length: int
@@ -61,17 +74,20 @@ def header_bytes() -> bytes:
     return _HEADER.pack(HEADER_MAGIC, FORMAT_VERSION)
 
 
-def footer_bytes(content: bytes, directory: list[StoredBuffer], identity: dict[str, Any], offset: int) -> bytes:
-    """Footer and trailer, for a footer that starts at `offset`."""
+def footer_bytes(footer: Footer, directory: list[StoredBuffer], offset: int) -> bytes:
+    """Footer, facts and trailer, for a footer that starts at `offset`."""
+    content = footer.content
     stored = orjson.dumps([list(buffer) for buffer in directory])
-    who = orjson.dumps(identity, option=orjson.OPT_SORT_KEYS)
+    who = orjson.dumps(footer.identity, option=orjson.OPT_SORT_KEYS)
     raw = _FOOTER_PARTS.pack(len(content), len(stored), len(who)) + content + stored + who
     # Level 3 takes 21 columns from 6 KB to 1.7 KB in 60 µs: of a segment of 900 rows that is a tenth of the file.
-    footer = zstandard.ZstdCompressor(level=3).compress(raw)
-    file_length = offset + len(footer) + TRAILER_BYTES
-    fields = (offset, len(footer), len(raw), file_length, zlib.crc32(footer), zlib.crc32(content), FORMAT_VERSION)
-    trailer_crc = zlib.crc32(_TRAILER.pack(*fields, 0, TRAILER_MAGIC))
-    return footer + _TRAILER.pack(*fields, trailer_crc, TRAILER_MAGIC)
+    stored_footer = zstandard.ZstdCompressor(level=3).compress(raw)
+    facts = orjson.dumps(footer.creation, option=orjson.OPT_SORT_KEYS).ljust(FACTS_BYTES)
+    assert len(facts) == FACTS_BYTES
+    lengths = (offset, len(stored_footer), len(raw), offset + len(stored_footer) + FACTS_BYTES + TRAILER_BYTES)
+    crcs = (zlib.crc32(stored_footer), zlib.crc32(content), FORMAT_VERSION, zlib.crc32(facts))
+    trailer_crc = zlib.crc32(_TRAILER.pack(*lengths, *crcs, 0, TRAILER_MAGIC))
+    return stored_footer + facts + _TRAILER.pack(*lengths, *crcs, trailer_crc, TRAILER_MAGIC)
 
 
 def read_layout(view: memoryview, path: Path) -> Layout:
@@ -80,6 +96,9 @@ def read_layout(view: memoryview, path: Path) -> Layout:
     stored = view[trailer.footer_offset : trailer.footer_offset + trailer.footer_length]
     if zlib.crc32(stored) != trailer.footer_crc:
         raise damaged(path, "footer crc mismatch")
+    facts = view[-TRAILER_BYTES - FACTS_BYTES : -TRAILER_BYTES]
+    if zlib.crc32(facts) != trailer.facts_crc:
+        raise damaged(path, "creation facts crc mismatch")
     content, directory, identity = _footer_parts(bytes(stored), trailer.footer_raw_length, path)
     if zlib.crc32(content) != trailer.content_crc:
         raise damaged(path, "content crc mismatch")
@@ -89,6 +108,7 @@ def read_layout(view: memoryview, path: Path) -> Layout:
             content_crc=trailer.content_crc,
             content=orjson.loads(content),
             identity=orjson.loads(identity),
+            creation=orjson.loads(facts),
             buffers=buffers,
             footer_offset=trailer.footer_offset,
             footer_length=trailer.footer_length,
@@ -112,12 +132,13 @@ class _Trailer(NamedTuple):
     footer_crc: int
     content_crc: int
     version: int
+    facts_crc: int
     crc: int
     magic: bytes
 
 
 def _read_trailer(view: memoryview, path: Path) -> _Trailer:
-    if len(view) < HEADER_BYTES + TRAILER_BYTES:
+    if len(view) < HEADER_BYTES + FACTS_BYTES + TRAILER_BYTES:
         raise damaged(path, f"{len(view)} bytes are too few for a segment")
     header = bytes(view[:HEADER_BYTES])
     magic, version = _HEADER.unpack(header)
@@ -132,9 +153,9 @@ def _read_trailer(view: memoryview, path: Path) -> _Trailer:
         raise damaged(path, "no trailer: the file is cut short or its last bytes are damaged")
     if zlib.crc32(_TRAILER.pack(*trailer[:-2], 0, TRAILER_MAGIC)) != trailer.crc:
         raise damaged(path, "trailer crc mismatch")
-    if bytes(view[-16:-8]) != bytes(8):
+    if bytes(view[-12:-8]) != bytes(4):
         raise damaged(path, "trailer's reserved bytes are not zero")
-    end = trailer.footer_offset + trailer.footer_length + TRAILER_BYTES
+    end = trailer.footer_offset + trailer.footer_length + FACTS_BYTES + TRAILER_BYTES
     if trailer.file_length != len(view) or end != len(view):
         raise damaged(path, f"file has {len(view)} bytes, its trailer says {trailer.file_length}")
     if trailer.version != version or trailer.footer_raw_length > MAX_FOOTER_BYTES:

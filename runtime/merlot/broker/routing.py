@@ -37,11 +37,15 @@ MAX_TURNS = 12
 
 @dataclass(frozen=True, slots=True)
 class RoutedSegment:
-    """One version of a segment and who may be asked for it, preferred servers only if there are any."""
+    """One version of a segment and who may be asked for it, preferred servers only if there are any.
+
+    `backups` are the others that hold it: asked when all replicas turn out to be lost.
+    """
 
     key: str
     record: SegmentRecord
     replicas: tuple[InstanceId, ...]
+    backups: tuple[InstanceId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,7 +173,7 @@ def _hold_back(
         routed.pop(name, None)
     for name in replacement.leaving & before.keys():
         old = before[name]
-        routed[name] = RoutedSegment(old.key, old.record, facts.holders.get(old.key, ()))
+        routed[name] = facts.route(old.key, old.record)
 
 
 def reroute(
@@ -179,8 +183,9 @@ def reroute(
     groups: dict[InstanceId, list[str]] = defaultdict(list)
     lost = []
     for key in keys:
-        replicas = snapshot.by_key[key].replicas
-        candidates = [one for one in replicas if one not in silent and (one, key) not in lacking]
+        segment = snapshot.by_key[key]
+        holders = (*segment.replicas, *segment.backups)
+        candidates = [one for one in holders if one not in silent and (one, key) not in lacking]
         if candidates:
             groups[next((one for one in candidates if one in groups), candidates[0])].append(key)
         else:
@@ -191,6 +196,8 @@ def reroute(
 @dataclass(frozen=True, slots=True)
 class _Facts:
     holders: Mapping[str, tuple[InstanceId, ...]]
+    backups: Mapping[str, tuple[InstanceId, ...]]
+    """Of keys that have preferred holders too."""
     reported: Set[str]
     """Keys in the reports of servers that may not be asked."""
     versions: Mapping[str, Sequence[str]]
@@ -202,14 +209,20 @@ class _Facts:
     @classmethod
     def of(cls, inputs: RoutingInputs, *, is_first: bool) -> _Facts:
         preferred = _holders(inputs, Standing.PREFERRED)
-        holders = {**_holders(inputs, Standing.BACKUP), **preferred}
+        backups = _holders(inputs, Standing.BACKUP)
+        holders = {**backups, **preferred}
         reported = set().union(*(keys for one, keys in inputs.reports.items() if one not in inputs.standings))
         segments = inputs.view.segments
         versions: dict[str, list[str]] = defaultdict(list)
         for key in holders.keys() - {_key(record) for record in segments.values()}:
             versions[key.rpartition("@")[0]].append(key)
         are_new_trusted = not is_first or versions.keys() <= segments.keys()
-        return cls(holders, reported, versions, are_new_trusted, inputs.now_ms)
+        spare = {key: servers for key, servers in backups.items() if key in preferred}
+        return cls(holders, spare, reported, versions, are_new_trusted, inputs.now_ms)
+
+    def route(self, key: str, record: SegmentRecord) -> RoutedSegment:
+        """This version and its holders, if it has any."""
+        return RoutedSegment(key, record, self.holders.get(key, ()), self.backups.get(key, ()))
 
 
 def _holders(inputs: RoutingInputs, standing: Standing) -> dict[str, tuple[InstanceId, ...]]:
@@ -225,17 +238,16 @@ def _holders(inputs: RoutingInputs, standing: Standing) -> dict[str, tuple[Insta
 
 def _route(record: SegmentRecord, before: RoutedSegment | None, facts: _Facts) -> RoutedSegment | None:
     key = _key(record)
-    replicas = facts.holders.get(key, ())
-    if replicas:
-        return RoutedSegment(key, record, replicas)
+    if key in facts.holders:
+        return facts.route(key, record)
     if before is not None and before.key != key:
-        return RoutedSegment(before.key, before.record, facts.holders.get(before.key, ()))
+        return facts.route(before.key, before.record)
     if before is not None or key in facts.reported:
         return RoutedSegment(key, record, ())
     older = facts.versions.get(record.name, ())
     if len(older) == 1:
         # This broker started in the middle of a refresh: the version that is served goes on being served.
-        return RoutedSegment(older[0], record, facts.holders[older[0]])
+        return facts.route(older[0], record)
     is_new = not older and facts.are_new_trusted and facts.now_ms < _ends_being_new(record)
     return None if is_new else RoutedSegment(key, record, ())
 

@@ -106,6 +106,14 @@ def test_backup_servers_are_asked_only_for_what_nobody_else_has() -> None:
     assert all(keys_of(snapshot, turn) == {A: {"t@1"}, B: {"s@1"}} for turn in range(4))
 
 
+def test_a_backup_server_is_asked_when_all_preferred_ones_turn_out_to_be_lost() -> None:
+    view = view_of(record("s"))
+    standings = {A: Standing.BACKUP, B: Standing.PREFERRED}
+    snapshot = build(inputs(view, {A: {"s@1"}, B: {"s@1"}}, standings))
+    again = reroute(snapshot, ("s@1",), {B}, set())
+    assert ([route.instance for route in again.routes], again.lost) == ([A], ())
+
+
 def test_replaced_segments_stay_until_all_their_successors_are_loaded() -> None:
     hours = {"h1@1", "h2@1"}
     before = build(inputs(view_of(record("h1"), record("h2")), {A: hours}))

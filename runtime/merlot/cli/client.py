@@ -135,5 +135,7 @@ def _problem(problem: Any) -> str:
     if not isinstance(problem, dict):
         return str(problem)
     line = f"line {problem['line']}: " if problem.get("line") else ""
+    if problem.get("document"):
+        line = f"document {problem['document']}, {line}" if line else f"document {problem['document']}: "
     path = f"{problem['path']}: " if problem.get("path") else ""
     return f"{line}{path}{problem.get('message', '')}"

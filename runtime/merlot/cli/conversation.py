@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from merlot.cli import output, statements
+from merlot.cli import completion, output, statements
 from merlot.cli.client import path_of
 from merlot.cli.errors import CommandError
 from merlot.cli.output import RowFormat
@@ -17,14 +17,14 @@ HELP = r"""  SELECT …;         ask; a statement ends with a semicolon and may 
   \d NAME           columns of a table
   \o FORM           form of the answers: table, vertical, csv or json
   \timing           say how long queries take, or no longer
-  \q                leave (Ctrl-D too); Ctrl-C drops what is typed"""
+  \q                leave (Ctrl-D too); Ctrl-C drops what is typed; Tab completes names"""
 HISTORY_LENGTH = 2_000
 
 
 def converse(session: Session) -> int:
     """Read and answer until the end; returns the exit code."""
     output.say(f"merlot at {session.client.url}. \\? for help, \\q to leave.")
-    with _history():
+    with _line_editing(session):
         pending = ""
         while True:
             try:
@@ -104,8 +104,8 @@ def history_file() -> Path:
 
 
 @contextmanager
-def _history() -> Iterator[None]:
-    """Line editing with history, if the machine has readline; without a place to write to, it is just forgotten."""
+def _line_editing(session: Session) -> Iterator[None]:
+    """History and Tab, if the machine has readline; without a place to write to, history is just forgotten."""
     try:
         import readline
     except ImportError:
@@ -115,6 +115,7 @@ def _history() -> Iterator[None]:
     with suppress(OSError):
         readline.read_history_file(path)
     readline.set_history_length(HISTORY_LENGTH)
+    completion.install(completion.Completer(session.client))
     try:
         yield
     finally:

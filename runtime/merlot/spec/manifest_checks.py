@@ -124,7 +124,7 @@ def _check_indexing(indexing: JsonObject, columns: _Columns) -> Iterator[Problem
 
 def _check_raw(indexing: JsonObject, columns: _Columns, raw: set[str]) -> Iterator[Problem]:
     for position, name in enumerate(_list(indexing.get("inverted"))):
-        if name in raw:
+        if isinstance(name, str) and name in raw:
             yield Problem(
                 f"spec.indexing.inverted[{position}]",
                 f'an inverted index needs a dictionary; take "{name}" out of here, or out of the raw columns',

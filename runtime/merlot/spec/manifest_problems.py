@@ -28,6 +28,10 @@ class Problem:
     document: int | None = None
     """Number of the document from 1, where the file holds several."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", _on_one_line(self.path))
+        object.__setattr__(self, "message", _on_one_line(self.message))
+
     def __str__(self) -> str:
         where = f"document {self.document}: " if self.document else ""
         return f"{where}{self.path}: {self.message}" if self.path else f"{where}{self.message}"
@@ -35,6 +39,11 @@ class Problem:
     def at_document(self, document: Document, *, is_only: bool) -> Problem:
         """The same problem, with its line and its document's number."""
         return replace(self, line=document.line_of(self.path), document=None if is_only else document.number)
+
+
+def _on_one_line(text: str) -> str:
+    """Control characters of what the user wrote, spelled out."""
+    return text if text.isprintable() else "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def suggestion(word: object, known: Iterable[str]) -> str:

@@ -10,8 +10,11 @@ import pytest
 
 import merlot
 from merlot.cli import statements
+from merlot.cli.client import Client
+from merlot.cli.completion import Completer
 from merlot.cli.main import ROLES, run
 
+FLIGHTS = Path(__file__).resolve().parents[3] / "examples" / "flights" / "table.yaml"
 Captured = pytest.CaptureFixture[str]
 
 
@@ -103,6 +106,20 @@ def test_reader_that_leaves_is_no_error(node: Any) -> None:
 )
 def test_statements_are_split(text: str, complete: list[str], rest: str) -> None:
     assert statements.split(text) == (complete, rest)
+
+
+def test_tab_completes_names_and_words(node: Any) -> None:
+    assert run(["apply", "-f", str(FLIGHTS)]) == 0
+    complete = Completer(Client(node.url))
+    assert complete.completions("dep_") == ["dep_delay", "dep_time"]
+    assert complete.completions("fli") == ["flight", "flights"]
+    assert complete.completions("SEL") == ["SELECT"]
+    assert complete.completions("gro") == ["group by"]
+    assert [complete("distinctc", state) for state in (0, 1)] == ["distinctcount(", None]
+
+
+def test_tab_completes_words_without_a_node() -> None:
+    assert Completer(Client(f"http://127.0.0.1:{free_port()}")).completions("limi") == ["limit"]
 
 
 def test_set_is_an_option_of_the_session() -> None:

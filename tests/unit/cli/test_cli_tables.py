@@ -1,6 +1,7 @@
 """`apply`, `get` and `delete` against the controller's endpoint."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,16 @@ def test_apply_refuses_what_a_live_table_cannot_become(flights: Any, tmp_path: P
     error = capsys.readouterr().err
     assert "spec.timeColumn: cannot change from time_hour to none" in error
     assert "spec.pushType: cannot change from APPEND to REFRESH" in error
+
+
+def test_apply_numbers_the_documents_of_a_file(node: Any, tmp_path: Path, capsys: Captured) -> None:
+    file = tmp_path / "two.yaml"
+    good = FLIGHTS.read_text()
+    file.write_text(
+        f"{good}\n---\n{good.replace('name: flights #', 'name: other #').replace('replication: 1', 'replication: 0')}"
+    )
+    assert run(["apply", "-f", str(file)]) == 1
+    assert re.search(r"document 2, line \d+: spec.replication: must be at least 1, got 0", capsys.readouterr().err)
 
 
 def test_apply_reads_standard_input(node: Any, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:

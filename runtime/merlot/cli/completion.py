@@ -1,0 +1,60 @@
+"""What Tab completes in a conversation: keywords, functions, and the names of tables and columns."""
+
+from collections.abc import Callable
+
+from merlot.cli.client import Client, path_of
+from merlot.cli.errors import CommandError
+
+WORDS = (
+    *("SELECT", "DISTINCT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET", "AS", "ASC", "DESC"),
+    *("AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "IS NULL", "IS NOT NULL", "CASE", "WHEN", "THEN", "ELSE", "END"),
+    *("CAST", "SET", "COUNT(", "SUM(", "MIN(", "MAX(", "AVG(", "DISTINCTCOUNT(", "DATETRUNC("),
+)
+DELIMITERS = " \t\n,;()=<>+-*/'\""
+
+
+class Completer:
+    """Names are asked for at the first Tab; without a node there are keywords only."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._names: list[str] | None = None
+        self._found: list[str] = []
+
+    def __call__(self, prefix: str, state: int) -> str | None:
+        """The state-th completion of a prefix, as readline asks for them."""
+        if state == 0:
+            self._found = self.completions(prefix)
+        return self._found[state] if state < len(self._found) else None
+
+    def completions(self, prefix: str) -> list[str]:
+        """Names first; a keyword in lower case if the prefix is."""
+        if self._names is None:
+            self._names = self._ask()
+        is_lower = prefix != prefix.upper()
+        words = [word.lower() if is_lower else word for word in WORDS]
+        start = prefix.lower()
+        return [one for one in (*self._names, *words) if start and one.lower().startswith(start)]
+
+    def _ask(self) -> list[str]:
+        try:
+            tables: list[str] = self._client.get("/tables")["tables"]
+            columns = {name for table in tables for name in self._columns(table)}
+        except CommandError:
+            return []
+        return sorted({*tables, *columns})
+
+    def _columns(self, table: str) -> list[str]:
+        schema = self._client.get(path_of("tables", table, "schema"))
+        keys = ("dimensionFieldSpecs", "metricFieldSpecs", "dateTimeFieldSpecs")
+        return [field["name"] for key in keys for field in schema.get(key, ())]
+
+
+def install(completer: Callable[[str, int], str | None]) -> None:
+    """Let Tab complete; the machine must have readline."""
+    import readline
+
+    readline.set_completer(completer)
+    readline.set_completer_delims(DELIMITERS)
+    is_libedit = "libedit" in (readline.__doc__ or "")
+    readline.parse_and_bind("bind ^I rl_complete" if is_libedit else "tab: complete")

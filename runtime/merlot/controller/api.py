@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 
 import aiohttp
 import orjson
-import prometheus_client
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 import merlot
+from merlot import telemetry
 from merlot.cluster.publish import PublishRequest
 from merlot.cluster.records import SegmentRecord
 from merlot.controller import pinot_json
@@ -151,9 +151,7 @@ class _Api:
 
     @_answered
     async def metrics(self, _request: web.Request) -> web.Response:
-        return web.Response(
-            body=prometheus_client.generate_latest(), headers={"Content-Type": prometheus_client.CONTENT_TYPE_LATEST}
-        )
+        return web.Response(body=telemetry.render_metrics(), headers={"Content-Type": telemetry.CONTENT_TYPE})
 
     @_answered
     async def instances(self, _request: web.Request) -> web.Response:

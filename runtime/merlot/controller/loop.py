@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from merlot import telemetry
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
 from merlot.cluster.leases import Lease
@@ -108,7 +109,9 @@ class ControllerLoop:
     def round(self) -> float:
         """Look, decide, act, once; returns how many seconds to wait for a wake-up. Blocks."""
         with self._round_lock:
-            return self._round()
+            pause_s = self._round()
+        telemetry.CONTROLLER_IS_LEADER.set(self.is_leader)
+        return pause_s
 
     def _round(self) -> float:
         try:
@@ -203,6 +206,7 @@ class ControllerLoop:
         except NotFoundError:
             _LOG.info("table went away table=%s", name)
         except (CorruptionError, InvalidInputError):
+            telemetry.CONTROLLER_PASSES.labels("failed").inc()
             _LOG.exception("table cannot be reconciled table=%s", name)
 
     def _reconcile(self, table: TableState, record: TableRecord, live: Mapping[InstanceId, InstanceRecord]) -> None:
@@ -221,7 +225,9 @@ class ControllerLoop:
             context=Context(clock=self._clock),
         )
         table.follow_reports(is_moving(table.view, spec.replication))
-        if table.view.epoch != view.epoch:
+        has_changed = table.view.epoch != view.epoch
+        telemetry.CONTROLLER_PASSES.labels("changed" if has_changed else "unchanged").inc()
+        if has_changed:
             _LOG.info("table reconciled table=%s epoch=%d", table.name, table.view.epoch)
 
     def _servers_of(self, spec: TableSpec, view: TableView, live: Mapping[InstanceId, InstanceRecord]) -> Servers:

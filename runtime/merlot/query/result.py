@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any, Self
@@ -35,12 +34,23 @@ class QueryStats:
     num_groups_limit_reached: bool = False
 
     def __add__(self, other: Self) -> Self:
-        mine, theirs = dataclasses.astuple(self), dataclasses.astuple(other)
-        names = [field.name for field in dataclasses.fields(self)]
-        merged = [
-            left or right if isinstance(left, bool) else left + right for left, right in zip(mine, theirs, strict=True)
-        ]
-        return type(self)(**dict(zip(names, merged, strict=True)))
+        # Spelled out: several additions per query, at 2 us each; `dataclasses.astuple` copies deeply and takes 70.
+        return type(self)(
+            num_docs_scanned=self.num_docs_scanned + other.num_docs_scanned,
+            num_entries_scanned_in_filter=self.num_entries_scanned_in_filter + other.num_entries_scanned_in_filter,
+            num_entries_scanned_post_filter=self.num_entries_scanned_post_filter
+            + other.num_entries_scanned_post_filter,
+            num_segments_queried=self.num_segments_queried + other.num_segments_queried,
+            num_segments_processed=self.num_segments_processed + other.num_segments_processed,
+            num_segments_matched=self.num_segments_matched + other.num_segments_matched,
+            num_segments_pruned_by_server=self.num_segments_pruned_by_server + other.num_segments_pruned_by_server,
+            num_segments_pruned_by_value=self.num_segments_pruned_by_value + other.num_segments_pruned_by_value,
+            num_segments_pruned_by_limit=self.num_segments_pruned_by_limit + other.num_segments_pruned_by_limit,
+            num_segments_pruned_invalid=self.num_segments_pruned_invalid + other.num_segments_pruned_invalid,
+            total_docs=self.total_docs + other.total_docs,
+            thread_cpu_time_ns=self.thread_cpu_time_ns + other.thread_cpu_time_ns,
+            num_groups_limit_reached=self.num_groups_limit_reached or other.num_groups_limit_reached,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,7 +19,7 @@ from merlot.query.bounds import bounds_of
 from merlot.query.chunk import Chunk
 from merlot.query.columns import SegmentColumns
 from merlot.query.distinct import lists_of
-from merlot.query.evaluate import evaluate
+from merlot.query.evaluate import evaluate, matches
 from merlot.query.vector import INTEGERS, TEXT, Vector
 from merlot.spec.types import TypeName
 from merlot.sql.tree import Aggregate, Column, Expr
@@ -309,8 +310,30 @@ def sum_of(argument: Expr, num_groups: int, columns: SegmentColumns) -> Accumula
     return FloatSum(argument, num_groups)
 
 
+class Filtered:
+    """An aggregate of the rows that its FILTER keeps."""
+
+    def __init__(self, inner: Accumulator, condition: Expr) -> None:
+        self._inner = inner
+        self._condition = condition
+
+    def grow(self, num_groups: int) -> None:
+        self._inner.grow(num_groups)
+
+    def add(self, chunk: Chunk, groups: Groups | None) -> None:
+        kept = np.flatnonzero(matches(self._condition, chunk))
+        if len(kept):
+            self._inner.add(chunk.at(kept), None if groups is None else groups[kept])
+
+    def states(self, groups: NDArray[np.int64]) -> list[pa.Array]:
+        return self._inner.states(groups)
+
+
 def accumulator(aggregate: Aggregate, num_groups: int, columns: SegmentColumns, *, nulls: bool) -> Accumulator:
     """What computes an aggregate; its state columns are `aggregates.state_fields`."""
+    if aggregate.filter is not None:
+        unfiltered = dataclasses.replace(aggregate, filter=None)
+        return Filtered(accumulator(unfiltered, num_groups, columns, nulls=nulls), aggregate.filter)
     function = aggregate.function
     if function == "count":
         return Count(aggregate.args[0] if aggregate.args and nulls else None, num_groups)

@@ -33,7 +33,7 @@ SUPPORTED = frozenset({"count", "sum", "sumlong", "min", "minlong", "max", "maxl
 def state_fields(aggregate: Aggregate, *, nulls: bool) -> list[Field]:
     """Suffix and type of each state column; raises UnsupportedQueryError."""
     function = aggregate.function
-    if function not in SUPPORTED or aggregate.filter is not None:
+    if function not in SUPPORTED:
         raise UnsupportedQueryError(f"aggregate is not supported function={function}")
     if function == "count":
         return [("count", pa.int64())]
@@ -96,7 +96,8 @@ def _merge_sums(argument: SqlType, states: Sequence[pa.Array], groups: Groups, n
         return [pa.array(highs + (lows >> 32)), pa.array(lows & LOW_MASK)]
     totals, errors = np.zeros(num_groups, np.float64), np.zeros(num_groups, np.float64)
     kernels.sum_float_groups(groups, first, totals, errors)
-    kernels.sum_float_groups(groups, second, totals, errors)
+    # The error of an infinite sum is NaN and means nothing.
+    kernels.sum_float_groups(groups, np.where(np.isfinite(second), second, 0.0), totals, errors)
     return [pa.array(totals), pa.array(errors)]
 
 

@@ -16,7 +16,8 @@ from merlot.query import functions_number, functions_text, functions_time
 from merlot.query.cast import cast
 from merlot.query.compare import COMPARISONS, is_in, is_like
 from merlot.query.context import UnsupportedQueryError
-from merlot.query.vector import Vector, constant, either_null
+from merlot.query.vector import Vector, constant, either_null, from_arrow
+from merlot.spec.types import TypeName
 from merlot.sql.tree import Aggregate, Call, Column, Expr, Literal
 from merlot.sql.types import BOOLEAN, SqlType
 
@@ -49,6 +50,8 @@ def evaluate(expr: Expr, source: ColumnSource) -> Vector:
         case Aggregate():
             raise UnsupportedQueryError(f"aggregate inside an expression over rows function={expr.function}")
         case Call():
+            if expr.args and isinstance(expr.args[0], Column) and expr.args[0].type.is_array:
+                return _of_lists(expr, expr.args[0], source)
             lazy = _LAZY.get(expr.function)
             return _strict(expr, source) if lazy is None else lazy(expr, source)
 
@@ -69,6 +72,37 @@ def _strict(call: Call, source: ColumnSource) -> Vector:
     for arg in args:
         nulls = either_null(nulls, arg.nulls)
     return Vector(call.type, function(call.type, args), nulls)
+
+
+def _of_lists(call: Call, column: Column, source: ColumnSource) -> Vector:
+    """A predicate over a multi-value column: any value matches; `not_equals` and `not_in` mean that none is equal."""
+    if call.function in ("is_null", "is_not_null"):
+        return _is_null(call, source)
+    lists = source.column(column.name, column.type)
+    element = Column(column.name, SqlType(column.type.base))
+    positive = Call(_POSITIVE.get(call.function, call.function), (element, *call.args[1:]), call.type)
+    hits = matches(positive, ValueSource(column.type.base, lists.data.flatten()))
+    before = np.concatenate([[0], np.cumsum(hits)])
+    offsets = lists.data.offsets.to_numpy()
+    found = before[offsets[1:]] > before[offsets[:-1]]
+    return Vector(BOOLEAN, ~found if call.function in _POSITIVE else found, lists.nulls)
+
+
+_POSITIVE = {"not_equals": "equals", "not_in": "in"}
+
+
+class ValueSource:
+    """Distinct values of one column as rows."""
+
+    def __init__(self, type_: TypeName, values: Any) -> None:
+        self._vector = from_arrow(SqlType(type_), values)
+        self.num_rows = len(values)
+
+    def column(self, name: str, type_: SqlType) -> Vector:
+        return self._vector
+
+    def nulls(self, name: str) -> NDArray[np.bool_] | None:
+        return None
 
 
 def _and(call: Call, source: ColumnSource) -> Vector:

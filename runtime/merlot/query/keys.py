@@ -18,9 +18,8 @@ from merlot.query.bounds import bounds_of
 from merlot.query.chunk import Chunk
 from merlot.query.columns import Reader, SegmentColumns
 from merlot.query.encoding import encode
-from merlot.query.evaluate import evaluate
+from merlot.query.evaluate import ValueSource, evaluate
 from merlot.query.expressions import columns_of
-from merlot.query.resolve import ValueSource
 from merlot.query.vector import INTEGERS, Vector, arrow_type
 from merlot.spec.types import TypeName
 from merlot.sql.tree import Column, Expr

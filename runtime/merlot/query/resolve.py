@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merlot.query.columns import Reader, SegmentColumns
-from merlot.query.evaluate import matches
+from merlot.query.evaluate import ValueSource, matches
 from merlot.query.expressions import columns_of, literal_values, walk
 from merlot.query.predicates import (
     AnyValueMatch,
@@ -25,7 +25,7 @@ from merlot.query.predicates import (
     TableMatch,
     ValueMatch,
 )
-from merlot.query.vector import DTYPES, Vector, from_arrow
+from merlot.query.vector import DTYPES
 from merlot.segment.index.dictionary import Dictionary
 from merlot.spec.types import TypeName
 from merlot.sql.tree import Call, Column, Expr, Literal
@@ -103,13 +103,13 @@ class Resolver:
         if len(names) != 1:
             return ValueMatch(_negated(call, negate))
         reader = self._columns.reader(next(iter(names)))
+        if self._needs_rows(call, reader):
+            return ValueMatch(_negated(call, negate))
         if reader.multi_value:
             node: Node = self._multi_value(call, reader, negate)
-        elif self._needs_rows(call, reader):
-            return ValueMatch(_negated(call, negate))
         elif reader.dictionary is not None:
             node = self._by_dictionary(call, reader, reader.dictionary, negate)
-        elif isinstance(call.args[0], Column) and reader.type in DTYPES:
+        elif _is_plain(call) and reader.type in DTYPES:
             node = self._by_values(call, reader, negate)
         else:
             return ValueMatch(_negated(call, negate))
@@ -118,16 +118,19 @@ class Resolver:
         return node
 
     def _needs_rows(self, call: Call, reader: Reader) -> bool:
-        """Whether nulls inside an expression keep it from being decided per value."""
-        if reader.nulls is None or isinstance(call.args[0], Column):
+        """Whether lists or nulls inside an expression keep it from being decided per value."""
+        if _is_plain(call):
             return False
-        return any(isinstance(node, Call) and node.function in _NULL_AWARE for node in walk(call))
+        if reader.multi_value:
+            return True
+        is_null_aware = any(isinstance(node, Call) and node.function in _NULL_AWARE for node in walk(call))
+        return is_null_aware and (self._null_handling or reader.nulls is not None)
 
     # Dictionary columns
 
     def _by_dictionary(self, call: Call, reader: Reader, dictionary: Dictionary, negate: bool) -> Node:
         cardinality = len(dictionary)
-        if isinstance(call.args[0], Column) and call.function in _COMPARISONS | {"not_equals"}:
+        if _is_plain(call) and call.function in _COMPARISONS | {"not_equals"}:
             if call.function == "not_equals":
                 negate = not negate
             low, high = _id_range(call, dictionary)
@@ -148,7 +151,7 @@ class Resolver:
     def _matching_ids(
         self, call: Call, reader: Reader, dictionary: Dictionary, negate: bool
     ) -> tuple[NDArray[np.int64], bool]:
-        if isinstance(call.args[0], Column) and call.function in ("in", "not_in"):
+        if _is_plain(call) and call.function in ("in", "not_in"):
             ranges = [range(*dictionary.range_of(value, value, True, True)) for value in literal_values(call.args[1:])]
             found = sorted({dict_id for ids in ranges for dict_id in ids})
             return np.array(found, np.int64), negate != (call.function == "not_in")
@@ -231,20 +234,6 @@ class Resolver:
         return AnyValueMatch(reader, lambda first, last: verdict[reader.dict_ids()[first:last]], negate, share)
 
 
-class ValueSource:
-    """Distinct values of one column as rows."""
-
-    def __init__(self, type_: TypeName, values: Any) -> None:
-        self._vector = from_arrow(SqlType(type_), values)
-        self.num_rows = len(values)
-
-    def column(self, name: str, type_: SqlType) -> Vector:
-        return self._vector
-
-    def nulls(self, name: str) -> NDArray[np.bool_] | None:
-        return None
-
-
 def _flat(call: Call, reader: Reader, first: int, last: int) -> NDArray[np.uint8]:
     import pyarrow as pa
 
@@ -256,6 +245,11 @@ def _flat(call: Call, reader: Reader, first: int, last: int) -> NDArray[np.uint8
 
 def _scalar(expr: Expr) -> Expr:
     return Column(expr.name, SqlType(expr.type.base)) if isinstance(expr, Column) else expr
+
+
+def _is_plain(call: Call) -> bool:
+    """Whether a column is compared with constants."""
+    return isinstance(call.args[0], Column) and all(isinstance(arg, Literal) for arg in call.args[1:])
 
 
 def _negated(expr: Expr, negate: bool) -> Expr:

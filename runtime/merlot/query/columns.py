@@ -1,7 +1,7 @@
 """Columns of one segment as the table's schema declares them today.
 
 A column that the segment lacks holds the schema's default value for every doc; a column that was widened since is cast
-as it is read; virtual columns (`$segmentName`, …) are constants of the segment. All look like readers of a segment.
+as it is read; virtual columns (`$segmentName`, `$docId`) are made up. All look like readers of a segment.
 """
 
 from __future__ import annotations
@@ -53,11 +53,10 @@ class Reader(Protocol):
 class SegmentColumns:
     """Readers by name, for one query and segment; any thread."""
 
-    def __init__(self, segment: ImmutableSegment, schema: TableSchema, host: str = "") -> None:
+    def __init__(self, segment: ImmutableSegment, schema: TableSchema) -> None:
         self.segment = segment
         self.num_docs = segment.num_docs
         self._schema = schema
-        self._host = host
         self._readers: dict[str, Reader] = {}
 
     def reader(self, name: str) -> Reader:
@@ -81,21 +80,11 @@ class SegmentColumns:
         return WidenedColumn(stored, field.type)
 
     def _virtual(self, name: str) -> Reader:
-        metadata = self.segment.metadata
         if name == "$docId":
             return DocIdColumn(self.num_docs)
-        known: dict[str, tuple[TypeName, Any]] = {
-            "$segmentName": (TypeName.STRING, metadata.name),
-            "$hostName": (TypeName.STRING, self._host),
-            "$totalDocs": (TypeName.INT, metadata.num_docs),
-            "$crc": (TypeName.LONG, metadata.crc),
-            "$creationTime": (TypeName.LONG, metadata.creation.time_ms),
-            "$startTime": (TypeName.LONG, metadata.start_time_ms or 0),
-            "$endTime": (TypeName.LONG, metadata.end_time_ms or 0),
-        }
-        if name not in known:
-            raise InvalidInputError(f"unknown column name={name}")
-        return ConstantColumn(*known[name], self.num_docs)
+        if name == "$segmentName":
+            return ConstantColumn(TypeName.STRING, self.segment.metadata.name, self.num_docs)
+        raise InvalidInputError(f"unknown column name={name}")
 
 
 class ConstantColumn:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from merlot.query.columns import SegmentColumns
 from merlot.query.combine import merge_tables, partial_schema
-from merlot.query.context import ExecutionContext, UnsupportedQueryError, check_size
+from merlot.query.context import ExecutionContext, check_size
 from merlot.query.docset import DocSet
 from merlot.query.expressions import columns_of
 from merlot.query.filtering import FilterRun
@@ -94,7 +94,7 @@ def execute(plan: LogicalPlan, segments: Sequence[ImmutableSegment], context: Ex
 
 def _target(plan: LogicalPlan, segment: ImmutableSegment, context: ExecutionContext) -> Target:
     context.cancel.check()
-    columns = SegmentColumns(segment, context.schema, context.host)
+    columns = SegmentColumns(segment, context.schema)
     return Target(columns, Resolver(columns, null_handling=plan.null_handling).resolve(plan.filter))
 
 
@@ -195,5 +195,3 @@ def _num_columns(plan: LogicalPlan) -> int:
     names: frozenset[str] = frozenset().union(*(columns_of(expr) for expr in exprs))
     return len(names)
 
-
-__all__ = ["ExecutionContext", "UnsupportedQueryError", "execute"]

@@ -47,12 +47,13 @@ def _integers(function: str, left: Vector, right: Vector) -> NDArray[np.int64]:
         return _modulo(left.data, right.data, either(left, right))
     if left.data.dtype != np.int64 and right.data.dtype != np.int64:
         return np.asarray(_NUMPY[function](left.data, right.data, dtype=np.int64))
-    wide_left, wide_right = (np.asarray(side, np.int64) for side in np.broadcast_arrays(left.data, right.data))
-    out = np.empty(wide_left.shape, np.int64)
-    overflowed = _CHECKED[function](np.atleast_1d(wide_left), np.atleast_1d(wide_right), np.atleast_1d(out))
-    if overflowed:
+    shape = np.broadcast_shapes(left.data.shape, right.data.shape)
+    wide = [np.ascontiguousarray(np.broadcast_to(side.data, shape), np.int64) for side in (left, right)]
+    out = np.empty_like(wide[0])
+    # ascontiguousarray makes a constant an array of one.
+    if _CHECKED[function](wide[0], wide[1], out):
         raise QueryArithmeticError(f"LONG overflow function={function}")
-    return out
+    return out.reshape(shape)
 
 
 def either(left: Vector, right: Vector) -> NDArray[np.bool_] | None:

@@ -1,0 +1,71 @@
+"""Small tables over real segments, and a shortcut from SQL to JSON rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from merlot.query.context import ExecutionContext
+from merlot.query.execute import execute
+from merlot.query.logical import plan
+from merlot.query.reduce import reduce
+from merlot.query.result import Partial, to_pinot_rows
+from merlot.segment.arrow_types import arrow_schema
+from merlot.segment.build.builder import build_segment
+from merlot.segment.build.request import BuildRequest
+from merlot.segment.immutable import ImmutableSegment
+from merlot.spec.indexing import IndexingSpec
+from merlot.spec.schema import TableSchema
+from merlot.sql.bind import bind
+from merlot.sql.parse import parse
+
+Rows = Sequence[dict[str, Any]]
+
+
+@dataclass
+class Table:
+    """Segments of one table under one schema."""
+
+    schema: TableSchema
+    segments: list[ImmutableSegment]
+    context: ExecutionContext
+
+    def partial(self, sql: str, **options: str) -> Partial:
+        return execute(plan(bind(parse(sql), self.schema, options)), self.segments, self.context)
+
+    def query(self, sql: str, **options: str) -> list[list[Any]]:
+        logical = plan(bind(parse(sql), self.schema, options))
+        return to_pinot_rows(reduce(logical, [execute(logical, self.segments, self.context)], self.schema))
+
+
+MakeTable = Callable[..., Table]
+
+
+@pytest.fixture(scope="session")
+def pool():
+    with ThreadPoolExecutor(2) as threads:
+        yield threads
+
+
+@pytest.fixture
+def make_table(tmp_path: Path, pool: ThreadPoolExecutor) -> MakeTable:
+    """make_table(fields, rows…): each rows a segment; fields as in a manifest."""
+
+    def make(fields: list[dict[str, Any]], *segments: Rows | pa.Table, indexing: IndexingSpec | None = None) -> Table:
+        schema = TableSchema.model_validate({"fields": fields})
+        opened = []
+        for number, rows in enumerate(segments):
+            table = (
+                rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows), schema=arrow_schema(schema))
+            )
+            request = BuildRequest(name=f"t_{number}", table="t", schema=schema, indexing=indexing or IndexingSpec())
+            opened.append(ImmutableSegment.open(build_segment(request, table, tmp_path).path))
+        return Table(schema, opened, ExecutionContext(schema=schema, pool=pool))
+
+    return make

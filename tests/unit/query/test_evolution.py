@@ -1,0 +1,42 @@
+"""Segments older than the schema: columns added and types widened since."""
+
+from dataclasses import replace
+
+from merlot.spec.schema import TableSchema
+
+OLD = [{"name": "a", "type": "INT"}, {"name": "f", "type": "FLOAT", "role": "metric"}]
+NEW = [
+    {"name": "a", "type": "LONG"},
+    {"name": "f", "type": "DOUBLE", "role": "metric"},
+    {"name": "s", "type": "STRING", "defaultNullValue": "none"},
+    {"name": "tags", "type": "STRING", "multiValue": True},
+]
+
+
+def evolved(make_table):
+    old = make_table(OLD, [{"a": number, "f": number / 4} for number in range(100)])
+    schema = TableSchema.model_validate({"fields": NEW})
+    return replace(old, schema=schema, context=replace(old.context, schema=schema))
+
+
+def test_an_added_column_holds_its_default_value(make_table):
+    table = evolved(make_table)
+    assert table.query("SELECT a, s, tags FROM t WHERE s = 'none' AND a = 7") == [[7, "none", ["null"]]]
+    assert table.query("SELECT COUNT(*) FROM t WHERE s <> 'none'") == [[0]]
+    assert table.query("SELECT s, COUNT(*) FROM t GROUP BY s") == [["none", 100]]
+    assert table.query("SELECT tags, COUNT(*) FROM t WHERE tags = 'null' GROUP BY tags") == [["null", 100]]
+    assert table.query("SELECT COUNT(*) FROM t WHERE s IS NULL") == [[100]]
+    assert table.query("SELECT DISTINCTCOUNT(s), MAX(length(s)) FROM t") == [[1, 4.0]]
+
+
+def test_a_widened_column_is_read_as_its_new_type(make_table):
+    table = evolved(make_table)
+    assert table.query("SELECT a + 9000000000 FROM t WHERE a >= 98 ORDER BY a") == [[9000000098], [9000000099]]
+    assert table.query("SELECT SUM(a), SUM(f), MIN(f) FROM t WHERE a < 5000000000 AND f < 1") == [[6.0, 1.5, 0.0]]
+    assert table.query("SELECT f, a FROM t ORDER BY f DESC LIMIT 1") == [[24.75, 99]]
+
+
+def test_virtual_columns_name_the_segment(make_table):
+    table = evolved(make_table)
+    assert table.query('SELECT "$segmentName", "$docId" FROM t WHERE a = 5') == [["t_0", 5]]
+    assert table.query('SELECT a FROM t WHERE "$docId" > 97 ORDER BY a') == [[98], [99]]

@@ -1,0 +1,135 @@
+"""Exactness, limits, cancellation and statistics, over many segments and split ones."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from merlot.query import execute as execution
+from merlot.query.context import (
+    CancelToken,
+    ExecutionLimits,
+    LimitExceededError,
+    QueryArithmeticError,
+    QueryCancelledError,
+    QueryTimeoutError,
+)
+from merlot.testing.clock import FakeClock
+
+FIELDS = [
+    {"name": "k", "type": "INT"},
+    {"name": "s", "type": "STRING"},
+    {"name": "n", "type": "LONG", "role": "metric"},
+    {"name": "d", "type": "DOUBLE", "role": "metric"},
+    {"name": "tags", "type": "STRING", "multiValue": True},
+]
+
+
+def rows(number, *, seed=1, large=False):
+    random = np.random.default_rng(seed)
+    scale = 2**62 if large else 10**6
+    return pa.table(
+        {
+            "k": pa.array(random.integers(0, 40, number).astype(np.int32)),
+            "s": pa.array([f"s{value}" for value in random.integers(0, 300, number)]),
+            "n": pa.array(random.integers(-scale // 2, scale, number)),
+            "d": pa.array(random.normal(size=number) * 10.0 ** random.integers(-8, 12, number)),
+            "tags": pa.array([[f"x{tag}" for tag in range(value)] for value in random.integers(1, 4, number)]),
+        }
+    )
+
+
+def test_sums_of_whole_numbers_are_exact_past_64_bits(make_table):
+    data = rows(2000, large=True)
+    table = make_table(FIELDS, data.slice(0, 700), data.slice(700))
+    values, keys = data["n"].to_pylist(), data["k"].to_pylist()
+    assert table.query("SELECT SUM(n), AVG(n) FROM t") == [[float(sum(values)), float(sum(values)) / 2000]]
+    by_key = {key: sum(n for n, k in zip(values, keys, strict=True) if k == key) for key in set(keys)}
+    got = table.query("SELECT k, SUM(n) FROM t GROUP BY k ORDER BY k LIMIT 100")
+    assert got == [[key, float(by_key[key])] for key in sorted(by_key)]
+    with pytest.raises(QueryArithmeticError, match="overflow"):
+        table.query("SELECT SUMLONG(n) FROM t")
+
+
+def test_float_sums_do_not_depend_on_how_rows_fall_into_segments(make_table, tmp_path):
+    data = rows(3000)
+    one = make_table(FIELDS, data).query("SELECT SUM(d), AVG(d) FROM t")
+    many = make_table(FIELDS, *(data.slice(start, 100) for start in range(0, 3000, 100))).query(
+        "SELECT SUM(d), AVG(d) FROM t"
+    )
+    assert one == many
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT COUNT(*), SUM(n), MIN(d), MAX(n), DISTINCTCOUNT(s) FROM t WHERE k > 3 AND s LIKE 's1%'",
+        "SELECT k, s, COUNT(*), SUM(n) FROM t GROUP BY k, s ORDER BY k, s LIMIT 20000",
+        "SELECT s, DISTINCTCOUNT(k) FROM t WHERE n > 0 GROUP BY s ORDER BY s LIMIT 1000",
+        "SELECT n, s FROM t WHERE k IN (1, 5, 9) ORDER BY n DESC, s LIMIT 25 OFFSET 5",
+        "SELECT tags, SUM(n) FROM t WHERE tags <> 'x2' GROUP BY tags ORDER BY tags",
+        "SELECT n, COUNT(*) FROM t GROUP BY n ORDER BY n LIMIT 7",
+    ],
+)
+def test_a_split_segment_answers_as_a_whole_one(make_table, monkeypatch, sql):
+    table = make_table(FIELDS, rows(20_000))
+    whole = table.query(sql)
+    monkeypatch.setattr(execution, "SPLIT_DOCS", 1024)
+    assert table.query(sql) == whole
+    assert whole
+
+
+def test_selection_without_order_stops_at_its_limit(make_table):
+    data = rows(600)
+    table = make_table(FIELDS, *(data.slice(start, 100) for start in range(0, 600, 100)))
+    partial = table.partial("SELECT k FROM t LIMIT 150")
+    assert partial.data.num_rows == 150
+    assert partial.stats.num_docs_scanned == 150
+    assert table.query("SELECT k FROM t LIMIT 3 OFFSET 599") == [[data["k"][599].as_py()]]
+
+
+def test_statistics_name_what_was_read(make_table):
+    table = make_table(FIELDS, rows(500), rows(700, seed=2))
+    stats = table.partial("SELECT SUM(n) FROM t WHERE s = 's7' AND k < 1000").stats
+    assert (stats.num_segments_queried, stats.total_docs) == (2, 1200)
+    assert 0 < stats.num_docs_scanned < 100
+    pruned = table.partial("SELECT SUM(n) FROM t WHERE s = 'absent'").stats
+    assert (pruned.num_segments_processed, pruned.num_segments_pruned_by_server) == (0, 2)
+
+
+def test_too_many_groups_rows_or_bytes_end_the_query(make_table):
+    table = make_table(FIELDS, rows(5000))
+    for limits in (ExecutionLimits(max_groups=100), ExecutionLimits(max_rows=100), ExecutionLimits(max_bytes=100)):
+        tight = replace(table, context=replace(table.context, limits=limits))
+        with pytest.raises(LimitExceededError):
+            tight.query("SELECT s, COUNT(*) FROM t GROUP BY s LIMIT 10")
+
+
+def test_a_deadline_and_a_cancellation_end_the_query(make_table):
+    table = make_table(FIELDS, rows(500))
+    clock = FakeClock()
+    late = CancelToken.after(1.0, clock)
+    clock.advance(2.0)
+    with pytest.raises(QueryTimeoutError):
+        replace(table, context=replace(table.context, cancel=late)).query("SELECT COUNT(*) FROM t")
+    cancelled = CancelToken()
+    cancelled.cancel()
+    with pytest.raises(QueryCancelledError):
+        replace(table, context=replace(table.context, cancel=cancelled)).query("SELECT COUNT(*) FROM t")
+
+
+def test_long_arithmetic_overflows_into_an_error(make_table):
+    table = make_table(FIELDS, rows(100, large=True))
+    with pytest.raises(QueryArithmeticError, match="overflow"):
+        table.query("SELECT SUM(n * n) FROM t")
+
+
+def test_multi_value_predicates_ask_for_any_value_or_for_all(make_table):
+    table = make_table(FIELDS, rows(300))
+    one, two, three = (
+        table.query(f"SELECT COUNT(*) FROM t WHERE {where}")[0][0]
+        for where in ("tags = 'x2'", "tags <> 'x2'", "NOT tags > 'x1'")
+    )
+    assert one + two == 300
+    assert three == two

@@ -1,0 +1,42 @@
+"""A cluster of processes with two replicas of `orders`, and the answers that are right."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from merlot.testing.processes import ClusterProcesses
+from merlot.testing.sample import order_rows, orders_manifest, upload_orders
+
+DAYS = range(8)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, zookeeper: str) -> Iterator[ClusterProcesses]:
+    """Two servers that both hold the eight segments of `orders`."""
+    with ClusterProcesses(tmp_path / "cluster", zookeeper) as cluster:
+        cluster.add_table(orders_manifest(replication=2), upload_orders(cluster.deep_store, DAYS))
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def cases() -> Mapping[str, list[list[Any]]]:
+    """Queries and their rows."""
+    rows = [row for day in DAYS for row in order_rows(day).to_pylist()]
+    by_city: Counter[str] = Counter()
+    for row in rows:
+        by_city[row["city"]] += row["amount"]
+    rome = [row for row in rows if row["city"] == "Rome"]
+    large = sorted((row["id"] for row in rows if row["amount"] > 900), reverse=True)
+    return {
+        "SELECT count(*), sum(amount) FROM orders": [[len(rows), float(sum(row["amount"] for row in rows))]],
+        "SELECT city, sum(amount) FROM orders GROUP BY city ORDER BY city LIMIT 100": [
+            [city, float(amount)] for city, amount in sorted(by_city.items())
+        ],
+        "SELECT count(*), max(id) FROM orders WHERE city = 'Rome'": [
+            [len(rome), float(max(row["id"] for row in rome))]
+        ],
+        "SELECT id FROM orders WHERE amount > 900 ORDER BY id DESC LIMIT 20": [[id_] for id_ in large[:20]],
+    }

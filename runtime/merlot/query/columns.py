@@ -53,10 +53,11 @@ class Reader(Protocol):
 class SegmentColumns:
     """Readers by name, for one query and segment; any thread."""
 
-    def __init__(self, segment: ImmutableSegment, schema: TableSchema) -> None:
+    def __init__(self, segment: ImmutableSegment, schema: TableSchema, host: str = "") -> None:
         self.segment = segment
         self.num_docs = segment.num_docs
         self._schema = schema
+        self._host = host
         self._readers: dict[str, Reader] = {}
 
     def reader(self, name: str) -> Reader:
@@ -84,6 +85,8 @@ class SegmentColumns:
             return DocIdColumn(self.num_docs)
         if name == "$segmentName":
             return ConstantColumn(TypeName.STRING, self.segment.metadata.name, self.num_docs)
+        if name == "$hostName":
+            return ConstantColumn(TypeName.STRING, self._host, self.num_docs)
         raise InvalidInputError(f"unknown column name={name}")
 
 

@@ -89,6 +89,8 @@ class ExecutionContext:
     """Threads of one query, the caller's included; without a pool, one."""
     cancel: CancelToken = field(default_factory=CancelToken)
     limits: ExecutionLimits = field(default_factory=ExecutionLimits)
+    host: str = ""
+    """Answers `$hostName`."""
 
 
 def check_size(limits: ExecutionLimits, num_rows: int, num_bytes: int) -> None:

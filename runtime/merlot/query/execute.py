@@ -94,7 +94,7 @@ def execute(plan: LogicalPlan, segments: Sequence[ImmutableSegment], context: Ex
 
 def _target(plan: LogicalPlan, segment: ImmutableSegment, context: ExecutionContext) -> Target:
     context.cancel.check()
-    columns = SegmentColumns(segment, context.schema)
+    columns = SegmentColumns(segment, context.schema, context.host)
     return Target(columns, Resolver(columns, null_handling=plan.null_handling).resolve(plan.filter))
 
 

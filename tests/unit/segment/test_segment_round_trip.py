@@ -2,6 +2,7 @@
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -339,3 +340,29 @@ def test_threads_that_read_at_once_see_equal_columns(tmp_path: Path) -> None:
             answers = list(pool.map(read, range(16)))
         assert all(answer == answers[0] for answer in answers)
         assert answers[0][:2] == (sum(i % 700 for i in range(20_000)), 40_000)
+
+
+@pytest.mark.parametrize(
+    ("type_name", "given_array", "stored"),
+    [
+        (TypeName.STRING, pa.array(["a", None, "a"]).dictionary_encode(), ["a", "null", "a"]),
+        (TypeName.STRING, pa.array(["b", "a"], pa.large_string()), ["b", "a"]),
+        (TypeName.BIG_DECIMAL, pa.array([Decimal("1.50"), None], pa.decimal128(20, 2)), ["1.5", "0"]),
+        (TypeName.TIMESTAMP, pa.array([5, -5], pa.int64()), [5, -5]),
+        (TypeName.TIMESTAMP, pa.array([5_000, -5_000], pa.timestamp("us", "UTC")), [5, -5]),
+        (TypeName.LONG, pa.array([1, 2], pa.int8()), [1, 2]),
+        (TypeName.INT, pa.nulls(2), [-(2**31)] * 2),
+    ],
+)
+def test_arrow_types_that_cast_without_loss_are_taken(
+    tmp_path: Path, type_name: TypeName, given_array: pa.Array, stored: list[object]
+) -> None:
+    schema = TableSchema(fields=(field_of(type_name, name="c"),))
+    with ImmutableSegment.open(build(tmp_path, schema, pa.table({"c": given_array})).path) as segment:
+        assert read_column(segment, schema.fields[0]) == stored
+
+
+def test_a_column_of_lists_that_are_all_null_has_one_default_each(tmp_path: Path) -> None:
+    schema = TableSchema(fields=(field_of(TypeName.INT, name="c", multi_value=True),))
+    with ImmutableSegment.open(build(tmp_path, schema, pa.table({"c": pa.nulls(2)})).path) as segment:
+        assert read_column(segment, schema.fields[0]) == [[-(2**31)], [-(2**31)]]

@@ -41,8 +41,10 @@ def edited(*edits: tuple[str, str]) -> str:
     return text
 
 
-def test_example_is_accepted(tables: Any) -> None:
-    assert "table.merlot.dev/flights created" in tables.check("apply", "--dry-run=server", "-f", FLIGHTS)
+@pytest.mark.parametrize("path", sorted(ROOT.glob("examples/*/table.yaml")), ids=lambda path: path.parent.name)
+def test_example_is_accepted(tables: Any, path: Path) -> None:
+    created = tables.check("apply", "--dry-run=server", "-f", path)
+    assert f"table.merlot.dev/{path.parent.name} created" in created
 
 
 def test_stored_object_means_what_the_manifest_means(flights: Any) -> None:

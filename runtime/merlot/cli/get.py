@@ -70,7 +70,7 @@ def segments(
     found = [_segment(status) for status in statuses.values()]
     found.sort(key=lambda one: (one.get("startTimeMs") or 0, one["name"]))
     columns = {"NAME": "name", "ROWS": "totalDocs", "SIZE": "size", "START": "start", "END": "end", "LOADED": "loaded"}
-    wide = {"CRC": "crc", "SERVERS": "where", "DEFAULTED": "defaulted", "URL": "url"}
+    wide = {"CRC": "version", "SERVERS": "where", "DEFAULTED": "defaulted", "WIDENED": "widened", "URL": "url"}
     output.show_list(found, columns, wide, how)
 
 
@@ -81,8 +81,10 @@ def _segment(status: Mapping[str, Any]) -> dict[str, Any]:
         "start": output.instant(status.get("startTimeMs")),
         "end": output.instant(status.get("endTimeMs")),
         "loaded": f"{sum(state == 'ONLINE' for state in servers.values())}/{len(servers)}",
+        "version": str(status.get("crc", "")),
         "where": ", ".join(f"{server} {state}" for server, state in servers.items()),
         "defaulted": ", ".join(status.get("defaultedColumns", ())),
+        "widened": ", ".join(status.get("widenedColumns", ())),
     }
     return {**status, **shown}
 

@@ -37,9 +37,9 @@ class TenantSpec(SpecModel):
     name: str = Field("default", pattern=r"^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?$", max_length=63)
     """Name of the tenant; tables that name the same one share it."""
     replicas: int | None = Field(None, ge=0)
-    """How many processes; the largest demand of the tenant's tables wins."""
+    """How many processes Kubernetes runs; the largest demand of the tenant's tables wins."""
     resources: Resources | None = None
-    """What each process asks for."""
+    """What each process asks for in Kubernetes."""
 
 
 class TenantsSpec(SpecModel):

@@ -309,13 +309,17 @@ def _rebucket(buckets: Iterable[Bucket], num_buckets: int) -> dict[int, Bucket]:
     return {number: Bucket("", *draft) for number, draft in drafts.items()}
 
 
-def trash_nodes(table: TableName, content_id: str, urls: Sequence[str], clock: Clock) -> dict[str, bytes]:
+def trash_nodes(
+    table: TableName, content_id: str, urls: Sequence[str], clock: Clock, deep_store: str | None = None
+) -> dict[str, bytes]:
     """Lists of files without a record, written in the same stroke, so that none is forgotten."""
+    now_ms = clock.now_ms()
+    chunks = [tuple(urls[start : start + TRASH_URLS]) for start in range(0, len(urls), TRASH_URLS)]
     return {
-        paths.child(paths.trash(table), f"{content_id}-{start // TRASH_URLS}"): TrashRecord(
-            deleted_ms=clock.now_ms(), urls=tuple(urls[start : start + TRASH_URLS])
+        paths.child(paths.trash(table), f"{content_id}-{number}"): TrashRecord(
+            deleted_ms=now_ms, urls=chunk, deep_store=deep_store
         ).to_bytes()
-        for start in range(0, len(urls), TRASH_URLS)
+        for number, chunk in enumerate(chunks)
     }
 
 

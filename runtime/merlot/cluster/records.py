@@ -144,6 +144,8 @@ class TrashRecord(PackedRecord):
 
     deleted_ms: int
     urls: tuple[str, ...]
+    deep_store: str | None = None
+    """URI of the deep store, if the table that is gone named one of its own."""
 
 
 class TableRecord(Record):

@@ -174,12 +174,19 @@ def _hide(metastore: Metastore, table: TableName, config: Node | None, clock: Cl
     with contextlib.suppress(NotFoundError):
         view = _emptied_if_huge(metastore, load(metastore, table), clock)
         urls = tuple(record.url for record in view.segments.values() if record.url)
-        trash = trash_nodes(table, f"{view.epoch + 1}.{secrets.token_hex(5)}", urls, clock)
+        trash = trash_nodes(table, f"{view.epoch + 1}.{secrets.token_hex(5)}", urls, clock, _deep_store(table, config))
         deleted = RootRecord(epoch=view.epoch + 1, is_deleted=True)
         ops += [Create(path, data) for path, data in trash.items()]
         ops.append(Put(paths.segments_root(table), deleted.to_bytes(), view.version))
     if ops:
         metastore.multi(ops)
+
+
+def _deep_store(table: TableName, config: Node | None) -> str | None:
+    if config is None:
+        return None
+    declared = spec_of(TableRecord.from_bytes(config.data, paths.table_config(table))).spec.deep_store
+    return None if declared is None else declared.uri
 
 
 def _emptied_if_huge(metastore: Metastore, view: TableView, clock: Clock) -> TableView:

@@ -28,7 +28,7 @@ from merlot.cluster.view import TableView
 from merlot.controller.assignment import Servers
 from merlot.controller.reconcile import Situation, decide, is_moving
 from merlot.controller.table_state import TableState
-from merlot.controller.trash import SegmentFiles, empty_trash
+from merlot.controller.trash import OpenFiles, empty_trash
 from merlot.errors import ConflictError, CorruptionError, InvalidInputError, MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName
 from merlot.spec.table import TableSpec
@@ -62,12 +62,12 @@ class ControllerLoop:
         metastore: Metastore,
         config: LoopConfig,
         *,
-        files: SegmentFiles | None = None,
+        open_files: OpenFiles | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._metastore = metastore
         self._config = config
-        self._files = files
+        self._open_files = open_files
         self._clock = clock or SystemClock()
         self._lease: Lease | None = None
         self._tables: dict[TableName, TableState] = {}
@@ -257,8 +257,9 @@ class ControllerLoop:
         """Remove what crashes and removals left behind."""
         for name in records:
             self._try(name, partial(self._clean_table, name, live))
-        if self._files is not None:
-            empty_trash(self._metastore, self._files, self._clock, grace_ms=round(self._config.file_grace_s * 1000))
+        if self._open_files is not None:
+            grace_ms = round(self._config.file_grace_s * 1000)
+            empty_trash(self._metastore, self._open_files, self._clock, grace_ms=grace_ms)
 
     def _clean_table(self, name: TableName, live: Mapping[InstanceId, InstanceRecord]) -> None:
         """Buckets that no root names, reports of servers that neither live nor have segments."""

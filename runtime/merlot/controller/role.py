@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -36,7 +37,10 @@ class ControllerConfig:
 
 
 class ControllerRole:
-    """Start and stop on one event loop. An embedded node takes `routes` instead and calls `start` with its port."""
+    """Start and stop on one event loop. An embedded node takes `routes` instead and calls `start` with its port.
+
+    `files` is the cluster's deep store; without it files are never deleted. `open_store` opens those that tables name.
+    """
 
     def __init__(
         self,
@@ -44,11 +48,13 @@ class ControllerRole:
         config: ControllerConfig | None = None,
         *,
         files: SegmentFiles | None = None,
+        open_store: Callable[[str], SegmentFiles] | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._metastore = metastore
         self._config = config or ControllerConfig()
         self._files = files
+        self._open_store = open_store
         self._clock = clock or SystemClock()
         self.service = ControllerService(metastore, self._clock)
         self._runner: web.AppRunner | None = None
@@ -87,7 +93,8 @@ class ControllerRole:
             server_grace_s=self._config.server_grace_s,
             file_grace_s=self._config.file_grace_s,
         )
-        self._loop = ControllerLoop(self._metastore, config, files=self._files, clock=self._clock)
+        open_files = None if self._files is None else self._open_files
+        self._loop = ControllerLoop(self._metastore, config, open_files=open_files, clock=self._clock)
         self._task = asyncio.create_task(self._loop.run(), name="controller-loop")
         return port
 
@@ -101,6 +108,11 @@ class ControllerRole:
             await asyncio.to_thread(self._registration.close)
         if self._runner is not None:
             await self._runner.cleanup()
+
+    def _open_files(self, uri: str | None) -> SegmentFiles:
+        """The cluster's deep store, or the one that a table named for itself."""
+        assert self._files is not None
+        return self._files if uri is None or self._open_store is None else self._open_store(uri)
 
     async def _serve(self) -> int:
         self._runner = web.AppRunner(api.make_app(self.service), access_log=None)

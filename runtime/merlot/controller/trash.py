@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from merlot.clock import Clock
 from merlot.cluster import paths
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import TrashRecord
+from merlot.cluster.tables import find_table, spec_of
 from merlot.cluster.view import load
 from merlot.errors import InvalidInputError, NotFoundError, UnavailableError
 from merlot.ids import TableName
@@ -35,7 +36,11 @@ class SegmentFiles(Protocol):
         ...
 
 
-def empty_trash(metastore: Metastore, files: SegmentFiles, clock: Clock, *, grace_ms: int) -> int:
+OpenFiles = Callable[[str | None], SegmentFiles]
+"""The deep store of a URI; None is the cluster's own."""
+
+
+def empty_trash(metastore: Metastore, open_files: OpenFiles, clock: Clock, *, grace_ms: int) -> int:
     """Delete what has been in the trash for `grace_ms`; returns the number of files deleted."""
     oldest_ms = clock.now_ms() - grace_ms
     num_deleted = 0
@@ -47,6 +52,7 @@ def empty_trash(metastore: Metastore, files: SegmentFiles, clock: Clock, *, grac
             if record is None or record.deleted_ms > oldest_ms:
                 continue
             try:
+                files = open_files(record.deep_store or _declared_store(metastore, name))
                 num_deleted += _delete_files(files, record, _urls_in_use(metastore, name))
             except UnavailableError as error:
                 _LOG.warning("files not deleted table=%s entry=%s cause=%s", name, entry, error)
@@ -54,6 +60,12 @@ def empty_trash(metastore: Metastore, files: SegmentFiles, clock: Clock, *, grac
             with contextlib.suppress(NotFoundError):
                 metastore.delete(path)
     return num_deleted
+
+
+def _declared_store(metastore: Metastore, table: TableName) -> str | None:
+    record = find_table(metastore, table)
+    declared = None if record is None else spec_of(record).spec.deep_store
+    return None if declared is None else declared.uri
 
 
 def _urls_in_use(metastore: Metastore, table: TableName) -> Collection[str]:
@@ -72,7 +84,7 @@ def _delete_files(files: SegmentFiles, record: TrashRecord, in_use: Collection[s
                 continue
             files.delete(url)
         except InvalidInputError as error:
-            _LOG.warning("file is not ours to delete url=%s cause=%s", url, error)
+            _LOG.error("file is in no deep store that is known, delete it by hand url=%s cause=%s", url, error)
             continue
         num_deleted += 1
     return num_deleted

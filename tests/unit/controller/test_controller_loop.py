@@ -171,7 +171,7 @@ def test_files_of_removed_and_replaced_segments_go_after_the_grace_period(
 ) -> None:
     old = clock.now_ms() - 1
     files = FakeFiles({f"file:///d/s{number}@1": old for number in range(6)} | {"file:///d/s1@2": old})
-    loop = ControllerLoop(store, LoopConfig(owner="c1"), files=files, clock=clock)
+    loop = ControllerLoop(store, LoopConfig(owner="c1"), open_files=lambda _: files, clock=clock)
     make_table(store)
     from merlot.cluster.mutations import Context
     from merlot.cluster.publish import PublishRequest, publish_request

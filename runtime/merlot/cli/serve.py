@@ -102,7 +102,10 @@ def controller(
     async def run(metastore: Metastore) -> None:
         files = None if deep_store is None else DeepStore(deep_store)
         role = ControllerRole(
-            metastore, ControllerConfig(host=host, bind=bind or host, http_port=http_port), files=files
+            metastore,
+            ControllerConfig(host=host, bind=bind or host, http_port=http_port),
+            files=files,
+            open_store=DeepStore,
         )
 
         async def start() -> str:

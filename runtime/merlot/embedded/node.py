@@ -129,7 +129,7 @@ class Node:
     async def _start_controller(self, metastore: SqliteMetastore) -> ControllerRole:
         files = DeepStore(self._config.deep_store_uri)
         config = ControllerConfig(host=self._config.host, http_port=self.port)
-        role = ControllerRole(metastore, config, files=files, clock=self._clock)
+        role = ControllerRole(metastore, config, files=files, open_store=DeepStore, clock=self._clock)
         self._exits.push_async_callback(role.stop)
         await role.start(served_port=self.port)
         return role

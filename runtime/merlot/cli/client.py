@@ -73,7 +73,7 @@ class Client:
         """One request; raises ApiError for a refusal and CommandError if there is no answer."""
         status, data = self._exchange(method, path, body, {"Accept": "application/json", **(headers or {})})
         if status >= 400:
-            raise _refusal(status, data, self.url)
+            raise _refusal(status, data, f"{self.url}{path.partition('?')[0]}")
         if not data:
             return None
         try:
@@ -123,6 +123,8 @@ def _refusal(status: int, data: bytes, url: str) -> ApiError:
     except ValueError:
         body = None
     if not isinstance(body, dict):
+        if status in (http.client.NOT_FOUND, http.client.METHOD_NOT_ALLOWED):
+            return ApiError(status, f"{url} is not there: is --url a node, or the right role's?")
         text = data.decode("utf-8", "replace").strip().splitlines()
         shown = text[0][:200] if text and not text[0].startswith("<") else http.client.responses.get(status, "")
         return ApiError(status, f"{url} answers HTTP {status}: {shown}")

@@ -84,7 +84,8 @@ def _show_head(report: "SegmentReport") -> None:
     if report.sort_order:
         facts["sorted by"] = ", ".join(report.sort_order)
     for column, partition in report.partitions.items():
-        facts[f"partition of {column}"] = ", ".join(f"{key} {value}" for key, value in partition.items() if value)
+        held = ", ".join(map(str, partition["partitions"]))
+        facts["partitions"] = f"{held} of {partition['num_partitions']} by {partition['function_name']}({column})"
     width = max(map(len, facts))
     for name, value in facts.items():
         output.say(f"{name.ljust(width)}  {value}")

@@ -72,6 +72,12 @@ def test_scheme_may_be_left_out(node: Any) -> None:
     assert run(["get", "tables", "--url", node.url.removeprefix("http://")]) == 0
 
 
+def test_node_without_the_path_is_an_error(node: Any, capsys: Captured) -> None:
+    assert run(["get", "tables", "--url", f"{node.url}/prefix"]) == 1
+    error = capsys.readouterr().err
+    assert error == f"error: {node.url}/prefix/tables is not there: is --url a node, or the right role's?\n"
+
+
 def test_unknown_table_is_an_error(node: Any, capsys: Captured) -> None:
     assert run(["get", "segments", "nothing"]) == 1
     error = capsys.readouterr().err

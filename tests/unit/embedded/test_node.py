@@ -1,0 +1,120 @@
+"""Every role in one process over a folder."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+
+from merlot.embedded.node import Node, NodeConfig
+from merlot.errors import UnavailableError
+from merlot.store.deepstore import DeepStore
+from merlot.testing.sample import orders_manifest, total_amount, upload_orders
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
+@pytest.fixture
+async def start_node(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
+    nodes: list[Node] = []
+
+    async def start(http_port: int = 0) -> Node:
+        node = Node(NodeConfig(data_dir=tmp_path / "node", http_port=http_port))
+        nodes.append(node)
+        await node.start()
+        return node
+
+    yield start
+    for node in nodes:
+        await node.stop()
+
+
+async def publish(session: aiohttp.ClientSession, node: Node, folder: Path, days: list[int], revision: int = 0) -> None:
+    """Apply the table and publish, as a client does, over HTTP."""
+    table = orders_manifest()
+    document = table.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    text = yaml.safe_dump({"apiVersion": table.api_version, "kind": table.kind, **document})
+    async with session.post(f"{node.url}/apply", data=text) as answer:
+        assert answer.status == 200, await answer.text()
+    store = DeepStore(str(folder / "node" / "deepstore"))
+    records = await asyncio.to_thread(upload_orders, store, days, revision=revision)
+    body = {"publishId": "test", "records": [json.loads(record.to_bytes()) for record in records]}
+    async with session.post(f"{node.url}/segments/orders/publish", json=body) as answer:
+        assert answer.status == 200, await answer.text()
+
+
+async def total(session: aiohttp.ClientSession, node: Node) -> Any:
+    async with session.post(f"{node.url}/query/sql", json={"sql": "SELECT sum(amount) FROM orders"}) as answer:
+        fields = await answer.json()
+    assert fields["exceptions"] == []
+    return fields["resultTable"]["rows"][0][0]
+
+
+async def until_total(session: aiohttp.ClientSession, node: Node, expected: int) -> None:
+    async with asyncio.timeout(15):
+        while await total(session, node) != expected:
+            await asyncio.sleep(0.01)
+
+
+async def test_what_is_published_over_http_is_answered_and_survives_a_restart(
+    start_node: Callable[..., Any], session: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    node = await start_node()
+    await publish(session, node, tmp_path, [0, 1, 2])
+    await until_total(session, node, total_amount([0, 1, 2]))
+    await node.stop()
+    again = await start_node()
+    assert again.not_ready() is None
+    assert await total(session, again) == total_amount([0, 1, 2])
+
+
+async def test_a_refreshed_segment_is_switched_without_a_wrong_answer(
+    start_node: Callable[..., Any], session: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    node = await start_node()
+    await publish(session, node, tmp_path, [0])
+    old, new = total_amount([0]), total_amount([0], revision=1)
+    await until_total(session, node, old)
+    await publish(session, node, tmp_path, [0], revision=1)
+    seen = set()
+    async with asyncio.timeout(15):
+        while new not in seen:
+            seen.add(await total(session, node))
+    assert seen <= {old, new}
+
+
+async def test_one_port_answers_brokers_and_controllers_paths(
+    start_node: Callable[..., Any], session: aiohttp.ClientSession
+) -> None:
+    node = await start_node()
+    for path in ("/health", "/health/liveness", "/health/readiness", "/version", "/tables", "/instances"):
+        async with session.get(f"{node.url}{path}") as answer:
+            assert answer.status == 200, path
+    async with session.get(f"{node.url}/metrics") as answer:
+        assert "merlot_server_running_queries" in await answer.text()
+    async with session.post(f"{node.url}/query/sql", json={"sql": "SELECT 1"}) as answer:
+        assert (await answer.json())["resultTable"]["rows"] == [[1]]
+    async with session.head(f"{node.url}/no/such/path") as answer:
+        assert answer.status == 404
+
+
+async def test_a_folder_serves_one_node_at_a_time(start_node: Callable[..., Any]) -> None:
+    await start_node()
+    with pytest.raises(UnavailableError) as refused:
+        await start_node()
+    assert "\n" not in str(refused.value)
+
+
+async def test_a_taken_port_is_said_in_one_line(start_node: Callable[..., Any], tmp_path: Path) -> None:
+    node = await start_node()
+    other = Node(NodeConfig(data_dir=tmp_path / "other", http_port=node.port))
+    with pytest.raises(UnavailableError, match=f"cannot listen address=127.0.0.1:{node.port}"):
+        await other.start()

@@ -1,0 +1,156 @@
+"""A broker's request becomes a partial result, a list of what is missing, or a code; never a traceback."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from merlot.clock import SystemClock
+from merlot.cluster.tables import put_table
+from merlot.ids import TableName
+from merlot.server import rpc
+from merlot.server.keeper import TableKeeper
+from merlot.server.rpc import QueryHandler
+from merlot.server.scheduler import Scheduler, SchedulerConfig
+from merlot.spec.table import Table
+from merlot.sql.bind import bind
+from merlot.sql.parse import parse
+from merlot.sql.tree_json import to_json
+from merlot.testing.sample import ORDERS, orders_manifest, publish_orders, total_amount
+from merlot.testing.servers import KeeperBench, until
+from merlot.wire.messages import ServerRequest, ServerResponse
+
+
+class HandlerBench:
+    """A handler over one keeper with three segments."""
+
+    def __init__(self, bench: KeeperBench, keeper: TableKeeper) -> None:
+        self.bench = bench
+        self.keeper = keeper
+        self.scheduler = Scheduler(SchedulerConfig(max_running=2, helpers=1))
+        self.handler = QueryHandler({ORDERS: keeper}.get, self.scheduler, SystemClock(), "here")
+
+    async def ask(
+        self, sql: str, *, segments: tuple[str, ...] | None = None, timeout_ms: int = 5000, table: Table | None = None
+    ) -> ServerResponse:
+        schema = (table or orders_manifest()).spec.table_schema
+        request = ServerRequest(
+            request_id="1",
+            table=ORDERS,
+            query=to_json(bind(parse(sql), schema, {})),
+            segments=tuple(self.keeper.segments.keys) if segments is None else segments,
+            timeout_ms=timeout_ms,
+        )
+        return await self.handler(request)
+
+
+@pytest.fixture
+async def handlers(bench: KeeperBench) -> AsyncIterator[HandlerBench]:
+    records = publish_orders(bench.metastore, bench.deep_store, [0, 1, 2])
+    bench.assign(bench.me)
+    keeper = await bench.start_keeper()
+    await until(lambda: len(bench.report().loaded) == len(records))
+    handlers = HandlerBench(bench, keeper)
+    yield handlers
+    handlers.scheduler.close()
+
+
+async def test_the_asked_segments_are_answered_and_the_others_named(handlers: HandlerBench) -> None:
+    one = next(iter(handlers.keeper.segments.keys))
+    response = await handlers.ask("SELECT sum(amount) FROM orders", segments=(one, "orders_9@5"))
+    assert response.missing == ("orders_9@5",)
+    assert response.partial is not None
+    assert response.partial.stats.num_segments_processed == 1
+    assert response.error is None
+
+
+async def test_a_partial_covers_all_segments(handlers: HandlerBench) -> None:
+    response = await handlers.ask("SELECT sum(amount), count(*) FROM orders")
+    assert response.partial is not None
+    row = response.partial.data.to_pylist()[0]
+    assert total_amount([0, 1, 2]) in row.values()
+    assert response.partial.stats.num_docs_scanned == 300
+
+
+async def test_nothing_held_is_no_partial(handlers: HandlerBench) -> None:
+    response = await handlers.ask("SELECT sum(amount) FROM orders", segments=("orders_9@5",))
+    assert (response.partial, response.missing, response.error) == (None, ("orders_9@5",), None)
+
+
+async def test_an_unknown_table_and_a_draining_server_send_the_broker_elsewhere(handlers: HandlerBench) -> None:
+    request = ServerRequest(request_id="1", table=TableName("x_OFFLINE"), query=b"", segments=(), timeout_ms=1)
+    assert (await handlers.handler(request)).error == (230, "server has no such table table=x_OFFLINE")
+    handlers.handler.is_draining = True
+    response = await handlers.ask("SELECT count(*) FROM orders")
+    assert response.error is not None
+    assert response.error[0] == 210
+
+
+async def test_a_query_that_is_none_is_refused(handlers: HandlerBench) -> None:
+    keys = tuple(handlers.keeper.segments.keys)
+    request = ServerRequest(request_id="1", table=ORDERS, query=b"{}", segments=keys, timeout_ms=1000)
+    response = await handlers.handler(request)
+    assert response.error is not None
+    assert response.error[0] == 700
+
+
+async def test_time_that_is_over_is_pinots_code(handlers: HandlerBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dawdle(*args: object) -> object:
+        context = args[2]
+        while True:
+            context.cancel.check()  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(rpc, "execute", dawdle)
+    response = await handlers.ask("SELECT count(*) FROM orders", timeout_ms=30)
+    assert response.error is not None
+    assert response.error[0] == 250
+
+
+async def test_cancelling_a_request_stops_its_thread_and_frees_its_segments(
+    handlers: HandlerBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def dawdle(*args: object) -> object:
+        loop.call_soon_threadsafe(running.set)
+        while True:
+            args[2].cancel.check()  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(rpc, "execute", dawdle)
+    task = asyncio.create_task(handlers.ask("SELECT count(*) FROM orders"))
+    await running.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await handlers.scheduler.wait_idle(5.0)
+    held = [held for held in handlers.keeper.segments._held.values() if held.num_readers]
+    assert held == []
+
+
+async def test_a_column_that_was_just_added_is_looked_up_before_it_is_refused(handlers: HandlerBench) -> None:
+    table = orders_manifest(more_fields="      - {name: note, type: STRING}")
+    put_table(handlers.bench.metastore, table)
+    response = await handlers.ask("SELECT count(*) FROM orders WHERE note = 'null'", table=table)
+    assert response.error is None
+    assert response.partial is not None
+    assert 300 in response.partial.data.to_pylist()[0].values()
+
+
+async def test_corrupt_data_met_by_a_query_sends_the_broker_elsewhere_and_is_mended(handlers: HandlerBench) -> None:
+    key = next(iter(handlers.keeper.segments.keys))
+    path = handlers.bench.path_of(key)
+
+    def fail(*_: object) -> None:
+        raise rpc.CorruptionError("segment is damaged")
+
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(rpc, "execute", fail)
+        response = await handlers.ask("SELECT count(*) FROM orders")
+    assert response.error is not None
+    assert response.error[0] == 235
+    await until(lambda: list(handlers.bench.quarantine.glob("*")))
+    await until(lambda: key in handlers.keeper.segments)

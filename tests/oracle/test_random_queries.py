@@ -29,7 +29,6 @@ def oracle() -> Oracle:
 
 @pytest.fixture(scope="module", params=["one-segment", "twelve-segments"])
 def layout(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
-    pytest.importorskip("merlot.query.reduce")
     with LAYOUTS[request.param]([things()], tmp_path_factory.mktemp("random")) as made:
         yield made
 

@@ -1,13 +1,11 @@
 """Where a case's query runs: each layout holds every dataset and answers SQL.
 
 A new layout (an embedded node, servers over ZooKeeper) is one more entry of `LAYOUTS`: a context manager over the
-datasets and an empty folder that yields an object with `query(sql) -> Answer`, raising MerlotError or QueryRefused.
+datasets and an empty folder that yields an object with `query(sql) -> Answer`, raising an error that has a `code`.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -17,11 +15,11 @@ from typing import Protocol
 import pyarrow as pa
 from slt_answers import Answer
 from slt_data import Dataset
+from slt_nodes import embedded_node, zookeeper_with_two_servers
+from slt_segments import build_paths, uneven_edges
 
-from merlot.segment.build.builder import build_segment
-from merlot.segment.build.request import BuildRequest
+from merlot.query import combine, execute, logical, reduce
 from merlot.segment.immutable import ImmutableSegment
-from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import TableSchema
 from merlot.sql.bind import bind
 from merlot.sql.parse import parse
@@ -35,35 +33,7 @@ class Layout(Protocol):
         """The answer; raises an error that has a `code`."""
 
 
-class QueryRefused(Exception):
-    """An error that a remote layout got back."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 LayoutFactory = Callable[[Sequence[Dataset], Path], AbstractContextManager[Layout]]
-
-_PLAIN = IndexingSpec()
-_INDEXINGS = {
-    "things": (
-        IndexingSpec(sorted_columns=("color", "small"), inverted=("tags", "signed", "scores")),
-        IndexingSpec(no_dictionary=("big", "price", "name", "note", "ratio", "counts", "created", "signed", "color")),
-        IndexingSpec(
-            no_dictionary=("revenue", "exact", "digest", "happened", "wide", "weights", "tags", "scores", "active"),
-            inverted=("color",),
-            compression={"revenue": "ZSTD", "wide": "LZ4", "digest": "LZ4"},
-        ),
-        _PLAIN,
-    ),
-    "flights": (
-        IndexingSpec(sorted_columns=("carrier",), inverted=("origin", "dest")),
-        IndexingSpec(no_dictionary=("distance", "dep_delay", "tailnum", "time_hour", "arr_delay")),
-        IndexingSpec(sorted_columns=("time_hour",), compression={"air_time": "LZ4"}, no_dictionary=("air_time",)),
-    ),
-}
-"""How segments of the many-segment layout are stored, in turn: every encoding meets every query."""
 
 
 class InProcess:
@@ -79,8 +49,6 @@ class InProcess:
 
     def query(self, sql: str) -> Answer:
         """Parse, bind, plan, execute, combine and reduce."""
-        from merlot.query import combine, execute, logical, reduce
-
         parsed = parse(sql)
         schema = self._schemas[parsed.table or ""]
         query = from_json(to_json(bind(parsed, schema)))
@@ -115,10 +83,7 @@ def one_segment(datasets: Sequence[Dataset], folder: Path) -> Iterator[Layout]:
 def twelve_segments(datasets: Sequence[Dataset], folder: Path) -> Iterator[Layout]:
     """Each table as 12 segments of uneven size, one of a single row, answered in three parts."""
 
-    def cuts(rows: int) -> list[int]:
-        return [0, 1, *(1 + (rows - 1) * number * number // 121 for number in range(1, 12))]
-
-    with _in_process(datasets, folder, cuts=cuts, parts=3) as layout:
+    with _in_process(datasets, folder, cuts=uneven_edges, parts=3) as layout:
         yield layout
 
 
@@ -137,17 +102,9 @@ def _in_process(
         yield layout
 
 
-def build_paths(dataset: Dataset, folder: Path, edges: Sequence[int], *, varied: bool) -> list[Path]:
-    """Segment files of the rows between neighbouring edges; `varied` takes turns with the encodings."""
-    request = BuildRequest(name="", table=dataset.name, schema=dataset.schema, time_column=dataset.time_column)
-    indexings = _INDEXINGS.get(dataset.name, (_PLAIN,)) if varied else (_PLAIN,)
-    paths = []
-    for number, (start, end) in enumerate(itertools.pairwise(edges)):
-        named = dataclasses.replace(
-            request, name=f"{dataset.name}_{number}", indexing=indexings[number % len(indexings)]
-        )
-        paths.append(build_segment(named, dataset.rows.slice(start, end - start), folder).path)
-    return paths
-
-
-LAYOUTS: dict[str, LayoutFactory] = {"one-segment": one_segment, "twelve-segments": twelve_segments}
+LAYOUTS: dict[str, LayoutFactory] = {
+    "one-segment": one_segment,
+    "twelve-segments": twelve_segments,
+    "embedded-node": embedded_node,
+    "zookeeper-two-servers": zookeeper_with_two_servers,
+}

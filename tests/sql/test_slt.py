@@ -32,9 +32,11 @@ def oracle() -> Oracle:
     return Oracle(datasets())
 
 
-@pytest.fixture(scope="session", params=list(LAYOUTS))
+_MARKS = {"zookeeper-two-servers": [pytest.mark.cluster, pytest.mark.timeout(180)]}
+
+
+@pytest.fixture(scope="session", params=[pytest.param(name, marks=_MARKS.get(name, [])) for name in LAYOUTS])
 def layout(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
-    pytest.importorskip("merlot.query.reduce")
     with LAYOUTS[request.param](datasets(), tmp_path_factory.mktemp(request.param)) as made:
         yield made
 

@@ -1,0 +1,52 @@
+"""Datasets as segment files, in every encoding."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+from slt_data import Dataset
+
+from merlot.segment.build.builder import build_segment
+from merlot.segment.build.request import BuildRequest
+from merlot.spec.indexing import IndexingSpec
+
+_PLAIN = IndexingSpec()
+_INDEXINGS = {
+    "things": (
+        IndexingSpec(sorted_columns=("color", "small"), inverted=("tags", "signed", "scores")),
+        IndexingSpec(no_dictionary=("big", "price", "name", "note", "ratio", "counts", "created", "signed", "color")),
+        IndexingSpec(
+            no_dictionary=("revenue", "exact", "digest", "happened", "wide", "weights", "tags", "scores", "active"),
+            inverted=("color",),
+            compression={"revenue": "ZSTD", "wide": "LZ4", "digest": "LZ4"},
+        ),
+        _PLAIN,
+    ),
+    "flights": (
+        IndexingSpec(sorted_columns=("carrier",), inverted=("origin", "dest")),
+        IndexingSpec(no_dictionary=("distance", "dep_delay", "tailnum", "time_hour", "arr_delay")),
+        IndexingSpec(sorted_columns=("time_hour",), compression={"air_time": "LZ4"}, no_dictionary=("air_time",)),
+    ),
+}
+"""How segments of the many-segment layout are stored, in turn: every encoding meets every query."""
+
+
+def uneven_edges(rows: int) -> list[int]:
+    """Cuts for twelve segments, the first of a single row, the others ever larger."""
+    return [0, 1, *(1 + (rows - 1) * number * number // 121 for number in range(1, 12))]
+
+
+def build_paths(dataset: Dataset, folder: Path, edges: Sequence[int], *, varied: bool) -> list[Path]:
+    """Segment files of the rows between neighbouring edges; `varied` takes turns with the encodings."""
+    request = BuildRequest(name="", table=dataset.name, schema=dataset.schema, time_column=dataset.time_column)
+    indexings = _INDEXINGS.get(dataset.name, (_PLAIN,)) if varied else (_PLAIN,)
+    paths = []
+    for number, (start, end) in enumerate(itertools.pairwise(edges)):
+        named = dataclasses.replace(
+            request, name=f"{dataset.name}_{number}", indexing=indexings[number % len(indexings)]
+        )
+        paths.append(build_segment(named, dataset.rows.slice(start, end - start), folder).path)
+    return paths

@@ -1,0 +1,5 @@
+"""Rows to a segment file: statistics, encodings, buffers, one atomic file.
+
+Owns every decision at build time; must not read segments. One builder per thread; results depend on rows and
+configuration alone.
+"""

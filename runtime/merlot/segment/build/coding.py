@@ -1,0 +1,113 @@
+"""Values to dictionary and dict ids.
+
+Integers of a small range are ranked by marking which occur (two passes, 1 ns a value); sorted ones by where they change;
+others by Arrow's hash table, whose distinct values are then sorted. Floats go the same ways as integers of the same
+order: bits of a negative number are flipped, so that -0.0 is just below 0.0; every NaN becomes one, the largest.
+"""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from merlot.kernels import bits
+from merlot.segment.buffers import Array
+from merlot.segment.index.dict_ids import id_dtype
+from merlot.spec.types import TypeName
+
+_SMALL_RANGE: Final = 16_384
+"""Marks of a range like this cost less than one hash table, however few the values."""
+_MAX_RANGE: Final = 1 << 26
+
+
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """A column by its dictionary."""
+
+    ids: Array
+    """Of dtype `id_dtype(cardinality)`."""
+    values: Array | pa.Array
+    """Distinct values, ascending."""
+
+    @property
+    def cardinality(self) -> int:
+        return len(self.values)
+
+
+def code(type_name: TypeName, values: Array | pa.Array) -> Coded:
+    """Dictionary and ids of stored values."""
+    if isinstance(values, np.ndarray):
+        return _code_floats(values) if values.dtype.kind == "f" else _code_integers(values)
+    return _code_variable(type_name, values)
+
+
+def _code_integers(values: Array) -> Coded:
+    if len(values) == 0:
+        return Coded(np.zeros(0, dtype=np.uint8), values)
+    bounds = np.empty(2, values.dtype)
+    bits.min_max(values, bounds)
+    low, high = int(bounds[0]), int(bounds[1])
+    if high - low < min(max(_SMALL_RANGE, 4 * len(values)), _MAX_RANGE):
+        return _code_by_marks(values, low, high)
+    if bits.is_sorted(values):
+        return _code_sorted(values)
+    encoded = pa.array(values).dictionary_encode()
+    distinct = encoded.dictionary.to_numpy()
+    return _by_rank(distinct, np.argsort(distinct), encoded.indices)
+
+
+def _code_by_marks(values: Array, low: int, high: int) -> Coded:
+    slots = np.zeros(high - low + 1, dtype=np.uint32)
+    bits.mark_present(values, low, slots)
+    cardinality = bits.rank_present(slots)
+    ids = np.empty(len(values), dtype=id_dtype(cardinality))
+    bits.lookup_ranks(values, low, slots, ids)
+    return Coded(ids, (np.flatnonzero(slots) + low).astype(values.dtype))
+
+
+def _code_sorted(values: Array) -> Coded:
+    changes = values[1:] != values[:-1]
+    starts = np.concatenate([[0], np.flatnonzero(changes) + 1])
+    ids = np.zeros(len(values), dtype=id_dtype(len(starts)))
+    np.cumsum(changes, out=ids[1:], dtype=ids.dtype)
+    return Coded(ids, values[starts])
+
+
+def _code_floats(values: Array) -> Coded:
+    integer: np.dtype[Any] = np.dtype("<i4") if values.dtype.itemsize == 4 else np.dtype("<i8")
+    plain = np.where(np.isnan(values), np.array(np.nan, values.dtype), values)
+    coded = _code_integers(_flip_negative(plain.view(integer)))
+    distinct = coded.values
+    assert isinstance(distinct, np.ndarray)
+    return Coded(coded.ids, _flip_negative(distinct).view(values.dtype))
+
+
+def _flip_negative(numbers: Array) -> Array:
+    """Integers in the order of the floats of the same bits; its own inverse."""
+    signs = numbers >> (8 * numbers.dtype.itemsize - 1)
+    flipped: Array = numbers ^ (signs & np.iinfo(numbers.dtype).max)
+    return flipped
+
+
+def _code_variable(type_name: TypeName, values: pa.Array) -> Coded:
+    encoded = values.dictionary_encode()
+    distinct = encoded.dictionary
+    if type_name is TypeName.BIG_DECIMAL:
+        texts = distinct.to_pylist()
+        numbers = [Decimal(text) for text in texts]
+        order = np.array(sorted(range(len(texts)), key=numbers.__getitem__), dtype=np.int64)
+    else:
+        order = pc.array_sort_indices(distinct).to_numpy()
+    return _by_rank(distinct, order, encoded.indices)
+
+
+def _by_rank(distinct: Array | pa.Array, order: Array, indices: pa.Array) -> Coded:
+    ranks = np.empty(len(order), dtype=id_dtype(len(order)))
+    ranks[order] = np.arange(len(order), dtype=ranks.dtype)
+    ids = np.empty(len(indices), dtype=ranks.dtype)
+    bits.gather(ranks, indices.to_numpy(), ids)
+    values = distinct.take(pa.array(order)) if isinstance(distinct, pa.Array) else distinct[order]
+    return Coded(ids, values)

@@ -1,0 +1,200 @@
+"""One column of rows to its buffers and its entry in the footer."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from merlot.kernels import bits
+from merlot.segment import compression
+from merlot.segment.build.coding import Coded, code
+from merlot.segment.build.encoding import ColumnStatistics, choose
+from merlot.segment.build.file_writer import FileWriter
+from merlot.segment.build.rows import StoredColumn
+from merlot.segment.buffers import Array
+from merlot.segment.index import dict_ids, dictionary, inverted, multi_value, nulls, raw, variable, zones
+from merlot.segment.json_values import MAX_BOUND_LENGTH, to_json
+from merlot.segment.metadata import BufferRef, ColumnEncoding, ColumnMetadata, JsonValue
+from merlot.spec.indexing import Compression, Encoding
+from merlot.spec.types import TypeName
+
+CODECS = {Compression.NONE: compression.NONE, Compression.LZ4: compression.LZ4, Compression.ZSTD: compression.ZSTD}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ColumnRequest:
+    """What the table asks of one column."""
+
+    encoding: Encoding = Encoding.AUTO
+    compression: Compression | None = None
+    """None: where it pays."""
+    inverted: bool = False
+    sort_key: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WrittenColumn:
+    """A column's footer entry, and its distinct values where they were counted."""
+
+    metadata: ColumnMetadata
+    distinct: Array | pa.Array | None
+
+
+def write_column(column: StoredColumn, request: ColumnRequest, writer: FileWriter) -> WrittenColumn:
+    """Choose the encoding, append the buffers."""
+    coded = None
+    if request.encoding is not Encoding.RAW or request.inverted:
+        coded = code(column.field.type, column.values)
+    statistics = _statistics(column, coded)
+    wish = Encoding.DICTIONARY if request.inverted else request.encoding
+    encoding = choose(statistics, wish, needs_dictionary=request.sort_key)
+    buffers, low, high = _buffers(column, coded, encoding, statistics)
+    if request.inverted and coded is not None:
+        buffers |= _inverted(column, coded)
+    codec = None if request.compression is None else CODECS[request.compression]
+    refs = {name: writer.add(array, codec if _may_compress(name) else compression.NONE) for name, array in buffers.items()}
+    metadata = _metadata(column, coded, encoding, statistics, (low, high), refs)
+    if request.compression is not None:
+        metadata = metadata.model_copy(update={"compression": request.compression.value})
+    return WrittenColumn(metadata=metadata, distinct=None if coded is None else coded.values)
+
+
+def _statistics(column: StoredColumn, coded: Coded | None) -> ColumnStatistics:
+    values = column.values
+    is_numeric = isinstance(values, np.ndarray)
+    ordered = values if coded is None else coded.ids
+    is_sorted = column.offsets is None and isinstance(ordered, np.ndarray) and bool(bits.is_sorted(ordered))
+    return ColumnStatistics(
+        role=column.field.role,
+        num_values=len(values),
+        cardinality=len(values) if coded is None else coded.cardinality,
+        raw_bytes=values.nbytes,
+        dictionary_bytes=values.nbytes if coded is None else coded.values.nbytes,
+        is_fixed_width=is_numeric,
+        is_sorted=is_sorted,
+        integer_width=_integer_width(values, coded) if is_numeric else None,
+    )
+
+
+def _integer_width(values: Array, coded: Coded | None) -> int | None:
+    if values.dtype.kind != "i" or len(values) == 0:
+        return None
+    low, high = _numeric_bounds(values, coded)
+    return raw.width_bits(int(low), int(high))
+
+
+def _numeric_bounds(values: Array, coded: Coded | None) -> tuple[Any, Any]:
+    if coded is not None:
+        return coded.values[0], coded.values[-1]
+    if values.dtype.kind == "f":
+        return np.fmin.reduce(values), np.maximum.reduce(values)
+    bounds = np.empty(2, values.dtype)
+    bits.min_max(values, bounds)
+    return bounds[0], bounds[1]
+
+
+def _buffers(
+    column: StoredColumn, coded: Coded | None, encoding: ColumnEncoding, statistics: ColumnStatistics
+) -> tuple[dict[str, Array], JsonValue | None, JsonValue | None]:
+    buffers: dict[str, Array] = {}
+    low, high = _bounds(column, coded)
+    zoned: Array | None = None
+    if encoding.has_dictionary:
+        assert coded is not None
+        if isinstance(coded.values, np.ndarray):
+            buffers |= dictionary.write_numeric(coded.values)
+        else:
+            buffers |= dictionary.write_variable(coded.values)
+        buffers |= dict_ids.write(coded.ids, coded.cardinality, encoding)
+        zoned = coded.ids
+    elif isinstance(column.values, np.ndarray):
+        base = int(low) if encoding is ColumnEncoding.RAW_PACKED and low is not None else 0
+        buffers |= raw.write(column.values, encoding, base, statistics.integer_width or 0)
+        zoned = column.values
+    else:
+        buffers |= variable.write(column.values)
+    if column.offsets is not None:
+        buffers |= multi_value.write(column.offsets, _max_values_per_doc(column))
+        if zoned is not None:
+            buffers |= zones.write_multi_value(zoned, column.offsets, column.nulls)
+    elif zoned is not None:
+        buffers |= zones.write(zoned, column.nulls)
+    if column.nulls is not None:
+        buffers[nulls.WORDS] = column.nulls
+    return buffers, low, high
+
+
+def _bounds(column: StoredColumn, coded: Coded | None) -> tuple[JsonValue | None, JsonValue | None]:
+    values = column.values if coded is None else coded.values
+    if len(values) == 0:
+        return None, None
+    if isinstance(values, np.ndarray):
+        low, high = _numeric_bounds(values, coded)
+        return to_json(column.field.type, low), to_json(column.field.type, high)
+    if coded is not None:
+        low_text, high_text = values[0].as_py(), values[-1].as_py()
+    elif column.field.type is not TypeName.BIG_DECIMAL:
+        found = pc.min_max(values).as_py()
+        low_text, high_text = found["min"], found["max"]
+    else:
+        # Text of numbers is not in the order of the numbers.
+        return None, None
+    if max(len(low_text), len(high_text)) > MAX_BOUND_LENGTH:
+        return None, None
+    return to_json(column.field.type, low_text), to_json(column.field.type, high_text)
+
+
+def _inverted(column: StoredColumn, coded: Coded) -> dict[str, Array]:
+    if column.offsets is not None:
+        return inverted.write_multi_value(coded.ids, column.offsets, coded.cardinality)
+    return inverted.write(coded.ids, coded.cardinality)
+
+
+def _may_compress(name: str) -> bool:
+    """Indexes and the small buffers of a column stay as they are: they are read by value."""
+    return not name.startswith(("inverted.", "zones.", "dict."))
+
+
+def _max_values_per_doc(column: StoredColumn) -> int:
+    if column.offsets is None:
+        return 1
+    return int(np.diff(column.offsets).max()) if column.num_docs else 0
+
+
+def _metadata(
+    column: StoredColumn,
+    coded: Coded | None,
+    encoding: ColumnEncoding,
+    statistics: ColumnStatistics,
+    bounds: tuple[JsonValue | None, JsonValue | None],
+    refs: dict[str, BufferRef],
+) -> ColumnMetadata:
+    field = column.field
+    is_packed = encoding is ColumnEncoding.RAW_PACKED
+    return ColumnMetadata(
+        name=field.name,
+        type=TypeName(field.type),
+        role=field.role.value,
+        multi_value=field.multi_value,
+        format=field.format,
+        default_null_value=to_json(field.type, field.default_value),
+        encoding=encoding,
+        cardinality=None if coded is None else coded.cardinality,
+        min=bounds[0],
+        max=bounds[1],
+        num_nulls=column.num_nulls,
+        is_sorted=statistics.is_sorted,
+        bits=_bits(coded, encoding, statistics),
+        base=int(bounds[0] or 0) if is_packed else 0,
+        total_values=len(column.values),
+        max_values_per_doc=_max_values_per_doc(column),
+        buffers=refs,
+    )
+
+
+def _bits(coded: Coded | None, encoding: ColumnEncoding, statistics: ColumnStatistics) -> int | None:
+    if encoding is ColumnEncoding.RAW_PACKED:
+        return statistics.integer_width
+    return dict_ids.width_bits(coded.cardinality) if coded is not None and encoding.has_dictionary else None

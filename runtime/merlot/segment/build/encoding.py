@@ -1,0 +1,78 @@
+"""Which encoding a column gets: a pure function of its statistics and of what the table asks for. ADR 1."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from merlot.segment.index import dict_ids, raw
+from merlot.segment.metadata import ColumnEncoding
+from merlot.spec.indexing import Encoding
+from merlot.spec.schema import FieldRole
+
+ALIGNED_SHARE: Final = 0.86
+"""Ids that fill this share of their bytes stay aligned: packing would save little and cost a copy in memory."""
+SMALL_VALUES: Final = 16_384
+"""Up to this many values ids stay aligned if a byte holds them: decoding costs a call, and saves little."""
+RAW_SHARE: Final = 0.75
+"""A dictionary and its ids must be smaller than this share of the raw values of a metric."""
+DISTINCT_SHARE: Final = 0.7
+"""A dimension of variable width with more distinct values than this share of its values is stored raw."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ColumnStatistics:
+    """What the choice depends on."""
+
+    role: FieldRole
+    num_values: int
+    cardinality: int
+    raw_bytes: int
+    """All values without a dictionary."""
+    dictionary_bytes: int
+    is_fixed_width: bool
+    is_sorted: bool
+    """Values never decrease, one per doc."""
+    integer_width: int | None
+    """Bits of the largest distance from the minimum; None unless integers."""
+
+
+def choose(statistics: ColumnStatistics, wish: Encoding, *, needs_dictionary: bool) -> ColumnEncoding:
+    """The encoding; `needs_dictionary` is set for columns with an inverted index and for sort keys."""
+    if wish is Encoding.DICTIONARY or (wish is Encoding.AUTO and (needs_dictionary or _dictionary_pays(statistics))):
+        return _choose_ids(statistics)
+    return _choose_raw(statistics)
+
+
+def _dictionary_pays(statistics: ColumnStatistics) -> bool:
+    if statistics.num_values == 0:
+        return True
+    if not statistics.is_fixed_width:
+        return statistics.cardinality <= DISTINCT_SHARE * statistics.num_values or statistics.num_values <= SMALL_VALUES
+    ids = dict_ids.aligned_size_bytes(statistics.num_values, statistics.cardinality)
+    with_dictionary = statistics.dictionary_bytes + ids
+    if statistics.is_sorted:
+        with_dictionary = statistics.dictionary_bytes + dict_ids.runs_size_bytes(statistics.cardinality)
+    if statistics.role is FieldRole.METRIC:
+        return with_dictionary <= RAW_SHARE * statistics.raw_bytes
+    # Dimensions are grouped and filtered by: dense ids are worth as much space as the values take.
+    return statistics.dictionary_bytes <= RAW_SHARE * statistics.raw_bytes
+
+
+def _choose_ids(statistics: ColumnStatistics) -> ColumnEncoding:
+    count, cardinality = statistics.num_values, statistics.cardinality
+    aligned = dict_ids.aligned_size_bytes(count, cardinality)
+    packed = dict_ids.packed_size_bytes(count, cardinality)
+    if statistics.is_sorted and count and dict_ids.runs_size_bytes(cardinality) <= packed:
+        return ColumnEncoding.DICTIONARY_RUNS
+    if packed >= ALIGNED_SHARE * aligned:
+        return ColumnEncoding.DICTIONARY_ALIGNED
+    return ColumnEncoding.DICTIONARY_PACKED
+
+
+def _choose_raw(statistics: ColumnStatistics) -> ColumnEncoding:
+    if not statistics.is_fixed_width:
+        return ColumnEncoding.RAW_VARIABLE
+    width = statistics.integer_width
+    if width is None or width > 63 or statistics.num_values == 0:
+        return ColumnEncoding.RAW_FIXED
+    packed = raw.packed_size_bytes(statistics.num_values, width)
+    return ColumnEncoding.RAW_PACKED if packed < ALIGNED_SHARE * statistics.raw_bytes else ColumnEncoding.RAW_FIXED

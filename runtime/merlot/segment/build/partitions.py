@@ -1,0 +1,56 @@
+"""Which partitions of its function the rows of a segment fall into: what was observed, not what was meant."""
+
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from merlot.segment.buffers import Array
+from merlot.spec import partition_functions
+from merlot.spec.indexing import PartitionFunctionSpec
+from merlot.spec.schema import FieldSpec
+from merlot.spec.types import TypeName
+
+
+def partition_info(field: FieldSpec, function: PartitionFunctionSpec, distinct: Array | pa.Array) -> dict[str, Any]:
+    """Footer entry of one partition column, from its distinct values."""
+    partition_of = partition_functions.get(function)
+    return {
+        "function_name": function.function_name,
+        "num_partitions": function.num_partitions,
+        "function_config": dict(function.function_config),
+        "partitions": sorted({partition_of(text) for text in texts(field.type, distinct)}),
+    }
+
+
+def texts(type_name: TypeName, distinct: Array | pa.Array) -> list[str]:
+    """Values as partition functions read them: BYTES as hex, BOOLEAN as `true`, floats as Java writes them."""
+    if type_name is TypeName.FLOAT and isinstance(distinct, np.ndarray):
+        return [java_text(str(value)) for value in distinct]
+    values = distinct.tolist() if isinstance(distinct, np.ndarray) else distinct.to_pylist()
+    if type_name is TypeName.BYTES:
+        return [value.hex() for value in values]
+    if type_name is TypeName.BOOLEAN:
+        return ["true" if value else "false" for value in values]
+    if type_name is TypeName.DOUBLE:
+        return [java_text(repr(value)) for value in values]
+    return [str(value) for value in values]
+
+
+def java_text(shortest: str) -> str:
+    """A float's shortest decimal text, laid out as by Java's `Double.toString`: `1.0E7`, `0.001`, `1.0E-4`."""
+    number = Decimal(shortest)
+    if not number.is_finite():
+        return "NaN" if number.is_nan() else "-Infinity" if number < 0 else "Infinity"
+    sign, digits, exponent = number.as_tuple()
+    text = "".join(map(str, digits)).rstrip("0")
+    minus = "-" if sign else ""
+    if not text:
+        return minus + "0.0"
+    power = len(digits) + int(exponent) - 1
+    if -3 <= power < 7:
+        plain = format(abs(number), "f")
+        whole, _, fraction = plain.partition(".")
+        return f"{minus}{whole}.{fraction.rstrip('0') or '0'}"
+    return f"{minus}{text[0]}.{text[1:] or '0'}E{power}"

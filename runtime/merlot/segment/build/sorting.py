@@ -1,0 +1,39 @@
+"""Order of rows: by the table's sorted columns, as their dictionaries order values; equal rows keep their order."""
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.errors import InvalidInputError
+from merlot.kernels import bits
+from merlot.segment.build.coding import code
+from merlot.segment.build.request import BuildRequest
+from merlot.segment.build.rows import stored_column, widened
+from merlot.segment.buffers import Array
+
+
+def sorted_rows(request: BuildRequest, rows: pa.Table) -> pa.Table:
+    """`rows` in the order that the table asks for; the same object if they are."""
+    keys = [_sort_key(request, rows, name) for name in request.indexing.sorted_columns]
+    if not keys or rows.num_rows < 2:
+        return rows
+    if len(keys) == 1:
+        if bits.is_sorted(keys[0]):
+            return rows
+        order = np.argsort(keys[0], kind="stable")
+    else:
+        order = np.lexsort(keys[::-1])
+        if _is_identity(order):
+            return rows
+    return widened(rows).take(pa.array(order))
+
+
+def _sort_key(request: BuildRequest, rows: pa.Table, name: str) -> Array:
+    field = request.field(name)
+    if field.multi_value:
+        raise InvalidInputError(f"rows cannot be sorted by this column table={request.table} column={name}")
+    return code(field.type, stored_column(field, rows.column(name)).values).ids
+
+
+def _is_identity(order: NDArray[np.int64]) -> bool:
+    return bool((order == np.arange(len(order))).all())

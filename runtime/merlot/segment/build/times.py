@@ -1,0 +1,61 @@
+"""The instants that a segment covers."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from merlot.errors import InvalidInputError
+from merlot.segment.buffers import Array
+from merlot.segment.json_values import from_json
+from merlot.segment.metadata import ColumnMetadata, JsonValue
+from merlot.spec.datetime_format import DateTimeFormat, PatternFormat
+from merlot.spec.schema import FieldSpec
+
+MAX_MS = 1 << 63
+
+
+def time_range(field: FieldSpec, column: ColumnMetadata, distinct: Array | pa.Array | None) -> dict[str, Any]:
+    """Footer fields `start_time`, `end_time` (values of the time column) and their `_ms`.
+
+    Milliseconds are left out if any value is not an instant that 64 bits hold: such a segment is never pruned by time,
+    which is slow and right."""
+    date_format = field.time_format
+    if column.min is None or column.max is None or date_format is None:
+        return {}
+    bounds: Iterable[JsonValue] = (column.min, column.max)
+    if isinstance(date_format, PatternFormat):
+        bounds = _texts(distinct)
+    fields: dict[str, Any] = {"start_time": column.min, "end_time": column.max}
+    millis = _millis(date_format, field, bounds)
+    if millis:
+        fields |= {"start_time_ms": min(millis), "end_time_ms": max(millis)}
+        if isinstance(date_format, PatternFormat):
+            by_time = sorted(zip(millis, bounds, strict=True))
+            fields |= {"start_time": by_time[0][1], "end_time": by_time[-1][1]}
+    return fields
+
+
+def _texts(distinct: Array | pa.Array | None) -> list[JsonValue]:
+    """All values: a pattern such as MMddyyyy does not order text as time."""
+    if distinct is None:
+        return []
+    values = distinct.tolist() if isinstance(distinct, np.ndarray) else distinct.to_pylist()
+    return list(values)
+
+
+def _millis(date_format: DateTimeFormat, field: FieldSpec, values: Iterable[JsonValue]) -> list[int]:
+    found = []
+    for value in values:
+        stored = from_json(field.type, value)
+        try:
+            millis = date_format.to_millis(stored)
+        except InvalidInputError:
+            return []
+        if not -MAX_MS <= millis < MAX_MS:
+            return []
+        found.append(millis)
+    return found
+
+

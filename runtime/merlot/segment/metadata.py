@@ -68,8 +68,9 @@ class ColumnMetadata(Model):
     """Largest stored value; NaN is larger than all."""
     num_nulls: int = 0
     is_sorted: bool = False
-    compression: str = "NONE"
-    """What the table asked for; a buffer that would not shrink is stored plainly all the same."""
+    compression: str = "AUTO"
+    """What the table asked for: NONE, LZ4, ZSTD, or AUTO if it said nothing. What would not shrink is stored plainly all
+    the same."""
     bits: int | None = None
     """Width of a packed id or distance."""
     base: int = 0

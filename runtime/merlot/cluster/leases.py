@@ -35,14 +35,17 @@ class Lease:
 
     @classmethod
     def acquire(cls, metastore: Metastore, name: str, owner: str, clock: Clock) -> Self | None:
-        """Take the lease if nobody holds it; None while someone does."""
+        """Take the lease if nobody else holds it; None while someone does.
+
+        What its owner holds already, perhaps without knowing, is taken anew: the old version is fenced off.
+        """
         path = paths.lease(name)
         node = metastore.get(path)
         if node is None:
             with contextlib.suppress(ConflictError):
                 metastore.create(path, LeaseRecord().to_bytes())
             node = metastore.get(path)
-        if node is None or _is_held(metastore, path, node):
+        if node is None or (_is_held(metastore, path, node) and _record(path, node).owner != owner):
             return None
         token = secrets.token_hex(5)
         pulse = paths.child(path, token)
@@ -73,9 +76,13 @@ def holder(metastore: Metastore, name: str) -> str | None:
     node = metastore.get(path)
     if node is None or not _is_held(metastore, path, node):
         return None
-    return LeaseRecord.from_bytes(node.data, path).owner
+    return _record(path, node).owner
+
+
+def _record(path: str, node: Node) -> LeaseRecord:
+    return LeaseRecord.from_bytes(node.data, path) if node.data else LeaseRecord()
 
 
 def _is_held(metastore: Metastore, path: str, node: Node) -> bool:
-    record = LeaseRecord.from_bytes(node.data, path) if node.data else LeaseRecord()
+    record = _record(path, node)
     return bool(record.token) and metastore.get(paths.child(path, record.token)) is not None

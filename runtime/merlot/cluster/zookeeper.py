@@ -77,6 +77,11 @@ class ZooKeeperMetastore:
         session: tuple[int, bytes] | None = self._client.client_id
         return session
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether calls can be answered right now."""
+        return self._is_connected.is_set()
+
     def get(self, path: str) -> Node | None:
         return self.get_many([path])[0]
 
@@ -378,6 +383,8 @@ class _Dispatcher:
     def _serve(self, watches: Iterable[_StandingWatch]) -> set[_StandingWatch]:
         """Arm, then call back; returns the watches to try again."""
         active = self._active() & set(watches)
+        if not self._store.is_connected:
+            return active  # the reconnect arms them all; waiting for it here would keep it from being told
         try:
             self._store.arm(list(active))
         except UnavailableError as error:

@@ -19,6 +19,7 @@ from merlot.controller import api
 from merlot.controller.loop import ControllerLoop, LoopConfig
 from merlot.controller.service import ControllerService
 from merlot.controller.trash import SegmentFiles
+from merlot.errors import UnavailableError
 from merlot.ids import InstanceId
 
 _LOG = logging.getLogger(__name__)
@@ -118,6 +119,10 @@ class ControllerRole:
         self._runner = web.AppRunner(api.make_app(self.service), access_log=None)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._config.bind, self._config.http_port)
-        await site.start()
+        try:
+            await site.start()
+        except OSError as error:
+            address = f"{self._config.bind}:{self._config.http_port}"
+            raise UnavailableError(f"cannot listen address={address} cause={error.strerror}") from error
         port: int = self._runner.addresses[0][1]
         return port

@@ -69,8 +69,8 @@ class ColumnMetadata(Model):
     num_nulls: int = 0
     is_sorted: bool = False
     compression: str = "AUTO"
-    """What the table asked for: NONE, LZ4, ZSTD, or AUTO if it said nothing. What would not shrink is stored plainly all
-    the same."""
+    """What the table asked for: NONE, LZ4, ZSTD, or AUTO if it said nothing. What would not shrink is plain all the
+    same."""
     bits: int | None = None
     """Width of a packed id or distance."""
     base: int = 0

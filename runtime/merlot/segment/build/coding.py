@@ -1,8 +1,8 @@
 """Values to dictionary and dict ids.
 
-Integers of a small range are ranked by marking which occur (two passes, 1 ns a value); sorted ones by where they change;
-others by Arrow's hash table, whose distinct values are then sorted. Floats go the same ways as integers of the same
-order: bits of a negative number are flipped, so that -0.0 is just below 0.0; every NaN becomes one, the largest.
+Integers of a small range are ranked by marking which occur (two passes, 1 ns a value); sorted ones by where they
+change; others by Arrow's hash table, whose distinct values are then sorted. Floats go the same ways as integers of the
+same order: bits of a negative number are flipped, so that -0.0 is just below 0.0; every NaN becomes one, the largest.
 """
 
 from dataclasses import dataclass

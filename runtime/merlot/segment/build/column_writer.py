@@ -9,11 +9,11 @@ import pyarrow.compute as pc
 
 from merlot.kernels import bits
 from merlot.segment import compression
+from merlot.segment.buffers import Array
 from merlot.segment.build.coding import Coded, code
 from merlot.segment.build.encoding import ColumnStatistics, choose
 from merlot.segment.build.file_writer import FileWriter
 from merlot.segment.build.rows import StoredColumn
-from merlot.segment.buffers import Array
 from merlot.segment.index import dict_ids, dictionary, inverted, multi_value, nulls, raw, variable, zones
 from merlot.segment.json_values import MAX_BOUND_LENGTH, to_json
 from merlot.segment.metadata import BufferRef, ColumnEncoding, ColumnMetadata, JsonValue
@@ -53,8 +53,7 @@ def write_column(column: StoredColumn, request: ColumnRequest, writer: FileWrite
     buffers, low, high = _buffers(column, coded, encoding, statistics)
     if request.inverted and coded is not None:
         buffers |= _inverted(column, coded)
-    codec = None if request.compression is None else CODECS[request.compression]
-    refs = {name: writer.add(array, codec if _may_compress(name) else compression.NONE) for name, array in buffers.items()}
+    refs = {name: writer.add(array, _codec(name, request)) for name, array in buffers.items()}
     metadata = _metadata(column, coded, encoding, statistics, (low, high), refs)
     if request.compression is not None:
         metadata = metadata.model_copy(update={"compression": request.compression.value})
@@ -152,9 +151,11 @@ def _inverted(column: StoredColumn, coded: Coded) -> dict[str, Array]:
     return inverted.write(coded.ids, coded.cardinality)
 
 
-def _may_compress(name: str) -> bool:
-    """Indexes and the small buffers of a column stay as they are: they are read by value."""
-    return not name.startswith(("inverted.", "zones.", "dict."))
+def _codec(buffer_name: str, request: ColumnRequest) -> str | None:
+    """Indexes and dictionaries stay as they are: they are read by value. None: compress where it pays."""
+    if buffer_name.startswith(("inverted.", "zones.", "dict.")):
+        return compression.NONE
+    return None if request.compression is None else CODECS[request.compression]
 
 
 def _max_values_per_doc(column: StoredColumn) -> int:

@@ -4,6 +4,7 @@ Until `commit` there is only `.<name>.<pid>.tmp`; after it the file is whole and
 included, leaves no file of either name.
 """
 
+import contextlib
 import errno
 import os
 import threading
@@ -46,8 +47,9 @@ class FileWriter:
             self._discard()
 
     def add(self, array: Array, codec: str | None) -> BufferRef:
-        """Append a buffer; compressed only if that makes it smaller, with None much smaller. The crc in the result is of
-        the plain bytes."""
+        """Append a buffer; compressed only if that makes it smaller, with None much smaller.
+
+        The crc in the result is of the plain bytes."""
         data = array.data.cast("B") if array.size else memoryview(b"")
         crc = zlib.crc32(data)
         packed = _compressed(data, codec)
@@ -82,11 +84,9 @@ class FileWriter:
         self._offset += len(data)
 
     def _discard(self) -> None:
-        try:
+        # Closing flushes again, and fails again, on a full disk; the file goes anyway.
+        with contextlib.suppress(OSError):
             self._file.close()
-        except OSError:
-            # Closing flushes again, and fails again, on a full disk; the file goes anyway.
-            pass
         self._temporary.unlink(missing_ok=True)
 
     def _unavailable(self, error: OSError) -> UnavailableError:

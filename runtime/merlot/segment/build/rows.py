@@ -142,5 +142,3 @@ def _finite(text: Any) -> Decimal:
     if not number.is_finite():
         raise ValueError(f"{text!r} is not finite")
     return number
-
-

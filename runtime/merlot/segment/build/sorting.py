@@ -6,10 +6,10 @@ from numpy.typing import NDArray
 
 from merlot.errors import InvalidInputError
 from merlot.kernels import bits
+from merlot.segment.buffers import Array
 from merlot.segment.build.coding import code
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.build.rows import stored_column, widened
-from merlot.segment.buffers import Array
 
 
 def sorted_rows(request: BuildRequest, rows: pa.Table) -> pa.Table:

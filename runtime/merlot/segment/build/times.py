@@ -57,5 +57,3 @@ def _millis(date_format: DateTimeFormat, field: FieldSpec, values: Iterable[Json
             return []
         found.append(millis)
     return found
-
-

@@ -34,6 +34,27 @@ _SELECTED = (*_INTEGERS, *_REALS, *_TEXTS, "active", "happened", "exact", "diges
 _LISTS = ("tags", "scores", "counts", "weights")
 _SAFE_INTEGERS = ("small", "signed", "sold", "maybe", "id")
 _HAVINGS = ("COUNT(*) > 3", "COUNT(*) = 1", "MAX(price) > 900", "AVG(sold) < 50")
+_DIRECTIONS = ("", "ASC", "DESC", "ASC NULLS FIRST", "DESC NULLS LAST")
+_EXPRESSIONS: tuple[Pair, ...] = (
+    ("sold * 3 - small", "sold * 3 - small"),
+    ("price / 4 + ratio", "price / 4 + ratio"),
+    ("upper(color)", "upper(color)"),
+    ("concat(lower(color), name, '/')", "lower(color) || '/' || name"),
+    ("substr(name, 1, 4)", "substr(name, 2, 3)"),
+    ("length(note)", "length(note)"),
+    ("abs(sold - 50)", "abs(sold - 50)"),
+    ("-small", "-small"),
+    ("sold % 7", "sold % 7"),
+    ("small > 10 AND active", "small > 10 AND active"),
+    ("NOT active OR signed > 0", "NOT active OR signed > 0"),
+    ("color IN ('red', 'blue')", "color IN ('red', 'blue')"),
+    ("tags = 'a'", "list_contains(tags, 'a')"),
+    ("CAST(small AS STRING)", "small::VARCHAR"),
+    ("CAST(price AS LONG)", "trunc(price)::BIGINT"),
+    ("CASE WHEN signed > 0 THEN price WHEN maybe = 3 THEN 1 ELSE small END",) * 2,
+    ("DATETRUNC('week', happened)", "epoch_ms(date_trunc('week', happened))"),
+    ("DATETRUNC('hour', created)", "created // 3600000 * 3600000"),
+)
 _COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
 
 
@@ -49,7 +70,8 @@ class QueryGenerator:
     def query(self) -> RandomQuery:
         """The next query."""
         self._nulls = self._random.random() < 0.35
-        kind = self._random.choice((self._selection, self._aggregation, self._group_by, self._group_by, self._distinct))
+        kinds = (self._selection, self._selection, self._aggregation, self._group_by, self._group_by, self._distinct)
+        kind = self._random.choice((*kinds, self._group_by_list))
         ours, theirs, is_ordered = kind()
         option = "SET enableNullHandling=true; " if self._nulls else ""
         return RandomQuery(option + ours, theirs, self._nulls, is_ordered)
@@ -68,12 +90,14 @@ class QueryGenerator:
         )()
 
     def _selection(self) -> tuple[str, str, bool]:
-        columns = ", ".join(self._random.sample(_SELECTED, 4))
-        orders = [f"{key} {self._random.choice(('', 'ASC', 'DESC'))}" for key in self._random.sample(_KEYS, 2)]
+        names = [(name, name) for name in self._random.sample(_SELECTED, 3)]
+        columns = [*names, self._random.choice(_EXPRESSIONS), ("id", "id")]
+        orders = [f"{key} {self._random.choice(_DIRECTIONS)}" for key in self._random.sample(_KEYS, 2)]
         order = ", ".join([*orders[: self._random.randrange(3)], "id"])
         limit, offset = self._random.choice((0, 1, 7, 40, 5000)), self._random.choice((0, 0, 3))
         tail = f" ORDER BY {order} LIMIT {limit} OFFSET {offset}"
-        return *self._assemble(columns, columns, tail, tail), True
+        ours, theirs = (", ".join(column[side] for column in columns) for side in (0, 1))
+        return *self._assemble(ours, theirs, tail, tail), True
 
     def _distinct(self) -> tuple[str, str, bool]:
         keys = ", ".join(self._random.sample(_KEYS, self._random.randrange(1, 3)))
@@ -92,14 +116,24 @@ class QueryGenerator:
         having = self._having()
         is_ordered = self._random.random() < 0.6
         limit = 20 if is_ordered else 100_000
+        first_order = self._random.choice((("", ""), ("COUNT(*) DESC, ",) * 2, ("MAX(sold), ",) * 2))
         texts = []
         for side in (0, 1):
             group = ", ".join(key[side] for key in keys)
-            order = f" ORDER BY {group}" if is_ordered else ""
+            order = f" ORDER BY {first_order[side]}{group}" if is_ordered else ""
             tail = f" GROUP BY {group}{having[side]}{order} LIMIT {limit}"
             texts.append((", ".join([group, *(item[side] for item in items)]), tail))
         (ours, our_tail), (theirs, their_tail) = texts
         return *self._assemble(ours, theirs, our_tail, their_tail), is_ordered
+
+    def _group_by_list(self) -> tuple[str, str, bool]:
+        """Every element of a list is a row of its own."""
+        name, key = self._random.choice(("tags", "scores", "counts")), self._random.choice(("color", "small", "active"))
+        where = self.condition()
+        aggregates = "COUNT(*), SUM(sold), MAX(price)"
+        ours = f"SELECT {name}, {key}, {aggregates} FROM things WHERE {where[0]} GROUP BY {name}, {key} LIMIT 100000"
+        exploded = f"SELECT *, unnest({name}) AS element FROM things WHERE {where[1]}"
+        return ours, f"SELECT element, {key}, {aggregates} FROM ({exploded}) GROUP BY element, {key}", False
 
     def _assemble(self, ours: str, theirs: str, our_tail: str, their_tail: str) -> Pair:
         where = self.condition() if self._random.random() < 0.8 else None

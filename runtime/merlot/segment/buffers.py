@@ -39,6 +39,7 @@ class DecodeCache:
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity = capacity_bytes
         self._entries: OrderedDict[CacheKey, Array] = OrderedDict()
+        self._names: dict[int, set[str]] = {}
         self._lock = threading.Lock()
         self._bytes = 0
         self._hits = 0
@@ -67,8 +68,8 @@ class DecodeCache:
     def drop(self, owner: int) -> None:
         """Forget all arrays of one mapped file."""
         with self._lock:
-            for key in [key for key in self._entries if key[0] == owner]:
-                self._bytes -= self._entries.pop(key).nbytes
+            for name in self._names.pop(owner, set()):
+                self._bytes -= self._entries.pop((owner, name)).nbytes
 
     def resize(self, capacity_bytes: int) -> None:
         """Set the bound; evicts at once."""
@@ -93,12 +94,16 @@ class DecodeCache:
         old = self._entries.pop(key, None)
         self._bytes += array.nbytes - (old.nbytes if old is not None else 0)
         self._entries[key] = array
+        self._names.setdefault(key[0], set()).add(key[1])
         self._evict()
 
     def _evict(self) -> None:
         while self._bytes > self._capacity and self._entries:
-            _, evicted = self._entries.popitem(last=False)
+            (owner, name), evicted = self._entries.popitem(last=False)
             self._bytes -= evicted.nbytes
+            self._names[owner].discard(name)
+            if not self._names[owner]:
+                del self._names[owner]
 
 
 def _memory_bytes() -> int:

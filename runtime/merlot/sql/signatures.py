@@ -98,6 +98,13 @@ def _same_number(name: str, args: tuple[Expr, ...]) -> Call:
     return Call(name, args, LONG if type_.is_integer else DOUBLE if type_ != BIG_DECIMAL else BIG_DECIMAL)
 
 
+def _round_down(_name: str, args: tuple[Expr, ...]) -> Call:
+    """ROUND(value, bucket) of whole numbers: the multiple of the bucket towards zero (Pinot's time bucketing)."""
+    if not all(_number_type("round", arg).is_integer for arg in args):
+        raise UnsupportedSqlError("ROUND of anything but whole numbers")
+    return Call("minus", (args[0], Call("mod", args, LONG)), LONG)
+
+
 def _text(result: SqlType) -> Resolve:
     def resolve(name: str, args: tuple[Expr, ...]) -> Call:
         _need_text(name, args)
@@ -169,6 +176,7 @@ _SCALAR_LIST = (
     ScalarSignature(name="mod", min_args=2, max_args=2, resolve=_arithmetic),
     ScalarSignature(name="negate", min_args=1, max_args=1, resolve=_same_number),
     ScalarSignature(name="abs", min_args=1, max_args=1, resolve=_same_number),
+    ScalarSignature(name="round", min_args=2, max_args=2, resolve=_round_down),
     ScalarSignature(name="upper", min_args=1, max_args=1, resolve=_text(STRING)),
     ScalarSignature(name="lower", min_args=1, max_args=1, resolve=_text(STRING)),
     ScalarSignature(name="length", min_args=1, max_args=1, resolve=_text(INT)),

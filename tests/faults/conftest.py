@@ -1,24 +1,36 @@
 """A cluster of processes with two replicas of `orders`, and the answers that are right."""
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from merlot.testing.processes import ClusterProcesses
-from merlot.testing.sample import order_rows, orders_manifest, upload_orders
+from merlot.testing.sample import ORDERS, order_rows, orders_manifest, upload_orders
+from merlot_spark.zookeeper import ZooKeeper
 
 DAYS = range(8)
 
 
-@pytest.fixture
-def cluster(tmp_path: Path, zookeeper: str) -> Iterator[ClusterProcesses]:
-    """Two servers that both hold the eight segments of `orders`."""
-    with ClusterProcesses(tmp_path / "cluster", zookeeper) as cluster:
+@pytest.fixture(scope="session")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory, shared_zookeeper: ZooKeeper) -> Iterator[ClusterProcesses]:
+    folder = tmp_path_factory.mktemp("cluster")
+    with ClusterProcesses(folder, f"{shared_zookeeper.hosts}/faults-{os.getpid()}") as cluster:
         cluster.add_table(orders_manifest(replication=2), upload_orders(cluster.deep_store, DAYS))
         yield cluster
+
+
+@pytest.fixture
+def cluster(shared_cluster: ClusterProcesses) -> ClusterProcesses:
+    """Two servers that both hold the eight segments of `orders`, mended after what the test before did to them."""
+    for process in shared_cluster.processes:
+        if not process.is_running:
+            process.start()
+            process.wait_ready()
+    shared_cluster.wait_served(ORDERS, len(DAYS) * 100, num_replicas=2)
+    return shared_cluster
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ Blocking; tests on an event loop call it in threads. Each process writes its log
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -227,17 +229,31 @@ class ClusterProcesses:
         return self._role("server", [*shared, *own, "--grpc-port", str(free_port())], name)
 
 
+@functools.cache
 def can_mount() -> bool:
     """Whether this machine lets a test mount a small tmpfs."""
-    return os.geteuid() == 0 and shutil.which("mount") is not None
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        return False
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with small_disk(Path(folder) / "probe", 1 << 16):
+                return True
+        except subprocess.CalledProcessError:
+            return False
 
 
 @contextlib.contextmanager
 def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
     """A tmpfs of this size at `folder`, which must not be in use when the block ends."""
     folder.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(folder)], check=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(folder)]
+    subprocess.run(command, check=True, capture_output=True)
     try:
         yield folder
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def resize_disk(folder: Path, size_bytes: int) -> None:
+    """Give the tmpfs of `small_disk` another size."""
+    subprocess.run(["mount", "-o", f"remount,size={size_bytes}", str(folder)], check=True)

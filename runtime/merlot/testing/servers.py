@@ -33,9 +33,9 @@ class KeeperBench:
     me = InstanceId("Server_me_1")
     other = InstanceId("Server_other_2")
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, deep_store: str | None = None) -> None:
         self.metastore = SqliteMetastore(folder / "metastore.sqlite")
-        self.deep_store = DeepStore(str(folder / "deep"), retry=RetryPolicy(attempts=2, first_wait=0.01))
+        self.deep_store = DeepStore(deep_store or str(folder / "deep"), retry=RetryPolicy(attempts=2, first_wait=0.01))
         self.files = SegmentFiles(folder / "server")
         self.quarantine = folder / "server" / "quarantine"
         self._exits = AsyncExitStack()

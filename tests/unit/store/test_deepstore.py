@@ -2,12 +2,9 @@
 
 import os
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,51 +12,17 @@ from merlot.errors import CorruptionError, InvalidInputError, NotFoundError, Una
 from merlot.ids import SegmentKey, SegmentName, TableName
 from merlot.store.deepstore import DeepStore
 from merlot.store.retry import OutOfSpaceError, RetryPolicy
+from merlot.testing.faulty_s3 import FaultyS3, serve_faulty_s3
 
 TABLE = TableName("flights_OFFLINE")
 KEY = SegmentKey(SegmentName("flights_0"), 7)
 QUICK = RetryPolicy(attempts=3, first_wait=0.001)
 
 
-@dataclass
-class FaultyS3:
-    """moto behind a WSGI layer that answers 503, or cuts bodies short, as often as told."""
-
-    url: str = ""
-    failures: int = 0
-    truncations: int = 0
-    requests: list[str] = field(default_factory=list)
-
-    def wrap(self, app: Callable[..., Any]) -> Callable[..., Any]:
-        def faulty(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
-            self.requests.append(environ["REQUEST_METHOD"])
-            if self.failures:
-                self.failures -= 1
-                start_response("503 Slow Down", [("Content-Length", "0")])
-                return [b""]
-            body = b"".join(app(environ, start_response))
-            if self.truncations and environ["REQUEST_METHOD"] == "GET":
-                self.truncations -= 1
-                return [body[: len(body) // 2]]
-            return [body]
-
-        return faulty
-
-
 @pytest.fixture(scope="module")
 def s3_server() -> Iterator[FaultyS3]:
-    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-    from werkzeug.serving import make_server
-
-    faulty = FaultyS3()
-    server = make_server("127.0.0.1", 0, faulty.wrap(DomainDispatcherApplication(create_backend_app)), threaded=True)
-    faulty.url = f"127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield faulty
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serve_faulty_s3() as faulty:
+        yield faulty
 
 
 @pytest.fixture
@@ -79,13 +42,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> DeepStore:
 
 
 def open_s3(s3: FaultyS3) -> DeepStore:
-    from pyarrow import fs
-
-    options = f"region=us-east-1&scheme=http&endpoint_override={s3.url}"
-    fs.S3FileSystem(region="us-east-1", scheme="http", endpoint_override=s3.url, allow_bucket_creation=True).create_dir(
-        "bucket"
-    )
-    return DeepStore(f"s3://bucket/deep?{options}", retry=QUICK)
+    return DeepStore(s3.uri(), retry=QUICK)
 
 
 def written(path: Path, data: bytes = b"x" * 5000) -> Path:

@@ -1,0 +1,70 @@
+"""The deep store answers 500, or cuts answers short."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from merlot.server import loader
+from merlot.testing.faulty_s3 import FaultyS3, serve_faulty_s3
+from merlot.testing.sample import publish_orders
+from merlot.testing.servers import KeeperBench, until
+
+
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[FaultyS3]:
+    with serve_faulty_s3() as faulty:
+        yield faulty
+
+
+@pytest.fixture
+def s3(s3_server: FaultyS3, monkeypatch: pytest.MonkeyPatch) -> FaultyS3:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setattr(loader, "FIRST_RETRY_S", 0.1)
+    s3_server.failures = s3_server.truncations = 0
+    return s3_server
+
+
+async def test_a_deep_store_that_answers_500_is_reported_and_tried_again(s3: FaultyS3, tmp_path: Path) -> None:
+    bench = KeeperBench(tmp_path, deep_store=s3.uri())
+    records = publish_orders(bench.metastore, bench.deep_store, [0, 1, 2])
+    s3.failures = 1 << 30
+    bench.assign(bench.me)
+    keeper = await bench.start_keeper()
+    await until(lambda: len(bench.report().errors) == 3)
+    assert all("deep store failed action=read" in message for message in bench.report().errors.values())
+    assert bench.report().loaded == frozenset()
+    assert keeper.is_settled
+    s3.failures = 0
+    await until(lambda: len(bench.report().loaded) == len(records))
+    assert bench.report().errors == {}
+    await bench.close()
+
+
+async def test_answers_cut_short_are_never_served(s3: FaultyS3, tmp_path: Path) -> None:
+    bench = KeeperBench(tmp_path, deep_store=s3.uri())
+    records = publish_orders(bench.metastore, bench.deep_store, [0])
+    s3.truncations = 8
+    bench.assign(bench.me)
+    keeper = await bench.start_keeper()
+    await until(lambda: bench.report().loaded == {str(records[0].key)})
+    assert s3.truncations < 8
+    acquired = keeper.segments.acquire([str(records[0].key)])
+    assert acquired.segments[0].num_docs == 100
+    keeper.segments.release(acquired)
+    await bench.close()
+
+
+async def test_a_restarted_server_needs_no_deep_store_for_what_it_has(s3: FaultyS3, tmp_path: Path) -> None:
+    bench = KeeperBench(tmp_path, deep_store=s3.uri())
+    records = publish_orders(bench.metastore, bench.deep_store, [0, 1])
+    bench.assign(bench.me)
+    await bench.start_keeper()
+    await until(lambda: len(bench.report().loaded) == len(records))
+    await bench.stop_keepers()
+    s3.failures = 1 << 30
+    await bench.start_keeper()
+    assert len(bench.report().loaded) == len(records)
+    await bench.close()

@@ -1,0 +1,54 @@
+"""A server's disk is full, for real."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from merlot.cluster.publish import publish
+from merlot.server import files, loader
+from merlot.testing.processes import can_mount, resize_disk, small_disk
+from merlot.testing.sample import ORDERS, publish_orders, upload_orders
+from merlot.testing.servers import KeeperBench, until
+
+ROWS = 20_000
+"""About 150 kB a segment."""
+
+pytestmark = pytest.mark.skipif(not can_mount(), reason="mounting a small tmpfs needs root")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "server", 1 << 20) as disk:
+        yield disk
+
+
+@pytest.mark.parametrize("spare_bytes", [files.SPARE_BYTES, 0, -(1 << 40)], ids=["spare", "no spare", "blind"])
+async def test_a_full_disk_is_said_and_what_is_loaded_stays_served(
+    disk: Path, tmp_path: Path, spare_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`blind`: no look at the free space before, so that the write itself fails half-way."""
+    monkeypatch.setattr(loader, "FIRST_RETRY_S", 0.1)
+    bench = KeeperBench(tmp_path)
+    with monkeypatch.context() as roomy:
+        roomy.setattr(files, "SPARE_BYTES", 0)
+        first = publish_orders(bench.metastore, bench.deep_store, [0], num_rows=ROWS)
+        bench.assign(bench.me)
+        keeper = await bench.start_keeper()
+        await until(lambda: len(bench.report().loaded) == 1)
+    filler = disk / "filler"
+    filler.write_bytes(b"x" * (900_000 - first[0].size_bytes))
+    monkeypatch.setattr(files, "SPARE_BYTES", spare_bytes)
+    more = upload_orders(bench.deep_store, [1, 2], ROWS)
+    publish(bench.metastore, ORDERS, more)
+    bench.assign(bench.me)
+    await until(lambda: len(bench.report().errors) == 2)
+    assert all("no space left on the disk" in message for message in bench.report().errors.values())
+    assert bench.report().loaded == {str(first[0].key)}
+    assert {path.name for path in bench.path_of(str(first[0].key)).parent.iterdir()} == {f"{first[0].key}.mseg"}
+    filler.unlink()
+    resize_disk(disk, 64 << 20)
+    await until(lambda: len(bench.report().loaded) == 3)
+    assert bench.report().errors == {}
+    assert keeper.is_settled
+    await bench.close()

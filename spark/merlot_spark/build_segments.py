@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import time
 import uuid
 from collections.abc import Iterable, Mapping
@@ -129,7 +130,7 @@ def _selected(df: DataFrame, table: Table, ingestion: BatchIngestion | None) -> 
             columns.append(F.col(CORRUPT_RECORD))
         return filtered.select(*columns), tuple(absent)
     except PySparkException as error:
-        raise InvalidInputError(f"wrong filter or derived column: {_first_line(error)}") from error
+        raise InvalidInputError(f"wrong filter or derived column: {str(error).strip().splitlines()[0]}") from error
 
 
 def _find(names: Iterable[str], wanted: str) -> str | None:
@@ -211,17 +212,14 @@ def _check_bad_rows(built: _Built, ingestion: BatchIngestion | None, table: Tabl
 def _failure(error: PySparkException) -> MerlotError:
     """An executor's own error by its family, as far as its text tells; everything else is a failed job."""
     text = str(error)
-    lines = [line.strip() for line in text.splitlines()]
+    lines = [line.strip() for line in text.strip().splitlines()]
     ours = [line for line in lines if line.startswith("merlot.") and "Error: " in line]
     if ours:
         name, _, message = ours[-1].partition(": ")
         family = InvalidInputError if name.endswith("InvalidInputError") else UnavailableError
         return family(message)
-    return UnavailableError(f"the Spark job failed: {_first_line(error)}")
-
-
-def _first_line(error: PySparkException) -> str:
-    return str(error).strip().splitlines()[0]
+    raised = [line for line in lines if re.match(r"[A-Za-z_.]+(Error|Exception): ", line)]
+    return UnavailableError(f"the Spark job failed: {[*lines[:1], *raised][-1]}")
 
 
 if __name__ == "__main__":

@@ -129,12 +129,13 @@ async def test_a_joining_server_takes_its_share_once_it_has_loaded_it(open_sessi
         body = {"records": [segment(number) for number in range(12)]}
         await http.post(f"http://127.0.0.1:{port}/segments/t/publish", json=body)
     await reaches(store, is_spread(12, 2))
+    for server in servers[:2]:
+        await asyncio.to_thread(write_report, store, TABLE, server, [f"s{number}@1" for number in range(12)], {})
     await asyncio.to_thread(register, store, InstanceRecord(id=servers[2], role=Role.SERVER, host="h"))
     moving = await reaches(store, lambda view: any(len(one) == 3 for one in view.assignment.values()))
     assert all(set(servers[:2]) <= set(one) for one in moving.assignment.values()), "nobody stops before it has loaded"
-    for server in servers:
-        keys = [f"{name}@1" for name, assigned in moving.assignment.items() if server in assigned]
-        await asyncio.to_thread(write_report, store, TABLE, server, keys, {})
+    keys = [f"{name}@1" for name, assigned in moving.assignment.items() if servers[2] in assigned]
+    await asyncio.to_thread(write_report, store, TABLE, servers[2], keys, {})
     settled = await reaches(store, is_spread(12, 3))
     assert sorted(sum(server in one for one in settled.assignment.values()) for server in servers) == [8, 8, 8]
     await role.stop()

@@ -1,13 +1,14 @@
 """From how a table is to how it should be: the mutations of its segments. Pure.
 
 A replica leaves its old server only when the new ones have loaded: until then the segment is assigned to both, so
-that no step of a move, a rebalance or a lower replication leaves a segment with nobody to serve it.
+that no step of a move, a rebalance or a lower replication leaves a segment with nobody to serve it. A server that has
+not loaded a segment yet can lose it at once: when a cluster starts, the first server is not made to load everything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from merlot.cluster.mutations import Assign, Mutation, RemoveSegments
 from merlot.cluster.view import TableView
@@ -19,12 +20,12 @@ from merlot.spec.table import TableSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What a decision looks at. `loaded`: keys (`name@crc`) that live servers report."""
+    """What a decision looks at. `loaded`: keys (`name@crc`) that servers report; None if nobody has looked yet."""
 
     spec: TableSpec
     servers: Servers
     now_ms: int
-    loaded: Mapping[InstanceId, Set[str]] = field(default_factory=dict)
+    loaded: Mapping[InstanceId, Set[str]] | None = None
 
 
 def decide(view: TableView, situation: Situation) -> Sequence[Mutation]:
@@ -65,13 +66,17 @@ def step(
 ) -> tuple[InstanceId, ...]:
     """The servers on the way from `current` to `wanted`: both, until all of `wanted` that can serve the segment do."""
     servers = situation.servers
-    leaving = [server for server in current if server not in wanted and server not in servers.gone]
+    staying = [server for server in current if server not in servers.gone and _may_have(situation, server, key)]
     waiting = [server for server in wanted if server in servers.live and not _has(situation, server, key)]
-    return tuple(sorted({*wanted, *leaving} if waiting else set(wanted)))
+    return tuple(sorted({*wanted, *staying} if waiting else set(wanted)))
 
 
 def _has(situation: Situation, server: InstanceId, key: SegmentKey) -> bool:
-    return str(key) in situation.loaded.get(server, frozenset())
+    return situation.loaded is not None and str(key) in situation.loaded.get(server, frozenset())
+
+
+def _may_have(situation: Situation, server: InstanceId, key: SegmentKey) -> bool:
+    return situation.loaded is None or _has(situation, server, key)
 
 
 def _place(view: TableView, name: str) -> tuple[int, str]:

@@ -45,10 +45,10 @@ class TableState:
         self.view = load(self._metastore, self.name, self.view)
         return self.view
 
-    def loaded(self) -> Mapping[InstanceId, frozenset[str]]:
-        """Keys that servers report, while segments move; nothing otherwise."""
+    def loaded(self) -> Mapping[InstanceId, frozenset[str]] | None:
+        """Keys that servers report, while segments move; None otherwise."""
         if self._reader is None:
-            return {}
+            return None
         return {instance: report.loaded for instance, report in self._reader.read().items()}
 
     def follow_reports(self, is_moving: bool) -> None:

@@ -95,6 +95,17 @@ def test_a_joining_server_serves_before_the_old_one_stops() -> None:
     assert sorted(done.assignment.values()) == [(old,)] * 12 + [(new,)] * 12
 
 
+def test_a_server_that_has_loaded_nothing_yet_gives_up_its_surplus_at_once() -> None:
+    first, second = SERVERS[:2]
+    view = view_of({f"s{number}": (first,) for number in range(NUM_SEGMENTS)})
+    situation = Situation(
+        spec=spec(), servers=Servers(live=frozenset({first, second})), now_ms=0, loaded={first: {"s1@1", "s2@1"}}
+    )
+    split = after(view, situation)
+    assert all(len(replicas) == 1 for name, replicas in split.assignment.items() if name not in {"s1", "s2"})
+    assert all(first in split.servers_of(name) for name in ("s1", "s2"))
+
+
 def test_old_segments_are_removed_and_not_assigned() -> None:
     situation = Situation(spec=spec(retention="10h"), servers=Servers(live=frozenset(SERVERS)), now_ms=20 * HOUR_MS)
     view = after(view_of({}), situation)

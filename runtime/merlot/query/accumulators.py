@@ -17,7 +17,7 @@ from merlot.kernels import aggregate as kernels
 from merlot.kernels.group import mark
 from merlot.query.bounds import bounds_of
 from merlot.query.chunk import Chunk
-from merlot.query.columns import SegmentColumns
+from merlot.query.columns import Columns
 from merlot.query.distinct import lists_of
 from merlot.query.evaluate import evaluate, matches
 from merlot.query.vector import INTEGERS, TEXT, Vector
@@ -90,7 +90,7 @@ class Count:
 class IntegerSum:
     """Exact sum of whole numbers; one i64 where bounds rule overflow out, else two halves."""
 
-    def __init__(self, argument: Expr, num_groups: int, columns: SegmentColumns) -> None:
+    def __init__(self, argument: Expr, num_groups: int, columns: Columns) -> None:
         self._argument = argument
         low, high = bounds_of(argument, columns)
         # A repeated doc (GROUP BY of a multi-value column) counts as often as it is listed.
@@ -216,7 +216,7 @@ class Extreme:
 class Distinct:
     """Distinct values of each group as lists: dict ids while in the segment, values at the end."""
 
-    def __init__(self, argument: Expr, num_groups: int, columns: SegmentColumns) -> None:
+    def __init__(self, argument: Expr, num_groups: int, columns: Columns) -> None:
         self._argument = argument
         self._columns = columns
         reader = columns.reader(argument.name) if isinstance(argument, Column) else None
@@ -301,7 +301,7 @@ class Several:
         return [column for part in self._parts for column in part.states(groups)]
 
 
-def sum_of(argument: Expr, num_groups: int, columns: SegmentColumns) -> Accumulator:
+def sum_of(argument: Expr, num_groups: int, columns: Columns) -> Accumulator:
     """The sum that fits the argument's type."""
     if argument.type.base in INTEGERS:
         return IntegerSum(argument, num_groups, columns)
@@ -329,7 +329,7 @@ class Filtered:
         return self._inner.states(groups)
 
 
-def accumulator(aggregate: Aggregate, num_groups: int, columns: SegmentColumns, *, nulls: bool) -> Accumulator:
+def accumulator(aggregate: Aggregate, num_groups: int, columns: Columns, *, nulls: bool) -> Accumulator:
     """What computes an aggregate; its state columns are `aggregates.state_fields`."""
     if aggregate.filter is not None:
         unfiltered = dataclasses.replace(aggregate, filter=None)

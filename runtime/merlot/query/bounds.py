@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from merlot.query.columns import SegmentColumns
+from merlot.query.columns import Columns
 from merlot.spec.types import TypeName
 from merlot.sql.tree import Call, Column, Expr, Literal
 
@@ -16,25 +16,18 @@ _TYPE_BOUNDS: dict[TypeName, Bounds] = {
 }
 
 
-def bounds_of(expr: Expr, columns: SegmentColumns) -> Bounds:
+def bounds_of(expr: Expr, columns: Columns) -> Bounds:
     """Smallest and largest value that a whole-number expression may have in a segment, inclusive."""
     if isinstance(expr, Literal) and isinstance(expr.value, int):
         return expr.value, expr.value
     if isinstance(expr, Column):
-        return _of_column(expr, columns)
+        return columns.bounds(expr.name) or _TYPE_BOUNDS[expr.type.base]
     if isinstance(expr, Call) and expr.function in ("plus", "minus", "times", "cast"):
         if not all(arg.type.base in _TYPE_BOUNDS for arg in expr.args):
             return _TYPE_BOUNDS[expr.type.base]
         args = [bounds_of(arg, columns) for arg in expr.args]
         return args[0] if expr.function == "cast" else _combine(expr.function, *args)
     return _TYPE_BOUNDS[expr.type.base]
-
-
-def _of_column(column: Column, columns: SegmentColumns) -> Bounds:
-    stored = columns.segment.metadata.columns.get(column.name)
-    if stored is None or not isinstance(stored.min, int) or not isinstance(stored.max, int):
-        return _TYPE_BOUNDS[column.type.base]
-    return stored.min, stored.max
 
 
 def _combine(function: str, left: Bounds, right: Bounds) -> Bounds:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.kernels.take import look_up, take, take_bits, take_look_up
-from merlot.query.columns import Reader, SegmentColumns
+from merlot.query.columns import Columns, Reader
 from merlot.query.vector import DTYPES, Vector, decimals
 from merlot.spec.types import TypeName
 from merlot.sql.types import SqlType
@@ -21,7 +21,7 @@ class Chunk:
     """Docs [start, stop) if docs is None, else the listed ones (a doc may be listed more than once)."""
 
     def __init__(
-        self, columns: SegmentColumns, start: int, stop: int, docs: Docs | None = None, *, null_handling: bool = False
+        self, columns: Columns, start: int, stop: int, docs: Docs | None = None, *, null_handling: bool = False
     ) -> None:
         self.columns = columns
         self.start = start

@@ -50,6 +50,20 @@ class Reader(Protocol):
     def offsets(self) -> NDArray[np.uint32]: ...
 
 
+class Columns(Protocol):
+    """Docs of one segment, or of several seen as one."""
+
+    @property
+    def num_docs(self) -> int: ...
+    def reader(self, name: str) -> Reader:
+        """Reader of a column of the schema; raises InvalidInputError for others."""
+        ...
+
+    def bounds(self, name: str) -> tuple[int, int] | None:
+        """Smallest and largest whole number that the column holds, if known."""
+        ...
+
+
 class SegmentColumns:
     """Readers by name, for one query and segment; any thread."""
 
@@ -66,6 +80,13 @@ class SegmentColumns:
         if found is None:
             found = self._readers.setdefault(name, self._make(name))
         return found
+
+    def bounds(self, name: str) -> tuple[int, int] | None:
+        """Smallest and largest whole number that the column holds, if known."""
+        stored = self.segment.metadata.columns.get(name)
+        if stored is None or not isinstance(stored.min, int) or not isinstance(stored.max, int):
+            return None
+        return stored.min, stored.max
 
     def _make(self, name: str) -> Reader:
         if name.startswith("$"):

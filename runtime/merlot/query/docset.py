@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from merlot.kernels.scan import count_words, list_docs
 from merlot.query.chunk import Chunk
-from merlot.query.columns import SegmentColumns
+from merlot.query.columns import Columns
 
 CHUNK_DOCS = 65_536
 """Docs of a chunk: vectors of 64-bit values of it stay in the L2 cache."""
@@ -37,12 +37,17 @@ class DocSet:
     def count(self) -> int:
         return sum(piece.count for piece in self.pieces)
 
+    def has_docs(self, starts: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """For each part [starts[k], starts[k + 1]), whether a doc of the set lies in it."""
+        before = sum((_count_before(piece, starts) for piece in self.pieces), np.zeros(len(starts), np.int64))
+        return np.diff(before) > 0
+
     def docs(self) -> NDArray[np.uint32]:
         """Every doc, ascending."""
         listed = [_list(piece) for piece in self.pieces]
         return np.concatenate(listed) if listed else np.zeros(0, np.uint32)
 
-    def chunks(self, columns: SegmentColumns, *, null_handling: bool, max_docs: int = CHUNK_DOCS) -> Iterator[Chunk]:
+    def chunks(self, columns: Columns, *, null_handling: bool, max_docs: int = CHUNK_DOCS) -> Iterator[Chunk]:
         """All docs, at most max_docs at a time; spans stay spans, small pieces are listed together."""
         pending: list[NDArray[np.uint32]] = []
         num_pending = 0
@@ -74,6 +79,17 @@ def from_words(start: int, stop: int, words: Words) -> DocSet:
     return DocSet((Piece(start, stop, count, words),) if count else ())
 
 
+def _count_before(piece: Piece, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+    inside = np.clip(edges - piece.start, 0, piece.stop - piece.start)
+    if piece.words is None:
+        return inside
+    words = np.append(piece.words, np.uint64(0))
+    counts = np.concatenate([[0], np.cumsum(np.bitwise_count(piece.words), dtype=np.int64)])
+    place = inside >> 6
+    partial = words[place] & ((np.uint64(1) << (inside & 63).astype(np.uint64)) - np.uint64(1))
+    return np.asarray(counts[place] + np.bitwise_count(partial))
+
+
 def _list(piece: Piece) -> NDArray[np.uint32]:
     if piece.words is None:
         return np.arange(piece.start, piece.stop, dtype=np.uint32)
@@ -87,6 +103,6 @@ def _slices(docs: NDArray[np.uint32], max_docs: int) -> Iterator[NDArray[np.uint
         yield docs[first : first + max_docs]
 
 
-def _listed(columns: SegmentColumns, parts: list[NDArray[np.uint32]], null_handling: bool) -> Chunk:
+def _listed(columns: Columns, parts: list[NDArray[np.uint32]], null_handling: bool) -> Chunk:
     docs = parts[0] if len(parts) == 1 else np.concatenate(parts)
     return Chunk(columns, int(docs[0]), int(docs[-1]) + 1, docs, null_handling=null_handling)

@@ -10,12 +10,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from merlot.query.columns import SegmentColumns
+from merlot.query.batch import batches
+from merlot.query.columns import Columns, SegmentColumns
 from merlot.query.combine import merge_tables, partial_schema
 from merlot.query.context import ExecutionContext, check_size
 from merlot.query.docset import DocSet
@@ -27,20 +30,27 @@ from merlot.query.resolve import Node, Nothing, Resolver
 from merlot.query.result import Partial, QueryStats
 from merlot.query.selection import select_first, select_top
 from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.index.zones import BLOCK_DOCS
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-SPLIT_DOCS = 16_384 * 32
-"""Docs of a task when a segment is split; a multiple of the zone maps' block."""
+MIN_SPLIT_DOCS = 4 * BLOCK_DOCS
+"""Fewest docs of a task when a segment is split; a multiple of the zone maps' block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A segment that may hold matches, with its resolved filter."""
+    """A segment, or a batch of small ones, with its resolved filter."""
 
-    columns: SegmentColumns
+    columns: Columns
     node: Node
+    starts: NDArray[np.int64]
+    """First doc of each segment in it, and the number of all docs."""
+
+    @property
+    def num_segments(self) -> int:
+        return len(self.starts) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +69,15 @@ class Found:
     columns: list[pa.Array] | None
     num_docs: int
     num_entries: int
+    matched: NDArray[np.bool_]
+    """Which segments of the target hold a match."""
 
 
 def execute(plan: LogicalPlan, segments: Sequence[ImmutableSegment], context: ExecutionContext) -> Partial:
     """The partial answer of these segments. Raises the errors of `context`, InvalidInputError for a bad plan."""
     started = time.thread_time_ns()
     schema = partial_schema(plan)
-    targets = [_target(plan, segment, context) for segment in segments if segment.num_docs]
+    targets = _targets(plan, segments, context)
     alive = [target for target in targets if not isinstance(target.node, Nothing)]
     tasks = [task for target in alive for task in _split(target, len(alive), context)]
     if plan.kind is PlanKind.SELECTION and not plan.order_by:
@@ -75,41 +87,71 @@ def execute(plan: LogicalPlan, segments: Sequence[ImmutableSegment], context: Ex
     tables = [pa.Table.from_arrays(one.columns, schema=schema) for one in found if one.columns is not None]
     data = merge_tables(plan, tables) if tables else schema.empty_table()
     check_size(context.limits, data.num_rows, data.nbytes)
+    stats = _stats(plan, tasks, found)
+    processed = sum(target.num_segments for target in alive)
+    with_docs = sum(target.num_segments for target in targets)
+    return Partial(
+        data,
+        replace(
+            stats,
+            num_segments_queried=len(segments),
+            num_segments_processed=processed,
+            num_segments_pruned_by_server=len(segments) - processed,
+            num_segments_pruned_by_value=with_docs - processed,
+            total_docs=sum(segment.num_docs for segment in segments),
+            thread_cpu_time_ns=time.thread_time_ns() - started,
+        ),
+    )
+
+
+def _stats(plan: LogicalPlan, tasks: Sequence[Task], found: Sequence[Found]) -> QueryStats:
+    """What the tasks looked at."""
+    matched: dict[int, NDArray[np.bool_]] = {}
+    for task, one in zip(tasks, found, strict=False):
+        known = matched.get(id(task.target))
+        matched[id(task.target)] = one.matched if known is None else known | one.matched
     num_docs = sum(one.num_docs for one in found)
-    matched = {id(task.target) for task, one in zip(tasks, found, strict=False) if one.num_docs}
-    stats = QueryStats(
+    return QueryStats(
         num_docs_scanned=num_docs,
         num_entries_scanned_in_filter=sum(one.num_entries for one in found),
-        num_entries_scanned_post_filter=num_docs * _num_columns(plan),
-        num_segments_queried=len(segments),
-        num_segments_processed=len(alive),
-        num_segments_matched=len(matched),
-        num_segments_pruned_by_server=len(segments) - len(alive),
-        num_segments_pruned_by_value=len(targets) - len(alive),
-        total_docs=sum(segment.num_docs for segment in segments),
-        thread_cpu_time_ns=time.thread_time_ns() - started,
+        num_entries_scanned_post_filter=num_docs * len(_columns_after_filter(plan)),
+        num_segments_matched=sum(int(one.sum()) for one in matched.values()),
     )
-    return Partial(data, stats)
 
 
-def _target(plan: LogicalPlan, segment: ImmutableSegment, context: ExecutionContext) -> Target:
-    context.cancel.check()
-    columns = SegmentColumns(segment, context.schema, context.host)
-    return Target(columns, Resolver(columns, null_handling=plan.null_handling).resolve(plan.filter))
+def _targets(plan: LogicalPlan, segments: Sequence[ImmutableSegment], context: ExecutionContext) -> list[Target]:
+    with_docs = [segment for segment in segments if segment.num_docs]
+    names = _columns_after_filter(plan)
+    if plan.filter is not None:
+        names |= columns_of(plan.filter)
+    is_few_rows = plan.kind is PlanKind.SELECTION and not plan.order_by and plan.filter is None
+    joined, rest = ([], with_docs) if is_few_rows else batches(with_docs, context.schema, names)
+    every: list[tuple[Columns, NDArray[np.int64]]] = [(batch, batch.starts) for batch in joined]
+    for segment in rest:
+        alone = SegmentColumns(segment, context.schema, context.host)
+        every.append((alone, np.array([0, segment.num_docs])))
+    targets = []
+    for columns, starts in every:
+        context.cancel.check()
+        node = Resolver(columns, null_handling=plan.null_handling).resolve(plan.filter)
+        targets.append(Target(columns, node, starts))
+    return targets
 
 
 def _split(target: Target, num_targets: int, context: ExecutionContext) -> list[Task]:
+    """Ranges of docs, so that few targets keep every thread busy."""
     num_docs = target.columns.num_docs
-    if context.pool is None or num_targets >= 2 * context.threads or num_docs < 2 * SPLIT_DOCS:
+    if context.pool is None or num_targets >= 2 * context.threads or num_docs < 2 * MIN_SPLIT_DOCS:
         return [Task(target, 0, num_docs)]
-    return [Task(target, start, min(start + SPLIT_DOCS, num_docs)) for start in range(0, num_docs, SPLIT_DOCS)]
+    size = max(MIN_SPLIT_DOCS, -(-num_docs // (2 * context.threads) // BLOCK_DOCS) * BLOCK_DOCS)
+    return [Task(target, start, min(start + size, num_docs)) for start in range(0, num_docs, size)]
 
 
 def _work(plan: LogicalPlan, task: Task, context: ExecutionContext) -> Found:
     context.cancel.check()
     docs, num_entries = _filter(plan, task, context)
     if not docs.pieces:
-        return Found(None, 0, num_entries)
+        return Found(None, 0, num_entries, np.zeros(task.target.num_segments, np.bool_))
     columns = task.target.columns
     match plan.kind:
         case PlanKind.AGGREGATION:
@@ -118,7 +160,13 @@ def _work(plan: LogicalPlan, task: Task, context: ExecutionContext) -> Found:
             slots = group(plan, columns, docs, context)
         case PlanKind.SELECTION:
             slots = select_top(plan, columns, docs)
-    return Found(slots, docs.count, num_entries)
+    return Found(slots, docs.count, num_entries, _matched(task, docs))
+
+
+def _matched(task: Task, docs: DocSet) -> NDArray[np.bool_]:
+    if task.target.num_segments == 1:
+        return np.array([bool(docs.pieces)])
+    return docs.has_docs(task.target.starts)
 
 
 def _filter(plan: LogicalPlan, task: Task, context: ExecutionContext) -> tuple[DocSet, int]:
@@ -139,7 +187,7 @@ def _select_in_order(plan: LogicalPlan, tasks: Sequence[Task], context: Executio
         num_rows = min(wanted, docs.count)
         check_size(context.limits, plan.rows_needed - wanted + num_rows if plan.limit >= 0 else num_rows, 0)
         columns = select_first(plan, task.target.columns, docs, num_rows) if num_rows else None
-        found.append(Found(columns, num_rows, num_entries))
+        found.append(Found(columns, num_rows, num_entries, _matched(task, docs)))
         wanted -= num_rows
     return found
 
@@ -189,9 +237,7 @@ class _Queue:
             self._closed = True
 
 
-def _num_columns(plan: LogicalPlan) -> int:
+def _columns_after_filter(plan: LogicalPlan) -> frozenset[str]:
     """Columns read after the filter."""
     exprs = [*plan.keys, *plan.columns, *(arg for one in plan.aggregates for arg in one.args)]
-    names: frozenset[str] = frozenset().union(*(columns_of(expr) for expr in exprs))
-    return len(names)
-
+    return frozenset().union(*(columns_of(expr) for expr in exprs))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merlot.kernels import scan as kernels
-from merlot.query.columns import SegmentColumns
+from merlot.query.columns import Columns
 from merlot.query.context import CancelToken
 from merlot.query.docset import DocSet, Piece, from_words, span
 from merlot.query.predicates import SPARSE_SHARE, Scan, SpanMatch
@@ -24,7 +24,7 @@ Spans = list[tuple[int, int]]
 class FilterRun:
     """One filter over one range of docs, on one thread."""
 
-    columns: SegmentColumns
+    columns: Columns
     null_handling: bool
     cancel: CancelToken
     num_entries: int = 0

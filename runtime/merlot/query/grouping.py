@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from merlot.kernels import group as kernels
 from merlot.query.accumulators import Accumulator, Count, accumulator
 from merlot.query.chunk import Chunk
-from merlot.query.columns import SegmentColumns
+from merlot.query.columns import Columns
 from merlot.query.context import ExecutionContext, LimitExceededError, UnsupportedQueryError
 from merlot.query.docset import CHUNK_DOCS, DocSet
 from merlot.query.keys import DictionaryKey, Key, ValueKey, key_of
@@ -30,9 +30,7 @@ MAX_DENSE_SPACE = 1 << 22
 HASH_CHUNK_DOCS = 16_384
 
 
-def aggregate(
-    plan: LogicalPlan, columns: SegmentColumns, docs: DocSet, context: ExecutionContext
-) -> list[pa.Array] | None:
+def aggregate(plan: LogicalPlan, columns: Columns, docs: DocSet, context: ExecutionContext) -> list[pa.Array] | None:
     """State columns of one row."""
     accumulators = _accumulators(plan, columns, 1)
     for chunk in docs.chunks(columns, null_handling=plan.null_handling):
@@ -43,7 +41,7 @@ def aggregate(
     return [state for one in accumulators for state in one.states(row)]
 
 
-def group(plan: LogicalPlan, columns: SegmentColumns, docs: DocSet, context: ExecutionContext) -> list[pa.Array]:
+def group(plan: LogicalPlan, columns: Columns, docs: DocSet, context: ExecutionContext) -> list[pa.Array]:
     """Key columns, then state columns, a row per group."""
     exploded = [expr for expr in plan.keys if expr.type.is_array]
     keys = [key_of(expr, columns, null_handling=plan.null_handling) for expr in plan.keys]
@@ -61,7 +59,7 @@ def group(plan: LogicalPlan, columns: SegmentColumns, docs: DocSet, context: Exe
     return _group_hashed(plan, columns, docs, context, keys)
 
 
-def _accumulators(plan: LogicalPlan, columns: SegmentColumns, num_groups: int) -> list[Accumulator]:
+def _accumulators(plan: LogicalPlan, columns: Columns, num_groups: int) -> list[Accumulator]:
     return [accumulator(one, num_groups, columns, nulls=plan.null_handling) for one in plan.aggregates]
 
 
@@ -78,7 +76,7 @@ def _pack(keys: Sequence[Key], chunk: Chunk, out: NDArray[Any]) -> NDArray[Any]:
 
 
 def _group_dense(
-    plan: LogicalPlan, columns: SegmentColumns, docs: DocSet, context: ExecutionContext, keys: list[Key]
+    plan: LogicalPlan, columns: Columns, docs: DocSet, context: ExecutionContext, keys: list[Key]
 ) -> list[pa.Array]:
     space = 1
     for key in keys:
@@ -99,7 +97,7 @@ def _group_dense(
 
 
 def _group_hashed(
-    plan: LogicalPlan, columns: SegmentColumns, docs: DocSet, context: ExecutionContext, keys: list[Key]
+    plan: LogicalPlan, columns: Columns, docs: DocSet, context: ExecutionContext, keys: list[Key]
 ) -> list[pa.Array]:
     table = GroupTable()
     accumulators = _accumulators(plan, columns, 1024)
@@ -144,7 +142,7 @@ class GroupTable:
 
 
 def _group_encoded(
-    plan: LogicalPlan, columns: SegmentColumns, docs: DocSet, context: ExecutionContext, keys: list[Key]
+    plan: LogicalPlan, columns: Columns, docs: DocSet, context: ExecutionContext, keys: list[Key]
 ) -> list[pa.Array]:
     """All rows at once: keys by value, and multi-value keys, of which every value is a row of its own."""
     every = Chunk(columns, 0, 0, docs.docs(), null_handling=plan.null_handling)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from merlot.query.bounds import bounds_of
 from merlot.query.chunk import Chunk
-from merlot.query.columns import Reader, SegmentColumns
+from merlot.query.columns import Columns, Reader
 from merlot.query.encoding import encode
 from merlot.query.evaluate import ValueSource, evaluate
 from merlot.query.expressions import columns_of
@@ -43,7 +43,7 @@ class Key(Protocol):
     def values(self, codes: NDArray[np.int64]) -> pa.Array: ...
 
 
-def key_of(expr: Expr, columns: SegmentColumns, *, null_handling: bool) -> Key:
+def key_of(expr: Expr, columns: Columns, *, null_handling: bool) -> Key:
     """The cheapest kind of key for an expression in a segment."""
     names = columns_of(expr)
     if len(names) == 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -42,11 +43,20 @@ def _ranks(vector: Vector) -> Keys:
     if isinstance(data, np.ndarray):
         return _float_ranks(data) if data.dtype.kind == "f" else data.astype(np.int64)
     encoded = pc.dictionary_encode(data)
-    order = pc.sort_indices(encoded.dictionary).to_numpy()
+    codes: NDArray[Any] = encoded.indices.to_numpy(zero_copy_only=False)
+    return np.asarray(text_ranks(encoded.dictionary)[codes])
+
+
+def text_ranks(distinct: pa.Array, *, is_decimal: bool = False) -> Keys:
+    """Place of each of the distinct strings in their order: of bytes, or of the decimal numbers they write."""
+    if is_decimal:
+        texts = distinct.to_pylist()
+        order = np.array(sorted(range(len(texts)), key=lambda place: Decimal(texts[place])), np.int64)
+    else:
+        order = pc.sort_indices(distinct).to_numpy()
     places = np.empty(len(order), np.int64)
     places[order] = np.arange(len(order))
-    codes: NDArray[Any] = encoded.indices.to_numpy(zero_copy_only=False)
-    return places[codes] if len(order) else np.zeros(len(data), np.int64)
+    return places
 
 
 def _float_ranks(data: NDArray[Any]) -> Keys:

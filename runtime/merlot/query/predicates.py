@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from merlot.kernels import scan as kernels
 from merlot.query.chunk import Chunk
-from merlot.query.columns import Reader, SegmentColumns
+from merlot.query.columns import Columns, Reader
 from merlot.query.evaluate import matches
 from merlot.segment.index.zones import ZoneMaps
 from merlot.sql.tree import Expr
@@ -29,7 +29,7 @@ SPARSE_SHARE = 0.03
 class Scan:
     """Docs [start, stop) under examination; start is a multiple of 64, bit 0 of words is start."""
 
-    columns: SegmentColumns
+    columns: Columns
     start: int
     stop: int
     words: Words

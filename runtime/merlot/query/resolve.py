@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.query.columns import Reader, SegmentColumns
+from merlot.query.columns import Columns, Reader
 from merlot.query.evaluate import ValueSource, matches
 from merlot.query.expressions import columns_of, literal_values, walk
 from merlot.query.predicates import (
@@ -70,7 +70,7 @@ SCAN_NS_PER_DOC = {1: 0.05, 2: 0.07, 4: 0.16}
 class Resolver:
     """Turns a filter into nodes for one segment."""
 
-    def __init__(self, columns: SegmentColumns, *, null_handling: bool) -> None:
+    def __init__(self, columns: Columns, *, null_handling: bool) -> None:
         self._columns = columns
         self._num_docs = columns.num_docs
         self._null_handling = null_handling

@@ -7,7 +7,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.query.chunk import Chunk
-from merlot.query.columns import SegmentColumns
+from merlot.query.columns import Columns
 from merlot.query.docset import DocSet
 from merlot.query.evaluate import evaluate
 from merlot.query.logical import LogicalPlan
@@ -18,13 +18,13 @@ from merlot.sql.tree import Column, OrderKey
 from merlot.sql.types import LONG
 
 
-def select_first(plan: LogicalPlan, columns: SegmentColumns, docs: DocSet, num_rows: int) -> list[pa.Array]:
+def select_first(plan: LogicalPlan, columns: Columns, docs: DocSet, num_rows: int) -> list[pa.Array]:
     """The first num_rows matching docs, in no other order than the segment's."""
     listed = _first_docs(docs, num_rows)
     return materialise(plan, Chunk(columns, 0, 0, listed, null_handling=plan.null_handling))
 
 
-def select_top(plan: LogicalPlan, columns: SegmentColumns, docs: DocSet) -> list[pa.Array]:
+def select_top(plan: LogicalPlan, columns: Columns, docs: DocSet) -> list[pa.Array]:
     """The rows that come first by ORDER BY, at most limit + offset."""
     chunk = _whole(docs, columns, plan)
     keys: list[Keys] = []
@@ -52,7 +52,7 @@ def _sort_keys(plan: LogicalPlan, key: OrderKey, chunk: Chunk) -> list[Keys]:
     return sort_keys(vector, ascending=key.ascending, nulls_last=key.nulls_last)
 
 
-def _whole(docs: DocSet, columns: SegmentColumns, plan: LogicalPlan) -> Chunk:
+def _whole(docs: DocSet, columns: Columns, plan: LogicalPlan) -> Chunk:
     if len(docs.pieces) == 1 and docs.pieces[0].words is None:
         piece = docs.pieces[0]
         return Chunk(columns, piece.start, piece.stop, null_handling=plan.null_handling)

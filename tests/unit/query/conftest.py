@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from merlot.query import batch
 from merlot.query.context import ExecutionContext
 from merlot.query.execute import execute
 from merlot.query.logical import plan
@@ -51,6 +52,15 @@ MakeTable = Callable[..., Table]
 def pool():
     with ThreadPoolExecutor(2) as threads:
         yield threads
+
+
+@pytest.fixture(autouse=True, params=["apart", "joined"])
+def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test runs on segments as they are, and on batches of them."""
+    if request.param == "joined":
+        monkeypatch.setattr(batch, "SIGHTINGS", 1)
+        monkeypatch.setattr(batch, "MIN_SEGMENTS", 1)
+    return str(request.param)
 
 
 @pytest.fixture

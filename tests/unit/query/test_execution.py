@@ -75,7 +75,8 @@ def test_float_sums_do_not_depend_on_how_rows_fall_into_segments(make_table, tmp
 def test_a_split_segment_answers_as_a_whole_one(make_table, monkeypatch, sql):
     table = make_table(FIELDS, rows(20_000))
     whole = table.query(sql)
-    monkeypatch.setattr(execution, "SPLIT_DOCS", 1024)
+    monkeypatch.setattr(execution, "MIN_SPLIT_DOCS", 1024)
+    monkeypatch.setattr(execution, "BLOCK_DOCS", 1024)
     assert table.query(sql) == whole
     assert whole
 

@@ -1,0 +1,303 @@
+"""Many small segments seen as one: their columns, concatenated over merged dictionaries, kept in memory.
+
+A query costs about 0.1 ms per segment before it reads a row, so 366 daily segments cost more than all their rows. When
+the same small segments are asked for again, their columns are joined once (as a query first needs each) and later
+queries run as over one segment. The joined columns hold no reference to the files; the cache is bounded by bytes and
+drops what was used longest ago. Any thread; two that join the same column at once both do, and agree.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from merlot.query.columns import Reader, SegmentColumns
+from merlot.query.order import text_ranks
+from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.index.dictionary import DecimalDictionary, Dictionary, NumericDictionary, VariableDictionary
+from merlot.segment.index.inverted import InvertedIndex
+from merlot.segment.index.variable import buffers_of
+from merlot.segment.index.zones import BLOCK_DOCS, ZoneMaps
+from merlot.spec.schema import TableSchema
+from merlot.spec.types import TypeName
+
+SMALL_DOCS = 65_536
+"""Segments of up to this many docs are joined."""
+MIN_SEGMENTS = 8
+MAX_BATCH_DOCS = 8 * 1024 * 1024
+SIGHTINGS = 2
+"""Times that the same segments must be asked for before they are joined."""
+MAX_BATCHES = 64
+
+Array = NDArray[Any]
+Key = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedColumn:
+    """One column of several segments; a Reader."""
+
+    type: TypeName
+    multi_value: bool
+    dictionary: Dictionary | None
+    nulls: NDArray[np.uint64] | None
+    zones: ZoneMaps | None
+    runs: NDArray[np.uint32] | None
+    ids_or_values: Any
+    joined_offsets: NDArray[np.uint32] | None
+    bounds: tuple[int, int] | None
+    inverted: InvertedIndex | None = None
+
+    def dict_ids(self) -> Array:
+        assert self.dictionary is not None
+        ids: Array = self.ids_or_values
+        return ids
+
+    def values(self) -> Array:
+        values: Array = self.ids_or_values
+        return values
+
+    def strings(self) -> pa.Array:
+        return self.ids_or_values
+
+    def offsets(self) -> NDArray[np.uint32]:
+        assert self.joined_offsets is not None
+        return self.joined_offsets
+
+    @property
+    def nbytes(self) -> int:
+        parts = (self.ids_or_values, self.nulls, self.runs, self.joined_offsets)
+        return sum(part.nbytes for part in parts if part is not None)
+
+
+@dataclass(slots=True)
+class Batch:
+    """What is kept of some segments: the columns joined so far. Knows its segments weakly."""
+
+    segments: list[weakref.ref[ImmutableSegment]]
+    sightings: int = 0
+    columns: dict[object, JoinedColumn] = field(default_factory=dict)
+
+    def is_of(self, segments: Sequence[ImmutableSegment]) -> bool:
+        """Whether these are its segments: an id may have been used again."""
+        return all(known() is one for known, one in zip(self.segments, segments, strict=True))
+
+
+class BatchCache:
+    """Batches by their segments."""
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self._capacity = capacity_bytes
+        self._batches: OrderedDict[Key, Batch] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def batch(self, segments: Sequence[ImmutableSegment]) -> Batch | None:
+        """The batch of these segments once they were asked for often enough, else None."""
+        key = tuple(map(id, segments))
+        with self._lock:
+            found = self._batches.get(key)
+            if found is None or not found.is_of(segments):
+                found = self._batches[key] = Batch([weakref.ref(segment) for segment in segments])
+            self._batches.move_to_end(key)
+            found.sightings += 1
+            self._evict()
+            return found if found.sightings >= SIGHTINGS else None
+
+    def resize(self, capacity_bytes: int) -> None:
+        """Set the bound; evicts at once."""
+        with self._lock:
+            self._capacity = capacity_bytes
+            self._evict()
+
+    def _evict(self) -> None:
+        used = sum(column.nbytes for batch in self._batches.values() for column in batch.columns.values())
+        while len(self._batches) > 1 and (used > self._capacity or len(self._batches) > MAX_BATCHES):
+            _, dropped = self._batches.popitem(last=False)
+            used -= sum(column.nbytes for column in dropped.columns.values())
+
+
+BATCH_CACHE = BatchCache(512 << 20)
+
+
+class BatchColumns:
+    """Columns of a batch for one query."""
+
+    def __init__(self, batch: Batch, segments: Sequence[ImmutableSegment], schema: TableSchema) -> None:
+        self._batch = batch
+        self._parts = [SegmentColumns(segment, schema) for segment in segments]
+        self._schema = schema
+        self.starts = np.concatenate([[0], np.cumsum([part.num_docs for part in self._parts])])
+        self.num_docs = int(self.starts[-1])
+
+    def reader(self, name: str) -> Reader:
+        """Reader of a column of the schema, joined now if it was not before."""
+        declared = self._schema.field(name)
+        assert declared is not None, name
+        key = (name, declared.type, declared.multi_value, str(declared.default_value))
+        found = self._batch.columns.get(key)
+        if found is None:
+            readers = [part.reader(name) for part in self._parts]
+            found = join(readers, [part.num_docs for part in self._parts])
+            self._batch.columns[key] = found
+        return found
+
+    def bounds(self, name: str) -> tuple[int, int] | None:
+        """Smallest and largest whole number of a column."""
+        reader = self.reader(name)
+        assert isinstance(reader, JoinedColumn)
+        return reader.bounds
+
+
+def batches(
+    segments: Sequence[ImmutableSegment], schema: TableSchema, names: frozenset[str]
+) -> tuple[list[BatchColumns], list[ImmutableSegment]]:
+    """Batches of the small segments among these, and the segments that are in none. names: columns of the query."""
+    small = [segment for segment in segments if segment.num_docs <= SMALL_DOCS]
+    if len(small) < MIN_SEGMENTS or any(name.startswith("$") for name in names):
+        return [], list(segments)
+    joined: list[BatchColumns] = []
+    rest = [segment for segment in segments if segment.num_docs > SMALL_DOCS]
+    for group in _groups(small):
+        batch = BATCH_CACHE.batch(group)
+        if batch is None:
+            rest.extend(group)
+        else:
+            joined.append(BatchColumns(batch, group, schema))
+    return joined, rest
+
+
+def _groups(segments: Sequence[ImmutableSegment]) -> list[list[ImmutableSegment]]:
+    groups: list[list[ImmutableSegment]] = [[]]
+    num_docs = 0
+    for segment in segments:
+        if num_docs + segment.num_docs > MAX_BATCH_DOCS:
+            groups.append([])
+            num_docs = 0
+        groups[-1].append(segment)
+        num_docs += segment.num_docs
+    return groups
+
+
+# Joining
+
+
+def join(readers: Sequence[Reader], sizes: Sequence[int]) -> JoinedColumn:
+    """One column from its parts, in their order; sizes are their docs."""
+    first = readers[0]
+    type_, multi_value = first.type, first.multi_value
+    offsets = _join_offsets([reader.offsets() for reader in readers]) if multi_value else None
+    if all(reader.dictionary is not None for reader in readers):
+        dictionary, data = _join_dictionaries(type_, readers)
+        numeric = dictionary.numeric
+        low_high = None if numeric is None or numeric.dtype.kind != "i" else (int(numeric[0]), int(numeric[-1]))
+    else:
+        dictionary, data = None, _join_values(readers)
+        is_whole = isinstance(data, np.ndarray) and data.dtype.kind == "i" and len(data)
+        low_high = (int(data.min()), int(data.max())) if is_whole else None
+    if isinstance(data, np.ndarray):
+        data.flags.writeable = False
+    searchable = data if isinstance(data, np.ndarray) and not multi_value else None
+    return JoinedColumn(
+        type=type_,
+        multi_value=multi_value,
+        dictionary=dictionary,
+        nulls=_join_nulls([reader.nulls for reader in readers], sizes),
+        zones=None if searchable is None else _zones(searchable),
+        runs=None if searchable is None or dictionary is None else _runs(searchable, len(dictionary)),
+        ids_or_values=data,
+        joined_offsets=offsets,
+        bounds=low_high,
+    )
+
+
+def _join_dictionaries(type_: TypeName, readers: Sequence[Reader]) -> tuple[Dictionary, Array]:
+    parts = [reader.dictionary for reader in readers if reader.dictionary is not None]
+    dictionary, places = _merged(type_, parts)
+    cardinality = len(dictionary)
+    dtype = np.uint8 if cardinality <= 1 << 8 else np.uint16 if cardinality <= 1 << 16 else np.uint32
+    edges = np.cumsum([0, *map(len, parts)]).tolist()
+    places = places.astype(dtype)
+    ids = [
+        places[start:stop][reader.dict_ids()]
+        for reader, start, stop in zip(readers, edges[:-1], edges[1:], strict=True)
+    ]
+    return dictionary, np.concatenate(ids)
+
+
+def _merged(type_: TypeName, parts: Sequence[Dictionary]) -> tuple[Dictionary, Array]:
+    """The dictionary of all values, and the new dict id of each old one, part after part."""
+    if parts[0].numeric is not None:
+        numbers = np.concatenate([part.numeric for part in parts if part.numeric is not None])
+        distinct, places = np.unique(numbers, return_inverse=True)
+        return NumericDictionary(distinct), places
+    encoded = pc.dictionary_encode(pa.concat_arrays([part.arrow() for part in parts]))
+    ranks = text_ranks(encoded.dictionary, is_decimal=type_ is TypeName.BIG_DECIMAL)
+    order = np.argsort(ranks)
+    buffers = buffers_of(encoded.dictionary.take(pa.array(order)))
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    if type_ is TypeName.BIG_DECIMAL:
+        return DecimalDictionary(*buffers), ranks[codes]
+    return VariableDictionary(type_, *buffers), ranks[codes]
+
+
+def _join_values(readers: Sequence[Reader]) -> Any:
+    parts = [_values(reader) for reader in readers]
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts)
+    return pa.concat_arrays(parts)
+
+
+def _values(reader: Reader) -> Any:
+    """All values of a raw column, or of one that has a dictionary here but not in every segment."""
+    dictionary = reader.dictionary
+    if dictionary is None:
+        return reader.strings() if reader.type in _TEXT else reader.values()
+    if dictionary.numeric is not None:
+        return dictionary.numeric[reader.dict_ids()]
+    return dictionary.arrow().take(pa.array(reader.dict_ids()))
+
+
+_TEXT = frozenset({TypeName.STRING, TypeName.JSON, TypeName.BYTES, TypeName.BIG_DECIMAL})
+
+
+def _join_offsets(parts: Sequence[NDArray[np.uint32]]) -> NDArray[np.uint32]:
+    lengths = np.concatenate([np.diff(part) for part in parts])
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.uint32)
+
+
+def _join_nulls(parts: Sequence[NDArray[np.uint64] | None], sizes: Sequence[int]) -> NDArray[np.uint64] | None:
+    if all(part is None for part in parts):
+        return None
+    bits = [
+        np.zeros(size, np.uint8) if part is None else np.unpackbits(part.view(np.uint8), bitorder="little", count=size)
+        for part, size in zip(parts, sizes, strict=True)
+    ]
+    packed = np.packbits(np.concatenate(bits), bitorder="little")
+    words = np.zeros((sum(sizes) + 63) // 64, np.uint64)
+    words.view(np.uint8)[: len(packed)] = packed
+    words.flags.writeable = False
+    return words
+
+
+def _zones(data: Array) -> ZoneMaps | None:
+    if len(data) == 0:
+        return None
+    starts = np.arange(0, len(data), BLOCK_DOCS)
+    lows = np.fmin.reduceat(data, starts) if data.dtype.kind == "f" else np.minimum.reduceat(data, starts)
+    return ZoneMaps(lows, np.maximum.reduceat(data, starts), np.zeros(len(starts), np.uint32))
+
+
+def _runs(ids: Array, cardinality: int) -> NDArray[np.uint32] | None:
+    """First doc of each dict id, if the column is sorted."""
+    if np.any(ids[1:] < ids[:-1]):
+        return None
+    return np.searchsorted(ids, np.arange(cardinality + 1)).astype(np.uint32)

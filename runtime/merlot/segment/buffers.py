@@ -5,7 +5,6 @@ pages go when the last array does. Every array is read-only, mapped or decoded, 
 """
 
 import itertools
-import mmap
 import os
 import threading
 import zlib
@@ -18,9 +17,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.errors import NotFoundError, UnavailableError
 from merlot.segment import compression
 from merlot.segment.layout import Layout, StoredBuffer, damaged, padding, read_layout
+from merlot.segment.mapping import map_file, prefetch
 from merlot.segment.metadata import BufferRef
 
 Array = NDArray[Any]
@@ -128,7 +127,7 @@ class MappedFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.owner = next(_owners)
-        self._view = _map(path)
+        self._view = map_file(path)
         self.layout: Layout = read_layout(self._view, path)
 
     @property
@@ -182,10 +181,7 @@ class MappedFile:
     def prefetch(self, ref: BufferRef) -> None:
         """Ask the kernel to read the pages of a buffer soon."""
         stored = self.stored(ref)
-        start = stored.offset - stored.offset % mmap.PAGESIZE
-        mapping = self._view.obj
-        if isinstance(mapping, mmap.mmap):
-            mapping.madvise(mmap.MADV_WILLNEED, start, stored.offset + stored.length - start)
+        prefetch(self._view[stored.offset : stored.offset + stored.length])
 
     def close(self) -> None:
         """Forget decoded arrays; the mapping itself ends with the last array over it."""
@@ -212,16 +208,3 @@ class MappedFile:
             yield
         except compression.ChunkError as error:
             raise damaged(self.path, f"buffer {ref.number}: {error}") from error
-
-
-def _map(path: Path) -> memoryview:
-    try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size == 0:
-                raise damaged(path, "the file is empty")
-            return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
-    except FileNotFoundError as error:
-        raise NotFoundError(f"no segment file path={path}") from error
-    except OSError as error:
-        raise UnavailableError(f"cannot read segment file path={path}: {error.strerror}") from error

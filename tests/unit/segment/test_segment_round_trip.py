@@ -1,6 +1,8 @@
 """Whatever rows go in come out, in every encoding."""
 
+import gc
 import math
+import os
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
@@ -366,3 +368,29 @@ def test_a_column_of_lists_that_are_all_null_has_one_default_each(tmp_path: Path
     schema = TableSchema(fields=(field_of(TypeName.INT, name="c", multi_value=True),))
     with ImmutableSegment.open(build(tmp_path, schema, pa.table({"c": pa.nulls(2)})).path) as segment:
         assert read_column(segment, schema.fields[0]) == [[-(2**31)], [-(2**31)]]
+
+
+def test_open_segments_hold_no_descriptors_and_closed_ones_no_memory(tmp_path: Path) -> None:
+    schema = TableSchema(fields=(field_of(TypeName.DOUBLE, name="d"),))
+    rows = pa.table({"d": np.random.default_rng(0).random(1000)})
+    path = build(tmp_path, schema, rows, IndexingSpec(no_dictionary=("d",))).path
+    descriptors = len(os.listdir("/proc/self/fd"))
+    segments = [ImmutableSegment.open(path) for _ in range(20)]
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    column = segments[0].column("d")
+    assert column is not None
+    column.prefetch()
+    kept = column.values()[10:20]
+    for segment in segments:
+        segment.close()
+    del segment, segments, column
+    gc.collect()
+    assert _mappings_of(path) == 1
+    assert kept.tolist() == rows["d"].to_pylist()[10:20]
+    del kept
+    gc.collect()
+    assert _mappings_of(path) == 0
+
+
+def _mappings_of(path: Path) -> int:
+    return sum(str(path) in line for line in Path("/proc/self/maps").read_text().splitlines())

@@ -1,0 +1,63 @@
+"""Files mapped read-only, without a file descriptor each.
+
+Python's own `mmap` keeps a duplicate of the descriptor for as long as the mapping lives (until 3.13 there is no way not
+to): a server of 20,000 segments would need as many. The C library's needs none once it has mapped. The mapping ends
+when the last view over it is gone, on whichever thread that happens.
+"""
+
+import ctypes
+import mmap
+import os
+import weakref
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from merlot.errors import NotFoundError, UnavailableError
+from merlot.segment.layout import damaged
+
+_FAILED: Final = ctypes.c_void_p(-1).value
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_LIBC.mmap.restype = ctypes.c_void_p
+_LIBC.mmap.argtypes = (
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int64,
+)
+_LIBC.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_LIBC.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+
+
+def map_file(path: Path) -> memoryview:
+    """The bytes of a file, read-only; raises NotFoundError, UnavailableError, or CorruptionError if there are none."""
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size == 0:
+                raise damaged(path, "the file is empty")
+            address = _LIBC.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
+            if address == _FAILED:
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number))
+    except FileNotFoundError as error:
+        raise NotFoundError(f"no segment file path={path}") from error
+    except OSError as error:
+        raise UnavailableError(f"cannot read segment file path={path}: {error.strerror}") from error
+    pages = (ctypes.c_ubyte * size).from_address(address)
+    # Not at exit: threads and other objects may still read then, and the pages go with the process anyway.
+    weakref.finalize(pages, _LIBC.munmap, address, size).atexit = False
+    return memoryview(pages).cast("B").toreadonly()
+
+
+def prefetch(view: memoryview) -> None:
+    """Ask the kernel to read the pages of a part of a mapped file soon."""
+    if not len(view):
+        return
+    # ctypes finds no address of a read-only view; numpy does.
+    address = np.frombuffer(view, dtype=np.uint8).ctypes.data
+    start = address - address % mmap.PAGESIZE
+    _LIBC.madvise(start, address + len(view) - start, mmap.MADV_WILLNEED)

@@ -24,8 +24,9 @@ from merlot.sql.parse import parse
 from merlot.sql.tree import BoundQuery
 
 LONG_SQL_CHARS = 4096
-MAX_CACHED_CHARS = 64 * 1024
 MAX_PLANS = 2000
+MAX_CACHED_CHARS = 4_000_000
+"""Of all texts together: a tree takes some fifty times its text."""
 
 FindTable = Callable[[str], ServedTable | None]
 
@@ -45,9 +46,11 @@ class PlannedQuery:
 class Planner:
     """Plans queries; keeps the least recently used last."""
 
-    def __init__(self, find_table: FindTable, max_plans: int = MAX_PLANS) -> None:
+    def __init__(self, find_table: FindTable, *, max_plans: int = MAX_PLANS, max_chars: int = MAX_CACHED_CHARS) -> None:
         self._find_table = find_table
         self._max_plans = max_plans
+        self._max_chars = max_chars
+        self._num_chars = 0
         self._plans: OrderedDict[tuple[str, str], PlannedQuery] = OrderedDict()
 
     async def plan(self, sql: str, options: str) -> PlannedQuery:
@@ -60,8 +63,7 @@ class Planner:
             planned = await asyncio.to_thread(self._make, sql, options)
         else:
             planned = self._make(sql, options)
-        if len(sql) <= MAX_CACHED_CHARS:
-            self._remember((sql, options), planned)
+        self._remember((sql, options), planned)
         return planned
 
     def _is_current(self, plan: PlannedQuery) -> bool:
@@ -71,10 +73,13 @@ class Planner:
         return table is not None and table.revision == plan.revision
 
     def _remember(self, key: tuple[str, str], plan: PlannedQuery) -> None:
+        if key not in self._plans:
+            self._num_chars += len(key[0])
         self._plans[key] = plan
         self._plans.move_to_end(key)
-        if len(self._plans) > self._max_plans:
-            self._plans.popitem(last=False)
+        while len(self._plans) > self._max_plans or self._num_chars > self._max_chars:
+            (sql, _), _ = self._plans.popitem(last=False)
+            self._num_chars -= len(sql)
 
     def _make(self, sql: str, options: str) -> PlannedQuery:
         parsed = parse(sql)

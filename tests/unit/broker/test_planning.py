@@ -1,0 +1,93 @@
+"""Plans are remembered by text, for one revision of their table, within bounds."""
+
+import pytest
+
+from merlot.broker.planning import Planner
+from merlot.broker.routing import RoutingInputs, build
+from merlot.broker.tables import ServedTable
+from merlot.cluster.records import RootRecord
+from merlot.cluster.view import TableView
+from merlot.errors import NotFoundError
+from merlot.ids import TableName
+from merlot.spec.manifest import load
+from merlot.sql.errors import UnknownColumnError
+
+FLIGHTS = TableName("flights_OFFLINE")
+MANIFEST = """
+apiVersion: merlot.dev/v1alpha1
+kind: Table
+metadata: {name: flights}
+spec:
+  limits: {timeoutMs: 700}
+  schema:
+    fields:
+      - {name: carrier, type: STRING}
+"""
+
+
+def served(revision: int = 1, manifest: str = MANIFEST) -> ServedTable:
+    view = TableView(FLIGHTS, RootRecord(), 1, {})
+    snapshot = build(RoutingInputs(view=view, reports={}, standings={}, now_ms=0))
+    return ServedTable(FLIGHTS, revision, load(manifest)[0].spec, snapshot)
+
+
+class Tables:
+    """Finds flights only."""
+
+    def __init__(self) -> None:
+        self.flights: ServedTable | None = served()
+
+    def find(self, name: str) -> ServedTable | None:
+        return self.flights if name in {"flights", FLIGHTS} else None
+
+
+async def test_same_text_has_the_same_plan() -> None:
+    planner = Planner(Tables().find)
+    first = await planner.plan("SELECT carrier FROM flights", "")
+    assert await planner.plan("SELECT carrier FROM flights", "") is first
+    assert await planner.plan("SELECT carrier FROM flights", "timeoutMs=5") is not first
+
+
+async def test_changed_table_makes_a_new_plan() -> None:
+    tables = Tables()
+    planner = Planner(tables.find)
+    with pytest.raises(UnknownColumnError):
+        await planner.plan("SELECT origin FROM flights", "")
+    first = await planner.plan("SELECT * FROM flights", "")
+    tables.flights = served(2, MANIFEST + "      - {name: origin, type: STRING}\n")
+    second = await planner.plan("SELECT * FROM flights", "")
+    assert [len(plan.bound.select) for plan in (first, second)] == [1, 2]
+
+
+async def test_deleted_table_has_no_plan() -> None:
+    tables = Tables()
+    planner = Planner(tables.find)
+    await planner.plan("SELECT * FROM flights", "")
+    tables.flights = None
+    with pytest.raises(NotFoundError):
+        await planner.plan("SELECT * FROM flights", "")
+
+
+async def test_timeout_is_the_querys_own_or_the_tables() -> None:
+    planner = Planner(Tables().find)
+    assert (await planner.plan("SELECT * FROM flights", "")).timeout_ms == 700
+    assert (await planner.plan("SELECT * FROM flights", "timeoutMs=9")).timeout_ms == 9
+    assert (await planner.plan("SET timeoutMs=8; SELECT * FROM flights", "timeoutMs=9")).timeout_ms == 8
+
+
+async def test_least_recently_used_plans_make_room() -> None:
+    planner = Planner(Tables().find, max_plans=2)
+    texts = [f"SELECT carrier FROM flights LIMIT {limit}" for limit in range(3)]
+    first = await planner.plan(texts[0], "")
+    second = await planner.plan(texts[1], "")
+    assert await planner.plan(texts[0], "") is first
+    await planner.plan(texts[2], "")
+    assert await planner.plan(texts[0], "") is first
+    assert await planner.plan(texts[1], "") is not second
+
+
+async def test_long_texts_do_not_fill_the_memory() -> None:
+    planner = Planner(Tables().find, max_chars=1000)
+    long = "SELECT carrier FROM flights WHERE carrier IN (" + ", ".join(f"'{number}'" for number in range(2000)) + ")"
+    plan = await planner.plan(long, "")
+    assert await planner.plan(long, "") is not plan

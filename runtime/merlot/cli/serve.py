@@ -68,7 +68,7 @@ def serve(
     configure_logging(log_level.upper(), log_format, role="node")
 
     async def run() -> None:
-        node = Node(NodeConfig(data_dir=data, host=host, http_port=port, deep_store=deep_store))
+        node = Node(NodeConfig(data_dir=data, host=host, http_port=port, deep_store=deep_store, warm_up=True))
 
         async def start() -> str:
             await node.start()
@@ -156,6 +156,13 @@ def server(
     drain_timeout: Annotated[
         float, typer.Option("--drain-timeout", help="Seconds that running queries get at a stop.")
     ] = 30.0,
+    warm_up: Annotated[
+        float,
+        typer.Option(
+            "--warm-up",
+            help="Longest wait at the start for query kernels to load, in seconds; 0: load them when needed.",
+        ),
+    ] = 30.0,
     log_level: LogLevel = "INFO",
     log_format: LogAs = LogFormat.LINE,
 ) -> None:
@@ -174,6 +181,7 @@ def server(
         instance=instance,
         tenant=tenant,
         drain_timeout_s=drain_timeout,
+        warm_up_s=warm_up or None,
     )
 
     async def run(metastore: Metastore) -> None:

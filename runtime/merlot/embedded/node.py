@@ -48,6 +48,8 @@ class NodeConfig:
     """Where segment files of tables that name no deep store are; default `{data_dir}/deepstore`."""
     grace_s: float = 60.0
     """How long a replaced version of a segment is still served."""
+    warm_up: bool = False
+    """Load the query kernels in the background, so that no first query has to."""
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
 
     @property
@@ -119,6 +121,7 @@ class Node:
             grpc_port=None,
             instance=SERVER_INSTANCE,
             grace_s=self._config.grace_s,
+            warm_up_s=0.0 if self._config.warm_up else None,
             scheduler=self._config.scheduler,
         )
         role = ServerRole(metastore, config, clock=self._clock)

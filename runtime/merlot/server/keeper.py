@@ -106,6 +106,7 @@ class TableKeeper:
         self._writing = asyncio.Lock()
         self._written = asyncio.Condition()
         self._is_withdrawn = False
+        self._logged = (-1, -1)
 
     @property
     def state(self) -> TableState | None:
@@ -310,7 +311,7 @@ class TableKeeper:
     def _add(self, segment: ImmutableSegment, source: Source) -> None:
         self.segments.add(segment)
         telemetry.SERVER_LOADS.labels(self.table, source).inc()
-        _LOG.info("segment loaded table=%s segment=%s source=%s", self.table, segment.key, source)
+        _LOG.debug("segment loaded table=%s segment=%s source=%s", self.table, segment.key, source)
 
     def _failed(self, key: str, error: MerlotError) -> None:
         telemetry.SERVER_LOAD_FAILURES.labels(self.table, type(error).__name__).inc()
@@ -360,6 +361,7 @@ class TableKeeper:
                 continue
             async with self._written:
                 self._written.notify_all()
+            self._log_progress()
             # A report of 20,000 segments takes its time: while they load, four fifths of it go to loading.
             await asyncio.sleep(max(SETTLE_S / 2, 4 * (self._around.clock.monotonic() - started)))
 
@@ -372,6 +374,12 @@ class TableKeeper:
         counts = {"loaded": len(loaded), "failed": len(errors), "retired": len(self._retired)}
         for state, count in counts.items():
             telemetry.SERVER_SEGMENTS.labels(self.table, state).set(count)
+
+    def _log_progress(self) -> None:
+        counts = (len(self.segments.keys), len(self._failures))
+        if not self._tasks and counts != self._logged:
+            self._logged = counts
+            _LOG.info("table is served table=%s num_segments=%d num_failed=%d", self.table, *counts)
 
     def _assigned(self) -> dict[str, SegmentRecord]:
         assert self._state is not None

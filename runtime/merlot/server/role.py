@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -65,6 +66,8 @@ class ServerConfig:
     drain_linger_s: float = 2.0
     """How long queries are still answered after the server has left the brokers' sight."""
     drain_timeout_s: float = 30.0
+    warm_up_s: float | None = None
+    """Load the query kernels at the start, and wait this long for it; 0: meanwhile; None: when a query needs one."""
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     scrub: ScrubConfig = field(default_factory=ScrubConfig)
 
@@ -131,6 +134,7 @@ class ServerRole:
     async def start(self) -> None:
         """Come into sight, with all segments that are on disk. UnavailableError if a port is taken."""
         bind_host = self._config.bind_host or self._config.host
+        warming = self._start_warming()
         await self._start_http(bind_host)
         if self._config.grpc_port is not None:
             self._endpoint = GrpcEndpoint(self.handle, lambda: self.instance)
@@ -140,6 +144,8 @@ class ServerRole:
         self._watches.append(self._metastore.on_session(self._on_session))
         await self._follow_tables(await self._in_io(lambda: list(list_tables(self._metastore))))
         await self._in_io(self._sweep_unknown_tables)
+        if warming is not None:
+            await asyncio.to_thread(warming.join, self._config.warm_up_s)
         if self._endpoint is not None:
             await self._endpoint.start()
         self._registration = await self._in_io(lambda: register(self._metastore, self._record()))
@@ -200,6 +206,14 @@ class ServerRole:
             text = f"cannot listen address={bind_host}:{self._config.http_port} reason={error.strerror}"
             raise UnavailableError(text) from error
         self.http_port = self._runner.addresses[0][1]
+
+    def _start_warming(self) -> threading.Thread | None:
+        if self._config.warm_up_s is None:
+            return None
+        # A daemon: nobody waits for a compiler when the server stops.
+        thread = threading.Thread(target=_warm, name="warm-up", daemon=True)
+        thread.start()
+        return thread
 
     def _make_surroundings(self) -> Surroundings:
         return Surroundings(
@@ -293,3 +307,9 @@ class ServerRole:
 
     async def _in_io(self, work: Callable[[], T]) -> T:
         return await self._loop.run_in_executor(self._io, work)
+
+
+def _warm() -> None:
+    from merlot.kernels.warm import warm
+
+    _LOG.info("query kernels are loaded num_kernels=%d", warm())

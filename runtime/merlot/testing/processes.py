@@ -224,7 +224,7 @@ class ClusterProcesses:
         return RoleProcess(self.folder, name, [command, *arguments], free_port())
 
     def _server(self, number: int, shared: Sequence[str]) -> RoleProcess:
-        own = ["--data-dir", str(self.server_dir(number)), "--deep-store", self.deep_store_uri]
+        own = ["--data-dir", str(self.server_dir(number)), "--deep-store", self.deep_store_uri, "--warm-up", "0"]
         name = f"server-{number}"
         return self._role("server", [*shared, *own, "--grpc-port", str(free_port())], name)
 

@@ -1,0 +1,46 @@
+"""Logs in two forms, metrics in one registry."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from merlot.telemetry import SERVER_QUERIES, LogFormat, configure_logging, render_metrics
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:], root.level = handlers, level
+
+
+def test_a_line_tells_when_how_bad_where_and_what() -> None:
+    stream = io.StringIO()
+    configure_logging("INFO", stream=stream)
+    logging.getLogger("merlot.server.keeper").info("segment loaded segment=%s", "a@1")
+    logging.getLogger("merlot.server.keeper").debug("not shown")
+    moment, _, rest = stream.getvalue().partition(" INFO ")
+    assert rest == "server.keeper segment loaded segment=a@1\n"
+    assert len(moment) == len("2026-01-31 12:00:00.123")
+
+
+def test_json_logs_carry_facts_and_tracebacks_on_one_line() -> None:
+    stream = io.StringIO()
+    configure_logging("INFO", LogFormat.JSON, stream=stream, role="server")
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        logging.getLogger("merlot.x").exception("it failed")
+    (line,) = stream.getvalue().splitlines()
+    entry = json.loads(line)
+    assert (entry["level"], entry["role"], entry["msg"]) == ("ERROR", "server", "it failed")
+    assert "ValueError: broken" in entry["traceback"]
+
+
+def test_metrics_are_rendered_for_prometheus() -> None:
+    SERVER_QUERIES.labels("t_OFFLINE", 0).inc()
+    assert 'merlot_server_queries_total{code="0",table="t_OFFLINE"}' in render_metrics().decode()

@@ -18,6 +18,8 @@ from merlot.broker.directory import Directory
 from merlot.broker.queries import SqlRequest
 from merlot.broker.query_errors import QueryErrorCode, http_status, named
 from merlot.broker.response import BrokerAnswer
+from merlot.errors import InvalidInputError
+from merlot.sql.parse import parse
 
 ERROR_CODE_HEADER = "X-Pinot-Error-Code"
 STATUS_HEADER = "Pinot-Use-Http-Status-For-Errors"
@@ -79,6 +81,7 @@ def routes(broker: BrokerFace) -> list[web.RouteDef]:
         web.get("/queries", paths.running_queries),
         web.get("/health", paths.health),
         web.get("/metrics", paths.metrics),
+        web.get("/debug/routingTable/sql", paths.routing_table_of_query),
         web.get("/debug/routingTable/{table}", paths.routing_table),
         web.get("/debug/timeBoundary/{table}", paths.time_boundary),
     ]
@@ -138,7 +141,18 @@ class _Paths:
 
     async def routing_table(self, request: web.Request) -> web.Response:
         """`{tableWithType: {server: [segments]}}`: one of the equivalent assignments, as Trino reads it."""
-        table = self._broker.directory.find(request.match_info["table"])
+        return self._routing_table(request.match_info["table"])
+
+    async def routing_table_of_query(self, request: web.Request) -> web.Response:
+        """The same for the table of `?query=`, as Pinot's Spark connector asks."""
+        try:
+            table = parse(request.query.get("query", "")).table
+        except InvalidInputError as error:
+            raise web.HTTPBadRequest(text=str(error)) from error
+        return self._routing_table(table or "")
+
+    def _routing_table(self, name: str) -> web.Response:
+        table = self._broker.directory.find(name)
         if table is None:
             raise web.HTTPNotFound(text="no routing for this table")
         servers = {

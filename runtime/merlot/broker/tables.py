@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Mapping, Set
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -85,6 +86,8 @@ class TableWatch:
         self._state: _State | None = None
         self._served: ServedTable | None = None
         self._is_read_due = True
+        self._reading = threading.Lock()
+        """Held by the one thread that uses the reader: stopping does not overtake a reading under way."""
 
     async def start(self) -> None:
         """Watch, and read once; a table that cannot be read now is read later."""
@@ -108,9 +111,10 @@ class TableWatch:
         self._reader.watch(self._state_changed)
 
     def _unwatch(self) -> None:
-        for watch in self._watches:
-            watch.cancel()
-        self._reader.close()
+        with self._reading:
+            for watch in self._watches:
+                watch.cancel()
+            self._reader.close()
 
     def _state_changed(self) -> None:
         """On a metastore's thread."""
@@ -131,6 +135,10 @@ class TableWatch:
             await self._route(self._state)
 
     def _read(self) -> _State:
+        with self._reading:
+            return self._read_alone()
+
+    def _read_alone(self) -> _State:
         metastore = self._sources.metastore
         before = self._state
         record = get_table(metastore, self._name)

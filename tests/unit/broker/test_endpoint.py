@@ -195,6 +195,12 @@ async def test_routing_table_names_servers_and_segments(client: Client) -> None:
         assert response.status == 404
 
 
+@pytest.mark.parametrize(("sql", "status"), [("SELECT * FROM flights", 200), ("SELECT * FROM planes", 404), ("S", 400)])
+async def test_routing_table_of_a_query(client: Client, sql: str, status: int) -> None:
+    async with client.session.get(f"{client.url}/debug/routingTable/sql", params={"query": sql}) as response:
+        assert response.status == status
+
+
 async def test_client_that_hangs_up_cancels_its_query(client: Client, server: FaultyServer) -> None:
     server.may_answer.clear()
     query = asyncio.create_task(client.post("SELECT COUNT(*) FROM flights"))

@@ -185,8 +185,10 @@ def _check_nesting(tokens: Sequence[Token], sql: str) -> None:
     previous = None
     for token in tokens:
         kind = token.token_type
-        if previous == TokenType.COMMA and kind in (TokenType.FROM, TokenType.R_PAREN):
+        if previous == TokenType.COMMA and kind in _AFTER_EXPRESSION:
             raise SqlParseError(_message(sql, token.start, "expected an expression after the comma"))
+        if kind == TokenType.COMMA and previous in _BEFORE_EXPRESSION:
+            raise SqlParseError(_message(sql, token.start, "expected an expression before the comma"))
         previous = kind
         if kind in (TokenType.L_PAREN, TokenType.CASE):
             depth += 1
@@ -195,6 +197,22 @@ def _check_nesting(tokens: Sequence[Token], sql: str) -> None:
         run = run + 1 if kind in (TokenType.NOT, TokenType.DASH, TokenType.TILDE) else 0
         if depth > MAX_NESTING or run > MAX_OPERATOR_RUN:
             raise SqlParseError(_message(sql, token.start, f"nested deeper than {MAX_NESTING} levels"))
+    if previous == TokenType.COMMA:
+        raise SqlParseError(_message(sql, tokens[-1].start, "expected an expression after the comma"))
+
+
+_BEFORE_EXPRESSION = frozenset({TokenType.SELECT, TokenType.L_PAREN, TokenType.GROUP_BY, TokenType.ORDER_BY})
+_AFTER_EXPRESSION = frozenset(
+    {
+        TokenType.COMMA,
+        TokenType.R_PAREN,
+        TokenType.FROM,
+        TokenType.WHERE,
+        TokenType.GROUP_BY,
+        TokenType.HAVING,
+        TokenType.ORDER_BY,
+    }
+)
 
 
 def _check_depth(tree: exp.Expr) -> None:
@@ -206,7 +224,9 @@ def _check_depth(tree: exp.Expr) -> None:
         kind = type(node)
         is_chain = kind is exp.And or kind is exp.Or
         pending.extend(
-            (child, depth if is_chain and type(child) is kind else depth + 1) for child in node.iter_expressions()
+            (child, depth if is_chain and type(child) is kind else depth + 1)
+            for child in node.iter_expressions()
+            if type(child) is not exp.Literal
         )
 
 

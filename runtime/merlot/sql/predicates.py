@@ -64,7 +64,11 @@ def member(expr: Expr, candidates: Iterable[Expr], *, negated: bool, nulls: bool
         return combine(compare(function, expr, candidate, nulls=nulls) for candidate in candidates)
     wanted: dict[Literal, None] = {}
     rest: list[Expr] = []
+    element = SqlType(expr.type.base)
     for candidate in candidates:
+        if isinstance(candidate, Literal) and candidate.type == element and candidate.value is not None:
+            wanted[candidate] = None
+            continue
         verdict = compare("equals", expr, candidate, nulls=nulls)
         if isinstance(verdict, Call) and verdict.function == "equals" and isinstance(verdict.args[1], Literal):
             wanted[verdict.args[1]] = None

@@ -6,9 +6,13 @@ import pytest
 from sqlglot import exp
 
 from merlot.errors import InvalidInputError
+from merlot.spec.schema import TableSchema
 from merlot.sql import parse as parse_module
+from merlot.sql.bind import bind
 from merlot.sql.errors import SqlParseError, UnsupportedSqlError
 from merlot.sql.parse import parse
+
+_SCHEMA = TableSchema.model_validate({"fields": [{"name": "a", "type": "INT"}]})
 
 
 @pytest.mark.parametrize(
@@ -44,6 +48,27 @@ def test_table_is_named_before_binding(sql: str, table: str | None) -> None:
     assert parse(sql).table == table
 
 
+@pytest.mark.parametrize(
+    ("candidates", "texts"),
+    [
+        ("1, -2, 'x''y', 2.5", ["1", "-2", "'x''y'", "2.5"]),
+        ("1, 1 + 1", ["1", "1 + 1"]),
+        ("'a' || 'b', c", ["'a' || 'b'", "c"]),
+        ("-(1), - -1", ["-(1)", "- -1"]),
+    ],
+)
+def test_lists_of_constants_and_of_expressions_read_alike(candidates: str, texts: list[str]) -> None:
+    (node,) = parse(f"SELECT a FROM t WHERE a IN ({candidates}) AND b = 1").select.find_all(exp.In)
+    assert [item.sql() for item in node.expressions] == texts
+
+
+@pytest.mark.parametrize("candidates", ["", "1,", ",1", "1 2", "1, 2", "-", "'a' 1"])
+def test_broken_lists_are_syntax_errors(candidates: str) -> None:
+    closing = "" if candidates == "1, 2" else ")"
+    with pytest.raises(InvalidInputError):
+        bind(parse(f"SELECT a FROM t WHERE a IN ({candidates}{closing}"), _SCHEMA)
+
+
 def test_explain_is_recognised() -> None:
     assert parse("EXPLAIN PLAN FOR SELECT a FROM t").explain
     assert not parse("SELECT a FROM t").explain
@@ -71,6 +96,10 @@ def test_words_of_other_dialects_are_plain_column_names() -> None:
         ("SELECT a\nFROM t\nWHERE b = = 1", 'line 3, column 11 near "="'),
         ("SELECT a frm t", 'line 1, column 14 near "t": unexpected token'),
         ("SELEC a", 'line 1, column 1 near "SELEC a": expected SELECT'),
+        ("SELECT a,, b FROM t", 'line 1, column 10 near ", b FROM t": expected an expression after the comma'),
+        ("SELECT , a FROM t", "expected an expression before the comma"),
+        ("SELECT a FROM t GROUP BY a, ORDER BY a", "expected an expression after the comma"),
+        ("SELECT a FROM t ORDER BY a,", "expected an expression after the comma"),
         ("SELECT 'abc", "unfinished string, name or comment"),
         ("SELECT a FROM t OPTION(a", "expected OPTION(name = value, …)"),
         ("SELECT a FROM t OPTION(a)", "expected OPTION(name = value, …)"),

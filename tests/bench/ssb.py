@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import math
+import shutil
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -77,6 +78,8 @@ def build(name: str, table: pa.Table, num_segments: int) -> list[Path]:
     paths = [folder / f"{name}_{number}.mseg" for number in range(num_segments)]
     if all(path.exists() for path in paths):
         return paths
+    for older in CACHE.glob(f"{folder.name.rpartition('-')[0]}-*"):
+        shutil.rmtree(older)
     folder.mkdir(parents=True, exist_ok=True)
     schema = schema_of(table)
     for number, path in enumerate(paths):

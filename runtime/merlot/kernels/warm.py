@@ -75,6 +75,7 @@ def _groups() -> Iterator[Case]:
     for wide in (np.uint32, np.uint64):
         yield group.append_key, (np.zeros(64, np.uint32), 0, np.zeros(64, wide))
     yield group.mark, (docs, present)
+    yield group.mark, (np.zeros(4, np.int64), present)
     slots, keys = np.full(64, group.EMPTY, np.uint32), np.zeros(4, np.uint64)
     yield group.assign_groups, (keys, 0, slots, np.zeros(64, np.uint64), np.zeros(4, np.uint32))
     yield group.fill_slots, (keys[:1], np.full(64, group.EMPTY, np.uint32))

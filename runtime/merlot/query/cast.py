@@ -25,7 +25,7 @@ def cast(target: SqlType, vector: Vector) -> Vector:
     if source.base is TypeName.UNKNOWN:
         return _null(target, vector)
     if source.base in DTYPES and target.base in DTYPES:
-        return Vector(target, _fixed(target.base, vector), vector.nulls)
+        return Vector(target, np.asarray(_fixed(target.base, vector)), vector.nulls)
     if source.base in TEXT and target.base in TEXT and TypeName.BYTES not in (source.base, target.base):
         return Vector(target, vector.data, vector.nulls)
     if vector.is_constant:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merlot.query.encoding import encode
+from merlot.query.encoding import distinct_codes, encode
 from merlot.query.vector import arrow_type
 from merlot.spec.types import TypeName
 from merlot.sql.types import SqlType
@@ -27,15 +27,15 @@ def lists_of(
         return pa.ListArray.from_arrays(pa.array(np.zeros(len(groups) + 1, np.int32)), pa.array([], element))
     if values.type != element:
         values = values.cast(pa.bool_() if argument.base is TypeName.BOOLEAN else element)
-    codes, num_codes = encode(values)
-    pairs, first = np.unique(of_rows * num_codes + codes, return_index=True)
-    owners = pairs // num_codes
+    encoded = encode(values)
+    space = (int(of_rows.max()) + 1) * encoded.num_codes
+    owners, codes = np.divmod(distinct_codes(of_rows * encoded.num_codes + encoded.codes, space), encoded.num_codes)
     starts = np.searchsorted(owners, groups, "left")
     stops = np.searchsorted(owners, groups, "right")
     lengths = stops - starts
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     positions = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
-    flat = values.take(pa.array(first[positions]))
+    flat = encoded.values(codes[positions])
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), flat)
 
 

@@ -71,7 +71,9 @@ def _strict(call: Call, source: ColumnSource) -> Vector:
     nulls = None
     for arg in args:
         nulls = either_null(nulls, arg.nulls)
-    return Vector(call.type, function(call.type, args), nulls)
+    data = function(call.type, args)
+    # Of constants alone, numpy computes a scalar of its own kind.
+    return Vector(call.type, np.asarray(data) if isinstance(data, np.generic) else data, nulls)
 
 
 def _of_lists(call: Call, column: Column, source: ColumnSource) -> Vector:

@@ -33,7 +33,8 @@ def _arithmetic(function: str) -> Callable[[SqlType, Sequence[Vector]], Any]:
     def apply(type_: SqlType, args: Sequence[Vector]) -> Any:
         left, right = args
         if type_.base is TypeName.BIG_DECIMAL:
-            return _DECIMAL[function](_decimal(left), _decimal(right))
+            divisor = _not_zero(_decimal(right), either(left, right)) if function == "mod" else _decimal(right)
+            return _DECIMAL[function](_decimal(left), divisor)
         if type_.base in INTEGERS:
             return _integers(function, left, right)
         with np.errstate(all="ignore"):
@@ -63,11 +64,15 @@ def either(left: Vector, right: Vector) -> NDArray[np.bool_] | None:
 
 
 def _modulo(left: Any, right: Any, nulls: NDArray[np.bool_] | None) -> NDArray[np.int64]:
-    divisor = np.asarray(right, np.int64)
-    is_zero = divisor == 0
+    return np.asarray(np.fmod(np.asarray(left, np.int64), _not_zero(np.asarray(right, np.int64), nulls)))
+
+
+def _not_zero(divisor: Any, nulls: NDArray[np.bool_] | None) -> Any:
+    """Divisors with 1 for the zeros under a null; any other zero is an error."""
+    is_zero = np.asarray(divisor == 0, np.bool_)
     if np.any(is_zero if nulls is None else is_zero & ~nulls):
         raise QueryArithmeticError("division by zero function=mod")
-    return np.asarray(np.fmod(np.asarray(left, np.int64), np.where(is_zero, 1, divisor)))
+    return np.where(is_zero, 1, divisor) if np.any(is_zero) else divisor
 
 
 def _divide(_type: SqlType, args: Sequence[Vector]) -> Any:

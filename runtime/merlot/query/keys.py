@@ -94,8 +94,7 @@ class MappedKey:
         assert reader.dictionary is not None
         values = reader.dictionary.arrow()
         result = evaluate(expr, ValueSource(reader.type, values)).to_arrow(len(values))
-        codes, _ = encode(result)
-        _, first, mapping = np.unique(codes, return_index=True, return_inverse=True)
+        _, first, mapping = np.unique(encode(result).codes, return_index=True, return_inverse=True)
         self._reader = reader
         self._values = result.take(pa.array(first))
         self._mapping = mapping.astype(np.uint32)
@@ -143,8 +142,7 @@ class ValueKey:
 
     def encode(self, values: pa.Array) -> NDArray[Any]:
         """Codes of values at hand."""
-        raw, _ = encode(values)
-        _, first, codes = np.unique(raw, return_index=True, return_inverse=True)
+        _, first, codes = np.unique(encode(values).codes, return_index=True, return_inverse=True)
         self._values = values.take(pa.array(first))
         self.cardinality = max(1, len(first))
         return np.asarray(codes, np.uint32)

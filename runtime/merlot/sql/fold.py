@@ -60,7 +60,7 @@ def _divide(first: float, second: float) -> float:
 def _mod(first: int | float, second: int | float) -> int | float:
     """The remainder with the dividend's sign, as Java's; of an integer by zero it raises ZeroDivisionError."""
     if isinstance(first, float):
-        return math.nan if second == 0 else math.fmod(first, second)
+        return math.nan if second == 0 or math.isinf(first) else math.fmod(first, second)
     remainder = abs(first) % abs(second)
     return -remainder if first < 0 else remainder
 

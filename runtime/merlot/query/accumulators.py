@@ -17,8 +17,9 @@ from merlot.kernels import aggregate as kernels
 from merlot.kernels.group import mark
 from merlot.query.bounds import bounds_of
 from merlot.query.chunk import Chunk
-from merlot.query.columns import Columns
-from merlot.query.distinct import lists_of
+from merlot.query.columns import Columns, Reader
+from merlot.query.distinct import lists_of, lists_of_distinct
+from merlot.query.encoding import MAX_DENSE_SPACE
 from merlot.query.evaluate import evaluate, matches
 from merlot.query.vector import INTEGERS, TEXT, Vector
 from merlot.spec.types import TypeName
@@ -213,38 +214,43 @@ class Extreme:
         return [pa.array(self._best[groups], mask=self._seen[groups] == 0)]
 
 
-class Distinct:
-    """Distinct values of each group as lists: dict ids while in the segment, values at the end."""
+class DistinctIds:
+    """Distinct values of a dictionary column by group: dict ids while in the segment, lists of values at the end.
 
-    def __init__(self, argument: Expr, num_groups: int, columns: Columns) -> None:
+    A byte for every group and dict id says whether they met, as long as those are few; else pairs are collected."""
+
+    def __init__(self, argument: Column, reader: Reader, num_groups: int) -> None:
+        assert reader.dictionary is not None
         self._argument = argument
-        self._columns = columns
-        reader = columns.reader(argument.name) if isinstance(argument, Column) else None
-        self._reader = reader if reader is not None and reader.dictionary is not None else None
-        self._cardinality = len(reader.dictionary) if self._reader is not None and reader and reader.dictionary else 0
+        self._reader = reader
+        self._dictionary = reader.dictionary
+        self._cardinality = len(reader.dictionary)
+        self._num_groups = num_groups
+        self._met = np.zeros(0, np.uint8)
         self._pairs: list[NDArray[np.int64]] = []
-        self._values: list[tuple[pa.Array, NDArray[np.int64]]] = []
-        self._seen = np.zeros(self._cardinality, np.uint8)
 
     def grow(self, num_groups: int) -> None:
-        """Groups are kept beside the values: nothing to do."""
+        self._num_groups = num_groups
 
     def add(self, chunk: Chunk, groups: Groups | None) -> None:
-        if self._reader is None:
-            self._add_values(chunk, groups)
-            return
         rows, ids = self._ids(chunk)
         if groups is None:
-            mark(ids, self._seen)
+            self._met = grown(self._met, self._cardinality)
+            mark(ids, self._met)
             return
-        of_rows = groups.astype(np.int64) if rows is None else groups[rows].astype(np.int64)
-        self._pairs.append(np.unique(of_rows * self._cardinality + ids))
+        of_rows = (groups if rows is None else groups[rows]).astype(np.int64)
+        pairs = of_rows * self._cardinality + ids
+        space = self._num_groups * self._cardinality
+        if space <= MAX_DENSE_SPACE:
+            self._met = grown(self._met, space)
+            mark(pairs, self._met)
+            return
+        self._pairs.append(np.unique(pairs))
         if len(self._pairs) > 64:
             self._pairs = [np.unique(np.concatenate(self._pairs))]
 
     def _ids(self, chunk: Chunk) -> tuple[NDArray[np.int64] | None, NDArray[Any]]:
-        assert self._reader is not None
-        assert isinstance(self._argument, Column)
+        """Rows and their dict ids without nulls; rows is None if each has one."""
         if self._reader.multi_value:
             offsets, positions = chunk.multi_values(self._reader)
             return np.repeat(np.arange(chunk.num_rows), np.diff(offsets)), self._reader.dict_ids()[positions]
@@ -255,7 +261,26 @@ class Distinct:
         keep = np.flatnonzero(~nulls)
         return keep, ids[keep]
 
-    def _add_values(self, chunk: Chunk, groups: Groups | None) -> None:
+    def states(self, groups: NDArray[np.int64]) -> list[pa.Array]:
+        pairs = np.flatnonzero(self._met)
+        if self._pairs:
+            pairs = np.unique(np.concatenate([pairs, *self._pairs]))
+        owners, ids = np.divmod(pairs, max(1, self._cardinality))
+        values = self._dictionary.arrow().take(pa.array(ids))
+        return [lists_of_distinct(values, owners, groups, self._argument.type)]
+
+
+class DistinctValues:
+    """Distinct values of any expression by group, collected and made distinct at the end."""
+
+    def __init__(self, argument: Expr) -> None:
+        self._argument = argument
+        self._values: list[tuple[pa.Array, NDArray[np.int64]]] = []
+
+    def grow(self, num_groups: int) -> None:
+        """Groups are kept beside the values: nothing to do."""
+
+    def add(self, chunk: Chunk, groups: Groups | None) -> None:
         vector = evaluate(self._argument, chunk).spread(chunk.num_rows)
         of_rows = np.zeros(chunk.num_rows, np.int64) if groups is None else groups.astype(np.int64)
         values = vector.to_arrow(chunk.num_rows)
@@ -268,19 +293,18 @@ class Distinct:
         self._values.append((values, of_rows))
 
     def states(self, groups: NDArray[np.int64]) -> list[pa.Array]:
-        if self._reader is None:
-            values = pa.concat_arrays([part for part, _ in self._values]) if self._values else None
-            of_rows = np.concatenate([part for _, part in self._values]) if self._values else np.zeros(0, np.int64)
-            return [lists_of(values, of_rows, groups, self._argument.type)]
-        dictionary = self._reader.dictionary
-        assert dictionary is not None
-        if self._pairs:
-            pairs = np.unique(np.concatenate(self._pairs))
-            of_rows, ids = np.divmod(pairs, self._cardinality)
-        else:
-            ids = np.flatnonzero(self._seen)
-            of_rows = np.zeros(len(ids), np.int64)
-        return [lists_of(dictionary.arrow().take(pa.array(ids)), of_rows, groups, self._argument.type)]
+        values = pa.concat_arrays([part for part, _ in self._values]) if self._values else None
+        of_rows = np.concatenate([part for _, part in self._values]) if self._values else np.zeros(0, np.int64)
+        return [lists_of(values, of_rows, groups, self._argument.type)]
+
+
+def distinct_of(argument: Expr, num_groups: int, columns: Columns) -> Accumulator:
+    """The set that fits the argument."""
+    if isinstance(argument, Column):
+        reader = columns.reader(argument.name)
+        if reader.dictionary is not None:
+            return DistinctIds(argument, reader, num_groups)
+    return DistinctValues(argument)
 
 
 class Several:
@@ -347,4 +371,4 @@ def accumulator(aggregate: Aggregate, num_groups: int, columns: Columns, *, null
         assert argument.type.base not in TEXT
         return Extreme(argument, num_groups, is_min=function.startswith("min"))
     assert function == "distinctcount", function
-    return Distinct(argument, num_groups, columns)
+    return distinct_of(argument, num_groups, columns)

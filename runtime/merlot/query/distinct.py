@@ -30,13 +30,22 @@ def lists_of(
     encoded = encode(values)
     space = (int(of_rows.max()) + 1) * encoded.num_codes
     owners, codes = np.divmod(distinct_codes(of_rows * encoded.num_codes + encoded.codes, space), encoded.num_codes)
+    return lists_of_distinct(encoded.values(codes), owners, groups, argument)
+
+
+def lists_of_distinct(
+    values: pa.Array, owners: NDArray[np.int64], groups: NDArray[np.int64], argument: SqlType
+) -> pa.ListArray:
+    """As lists_of, for values that are distinct in each group, in ascending order of their groups."""
+    element = value_type(argument)
+    if values.type != element:
+        values = values.cast(pa.bool_() if argument.base is TypeName.BOOLEAN else element)
     starts = np.searchsorted(owners, groups, "left")
-    stops = np.searchsorted(owners, groups, "right")
-    lengths = stops - starts
+    lengths = np.searchsorted(owners, groups, "right") - starts
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    positions = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
-    flat = encoded.values(codes[positions])
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), flat)
+    if not np.array_equal(starts, offsets[:-1]):
+        values = values.take(pa.array(np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)))
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)
 
 
 def merge_lists(lists: pa.ListArray, groups: NDArray[np.uint32], num_groups: int, argument: SqlType) -> pa.ListArray:

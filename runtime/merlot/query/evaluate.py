@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.query import functions_number, functions_text, functions_time
@@ -136,35 +137,53 @@ def _is_null(call: Call, source: ColumnSource) -> Vector:
     return Vector(BOOLEAN, found if call.function == "is_null" else ~found)
 
 
+class RowsOf:
+    """Chosen rows of a source."""
+
+    def __init__(self, source: ColumnSource, rows: NDArray[np.int64]) -> None:
+        self._source = source
+        self._rows = rows
+        self.num_rows = len(rows)
+
+    def column(self, name: str, type_: SqlType) -> Vector:
+        return self._source.column(name, type_).take(self._rows)
+
+    def nulls(self, name: str) -> NDArray[np.bool_] | None:
+        nulls = self._source.nulls(name)
+        return None if nulls is None else nulls[self._rows]
+
+
 def _case(call: Call, source: ColumnSource) -> Vector:
-    """First branch whose condition is TRUE; conditions are tried in order, later branches see fewer rows."""
-    num_rows = source.num_rows
-    branches = [*zip(call.args[:-1:2], call.args[1:-1:2], strict=True)]
-    chosen = np.full(num_rows, len(branches), np.int64)
-    open_rows = np.ones(num_rows, np.bool_)
-    for number, (condition, _) in enumerate(branches):
-        hit = matches(condition, source) & open_rows
-        chosen[hit] = number
-        open_rows &= ~hit
-    results = [evaluate(result, source) for _, result in branches] + [evaluate(call.args[-1], source)]
-    return _choose(call.type, chosen, results)
+    """First branch whose condition is TRUE. Conditions see the rows still open, results their own: an error in a branch
+    (an overflow, a division by zero) is one only where the branch is taken."""
+    left = np.arange(source.num_rows)
+    parts: list[tuple[NDArray[np.int64], Vector]] = []
+    for condition, result in zip(call.args[:-1:2], call.args[1:-1:2], strict=True):
+        hit = matches(condition, RowsOf(source, left))
+        parts.append(_branch(call.type, result, source, left[hit]))
+        left = left[~hit]
+    parts.append(_branch(call.type, call.args[-1], source, left))
+    return _assemble(call.type, parts, source.num_rows)
 
 
-def _choose(type_: SqlType, chosen: NDArray[np.int64], results: Sequence[Vector]) -> Vector:
-    num_rows = len(chosen)
-    full = [cast(type_, result).spread(num_rows) for result in results]
+def _branch(
+    type_: SqlType, result: Expr, source: ColumnSource, rows: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], Vector]:
+    chosen = evaluate(result, RowsOf(source, rows)) if len(rows) else constant(Literal(None, type_))
+    return rows, cast(type_, chosen).spread(len(rows))
+
+
+def _assemble(type_: SqlType, parts: Sequence[tuple[NDArray[np.int64], Vector]], num_rows: int) -> Vector:
+    """One vector from the branches' rows."""
+    place = np.empty(num_rows, np.int64)
+    place[np.concatenate([rows for rows, _ in parts])] = np.arange(num_rows)
     nulls = None
-    if any(vector.nulls is not None for vector in full):
-        nulls = np.choose(chosen, [np.False_ if vector.nulls is None else vector.nulls for vector in full])
-    first = full[0].data
-    if isinstance(first, np.ndarray):
-        data: Any = np.empty(num_rows, first.dtype)
-        for number, vector in enumerate(full):
-            rows = chosen == number
-            data[rows] = vector.data[rows]
-    else:
-        data = functions_text.choose(chosen, [vector.data for vector in full])
-    return Vector(type_, data, nulls)
+    if any(vector.nulls is not None and len(rows) for rows, vector in parts):
+        masks = [np.zeros(len(rows), np.bool_) if one.nulls is None else one.nulls for rows, one in parts]
+        nulls = np.concatenate(masks)[place]
+    if isinstance(parts[0][1].data, np.ndarray):
+        return Vector(type_, np.concatenate([vector.data for _, vector in parts])[place], nulls)
+    return Vector(type_, pa.concat_arrays([vector.data for _, vector in parts]).take(pa.array(place)), nulls)
 
 
 def _cast(call: Call, source: ColumnSource) -> Vector:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from merlot.query.vector import Vector
 from merlot.sql.types import SqlType
@@ -54,11 +53,6 @@ def _substr_by_row(args: Sequence[Vector]) -> Any:
         text[max(begin, 0) : end if end >= 0 else None] for text, begin, end in zip(texts, begins, ends, strict=True)
     ]
     return pa.array(cut, pa.string())
-
-
-def choose(chosen: NDArray[np.int64], arrays: Sequence[pa.Array]) -> pa.Array:
-    """Element k of arrays[chosen[k]]."""
-    return pc.choose(pa.array(chosen), *arrays)
 
 
 FUNCTIONS: dict[str, Callable[[SqlType, Sequence[Vector]], Any]] = {

@@ -7,6 +7,7 @@ once. With null handling, null has the code after the last.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from merlot.query.bounds import bounds_of
 from merlot.query.chunk import Chunk
 from merlot.query.columns import Columns, Reader
+from merlot.query.context import QueryArithmeticError
 from merlot.query.encoding import encode
 from merlot.query.evaluate import ValueSource, evaluate
 from merlot.query.expressions import columns_of
@@ -52,7 +54,9 @@ def key_of(expr: Expr, columns: Columns, *, null_handling: bool) -> Key:
             if isinstance(expr, Column):
                 return DictionaryKey(reader, SqlType(reader.type))
             if not reader.multi_value and reader.nulls is None:
-                return MappedKey(expr, reader)
+                with contextlib.suppress(QueryArithmeticError):
+                    # An error of a value may be of none of the rows that the filter keeps.
+                    return MappedKey(expr, reader)
     if expr.type.base in INTEGERS and not expr.type.is_array and not null_handling:
         low, high = bounds_of(expr, columns)
         if high - low < NARROW_RANGE:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merlot.query.columns import Columns, Reader
+from merlot.query.context import QueryArithmeticError
 from merlot.query.evaluate import ValueSource, matches
 from merlot.query.expressions import columns_of, literal_values, walk
 from merlot.query.predicates import (
@@ -108,7 +109,11 @@ class Resolver:
         if reader.multi_value:
             node: Node = self._multi_value(call, reader, negate)
         elif reader.dictionary is not None:
-            node = self._by_dictionary(call, reader, reader.dictionary, negate)
+            try:
+                node = self._by_dictionary(call, reader, reader.dictionary, negate)
+            except QueryArithmeticError:
+                # An error of a value may be of none of the rows that other predicates leave.
+                return ValueMatch(_negated(call, negate))
         elif _is_plain(call) and reader.type in DTYPES:
             node = self._by_values(call, reader, negate)
         else:

@@ -134,3 +134,14 @@ def test_multi_value_predicates_ask_for_any_value_or_for_all(make_table):
     )
     assert one + two == 300
     assert three == two
+
+
+def test_an_error_of_a_row_that_is_not_asked_for_is_none(make_table):
+    table = make_table(FIELDS, rows(300))
+    expected = table.query("SELECT COUNT(*) FROM t WHERE k > 0")[0][0]
+    sql = "SELECT SUM(CASE WHEN k = 0 THEN 0 ELSE mod(k, k) + 1 END), COUNT(*) FROM t"
+    assert table.query(sql) == [[float(expected), 300]]
+    assert table.query("SELECT COUNT(*) FROM t WHERE k > 0 AND mod(100, k) = 0")[0][0] > 0
+    assert len(table.query("SELECT mod(100, k), COUNT(*) FROM t WHERE k > 0 GROUP BY mod(100, k) LIMIT 50")) > 3
+    with pytest.raises(QueryArithmeticError, match="division by zero"):
+        table.query("SELECT mod(100, k) FROM t LIMIT 300")

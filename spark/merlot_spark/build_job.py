@@ -7,13 +7,17 @@ Exit codes: 0 done, 1 something outside failed (try again), 2 the input is wrong
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from merlot.errors import InvalidInputError, MerlotError
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+from merlot.errors import InvalidInputError, MerlotError, UnavailableError
 from merlot.ingest.batch import BadRowsError
 from merlot.spec import manifest
 from merlot.spec.ingestion import BatchFormat, BatchIngestion
@@ -38,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MerlotError as error:
         _write_report(chosen.report, {"error": str(error)})
         return _fail(error, EXIT_WRONG_INPUT if isinstance(error, InvalidInputError) else EXIT_FAILED)
+    except Py4JError as error:
+        return _fail(UnavailableError(f"Spark no longer answers: {error}"), EXIT_FAILED)
     except KeyboardInterrupt:
         sys.stderr.write("stopped; nothing was published\n")
         return EXIT_FAILED
@@ -60,6 +66,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--deep-store", help="URI of the deep store; the manifest's if left out")
     parser.add_argument("--master", default="local[2]", help="Spark master (%(default)s)")
     parser.add_argument("--parallelism", type=int, help="build tasks; several per core if left out")
+    parser.add_argument("--short", action="store_true", help="a local job of less than a minute: start fast")
+    parser.add_argument(
+        "--custom", action="append", default=[], metavar="KEY=VALUE", help="kept in the custom map of every segment"
+    )
     parser.add_argument("--report", type=Path, help="file to write the report to, as JSON")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     return parser
@@ -71,16 +81,20 @@ def _run(chosen: argparse.Namespace) -> JobReport:
     deep_store = chosen.deep_store or (table.spec.deep_store.uri if table.spec.deep_store else None)
     if deep_store is None:
         raise InvalidInputError("no deep store; give --deep-store, or spec.deepStore in the manifest")
-    spark = create_session(chosen.master)
+    custom_map = dict(pair.split("=", 1) if "=" in pair else (pair, "") for pair in chosen.custom)
+    started = time.monotonic()
+    spark = create_session(chosen.master, is_short=chosen.short)
+    session_seconds = time.monotonic() - started
     try:
-        return build_segments(
+        report = build_segments(
             sources.read(spark, ingestion, table.spec.table_schema),
             table,
             deep_store=deep_store,
             controller_url=chosen.controller,
             ingestion=ingestion,
-            options=JobOptions(parallelism=chosen.parallelism, show_progress=True),
+            options=JobOptions(parallelism=chosen.parallelism, custom_map=custom_map, show_progress=True),
         )
+        return dataclasses.replace(report, seconds={"session": session_seconds, **report.seconds})
     finally:
         spark.stop()
 

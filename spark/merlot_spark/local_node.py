@@ -6,12 +6,12 @@ Owns that thread and its event loop. `start` and `stop` belong to one thread.
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 import threading
 from collections.abc import Coroutine
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from merlot.embedded.node import Node, NodeConfig
 
@@ -29,7 +29,7 @@ def free_port(wanted: int) -> int:
 
 
 class LocalNode:
-    """A node over a folder; a context manager."""
+    """A node over a folder."""
 
     def __init__(self, data_dir: Path, port: int) -> None:
         self._node = Node(NodeConfig(data_dir=data_dir, host=HOST, http_port=port))
@@ -42,27 +42,26 @@ class LocalNode:
         """Where the node answers."""
         return f"http://{HOST}:{self.port}"
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        try:
-            self.port = self._call(self._node.start())
-        except BaseException:
-            self._end()
-            raise
-        return self
+    def start(self) -> None:
+        """UnavailableError if another node has the folder or the port.
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+        Ctrl-C waits until it is done: a start takes a fraction of a second, and half of one is hard to undo."""
+        waiting = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         try:
-            self._call(self._node.stop())
+            self._thread.start()
+            self.port = self._call(self._node.start())
         finally:
-            self._end()
+            signal.pthread_sigmask(signal.SIG_SETMASK, waiting)
+
+    def stop(self) -> None:
+        """End every role, whether or not `start` succeeded or was called."""
+        if self._thread.is_alive():
+            try:
+                self._call(self._node.stop())
+            finally:
+                self._loop.call_soon_threadsafe(self._loop.stop)
+                self._thread.join()
+        self._loop.close()
 
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
-
-    def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()

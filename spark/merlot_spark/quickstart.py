@@ -9,13 +9,16 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -147,20 +150,24 @@ def _read_manifest(path: Path) -> tuple[str, Table]:
 @contextmanager
 def _started_node(settings: Settings, steps: Steps) -> Iterator[LocalNode]:
     port = free_port(settings.port)
-    with steps.step("Starting a node: controller, broker, server and minion in this process") as notes:
-        if port != settings.port:
-            notes.append(f"port {settings.port} is taken: using a free one")
-        node = LocalNode(settings.folder / "node", port)
-        try:
-            node.__enter__()
-        except (ConflictError, UnavailableError) as error:
-            hint = "if another quickstart runs, stop it or give --data another folder"
-            raise UnavailableError(f"{error}; {hint}") from error
-        notes.append(node.url)
+    node = LocalNode(settings.folder / "node", port)
     try:
+        with steps.step("Starting a node: controller, broker, server and minion in this process") as notes:
+            if port != settings.port:
+                notes.append(f"port {settings.port} is taken: using a free one")
+            _start(node)
+            notes.append(node.url)
         yield node
     finally:
-        node.__exit__(None, None, None)
+        node.stop()
+
+
+def _start(node: LocalNode) -> None:
+    try:
+        node.start()
+    except (ConflictError, UnavailableError) as error:
+        hint = "if another quickstart runs, stop it or give --data another folder"
+        raise UnavailableError(f"{error}; {hint}") from error
 
 
 def _is_published(controller: ControllerClient, table: Table, fingerprint: str) -> bool:
@@ -170,26 +177,44 @@ def _is_published(controller: ControllerClient, table: Table, fingerprint: str) 
 
 
 def _build(settings: Settings, steps: Steps, table: Table, url: str, fingerprint: str) -> None:
-    # Spark is loaded only by a run that builds.
-    from merlot_spark.build_segments import JobOptions, build_segments
-    from merlot_spark.session import create_session
+    """Run the Spark job in a process group of its own, so that Ctrl-C ends all of it, whatever it is doing."""
+    report_file = settings.folder / "report.json"
+    report_file.unlink(missing_ok=True)
+    command = [
+        *(sys.executable, "-m", "merlot_spark.build_segments", "--short", "--json"),
+        *("--table", str(settings.examples / "table.yaml")),
+        *("--source", str(data.flights_file(settings.folder / "source")), "--format", "parquet"),
+        *("--deep-store", str((settings.folder / "node" / "deepstore").resolve()), "--controller", url),
+        *("--report", str(report_file), "--custom", f"{SOURCE_KEY}={fingerprint}"),
+    ]
+    with steps.step(f"Building one segment per UTC day of {table.spec.time_column}: a PySpark job") as notes:
+        code = _run_group(command)
+        report = _read_report(report_file, code)
+        if code != 0:
+            raise UnavailableError(f"the Spark job failed: {report['error']}")
+        if report["segments"] != data.NUM_DAYS or report["rowsOut"] != data.NUM_FLIGHTS:
+            raise InvalidInputError(f"unexpected flights segments={report['segments']} rows={report['rowsOut']}")
+        seconds = report["seconds"]
+        notes.append(f"{report['rowsOut']:,} rows, {report['segments']} segments, {report['bytes'] / 1e6:.1f} MB")
+        notes.append(f"Spark started in {seconds['session']:.1f} s, built in {seconds['build']:.1f} s")
+        notes.append(f"published in {seconds['publish']:.1f} s")
 
-    with steps.step("Starting Spark (local[2])"):
-        spark = create_session("local[2]")
+
+def _read_report(path: Path, code: int) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"error": f"exit code {code}"}
+    return report
+
+
+def _run_group(command: Sequence[str]) -> int:
+    """Exit code of a command; whatever interrupts the wait ends the command and all that it started."""
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
-        with steps.step(f"Building one segment per UTC day of {table.spec.time_column}, with PySpark") as notes:
-            report = build_segments(
-                spark.read.parquet(str(data.flights_file(settings.folder / "source"))),
-                table,
-                deep_store=str((settings.folder / "node" / "deepstore").resolve()),
-                controller_url=url,
-                options=JobOptions(custom_map={SOURCE_KEY: fingerprint}, show_progress=True),
-            )
-            notes.append(f"{report.rows_out:,} rows, {len(report.segments)} segments, {report.bytes / 1e6:.1f} MB")
-    finally:
-        spark.stop()
-    if len(report.segments) != data.NUM_DAYS or report.rows_out != data.NUM_FLIGHTS:
-        raise InvalidInputError(f"unexpected flights segments={len(report.segments)} rows={report.rows_out}")
+        return process.wait()
+    except BaseException:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
 
 
 def _wait_until_served(port: int, table: Table) -> int:

@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    session = create_session("local[2]", settings={"spark.sql.shuffle.partitions": "2"})
+    session = create_session("local[2]", is_short=True, settings={"spark.sql.shuffle.partitions": "2"})
     yield session
     session.stop()
 

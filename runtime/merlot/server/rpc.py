@@ -117,7 +117,7 @@ class QueryHandler:
     def _context(self, state: TableState, acquired: Acquired, cancel: CancelToken) -> ExecutionContext:
         return ExecutionContext(
             schema=state.spec.table_schema,
-            pool=self._scheduler.helpers if len(acquired.segments) > 1 else None,
+            pool=self._scheduler.helpers,
             threads=CORES,
             cancel=cancel,
             limits=state.limits,

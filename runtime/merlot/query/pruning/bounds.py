@@ -1,0 +1,73 @@
+"""A column's least and greatest value from JSON (a footer's or a record's) to what constants are compared with."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+import numpy as np
+
+from merlot.errors import CorruptionError
+from merlot.query.pruning.ranges import Bound, Bounds
+from merlot.spec.types import TypeName
+
+_WHOLE: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP, TypeName.BOOLEAN})
+_FLOATS: Final = frozenset({TypeName.FLOAT, TypeName.DOUBLE})
+_TEXT: Final = frozenset({TypeName.STRING, TypeName.JSON})
+
+
+def bounds_of(stored: TypeName, declared: TypeName, low: Any, high: Any) -> Bounds | None:
+    """Bounds of a column of type `stored` whose values are read as `declared`; None if that leaves them unknown.
+
+    Raises CorruptionError for what no footer says: values of another kind, or reversed."""
+    if low is None or high is None or not _is_same_kind(stored, declared):
+        return None
+    least, greatest = _value(stored, low), _value(stored, high)
+    if least != least or greatest != greatest:
+        return None  # NaN, the largest of all: the greatest number is not known
+    if declared in _FLOATS and stored in _WHOLE:
+        least, greatest = float(least), float(greatest)
+    if not least <= greatest:  # type: ignore[operator]  # both are of one type
+        raise CorruptionError(f"bounds are reversed low={low!r} high={high!r}")
+    return least, greatest
+
+
+def _is_same_kind(stored: TypeName, declared: TypeName) -> bool:
+    if stored is declared:
+        return True
+    numbers = _WHOLE | _FLOATS
+    return stored in numbers and declared in numbers and not (stored in _FLOATS and declared in _WHOLE)
+
+
+def _value(type_: TypeName, value: Any) -> Bound:
+    if type_ in _WHOLE and isinstance(value, int):
+        return int(value)
+    if type_ in _FLOATS and (isinstance(value, int | float) or value in ("NaN", "Infinity", "-Infinity")):
+        # A FLOAT is written with a float32's shortest digits: as a float64 they would be another number.
+        return float(np.float32(value)) if type_ is TypeName.FLOAT else float(value)
+    if isinstance(value, str):
+        if type_ in _TEXT:
+            return value
+        if type_ is TypeName.BYTES:
+            return _bytes(value)
+        if type_ is TypeName.BIG_DECIMAL:
+            return _decimal(value)
+    raise CorruptionError(f"bound is no value of its column type={type_} value={value!r}")
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError as error:
+        raise CorruptionError(f"bound is not hexadecimal value={text!r}") from error
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        value = Decimal(text)
+    except InvalidOperation as error:
+        raise CorruptionError(f"bound is not a number value={text!r}") from error
+    if not math.isfinite(value):
+        raise CorruptionError(f"bound is not a number value={text!r}")
+    return value

@@ -1,0 +1,105 @@
+"""A filter over the statistics of all segments: a walk down its tree, one array operation or two at each node.
+
+Sound under NOT, since what is not known exactly is SOME at the leaf; functions, casts and columns compared with columns
+are SOME. Multi-value columns: a positive predicate asks for any value, so its ALL is weakened; `not_equals` and
+`not_in` are the complements of their positive twins.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Final
+
+import numpy as np
+
+from merlot.query.expressions import literal_values
+from merlot.query.pruning.statistics import SegmentStatistics
+from merlot.query.pruning.verdicts import ALL, NONE, SOME, Verdicts, complement, constant, weaken
+from merlot.sql.tree import Call, Column, Expr, Literal
+
+_POSITIVE: Final = {"not_equals": "equals", "not_in": "in"}
+
+
+def evaluate(where: Expr | None, statistics: SegmentStatistics, *, null_handling: bool = False) -> Verdicts:
+    """Verdict of each segment: NONE if no row passes the filter, ALL if every row does, else SOME.
+
+    With null handling a row may be neither passed nor failed, so ALL is said only where no column has nulls."""
+    if where is None:
+        verdicts = constant(statistics.num_segments, ALL)
+    else:
+        verdicts = _Walk(statistics).of(where)
+        if null_handling:
+            verdicts = weaken(verdicts)
+    if statistics.is_empty is not None:
+        verdicts[statistics.is_empty] = NONE
+    return verdicts
+
+
+class _Walk:
+    """One evaluation; the arrays it returns are its caller's."""
+
+    __slots__ = ("_statistics",)
+
+    def __init__(self, statistics: SegmentStatistics) -> None:
+        self._statistics = statistics
+
+    def of(self, expr: Expr) -> Verdicts:
+        if isinstance(expr, Literal):
+            return self._constant(SOME if expr.value is None else ALL if expr.value else NONE)
+        if not isinstance(expr, Call):
+            return self._constant(SOME)
+        match expr.function:
+            case "and":
+                return reduce(_least, map(self.of, expr.args))
+            case "or":
+                return reduce(_greatest, map(self.of, expr.args))
+            case "not":
+                return complement(self.of(expr.args[0]))
+            case "is_null":
+                return self._nulls(expr.args[0])
+            case "is_not_null":
+                return complement(self._nulls(expr.args[0]))
+        return self._predicate(expr)
+
+    def _constant(self, verdict: int) -> Verdicts:
+        return constant(self._statistics.num_segments, verdict)
+
+    def _predicate(self, call: Call) -> Verdicts:
+        """A column compared with constants; anything else is SOME."""
+        if call.function in _POSITIVE:
+            return complement(self._predicate(Call(_POSITIVE[call.function], call.args, call.type)))
+        subject, constants = call.args[0], call.args[1:]
+        if not isinstance(subject, Column) or not all(isinstance(one, Literal) for one in constants):
+            return self._constant(SOME)
+        values = literal_values(constants)
+        ranges = self._statistics.ranges.get(subject.name)
+        partitions = self._statistics.partitions.get(subject.name) if call.function in ("equals", "in") else None
+        if ranges is None:
+            return self._constant(SOME) if partitions is None else partitions.holding(values)
+        verdicts = ranges.evaluate(call.function, values)
+        if subject.type.is_array:
+            verdicts = weaken(verdicts)
+        if partitions is not None:
+            # Partitions know only NONE; SOME of theirs leaves what the bounds say.
+            np.minimum(verdicts, partitions.holding(values) * np.int8(ALL), out=verdicts)
+        return verdicts
+
+    def _nulls(self, expr: Expr) -> Verdicts:
+        """`is_null`, by what is stored, with null handling and without."""
+        counts = self._statistics.null_counts.get(expr.name) if isinstance(expr, Column) else None
+        if counts is None or self._statistics.num_docs is None:
+            return self._constant(SOME)
+        verdicts = self._constant(SOME)
+        verdicts[counts == 0] = NONE
+        verdicts[counts == self._statistics.num_docs] = ALL
+        return verdicts
+
+
+def _least(first: Verdicts, second: Verdicts) -> Verdicts:
+    result: Verdicts = np.minimum(first, second)
+    return result
+
+
+def _greatest(first: Verdicts, second: Verdicts) -> Verdicts:
+    result: Verdicts = np.maximum(first, second)
+    return result

@@ -1,0 +1,141 @@
+"""Least and greatest values of one column, of all segments: predicates as comparisons of ranks.
+
+All bounds of a column, sorted, are its scale; a segment holds the positions of its own two. A constant is looked up in
+the scale once, and the segments are compared with its position: numbers, texts and decimals alike, exactly.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.query.pruning.verdicts import SOME, Verdicts, complement, constant, verdicts_of
+
+Bound = int | float | str | bytes | Decimal
+Bounds = tuple[Bound, Bound]
+FEW_VALUES = 8
+"""Up to this many values of an IN are compared one by one; more are counted along the scale."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRanges:
+    """Bounds by segment: all stored values lie between them, and both occur. Unknown ones are wider than the scale."""
+
+    scale: Sequence[Any] = field(repr=False)
+    """Distinct bounds, ascending, of one kind: numbers, or texts, or bytes."""
+    low: NDArray[np.int32]
+    high: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, bounds: Sequence[Bounds | None]) -> ColumnRanges:
+        """One pair by segment, None if unknown. All of one kind, none NaN, no pair reversed."""
+        known = [pair for pair in bounds if pair is not None]
+        scale = sorted({bound for pair in known for bound in pair})
+        ranks = {bound: rank for rank, bound in enumerate(scale)}
+        unknown = (-1, len(scale))
+        found = [unknown if pair is None else (ranks[pair[0]], ranks[pair[1]]) for pair in bounds]
+        both = np.array(found, np.int32).reshape(len(bounds), 2)
+        return cls(scale, np.ascontiguousarray(both[:, 0]), np.ascontiguousarray(both[:, 1]))
+
+    @property
+    def num_known(self) -> int:
+        """Segments whose bounds are known."""
+        return int(np.count_nonzero(self.low >= 0))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays, without the scale."""
+        return self.low.nbytes + self.high.nbytes
+
+    def evaluate(self, function: str, values: Sequence[Any]) -> Verdicts:
+        """Verdicts of a comparison of each stored value with constants; SOME where they cannot be compared."""
+        if any(value is None or value != value for value in values):
+            return constant(len(self.low), SOME)
+        try:
+            return self._evaluate(function, values)
+        except TypeError:
+            # Numbers do not compare with texts: the schema has changed since the query was planned.
+            return constant(len(self.low), SOME)
+
+    def _evaluate(self, function: str, values: Sequence[Any]) -> Verdicts:
+        match function:
+            case "equals":
+                return self._between(values[0], values[0])
+            case "not_equals":
+                return complement(self._between(values[0], values[0]))
+            case "between":
+                return self._between(values[0], values[1])
+            case "in":
+                return self._in(values)
+            case "not_in":
+                return complement(self._in(values))
+            case "less_than":
+                return self._below(bisect_left(self.scale, values[0]))
+            case "less_than_or_equal":
+                return self._below(bisect_right(self.scale, values[0]))
+            case "greater_than":
+                return complement(self._below(bisect_right(self.scale, values[0])))
+            case "greater_than_or_equal":
+                return complement(self._below(bisect_left(self.scale, values[0])))
+            case "like":
+                return self._like(values[0])
+        return constant(len(self.low), SOME)
+
+    def _below(self, rank: int) -> Verdicts:
+        """Values whose rank is less."""
+        return verdicts_of(self.low >= rank, self.high < rank)
+
+    def _between(self, least: Any, greatest: Any) -> Verdicts:
+        first, after = bisect_left(self.scale, least), bisect_right(self.scale, greatest)
+        is_none = self.high < first
+        is_none |= self.low >= after
+        is_all = self.low >= first
+        is_all &= self.high < after
+        # An empty range (greatest < least) may leave both true of a segment in between.
+        return verdicts_of(is_none, is_all & ~is_none if after < first else is_all)
+
+    def _in(self, values: Sequence[Any]) -> Verdicts:
+        if len(values) <= FEW_VALUES:
+            verdicts = self._between(values[0], values[0])
+            for value in values[1:]:
+                np.maximum(verdicts, self._between(value, value), out=verdicts)
+            return verdicts
+        firsts = np.array([bisect_left(self.scale, value) for value in values])
+        afters = np.array([bisect_right(self.scale, value) for value in values])
+        return self._by_counting(firsts, afters)
+
+    def _by_counting(self, firsts: NDArray[np.int64], afters: NDArray[np.int64]) -> Verdicts:
+        """Values up to each segment's greatest bound, less those below its least: none of them, none inside."""
+        size = len(self.scale) + 2
+        at_most = np.cumsum(np.bincount(firsts, minlength=size))
+        below = np.cumsum(np.bincount(afters, minlength=size))
+        is_none = at_most[self.high] == np.where(self.low >= 0, below[self.low], 0)
+        is_single = (self.low == self.high) & ~is_none
+        return verdicts_of(is_none, is_single)
+
+    def _like(self, pattern: str) -> Verdicts:
+        """By what the pattern begins with; never ALL."""
+        prefix = _literal_prefix(pattern)
+        if not prefix:
+            return constant(len(self.low), SOME)
+        first = bisect_left(self.scale, prefix)
+        after = bisect_left(self.scale, True, key=lambda text: text > prefix and not text.startswith(prefix))
+        is_none = (self.high < first) | (self.low >= after)
+        return verdicts_of(is_none, np.zeros(len(is_none), np.bool_))
+
+
+def _literal_prefix(pattern: str) -> str:
+    """The characters of a LIKE pattern before its first wildcard; backslashes escape."""
+    prefix = []
+    letters = iter(pattern)
+    for letter in letters:
+        if letter in "%_":
+            break
+        prefix.append(next(letters, "") if letter == "\\" else letter)
+    return "".join(prefix)

@@ -1,0 +1,45 @@
+"""Three-valued verdicts about segments, one int8 each, and their algebra.
+
+A verdict speaks of every row: NONE says that the predicate is TRUE for no row, ALL that it is FALSE for no row. Rows
+for which it is NULL break neither promise, so that NOT exchanges the two, AND is the minimum and OR the maximum, with
+null handling and without.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Verdicts = NDArray[np.int8]
+"""One per segment."""
+
+NONE: Final = 0
+SOME: Final = 1
+"""Nothing is known."""
+ALL: Final = 2
+
+
+def constant(num_segments: int, verdict: int) -> Verdicts:
+    """The same for every segment."""
+    return np.full(num_segments, verdict, np.int8)
+
+
+def verdicts_of(is_none: NDArray[np.bool_], is_all: NDArray[np.bool_]) -> Verdicts:
+    """From two masks that exclude each other."""
+    verdicts: Verdicts = is_all.view(np.int8) - is_none.view(np.int8)
+    verdicts += 1
+    return verdicts
+
+
+def complement(verdicts: Verdicts) -> Verdicts:
+    """NOT."""
+    flipped: Verdicts = np.subtract(ALL, verdicts, dtype=np.int8)
+    return flipped
+
+
+def weaken(verdicts: Verdicts) -> Verdicts:
+    """ALL becomes SOME: what holds for all values of a column may still fail for a row that has none."""
+    weakened: Verdicts = np.minimum(verdicts, np.int8(SOME))
+    return weakened

@@ -76,7 +76,7 @@ def test_status_is_kept_apart(flights: Any) -> None:
         (("timeColumn: time_hour", "timeColumn: hour"), "timeColumn must be one of schema.fields, with role: dateTime"),
         (("replication: 1", "retention: 30 days"), "should match"),
         (("replication: 1", "upsert: {configRef: x}"), "upserts do not exist in this version"),
-        (("replication: 1", "routing: {segmentPruners: [time]}"), "no segment pruner exists in this version"),
+        (("replication: 1", "routing: {segmentPruners: [tmie]}"), "unknown segment pruner"),
         (("dep_delay, type: INT", "dep_delay, multiValue: true, type: INT"), "only a dimension can be multi-valued"),
         (("dep_delay, type: INT", "dep_delay, format: TIMESTAMP, type: INT"), "only a dateTime column has a format"),
         (("name: tailnum", "name: carrier"), "Duplicate value"),

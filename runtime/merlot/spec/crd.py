@@ -14,6 +14,7 @@ import yaml
 
 from merlot.spec.evolution import WIDER_TYPES
 from merlot.spec.model import SpecModel
+from merlot.spec.pruners import SEGMENT_PRUNERS
 from merlot.spec.status import TableStatus
 from merlot.spec.table import Table
 
@@ -172,8 +173,9 @@ _SPEC_RULES = [
     ),
     _rule("!has(self.upsert)", "upserts do not exist in this version; remove upsert", ".upsert"),
     _rule(
-        "!has(self.routing.segmentPruners) || size(self.routing.segmentPruners) == 0",
-        "no segment pruner exists in this version; remove segmentPruners",
+        "!has(self.routing.segmentPruners) || self.routing.segmentPruners.all(p, "
+        f"p in [{', '.join(repr(name) for name in SEGMENT_PRUNERS)}] || p.contains('.'))",
+        f"unknown segment pruner; one of {', '.join(SEGMENT_PRUNERS)}, or a package's, which has a dot in its name",
         ".routing.segmentPruners",
     ),
 ]

@@ -13,9 +13,10 @@ from pydantic import ValidationError
 
 from merlot.errors import InvalidInputError
 from merlot.ids import OFFLINE_SUFFIX, REALTIME_SUFFIX
-from merlot.spec import partition_functions
+from merlot.spec import partition_functions, pruners
 from merlot.spec.indexing import PartitionFunctionSpec
 from merlot.spec.manifest_problems import Problem, suggestion
+from merlot.spec.pruners import SEGMENT_PRUNERS
 from merlot.spec.types import TypeName
 
 JsonObject = Mapping[str, Any]
@@ -54,6 +55,7 @@ def check(document: JsonObject) -> Iterator[Problem]:
     yield from _check_indexing(_mapping(spec.get("indexing")), columns)
     yield from _check_partitioning(_mapping(spec.get("partitioning")), columns)
     yield from _check_batches(_mapping(spec.get("ingestion")), columns)
+    yield from _check_pruners(spec)
     yield from _check_what_is_not_there_yet(spec)
 
 
@@ -172,12 +174,29 @@ def _check_batches(ingestion: JsonObject, columns: _Columns) -> Iterator[Problem
             yield Problem(f"{path}.sourceUri", f'unknown scheme "{scheme}"; write {known} or a path')
 
 
+def _check_pruners(spec: JsonObject) -> Iterator[Problem]:
+    """Known ones, each with what it goes by."""
+    names = _list(_mapping(spec.get("routing")).get("segmentPruners"))
+    sorted_columns = _list(_mapping(spec.get("indexing")).get("sortedColumns"))
+    missing = {
+        "time": "" if "timeColumn" in spec else "spec.timeColumn",
+        "range": "" if sorted_columns else "spec.indexing.sortedColumns",
+        "partition": "" if "partitioning" in spec else "spec.partitioning",
+    }
+    for position, name in enumerate(names):
+        path = f"spec.routing.segmentPruners[{position}]"
+        yield from _repeated(path, names, position)
+        if isinstance(name, str) and not pruners.is_known(name):
+            hint = "; no installed package offers it" if pruners.is_own(name) else suggestion(name, SEGMENT_PRUNERS)
+            yield Problem(path, f'unknown segment pruner "{name}"{hint}')
+        elif isinstance(name, str) and missing.get(name):
+            yield Problem(path, f"{name} needs {missing[name]}")
+
+
 def _check_what_is_not_there_yet(spec: JsonObject) -> Iterator[Problem]:
     """A feature that is accepted and ignored would be worse than one that is refused."""
     if "upsert" in spec:
         yield Problem("spec.upsert", "upserts do not exist in this version; remove it")
-    if _list(_mapping(spec.get("routing")).get("segmentPruners")):
-        yield Problem("spec.routing.segmentPruners", "no segment pruner exists in this version; remove it")
 
 
 def _repeated(path: str, names: object, position: int) -> Iterator[Problem]:

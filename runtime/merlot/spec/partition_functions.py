@@ -6,6 +6,7 @@ getStringValue` gives: decimal digits, hex for BYTES. Pure functions; the hashes
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from typing import TypeVar
 
 from merlot.errors import InvalidInputError
@@ -31,6 +32,9 @@ def get(spec: PartitionFunctionSpec) -> PartitionFunction:
     """The function that a table declares; raises InvalidInputError if the declaration is wrong.
 
     The function itself raises InvalidInputError for text that it cannot take (Modulo of no number)."""
+    own = _own_function(spec)
+    if own is not None:
+        return own
     family = _family(spec.function_name)
     _refuse_unknown_options(spec, family)
     hash_of, bits = family.build(spec)
@@ -167,6 +171,20 @@ _FAMILIES: Mapping[str, _Family] = {
     )
 }
 FUNCTION_NAMES = tuple(family.name for family in _FAMILIES.values())
+
+
+ENTRY_POINTS = "merlot.partition_functions"
+"""Group of users' own functions: each names a callable from PartitionFunctionSpec to PartitionFunction."""
+
+
+def _own_function(spec: PartitionFunctionSpec) -> PartitionFunction | None:
+    """The function that an installed package offers under this name."""
+    if spec.function_name.lower() in _FAMILIES:
+        return None
+    for entry_point in entry_points(group=ENTRY_POINTS, name=spec.function_name):
+        make: Callable[[PartitionFunctionSpec], PartitionFunction] = entry_point.load()
+        return make(spec)
+    return None
 
 
 def _family(name: str) -> _Family:

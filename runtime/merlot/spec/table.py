@@ -96,8 +96,10 @@ class RoutingSpec(SpecModel):
 
     instance_selector: InstanceSelector = InstanceSelector.BALANCED
     """balanced: each query spreads over the replicas of each segment."""
-    segment_pruners: tuple[str, ...] = ()
-    """How brokers leave out segments that cannot match; none exists in this version."""
+    segment_pruners: Annotated[tuple[Annotated[str, Field(max_length=100)], ...], Field(max_length=20)] = ()
+    """What brokers go by to ask only for segments that may match; none if left out, and the order does not matter.
+    empty: no rows. time: least and greatest value of timeColumn. range: those of the sorted columns. partition:
+    partitions of spec.partitioning. Names with a dot are of installed packages."""
 
 
 class QueryLimits(SpecModel):

@@ -111,8 +111,16 @@ spec:
     [
         ("upsert: {configRef: latest}", "spec.upsert: upserts do not exist in this version; remove it"),
         (
-            "routing: {segmentPruners: [time]}",
-            "spec.routing.segmentPruners: no segment pruner exists in this version; remove it",
+            "routing: {segmentPruners: [tmie]}",
+            'spec.routing.segmentPruners[0]: unknown segment pruner "tmie"; did you mean time?',
+        ),
+        (
+            "routing: {segmentPruners: [partition]}",
+            "spec.routing.segmentPruners[0]: partition needs spec.partitioning",
+        ),
+        (
+            "routing: {segmentPruners: [acme.geo]}",
+            'spec.routing.segmentPruners[0]: unknown segment pruner "acme.geo"; no installed package offers it',
         ),
         (
             "pushType: REFRESH",

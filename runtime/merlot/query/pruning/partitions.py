@@ -36,7 +36,7 @@ class HashedFunction:
 
 def function_of(name: str, num_partitions: int, config: Mapping[str, str] | None) -> HashedFunction:
     """The same object for the same declaration; raises InvalidInputError if the declaration is wrong."""
-    return _function_of(name.lower(), num_partitions, tuple(sorted((config or {}).items())))
+    return _function_of(name, num_partitions, tuple(sorted((config or {}).items())))
 
 
 @functools.lru_cache(maxsize=1024)

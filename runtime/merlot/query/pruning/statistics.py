@@ -29,6 +29,7 @@ class SegmentStatistics:
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays."""
-        sizes = [column.nbytes for column in (*self.ranges.values(), *self.partitions.values())]
+        sizes = [ranges.nbytes for ranges in self.ranges.values()]
+        sizes += [partitions.nbytes for partitions in self.partitions.values()]
         sizes += [counts.nbytes for counts in self.null_counts.values()]
         return sum(sizes) + (0 if self.num_docs is None else self.num_docs.nbytes)

@@ -49,6 +49,21 @@ async def test_tables_take_turns_however_long_their_lines_are(scheduler: Schedul
     assert order == ["a", "b", "a", "a"]
 
 
+async def test_a_query_that_runs_long_makes_room_for_short_ones() -> None:
+    scheduler = Scheduler(SchedulerConfig(max_young=1, max_running=2, max_waiting=4, helpers=1))
+    gates = [Gate(), Gate()]
+    tasks = [await start(scheduler, "a", gate) for gate in gates]
+    await asyncio.to_thread(gates[1].started.wait)
+    third = await start(scheduler, "b", lambda: "short")
+    await asyncio.sleep(0.03)
+    assert not third.done()
+    gates[0].released.set()
+    assert await third == "short"
+    gates[1].released.set()
+    assert await asyncio.gather(*tasks) == ["done", "done"]
+    scheduler.close()
+
+
 async def test_a_full_line_refuses(scheduler: Scheduler) -> None:
     gate = Gate()
     tasks = [await start(scheduler, "a", gate) for _ in range(5)]

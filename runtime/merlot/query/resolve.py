@@ -88,10 +88,19 @@ class Resolver:
             return self.resolve(expr.args[0], negate=not negate)
         if expr.function in ("and", "or"):
             is_and = (expr.function == "and") != negate
-            return _combine([self.resolve(arg, negate=negate) for arg in expr.args], is_and=is_and)
+            return self._resolve_all(expr.args, negate=negate, is_and=is_and)
         if expr.function in ("is_null", "is_not_null") and isinstance(expr.args[0], Column):
             return self._nulls(expr.args[0], wanted=(expr.function == "is_null") != negate)
         return self._predicate(expr, negate)
+
+    def _resolve_all(self, args: tuple[Expr, ...], *, negate: bool, is_and: bool) -> Node:
+        """The nodes of operands, combined; those after one that decides are not looked at."""
+        nodes: list[Node] = []
+        for arg in args:
+            nodes.append(self.resolve(arg, negate=negate))
+            if isinstance(nodes[-1], Nothing if is_and else All):
+                break
+        return _combine(nodes, is_and=is_and)
 
     def _nulls(self, column: Column, *, wanted: bool) -> Node:
         words = self._columns.reader(column.name).nulls

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -69,7 +70,7 @@ def daily(table: pa.Table) -> list[pa.Table]:
     days = table["time_hour"].cast(pa.int64()).to_numpy() // 86_400_000
     edges = [0, *(np.flatnonzero(np.diff(days)) + 1).tolist(), table.num_rows]
     return [
-        table.slice(first, last - first).combine_chunks() for first, last in zip(edges[:-1], edges[1:], strict=True)
+        table.slice(first, last - first).combine_chunks() for first, last in itertools.pairwise(edges)
     ]
 
 

@@ -2,11 +2,10 @@
 
 import json
 
-from merlot.query.result import QueryStats
-
 from merlot.broker.query_errors import QueryErrorCode, QueryException, http_status, named
 from merlot.broker.response import BrokerAnswer, ResultRows
 from merlot.errors import CorruptionError, InvalidInputError, NotFoundError, UnavailableError
+from merlot.query.result import QueryStats
 
 FIELDS = [
     "resultTable",

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 import pytest
-from merlot.query.result import Partial, QueryStats
 
 from merlot.broker import scatter
 from merlot.broker.channels import Channels
@@ -16,6 +15,7 @@ from merlot.cluster.records import InstanceRecord, Role, RootRecord, SegmentReco
 from merlot.cluster.view import Bucket, TableView
 from merlot.errors import UnavailableError
 from merlot.ids import InstanceId, TableName
+from merlot.query.result import Partial, QueryStats
 from merlot.wire.client import Handler, LocalChannel
 from merlot.wire.messages import ServerRequest, ServerResponse
 

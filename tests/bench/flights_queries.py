@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -69,9 +70,7 @@ def daily(table: pa.Table) -> list[pa.Table]:
     """Rows of each UTC day."""
     days = table["time_hour"].cast(pa.int64()).to_numpy() // 86_400_000
     edges = [0, *(np.flatnonzero(np.diff(days)) + 1).tolist(), table.num_rows]
-    return [
-        table.slice(first, last - first).combine_chunks() for first, last in itertools.pairwise(edges)
-    ]
+    return [table.slice(first, last - first).combine_chunks() for first, last in itertools.pairwise(edges)]
 
 
 def build(spec: TableSpec, parts: list[pa.Table]) -> list[ImmutableSegment]:

@@ -10,7 +10,6 @@ import hashlib
 import itertools
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np

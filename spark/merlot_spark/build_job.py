@@ -24,6 +24,7 @@ from merlot.spec.ingestion import BatchFormat, BatchIngestion
 from merlot.spec.table import Table
 from merlot_spark import sources
 from merlot_spark.build_segments import JobOptions, build_segments
+from merlot_spark.progress import StatusLine
 from merlot_spark.report import JobReport
 from merlot_spark.session import create_session
 
@@ -83,7 +84,10 @@ def _run(chosen: argparse.Namespace) -> JobReport:
         raise InvalidInputError("no deep store; give --deep-store, or spec.deepStore in the manifest")
     custom_map = dict(pair.split("=", 1) if "=" in pair else (pair, "") for pair in chosen.custom)
     started = time.monotonic()
+    line = StatusLine()
+    line.show("  starting Spark")
     spark = create_session(chosen.master, is_short=chosen.short)
+    line.clear()
     session_seconds = time.monotonic() - started
     try:
         report = build_segments(

@@ -25,9 +25,13 @@ from merlot.ingest import casts, grouping, transform
 from merlot.ingest.bad_rows import BadRows
 from merlot.ingest.batch import build_group
 from merlot.segment.arrow_types import arrow_schema
+from merlot.segment.build.builder import build_segment
+from merlot.segment.build.request import BuildRequest
 from merlot.segment.metadata import CreationFacts
 from merlot.spec import manifest
-from merlot.spec.table import Table
+from merlot.spec.indexing import IndexingSpec
+from merlot.spec.schema import COLUMN_TYPES, FieldSpec, TableSchema
+from merlot.spec.table import Table, TableSpec
 from merlot.store.deepstore import DeepStore
 
 KEY = "__merlot_key"
@@ -103,6 +107,18 @@ def build(task: BuildTask) -> BatchFunction:
                         task.on_built(1)
 
     return run
+
+
+def warm() -> None:
+    """Build a tiny segment, so that whatever forks from this process has the builder's kernels compiled."""
+    fields = [FieldSpec(name=str(name).lower(), type=name) for name in COLUMN_TYPES]
+    schema = TableSchema(fields=tuple(fields))
+    texts = pa.table({field.name: ["1", "0", None] for field in fields})
+    rows = transform.conform(texts, TableSpec(table_schema=schema)).rows
+    indexing = IndexingSpec(inverted=("int",), no_dictionary=("double",))
+    request = BuildRequest(name="warm", table="warm", schema=schema, indexing=indexing)
+    with tempfile.TemporaryDirectory(prefix="merlot-warm-") as folder:
+        build_segment(request, rows, Path(folder))
 
 
 def by_key(batches: Iterator[pa.RecordBatch], names: list[str]) -> Iterator[tuple[tuple[int, ...] | None, pa.Table]]:

@@ -34,6 +34,8 @@ from merlot_spark.local_node import HOST, LocalNode, free_port
 from merlot_spark.progress import StatusLine
 from merlot_spark.publish import ControllerClient
 
+_LOG = logging.getLogger(__name__)
+
 SOURCE_KEY = "merlot.source"
 """Key in a record's custom map: fingerprint of the rows and of the table that it was built from."""
 SERVED_WITHIN_S = 60.0
@@ -159,7 +161,15 @@ def _started_node(settings: Settings, steps: Steps) -> Iterator[LocalNode]:
             notes.append(node.url)
         yield node
     finally:
+        _stop(node)
+
+
+def _stop(node: LocalNode) -> None:
+    """What keeps a node from leaving in order must not hide why it has to leave."""
+    try:
         node.stop()
+    except MerlotError as error:
+        _LOG.warning("node did not leave in order cause=%s", error)
 
 
 def _start(node: LocalNode) -> None:
@@ -191,7 +201,7 @@ def _build(settings: Settings, steps: Steps, table: Table, url: str, fingerprint
         code = _run_group(command)
         report = _read_report(report_file, code)
         if code != 0:
-            raise UnavailableError(f"the Spark job failed: {report['error']}")
+            raise UnavailableError("the Spark job failed; its own error is above")
         if report["segments"] != data.NUM_DAYS or report["rowsOut"] != data.NUM_FLIGHTS:
             raise InvalidInputError(f"unexpected flights segments={report['segments']} rows={report['rowsOut']}")
         seconds = report["seconds"]

@@ -37,6 +37,24 @@ BROKER_QUERY_SECONDS: Final = Histogram(
 BROKER_RETRIES: Final = Counter(
     "merlot_broker_retries", "Calls repeated on another replica", ["table"], registry=REGISTRY
 )
+BROKER_UNKNOWN_PRUNERS: Final = Gauge(
+    "merlot_broker_unknown_pruners",
+    "Pruners that a table names and this version lacks: its segments are not pruned while this is not 0",
+    ["table"],
+    registry=REGISTRY,
+)
+BROKER_UNREADABLE_PRUNING: Final = Gauge(
+    "merlot_broker_segments_unreadable_pruning",
+    "Segments never pruned because their records' bounds or partitions cannot be read",
+    ["table"],
+    registry=REGISTRY,
+)
+BROKER_PRUNER_FAILURES: Final = Counter(
+    "merlot_broker_pruner_failures",
+    "Answers of packages' pruners that were an error or no mask: nothing was pruned by them",
+    ["table", "pruner"],
+    registry=REGISTRY,
+)
 
 SERVER_QUERIES: Final = Counter(
     "merlot_server_queries",

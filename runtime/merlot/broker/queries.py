@@ -146,20 +146,23 @@ class Queries:
         assert plan.logical is not None
         for run in range(1, MAX_RUNS + 1):
             table = self._table(plan.table)
+            selection = table.select(plan.logical.filter, number, null_handling=plan.logical.null_handling)
             request = ScatterRequest(
                 request_id=blank.request_id,
                 table=table.name,
                 query=plan.encoded,
                 snapshot=table.snapshot,
-                routes=table.snapshot.select(number),
+                routes=selection.routes,
                 deadline=deadline,
+                unavailable=selection.unavailable,
             )
             gathered = await scatter.gather(request, self._channels, self._directory.report_call)
             if gathered.num_retries:
                 metrics.observe_retries(table.raw_name, gathered.num_retries)
             if run == MAX_RUNS or not self._has_moved_on(table, gathered):
                 break
-        return await self._reduced(plan.logical, table, gathered, blank)
+        pruned = replace(blank, num_segments_pruned_by_broker=selection.num_pruned)
+        return await self._reduced(plan.logical, table, gathered, pruned)
 
     def _table(self, name: TableName) -> ServedTable:
         table = self._directory.find(name)

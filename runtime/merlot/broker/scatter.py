@@ -38,6 +38,8 @@ class ScatterRequest:
     snapshot: RoutingSnapshot
     routes: Sequence[ServerRoute]
     deadline: float
+    unavailable: Sequence[str] | None = None
+    """Keys that the query needs and nobody holds; all of the snapshot's if not told."""
 
 
 @dataclass(slots=True)
@@ -99,7 +101,9 @@ class _Scatter:
         self._report_call = report_call
         self._pending: dict[asyncio.Task[Outcome], ServerRoute] = {}
         self._lacking: set[tuple[InstanceId, str]] = set()
-        self._gathered = Gathered(lost=list(request.snapshot.unavailable), absent=set(request.snapshot.absent))
+        unavailable = request.snapshot.unavailable if request.unavailable is None else request.unavailable
+        absent = request.snapshot.absent if unavailable else ()
+        self._gathered = Gathered(lost=list(unavailable), absent=set(absent))
 
     async def run(self) -> Gathered:
         routes = self._request.routes

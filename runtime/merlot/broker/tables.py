@@ -14,8 +14,9 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from merlot.broker import routing
+from merlot.broker import pruning, routing
 from merlot.broker.health import Standing
+from merlot.broker.pruning import Selection, TablePruning
 from merlot.broker.refresher import Refresher
 from merlot.broker.routing import RoutingInputs, RoutingSnapshot
 from merlot.clock import Clock
@@ -29,6 +30,7 @@ from merlot.errors import NotFoundError
 from merlot.ids import InstanceId, RawTableName, TableName, raw_name
 from merlot.spec.schema import TableSchema
 from merlot.spec.table import TableSpec
+from merlot.sql.tree import Expr
 
 _LOG = logging.getLogger(__name__)
 
@@ -43,6 +45,14 @@ class ServedTable:
     revision: int
     spec: TableSpec
     snapshot: RoutingSnapshot
+    pruning: TablePruning | None = None
+    """None: every query asks for every segment."""
+
+    def select(self, where: Expr | None, request_number: int, *, null_handling: bool) -> Selection:
+        """Whom to ask for what, for a query with this filter."""
+        if self.pruning is None:
+            return pruning.select(self.snapshot, request_number)
+        return self.pruning.select(where, request_number, null_handling=null_handling)
 
     @property
     def raw_name(self) -> RawTableName:
@@ -154,9 +164,9 @@ class TableWatch:
         inputs = RoutingInputs(
             view=state.view, reports=state.reports, standings=self._sources.standings(), now_ms=now_ms
         )
-        previous = self._served.snapshot if self._served is not None else None
-        snapshot = await self._in_thread(lambda: routing.build(inputs, previous))
-        self._served = ServedTable(self._name, state.record.revision, state.spec, snapshot)
+        served = await self._in_thread(lambda: _serve(self._name, state, inputs, self._served))
+        snapshot = served.snapshot
+        self._served = served
         self._on_change(self._served)
         if snapshot.stale_at_ms is not None:
             self._refresher.poke_in((snapshot.stale_at_ms - now_ms) / 1000)
@@ -169,3 +179,9 @@ class TableWatch:
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._sources.executor, call)
+
+
+def _serve(name: TableName, state: _State, inputs: RoutingInputs, previous: ServedTable | None) -> ServedTable:
+    snapshot = routing.build(inputs, None if previous is None else previous.snapshot)
+    pruned = pruning.build(snapshot, state.spec, None if previous is None else previous.pruning)
+    return ServedTable(name, state.record.revision, state.spec, snapshot, pruned)

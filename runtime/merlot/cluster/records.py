@@ -13,7 +13,15 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 from pydantic.alias_generators import to_camel
 
 from merlot.errors import CorruptionError
@@ -66,6 +74,24 @@ class PartitionRecord(Record):
     function_config: dict[str, str] | None = None
 
 
+UNREADABLE = ""
+"""Column under which pruning information stands that could not be read; no column has this name."""
+
+
+def _read_ranges(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return read(value)
+    except ValidationError:
+        return {UNREADABLE: (None, None)}
+
+
+def _read_partitions(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return read(value)
+    except ValidationError:
+        return {UNREADABLE: PartitionRecord(function_name="", num_partitions=0, partitions=())}
+
+
 class SegmentStatus(StrEnum):
     """UPLOADED: sealed and in the deep store."""
 
@@ -82,9 +108,12 @@ class SegmentRecord(Record):
     total_docs: int
     start_time_ms: int | None = None
     end_time_ms: int | None = None
-    ranges: dict[Interned, tuple[Any, Any]] = Field(default_factory=dict)
+    ranges: Annotated[dict[Interned, tuple[Any, Any]], WrapValidator(_read_ranges)] = Field(default_factory=dict)
     """Least and greatest value of the time column and of every sorted column, as in the segment's footer."""
-    partitions: dict[Interned, PartitionRecord] = Field(default_factory=dict)
+    partitions: Annotated[dict[Interned, PartitionRecord], WrapValidator(_read_partitions)] = Field(
+        default_factory=dict
+    )
+    """What cannot be read of the two must not make the segment, or its bucket, unreadable: see `UNREADABLE`."""
     columns: Interned = ""
     """`name:TYPE` or `name:TYPE[]` of every column, joined by commas: one text, so that records can share it."""
     creation_time_ms: int = -1

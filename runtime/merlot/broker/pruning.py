@@ -1,0 +1,298 @@
+"""Which of a snapshot's segments a query needs: statistics from their records, and routes to what is left.
+
+Built in a thread whenever routes change, reusing the statistics if the records are the same; used on the event loop.
+Per query it costs array operations over all segments and Python only for those that are left. What a record does not
+tell, or tells in a way that cannot be read, prunes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot import telemetry
+from merlot.broker.routing import RoutedSegment, RoutingSnapshot, ServerRoute
+from merlot.cluster.records import UNREADABLE, PartitionRecord, SegmentRecord
+from merlot.errors import CorruptionError, InvalidInputError
+from merlot.ids import InstanceId, TableName
+from merlot.query.pruning.bounds import bounds_of
+from merlot.query.pruning.evaluate import evaluate
+from merlot.query.pruning.footers import are_texts_alike
+from merlot.query.pruning.partitions import ColumnPartitions, SegmentPartitions, function_of
+from merlot.query.pruning.ranges import Bounds, ColumnRanges
+from merlot.query.pruning.statistics import SegmentStatistics
+from merlot.query.pruning.verdicts import NONE
+from merlot.spec import pruners
+from merlot.spec.schema import FieldSpec
+from merlot.spec.table import TableSpec
+from merlot.sql.tree import Expr
+
+_LOG = logging.getLogger(__name__)
+
+Keep = NDArray[np.bool_]
+
+
+class PreparedPruner(Protocol):
+    """A user's own pruner over the segments of one snapshot."""
+
+    def __call__(self, where: Expr) -> Keep:
+        """For each of the records that it was made with, whether rows may pass the filter."""
+        ...
+
+
+PreparePruner = Callable[[TableSpec, Sequence[SegmentRecord]], PreparedPruner]
+"""What an entry point of `merlot.segment_pruners` names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What one query asks of whom; `unavailable` are keys that it needs and nobody holds."""
+
+    routes: tuple[ServerRoute, ...]
+    unavailable: tuple[str, ...]
+    num_pruned: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TablePruning:
+    """Everything by position: the order of `snapshot.segments`."""
+
+    snapshot: RoutingSnapshot
+    spec: TableSpec
+    records: Sequence[SegmentRecord | None] = field(repr=False)
+    """None: the record is of another version than the one that is routed."""
+    stages: tuple[tuple[str, SegmentStatistics], ...]
+    """Statistics that each pruner may use together with those before it; the last has all."""
+    own: tuple[tuple[str, PreparedPruner], ...] = ()
+    keys: NDArray[np.object_] = field(repr=False)
+    turns: tuple[NDArray[np.int16], ...] = field(repr=False)
+    """Number of the server in `servers`, by turn and segment; -1 if nobody holds it."""
+    servers: tuple[InstanceId, ...]
+
+    @property
+    def statistics(self) -> SegmentStatistics:
+        """All that is known."""
+        return self.stages[-1][1]
+
+    def select(self, where: Expr | None, request_number: int, *, null_handling: bool) -> Selection:
+        """Routes for the segments that may hold rows that pass the filter."""
+        kept = self._kept(where, self.statistics, self.own, null_handling=null_handling)
+        num_segments = len(kept)
+        positions = np.flatnonzero(kept)
+        if len(positions) == num_segments:
+            return Selection(self.snapshot.select(request_number), self.snapshot.unavailable)
+        turn = self.turns[request_number % len(self.turns)]
+        return self._routes(positions, turn[positions], num_segments - len(positions))
+
+    def explain(self, where: Expr | None, *, null_handling: bool) -> list[tuple[str, int]]:
+        """How many segments each pruner leaves out that those before it kept."""
+        num_segments = self.statistics.num_segments
+        counts: list[tuple[str, int]] = [
+            (name, int(np.count_nonzero(self._kept(where, statistics, (), null_handling=null_handling))))
+            for name, statistics in self.stages
+        ]
+        for position, (name, _) in enumerate(self.own, start=1):
+            kept = self._kept(where, self.statistics, self.own[:position], null_handling=null_handling)
+            counts.append((name, int(np.count_nonzero(kept))))
+        before = [num_segments, *(count for _, count in counts)]
+        return [(name, earlier - count) for (name, count), earlier in zip(counts, before, strict=False)]
+
+    def _kept(
+        self,
+        where: Expr | None,
+        statistics: SegmentStatistics,
+        own: Iterable[tuple[str, PreparedPruner]],
+        *,
+        null_handling: bool,
+    ) -> Keep:
+        kept: Keep = evaluate(where, statistics, null_handling=null_handling) != NONE
+        if where is not None:
+            for name, pruner in own:
+                kept &= _asked(self.snapshot.table, name, pruner, where, len(kept))
+        return kept
+
+    def _routes(self, positions: NDArray[np.intp], servers: NDArray[np.int16], num_pruned: int) -> Selection:
+        keys = self.keys[positions]
+        routes = []
+        for number in np.flatnonzero(np.bincount(servers + 1, minlength=1)).tolist():
+            if number:
+                chosen = keys[servers == number - 1].tolist()
+                routes.append(ServerRoute(self.servers[number - 1], tuple(chosen)))
+        unavailable = tuple(keys[servers < 0].tolist()) if self.snapshot.unavailable else ()
+        return Selection(tuple(routes), unavailable, num_pruned)
+
+
+def build(snapshot: RoutingSnapshot, spec: TableSpec, previous: TablePruning | None) -> TablePruning | None:
+    """The pruning of a snapshot; None if the table names no pruner, or one that this version lacks."""
+    names = spec.routing.segment_pruners
+    unknown = [name for name in names if not pruners.is_known(name)]
+    telemetry.BROKER_UNKNOWN_PRUNERS.labels(snapshot.table).set(len(unknown))
+    if unknown:
+        _LOG.warning("pruning is off, a pruner is unknown table=%s names=%s", snapshot.table, ",".join(unknown))
+    if not names or unknown:
+        return None
+    segments = list(snapshot.segments.values())
+    records = [_record_of(segment) for segment in segments]
+    if previous is not None and previous.spec == spec and _are_same(previous.records, records):
+        records, stages, own = list(previous.records), previous.stages, previous.own
+    else:
+        stages = _Builder(snapshot.table, spec, records).stages()
+        own = _own_pruners(spec, records)
+    keys = np.empty(len(segments), np.object_)
+    keys[:] = [segment.key for segment in segments]
+    servers, turns = _turns(snapshot, [segment.key for segment in segments])
+    return TablePruning(
+        snapshot=snapshot, spec=spec, records=records, stages=stages, own=own, keys=keys, turns=turns, servers=servers
+    )
+
+
+def select(snapshot: RoutingSnapshot, request_number: int) -> Selection:
+    """Everything, for tables without pruning."""
+    return Selection(snapshot.select(request_number), snapshot.unavailable)
+
+
+def _record_of(segment: RoutedSegment) -> SegmentRecord | None:
+    """A broker that started amid a refresh routes an old version whose record is gone: nothing is known of it."""
+    return segment.record if segment.key == f"{segment.record.name}@{segment.record.crc}" else None
+
+
+def _are_same(before: Sequence[SegmentRecord | None], after: Sequence[SegmentRecord | None]) -> bool:
+    return len(before) == len(after) and all(old is new for old, new in zip(before, after, strict=True))
+
+
+def _turns(
+    snapshot: RoutingSnapshot, keys: Sequence[str]
+) -> tuple[tuple[InstanceId, ...], tuple[NDArray[np.int16], ...]]:
+    servers: dict[InstanceId, int] = {}
+    position_of = {key: position for position, key in enumerate(keys)}
+    turns = []
+    for routes in snapshot.turns:
+        turn = np.full(len(keys), -1, np.int16)
+        for route in routes:
+            number = servers.setdefault(route.instance, len(servers))
+            turn[[position_of[key] for key in route.segments]] = number
+        turns.append(turn)
+    return tuple(servers), tuple(turns)
+
+
+class _Builder:
+    """Statistics from records. Values that no footer would write are counted, and their segments never pruned."""
+
+    def __init__(self, table: TableName, spec: TableSpec, records: Sequence[SegmentRecord | None]) -> None:
+        self._table = table
+        self._spec = spec
+        self._records = records
+        self._unreadable: set[int] = set()
+
+    def stages(self) -> tuple[tuple[str, SegmentStatistics], ...]:
+        """One entry for each built-in pruner of the table; one without a name if it has none of them."""
+        wanted = self._spec.routing.segment_pruners
+        facts: dict[str, Any] = {"num_segments": len(self._records)}
+        stages = []
+        for name in pruners.SEGMENT_PRUNERS:
+            if name in wanted:
+                facts |= self._facts(name, facts)
+                stages.append((name, SegmentStatistics(**facts)))
+        telemetry.BROKER_UNREADABLE_PRUNING.labels(self._table).set(len(self._unreadable))
+        return tuple(stages) or (("", SegmentStatistics(**facts)),)
+
+    def _facts(self, name: str, facts: dict[str, Any]) -> dict[str, Any]:
+        match name:
+            case "empty":
+                is_empty = np.array([one is not None and one.total_docs == 0 for one in self._records], np.bool_)
+                return {"is_empty": is_empty} if is_empty.any() else {}
+            case "partition":
+                names = self._names(lambda record: record.partitions)
+                return {"partitions": {field.name: self._column_partitions(field) for field in names}}
+        names = [field for field in self._names(lambda record: record.ranges) if self._is_range_of(name, field.name)]
+        return {"ranges": facts.get("ranges", {}) | {field.name: self._column_ranges(field) for field in names}}
+
+    def _names(self, of: Callable[[SegmentRecord], Iterable[str]]) -> list[FieldSpec]:
+        names = dict.fromkeys(name for record in self._records if record is not None for name in of(record))
+        if UNREADABLE in names:
+            self._unreadable.update(
+                position
+                for position, record in enumerate(self._records)
+                if record is not None and UNREADABLE in of(record)
+            )
+        fields = (self._spec.table_schema.field(name) for name in names)
+        return [field for field in fields if field is not None]
+
+    def _is_range_of(self, pruner: str, column: str) -> bool:
+        if pruner == "time":
+            return column == self._spec.time_column
+        return column != self._spec.time_column or column in self._spec.indexing.sorted_columns
+
+    def _column_ranges(self, field: FieldSpec) -> ColumnRanges:
+        bounds: list[Bounds | None] = []
+        for position, record in enumerate(self._records):
+            pair = None if record is None else record.ranges.get(field.name)
+            bounds.append(None if record is None or pair is None else self._bounds(position, record, field, pair))
+        return ColumnRanges.of(bounds)
+
+    def _bounds(self, position: int, record: SegmentRecord, field: FieldSpec, pair: tuple[Any, Any]) -> Bounds | None:
+        stored = record.column_types.get(field.name)
+        if stored is None:
+            return None
+        try:
+            return bounds_of(stored[0], field.type, *pair)
+        except CorruptionError as error:
+            self._give_up(position, record, error)
+            return None
+
+    def _column_partitions(self, field: FieldSpec) -> ColumnPartitions:
+        known: list[SegmentPartitions | None] = []
+        for position, record in enumerate(self._records):
+            entry = None if record is None else record.partitions.get(field.name)
+            known.append(None if record is None or entry is None else self._partitions(position, record, field, entry))
+        return ColumnPartitions.of(field.type, known)
+
+    def _partitions(
+        self, position: int, record: SegmentRecord, field: FieldSpec, entry: PartitionRecord
+    ) -> SegmentPartitions | None:
+        stored = record.column_types.get(field.name)
+        if stored is None or not are_texts_alike(stored[0], field.type):
+            return None
+        try:
+            function = function_of(entry.function_name, entry.num_partitions, entry.function_config)
+        except InvalidInputError as error:
+            self._give_up(position, record, error)
+            return None
+        return SegmentPartitions(function, frozenset(entry.partitions))
+
+    def _give_up(self, position: int, record: SegmentRecord, error: Exception) -> None:
+        if not self._unreadable:
+            _LOG.warning("segment is not pruned table=%s segment=%s cause=%s", self._table, record.name, error)
+        self._unreadable.add(position)
+
+
+_NO_RECORD: Final = SegmentRecord(name="", crc=0, size_bytes=0, url="", total_docs=-1)
+
+
+def _own_pruners(spec: TableSpec, records: Sequence[SegmentRecord | None]) -> tuple[tuple[str, PreparedPruner], ...]:
+    found = []
+    told = [_NO_RECORD if record is None else record for record in records]
+    for name in filter(pruners.is_own, spec.routing.segment_pruners):
+        (entry_point,) = entry_points(group=pruners.ENTRY_POINTS, name=name)
+        prepare: PreparePruner = entry_point.load()
+        found.append((name, prepare(spec, told)))
+    return tuple(found)
+
+
+def _asked(table: TableName, name: str, pruner: PreparedPruner, where: Expr, num_segments: int) -> Keep:
+    """What a user's own pruner keeps; everything if it fails."""
+    try:
+        kept = np.asarray(pruner(where), np.bool_)
+    except Exception:  # noqa: BLE001 - foreign code must not fail a query
+        _LOG.exception("segment pruner failed table=%s name=%s", table, name)
+        kept = np.zeros(0, np.bool_)
+    if kept.shape == (num_segments,):
+        return kept
+    telemetry.BROKER_PRUNER_FAILURES.labels(table, name).inc()
+    return np.ones(num_segments, np.bool_)

@@ -1,0 +1,95 @@
+"""Pruning from manifest to answer: turned on while the node runs, exact counts, and no server where none is needed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+
+from merlot.cluster.publish import publish
+from merlot.cluster.sqlite import SqliteMetastore
+from merlot.cluster.tables import put_table
+from merlot.embedded.node import METASTORE_FILE, Node, NodeConfig
+from merlot.store.deepstore import DeepStore
+from merlot.testing.sample import DAY_MS, ORDERS, START_MS, orders_manifest, total_amount, upload_orders
+
+DAYS = list(range(6))
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    folder = tmp_path / "node"
+    folder.mkdir()
+    await asyncio.to_thread(fill, folder)
+    node = Node(NodeConfig(data_dir=folder, http_port=0))
+    await node.start()
+    yield node
+    await node.stop()
+
+
+def fill(folder: Path) -> None:
+    metastore = SqliteMetastore(folder / METASTORE_FILE)
+    put_table(metastore, orders_manifest())
+    publish(metastore, ORDERS, upload_orders(DeepStore(str(folder / "deepstore")), DAYS))
+    metastore.close()
+
+
+async def ask(node: Node, sql: str) -> dict[str, Any]:
+    async with aiohttp.ClientSession() as session, session.post(f"{node.url}/query/sql", json={"sql": sql}) as answer:
+        fields: dict[str, Any] = await answer.json()
+    return fields
+
+
+async def turn_on(node: Node, *pruners: str) -> None:
+    table = orders_manifest()
+    document = table.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    document["spec"]["routing"] = {"segmentPruners": list(pruners)}
+    text = yaml.safe_dump({"apiVersion": table.api_version, "kind": table.kind, **document})
+    async with aiohttp.ClientSession() as session, session.post(f"{node.url}/apply", data=text) as answer:
+        assert answer.status == 200, await answer.text()
+
+
+async def until(node: Node, sql: str, name: str, expected: int) -> dict[str, Any]:
+    async with asyncio.timeout(15):
+        while (answer := await ask(node, sql)).get(name) != expected:
+            await asyncio.sleep(0.01)
+    assert answer["exceptions"] == []
+    return answer
+
+
+async def test_pruning_is_turned_on_without_a_restart(node: Node) -> None:
+    low, high = START_MS + 2 * DAY_MS, START_MS + 3 * DAY_MS - 1
+    sql = f"SELECT sum(amount) FROM orders WHERE at BETWEEN {low} AND {high}"
+    before = await until(node, sql, "totalDocs", 100 * len(DAYS))
+    assert before["numSegmentsPrunedByBroker"] == 0
+    await turn_on(node, "time")
+    after = await until(node, sql, "numSegmentsPrunedByBroker", len(DAYS) - 1)
+    assert after["resultTable"]["rows"] == before["resultTable"]["rows"] == [[total_amount([2])]]
+    assert after["totalDocs"] == 100 * len(DAYS)
+    assert after["numSegmentsQueried"] == 1
+    assert after["numServersQueried"] == after["numServersResponded"] == 1
+
+
+@pytest.mark.parametrize(
+    ("select", "rows"),
+    [
+        ("SELECT count(*), sum(amount), max(id) FROM orders WHERE at < 5", [[0, 0.0, None]]),
+        ("SELECT count(*) FROM orders WHERE at < 5", [[0]]),
+        ("SELECT city, count(*) FROM orders WHERE at < 5 GROUP BY city", []),
+        ("SELECT DISTINCT city FROM orders WHERE at < 5", []),
+        ("SELECT * FROM orders WHERE at < 5", []),
+        ("SELECT id FROM orders WHERE at < 5 ORDER BY amount LIMIT 3", []),
+    ],
+)
+async def test_an_answer_without_servers_is_the_answer_of_servers(node: Node, select: str, rows: list[Any]) -> None:
+    before = await until(node, select, "totalDocs", 100 * len(DAYS))
+    await turn_on(node, "empty", "time", "range")
+    after = await until(node, select, "numSegmentsPrunedByBroker", len(DAYS))
+    assert after["resultTable"] == before["resultTable"]
+    assert len(after["resultTable"]["rows"]) == len(rows)
+    assert after["totalDocs"] == 100 * len(DAYS)
+    assert after["numSegmentsQueried"] == after["numDocsScanned"] == 0
+    assert after["numServersQueried"] == after["numServersResponded"] == 1

@@ -41,6 +41,8 @@ class PlannedQuery:
     revision: int = 0
     encoded: bytes = b""
     logical: LogicalPlan | None = None
+    skips_pruning: bool = False
+    """`skipSegmentPruning=true`: ask for every segment, and have servers look at each."""
 
 
 class Planner:
@@ -104,4 +106,5 @@ def _plan_for(table: ServedTable, bound: BoundQuery) -> PlannedQuery:
         revision=table.revision,
         encoded=tree_json.to_json(bound),
         logical=logical.plan(bound),
+        skips_pruning=(bound.option("skipSegmentPruning") or "").lower() == "true",
     )

@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from merlot.broker import metrics, scatter
+from merlot.broker import metrics, pruning, scatter
 from merlot.broker.channels import Channels
 from merlot.broker.directory import Directory
 from merlot.broker.planning import PlannedQuery, Planner
+from merlot.broker.pruning import Selection
 from merlot.broker.query_errors import QueryErrorCode, QueryException, named
 from merlot.broker.response import BrokerAnswer, ResultRows
 from merlot.broker.scatter import Gathered, ScatterRequest
@@ -146,7 +147,7 @@ class Queries:
         assert plan.logical is not None
         for run in range(1, MAX_RUNS + 1):
             table = self._table(plan.table)
-            selection = table.select(plan.logical.filter, number, null_handling=plan.logical.null_handling)
+            selection = _select(table, plan, plan.logical, number)
             request = ScatterRequest(
                 request_id=blank.request_id,
                 table=table.name,
@@ -203,6 +204,12 @@ class Queries:
             reduce_time_ms=int((self._clock.monotonic() - started) * 1000),
             tables=(table.raw_name,),
         )
+
+
+def _select(table: ServedTable, plan: PlannedQuery, logical: LogicalPlan, number: int) -> Selection:
+    if plan.skips_pruning:
+        return pruning.select(table.snapshot, number)
+    return table.select(logical.filter, number, null_handling=logical.null_handling)
 
 
 def _reduce(plan: LogicalPlan, partials: Sequence[Partial], schema: TableSchema) -> ResultRows:

@@ -91,6 +91,8 @@ class ExecutionContext:
     limits: ExecutionLimits = field(default_factory=ExecutionLimits)
     host: str = ""
     """Answers `$hostName`."""
+    prunes: bool = True
+    """False: every segment is run on its own, though its footer tells that no row can match; to compare with."""
 
 
 def check_size(limits: ExecutionLimits, num_rows: int, num_bytes: int) -> None:

@@ -78,7 +78,7 @@ def execute(plan: LogicalPlan, segments: Sequence[ImmutableSegment], context: Ex
     started = time.thread_time_ns()
     schema = partial_schema(plan)
     targets = _targets(plan, segments, context)
-    alive = [target for target in targets if not isinstance(target.node, Nothing)]
+    alive = [target for target in targets if not (context.prunes and isinstance(target.node, Nothing))]
     tasks = [task for target in alive for task in _split(target, len(alive), context)]
     if plan.kind is PlanKind.SELECTION and not plan.order_by:
         found = _select_in_order(plan, tasks, context)
@@ -125,7 +125,7 @@ def _targets(plan: LogicalPlan, segments: Sequence[ImmutableSegment], context: E
     if plan.filter is not None:
         names |= columns_of(plan.filter)
     is_few_rows = plan.kind is PlanKind.SELECTION and not plan.order_by and plan.filter is None
-    joined, rest = ([], with_docs) if is_few_rows else batches(with_docs, context.schema, names)
+    joined, rest = ([], with_docs) if is_few_rows or not context.prunes else batches(with_docs, context.schema, names)
     every: list[tuple[Columns, NDArray[np.int64]]] = [(batch, batch.starts) for batch in joined]
     for segment in rest:
         alone = SegmentColumns(segment, context.schema, context.host)

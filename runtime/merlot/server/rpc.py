@@ -10,7 +10,7 @@ import asyncio
 import functools
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from merlot import telemetry
@@ -23,6 +23,7 @@ from merlot.query.expressions import walk
 from merlot.query.logical import LogicalPlan, plan
 from merlot.query.result import Partial
 from merlot.server.keeper import TableKeeper, TableState
+from merlot.server.pruning import is_skipped, prune
 from merlot.server.scheduler import CORES, Scheduler
 from merlot.server.tables import Acquired
 from merlot.sql.tree import Column
@@ -103,7 +104,9 @@ class QueryHandler:
             prepared = _prepare(request.query)
             _check_schema(prepared, state)
             cancel.check()
-            return execute(prepared.plan, acquired.segments, context)
+            kept = prune(prepared.plan, acquired.segments, acquired.statistics, context.schema)
+            wanted = replace(context, prunes=False) if is_skipped(prepared.plan) else context
+            return kept.count(execute(prepared.plan, kept.segments, wanted))
 
         try:
             partial = await self._scheduler.run(

@@ -6,12 +6,19 @@ it is missing. A segment that is dropped is out of sight at once and closed when
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from merlot.ids import TableName
 from merlot.segment.immutable import ImmutableSegment
+from merlot.server.pruning import SetStatistics
+
+SHARED_KEYS = 64
+"""Requests for at least so many segments share what was acquired by an equal one before."""
+MAX_SHARED = 16
+"""Sets of segments kept acquired: one per broker and turn, while routes stay the same."""
 
 Dispose = Callable[[ImmutableSegment], None]
 
@@ -23,13 +30,17 @@ class _Held:
     is_dropped: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Acquired:
     """Segments that stay open until released, in the order they were asked for; `missing` are keys not held."""
 
     segments: tuple[ImmutableSegment, ...]
     missing: tuple[str, ...]
     held: tuple[_Held, ...]
+    statistics: SetStatistics
+    num_readers: int = 1
+    is_shared: bool = False
+    """Kept for the next request, with or without readers."""
 
 
 class TableSegments:
@@ -39,6 +50,7 @@ class TableSegments:
         self.table = table
         self._dispose = dispose
         self._held: dict[str, _Held] = {}
+        self._shared: OrderedDict[tuple[str, ...], Acquired] = OrderedDict()
 
     def __contains__(self, key: str) -> bool:
         return key in self._held
@@ -57,17 +69,33 @@ class TableSegments:
         """Serve it from now on. One that stood under the same key is dropped."""
         key = str(segment.key)
         self.drop(key)
+        self._unshare(0)
         self._held[key] = _Held(segment)
 
     def drop(self, key: str) -> None:
         """Hand it out no more; close it when its last reader leaves."""
         held = self._held.pop(key, None)
         if held is not None:
+            self._unshare(0)
             held.is_dropped = True
             self._close_if_unread(held)
 
-    def acquire(self, keys: Iterable[str]) -> Acquired:
+    def acquire(self, keys: Sequence[str]) -> Acquired:
         """Every asked version that is here, kept open until `release`."""
+        if len(keys) < SHARED_KEYS:
+            return self._acquire(keys)
+        wanted = tuple(keys)
+        shared = self._shared.get(wanted)
+        if shared is None:
+            shared = self._shared[wanted] = self._acquire(keys)
+            shared.num_readers, shared.is_shared = 0, True
+            self._unshare(MAX_SHARED)
+        else:
+            self._shared.move_to_end(wanted)
+        shared.num_readers += 1
+        return shared
+
+    def _acquire(self, keys: Iterable[str]) -> Acquired:
         found: list[_Held] = []
         missing: list[str] = []
         for key in keys:
@@ -77,10 +105,24 @@ class TableSegments:
             else:
                 held.num_readers += 1
                 found.append(held)
-        return Acquired(tuple([held.segment for held in found]), tuple(missing), tuple(found))
+        segments = tuple([held.segment for held in found])
+        return Acquired(segments, tuple(missing), tuple(found), SetStatistics(segments))
 
     def release(self, acquired: Acquired) -> None:
         """Give back what `acquire` gave, once."""
+        acquired.num_readers -= 1
+        if not acquired.num_readers and not acquired.is_shared:
+            self._release(acquired)
+
+    def _unshare(self, max_shared: int) -> None:
+        """Keep so many sets for later requests; the others are released with their last reader."""
+        while len(self._shared) > max_shared:
+            _, acquired = self._shared.popitem(last=False)
+            acquired.is_shared = False
+            if not acquired.num_readers:
+                self._release(acquired)
+
+    def _release(self, acquired: Acquired) -> None:
         for held in acquired.held:
             held.num_readers -= 1
             if held.is_dropped:
@@ -88,6 +130,7 @@ class TableSegments:
 
     def close(self) -> None:
         """Drop everything."""
+        self._unshare(0)
         for key in list(self._held):
             self.drop(key)
 

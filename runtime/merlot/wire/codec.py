@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import orjson
 import pyarrow as pa
@@ -16,6 +17,7 @@ from merlot.wire.messages import ServerRequest, ServerResponse
 
 _STATS_FIELDS = frozenset(field.name for field in dataclasses.fields(QueryStats))
 _SEPARATOR = "\n"
+LONG_CHARS = 1000
 
 
 def encode_request(request: ServerRequest) -> bytes:
@@ -90,4 +92,12 @@ def _counters(stats: QueryStats) -> dict[str, int | bool]:
 
 
 def _split(text: str) -> tuple[str, ...]:
+    if len(text) > LONG_CHARS:
+        return _split_long(text)
     return tuple(text.split(_SEPARATOR)) if text else ()
+
+
+@functools.lru_cache(maxsize=32)
+def _split_long(text: str) -> tuple[str, ...]:
+    """Brokers ask for the same hundreds of segments again and again."""
+    return tuple(text.split(_SEPARATOR))

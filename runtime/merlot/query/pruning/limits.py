@@ -1,0 +1,65 @@
+"""Segments that a LIMIT makes superfluous: others surely hold enough rows, or enough rows that come first.
+
+Pinot's SelectionQuerySegmentPruner. A segment counts with all its docs, and only if every row of it passes the filter.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.query.logical import LogicalPlan, PlanKind
+from merlot.query.pruning.ranges import ColumnRanges
+from merlot.query.pruning.statistics import SegmentStatistics
+from merlot.query.pruning.verdicts import ALL, NONE, Verdicts
+from merlot.sql.tree import Column
+
+
+def order_column(plan: LogicalPlan) -> str | None:
+    """The column that decides first in the order of a selection; None if it is none, or an expression."""
+    if plan.kind is not PlanKind.SELECTION or not plan.query.order_by:
+        return None
+    first = plan.query.order_by[0].expr
+    return first.name if isinstance(first, Column) else None
+
+
+def needed(plan: LogicalPlan, verdicts: Verdicts, statistics: SegmentStatistics) -> NDArray[np.bool_]:
+    """Which segments are still needed among those whose verdict is not NONE."""
+    kept: NDArray[np.bool_] = verdicts != NONE
+    if plan.kind is not PlanKind.SELECTION or statistics.num_docs is None:
+        return kept
+    sure_docs = np.where(verdicts == ALL, statistics.num_docs, 0)
+    if plan.rows_needed > int(sure_docs.sum()):
+        return kept
+    if not plan.order_by:
+        # The first segments that are sure to pass, as many as it takes.
+        reached = np.cumsum(sure_docs)
+        first: NDArray[np.bool_] = (verdicts == ALL) & (reached - sure_docs < plan.rows_needed)
+        return first
+    name = order_column(plan)
+    ranges = None if name is None else statistics.ranges.get(name)
+    if ranges is None or name is None or _may_hold_nulls(plan, name, statistics):
+        return kept
+    return kept & _may_come_first(ranges, sure_docs, plan.rows_needed, ascending=plan.order_by[0].ascending)
+
+
+def _may_hold_nulls(plan: LogicalPlan, name: str, statistics: SegmentStatistics) -> bool:
+    """With null handling nulls have places of their own, outside the bounds of what is stored."""
+    counts = statistics.null_counts.get(name)
+    return plan.null_handling and (counts is None or bool(counts.any()))
+
+
+def _may_come_first(
+    ranges: ColumnRanges, sure_docs: NDArray[np.int64], num_rows: int, *, ascending: bool
+) -> NDArray[np.bool_]:
+    """Segments not wholly behind the value up to which enough rows are sure; ties with it may come first."""
+    best, worst = (ranges.low, ranges.high) if ascending else (-ranges.high, -ranges.low)
+    is_sure = (sure_docs > 0) & (ranges.low >= 0)
+    order = np.argsort(worst[is_sure], kind="stable")
+    reached = np.cumsum(sure_docs[is_sure][order])
+    position = int(np.searchsorted(reached, num_rows))
+    if position >= len(reached):
+        return np.ones(len(best), np.bool_)
+    limit = worst[is_sure][order][position]
+    may: NDArray[np.bool_] = best <= limit
+    return may

@@ -1,0 +1,111 @@
+"""Leaves out the segments of one request that cannot matter: all judged at once, by statistics kept with the set.
+
+Runs in the query's thread. Statistics of a column are made when a query first needs them and live as long as brokers
+ask for the same set of segments, which they do while routes stay the same and they do not prune themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from merlot.query.expressions import columns_of
+from merlot.query.logical import LogicalPlan
+from merlot.query.pruning import footers, limits
+from merlot.query.pruning.evaluate import evaluate
+from merlot.query.pruning.statistics import SegmentStatistics
+from merlot.query.pruning.verdicts import NONE
+from merlot.query.result import Partial
+from merlot.segment.immutable import ImmutableSegment
+from merlot.spec.schema import TableSchema
+
+FEW_SEGMENTS = 4
+"""Up to this many are not worth statistics: resolving the filter against each costs less."""
+SKIP_OPTION = "skipSegmentPruning"
+
+
+class SetStatistics:
+    """Statistics of a set of open segments, column by column. Two threads may make the same column; they agree."""
+
+    def __init__(self, segments: Sequence[ImmutableSegment]) -> None:
+        self._footers = [segment.metadata for segment in segments]
+        self._schema: TableSchema | None = None
+        self._known: SegmentStatistics | None = None
+
+    def of(self, schema: TableSchema, columns: frozenset[str]) -> SegmentStatistics:
+        """At least of these columns, as far as footers tell."""
+        known = self._known if self._schema is schema else None
+        missing = columns if known is None else columns - known.ranges.keys()
+        if known is not None and not missing:
+            return known
+        made = footers.statistics_of(self._footers, schema, sorted(missing))
+        if known is not None:
+            made = replace(
+                known,
+                ranges={**known.ranges, **made.ranges},
+                partitions={**known.partitions, **made.partitions},
+                null_counts={**known.null_counts, **made.null_counts},
+            )
+        self._schema, self._known = schema, made
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Segments to run the plan on, and how many others the request named."""
+
+    segments: Sequence[ImmutableSegment]
+    num_empty: int = 0
+    num_by_value: int = 0
+    num_by_limit: int = 0
+    total_docs: int = 0
+    """Of those left out."""
+
+    def count(self, partial: Partial) -> Partial:
+        """The partial answer with figures for all segments of the request."""
+        stats = partial.stats
+        num_pruned = self.num_empty + self.num_by_value + self.num_by_limit
+        if not num_pruned:
+            return partial
+        counted = replace(
+            stats,
+            num_segments_queried=stats.num_segments_queried + num_pruned,
+            num_segments_pruned_by_server=stats.num_segments_pruned_by_server + num_pruned,
+            num_segments_pruned_by_value=stats.num_segments_pruned_by_value + self.num_by_value,
+            num_segments_pruned_by_limit=stats.num_segments_pruned_by_limit + self.num_by_limit,
+            total_docs=stats.total_docs + self.total_docs,
+        )
+        return Partial(partial.data, counted)
+
+
+def prune(
+    plan: LogicalPlan, segments: Sequence[ImmutableSegment], statistics: SetStatistics, schema: TableSchema
+) -> Kept:
+    """What is left of a request's segments."""
+    if len(segments) <= FEW_SEGMENTS or is_skipped(plan):
+        return Kept(segments)
+    names = columns_of(plan.filter) if plan.filter is not None else frozenset()
+    first = limits.order_column(plan)
+    known = statistics.of(schema, frozenset(name for name in {*names, first or ""} if schema.field(name) is not None))
+    verdicts = evaluate(plan.filter, known, null_handling=plan.null_handling)
+    needed = limits.needed(plan, verdicts, known)
+    num_left = int(np.count_nonzero(needed))
+    if num_left == len(segments):
+        return Kept(segments)
+    num_empty = 0 if known.is_empty is None else int(np.count_nonzero(known.is_empty))
+    num_none = int(np.count_nonzero(verdicts == NONE))
+    assert known.num_docs is not None
+    return Kept(
+        [segments[position] for position in np.flatnonzero(needed).tolist()],
+        num_empty=num_empty,
+        num_by_value=num_none - num_empty,
+        num_by_limit=len(segments) - num_none - num_left,
+        total_docs=int(known.num_docs[~needed].sum()),
+    )
+
+
+def is_skipped(plan: LogicalPlan) -> bool:
+    """Whether the query wants every segment looked at: to compare, and to suspect pruning of an answer."""
+    return (plan.query.option(SKIP_OPTION) or "").lower() == "true"

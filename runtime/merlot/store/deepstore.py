@@ -66,8 +66,9 @@ class DeepStore:
     ) -> None:
         """Copy `url` to a local file that appears only when it is whole and `verify` has returned.
 
-        A copy that comes short or fails `verify` is fetched again within the retry policy: the transfer may be at
-        fault. If it stays wrong the last CorruptionError is raised. `deadline` is `time.monotonic()` seconds.
+        A copy that is wrong is fetched again within the retry policy: the transfer may be at fault. If it stays wrong
+        the last CorruptionError is raised. `expected_size` counts only where there is no `verify`: one version of a
+        segment may have two sizes, if two versions of a compressor wrote it. `deadline` is `time.monotonic()` seconds.
         """
         path = self._path_of(url)
         destination.parent.mkdir(parents=True, exist_ok=True)
@@ -164,10 +165,10 @@ class DeepStore:
         partial = destination.with_name(f".{destination.name}.{secrets.token_hex(4)}.tmp")
         try:
             size = self._copy(path, partial, deadline)
-            if expected_size is not None and size != expected_size:
-                raise CorruptionError(f"fetched file has a wrong size path={path} expected={expected_size} got={size}")
             if verify is not None:
                 verify(partial)
+            elif expected_size is not None and size != expected_size:
+                raise CorruptionError(f"fetched file has a wrong size path={path} expected={expected_size} got={size}")
             partial.rename(destination)
             _sync(destination.parent)
         except FileNotFoundError as error:

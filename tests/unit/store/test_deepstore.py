@@ -81,6 +81,13 @@ def test_a_wrong_size_or_a_failed_verification_leaves_nothing(store: DeepStore, 
     assert list((tmp_path / "new").iterdir()) == []
 
 
+def test_a_verification_that_passes_overrules_the_size(store: DeepStore, tmp_path: Path) -> None:
+    url = store.url_of(TABLE, KEY)
+    store.put(written(tmp_path / "a"), url)
+    store.fetch(url, tmp_path / "b", expected_size=4999, verify=lambda copy: None)
+    assert (tmp_path / "b").stat().st_size == 5000
+
+
 def test_a_verification_that_passes_at_the_second_try_is_enough(store: DeepStore, tmp_path: Path) -> None:
     url = store.url_of(TABLE, KEY)
     store.put(written(tmp_path / "a"), url)

@@ -7,6 +7,7 @@ exporter can add.
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import sys
@@ -18,6 +19,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+TRACEBACK_EVERY_S: Final = 60.0
+"""Between two tracebacks of the same kind of error, logged at the same place."""
 
 REGISTRY: Final = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
@@ -161,6 +164,29 @@ class _JsonFormatter(logging.Formatter):
         return json.dumps(entry, ensure_ascii=False)
 
 
+class _SparingHandler(logging.StreamHandler[TextIO]):
+    """Shows the traceback of errors from one place once in a while: a bug that every query meets must not fill a disk.
+
+    The line itself is always there: users are told to look for their request in it.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._shown_at: dict[tuple[str, int, type[BaseException] | None], float] = {}
+
+    def format(self, record: logging.LogRecord) -> str:
+        if not record.exc_info:
+            return super().format(record)
+        place = (record.pathname, record.lineno, record.exc_info[0])
+        if record.created - self._shown_at.get(place, float("-inf")) >= TRACEBACK_EVERY_S:
+            self._shown_at[place] = record.created
+            return super().format(record)
+        spared = copy.copy(record)
+        spared.msg, spared.args = f"{record.getMessage()} error={record.exc_info[1]!r:.500}", None
+        spared.exc_info = spared.exc_text = None
+        return super().format(spared)
+
+
 _QUIET: Final = ("kazoo", "aiohttp.access", "asyncio", "grpc", "numba", "botocore", "py4j")
 
 
@@ -168,7 +194,7 @@ def configure_logging(
     level: str = "INFO", log_format: LogFormat = LogFormat.LINE, *, stream: TextIO | None = None, **facts: str
 ) -> None:
     """Send all logs to `stream` (stderr). `facts`, e.g. role and instance, go into every JSON line."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = _SparingHandler(stream or sys.stderr)
     handler.setFormatter(_JsonFormatter(facts) if log_format is LogFormat.JSON else _LineFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]

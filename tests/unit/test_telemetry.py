@@ -41,6 +41,21 @@ def test_json_logs_carry_facts_and_tracebacks_on_one_line() -> None:
     assert "ValueError: broken" in entry["traceback"]
 
 
+def test_an_error_that_comes_with_every_query_shows_its_traceback_once() -> None:
+    stream = io.StringIO()
+    configure_logging("INFO", stream=stream)
+    for request in range(3):
+        try:
+            raise ValueError("100 % broken")
+        except ValueError:
+            logging.getLogger("merlot.x").exception("query failed by a bug request=%d", request)
+    assert stream.getvalue().count("Traceback") == 1
+    first, *_, second, third = stream.getvalue().splitlines()
+    assert first.endswith("query failed by a bug request=0")
+    assert second.endswith("query failed by a bug request=1 error=ValueError('100 % broken')")
+    assert "request=2" in third
+
+
 def test_metrics_are_rendered_for_prometheus() -> None:
     SERVER_QUERIES.labels("t_OFFLINE", 0).inc()
     assert 'merlot_server_queries_total{code="0",table="t_OFFLINE"}' in render_metrics().decode()

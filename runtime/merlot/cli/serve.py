@@ -27,9 +27,22 @@ app = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": [
 ZooKeeper = Annotated[
     str, typer.Option("--zk", metavar="HOST:PORT[,…]/CHROOT", envvar="MERLOT_ZK", help="ZooKeeper of the cluster.")
 ]
+
+
+def _one_host(value: str) -> str:
+    if value in {"0.0.0.0", "::"}:
+        raise typer.BadParameter(f"nobody can call {value}: give the name of this machine here, and --bind {value}")
+    return value
+
+
 Host = Annotated[
     str,
-    typer.Option("--host", envvar="MERLOT_HOST", help="Name or address by which the other processes reach this one."),
+    typer.Option(
+        "--host",
+        envvar="MERLOT_HOST",
+        callback=_one_host,
+        help="Name or address by which the other processes reach this one.",
+    ),
 ]
 Bind = Annotated[str | None, typer.Option("--bind", help="Address to listen on, if it is not --host; 0.0.0.0: all.")]
 HttpPort = Annotated[int, typer.Option("--http-port", help="HTTP port; 0: any free one.")]
@@ -53,6 +66,14 @@ def serve(
     ),
     port: Annotated[int, typer.Option("--port", help="HTTP port; 0: any free one.")] = 8099,
     host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0: all.")] = "127.0.0.1",
+    advertise: Annotated[
+        str | None,
+        typer.Option(
+            "--advertise",
+            metavar="HOST",
+            help="Name or address that clients are told.  [default: --host, or the machine's name for 0.0.0.0]",
+        ),
+    ] = None,
     deep_store: Annotated[
         str | None,
         typer.Option("--deep-store", metavar="URI", help="Where segment files are kept.  [default: DATA/deepstore]"),
@@ -68,7 +89,15 @@ def serve(
     configure_logging(log_level.upper(), log_format, role="node")
 
     async def run() -> None:
-        node = Node(NodeConfig(data_dir=data, host=host, http_port=port, deep_store=deep_store, warm_up=True))
+        config = NodeConfig(
+            data_dir=data,
+            host=host,
+            advertised_host=advertise,
+            http_port=port,
+            deep_store=deep_store,
+            warm_up=True,
+        )
+        node = Node(config)
 
         async def start() -> str:
             await node.start()

@@ -43,6 +43,9 @@ class NodeConfig:
 
     data_dir: Path
     host: str = "127.0.0.1"
+    """Address to listen on."""
+    advertised_host: str | None = None
+    """Name by which clients reach it; default: `host`, or the machine's name if that stands for every address."""
     http_port: int = 8099
     deep_store: str | None = None
     """Where segment files of tables that name no deep store are; default `{data_dir}/deepstore`."""
@@ -51,6 +54,12 @@ class NodeConfig:
     warm_up: bool = False
     """Load the query kernels in the background, so that no first query has to."""
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+
+    @property
+    def reached_as(self) -> str:
+        """The host in instance ids, which clients take apart and call."""
+        is_every = self.host in {"0.0.0.0", "::", ""}
+        return self.advertised_host or (socket.gethostname() if is_every else self.host) or "127.0.0.1"
 
     @property
     def deep_store_uri(self) -> str:
@@ -107,7 +116,10 @@ class Node:
         self._server = await self._start_server(metastore)
         controller = await self._start_controller(metastore)
         self._broker = await self._start_broker(metastore, self._server)
-        minion = MinionRole(metastore, MinionConfig(instance=f"Minion_{self._config.host}_{self.port}", http_port=None))
+        host = self._config.reached_as
+        minion = MinionRole(
+            metastore, MinionConfig(host=host, instance=f"Minion_{host}_{self.port}", http_port=None)
+        )
         self._exits.push_async_callback(minion.stop)
         await minion.start()
         await self._serve(listener, [*endpoint.routes(self._broker), *controller.routes()])
@@ -116,7 +128,7 @@ class Node:
         config = ServerConfig(
             data_dir=self._config.data_dir / "server",
             deep_store=self._config.deep_store_uri,
-            host=self._config.host,
+            host=self._config.reached_as,
             http_port=None,
             grpc_port=None,
             instance=SERVER_INSTANCE,
@@ -131,14 +143,14 @@ class Node:
 
     async def _start_controller(self, metastore: SqliteMetastore) -> ControllerRole:
         files = DeepStore(self._config.deep_store_uri)
-        config = ControllerConfig(host=self._config.host, http_port=self.port)
+        config = ControllerConfig(host=self._config.reached_as, http_port=self.port)
         role = ControllerRole(metastore, config, files=files, open_store=DeepStore, clock=self._clock)
         self._exits.push_async_callback(role.stop)
         await role.start(served_port=self.port)
         return role
 
     async def _start_broker(self, metastore: SqliteMetastore, server: ServerRole) -> BrokerRole:
-        config = BrokerConfig(host=self._config.host, http_port=self.port, is_mounted=True)
+        config = BrokerConfig(host=self._config.reached_as, http_port=self.port, is_mounted=True)
         role = BrokerRole(metastore, config, lambda _: LocalChannel(server.handle), self._clock)
         self._exits.push_async_callback(role.stop)
         await role.start()

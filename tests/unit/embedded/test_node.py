@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -118,3 +119,17 @@ async def test_a_taken_port_is_said_in_one_line(start_node: Callable[..., Any], 
     other = Node(NodeConfig(data_dir=tmp_path / "other", http_port=node.port))
     with pytest.raises(UnavailableError, match=f"cannot listen address=127.0.0.1:{node.port}"):
         await other.start()
+
+
+async def test_a_node_on_every_address_tells_clients_a_name_that_they_can_call(
+    session: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    node = Node(NodeConfig(data_dir=tmp_path / "node", host="0.0.0.0", http_port=0))
+    await node.start()
+    try:
+        async with session.get(f"{node.url}/instances") as answer:
+            instances = (await answer.json())["instances"]
+    finally:
+        await node.stop()
+    assert f"Broker_{socket.gethostname()}_{node.port}" in instances
+    assert not [name for name in instances if "0.0.0.0" in name]

@@ -166,7 +166,7 @@ def run_wrk(folder: Path, url: str, sqls: Sequence[str], num_clients: int, secon
     bodies, script = folder / "bodies.jsonl", folder / "post.lua"
     bodies.write_text("\n".join(json.dumps({"sql": sql}) for sql in sqls))
     script.write_text(WRK_SCRIPT % bodies)
-    command = ["wrk", "-t1", f"-c{num_clients}", f"-d{seconds}s", "--timeout", "10s", "--latency", "-s", str(script)]
+    command = ["wrk", "-t1", f"-c{num_clients}", f"-d{round(seconds)}s", "--timeout", "10s", "--latency", "-s", str(script)]
     done = subprocess.run([*command, url], capture_output=True, text=True, check=True)
     (result,) = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     if '"errorCode"' in done.stdout:

@@ -19,6 +19,7 @@ from merlot.broker.queries import SqlRequest
 from merlot.broker.query_errors import QueryErrorCode, http_status, named
 from merlot.broker.response import BrokerAnswer
 from merlot.errors import InvalidInputError
+from merlot.spec import pinot_schema
 from merlot.sql.parse import parse
 
 ERROR_CODE_HEADER = "X-Pinot-Error-Code"
@@ -65,7 +66,7 @@ class _MalformedRequest(Exception):
 def make_app(broker: BrokerFace) -> web.Application:
     """An application of the broker's paths; unknown paths are 404, for HEAD too."""
     app = web.Application(client_max_size=MAX_BODY_BYTES)
-    app.add_routes(routes(broker))
+    app.add_routes([*routes(broker), *table_routes(broker)])
     return app
 
 
@@ -84,6 +85,15 @@ def routes(broker: BrokerFace) -> list[web.RouteDef]:
         web.get("/debug/routingTable/sql", paths.routing_table_of_query),
         web.get("/debug/routingTable/{table}", paths.routing_table),
         web.get("/debug/timeBoundary/{table}", paths.time_boundary),
+    ]
+
+
+def table_routes(broker: BrokerFace) -> list[web.RouteDef]:
+    """What clients ask a controller for, where none shares the port: pinotdb's reflection needs only these."""
+    paths = _Paths(broker)
+    return [
+        web.get("/tables", paths.table_names),
+        web.get("/tables/{table}/schema", paths.table_schema),
     ]
 
 
@@ -139,6 +149,18 @@ class _Paths:
     async def metrics(self, _: web.Request) -> web.Response:
         return web.Response(body=telemetry.render_metrics(), headers={"Content-Type": telemetry.CONTENT_TYPE})
 
+    async def table_names(self, _: web.Request) -> web.Response:
+        """`{"tables": [raw names]}`."""
+        return _json({"tables": sorted(table.raw_name for table in self._broker.directory.tables.values())})
+
+    async def table_schema(self, request: web.Request) -> web.Response:
+        """Pinot's Schema."""
+        table = self._broker.directory.find(request.match_info["table"])
+        if table is None:
+            problem = f"table does not exist table={request.match_info['table']}"
+            return _json({"code": 404, "error": problem}, status=404)
+        return _json(pinot_schema.to_pinot(table.raw_name, table.schema))
+
     async def routing_table(self, request: web.Request) -> web.Response:
         """`{tableWithType: {server: [segments]}}`: one of the equivalent assignments, as Trino reads it."""
         return self._routing_table(request.match_info["table"])
@@ -190,5 +212,5 @@ def _response(answer: BrokerAnswer, status: int) -> web.Response:
     )
 
 
-def _json(value: Any) -> web.Response:
-    return web.Response(body=orjson.dumps(value), content_type="application/json")
+def _json(value: Any, status: int = 200) -> web.Response:
+    return web.Response(status=status, body=orjson.dumps(value), content_type="application/json")

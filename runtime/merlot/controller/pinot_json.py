@@ -1,4 +1,4 @@
-"""The shapes that Pinot's clients expect from a controller. Pure: records and specs in, JSON-ready values out."""
+"""The shapes that Pinot's clients expect from a controller alone. Pure: records and specs in, JSON-ready values out."""
 
 from __future__ import annotations
 
@@ -8,41 +8,13 @@ from typing import Any
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord, TableRecord
 from merlot.cluster.view import TableView
 from merlot.ids import InstanceId
-from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
+from merlot.spec.schema import TableSchema
 from merlot.spec.table import TableSpec
 
 Json = dict[str, Any]
 
 OFFLINE = "OFFLINE"
 MS_PER_DAY = 86_400_000
-
-
-def schema(name: str, table_schema: TableSchema) -> Json:
-    """Pinot's Schema: `/tables/{t}/schema`."""
-    by_role: dict[FieldRole, list[Json]] = {role: [] for role in FieldRole}
-    for field in table_schema.fields:
-        by_role[field.role].append(_field(field))
-    answer: Json = {
-        "schemaName": name,
-        "dimensionFieldSpecs": by_role[FieldRole.DIMENSION],
-        "metricFieldSpecs": by_role[FieldRole.METRIC],
-        "dateTimeFieldSpecs": by_role[FieldRole.DATE_TIME],
-    }
-    if table_schema.primary_key:
-        answer["primaryKeyColumns"] = list(table_schema.primary_key)
-    return answer
-
-
-def _field(field: FieldSpec) -> Json:
-    answer: Json = {"name": field.name, "dataType": str(field.type)}
-    if field.role is FieldRole.DIMENSION:
-        answer["singleValueField"] = not field.multi_value
-    if field.role is FieldRole.DATE_TIME:
-        answer["format"] = field.format or "TIMESTAMP"
-        answer["granularity"] = field.granularity or "1:MILLISECONDS"
-    if field.default_null_value is not None:
-        answer["defaultNullValue"] = field.default_null_value
-    return answer
 
 
 def table_config(record: TableRecord, spec: TableSpec) -> Json:

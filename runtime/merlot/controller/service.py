@@ -18,7 +18,7 @@ from merlot.controller import pinot_json
 from merlot.controller.pinot_json import Json
 from merlot.errors import InvalidInputError, MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName, offline, raw_name
-from merlot.spec import manifest
+from merlot.spec import manifest, pinot_schema
 from merlot.spec.manifest import Problem
 from merlot.spec.table import Table
 
@@ -110,7 +110,7 @@ class ControllerService:
 
     def schema(self, name: str) -> Json:
         """Pinot's schema."""
-        return pinot_json.schema(raw_name(name), tables.spec_of(self.table(name)).spec.table_schema)
+        return pinot_schema.to_pinot(raw_name(name), tables.spec_of(self.table(name)).spec.table_schema)
 
     def size(self, name: str) -> Json:
         """Bytes by segment and in all."""

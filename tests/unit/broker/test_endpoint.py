@@ -188,6 +188,23 @@ async def test_table_of_one_type_has_no_time_boundary(client: Client) -> None:
         assert response.status == 404
 
 
+async def test_tables_and_their_schemas_are_answered_without_a_controller(client: Client) -> None:
+    async with client.session.get(f"{client.url}/tables") as response:
+        assert await response.json() == {"tables": ["flights"]}
+    async with client.session.get(f"{client.url}/tables/flights_OFFLINE/schema") as response:
+        assert await response.json() == {
+            "schemaName": "flights",
+            "dimensionFieldSpecs": [{"name": "carrier", "dataType": "STRING", "singleValueField": True}],
+            "metricFieldSpecs": [{"name": "delay", "dataType": "INT"}],
+            "dateTimeFieldSpecs": [],
+        }
+    async with client.session.get(f"{client.url}/tables/planes/schema") as response:
+        assert (response.status, await response.json()) == (
+            404,
+            {"code": 404, "error": "table does not exist table=planes"},
+        )
+
+
 async def test_routing_table_names_servers_and_segments(client: Client) -> None:
     async with client.session.get(f"{client.url}/debug/routingTable/flights") as response:
         assert await response.json() == {"flights_OFFLINE": {"Server_h_1": ["s"]}}

@@ -2,12 +2,12 @@
 
 A row is bad if a value does not fit its column's type, if its time is missing or outside years 1 to 9999, or if a
 dateTime value does not follow the column's format. Missing columns become null. Texts longer than a column's
-`maxLength` are cut, as in Pinot, and counted. Filter and derived columns come before (`expressions`, or Spark SQL).
+`maxLength` are cut, as in Pinot, and counted; JSON, which a cut would break, makes a bad row instead. Filter and
+derived columns come before (`expressions`, or Spark SQL).
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -26,7 +26,6 @@ from merlot.spec.types import TypeName
 MAX_TEXT = 80
 CORRUPT_RECORD = "_corrupt_record"
 """Spark's column for input lines that are no record at all."""
-_TEXTS = (TypeName.STRING, TypeName.JSON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +83,9 @@ def _conform_column(table: pa.Table, column: FieldSpec, verdict: _Verdict) -> pa
     if column.time_format is not None:
         wrong = instants.misfits(result.values, column.time_format)
         verdict.add(f"{column.name}: not in the format {column.format}", wrong)
+    if column.type is TypeName.JSON and column.longest is not None:
+        too_long = pc.greater(pc.utf8_length(result.values), column.longest)
+        verdict.add(f"{column.name}: longer than {column.longest} characters", too_long.fill_null(False))
     return result.values
 
 
@@ -142,23 +144,32 @@ def _mark_corrupt(table: pa.Table, verdict: _Verdict) -> None:
 
 
 def _cut_texts(rows: pa.Table, schema: TableSchema) -> tuple[pa.Table, dict[str, int]]:
-    cut: Counter[str] = Counter()
+    cut: dict[str, int] = {}
     for position, column in enumerate(schema.fields):
-        if column.multi_value or (column.type not in _TEXTS and column.type is not TypeName.BYTES):
+        if column.type not in (TypeName.STRING, TypeName.BYTES) or column.longest is None:
             continue
-        values = rows.column(position)
+        values = casts.plain(rows.column(position))
+        texts = values.flatten() if column.multi_value else values
         # Bytes bound characters from above: most columns are done with one look at the longest value.
-        longest = pc.max(pc.binary_length(values)).as_py() or 0
-        if longest <= column.max_length:
+        if (pc.max(pc.binary_length(texts)).as_py() or 0) <= column.longest:
             continue
-        lengths = pc.utf8_length(values) if column.type in _TEXTS else pc.binary_length(values)
-        too_long = pc.sum(pc.greater(lengths, column.max_length)).as_py()
-        if not too_long:
+        is_text = column.type is TypeName.STRING
+        lengths = pc.utf8_length(texts) if is_text else pc.binary_length(texts)
+        num_cut = pc.sum(pc.greater(lengths, column.longest)).as_py()
+        if not num_cut:
             continue
-        slice_values = pc.utf8_slice_codeunits if column.type in _TEXTS else pc.binary_slice
-        rows = rows.set_column(position, rows.schema.field(position), slice_values(values, 0, column.max_length))
-        cut[column.name] = too_long
-    return rows, dict(cut)
+        texts = (pc.utf8_slice_codeunits if is_text else pc.binary_slice)(texts, 0, column.longest)
+        shortened = _like(values, texts) if column.multi_value else texts
+        rows = rows.set_column(position, rows.schema.field(position), shortened)
+        cut[column.name] = num_cut
+    return rows, cut
+
+
+def _like(lists: pa.Array, elements: pa.Array) -> pa.Array:
+    """Lists of the lengths of `lists` over other elements, which are as many as theirs, flattened."""
+    lengths = pc.list_value_length(lists).fill_null(0).to_numpy()
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), elements, mask=lists.is_null()).cast(lists.type)
 
 
 def _bad_rows(table: pa.Table, verdict: _Verdict) -> BadRows:

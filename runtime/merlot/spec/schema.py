@@ -7,7 +7,7 @@ the whole table are in `manifest_checks`.
 import re
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import Field, WithJsonSchema, field_validator, model_validator
 
@@ -35,11 +35,6 @@ class FieldRole(StrEnum):
     DATE_TIME = "dateTime"
 
 
-def _without_default(schema: dict[str, Any]) -> None:
-    """Only some types have the attribute: the API server shall not write it into every column."""
-    schema.pop("default")
-
-
 class FieldSpec(SpecModel):
     """One column."""
 
@@ -58,9 +53,9 @@ class FieldSpec(SpecModel):
     """Distance between neighbouring values of a dateTime column, such as DAYS|1; informative."""
     default_null_value: Scalar | None = None
     """Stands for null in storage and in answers; the type and the role decide it if left out."""
-    max_length: int = Field(DEFAULT_MAX_LENGTH, ge=1, le=2_147_483_647, json_schema_extra=_without_default)
+    max_length: int | None = Field(None, ge=1, le=2_147_483_647)
     """Longest STRING value in characters, or BYTES value in bytes; longer ones are cut at ingestion, and counted in its
-    report. 512 if left out."""
+    report. 512 if left out. A JSON value is never cut: a longer one makes its row a bad one; no limit if left out."""
     description: str | None = None
     """What the column means; for people."""
 
@@ -80,7 +75,7 @@ class FieldSpec(SpecModel):
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
-        problems = [*self._role_problems(), *self._format_problems(), *self._default_problems()]
+        problems = [*self._role_problems(), *self._format_problems(), *self._other_problems()]
         if problems:
             raise ValueError("\n".join(problems))
         return self
@@ -113,7 +108,9 @@ class FieldSpec(SpecModel):
             return [".format: a TIMESTAMP column has format TIMESTAMP; remove it, or make the column STRING"]
         return []
 
-    def _default_problems(self) -> list[str]:
+    def _other_problems(self) -> list[str]:
+        if self.max_length is not None and self.type not in (TypeName.STRING, TypeName.BYTES, TypeName.JSON):
+            return [f".maxLength: {self.type} has no length; remove it"]
         if self.default_null_value is None:
             return []
         try:
@@ -130,6 +127,13 @@ class FieldSpec(SpecModel):
         if self.role is FieldRole.METRIC:
             return values.METRIC_DEFAULTS[self.type]
         return values.DIMENSION_DEFAULTS[self.type]
+
+    @property
+    def longest(self) -> int | None:
+        """`max_length`, or what holds without it; None: no limit."""
+        if self.max_length is None and self.type is not TypeName.JSON:
+            return DEFAULT_MAX_LENGTH
+        return self.max_length
 
     @cached_property
     def time_format(self) -> datetime_format.DateTimeFormat | None:

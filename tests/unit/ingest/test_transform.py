@@ -1,6 +1,7 @@
 """Conforming rows: bad ones counted once with their reason, the rest exactly of the schema's types."""
 
 import datetime as dt
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -85,6 +86,24 @@ def test_long_texts_are_cut_and_counted() -> None:
     done = conform(pa.table({"t": ["ééé", "abcd"], "b": [b"12", b"123"]}), spec)
     assert done.rows.to_pylist() == [{"t": "ééé", "b": b"12"}, {"t": "abc", "b": b"12"}]
     assert done.cut == {"t": 1, "b": 1}
+
+
+def test_long_texts_in_lists_are_cut_and_counted() -> None:
+    spec = spec_of({"name": "ts", "type": "STRING", "maxLength": 2, "multiValue": True})
+    source = pa.table({"ts": [["x"], ["abc", "de"], None, [], ["fghi"]]}).slice(1)
+    done = conform(source, spec)
+    assert done.rows.column("ts").to_pylist() == [["ab", "de"], None, [], ["fg"]]
+    assert done.cut == {"ts": 2}
+
+
+def test_json_is_never_cut() -> None:
+    long = json.dumps({"text": "é" * 600}, ensure_ascii=False)
+    free = conform(pa.table({"j": [long]}), spec_of({"name": "j", "type": "JSON"}))
+    assert free.rows.column("j").to_pylist() == [long]
+    bound = conform(pa.table({"j": ['{"a": 1}', long, None]}), spec_of({"name": "j", "type": "JSON", "maxLength": 600}))
+    assert bound.rows.column("j").to_pylist() == ['{"a": 1}', None]
+    assert bound.bad.by_reason == {"j: longer than 600 characters": 1}
+    assert bound.cut == {}
 
 
 def test_input_lines_that_are_no_record_are_bad_rows() -> None:

@@ -239,6 +239,11 @@ def test_problem_says_what_would_be_right(lines: str, expected: str) -> None:
             "spec.schema.fields[2].format: only a dateTime column has one; set role: dateTime or remove it",
         ),
         (
+            "type: DOUBLE",
+            "type: DOUBLE, maxLength: 5",
+            "spec.schema.fields[2].maxLength: DOUBLE has no length; remove it",
+        ),
+        (
             "EPOCH|DAYS",
             "EPOCH|DAY",
             (

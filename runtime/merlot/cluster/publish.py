@@ -13,6 +13,9 @@ from merlot.cluster.view import TableView
 from merlot.errors import InvalidInputError
 from merlot.ids import TableName
 
+MAX_NAME_BYTES = 200
+"""A segment's name becomes a file's, with its crc and the suffixes of whoever writes it."""
+
 
 @dataclass(frozen=True, slots=True)
 class PublishResult:
@@ -59,7 +62,7 @@ def publish_request(
     previous: TableView | None = None,
 ) -> PublishResult:
     """As `publish`; rerunning a request changes nothing. `previous` spares reading what the caller knows already."""
-    _check_names(request)
+    _check_records(request)
     context = context or Context()
     context = context if not request.publish_id else _named(context, request.publish_id)
     outcome: PublishResult | None = None
@@ -97,11 +100,22 @@ def _stamped(record: SegmentRecord, present: SegmentRecord | None, now_ms: int) 
     return record.model_copy(update={"push_time_ms": present.push_time_ms, "refresh_time_ms": now_ms})
 
 
-def _check_names(request: PublishRequest) -> None:
+def _check_records(request: PublishRequest) -> None:
     names = [record.name for record in request.records]
     if len(set(names)) != len(names):
         twice = sorted({name for name in names if names.count(name) > 1})[:3]
         raise InvalidInputError(f"segments are published twice in one request segments={twice}")
+    for record in request.records:
+        if not _is_file_name(record.name):
+            raise InvalidInputError(f"segment name cannot be a file's name={record.name!r}")
+        if record.total_docs < 0 or record.size_bytes < 0 or record.crc < 0:
+            raise InvalidInputError(f"segment has a negative size, crc or number of docs segment={record.name}")
+
+
+def _is_file_name(name: str) -> bool:
+    """Servers and the deep store make a path of it: none that leads elsewhere, none that breaks a line of a log."""
+    is_plain = name.isprintable() and name.strip(" .") != "" and "/" not in name and "\\" not in name
+    return is_plain and len(name.encode()) <= MAX_NAME_BYTES
 
 
 def _named(context: Context, publish_id: str) -> Context:

@@ -176,6 +176,23 @@ async def test_a_wrong_publish_names_the_field(client: Client) -> None:
     assert twice.status == 400
 
 
+@pytest.mark.parametrize("name", ["", ".", "..", "../../etc/x", "a/b", "a\\b", "line\nbreak", "x" * 201])
+async def test_no_segment_has_a_name_that_leads_out_of_its_folder(client: Client, name: str) -> None:
+    await apply(client, FLIGHTS)
+    answer = await client.post("/segments/flights/publish", data=orjson.dumps({"records": [segment(name)]}))
+    assert answer.status == 400
+    assert "segment name cannot be a file's" in (await answer.json())["error"]
+    assert await (await client.get("/segments/flights")).json() == [{"OFFLINE": []}]
+
+
+async def test_a_segment_has_no_negative_rows(client: Client) -> None:
+    await apply(client, FLIGHTS)
+    answer = await client.post(
+        "/segments/flights/publish", data=orjson.dumps({"records": [segment("s1") | {"totalDocs": -5}]})
+    )
+    assert answer.status == 400
+
+
 async def test_queries_are_handed_to_a_live_broker(client: Client, store: SqliteMetastore) -> None:
     async def answer(request: web.Request) -> web.Response:
         body = await request.json()

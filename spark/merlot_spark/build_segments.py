@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import re
 import time
 import uuid
@@ -37,6 +38,8 @@ from merlot_spark.progress import JobProgress
 from merlot_spark.publish import ControllerClient
 from merlot_spark.report import JobReport
 
+_LOG = logging.getLogger(__name__)
+
 TASKS_PER_CORE = 4
 """Enough to balance days of unequal size; more cost more than they balance."""
 
@@ -61,6 +64,7 @@ class _Built:
     rows_in: int
     bad: BadRows
     cut: Mapping[str, int]
+    unpartitioned: Mapping[str, Mapping[str, str]]
 
 
 def build_segments(
@@ -90,6 +94,7 @@ def build_segments(
         absent_columns=absent,
         segments=tuple(f"{record['name']}@{record['crc']}" for record in built.records),
         segments_uploaded=len(built.uploaded),
+        unpartitioned=built.unpartitioned,
         bytes=sum(record["sizeBytes"] for record in built.records),
         seconds={"build": built_at - started},
     )
@@ -185,18 +190,30 @@ def _collect(rows: Iterable[Any]) -> _Built:
     records, uploaded = [], []
     rows_in, bad = 0, BadRows()
     cut: dict[str, int] = {}
+    unpartitioned: dict[str, Mapping[str, str]] = {}
     for row in rows:
         value = json.loads(row.value)
         if row.kind == "segment":
             records.append(value["record"])
             if value["uploaded"]:
                 uploaded.append(value["record"]["url"])
+            if value["unpartitioned"]:
+                unpartitioned[value["record"]["name"]] = value["unpartitioned"]
         else:
             rows_in += value["rowsIn"]
             bad += BadRows.from_json(value["bad"])
             cut = {name: cut.get(name, 0) + value["cut"].get(name, 0) for name in {*cut, *value["cut"]}}
     records.sort(key=lambda record: str(record["name"]))
-    return _Built(records=records, uploaded=tuple(sorted(uploaded)), rows_in=rows_in, bad=bad, cut=cut)
+    for name, reasons in sorted(unpartitioned.items()):
+        _LOG.warning("segment is not partitioned segment=%s causes=%s", name, dict(reasons))
+    return _Built(
+        records=records,
+        uploaded=tuple(sorted(uploaded)),
+        rows_in=rows_in,
+        bad=bad,
+        cut=cut,
+        unpartitioned=dict(sorted(unpartitioned.items())),
+    )
 
 
 def _check_bad_rows(built: _Built, ingestion: BatchIngestion | None, table: Table, deep_store: str) -> None:

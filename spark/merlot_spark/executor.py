@@ -173,7 +173,8 @@ class _Builder:
             self._store.put(built.path, url)
         built.path.unlink()
         record = record_of(built.metadata, url, built.size_bytes)
-        facts = {"uploaded": is_new, "seconds": round(time.monotonic() - started, 4)}
+        seconds = round(time.monotonic() - started, 4)
+        facts = {"uploaded": is_new, "seconds": seconds, "unpartitioned": dict(built.unpartitioned)}
         return json.dumps({"record": record.model_dump(mode="json", by_alias=True, exclude_defaults=True), **facts})
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from merlot.ingest.bad_rows import BadRows
 
+SHOWN_SEGMENTS = 5
+
 
 @dataclass(frozen=True, kw_only=True)
 class JobReport:
@@ -26,6 +28,8 @@ class JobReport:
     """`name@crc` of every segment of the batch."""
     segments_uploaded: int = 0
     """Files that the deep store did not have yet."""
+    unpartitioned: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Segments whose rows are not partitioned as the table declares, and why, by column."""
     published: int | None = None
     unchanged: int = 0
     """Segments that the table held in this very version already."""
@@ -45,6 +49,8 @@ class JobReport:
             "absentColumns": list(self.absent_columns),
             "segments": len(self.segments),
             "segmentsUploaded": self.segments_uploaded,
+            "segmentsUnpartitioned": len(self.unpartitioned),
+            "unpartitioned": {name: dict(self.unpartitioned[name]) for name in self._shown_unpartitioned()},
             "segmentsPublished": self.published,
             "segmentsUnchanged": self.unchanged,
             "segmentsRemoved": self.removed,
@@ -64,8 +70,22 @@ class JobReport:
         if self.absent_columns:
             lines.append(f"columns that the source lacks, null in every row: {', '.join(self.absent_columns)}")
         lines += [f"{count:,} texts cut to the maxLength of {column}" for column, count in self.cut.items()]
+        lines += self._warnings()
         lines += self.bad.to_lines()
         return "\n".join(lines)
+
+    def _warnings(self) -> list[str]:
+        if not self.unpartitioned:
+            return []
+        head = (
+            f"warning: {len(self.unpartitioned):,} segments are not partitioned as declared, and not pruned by "
+            "partition; partition the source, or set spec.partitioning.enforce: repartition"
+        )
+        shown = [(name, self.unpartitioned[name]) for name in self._shown_unpartitioned()]
+        return [head, *(f"  {name} {column}: {why}" for name, causes in shown for column, why in causes.items())]
+
+    def _shown_unpartitioned(self) -> list[str]:
+        return sorted(self.unpartitioned)[:SHOWN_SEGMENTS]
 
     def _publication(self) -> str:
         if self.published is None:

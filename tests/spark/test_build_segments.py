@@ -168,15 +168,20 @@ def test_days_are_split_by_partition_function(
     assert rows_of(files_of(deep), ["ratio"]).num_rows == 3000
 
 
-def test_rows_that_are_not_partitioned_as_asserted_fail_the_job(
+def test_segments_that_are_not_partitioned_as_asserted_are_published_without_partition_info_and_counted(
     spark: SparkSession, source: Path, deep: Path, controller: str
 ) -> None:
     partitioning = {"columns": {"code": {"functionName": "Murmur", "numPartitions": 3}}, "enforce": "assert"}
     table = table_of(partitioning=partitioning)
     apply(controller, table)
-    with pytest.raises(InvalidInputError, match="rows of several partitions in one segment"):
-        run(spark, source, table, deep, controller)
-    assert published(controller) == []
+    report = run(spark, source, table, deep, controller)
+    assert report.published == 3
+    assert list(report.unpartitioned) == [f"trips_2013-01-0{day}" for day in (1, 2, 3)]
+    assert report.to_json()["segmentsUnpartitioned"] == 3
+    assert "warning: 3 segments are not partitioned as declared" in report.to_text()
+    client = ControllerClient(controller)
+    assert client.get("/tables/trips/metadata")["numSegmentsUnpartitioned"] == 3
+    assert all(not status["partitions"] for status in client.get("/segments/trips/metadata").values())
 
 
 def test_a_failing_executor_leaves_nothing_visible_and_the_next_run_completes(

@@ -32,6 +32,7 @@ def tables(
         return
     columns = {"NAME": "name", "SEGMENTS": "segments", "ROWS": "rows", "SIZE": "size"}
     wide = {"COLUMNS": "columns", "TIME COLUMN": "timeColumn", "REPLICATION": "replication", "REVISION": "revision"}
+    wide |= {"UNPARTITIONED": "unpartitioned"}
     output.show_list(found or [{"name": one} for one in names], columns, wide, how)
 
 
@@ -52,6 +53,7 @@ def _table(client: Client, name: str, *, is_wide: bool) -> dict[str, Any]:
             "timeColumn": spec.get("timeColumn"),
             "replication": spec.get("replication", 1),
             "revision": record["revision"],
+            "unpartitioned": facts["numSegmentsUnpartitioned"] if "partitioning" in spec else None,
         }
     return found
 
@@ -70,7 +72,8 @@ def segments(
     found = [_segment(status) for status in statuses.values()]
     found.sort(key=lambda one: (one.get("startTimeMs") or 0, one["name"]))
     columns = {"NAME": "name", "ROWS": "totalDocs", "SIZE": "size", "START": "start", "END": "end", "LOADED": "loaded"}
-    wide = {"CRC": "version", "SERVERS": "where", "DEFAULTED": "defaulted", "WIDENED": "widened", "URL": "url"}
+    wide = {"CRC": "version", "SERVERS": "where", "DEFAULTED": "defaulted", "WIDENED": "widened"}
+    wide |= {"PARTITIONS": "partitioned", "URL": "url"}
     output.show_list(found, columns, wide, how)
 
 
@@ -85,8 +88,19 @@ def _segment(status: Mapping[str, Any]) -> dict[str, Any]:
         "where": ", ".join(f"{server} {state}" for server, state in servers.items()),
         "defaulted": ", ".join(status.get("defaultedColumns", ())),
         "widened": ", ".join(status.get("widenedColumns", ())),
+        "partitioned": ", ".join(_partitions(status)),
     }
     return {**status, **shown}
+
+
+def _partitions(status: Mapping[str, Any]) -> list[str]:
+    """`3 of 64 by Murmur(user_id)` per column."""
+    held = [
+        f"{' '.join(map(str, one['partitions']))} of {one['numPartitions']} by {one['functionName']}({column})"
+        for column, one in status.get("partitions", {}).items()
+        if column
+    ]
+    return [*held, *(f"none by {column}" for column in status.get("unpartitionedColumns", ()))]
 
 
 @app.command("instances")

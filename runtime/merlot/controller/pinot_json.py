@@ -8,7 +8,6 @@ from typing import Any
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord, TableRecord
 from merlot.cluster.view import TableView
 from merlot.ids import InstanceId
-from merlot.spec.schema import TableSchema
 from merlot.spec.table import TableSpec
 
 Json = dict[str, Any]
@@ -71,16 +70,24 @@ def size(name: str, view: TableView) -> Json:
     }
 
 
-def metadata(view: TableView) -> Json:
-    """`/tables/{t}/metadata`."""
+def metadata(view: TableView, spec: TableSpec) -> Json:
+    """`/tables/{t}/metadata`. `numSegmentsUnpartitioned` is ours: segments that lack what partition pruning needs, 0 if
+    the table declares no partitioning."""
     return {
         "tableName": view.table,
         "diskSizeInBytes": view.size_bytes,
         "numSegments": len(view.segments),
         "numRows": view.total_docs,
+        "numSegmentsUnpartitioned": sum(bool(unpartitioned(record, spec)) for record in view.segments.values()),
         "columnLengthMap": {},
         "columnCardinalityMap": {},
     }
+
+
+def unpartitioned(record: SegmentRecord, spec: TableSpec) -> list[str]:
+    """Partition columns of the table of which the record tells nothing: the segment is never pruned by them."""
+    declared = () if spec.partitioning is None else spec.partitioning.columns
+    return [column for column in declared if column not in record.partitions]
 
 
 def instances_of_table(name: str, view: TableView, live: Iterable[InstanceRecord]) -> Json:
@@ -123,9 +130,11 @@ def segment_status(
     record: SegmentRecord,
     assigned: tuple[InstanceId, ...],
     states: Mapping[InstanceId, str],
-    table_schema: TableSchema,
+    spec: TableSpec,
 ) -> Json:
-    """A segment's record, where it is, and the columns that it lacks: queries answer their default values."""
+    """A segment's record, where it is, the columns that it lacks (queries answer their default values), and the
+    partition columns that it is not partitioned by."""
+    table_schema = spec.table_schema
     present = record.column_types
     defaulted = [name for name in table_schema.names if name not in present] if present else []
     widened = {
@@ -137,4 +146,5 @@ def segment_status(
     answer["servers"] = {server: states.get(server, "OFFLINE") for server in assigned}
     answer["defaultedColumns"] = defaulted
     answer["widenedColumns"] = widened
+    answer["unpartitionedColumns"] = unpartitioned(record, spec)
     return answer

@@ -118,7 +118,7 @@ class ControllerService:
 
     def metadata(self, name: str) -> Json:
         """Counts of segments, rows and bytes."""
-        return pinot_json.metadata(self.view(name))
+        return pinot_json.metadata(self.view(name), tables.spec_of(self.table(name)).spec)
 
     def instances_of_table(self, name: str) -> Json:
         """Brokers and servers of a table."""
@@ -147,7 +147,7 @@ class ControllerService:
     def segment_statuses(self, name: str, segment: str | None = None) -> Json:
         """Record, servers with their states, and defaulted columns, by segment."""
         view = self.view(name)
-        table_schema = tables.spec_of(self.table(name)).spec.table_schema
+        spec = tables.spec_of(self.table(name)).spec
         if segment is not None and segment not in view.segments:
             raise NotFoundError(f"segment does not exist table={raw_name(name)} segment={segment}")
         reports = ReportReader(self._metastore, view.table).read()
@@ -160,7 +160,7 @@ class ControllerService:
                 for server, report in reports.items()
                 if server in live
             }
-            status = pinot_json.segment_status(record, view.servers_of(record.name), states, table_schema)
+            status = pinot_json.segment_status(record, view.servers_of(record.name), states, spec)
             status["errors"] = {server: one.errors[key] for server, one in reports.items() if key in one.errors}
             statuses[record.name] = status
         return statuses

@@ -9,7 +9,6 @@ from datetime import date, timedelta
 import numpy as np
 import pyarrow as pa
 
-from merlot.errors import InvalidInputError
 from merlot.ids import RawTableName, SegmentName
 from merlot.ingest import casts, instants
 from merlot.ingest.bad_rows import SAMPLES_PER_REASON, BadRow, BadRows
@@ -109,16 +108,3 @@ def _partitions(rows: pa.Table, column: FieldSpec, function: PartitionFunctionSp
     distinct = pa.array(texts(column.type, encoded.dictionary), pa.string())
     found = casts.map_distinct(distinct, partition_of, pa.int32())
     return Cast(found.values.take(encoded.indices), found.bad.take(encoded.indices))
-
-
-def check_asserted(found: Mapping[str, tuple[int, ...]], spec: TableSpec, segment: SegmentName) -> None:
-    """Refuse a segment that holds several partitions of a table that says `enforce: assert`; InvalidInputError."""
-    if spec.partitioning is None or spec.partitioning.enforce is not PartitionEnforcement.ASSERT:
-        return
-    for column in spec.partitioning.columns:
-        partitions = found.get(column, ())
-        if len(partitions) > 1:
-            raise InvalidInputError(
-                f"rows of several partitions in one segment segment={segment} column={column} "
-                f"partitions={partitions[:5]}; partition the source, or set enforce: repartition"
-            )

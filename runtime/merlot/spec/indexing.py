@@ -69,4 +69,5 @@ class PartitioningSpec(SpecModel):
     columns: Annotated[Mapping[ColumnName, PartitionFunctionSpec], Field(min_length=1)]
     """Partition function by column."""
     enforce: PartitionEnforcement = PartitionEnforcement.REPARTITION
-    """repartition: ingestion moves rows so that a segment holds one partition; assert: it fails if one holds more."""
+    """repartition: ingestion moves rows so that a segment holds one partition. assert: the source does so already; a
+    segment that holds more is reported, and never pruned by partition."""

@@ -10,7 +10,7 @@ import pytest
 from merlot.cli.main import run
 from merlot.cluster import liveness
 from merlot.cluster.publish import publish
-from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
+from merlot.cluster.records import InstanceRecord, PartitionRecord, Role, SegmentRecord
 from merlot.ids import InstanceId, TableName
 
 FLIGHTS = Path(__file__).resolve().parents[3] / "examples" / "flights" / "table.yaml"
@@ -169,3 +169,23 @@ def test_table_is_deleted(flights: Any, capsys: Captured) -> None:
     assert capsys.readouterr().out == "table/flights deleted\n"
     assert run(["get", "tables", "flights"]) == 1
     assert capsys.readouterr().err.startswith("error: table does not exist")
+
+
+def test_segments_that_are_not_partitioned_are_counted_and_shown(node: Any, tmp_path: Path, capsys: Captured) -> None:
+    file = tmp_path / "table.yaml"
+    partitioning = "partitioning: {columns: {carrier: {functionName: Murmur, numPartitions: 8}}}"
+    file.write_text(FLIGHTS.read_text().replace("  replication: 1", f"  replication: 1\n  {partitioning}"))
+    assert run(["apply", "-f", str(file)]) == 0
+    add_segments(node)
+    info = PartitionRecord(function_name="Murmur", num_partitions=8, partitions=(3,))
+    record = SegmentRecord(name="flights_3", crc=3, size_bytes=1, url="", total_docs=1, partitions={"carrier": info})
+    publish(node.metastore, TableName("flights_OFFLINE"), [record])
+    capsys.readouterr()
+    assert run(["get", "tables", "-o", "wide"]) == 0
+    head, _, row = capsys.readouterr().out.splitlines()[:3]
+    assert head.split()[-1] == "UNPARTITIONED"
+    assert row.split()[-1] == "2"
+    assert run(["get", "segments", "flights", "-o", "wide"]) == 0
+    shown = capsys.readouterr().out
+    assert "3 of 8 by Murmur(carrier)" in shown
+    assert shown.count("none by carrier") == 2

@@ -104,12 +104,37 @@ def test_partitions_split_days(tmp_path: Path) -> None:
     ]
 
 
-def test_asserted_partitions_are_checked(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"at": [1, 2], "n": [1, 2]}), tmp_path / "data")
+def test_rows_that_are_not_partitioned_as_asserted_are_kept_without_partition_info(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pq.write_table(pa.table({"at": [1, 2, DAY_MS], "n": [1, 2, 3]}), tmp_path / "data")
     columns = {"n": {"functionName": "Modulo", "numPartitions": 2}}
     table = table_of(partitioning={"columns": columns, "enforce": "assert"})
-    with pytest.raises(InvalidInputError, match="rows of several partitions"):
-        build(tmp_path / "data", tmp_path / "out", table)
+    result = build(tmp_path / "data", tmp_path / "out", table)
+    astray, right = (one.metadata for one in result.segments)
+    assert (astray.num_docs, astray.partitions) == (2, {})
+    assert right.partitions["n"].partitions == (1,)
+    assert result.unpartitioned == {"t_1970-01-01": {"n": "rows are of 2 of 2 partitions by Modulo: 0, 1"}}
+    assert "segment is not partitioned segment=t_1970-01-01 column=n" in caplog.text
+
+
+def test_values_that_have_no_partition_leave_an_asserted_segment_without_partition_info(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"at": [1, 2], "code": ["7", "x"]}), tmp_path / "data")
+    columns = {"code": {"functionName": "Modulo", "numPartitions": 2}}
+    table = table_of(partitioning={"columns": columns, "enforce": "assert"})
+    result = build(tmp_path / "data", tmp_path / "out", table)
+    assert result.segments[0].metadata.num_docs == 2
+    assert "Modulo partitions whole numbers" in result.unpartitioned["t_1970-01-01"]["code"]
+
+
+def test_a_column_without_dictionary_is_partitioned_too(tmp_path: Path) -> None:
+    pq.write_table(ROWS, tmp_path / "data")
+    table = table_of(
+        partitioning={"columns": {"n": {"functionName": "Modulo", "numPartitions": 2}}},
+        indexing={"noDictionary": ["n"]},
+    )
+    result = build(tmp_path / "data", tmp_path / "out", table)
+    assert [one.metadata.partitions["n"].partitions for one in result.segments] == [(0,), (0,), (1,)]
 
 
 def test_bad_csv_lines_and_values_are_counted(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Rows to a segment file: the one entry point of a build."""
 
+import logging
 import zlib
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,17 @@ import pyarrow as pa
 from merlot.errors import InvalidInputError
 from merlot.segment.build.column_writer import ColumnRequest, WrittenColumn, write_column
 from merlot.segment.build.file_writer import FileWriter
-from merlot.segment.build.partitions import partition_info
+from merlot.segment.build.partitions import NotPartitionedError, partition_info
 from merlot.segment.build.request import BuildRequest, BuiltSegment
 from merlot.segment.build.rows import stored_column
 from merlot.segment.build.sorting import sorted_rows
 from merlot.segment.build.times import time_range
 from merlot.segment.layout import FORMAT_VERSION, Footer
 from merlot.segment.metadata import SegmentMetadata, parse_metadata
+from merlot.spec.indexing import PartitionEnforcement
 from merlot.spec.schema import FieldSpec
+
+_LOG = logging.getLogger(__name__)
 
 MAX_DOCS = (1 << 32) - 2
 """Doc ids are u32, and a run ends one past the last."""
@@ -33,10 +37,12 @@ def build_segment(request: BuildRequest, rows: pa.Table, directory: Path) -> Bui
     with FileWriter(directory, request.name) as writer:
         columns = [_write(request, ordered, field, writer) for field in request.schema.fields]
         content = _content(request, ordered.num_rows, columns)
+        unpartitioned = _add_partitions(content, request, ordered, columns)
         content_bytes = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
         footer = Footer(content_bytes, {"name": request.name, "table": request.table}, _creation(request))
         size = writer.commit(footer)
-    return BuiltSegment(path=writer.path, metadata=_metadata(content, footer), size_bytes=size)
+    metadata = _metadata(content, footer)
+    return BuiltSegment(path=writer.path, metadata=metadata, size_bytes=size, unpartitioned=unpartitioned)
 
 
 def _check(request: BuildRequest, rows: pa.Table) -> None:
@@ -72,12 +78,29 @@ def _content(request: BuildRequest, num_docs: int, columns: list[WrittenColumn])
         field, column = request.field(request.time_column), by_name[request.time_column]
         content |= {"time_column": request.time_column, "time_unit_format": field.format}
         content |= time_range(field, column.metadata, column.distinct)
-    if request.partitioning is not None:
-        content["partitions"] = {
-            name: partition_info(request.field(name), function, by_name[name].distinct)
-            for name, function in sorted(request.partitioning.columns.items())
-        }
     return content
+
+
+def _add_partitions(
+    content: dict[str, Any], request: BuildRequest, rows: pa.Table, columns: list[WrittenColumn]
+) -> dict[str, str]:
+    """Returns what is wrong with the columns that rows are not partitioned by, whatever the table declares."""
+    if request.partitioning is None:
+        return {}
+    by_name = {column.metadata.name: column for column in columns}
+    must_be_one = request.partitioning.enforce is PartitionEnforcement.ASSERT
+    partitions, wrong = {}, {}
+    for name, function in sorted(request.partitioning.columns.items()):
+        field, values = request.field(name), by_name[name].distinct
+        if values is None:
+            values = stored_column(field, rows.column(name)).values
+        try:
+            partitions[name] = partition_info(field.type, function, values, must_be_one=must_be_one)
+        except NotPartitionedError as error:
+            wrong[name] = str(error)
+            _LOG.warning("segment is not partitioned segment=%s column=%s cause=%s", request.name, name, error)
+    content["partitions"] = partitions
+    return wrong
 
 
 def _creation(request: BuildRequest) -> dict[str, Any]:

@@ -1,27 +1,53 @@
-"""Which partitions of its function the rows of a segment fall into: what was observed, not what was meant."""
+"""Which partition of its function the rows of a segment fall into: what was observed, not what was meant.
+
+Where rows are asserted to be partitioned, a segment with rows of several partitions is not what the table declares:
+then nothing is written, and the segment counts as unpartitioned.
+"""
 
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from merlot.errors import InvalidInputError
 from merlot.segment.buffers import Array
 from merlot.spec import partition_functions
 from merlot.spec.indexing import PartitionFunctionSpec
-from merlot.spec.schema import FieldSpec
 from merlot.spec.types import TypeName
 
+SHOWN_PARTITIONS = 5
 
-def partition_info(field: FieldSpec, function: PartitionFunctionSpec, distinct: Array | pa.Array) -> dict[str, Any]:
-    """Footer entry of one partition column, from its distinct values."""
+
+class NotPartitionedError(InvalidInputError):
+    """The rows are not partitioned as declared."""
+
+
+def partition_info(
+    type_name: TypeName, function: PartitionFunctionSpec, values: Array | pa.Array, *, must_be_one: bool
+) -> dict[str, Any]:
+    """Footer entry of one partition column, from its values. Raises NotPartitionedError if the function refuses a
+    value, or if there are several partitions and `must_be_one`."""
     partition_of = partition_functions.get(function)
+    try:
+        partitions = sorted({partition_of(text) for text in texts(type_name, _distinct(values))})
+    except InvalidInputError as error:
+        raise NotPartitionedError(str(error)) from error
+    if must_be_one and len(partitions) > 1:
+        shown = ", ".join(map(str, partitions[:SHOWN_PARTITIONS])) + (", …" if partitions[SHOWN_PARTITIONS:] else "")
+        total = f"{len(partitions)} of {function.num_partitions} partitions by {function.function_name}"
+        raise NotPartitionedError(f"rows are of {total}: {shown}")
     return {
         "function_name": function.function_name,
         "num_partitions": function.num_partitions,
         "function_config": dict(function.function_config),
-        "partitions": sorted({partition_of(text) for text in texts(field.type, distinct)}),
+        "partitions": partitions,
     }
+
+
+def _distinct(values: Array | pa.Array) -> Array | pa.Array:
+    return np.unique(values) if isinstance(values, np.ndarray) else pc.unique(values)
 
 
 def texts(type_name: TypeName, distinct: Array | pa.Array) -> list[str]:

@@ -1,6 +1,7 @@
 """What a builder is asked for and what it gives back."""
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,3 +39,5 @@ class BuiltSegment:
     path: Path
     metadata: SegmentMetadata
     size_bytes: int
+    unpartitioned: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Why the footer says nothing of a partition column, by column: its rows are not partitioned as declared."""

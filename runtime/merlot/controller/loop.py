@@ -1,7 +1,7 @@
 """The one loop that acts: wakes by watches and a slow timer, decides under the lease, writes with its fence.
 
 Runs on an event loop; all that blocks runs on one thread at a time, so the state here needs no lock but for the names
-that watches leave. Losing the lease or the metastore ends a round, never the loop.
+that watches leave. Losing the lease or the metastore ends a round, and so does a bug, but never the loop.
 """
 
 from __future__ import annotations
@@ -122,6 +122,8 @@ class ControllerLoop:
             _LOG.info("round ends, another one leads or writes cause=%s", error)
         except MerlotError as error:
             _LOG.warning("round failed cause=%s", error)
+        except Exception:  # noqa: BLE001 - the outermost loop: without it nobody would assign or clean up any more
+            _LOG.exception("round failed by a bug")
         self._servers = None
         return self._config.retry_s
 

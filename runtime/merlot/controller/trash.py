@@ -18,7 +18,7 @@ from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import TrashRecord
 from merlot.cluster.tables import find_table, spec_of
 from merlot.cluster.view import load
-from merlot.errors import InvalidInputError, NotFoundError, UnavailableError
+from merlot.errors import CorruptionError, InvalidInputError, NotFoundError, UnavailableError
 from merlot.ids import TableName
 
 _LOG = logging.getLogger(__name__)
@@ -48,13 +48,16 @@ def empty_trash(metastore: Metastore, open_files: OpenFiles, clock: Clock, *, gr
         for entry in metastore.children(paths.trash(name)):
             path = paths.child(paths.trash(name), entry)
             node = metastore.get(path)
-            record = None if node is None else TrashRecord.from_bytes(node.data, path)
-            if record is None or record.deleted_ms > oldest_ms:
+            if node is None:
                 continue
             try:
+                record = TrashRecord.from_bytes(node.data, path)
+                if record.deleted_ms > oldest_ms:
+                    continue
                 files = open_files(record.deep_store or _declared_store(metastore, name))
                 num_deleted += _delete_files(files, record, _urls_in_use(metastore, name))
-            except UnavailableError as error:
+            except (UnavailableError, InvalidInputError, CorruptionError) as error:
+                # One list that cannot be worked off must not keep the others.
                 _LOG.warning("files not deleted table=%s entry=%s cause=%s", name, entry, error)
                 continue
             with contextlib.suppress(NotFoundError):

@@ -1,5 +1,6 @@
 """The loop over a real metastore: it assigns, hands over, waits out restarts, and cleans up."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,13 +10,15 @@ import pytest
 from merlot.cluster import paths, tables
 from merlot.cluster.liveness import Registration, register
 from merlot.cluster.metastore import Create
-from merlot.cluster.publish import publish
+from merlot.cluster.mutations import Context, trash_nodes
+from merlot.cluster.publish import PublishRequest, publish, publish_request
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.reports import ReportWriter
 from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.view import TableView, load
 from merlot.controller.loop import ControllerLoop, LoopConfig
 from merlot.controller.role import ControllerConfig, ControllerRole
+from merlot.errors import InvalidInputError
 from merlot.ids import InstanceId, TableName
 from merlot.spec.manifest import load as load_manifest
 from merlot.testing.clock import FakeClock
@@ -173,9 +176,6 @@ def test_files_of_removed_and_replaced_segments_go_after_the_grace_period(
     files = FakeFiles({f"file:///d/s{number}@1": old for number in range(6)} | {"file:///d/s1@2": old})
     loop = ControllerLoop(store, LoopConfig(owner="c1"), open_files=lambda _: files, clock=clock)
     make_table(store)
-    from merlot.cluster.mutations import Context
-    from merlot.cluster.publish import PublishRequest, publish_request
-
     request = PublishRequest(records=(segment("s1", crc=2),), replace=("s0", "s2"))
     publish_request(store, TABLE, request, context=Context(clock=clock))
     publish_request(store, TABLE, PublishRequest(records=(segment("s2"),)), context=Context(clock=clock))
@@ -188,6 +188,39 @@ def test_files_of_removed_and_replaced_segments_go_after_the_grace_period(
     assert not gone & set(files.files)
     assert store.children(paths.trash(TABLE)) == []
     loop.close()
+
+
+def test_a_list_of_files_that_cannot_be_worked_off_keeps_nothing_else(store: SqliteMetastore, clock: FakeClock) -> None:
+    files = FakeFiles({f"file:///d/s{number}@1": 0 for number in range(6)})
+
+    def open_files(uri: str | None) -> FakeFiles:
+        if uri is not None:
+            raise InvalidInputError(f"cannot open deep store uri={uri}")
+        return files
+
+    loop = ControllerLoop(store, LoopConfig(owner="c1"), open_files=open_files, clock=clock)
+    make_table(store)
+    for name, data in trash_nodes(TABLE, "0.first", ["gone://d/s0@1"], clock, "gone://d").items():
+        store.multi([Create(name, data), Create(name + "x", b"no record")])
+    request = PublishRequest(records=(), replace=("s5",))
+    publish_request(store, TABLE, request, context=Context(clock=clock))
+    clock.advance(3601)
+    loop.round()
+    assert "file:///d/s5@1" not in files.files
+    assert sorted(store.children(paths.trash(TABLE))) == ["0.first-0", "0.first-0x"]
+    loop.close()
+
+
+def test_a_bug_ends_a_round_but_not_the_loop(
+    store: SqliteMetastore, loop: ControllerLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_table(store)
+    server(store, 1)
+    with monkeypatch.context() as broken:
+        broken.setattr("merlot.controller.loop.decide", lambda view, situation: [][0])
+        assert loop.round() == LoopConfig(owner="c1").retry_s
+    loop.round()
+    assert loads(load(store, TABLE)) == [6]
 
 
 def test_buckets_and_reports_that_nobody_needs_are_removed(store: SqliteMetastore, loop: ControllerLoop) -> None:
@@ -217,9 +250,7 @@ async def test_the_role_assigns_without_being_asked_and_stops_cleanly(store: Sql
     make_table(store)
     watch = store.watch(paths.segments_root(TABLE), look)
     look()
-    import asyncio
-
-    assert await asyncio.to_thread(assigned.wait, 5)
+    assert await asyncio.to_thread(assigned.wait, 30)
     watch.cancel()
     assert role.is_leader
     await role.stop()

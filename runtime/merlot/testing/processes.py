@@ -35,24 +35,39 @@ from merlot.store.deepstore import DeepStore
 
 PATIENCE_S = 60.0
 POLL_S = 0.02
+MAX_MOVES = 5
+"""How often a process may find its port taken between its choice and its start."""
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """A port that nobody listens on now; by the time it is used, somebody may."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
 
 
 class RoleProcess:
-    """One `merlot` process with a health endpoint. It can be started again after it ended."""
+    """One `merlot` process with a health endpoint. It can be started again after it ended, on the same ports.
 
-    def __init__(self, folder: Path, name: str, arguments: Sequence[str], http_port: int) -> None:
+    ports: the options that take a port of their own each. Before it has been ready once, it moves to other ports if
+    somebody took these meanwhile.
+    """
+
+    def __init__(
+        self, folder: Path, name: str, arguments: Sequence[str], ports: Sequence[str] = ("--http-port",)
+    ) -> None:
         self.name = name
-        self.url = f"http://127.0.0.1:{http_port}"
         self.log = folder / f"{name}.log"
-        self._arguments = [sys.executable, "-m", "merlot.cli.main", *arguments, "--http-port", str(http_port)]
+        self._arguments = [sys.executable, "-m", "merlot.cli.main", *arguments]
+        self._ports = {option: free_port() for option in ports}
+        self._moves_left = MAX_MOVES
+        self._log_start = 0
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Of its HTTP endpoint."""
+        return f"http://127.0.0.1:{self._ports['--http-port']}"
 
     @property
     def is_running(self) -> bool:
@@ -60,16 +75,30 @@ class RoleProcess:
 
     def start(self) -> None:
         """Returns at once; see `wait_ready`."""
+        ports = [text for option, port in self._ports.items() for text in (option, str(port))]
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(self._arguments, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            self._log_start = log.tell()
+            self._process = subprocess.Popen(
+                [*self._arguments, *ports], stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
 
     def wait_ready(self) -> None:
         """Until its health is OK; UnavailableError, with the end of its log, if it ends before."""
         deadline = time.monotonic() + PATIENCE_S
-        while not self.is_ready():
-            if not self.is_running or time.monotonic() > deadline:
+        while not (self.is_ready() and self.is_running):
+            if time.monotonic() > deadline or not (self.is_running or self._move()):
                 raise UnavailableError(f"process is not ready name={self.name} log:\n{self.tail()}")
             time.sleep(POLL_S)
+        self._moves_left = 0
+
+    def _move(self) -> bool:
+        """Start anew on other ports, if that may help."""
+        if not self._moves_left or b"cannot listen" not in self.log.read_bytes()[self._log_start :]:
+            return False
+        self._moves_left -= 1
+        self._ports = {option: free_port() for option in self._ports}
+        self.start()
+        return True
 
     def is_ready(self) -> bool:
         """Whether its health is OK now."""
@@ -221,12 +250,12 @@ class ClusterProcesses:
         return bool(held.get("loaded")) and bool(held.get("isSettled"))
 
     def _role(self, command: str, arguments: Sequence[str], name: str) -> RoleProcess:
-        return RoleProcess(self.folder, name, [command, *arguments], free_port())
+        return RoleProcess(self.folder, name, [command, *arguments])
 
     def _server(self, number: int, shared: Sequence[str]) -> RoleProcess:
         own = ["--data-dir", str(self.server_dir(number)), "--deep-store", self.deep_store_uri, "--warm-up", "0"]
         name = f"server-{number}"
-        return self._role("server", [*shared, *own, "--grpc-port", str(free_port())], name)
+        return RoleProcess(self.folder, name, ["server", *shared, *own], ("--http-port", "--grpc-port"))
 
 
 @functools.cache

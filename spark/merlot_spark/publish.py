@@ -53,14 +53,6 @@ class ControllerClient:
         )
         return Publication(tuple(answer["published"]), tuple(answer["unchanged"]), tuple(answer.get("removed", ())))
 
-    def is_healthy(self) -> bool:
-        """Whether something answers there, without retries."""
-        try:
-            with urllib.request.urlopen(self.url + "/health", timeout=TIMEOUT_S) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
-
     def get(self, path: str) -> Any:
         """JSON of a path."""
         return self._request("GET", path, None, None)

@@ -29,7 +29,6 @@ LONG_RANGE = (-(2**63), 2**63 - 1)
 INTEGER_TEXT = r"^[+-]?[0-9]{1,18}$"
 NUMBER_TEXT = r"^[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,2})?$"
 TIMESTAMP_TEXT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?$"
-HEX_TEXT = r"^([0-9a-fA-F]{2})*$"
 
 CAST_TYPES: Mapping[TypeName, pa.DataType] = {**ARROW_TYPES, TypeName.TIMESTAMP: pa.int64()}
 """Arrow type of a cast value; TIMESTAMP is epoch milliseconds."""

@@ -20,11 +20,6 @@ def packed_words(count: int, width: int) -> int:
     return (count * width + 63) // 64 + 1
 
 
-def bitset_words(count: int) -> int:
-    """Words of a bit set over `count` docs."""
-    return (count + 63) // 64
-
-
 @kernel
 def pack(values: NDArray[Any], base: int, width: int, words: NDArray[np.uint64]) -> None:
     """Write `values - base` with `width` bits each. FORMAT.md §4.1.

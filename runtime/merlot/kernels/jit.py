@@ -22,11 +22,6 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
     return cast(Callable[P, R], numba.njit(nogil=True, cache=True, boundscheck=False)(function))
 
 
-def inline_kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """As `kernel`, for small bodies that other kernels call in their inner loops."""
-    return cast(Callable[P, R], numba.njit(nogil=True, cache=True, boundscheck=False, inline="always")(function))
-
-
 def _cttz_intrinsic(_context: Any, word: Any) -> Any:
     def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))

@@ -28,7 +28,6 @@ _TOP = np.uint64(56)
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
-_SPARSE = 8
 
 
 @kernel

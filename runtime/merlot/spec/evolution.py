@@ -33,11 +33,6 @@ def can_widen(old: TypeName, new: TypeName) -> bool:
     return old == new or new in WIDER_TYPES.get(old, frozenset())
 
 
-def added_columns(old: TableSpec, new: TableSpec) -> tuple[str, ...]:
-    """Columns that segments built under `old` lack; they answer the default value there."""
-    return tuple(name for name in new.table_schema.names if old.table_schema.field(name) is None)
-
-
 def _compare_columns(old: TableSpec, new: TableSpec) -> Iterator[Problem]:
     for field in old.table_schema.fields:
         if field.name not in new.table_schema.names:

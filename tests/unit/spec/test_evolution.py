@@ -84,8 +84,3 @@ def test_widening_loses_nothing() -> None:
     assert not evolution.can_widen(TypeName.LONG, TypeName.DOUBLE)
     assert not evolution.can_widen(TypeName.INT, TypeName.FLOAT)
     assert not evolution.can_widen(TypeName.INT, TypeName.STRING)
-
-
-def test_added_columns_are_named() -> None:
-    new = edited(("      - {name: rides", "      - {name: extra, type: JSON}\n      - {name: rides"))
-    assert evolution.added_columns(edited(), new) == ("extra",)

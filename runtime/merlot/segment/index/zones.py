@@ -33,10 +33,6 @@ class ZoneMaps:
     num_nulls: NDArray[np.uint32]
 
 
-def num_blocks(num_docs: int) -> int:
-    return -(-num_docs // BLOCK_DOCS)
-
-
 # Write
 
 

@@ -1,7 +1,8 @@
 """SQL text to something that can be scattered, remembered by text: parsing costs more than the rest of the broker.
 
-A plan is valid for one revision of its table; a changed manifest makes the next query plan again. Used on the event
-loop; very long texts are planned in a thread.
+Texts that differ only in constants share a template (`sql.shapes`): 30 us instead of 350. A plan is valid for one
+revision of its table; a changed manifest makes the next query plan again. Used on the event loop; very long texts are
+planned in a thread.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from merlot.broker import query_options
 from merlot.broker.tables import ServedTable
-from merlot.errors import NotFoundError
+from merlot.errors import InvalidInputError, NotFoundError
 from merlot.ids import TableName, raw_name
 from merlot.query import logical
 from merlot.query.logical import LogicalPlan
@@ -21,12 +22,17 @@ from merlot.sql import tree_json
 from merlot.sql.bind import bind
 from merlot.sql.errors import UnsupportedSqlError
 from merlot.sql.parse import parse
+from merlot.sql.shapes import Shape, Template, make_template, shape_of
 from merlot.sql.tree import BoundQuery
 
 LONG_SQL_CHARS = 4096
 MAX_PLANS = 2000
 MAX_CACHED_CHARS = 4_000_000
 """Of all texts together: a tree takes some fifty times its text."""
+
+MAX_SHAPES = 500
+SIGHTINGS = 2
+"""Queries of one shape before a template is made: that costs two more of them."""
 
 FindTable = Callable[[str], ServedTable | None]
 
@@ -45,6 +51,16 @@ class PlannedQuery:
     """`skipSegmentPruning=true`: ask for every segment, and have servers look at each."""
 
 
+@dataclass(slots=True)
+class _KnownShape:
+    """What is remembered of a shape: the plan that its template is of, once there is one."""
+
+    sightings: int = 0
+    template: Template | None = None
+    planned: PlannedQuery | None = None
+    """None while no template was tried; with no template, the shape has none at its revision."""
+
+
 class Planner:
     """Plans queries; keeps the least recently used last."""
 
@@ -54,6 +70,7 @@ class Planner:
         self._max_chars = max_chars
         self._num_chars = 0
         self._plans: OrderedDict[tuple[str, str], PlannedQuery] = OrderedDict()
+        self._shapes: OrderedDict[tuple[str, str], _KnownShape] = OrderedDict()
 
     async def plan(self, sql: str, options: str) -> PlannedQuery:
         """The plan for this text; raises what parsing and binding raise, NotFoundError for an unknown table."""
@@ -64,7 +81,7 @@ class Planner:
         if len(sql) > LONG_SQL_CHARS:
             planned = await asyncio.to_thread(self._make, sql, options)
         else:
-            planned = self._make(sql, options)
+            planned = self._make_by_shape(sql, options)
         self._remember((sql, options), planned)
         return planned
 
@@ -83,6 +100,34 @@ class Planner:
             (sql, _), _ = self._plans.popitem(last=False)
             self._num_chars -= len(sql)
 
+    def _make_by_shape(self, sql: str, options: str) -> PlannedQuery:
+        shape = shape_of(sql)
+        if shape is None:
+            return self._make(sql, options)
+        known = self._known((shape.key, options))
+        if known.planned is not None and not self._is_current(known.planned):
+            known.template = known.planned = None
+        if known.template is not None and known.planned is not None:
+            filled = _fill(known.template, known.planned, shape)
+            if filled is not None:
+                return filled
+        planned = self._make(sql, options)
+        known.sightings += 1
+        if known.sightings >= SIGHTINGS and known.planned is None and planned.table is not None:
+            known.template = make_template(shape, planned.bound, lambda text: self._make(text, options).bound)
+            known.planned = planned
+        return planned
+
+    def _known(self, key: tuple[str, str]) -> _KnownShape:
+        known = self._shapes.get(key)
+        if known is None:
+            known = self._shapes[key] = _KnownShape()
+            if len(self._shapes) > MAX_SHAPES:
+                self._shapes.popitem(last=False)
+        else:
+            self._shapes.move_to_end(key)
+        return known
+
     def _make(self, sql: str, options: str) -> PlannedQuery:
         parsed = parse(sql)
         if parsed.explain:
@@ -95,6 +140,17 @@ class Planner:
         if table is None:
             raise NotFoundError(f"table does not exist table={raw_name(parsed.table)}")
         return _plan_for(table, bind(parsed, table.schema, wanted))
+
+
+def _fill(template: Template, planned: PlannedQuery, shape: Shape) -> PlannedQuery | None:
+    """The plan of another query of the shape; None if its constants do not fit, which binding will say better."""
+    assert planned.logical is not None
+    try:
+        bound = template.fill(shape.constants)
+    except InvalidInputError:
+        return None
+    logical_plan = logical.refilter(planned.logical, bound)
+    return replace(planned, bound=bound, encoded=tree_json.to_json(bound), logical=logical_plan)
 
 
 def _plan_for(table: ServedTable, bound: BoundQuery) -> PlannedQuery:

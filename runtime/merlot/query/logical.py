@@ -7,6 +7,7 @@ Partial answers have slots: `k0`, `k1`, … group keys, `a0`, … aggregates (ea
 from __future__ import annotations
 
 from dataclasses import dataclass
+from dataclasses import replace as copy_with
 from enum import Enum
 
 from merlot.query.context import UnsupportedQueryError
@@ -66,6 +67,12 @@ def plan(query: BoundQuery) -> LogicalPlan:
     if query.distinct:
         return _grouped(query, tuple(dict.fromkeys(output.expr for output in query.select)))
     return _selection(query)
+
+
+def refilter(template: LogicalPlan, query: BoundQuery) -> LogicalPlan:
+    """The plan of a query that differs from the template's in WHERE alone."""
+    query = rewrite(query)
+    return copy_with(template, query=query, filter=query.where)
 
 
 def _selection(query: BoundQuery) -> LogicalPlan:

@@ -20,14 +20,14 @@ from merlot.ids import TableName
 from merlot.query.context import CancelToken, ExecutionContext
 from merlot.query.execute import execute
 from merlot.query.expressions import walk
-from merlot.query.logical import LogicalPlan, plan
+from merlot.query.logical import LogicalPlan, plan, refilter
 from merlot.query.result import Partial
 from merlot.server.keeper import TableKeeper, TableState
 from merlot.server.pruning import is_skipped, prune
 from merlot.server.scheduler import CORES, Scheduler
 from merlot.server.tables import Acquired
-from merlot.sql.tree import Column
-from merlot.sql.tree_json import from_json
+from merlot.sql.tree import Column, Expr
+from merlot.sql.tree_json import from_json, split
 from merlot.sql.types import SqlType
 from merlot.wire.messages import ServerRequest, ServerResponse
 
@@ -136,11 +136,25 @@ class QueryHandler:
 
 @functools.lru_cache(maxsize=MAX_PLANS)
 def _prepare(query: bytes) -> _Prepared:
+    rest, where = split(query)
+    template = _prepare_rest(rest)
+    logical = refilter(template.plan, replace(template.plan.query, where=where))
+    columns = {**template.columns, **({} if where is None else _columns(where))}
+    return _Prepared(logical, columns)
+
+
+@functools.lru_cache(maxsize=MAX_PLANS)
+def _prepare_rest(query: bytes) -> _Prepared:
+    """Of a query without WHERE: the same for all that differ in constants."""
     logical = plan(from_json(query))
     roots = [*logical.keys, *logical.aggregates, *logical.columns, *(one.filter for one in logical.aggregates)]
-    nodes = [node for root in (*roots, logical.filter) if root is not None for node in walk(root)]
-    columns = {node.name: node.type for node in nodes if isinstance(node, Column) and not node.name.startswith("$")}
-    return _Prepared(logical, columns)
+    return _Prepared(
+        logical, {name: type_ for root in roots if root is not None for name, type_ in _columns(root).items()}
+    )
+
+
+def _columns(expr: Expr) -> Mapping[str, SqlType]:
+    return {node.name: node.type for node in walk(expr) if isinstance(node, Column) and not node.name.startswith("$")}
 
 
 def _check_schema(prepared: _Prepared, state: TableState) -> None:

@@ -51,6 +51,17 @@ def from_json(data: bytes) -> BoundQuery:
         raise InvalidInputError(f"not an encoded query: {type(error).__name__}") from error
 
 
+def split(data: bytes) -> tuple[bytes, Expr | None]:
+    """A query without its WHERE, encoded, and the WHERE: queries that differ in constants share the first."""
+    try:
+        fields = orjson.loads(data)
+        where = _decode_optional(fields["where"])
+        fields["where"] = None
+        return orjson.dumps(fields), where
+    except (orjson.JSONDecodeError, KeyError, ValueError, TypeError, IndexError, ArithmeticError) as error:
+        raise InvalidInputError(f"not an encoded query: {type(error).__name__}") from error
+
+
 def _query(fields: dict[str, Any]) -> BoundQuery:
     return BoundQuery(
         table=fields["table"],

@@ -1,0 +1,228 @@
+"""Queries that differ only in the constants of WHERE, bound once: parsing costs ten times more than all the rest.
+
+A *shape* is a query's text with the numbers and strings of its WHERE clause taken out, found by one regular expression.
+A *template* is the bound query of a shape with places for constants. Places are found by binding the shape with marker
+constants, unlike any other, and looking where they end up: each must be what a column is compared with, once. Filling
+in calls the functions that binding calls (`predicates`, `logic`), so out-of-range numbers, texts that are timestamps
+and lists fold as ever. Whatever does not fit has no template and is bound from its text; so does what fails, which
+then fails in its own words. A template is checked against the query that it was made from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+from merlot.errors import InvalidInputError
+from merlot.sql import literals, predicates
+from merlot.sql.logic import conjunction, disjunction, without_null_verdict
+from merlot.sql.tree import TRUE, BoundQuery, Call, Column, Expr, Literal, Value
+from merlot.sql.types import STRING
+
+MAX_CONSTANTS: Final = 200
+MAX_CHARS: Final = 4096
+
+_WHERE: Final = re.compile(r"\bWHERE\b", re.IGNORECASE)
+_PIECE: Final = re.compile(
+    r"""(?P<text>'[^'\\]*'(?!'))
+    |(?<![\w.$"`])(?P<number>[0-9]+(?P<fraction>\.[0-9]+)?)(?![\w.$"`])
+    |"[^"]*"
+    |(?P<end>\b(?:GROUP|ORDER|HAVING|LIMIT|OFFSET|OPTION|UNION|ESCAPE)\b|;)
+    |(?P<unclear>--|/\*|['"`\\\0])""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_OPERATOR: Final = re.compile(r"(?:[=<>]|\b(?:AND|BETWEEN))\s*-?\s*$", re.IGNORECASE)
+_LIST_STARTS: Final = re.compile(r"\bIN\s*\(\s*-?\s*$", re.IGNORECASE)
+_LIST_GOES_ON: Final = re.compile(r"\s*,\s*-?\s*")
+_OPERAND_ENDS: Final = re.compile(r"\s*(?:$|[),;]|(?:AND|OR|GROUP|ORDER|HAVING|LIMIT|OFFSET|OPTION)\b)", re.IGNORECASE)
+_COMPARISONS: Final = frozenset(
+    {"equals", "not_equals", "less_than", "less_than_or_equal", "greater_than", "greater_than_or_equal"}
+)
+Bind = Callable[[str], BoundQuery]
+Rebuild = Callable[[Sequence[Literal]], Expr]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A text without its constants: `key` tells shapes apart, `pieces` surround the constants."""
+
+    key: str
+    pieces: tuple[str, ...]
+    constants: tuple[Literal, ...]
+
+
+class _UnfitError(Exception):
+    """The shape has no template."""
+
+
+def shape_of(sql: str) -> Shape | None:
+    """The shape of a query, or None for those that are bound from their texts."""
+    where = _WHERE.search(sql) if len(sql) <= MAX_CHARS else None
+    if where is None or "\0" in sql:
+        return None
+    pieces: list[str] = []
+    constants: list[Literal] = []
+    kinds: list[str] = []
+    start = 0
+    for match in _PIECE.finditer(sql, where.end()):
+        kind = match.lastgroup
+        if kind == "unclear":
+            return None
+        if kind == "end":
+            break
+        if kind == "text":
+            constants.append(Literal(match["text"][1:-1], STRING))
+            kinds.append("\0s")
+        elif kind is not None:
+            constants.append(literals.number(match["number"]))
+            kinds.append("\0d" if match["fraction"] else "\0i")
+        else:
+            continue
+        pieces.append(sql[start : match.start()])
+        start = match.end()
+    if not constants or len(constants) > MAX_CONSTANTS:
+        return None
+    pieces.append(sql[start:])
+    return Shape("".join(map("".join, zip(pieces, [*kinds, ""], strict=True))), tuple(pieces), tuple(constants))
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A bound query whose WHERE is made anew from constants."""
+
+    query: BoundQuery
+    rebuild: Rebuild
+
+    def fill(self, constants: Sequence[Literal]) -> BoundQuery:
+        """The bound query with these constants; raises InvalidInputError if they do not fit their columns."""
+        where = without_null_verdict(self.rebuild(constants))
+        return replace(self.query, where=None if where == TRUE else where)
+
+
+def make_template(shape: Shape, bound: BoundQuery, bind: Bind) -> Template | None:
+    """The template of a shape, if it has one. `bound` is the shape's query with its constants, `bind` binds a text."""
+    if bound.null_handling or bound.explain or not _stand_alone(shape.pieces):
+        return None
+    for is_time in (False, True):
+        markers = [_marker(constant, number, is_time=is_time) for number, constant in enumerate(shape.constants)]
+        try:
+            marked = bind(_join(shape.pieces, markers))
+            if marked.where is None or replace(marked, where=bound.where) != bound:
+                continue
+            template = Template(bound, _Rebuilder(markers).rebuild_all(marked.where))
+            if template.fill(shape.constants) == bound:
+                return template
+        except (InvalidInputError, _UnfitError):
+            continue
+    return None
+
+
+def _stand_alone(pieces: Sequence[str]) -> bool:
+    """Whether every constant is an operand by itself: `x = lower('A')` and `x = 5::INT` compute with theirs."""
+    is_in_list = False
+    for before, after in pairwise(pieces):
+        if _LIST_STARTS.search(before):
+            is_in_list = True
+        elif not (is_in_list and _LIST_GOES_ON.fullmatch(before)):
+            is_in_list = False
+            if not _OPERATOR.search(before):
+                return False
+        if not _OPERAND_ENDS.match(after):
+            return False
+    return True
+
+
+def _marker(constant: Literal, number: int, *, is_time: bool) -> Literal:
+    """A constant that no query has, ascending, exact in every numeric type."""
+    if constant.type == STRING:
+        text = f"2001-02-03 04:{number // 60:02}:{number % 60:02}.123" if is_time else f" ~Marker {number:04}~ "
+        return Literal(text, STRING)
+    digits = str(1_000_003 + 7_919 * number)
+    return literals.number(digits if isinstance(constant.value, int) else f"{digits}.5")
+
+
+def _join(pieces: Sequence[str], markers: Sequence[Literal]) -> str:
+    texts = [f"'{one.value}'" if isinstance(one.value, str) else literals.to_text(one) for one in markers]
+    return "".join(map("".join, zip(pieces, [*texts, ""], strict=True)))
+
+
+class _Rebuilder:
+    """Finds the markers in a bound filter."""
+
+    def __init__(self, markers: Sequence[Literal]) -> None:
+        self._number_of: dict[Value, tuple[int, bool]] = {}
+        self._markers = markers
+        self._found: set[int] = set()
+        for number, marker in enumerate(markers):
+            for value, is_negative in _spellings(marker):
+                self._number_of[value] = number, is_negative
+
+    def rebuild_all(self, where: Expr) -> Rebuild:
+        """How to make the filter from constants; raises _UnfitError unless every marker is found once."""
+        rebuild = self._rebuild(where)
+        if len(self._found) != len(self._markers):
+            raise _UnfitError
+        return rebuild
+
+    def _rebuild(self, expr: Expr) -> Rebuild:
+        if not isinstance(expr, Call):
+            return lambda _constants: expr
+        if expr.function in ("and", "or", "not"):
+            parts = [self._rebuild(arg) for arg in expr.args]
+            if expr.function == "not":
+                return lambda constants: predicates.invert(parts[0](constants))
+            combine = conjunction if expr.function == "and" else disjunction
+            return lambda constants: combine([part(constants) for part in parts])
+        column, arguments = expr.args[0], expr.args[1:]
+        if not isinstance(column, Column) or not any(map(self._is_marker, arguments)):
+            return lambda _constants: expr
+        return _predicate(expr.function, column, [self._place(one) for one in arguments])
+
+    def _is_marker(self, expr: Expr) -> bool:
+        return isinstance(expr, Literal) and expr.value in self._number_of
+
+    def _place(self, expr: Expr) -> Callable[[Sequence[Literal]], Literal]:
+        if not isinstance(expr, Literal):
+            raise _UnfitError
+        found = self._number_of.get(expr.value)
+        if found is None:
+            return lambda _constants: expr
+        number, is_negative = found
+        if number in self._found:
+            raise _UnfitError
+        self._found.add(number)
+        if is_negative:
+            return lambda constants: _negative(constants[number])
+        return lambda constants: constants[number]
+
+
+def _predicate(function: str, column: Column, places: Sequence[Callable[[Sequence[Literal]], Literal]]) -> Rebuild:
+    if function in _COMPARISONS:
+        (place,) = places
+        return lambda constants: predicates.compare(function, column, place(constants), nulls=False)
+    if function == "between":
+        low, high = places
+        return lambda constants: predicates.between(column, low(constants), high(constants), nulls=False)
+    if function in ("in", "not_in"):
+        negated = function == "not_in"
+        return lambda constants: predicates.member(
+            column, [place(constants) for place in places], negated=negated, nulls=False
+        )
+    raise _UnfitError
+
+
+def _spellings(marker: Literal) -> list[tuple[Value, bool]]:
+    """Values that a marker may become when it is bound, and whether a minus sign stood before it."""
+    value = marker.value
+    if isinstance(value, str):
+        # A text that is a time is one for TIMESTAMP columns only; STRING columns have the other marker.
+        return [(literals.timestamp_millis(value), False)] if value.startswith("2001") else [(value, False)]
+    assert isinstance(value, int | float)
+    return [(value, False), (-value, True)]
+
+
+def _negative(literal: Literal) -> Literal:
+    return literals.number(f"-{literals.to_text(literal)}")

@@ -75,6 +75,7 @@ class JoinedColumn:
 
     @property
     def nbytes(self) -> int:
+        """Memory of its arrays."""
         parts = (self.ids_or_values, self.nulls, self.runs, self.joined_offsets)
         return sum(part.nbytes for part in parts if part is not None)
 
@@ -90,6 +91,11 @@ class Batch:
     def is_of(self, segments: Sequence[ImmutableSegment]) -> bool:
         """Whether these are its segments: an id may have been used again."""
         return all(known() is one for known, one in zip(self.segments, segments, strict=True))
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the columns joined so far; queries may be joining more meanwhile."""
+        return sum(column.nbytes for column in list(self.columns.values()))
 
 
 class BatchCache:
@@ -119,10 +125,10 @@ class BatchCache:
             self._evict()
 
     def _evict(self) -> None:
-        used = sum(column.nbytes for batch in self._batches.values() for column in batch.columns.values())
+        used = sum(batch.nbytes for batch in self._batches.values())
         while len(self._batches) > 1 and (used > self._capacity or len(self._batches) > MAX_BATCHES):
             _, dropped = self._batches.popitem(last=False)
-            used -= sum(column.nbytes for column in dropped.columns.values())
+            used -= dropped.nbytes
 
 
 BATCH_CACHE = BatchCache(512 << 20)

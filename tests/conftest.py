@@ -6,10 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from merlot_spark.zookeeper import ZooKeeper
 
 _CHROOTS = itertools.count()
+
+# How long an example takes says something about the machine, nothing about the code.
+settings.register_profile("merlot", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("merlot")
 
 
 @pytest.fixture(scope="session")

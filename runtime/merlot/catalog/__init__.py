@@ -1,5 +1,5 @@
-"""From a built segment to a published one: footer to record, upload, publish.
+"""From a built segment to a published one: footer to record, upload, publish; and what a record lacks of its segment.
 
-What batch ingestion, merge, backfill and commit share. Must not build or read segments. Calls block;
-stateless, so any thread may make them.
+What batch ingestion, merge, backfill and commit share. Must not build segments, nor write shared state itself.
+Calls block; stateless, so any thread may make them.
 """

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from merlot.cluster.records import PartitionRecord, SegmentRecord, format_columns
 from merlot.ids import TableName
 from merlot.segment.build.request import BuiltSegment
-from merlot.segment.metadata import SegmentMetadata
+from merlot.segment.metadata import PartitionInfo, SegmentMetadata
 from merlot.store.deepstore import DeepStore
 
 
 def record_of(metadata: SegmentMetadata, url: str, size_bytes: int) -> SegmentRecord:
     """The record of a segment whose file is at `url`. Push and refresh times are set when it is published."""
-    partitions = {
-        column: PartitionRecord(
-            function_name=info.function_name,
-            num_partitions=info.num_partitions,
-            partitions=info.partitions,
-            function_config=info.function_config or None,
-        )
-        for column, info in metadata.partitions.items()
-    }
     return SegmentRecord(
         name=metadata.name,
         crc=metadata.crc,
@@ -30,8 +22,8 @@ def record_of(metadata: SegmentMetadata, url: str, size_bytes: int) -> SegmentRe
         total_docs=metadata.num_docs,
         start_time_ms=metadata.start_time_ms,
         end_time_ms=metadata.end_time_ms,
-        ranges=_ranges(metadata),
-        partitions=partitions,
+        ranges=ranges_of(metadata),
+        partitions=partition_records(metadata.partitions),
         columns=format_columns({name: (column.type, column.multi_value) for name, column in metadata.columns.items()}),
         creation_time_ms=metadata.creation.time_ms,
     )
@@ -44,12 +36,25 @@ def upload(deep_store: DeepStore, built: BuiltSegment, table: TableName) -> Segm
     return record_of(built.metadata, url, built.size_bytes)
 
 
-def _ranges(metadata: SegmentMetadata) -> dict[str, tuple[Any, Any]]:
-    """Of the time column and every sorted column, if known: what brokers prune by."""
-    names = dict.fromkeys([*([metadata.time_column] if metadata.time_column else []), *metadata.sort_order])
+def ranges_of(metadata: SegmentMetadata, more: Sequence[str] = ()) -> dict[str, tuple[Any, Any]]:
+    """Of the time column, every sorted column and `more`, where known: what brokers prune by."""
+    names = dict.fromkeys([*([metadata.time_column] if metadata.time_column else []), *metadata.sort_order, *more])
     columns = ((name, metadata.columns.get(name)) for name in names)
     return {
         name: (column.min, column.max)
         for name, column in columns
         if column is not None and column.min is not None and column.max is not None
+    }
+
+
+def partition_records(partitions: Mapping[str, PartitionInfo]) -> dict[str, PartitionRecord]:
+    """A footer's partitions as a record has them."""
+    return {
+        column: PartitionRecord(
+            function_name=info.function_name,
+            num_partitions=info.num_partitions,
+            partitions=info.partitions,
+            function_config=info.function_config or None,
+        )
+        for column, info in partitions.items()
     }

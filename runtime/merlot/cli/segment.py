@@ -1,11 +1,11 @@
-"""`merlot segment`: what a segment file holds, and whether it is whole. Needs no node."""
+"""`merlot segment`: what a segment file holds, and whether it is whole. Needs no node, but for `annotate`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from merlot.cli import output
+from merlot.cli import annotate, output
 from merlot.cli.errors import CommandError
 from merlot.cli.output import plural
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
-app = typer.Typer(no_args_is_help=True, help="Look into segment files (.mseg).")
+app = typer.Typer(no_args_is_help=True, help="Look into segment files (.mseg), or annotate published ones.")
+app.command("annotate")(annotate.annotate)
 
 
 @app.command("inspect")

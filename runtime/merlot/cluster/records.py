@@ -133,6 +133,20 @@ class SegmentRecord(Record):
         return _parse_columns(self.columns)
 
 
+class AnnotationRecord(Record):
+    """What to add to the record of this very version of a segment; what is empty or None stays as it is."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    crc: int
+    start_time_ms: int | None = None
+    end_time_ms: int | None = None
+    ranges: dict[str, tuple[Any, Any]] = Field(default_factory=dict)
+    partitions: dict[str, PartitionRecord] = Field(default_factory=dict)
+    columns: str = ""
+
+
 def format_columns(columns: Mapping[str, tuple[TypeName, bool]]) -> str:
     """The text of `SegmentRecord.columns`."""
     return ",".join(f"{name}:{type_}{'[]' if multi else ''}" for name, (type_, multi) in sorted(columns.items()))

@@ -20,7 +20,7 @@ from pydantic.alias_generators import to_camel
 import merlot
 from merlot import telemetry
 from merlot.cluster.publish import PublishRequest
-from merlot.cluster.records import SegmentRecord
+from merlot.cluster.records import AnnotationRecord, SegmentRecord
 from merlot.controller import pinot_json
 from merlot.controller.service import ControllerService, problems_of
 from merlot.errors import (
@@ -36,6 +36,7 @@ from merlot.ids import offline, raw_name
 _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
+B = TypeVar("B", bound=BaseModel)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 MAX_BODY_BYTES = 256 << 20
@@ -69,6 +70,14 @@ class PublishBody(BaseModel):
     """Names of segments that go in the same stroke."""
     replace_all: bool = Field(default=False)
     """True: every segment that is not among the records goes."""
+
+
+class AnnotateBody(BaseModel):
+    """Body of `POST /segments/{t}/annotate`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    annotations: tuple[AnnotationRecord, ...]
 
 
 def make_app(service: ControllerService) -> web.Application:
@@ -105,6 +114,7 @@ def routes(service: ControllerService) -> list[web.RouteDef]:
         web.get("/segments/{table}/metadata", api.segments_metadata),
         web.get("/segments/{table}/{segment}/metadata", api.segment_metadata),
         web.post("/segments/{table}/publish", api.publish),
+        web.post("/segments/{table}/annotate", api.annotate),
         web.delete("/segments/{table}/{segment}", api.delete_segment),
         web.post("/apply", api.apply),
         web.get("/sql", api.sql),
@@ -254,6 +264,19 @@ class _Api:
         )
 
     @_answered
+    async def annotate(self, request: web.Request) -> web.Response:
+        body = await asyncio.to_thread(_parse, AnnotateBody, await request.read())
+        result = await asyncio.to_thread(self._service.annotate, request.match_info["table"], body.annotations)
+        return _json(
+            {
+                "annotated": result.annotated,
+                "unchanged": result.unchanged,
+                "replaced": result.replaced,
+                "epoch": result.epoch,
+            }
+        )
+
+    @_answered
     async def delete_segment(self, request: web.Request) -> web.Response:
         table, segment = request.match_info["table"], request.match_info["segment"]
         await asyncio.to_thread(self._service.delete_segment, table, segment)
@@ -302,15 +325,19 @@ async def _forward(
 
 
 def _parse_publish(data: bytes) -> PublishRequest:
-    try:
-        body = PublishBody.model_validate_json(data)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        path = ".".join(map(str, first["loc"]))
-        raise InvalidInputError(f"publish request cannot be read at={path} problem={first['msg']!r}") from error
+    body = _parse(PublishBody, data)
     return PublishRequest(
         records=body.records, publish_id=body.publish_id, replace=body.replace, replace_all=body.replace_all
     )
+
+
+def _parse(model: type[B], data: bytes) -> B:
+    try:
+        return model.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        path = ".".join(map(str, first["loc"]))
+        raise InvalidInputError(f"request cannot be read at={path} problem={first['msg']!r}") from error
 
 
 def _error_response(error: MerlotError) -> web.Response:

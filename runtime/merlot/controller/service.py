@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import liveness, tables
+from merlot.cluster.annotate import AnnotateResult, annotate
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.mutations import Context, RemoveSegments, mutate
 from merlot.cluster.publish import PublishRequest, PublishResult, publish_request
-from merlot.cluster.records import InstanceRecord, Role, TableRecord
+from merlot.cluster.records import AnnotationRecord, InstanceRecord, Role, TableRecord
 from merlot.cluster.reports import ReportReader
 from merlot.cluster.view import TableView, load
 from merlot.controller import pinot_json
@@ -170,6 +171,12 @@ class ControllerService:
         table = self.table(name).name
         context = Context(clock=self._clock)
         return publish_request(self._metastore, table, request, context=context, previous=self.view(table))
+
+    def annotate(self, name: str, annotations: Sequence[AnnotationRecord]) -> AnnotateResult:
+        """Complete the records of published segments."""
+        table = self.table(name).name
+        context = Context(clock=self._clock)
+        return annotate(self._metastore, table, annotations, context=context, previous=self.view(table))
 
     def delete_segment(self, name: str, segment: str) -> None:
         """Remove a segment, whatever its version; its file follows after the grace period."""

@@ -221,3 +221,25 @@ async def test_health_version_databases_and_metrics_answer(client: Client) -> No
     assert "pinot-segment-uploader-default" in await (await client.get("/version")).json()
     assert await (await client.get("/databases")).json() == ["default"]
     assert (await client.get("/metrics")).status == 200
+
+
+async def test_annotations_complete_records_of_their_version_only(client: Client) -> None:
+    await apply(client, FLIGHTS)
+    await client.post("/segments/flights/publish", data=orjson.dumps({"records": [segment("s1"), segment("s2")]}))
+    body = {
+        "annotations": [
+            {"name": "s1", "crc": 7, "ranges": {"time_hour": [1, 2]}},
+            {"name": "s2", "crc": 8, "ranges": {"time_hour": [1, 2]}},
+        ]
+    }
+    answer = await (await client.post("/segments/flights/annotate", data=orjson.dumps(body))).json()
+    assert (answer["annotated"], answer["unchanged"], answer["replaced"]) == (["s1"], [], ["s2"])
+    statuses = await (await client.get("/segments/flights/metadata")).json()
+    assert (statuses["s1"]["ranges"], statuses["s2"]["ranges"]) == ({"time_hour": [1, 2]}, {})
+    again = await (await client.post("/segments/flights/annotate", data=orjson.dumps(body))).json()
+    assert (again["unchanged"], again["epoch"]) == (["s1"], answer["epoch"])
+    wrong = await client.post(
+        "/segments/flights/annotate", data=b'{"annotations": [{"name": "s1", "crc": 7, "url": ""}]}'
+    )
+    assert wrong.status == 400
+    assert "annotations.0.url" in (await wrong.json())["error"]

@@ -1,0 +1,70 @@
+"""What the record of a published segment lacks for pruning, read from the segment's file."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from merlot.catalog.publish import partition_records, ranges_of
+from merlot.cluster.records import UNREADABLE, AnnotationRecord, SegmentRecord, format_columns
+from merlot.errors import CorruptionError
+from merlot.segment.immutable import ImmutableSegment, verify_file
+from merlot.segment.observed import observed_partitions
+from merlot.spec.table import TableSpec
+from merlot.store.deepstore import DeepStore
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """What may be added to a record, if anything, and why a partition column is not among it."""
+
+    annotation: AnnotationRecord | None
+    unpartitioned: Mapping[str, str] = field(default_factory=dict)
+
+
+def lacks_info(record: SegmentRecord, spec: TableSpec) -> bool:
+    """Whether the record tells less than the table declares. A column that the segment lacks is nothing to tell of."""
+    if UNREADABLE in record.ranges or UNREADABLE in record.partitions or not record.columns:
+        return True
+    declared = {*_range_columns(spec)} & record.column_types.keys()
+    partitioned = () if spec.partitioning is None else spec.partitioning.columns
+    return not (declared <= record.ranges.keys() and set(partitioned) <= record.partitions.keys())
+
+
+def examine(record: SegmentRecord, spec: TableSpec, store: DeepStore) -> Finding:
+    """Fetch the file, check every byte of it, and compare. CorruptionError if it is damaged or another version's,
+    NotFoundError or UnavailableError if it cannot be fetched."""
+    with tempfile.TemporaryDirectory(prefix="merlot-annotate-") as folder:
+        path = Path(folder) / "segment.mseg"
+        store.fetch(record.url, path, expected_size=record.size_bytes, verify=verify_file)
+        with ImmutableSegment.open(path) as segment:
+            if segment.key != record.key:
+                raise CorruptionError(f"file is of another segment expected={record.key} got={segment.key}")
+            return _finding(segment, record, spec)
+
+
+def _finding(segment: ImmutableSegment, record: SegmentRecord, spec: TableSpec) -> Finding:
+    metadata = segment.metadata
+    partitions, wrong = ({}, {}) if spec.partitioning is None else observed_partitions(segment, spec.partitioning)
+    columns = {name: (column.type, column.multi_value) for name, column in metadata.columns.items()}
+    known = {name for name in record.partitions if name != UNREADABLE}
+    ranges = ranges_of(metadata, _range_columns(spec))
+    annotation = AnnotationRecord(
+        name=record.name,
+        crc=record.crc,
+        start_time_ms=metadata.start_time_ms,
+        end_time_ms=metadata.end_time_ms,
+        ranges={name: bounds for name, bounds in ranges.items() if name not in record.ranges},
+        partitions=partition_records({name: one for name, one in partitions.items() if name not in known}),
+        columns="" if record.columns else format_columns(columns),
+    )
+    is_empty = not (annotation.ranges or annotation.partitions or annotation.columns)
+    astray = {name: why for name, why in wrong.items() if name not in known}
+    return Finding(annotation=None if is_empty else annotation, unpartitioned=astray)
+
+
+def _range_columns(spec: TableSpec) -> tuple[str, ...]:
+    time = () if spec.time_column is None else (spec.time_column,)
+    return (*time, *spec.indexing.sorted_columns)

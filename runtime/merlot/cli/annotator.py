@@ -1,0 +1,113 @@
+"""The work of `merlot segment annotate`: records from a node, facts from files. Loads the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from merlot.catalog import annotation
+from merlot.cli.client import Client, path_of
+from merlot.cli.errors import CommandError, UsageError
+from merlot.cli.output import plural
+from merlot.cluster.records import AnnotationRecord, SegmentRecord
+from merlot.errors import MerlotError
+from merlot.spec import manifest
+from merlot.spec.table import Table
+from merlot.store.deepstore import DeepStore
+
+BATCH = 100
+"""Annotations that go to the controller at once: a stop in between loses little."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table and where to reach it. `deep_store` is what the command line says, if anything."""
+
+    client: Client
+    table: Table
+    deep_store: str | None
+
+    def deep_store_of(self, record: SegmentRecord) -> str:
+        """URI of the deep store of a segment's file: given, declared, or the part of its URL before the table."""
+        declared = None if self.table.spec.deep_store is None else self.table.spec.deep_store.uri
+        return self.deep_store or declared or record.url.rsplit("/", 2)[0]
+
+
+@dataclass
+class Outcome:
+    """Names of segments by what became of them; `unpartitioned` and `failed` say why."""
+
+    complete: list[str] = field(default_factory=list)
+    annotated: list[str] = field(default_factory=list)
+    unchanged: list[str] = field(default_factory=list)
+    replaced: list[str] = field(default_factory=list)
+    unpartitioned: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+def target(client: Client, names: list[str], table_file: Path | None) -> tuple[Table, list[str]]:
+    """The table and the segments that the names of the command line mean."""
+    if table_file is None:
+        if not names:
+            raise UsageError("name a table: merlot segment annotate TABLE")
+        stored = client.get(path_of("tables", names[0], "manifest"))["manifest"]
+        return manifest.from_stored(stored), names[1:]
+    try:
+        tables = manifest.load(table_file.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {table_file}: {error}") from None
+    if len(tables) != 1:
+        raise UsageError(f"{table_file} has {plural(len(tables), 'table')}, one is needed")
+    return tables[0], names
+
+
+def read_records(client: Client, table: str, wanted: Sequence[str]) -> list[SegmentRecord]:
+    """The wanted segments' records, or all."""
+    statuses: dict[str, Any] = client.get(path_of("segments", table, "metadata"))
+    missing = [name for name in wanted if name not in statuses]
+    if missing:
+        raise CommandError(f"no such segment in {table}: {', '.join(missing[:5])}")
+    return [SegmentRecord.model_validate(statuses[name]) for name in sorted(wanted or statuses)]
+
+
+def annotate(
+    target: Target, records: Sequence[SegmentRecord], show_progress: Callable[[int, int, str], None], *, dry_run: bool
+) -> Outcome:
+    """Examine the segments whose records lack something, and send what their files tell."""
+    spec = target.table.spec
+    lacking = [record for record in records if annotation.lacks_info(record, spec)]
+    outcome = Outcome(complete=sorted({record.name for record in records} - {record.name for record in lacking}))
+    pending: list[AnnotationRecord] = []
+    for number, record in enumerate(lacking, start=1):
+        show_progress(number, len(lacking), record.name)
+        try:
+            finding = annotation.examine(record, spec, DeepStore(target.deep_store_of(record)))
+        except MerlotError as error:
+            outcome.failed[record.name] = str(error)
+            continue
+        if finding.unpartitioned:
+            outcome.unpartitioned[record.name] = finding.unpartitioned
+        if finding.annotation is None:
+            outcome.unchanged.append(record.name)
+        else:
+            pending.append(finding.annotation)
+        if len(pending) >= BATCH:
+            _send(target, pending, outcome, dry_run=dry_run)
+            pending = []
+    _send(target, pending, outcome, dry_run=dry_run)
+    show_progress(0, 0, "")
+    return outcome
+
+
+def _send(target: Target, annotations: Sequence[AnnotationRecord], outcome: Outcome, *, dry_run: bool) -> None:
+    if dry_run or not annotations:
+        outcome.annotated += [one.name for one in annotations]
+        return
+    body = [one.model_dump(mode="json", by_alias=True, exclude_defaults=True) for one in annotations]
+    path = path_of("segments", target.table.raw_name, "annotate")
+    answer = target.client.post_json(path, {"annotations": body})
+    outcome.annotated += answer["annotated"]
+    outcome.unchanged += answer["unchanged"]
+    outcome.replaced += answer["replaced"]

@@ -1,0 +1,39 @@
+"""Which partitions the rows of a sealed segment are of, from its values."""
+
+import pyarrow as pa
+
+from merlot.segment.buffers import Array
+from merlot.segment.build.partitions import NotPartitionedError, partition_info
+from merlot.segment.column import ColumnReader
+from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.metadata import ColumnEncoding, PartitionInfo
+from merlot.spec.indexing import PartitioningSpec
+
+
+def observed_partitions(
+    segment: ImmutableSegment, partitioning: PartitioningSpec
+) -> tuple[dict[str, PartitionInfo], dict[str, str]]:
+    """Of each partition column: its one partition, or why it has none to tell."""
+    found, wrong = {}, {}
+    for name, function in partitioning.columns.items():
+        column = segment.column(name)
+        if column is None:
+            wrong[name] = "the segment was built before the column was added"
+        elif column.multi_value:
+            wrong[name] = "the column is multi-valued"
+        else:
+            try:
+                fields = partition_info(column.type, function, _values(column), must_be_one=True)
+                found[name] = PartitionInfo.model_validate(fields)
+            except NotPartitionedError as error:
+                wrong[name] = str(error)
+    return found, wrong
+
+
+def _values(column: ColumnReader) -> Array | pa.Array:
+    """Every value at least once."""
+    if column.dictionary is not None:
+        return column.dictionary.numeric if column.dictionary.numeric is not None else column.dictionary.arrow()
+    if column.metadata.encoding is ColumnEncoding.RAW_VARIABLE:
+        return column.strings()
+    return column.values()

@@ -1,4 +1,4 @@
-"""Docs that a filter keeps: whole spans, and words of bits for the rest; and their walk in chunks."""
+"""Docs that a filter keeps: whole spans, lists that an index gives, words of bits for the rest; and their walk in chunks."""
 
 from __future__ import annotations
 
@@ -14,17 +14,26 @@ from merlot.query.columns import Columns
 
 CHUNK_DOCS = 65_536
 """Docs of a chunk: vectors of 64-bit values of it stay in the L2 cache."""
+Docs = NDArray[np.uint32]
 Words = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Docs [start, stop); of them, if words is not None, those with bit doc - start set. count says how many."""
+    """Docs [start, stop); of them those with bit doc - start set in `words`, or those in `listed`, if either is given.
+
+    count says how many."""
 
     start: int
     stop: int
     count: int
     words: Words | None = None
+    listed: Docs | None = None
+
+    @property
+    def is_span(self) -> bool:
+        """Whether every doc of [start, stop) is in it."""
+        return self.words is None and self.listed is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +51,17 @@ class DocSet:
         before = sum((_count_before(piece, starts) for piece in self.pieces), np.zeros(len(starts), np.int64))
         return np.diff(before) > 0
 
-    def docs(self) -> NDArray[np.uint32]:
+    def docs(self) -> Docs:
         """Every doc, ascending."""
         listed = [_list(piece) for piece in self.pieces]
         return np.concatenate(listed) if listed else np.zeros(0, np.uint32)
 
     def chunks(self, columns: Columns, *, null_handling: bool, max_docs: int = CHUNK_DOCS) -> Iterator[Chunk]:
         """All docs, at most max_docs at a time; spans stay spans, small pieces are listed together."""
-        pending: list[NDArray[np.uint32]] = []
+        pending: list[Docs] = []
         num_pending = 0
         for piece in self.pieces:
-            if piece.words is None and piece.count > max_docs // 4:
+            if piece.is_span and piece.count > max_docs // 4:
                 for start in range(piece.start, piece.stop, max_docs):
                     yield Chunk(columns, start, min(start + max_docs, piece.stop), null_handling=null_handling)
                 continue
@@ -79,7 +88,15 @@ def from_words(start: int, stop: int, words: Words) -> DocSet:
     return DocSet((Piece(start, stop, count, words),) if count else ())
 
 
+def from_list(start: int, stop: int, docs: Docs) -> DocSet:
+    """Those of the docs, which ascend, that lie in [start, stop)."""
+    first, last = np.searchsorted(docs, (start, stop)).tolist()
+    return DocSet((Piece(start, stop, last - first, listed=docs[first:last]),) if last > first else ())
+
+
 def _count_before(piece: Piece, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+    if piece.listed is not None:
+        return np.searchsorted(piece.listed, edges)
     inside = np.clip(edges - piece.start, 0, piece.stop - piece.start)
     if piece.words is None:
         return inside
@@ -90,7 +107,9 @@ def _count_before(piece: Piece, edges: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.asarray(counts[place] + np.bitwise_count(partial))
 
 
-def _list(piece: Piece) -> NDArray[np.uint32]:
+def _list(piece: Piece) -> Docs:
+    if piece.listed is not None:
+        return piece.listed
     if piece.words is None:
         return np.arange(piece.start, piece.stop, dtype=np.uint32)
     docs = np.empty(piece.count, np.uint32)
@@ -98,11 +117,11 @@ def _list(piece: Piece) -> NDArray[np.uint32]:
     return docs
 
 
-def _slices(docs: NDArray[np.uint32], max_docs: int) -> Iterator[NDArray[np.uint32]]:
+def _slices(docs: Docs, max_docs: int) -> Iterator[Docs]:
     for first in range(0, len(docs), max_docs):
         yield docs[first : first + max_docs]
 
 
-def _listed(columns: Columns, parts: list[NDArray[np.uint32]], null_handling: bool) -> Chunk:
+def _listed(columns: Columns, parts: list[Docs], null_handling: bool) -> Chunk:
     docs = parts[0] if len(parts) == 1 else np.concatenate(parts)
     return Chunk(columns, int(docs[0]), int(docs[-1]) + 1, docs, null_handling=null_handling)

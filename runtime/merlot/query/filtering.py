@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from merlot.kernels import scan as kernels
 from merlot.query.columns import Columns
 from merlot.query.context import CancelToken
-from merlot.query.docset import DocSet, Piece, from_words, span
-from merlot.query.predicates import SPARSE_SHARE, Scan, SpanMatch
+from merlot.query.docset import DocSet, Piece, from_list, from_words, span
+from merlot.query.predicates import SPARSE_SHARE, DocList, Scan, SpanMatch
 from merlot.query.resolve import All, And, Node, Nothing, Or
 
 BLOCK = kernels.BLOCK_DOCS
@@ -40,8 +40,16 @@ class FilterRun:
             spans = _prune(spans, rest)
         pieces: list[Piece] = []
         for first, last in spans:
-            pieces.extend(span(first, last).pieces if not rest else self._scan(rest, first, last).pieces)
+            pieces.extend(self._within(rest, first, last).pieces)
         return DocSet(tuple(pieces))
+
+    def _within(self, rest: list[Node], first: int, last: int) -> DocSet:
+        match rest:
+            case []:
+                return span(first, last)
+            case [DocList(docs=docs)]:
+                return from_list(first, last, docs)  # 20 us less per segment than bits that are listed again
+        return self._scan(rest, first, last)
 
     def _scan(self, rest: list[Node], first: int, last: int) -> DocSet:
         base = first & ~63

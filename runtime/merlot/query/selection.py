@@ -53,14 +53,14 @@ def _sort_keys(plan: LogicalPlan, key: OrderKey, chunk: Chunk) -> list[Keys]:
 
 
 def _whole(docs: DocSet, columns: Columns, plan: LogicalPlan) -> Chunk:
-    if len(docs.pieces) == 1 and docs.pieces[0].words is None:
+    if len(docs.pieces) == 1 and docs.pieces[0].is_span:
         piece = docs.pieces[0]
         return Chunk(columns, piece.start, piece.stop, null_handling=plan.null_handling)
     return Chunk(columns, 0, 0, docs.docs(), null_handling=plan.null_handling)
 
 
 def _first_docs(docs: DocSet, num_rows: int) -> NDArray[np.uint32]:
-    if len(docs.pieces) == 1 and docs.pieces[0].words is None:
+    if len(docs.pieces) == 1 and docs.pieces[0].is_span:
         piece = docs.pieces[0]
         return np.arange(piece.start, min(piece.stop, piece.start + num_rows), dtype=np.uint32)
     return docs.docs()[:num_rows]

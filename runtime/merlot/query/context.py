@@ -47,8 +47,9 @@ class ExecutionLimits:
     """Bounds of one query on one server or broker; reaching one is an error, never a shorter answer."""
 
     max_groups: int = 5_000_000
+    """Groups that a server holds, of a segment and of all together."""
     max_rows: int = 10_000_000
-    """Rows of one answer, partial or final."""
+    """Rows of a selection, partial or final."""
     max_bytes: int = 1 << 30
     """Bytes of one answer, partial or final."""
 
@@ -93,6 +94,12 @@ class ExecutionContext:
     """Answers `$hostName`."""
     prunes: bool = True
     """False: every segment is run on its own, though its footer tells that no row can match; to compare with."""
+
+
+def check_groups(limits: ExecutionLimits, num_groups: int) -> None:
+    """Raise LimitExceededError if a query has more groups than allowed."""
+    if num_groups > limits.max_groups:
+        raise LimitExceededError(f"query has too many groups limit={limits.max_groups} got={num_groups}")
 
 
 def check_size(limits: ExecutionLimits, num_rows: int, num_bytes: int) -> None:

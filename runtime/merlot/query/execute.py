@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from merlot.query.batch import batches
 from merlot.query.columns import Columns, SegmentColumns
 from merlot.query.combine import merge_tables, partial_schema
-from merlot.query.context import ExecutionContext, check_size
+from merlot.query.context import ExecutionContext, ExecutionLimits, check_groups, check_size
 from merlot.query.docset import DocSet
 from merlot.query.expressions import columns_of
 from merlot.query.filtering import FilterRun
@@ -86,7 +86,7 @@ def execute(plan: LogicalPlan, segments: Sequence[ImmutableSegment], context: Ex
         found = _run(tasks, lambda task: _work(plan, task, context), context)
     tables = [pa.Table.from_arrays(one.columns, schema=schema) for one in found if one.columns is not None]
     data = merge_tables(plan, tables) if tables else schema.empty_table()
-    check_size(context.limits, data.num_rows, data.nbytes)
+    _check_partial(plan, data, context.limits)
     stats = _stats(plan, tasks, found)
     processed = sum(target.num_segments for target in alive)
     with_docs = sum(target.num_segments for target in targets)
@@ -102,6 +102,15 @@ def execute(plan: LogicalPlan, segments: Sequence[ImmutableSegment], context: Ex
             thread_cpu_time_ns=time.thread_time_ns() - started,
         ),
     )
+
+
+def _check_partial(plan: LogicalPlan, data: pa.Table, limits: ExecutionLimits) -> None:
+    """Raise LimitExceededError; groups are counted as groups, since LIMIT and HAVING may leave a few rows of many."""
+    if plan.kind is PlanKind.GROUP_BY:
+        check_groups(limits, data.num_rows)
+        check_size(limits, 0, data.nbytes)
+    else:
+        check_size(limits, data.num_rows, data.nbytes)
 
 
 def _stats(plan: LogicalPlan, tasks: Sequence[Task], found: Sequence[Found]) -> QueryStats:

@@ -17,7 +17,7 @@ from merlot.kernels import group as kernels
 from merlot.query.accumulators import Accumulator, Count, accumulator
 from merlot.query.chunk import Chunk
 from merlot.query.columns import Columns
-from merlot.query.context import ExecutionContext, LimitExceededError, UnsupportedQueryError
+from merlot.query.context import ExecutionContext, UnsupportedQueryError, check_groups
 from merlot.query.docset import CHUNK_DOCS, DocSet
 from merlot.query.keys import DictionaryKey, Key, ValueKey, key_of
 from merlot.query.logical import LogicalPlan
@@ -105,7 +105,7 @@ def _group_hashed(
     for chunk in docs.chunks(columns, null_handling=plan.null_handling, max_docs=HASH_CHUNK_DOCS):
         context.cancel.check()
         groups = table.assign(_pack(keys, chunk, scratch))
-        _check_groups(table.num_groups, context)
+        check_groups(context.limits, table.num_groups)
         for one in accumulators:
             one.grow(table.num_groups)
             one.add(chunk, groups)
@@ -162,7 +162,7 @@ def _group_encoded(
         packed = packed * np.uint64(key.cardinality) + codes.astype(np.uint64)
     table = GroupTable()
     groups = table.assign(packed)
-    _check_groups(table.num_groups, context)
+    check_groups(context.limits, table.num_groups)
     accumulators = _accumulators(plan, columns, max(1, table.num_groups))
     for one in accumulators:
         one.add(chunk, groups)
@@ -210,15 +210,10 @@ def _finish(
     groups: NDArray[np.int64],
     context: ExecutionContext,
 ) -> list[pa.Array]:
-    _check_groups(len(groups), context)
+    check_groups(context.limits, len(groups))
     values: list[pa.Array] = []
     for key in reversed(keys):
         packed, codes = np.divmod(packed, key.cardinality) if len(keys) > 1 else (packed, packed)
         values.append(key.values(codes))
     values.reverse()
     return values + [state for one in accumulators for state in one.states(groups)]
-
-
-def _check_groups(num_groups: int, context: ExecutionContext) -> None:
-    if num_groups > context.limits.max_groups:
-        raise LimitExceededError(f"query has too many groups limit={context.limits.max_groups} got={num_groups}")

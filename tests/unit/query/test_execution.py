@@ -101,10 +101,24 @@ def test_statistics_name_what_was_read(make_table):
 
 def test_too_many_groups_rows_or_bytes_end_the_query(make_table):
     table = make_table(FIELDS, rows(5000))
-    for limits in (ExecutionLimits(max_groups=100), ExecutionLimits(max_rows=100), ExecutionLimits(max_bytes=100)):
+    groups, rows_ = "SELECT s, COUNT(*) FROM t GROUP BY s LIMIT 10", "SELECT s FROM t ORDER BY s LIMIT 1000"
+    for limits, sql in (
+        (ExecutionLimits(max_groups=100), groups),
+        (ExecutionLimits(max_bytes=100), groups),
+        (ExecutionLimits(max_rows=100), rows_),
+    ):
         tight = replace(table, context=replace(table.context, limits=limits))
         with pytest.raises(LimitExceededError):
-            tight.query("SELECT s, COUNT(*) FROM t GROUP BY s LIMIT 10")
+            tight.query(sql)
+    few = replace(table, context=replace(table.context, limits=ExecutionLimits(max_rows=10)))
+    assert len(few.query(groups)) == 10
+
+
+def test_the_groups_of_all_segments_together_are_bounded(make_table):
+    table = make_table(FIELDS, *(rows(100).set_column(0, "k", pa.array(range(at, at + 100))) for at in (0, 100, 200)))
+    tight = replace(table, context=replace(table.context, limits=ExecutionLimits(max_groups=150)))
+    with pytest.raises(LimitExceededError, match="too many groups"):
+        tight.query("SELECT k, COUNT(*) FROM t GROUP BY k LIMIT 10")
 
 
 def test_a_deadline_and_a_cancellation_end_the_query(make_table):

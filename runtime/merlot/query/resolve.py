@@ -64,6 +64,8 @@ _COMPARISONS = frozenset(
 _NULL_AWARE = frozenset({"is_null", "is_not_null", "case"})
 """Functions whose result may be known although an argument is null."""
 _POSITIVE = {"not_equals": "equals", "not_in": "in"}
+_EXACT_KEYS = frozenset({TypeName.INT, TypeName.LONG, TypeName.STRING, TypeName.JSON})
+"""Types whose values are equal as Python values exactly if they are equal in a dictionary."""
 INVERTED_NS_PER_DOC = 1.2
 SCAN_NS_PER_DOC = {1: 0.05, 2: 0.07, 4: 0.16}
 
@@ -109,7 +111,8 @@ class Resolver:
         return BitMatch(words, negate=not wanted, share=0.1 if wanted else 0.9)
 
     def _predicate(self, call: Call, negate: bool) -> Node:
-        names = columns_of(call)
+        # The values of a plain predicate, which may be many, name no column.
+        names = columns_of(call.args[0] if _is_plain(call) else call)
         if len(names) != 1:
             return ValueMatch(_negated(call, negate))
         reader = self._columns.reader(next(iter(names)))
@@ -166,9 +169,7 @@ class Resolver:
         self, call: Call, reader: Reader, dictionary: Dictionary, negate: bool
     ) -> tuple[NDArray[np.int64], bool]:
         if _is_plain(call) and call.function in ("in", "not_in"):
-            ranges = [range(*dictionary.range_of(value, value, True, True)) for value in literal_values(call.args[1:])]
-            found = sorted({dict_id for ids in ranges for dict_id in ids})
-            return np.array(found, np.int64), negate != (call.function == "not_in")
+            return _ids_of(literal_values(call.args[1:]), reader, dictionary), negate != (call.function == "not_in")
         verdict = matches(call, ValueSource(reader.type, dictionary.arrow()))
         return np.flatnonzero(verdict), negate
 
@@ -246,6 +247,16 @@ class Resolver:
             return ALL if negate else NOTHING
         share = float(verdict.mean())
         return AnyValueMatch(reader, lambda first, last: verdict[reader.dict_ids()[first:last]], negate, share)
+
+
+def _ids_of(values: list[Any], reader: Reader, dictionary: Dictionary) -> NDArray[np.int64]:
+    """Ascending dict ids of any of the values. A list longer than the dictionary is not searched value by value."""
+    if len(values) > len(dictionary) and reader.type in _EXACT_KEYS:
+        wanted = set(values)
+        keys = dictionary.arrow().to_pylist() if dictionary.numeric is None else dictionary.numeric.tolist()
+        return np.array([dict_id for dict_id, key in enumerate(keys) if key in wanted], np.int64)
+    ranges = [range(*dictionary.range_of(value, value, True, True)) for value in values]
+    return np.array(sorted({dict_id for ids in ranges for dict_id in ids}), np.int64)
 
 
 def _flat(call: Call, reader: Reader, first: int, last: int) -> NDArray[np.uint8]:

@@ -52,6 +52,21 @@ def test_sums_of_whole_numbers_are_exact_past_64_bits(make_table):
         table.query("SELECT SUMLONG(n) FROM t")
 
 
+@pytest.mark.parametrize(("column", "write"), [("k", str), ("s", lambda value: f"'s{value}'"), ("n", str)])
+def test_a_list_longer_than_the_dictionary_finds_what_a_short_one_finds(make_table, column, write):
+    data = rows(500)
+    table = make_table(FIELDS, data.slice(0, 200), data.slice(200))
+    values = data["n"].to_pylist()[:400] if column == "n" else range(20, 1000)
+    written = [write(value) for value in values]
+    for operator, join in (("IN", " OR "), ("NOT IN", " AND ")):
+        many = table.query(f"SELECT COUNT(*), SUM(n) FROM t WHERE {column} {operator} ({', '.join(written)})")
+        parts = [
+            f"{column} {operator} ({', '.join(written[start : start + 10])})" for start in range(0, len(written), 10)
+        ]
+        assert many == table.query(f"SELECT COUNT(*), SUM(n) FROM t WHERE {join.join(parts)}")
+        assert 0 < many[0][0] < 500
+
+
 def test_float_sums_do_not_depend_on_how_rows_fall_into_segments(make_table, tmp_path):
     data = rows(3000)
     one = make_table(FIELDS, data).query("SELECT SUM(d), AVG(d) FROM t")

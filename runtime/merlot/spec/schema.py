@@ -149,7 +149,7 @@ class TableSchema(SpecModel):
     fields: tuple[FieldSpec, ...] = Field(min_length=1, max_length=2000)
     """Columns of the table."""
     primary_key: tuple[ColumnName, ...] = ()
-    """Columns that identify a row."""
+    """Columns that identify a row; informative until there are upserts."""
 
     def field(self, name: str) -> FieldSpec | None:
         """The column of that name, case-sensitively, or None."""

@@ -46,7 +46,7 @@ class TenantsSpec(SpecModel):
     """Which processes serve the table."""
 
     broker: TenantSpec = TenantSpec()
-    """Processes that answer queries: for Kubernetes, which runs them. Every broker of a cluster answers for every table."""
+    """Processes that answer queries, for Kubernetes, which runs them; any broker of a cluster answers for any table."""
     server: TenantSpec = TenantSpec()
     """Processes that hold segments."""
 

@@ -13,20 +13,8 @@ from merlot.query.encoding import group_rows
 from merlot.query.logical import LogicalPlan, PlanKind
 from merlot.query.order import order_table
 from merlot.query.result import Partial, QueryStats
-from merlot.query.vector import arrow_type
 from merlot.sql.tree import Column
 from merlot.sql.types import SqlType
-
-
-def partial_schema(plan: LogicalPlan) -> pa.Schema:
-    """Columns of a partial answer."""
-    if plan.kind is PlanKind.SELECTION:
-        return pa.schema([(f"c{number}", arrow_type(expr.type)) for number, expr in enumerate(plan.columns)])
-    fields = [(f"k{number}", arrow_type(SqlType(key.type.base))) for number, key in enumerate(plan.keys)]
-    for number, aggregate in enumerate(plan.aggregates):
-        for suffix, type_ in aggregates.state_fields(aggregate, nulls=plan.null_handling):
-            fields.append((f"a{number}.{suffix}", type_))
-    return pa.schema(fields)
 
 
 def combine(plan: LogicalPlan, partials: Sequence[Partial]) -> Partial:
@@ -34,11 +22,13 @@ def combine(plan: LogicalPlan, partials: Sequence[Partial]) -> Partial:
     stats = QueryStats()
     for partial in partials:
         stats = stats + partial.stats
-    schema = partial_schema(plan)
-    tables = [partial.data for partial in partials if partial.data.num_rows]
-    if not tables:
-        return Partial(schema.empty_table(), stats)
-    return Partial(merge_tables(plan, [_as(schema, table) for table in tables]), stats)
+    return Partial(combine_data(plan, [partial.data for partial in partials]), stats)
+
+
+def combine_data(plan: LogicalPlan, tables: Sequence[pa.Table]) -> pa.Table:
+    """The rows of partial answers as those of one."""
+    with_rows = [_as(plan.partial_schema, table) for table in tables if table.num_rows]
+    return merge_tables(plan, with_rows) if with_rows else plan.partial_schema.empty_table()
 
 
 def _as(schema: pa.Schema, table: pa.Table) -> pa.Table:
@@ -47,7 +37,7 @@ def _as(schema: pa.Schema, table: pa.Table) -> pa.Table:
 
 
 def merge_tables(plan: LogicalPlan, tables: Sequence[pa.Table]) -> pa.Table:
-    """Tables of `partial_schema` as one, equal keys merged and rows cut to what the answer needs."""
+    """Tables of the plan's `partial_schema` as one, equal keys merged and rows cut to what the answer needs."""
     if plan.kind is PlanKind.SELECTION:
         return _merge_rows(plan, tables)
     if len(tables) == 1:
@@ -91,8 +81,7 @@ def _merge_states(
 ) -> list[pa.Array]:
     merged: list[pa.Array] = []
     position = 0
-    for aggregate in plan.aggregates:
-        width = len(aggregates.state_fields(aggregate, nulls=plan.null_handling))
+    for aggregate, width in zip(plan.aggregates, plan.state_widths, strict=True):
         merged += aggregates.merge(aggregate, columns[position : position + width], groups, num_groups)
         position += width
     return merged

@@ -1,4 +1,4 @@
-"""Docs that a filter keeps: whole spans, lists that an index gives, words of bits for the rest; and their walk in chunks."""
+"""Docs that a filter keeps: whole spans, lists of an index, words of bits for the rest; and their walk in chunks."""
 
 from __future__ import annotations
 

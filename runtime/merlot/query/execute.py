@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from merlot.query.batch import batches
 from merlot.query.columns import Columns, SegmentColumns
-from merlot.query.combine import merge_tables, partial_schema
+from merlot.query.combine import merge_tables
 from merlot.query.context import ExecutionContext, ExecutionLimits, check_groups, check_size
 from merlot.query.docset import DocSet
 from merlot.query.expressions import columns_of
@@ -76,7 +76,7 @@ class Found:
 def execute(plan: LogicalPlan, segments: Sequence[ImmutableSegment], context: ExecutionContext) -> Partial:
     """The partial answer of these segments. Raises the errors of `context`, InvalidInputError for a bad plan."""
     started = time.thread_time_ns()
-    schema = partial_schema(plan)
+    schema = plan.partial_schema
     targets = _targets(plan, segments, context)
     alive = [target for target in targets if not (context.prunes and isinstance(target.node, Nothing))]
     tasks = [task for target in alive for task in _split(target, len(alive), context)]
@@ -123,14 +123,14 @@ def _stats(plan: LogicalPlan, tasks: Sequence[Task], found: Sequence[Found]) -> 
     return QueryStats(
         num_docs_scanned=num_docs,
         num_entries_scanned_in_filter=sum(one.num_entries for one in found),
-        num_entries_scanned_post_filter=num_docs * len(_columns_after_filter(plan)),
+        num_entries_scanned_post_filter=num_docs * len(plan.columns_after_filter),
         num_segments_matched=sum(int(one.sum()) for one in matched.values()),
     )
 
 
 def _targets(plan: LogicalPlan, segments: Sequence[ImmutableSegment], context: ExecutionContext) -> list[Target]:
     with_docs = [segment for segment in segments if segment.num_docs]
-    names = _columns_after_filter(plan)
+    names = plan.columns_after_filter
     if plan.filter is not None:
         names |= columns_of(plan.filter)
     is_few_rows = plan.kind is PlanKind.SELECTION and not plan.order_by and plan.filter is None
@@ -244,9 +244,3 @@ class _Queue:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-
-
-def _columns_after_filter(plan: LogicalPlan) -> frozenset[str]:
-    """Columns read after the filter."""
-    exprs = [*plan.keys, *plan.columns, *(arg for one in plan.aggregates for arg in one.args)]
-    return frozenset().union(*(columns_of(expr) for expr in exprs))

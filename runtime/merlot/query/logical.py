@@ -9,10 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from dataclasses import replace as copy_with
 from enum import Enum
+from functools import cached_property
 
+import pyarrow as pa
+
+from merlot.query.aggregates import state_fields
 from merlot.query.context import UnsupportedQueryError
-from merlot.query.expressions import has_aggregate, replace, walk
+from merlot.query.expressions import columns_of, has_aggregate, replace, walk
 from merlot.query.rewrite import rewrite
+from merlot.query.vector import arrow_type
 from merlot.sql.tree import Aggregate, BoundQuery, Column, Expr, Literal, OrderKey, Output
 from merlot.sql.types import SqlType
 
@@ -28,9 +33,9 @@ class PlanKind(Enum):
     """Keys and states; also DISTINCT, which has no aggregates."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LogicalPlan:
-    """A query over slots."""
+    """A query over slots. Plans are kept and used again: what follows from one is worked out once."""
 
     query: BoundQuery
     kind: PlanKind
@@ -54,6 +59,28 @@ class LogicalPlan:
     def rows_needed(self) -> int:
         """How many of the first rows decide the answer; a negative limit means all."""
         return (1 << 62) if self.limit < 0 else self.limit + self.offset
+
+    @cached_property
+    def columns_after_filter(self) -> frozenset[str]:
+        """Columns of the table that are read for docs that the filter kept."""
+        exprs = [*self.keys, *self.columns, *(arg for one in self.aggregates for arg in one.args)]
+        return frozenset().union(*(columns_of(expr) for expr in exprs))
+
+    @cached_property
+    def state_widths(self) -> tuple[int, ...]:
+        """How many columns each aggregate's state has."""
+        return tuple(len(state_fields(one, nulls=self.null_handling)) for one in self.aggregates)
+
+    @cached_property
+    def partial_schema(self) -> pa.Schema:
+        """Columns of a partial answer. Raises UnsupportedQueryError."""
+        if self.kind is PlanKind.SELECTION:
+            return pa.schema([(f"c{number}", arrow_type(expr.type)) for number, expr in enumerate(self.columns)])
+        fields = [(f"k{number}", arrow_type(SqlType(key.type.base))) for number, key in enumerate(self.keys)]
+        for number, aggregate in enumerate(self.aggregates):
+            for suffix, type_ in state_fields(aggregate, nulls=self.null_handling):
+                fields.append((f"a{number}.{suffix}", type_))
+        return pa.schema(fields)
 
 
 def plan(query: BoundQuery) -> LogicalPlan:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.query import aggregates
-from merlot.query.combine import combine, order_columns
+from merlot.query.combine import combine_data, order_columns
 from merlot.query.encoding import group_rows
 from merlot.query.evaluate import evaluate, matches
 from merlot.query.logical import LogicalPlan, PlanKind
@@ -42,7 +42,7 @@ class SlotSource:
 
 def reduce(plan: LogicalPlan, partials: Sequence[Partial], schema: TableSchema) -> ResultTable:
     """The answer; of no partials, Pinot's empty one: no rows, or one row of an aggregation over nothing."""
-    data = combine(plan, partials).data
+    data = combine_data(plan, [partial.data for partial in partials])
     if plan.kind is PlanKind.SELECTION:
         return _reduce_rows(plan, data)
     source = _finished(plan, data)
@@ -68,8 +68,7 @@ def _finished(plan: LogicalPlan, data: pa.Table) -> SlotSource:
     for number, key in enumerate(plan.keys):
         slots[f"k{number}"] = from_arrow(SqlType(key.type.base), data.column(number))
     position = len(plan.keys)
-    for number, aggregate in enumerate(plan.aggregates):
-        width = len(aggregates.state_fields(aggregate, nulls=plan.null_handling))
+    for number, (aggregate, width) in enumerate(zip(plan.aggregates, plan.state_widths, strict=True)):
         states = [_array(column) for column in data.columns[position : position + width]]
         slots[f"a{number}"] = aggregates.finish(aggregate, states, nulls=plan.null_handling)
         position += width
@@ -90,6 +89,9 @@ def _nothing_aggregated(schema: pa.Schema) -> pa.Table:
 
 
 def _ordered(plan: LogicalPlan, source: SlotSource) -> SlotSource:
+    is_unordered = not (plan.is_distinct_after or plan.order_by)
+    if is_unordered and plan.offset == 0 and source.num_rows <= plan.rows_needed:
+        return source
     if plan.is_distinct_after:
         columns = [evaluate(output.expr, source).to_arrow(source.num_rows) for output in plan.outputs]
         _, first = group_rows(columns, source.num_rows)

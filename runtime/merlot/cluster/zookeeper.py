@@ -308,6 +308,8 @@ class _Dispatcher:
         self._watches: set[_StandingWatch] = set()
         self._listeners: list[_SessionListener] = []
         self._queue: queue.SimpleQueue[_StandingWatch | SessionState | None] = queue.SimpleQueue()
+        self._put_back: list[_StandingWatch | SessionState | None] = []
+        """At most one item, taken too early; of the dispatcher's thread."""
         self._thread = threading.Thread(target=self._run, name="zookeeper-watches", daemon=True)
         self._thread.start()
 
@@ -348,7 +350,7 @@ class _Dispatcher:
         silent_since: float | None = None
         while True:
             try:
-                item = self._queue.get(timeout=REARM_DELAY_S if unarmed or silent_since is not None else None)
+                item = self._next(REARM_DELAY_S if unarmed or silent_since is not None else None)
             except queue.Empty:
                 if silent_since is None:
                     unarmed = self._serve(unarmed)
@@ -368,6 +370,9 @@ class _Dispatcher:
                 case _:
                     unarmed |= self._serve(self._joined(item))
 
+    def _next(self, timeout_s: float | None) -> _StandingWatch | SessionState | None:
+        return self._put_back.pop() if self._put_back else self._queue.get(timeout=timeout_s)
+
     def _joined(self, first: _StandingWatch) -> set[_StandingWatch]:
         """Fired watches that wait in the queue already; stops at a change of the session, which must keep its place."""
         fired = {first}
@@ -375,7 +380,7 @@ class _Dispatcher:
             for _ in range(self._queue.qsize()):
                 item = self._queue.get_nowait()
                 if not isinstance(item, _StandingWatch):
-                    self._queue.put(item)
+                    self._put_back.append(item)
                     break
                 fired.add(item)
         return fired

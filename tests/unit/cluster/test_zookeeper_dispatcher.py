@@ -1,0 +1,50 @@
+"""The thread that calls watches back, without a ZooKeeper."""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from merlot.cluster.metastore import SessionState
+from merlot.cluster.zookeeper import _Dispatcher, _StandingWatch
+
+
+class SlowStore:
+    """Arms watches when it is let."""
+
+    is_connected = True
+
+    def __init__(self) -> None:
+        self.is_arming = threading.Event()
+        self.may_arm = threading.Event()
+        self.may_arm.set()
+
+    def arm(self, watches: Sequence[Any]) -> None:
+        self.is_arming.set()
+        assert self.may_arm.wait(10)
+
+
+def test_changes_of_the_session_are_told_in_their_order_whatever_fires_meanwhile() -> None:
+    store = SlowStore()
+    dispatcher = _Dispatcher(store, give_up_s=60.0)  # type: ignore[arg-type]
+    told: list[SessionState] = []
+    all_told = threading.Event()
+
+    def tell(state: SessionState) -> None:
+        told.append(state)
+        if len(told) == 3:
+            all_told.set()
+
+    dispatcher.listen(tell)
+    watch = _StandingWatch(dispatcher, "/a", lambda: None, of_children=False)
+    dispatcher.add(watch)
+    store.is_arming.clear()
+    store.may_arm.clear()
+    dispatcher.post(watch)
+    assert store.is_arming.wait(10)
+    states = [SessionState.SUSPENDED, SessionState.LOST, SessionState.CONNECTED]
+    for item in (watch, *states):
+        dispatcher.post(item)
+    store.may_arm.set()
+    assert all_told.wait(10)
+    assert told == states
+    dispatcher.close()

@@ -122,10 +122,12 @@ class SqliteMetastore:
             cursor.execute("BEGIN IMMEDIATE")
             try:
                 yield cursor, changes
+                cursor.execute("COMMIT")
             except BaseException:
-                cursor.execute("ROLLBACK")
+                # A full disk may fail the commit too, and may have rolled back already.
+                if cursor.connection.in_transaction:
+                    cursor.execute("ROLLBACK")
                 raise
-            cursor.execute("COMMIT")
         self._database.notifier.notify(changes)
 
 

@@ -29,6 +29,16 @@ ZooKeeper = Annotated[
 ]
 
 
+MAX_PORT = 65_535
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+def _one_log_level(value: str) -> str:
+    if value.upper() not in LOG_LEVELS:
+        raise typer.BadParameter(f"no such level: {value}; choose one of {', '.join(LOG_LEVELS)}")
+    return value.upper()
+
+
 def _one_host(value: str) -> str:
     if value in {"0.0.0.0", "::"}:
         raise typer.BadParameter(f"nobody can call {value}: give the name of this machine here, and --bind {value}")
@@ -45,7 +55,7 @@ Host = Annotated[
     ),
 ]
 Bind = Annotated[str | None, typer.Option("--bind", help="Address to listen on, if it is not --host; 0.0.0.0: all.")]
-HttpPort = Annotated[int, typer.Option("--http-port", help="HTTP port; 0: any free one.")]
+HttpPort = Annotated[int, typer.Option("--http-port", min=0, max=MAX_PORT, help="HTTP port; 0: any free one.")]
 StoreUri = Annotated[
     str,
     typer.Option(
@@ -55,7 +65,7 @@ StoreUri = Annotated[
         help="Where segment files are kept: a folder, or s3://bucket/prefix?region=… .",
     ),
 ]
-LogLevel = Annotated[str, typer.Option("--log-level", help="DEBUG, INFO, WARNING or ERROR.")]
+LogLevel = Annotated[str, typer.Option("--log-level", callback=_one_log_level, help="DEBUG, INFO, WARNING or ERROR.")]
 LogAs = Annotated[LogFormat, typer.Option("--log-format", help="A line for people, or a JSON object, per event.")]
 
 
@@ -64,7 +74,7 @@ def serve(
     data: Annotated[Path, typer.Option("--data", help="Folder of the node; made if it is not there.")] = Path(
         "merlot-data"
     ),
-    port: Annotated[int, typer.Option("--port", help="HTTP port; 0: any free one.")] = 8099,
+    port: Annotated[int, typer.Option("--port", min=0, max=MAX_PORT, help="HTTP port; 0: any free one.")] = 8099,
     host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0: all.")] = "127.0.0.1",
     advertise: Annotated[
         str | None,
@@ -86,7 +96,7 @@ def serve(
     The port answers Pinot's broker and controller paths. Ctrl-C or SIGTERM stops it after running queries have ended;
     a second one stops it at once. One folder serves one node at a time.
     """
-    configure_logging(log_level.upper(), log_format, role="node")
+    configure_logging(log_level, log_format, role="node")
 
     async def run() -> None:
         config = NodeConfig(
@@ -177,7 +187,9 @@ def server(
     host: Host = "127.0.0.1",
     bind: Bind = None,
     http_port: HttpPort = 8097,
-    grpc_port: Annotated[int, typer.Option("--grpc-port", help="Port for brokers; 0: any free one.")] = 8098,
+    grpc_port: Annotated[
+        int, typer.Option("--grpc-port", min=0, max=MAX_PORT, help="Port for brokers; 0: any free one.")
+    ] = 8098,
     instance: Annotated[
         str | None, typer.Option("--instance", help="Name in assignments.  [default: Server_HOST_GRPC-PORT]")
     ] = None,
@@ -258,7 +270,7 @@ def _channel_to(record: InstanceRecord) -> GrpcChannel:
 
 def _run_on(zk: str, run: Any, *, role: str, level: str, log_format: LogFormat) -> None:
     """Run a role over a ZooKeeper session of its own."""
-    configure_logging(level.upper(), log_format, role=role)
+    configure_logging(level, log_format, role=role)
 
     async def main() -> None:
         metastore = await asyncio.to_thread(ZooKeeperMetastore, zk)

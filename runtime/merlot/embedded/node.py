@@ -110,16 +110,14 @@ class Node:
         self._exits.callback(listener.close)
         self.port = listener.getsockname()[1]
         data_dir = self._config.data_dir
-        await asyncio.to_thread(data_dir.mkdir, parents=True, exist_ok=True)
+        await asyncio.to_thread(_make_folder, data_dir)
         metastore = await asyncio.to_thread(SqliteMetastore, data_dir / METASTORE_FILE)
         self._exits.push_async_callback(asyncio.to_thread, metastore.close)
         self._server = await self._start_server(metastore)
         controller = await self._start_controller(metastore)
         self._broker = await self._start_broker(metastore, self._server)
         host = self._config.reached_as
-        minion = MinionRole(
-            metastore, MinionConfig(host=host, instance=f"Minion_{host}_{self.port}", http_port=None)
-        )
+        minion = MinionRole(metastore, MinionConfig(host=host, instance=f"Minion_{host}_{self.port}", http_port=None))
         self._exits.push_async_callback(minion.stop)
         await minion.start()
         await self._serve(listener, [*endpoint.routes(self._broker), *controller.routes()])
@@ -185,6 +183,13 @@ def _merged(routes: list[web.RouteDef]) -> list[web.RouteDef]:
     for route in routes:
         first.setdefault((route.method, route.path), route)
     return list(first.values())
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnavailableError(f"cannot make the data folder path={path} reason={error.strerror}") from error
 
 
 def _listen(host: str, port: int) -> socket.socket:

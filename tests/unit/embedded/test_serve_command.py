@@ -66,3 +66,24 @@ def test_json_logs_are_one_object_per_line(serve: Serve) -> None:
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=20)
     assert all(line.startswith('{"ts": "') and '"role": "node"' in line for line in errors.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--data", "{file}"], 1, "error: cannot make the data folder path={file} reason=File exists"),
+        (["--data", "{file}/below"], 1, "error: cannot make the data folder path={file}/below reason=Not a directory"),
+        (["--port", "99999"], 2, "65535"),
+        (["--log-level", "loud"], 2, "no such level: loud; choose one of DEBUG, INFO, WARNING, ERROR"),
+    ],
+)
+def test_what_cannot_be_served_is_said_without_a_traceback(
+    serve: Serve, tmp_path: Path, arguments: list[str], code: int, said: str
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    process = serve(*(argument.format(file=file) for argument in arguments))
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == code
+    assert said.format(file=file) in " ".join(errors.replace("│", " ").split())
+    assert "Traceback" not in errors

@@ -318,9 +318,7 @@ async def _forward(
     session: aiohttp.ClientSession, request: web.Request, url: str, body: bytes, headers: dict[str, str]
 ) -> web.Response:
     async with session.request(request.method, url, params=request.query, data=body, headers=headers) as answer:
-        passed = {
-            name: answer.headers[name] for name in ("Content-Type", "X-Pinot-Error-Code") if name in answer.headers
-        }
+        passed = {name: answer.headers[name] for name in ANSWERED_HEADERS if name in answer.headers}
         return web.Response(status=answer.status, body=await answer.read(), headers=passed)
 
 

@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
 
-import pyarrow as pa
 from slt_answers import Answer
 from slt_data import Dataset
 from slt_nodes import embedded_node, zookeeper_with_two_servers
@@ -60,16 +59,12 @@ class InProcess:
         if len(partials) > 2:
             partials = [combine.combine(plan, partials[:2]), *partials[2:]]
         table = reduce.reduce(plan, partials, schema)
-        rows = [list(row.values()) for row in _unique_names(table.rows).to_pylist()]
+        rows = [list(row) for row in zip(*(column.to_pylist() for column in table.columns), strict=True)]
         return Answer(list(table.column_names), [str(type_) for type_ in table.column_types], rows)
 
     def close(self) -> None:
         """Stop the pool."""
         self._pool.shutdown()
-
-
-def _unique_names(table: pa.Table) -> pa.Table:
-    return table.rename_columns([str(number) for number in range(table.num_columns)])
 
 
 @contextmanager

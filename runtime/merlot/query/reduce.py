@@ -15,7 +15,7 @@ from merlot.query.evaluate import evaluate, matches
 from merlot.query.logical import LogicalPlan, PlanKind
 from merlot.query.order import Keys, first_rows, order_table, sort_keys
 from merlot.query.result import Partial, ResultTable
-from merlot.query.vector import Vector, arrow_type, from_arrow
+from merlot.query.vector import Vector, from_arrow
 from merlot.spec.schema import TableSchema
 from merlot.sql.tree import Output
 from merlot.sql.types import SqlType
@@ -105,15 +105,13 @@ def _ordered(plan: LogicalPlan, source: SlotSource) -> SlotSource:
 
 
 def _outputs(outputs: Sequence[Output], source: SlotSource) -> ResultTable:
-    columns = [evaluate(output.expr, source).to_arrow(source.num_rows) for output in outputs]
+    columns = tuple([evaluate(output.expr, source).to_arrow(source.num_rows) for output in outputs])
     types = tuple(output.expr.type for output in outputs)
     slot_types = tuple(
         SqlType(type_.base) if not pa.types.is_list(column.type) else type_
         for type_, column in zip(types, columns, strict=True)
     )
-    labels = tuple(output.label for output in outputs)
-    fields = [pa.field(label, arrow_type(type_)) for label, type_ in zip(labels, slot_types, strict=True)]
-    return ResultTable(labels, slot_types, pa.Table.from_arrays(columns, schema=pa.schema(fields)))
+    return ResultTable(tuple(output.label for output in outputs), slot_types, columns)
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:

@@ -63,26 +63,21 @@ class Partial:
 
 @dataclass(frozen=True, slots=True)
 class ResultTable:
-    """A whole answer. Columns of `rows` are by position: labels may repeat. TIMESTAMP is int64 milliseconds."""
+    """A whole answer, by column: labels may repeat. TIMESTAMP is int64 milliseconds."""
 
     column_names: tuple[str, ...]
     column_types: tuple[SqlType, ...]
-    rows: pa.Table
+    columns: tuple[pa.Array, ...]
 
 
 def to_pinot_rows(result: ResultTable) -> list[list[Any]]:
     """Rows of JSON values, in Pinot's encoding of each type."""
-    columns = [pinot_values(type_, result.rows.column(number)) for number, type_ in enumerate(result.column_types)]
-    if not columns:
-        return [[] for _ in range(result.rows.num_rows)]
+    columns = map(pinot_values, result.column_types, result.columns)
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def pinot_values(type_: SqlType, column: pa.ChunkedArray | pa.Array) -> list[Any]:
+def pinot_values(type_: SqlType, values: pa.Array) -> list[Any]:
     """JSON values of one column; null is None."""
-    values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(values, pa.ChunkedArray):
-        values = values.chunk(0) if values.num_chunks else pa.array([], values.type)
     if not type_.is_array:
         return _scalars(type_.base, values)
     flat = _scalars(type_.base, values.flatten())

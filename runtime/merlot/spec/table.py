@@ -134,7 +134,7 @@ class TableSpec(SpecModel):
     retention: Duration | None = None
     """Age at which segments are deleted, such as 30d; kept for ever if left out."""
     push_type: PushType = PushType.APPEND
-    """APPEND: a batch adds its segments. There is one per UTC day and partition, which replaces the one that was there: a
+    """APPEND: a batch adds its segments. There is one per UTC day and partition, and a new one replaces the old one: a
     batch holds whole days. REFRESH: a batch replaces all of the table's segments."""
     indexing: IndexingSpec = IndexingSpec()
     """Storage and indexes."""

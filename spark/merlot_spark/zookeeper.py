@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import os
 import signal
 import socket
 import subprocess
@@ -29,7 +30,7 @@ _PR_SET_PDEATHSIG = 1
 
 _CONFIG = """tickTime=500
 minSessionTimeout=500
-maxSessionTimeout=60000
+maxSessionTimeout={max_session_ms}
 dataDir={data}
 clientPort={port}
 clientPortAddress=127.0.0.1
@@ -40,11 +41,13 @@ maxClientCnxns=0
 
 
 class ZooKeeper:
-    """A ZooKeeper over `data_dir`; a context manager that starts and stops it. `port` 0 takes a free one."""
+    """A ZooKeeper over `data_dir`; a context manager that starts and stops it. `port` 0 takes a free one. Sessions that
+    ask for longer than `max_session_ms` get that."""
 
-    def __init__(self, data_dir: Path, port: int = 0) -> None:
+    def __init__(self, data_dir: Path, port: int = 0, *, max_session_ms: int = 60_000) -> None:
         self.data_dir = data_dir
         self.port = port or _free_port()
+        self.max_session_ms = max_session_ms
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -63,7 +66,8 @@ class ZooKeeper:
         """Serve; returns once it answers. UnavailableError, with what it said, if it does not."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         config = self.data_dir / "zoo.cfg"
-        config.write_text(_CONFIG.format(data=self.data_dir / "data", port=self.port))
+        fields = {"data": self.data_dir / "data", "port": self.port, "max_session_ms": self.max_session_ms}
+        config.write_text(_CONFIG.format(**fields))
         with (self.data_dir / "zookeeper.log").open("ab") as log:
             # The hook makes one system call through a library that is loaded already: safe beside other threads.
             hook = _die_with_parent()
@@ -91,8 +95,12 @@ class ZooKeeper:
         self.start()
 
     def freeze(self) -> None:
-        """SIGSTOP: connections stand, nothing answers."""
-        self._running().send_signal(signal.SIGSTOP)
+        """SIGSTOP: connections stand, nothing answers once this has returned."""
+        process = self._running()
+        process.send_signal(signal.SIGSTOP)
+        if sys.platform.startswith("linux"):
+            # A busy machine takes its time to stop every thread.
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def thaw(self) -> None:
         """SIGCONT."""

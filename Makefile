@@ -29,7 +29,7 @@ bench: $(VENV)/.dev ## Measure against DuckDB and Parquet in the same run, print
 	$(BIN)/python -m tests.bench
 
 fuzz: $(VENV)/.dev ## Run the seeded random tests for FUZZ_SECONDS (600), the seed printed
-	MERLOT_FUZZ_SECONDS=$(FUZZ_SECONDS) MERLOT_KILLS=200 $(BIN)/python -m pytest tests/oracle tests/faults --timeout=0 $(PYTEST_ARGS)
+	MERLOT_FUZZ_SECONDS=$(FUZZ_SECONDS) MERLOT_KILLS=200 MERLOT_LATE_S=10 MERLOT_SILENCE_S=60 $(BIN)/python -m pytest tests/oracle tests/faults --timeout=0 $(PYTEST_ARGS)
 
 crds: $(VENV)/.dev ## Write crds/ anew from the pydantic models
 	$(BIN)/python -m merlot.spec.crd crds

@@ -98,7 +98,10 @@ def build_segments(
         bytes=sum(record["sizeBytes"] for record in built.records),
         seconds={"build": built_at - started},
     )
-    return report if controller_url is None else _publish(report, built, table, controller_url, options)
+    if controller_url is None:
+        return report
+    _check_files(built, table, deep_store)
+    return _publish(report, built, table, controller_url, options)
 
 
 def _publish(report: JobReport, built: _Built, table: Table, controller_url: str, options: JobOptions) -> JobReport:
@@ -224,6 +227,14 @@ def _check_bad_rows(built: _Built, ingestion: BatchIngestion | None, table: Tabl
         for url in built.uploaded:
             store.delete(url)
         raise
+
+
+def _check_files(built: _Built, table: Table, deep_store: str) -> None:
+    """A file that was there when the job began, and so was not uploaded, may have been in the trash and be gone."""
+    reused = {str(record["url"]) for record in built.records} - set(built.uploaded)
+    gone = sorted(reused - set(DeepStore(deep_store).list(table.name))) if reused else []
+    if gone:
+        raise UnavailableError(f"files of segments were deleted while the job ran, run it again files={gone[:3]}")
 
 
 def _failure(error: PySparkException) -> MerlotError:

@@ -19,6 +19,7 @@ from merlot.ingest.batch import BadRowsError
 from merlot.spec import manifest
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.table import Table
+from merlot_spark import build_segments as build_job
 from merlot_spark import sources
 from merlot_spark.build_segments import JobOptions, build_segments
 from merlot_spark.publish import ControllerClient
@@ -130,6 +131,29 @@ def test_a_rerun_changes_nothing_whatever_the_order_of_the_source(
     assert second.segments == first.segments
     assert (second.published, second.unchanged, second.segments_uploaded) == (0, 3, 0)
     assert {path.name: path.stat().st_mtime_ns for path in files_of(deep)} == before
+
+
+def test_a_file_that_is_deleted_while_a_job_relies_on_it_is_not_published(
+    spark: SparkSession, source: Path, deep: Path, controller: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the controller does with the file of a removed segment, whose grace period ends meanwhile."""
+    table = table_of()
+    apply(controller, table)
+    run(spark, source, table, deep, None)
+    collect = build_job._run
+
+    def lose_one(*arguments: Any) -> Any:
+        built = collect(*arguments)
+        files_of(deep)[1].unlink()
+        return built
+
+    with monkeypatch.context() as losing:
+        losing.setattr(build_job, "_run", lose_one)
+        with pytest.raises(UnavailableError, match="run it again"):
+            run(spark, source, table, deep, controller)
+    assert published(controller) == []
+    assert run(spark, source, table, deep, controller).segments_uploaded == 1
+    assert len(published(controller)) == 3
 
 
 def test_new_rows_of_a_day_replace_that_day_alone(

@@ -26,7 +26,7 @@ from merlot.cluster.liveness import Registration, register
 from merlot.cluster.metastore import Metastore, SessionState, Watch
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.cluster.tables import list_tables
-from merlot.errors import MerlotError, NotFoundError, UnavailableError
+from merlot.errors import InvalidInputError, MerlotError, NotFoundError, UnavailableError
 from merlot.ids import InstanceId, TableName
 from merlot.server.files import SegmentFiles
 from merlot.server.health import HealthSources, make_app
@@ -270,6 +270,9 @@ class ServerRole:
             await keeper.open_local()
         except NotFoundError:
             return  # dropped meanwhile
+        except InvalidInputError as error:
+            # Such as a manifest of another version: the other tables are served; its keeper goes on trying.
+            _LOG.error("table cannot be read, it is not served until it can table=%s cause=%s", keeper.table, error)
         self._keepers[keeper.table] = keeper
         self._tasks[keeper.table] = asyncio.create_task(keeper.run())
 

@@ -11,7 +11,10 @@ import aiohttp
 import pytest
 import yaml
 
-from merlot.embedded.node import Node, NodeConfig
+from merlot.cluster import paths
+from merlot.cluster.sqlite import SqliteMetastore
+from merlot.cluster.tables import put_table
+from merlot.embedded.node import METASTORE_FILE, Node, NodeConfig
 from merlot.errors import UnavailableError
 from merlot.store.deepstore import DeepStore
 from merlot.testing.sample import orders_manifest, total_amount, upload_orders
@@ -75,6 +78,31 @@ async def test_what_is_published_over_http_is_answered_and_survives_a_restart(
     again = await start_node()
     assert again.not_ready() is None
     assert await total(session, again) == total_amount([0, 1, 2])
+
+
+async def test_a_table_that_cannot_be_read_keeps_no_other_from_being_served(
+    start_node: Callable[..., Any], session: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    node = await start_node()
+    await publish(session, node, tmp_path, [0])
+    await node.stop()
+    await asyncio.to_thread(put_unreadable_table, tmp_path / "node" / METASTORE_FILE)
+    again = await start_node()
+    await until_total(session, again, total_amount([0]))
+    assert again.not_ready() == "loading segments of later_OFFLINE"
+
+
+def put_unreadable_table(metastore_file: Path) -> None:
+    """A manifest of a version to come."""
+    metastore = SqliteMetastore(metastore_file)
+    sample = orders_manifest()
+    put_table(metastore, sample.model_copy(update={"metadata": sample.metadata.model_copy(update={"name": "later"})}))
+    config = metastore.get(paths.table_config("later_OFFLINE"))
+    assert config is not None
+    record = json.loads(config.data)
+    record["manifest"]["spec"]["replication"] = "as needed"
+    metastore.put(paths.table_config("later_OFFLINE"), json.dumps(record).encode(), config.version)
+    metastore.close()
 
 
 async def test_a_refreshed_segment_is_switched_without_a_wrong_answer(

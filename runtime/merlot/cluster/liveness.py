@@ -49,12 +49,15 @@ class Registration:
                 self._metastore.put(path, record.to_bytes(), node.version)
 
     def close(self) -> None:
-        """Unregister: from now on nobody sends work here."""
+        """Unregister: from now on nobody sends work here. A later life of this instance keeps its own ephemeral."""
         self._watch.cancel()
+        path = paths.live(self._record.id)
         with self._lock:
             self._is_closed = True
             with contextlib.suppress(MerlotError):
-                self._metastore.delete(paths.live(self._record.id))
+                node = self._metastore.get(path)
+                if node is not None and node.data == self._record.to_bytes():
+                    self._metastore.delete(path, node.version)
         self._wanted.set()
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=RETRY_S * 2)

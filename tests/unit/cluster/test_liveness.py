@@ -1,0 +1,38 @@
+"""Ephemerals of instances, and what happens where two lives of one instance overlap."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from merlot.cluster.liveness import live_instances, register
+from merlot.cluster.records import InstanceRecord, Role
+from merlot.cluster.sqlite import SqliteMetastore
+from merlot.ids import InstanceId
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteMetastore]:
+    store = SqliteMetastore(tmp_path / "meta.db")
+    yield store
+    store.close()
+
+
+def life(started_ms: int) -> InstanceRecord:
+    return InstanceRecord(id=InstanceId("Server_a_1"), role=Role.SERVER, host="a", started_ms=started_ms)
+
+
+def test_a_registration_lasts_until_it_is_closed(store: SqliteMetastore) -> None:
+    registration = register(store.session(), life(1))
+    assert live_instances(store) == {"Server_a_1": life(1)}
+    registration.close()
+    assert live_instances(store) == {}
+
+
+def test_an_old_life_that_ends_late_does_not_unregister_the_new_one(store: SqliteMetastore) -> None:
+    old = register(store.session(), life(1))
+    new = register(store.session(), life(2))
+    old.close()
+    assert live_instances(store) == {"Server_a_1": life(2)}
+    new.close()
+    assert live_instances(store) == {}

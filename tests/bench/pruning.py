@@ -105,6 +105,15 @@ class Run:
     load: Load
     num_asked: int
     """Segments that servers were asked for by one such query."""
+    broker_us: float
+    server_us: float
+    """CPU time of a query in the two processes: other work on the machine blurs it less than throughput."""
+
+    def __str__(self) -> str:
+        load = f"{self.load.qps:7.0f} QPS  p50 {self.load.p50_ms:7.2f}  p99 {self.load.p99_ms:7.2f} ms"
+        cpu = f"CPU {self.broker_us:6.0f} us broker, {self.server_us:6.0f} us server"
+        what = f"{self.kind:5} {self.mode:8} {self.num_clients:2} clients"
+        return f"{what}: {load}  {self.num_asked:3} segments asked  {cpu}"
 
 
 def manifest(pruners: str) -> Table:
@@ -166,7 +175,17 @@ def run_wrk(folder: Path, url: str, sqls: Sequence[str], num_clients: int, secon
     bodies, script = folder / "bodies.jsonl", folder / "post.lua"
     bodies.write_text("\n".join(json.dumps({"sql": sql}) for sql in sqls))
     script.write_text(WRK_SCRIPT % bodies)
-    command = ["wrk", "-t1", f"-c{num_clients}", f"-d{round(seconds)}s", "--timeout", "10s", "--latency", "-s", str(script)]
+    command = [
+        "wrk",
+        "-t1",
+        f"-c{num_clients}",
+        f"-d{round(seconds)}s",
+        "--timeout",
+        "10s",
+        "--latency",
+        "-s",
+        str(script),
+    ]
     done = subprocess.run([*command, url], capture_output=True, text=True, check=True)
     (result,) = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     if '"errorCode"' in done.stdout:
@@ -174,26 +193,27 @@ def run_wrk(folder: Path, url: str, sqls: Sequence[str], num_clients: int, secon
     return Load(**json.loads(result.removeprefix("RESULT ")))
 
 
-def measure(cluster: ClusterProcesses, folder: Path, num_segments: int, seconds: float) -> list[Run]:
+def measure(cluster: ClusterProcesses, folder: Path, options: argparse.Namespace, seconds: float) -> list[Run]:
     run = run_wrk if shutil.which("wrk") else _run_python
     url = f"{cluster.broker.url}/query/sql"
+    num_segments: int = options.segments
     runs = []
-    for mode in MODES:
+    for mode in options.modes:
         _switch(cluster, "time, partition" if mode == "broker" else "", num_segments)
         for kind in ("time", "user"):
             sqls = queries(kind, mode, num_segments)
             asked = _check(cluster, kind, mode, sqls[0])
             run(folder, url, sqls, 8, 3)
             for num_clients in CLIENTS:
+                broker_s, server_s = cluster.broker.cpu_s(), cluster.servers[0].cpu_s()
                 load = run(folder, url, sqls, num_clients, seconds)
+                us_per_query = 1e6 / (load.qps * seconds)
+                broker_us = (cluster.broker.cpu_s() - broker_s) * us_per_query
+                server_us = (cluster.servers[0].cpu_s() - server_s) * us_per_query
                 if load.errors:
                     raise SystemExit(f"{load.errors} requests failed: {kind}, {mode}, {num_clients} clients")
-                runs.append(Run(kind, mode, num_clients, load, asked))
-                print(
-                    f"{kind:5} {mode:8} {num_clients:2} clients: {load.qps:7.0f} QPS  p50 {load.p50_ms:6.2f} ms  "
-                    f"p99 {load.p99_ms:6.2f} ms  {asked} segments asked",
-                    flush=True,
-                )
+                runs.append(Run(kind, mode, num_clients, load, asked, broker_us, server_us))
+                print(runs[-1], flush=True)
     return runs
 
 
@@ -241,6 +261,8 @@ def cases_of(runs: Sequence[Run]) -> list[Case]:
             cases.append(Case(f"{label}, p99", "ms", run.load.p99_ms, PINOT_NAME, pinot.p99_ms))
         if run.mode == "broker":
             for mode in ("nowhere", "server"):
+                if (run.kind, mode, run.num_clients) not in by:
+                    continue
                 other = by[run.kind, mode, run.num_clients].load
                 unit = "queries/s, more is better"
                 cases.append(Case(f"{label}, beside pruning {mode}", unit, run.load.qps, f"pruning {mode}", other.qps))
@@ -252,6 +274,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="fewer seconds")
     parser.add_argument("--segments", type=int, default=NUM_SEGMENTS)
     parser.add_argument("--seconds", type=float)
+    parser.add_argument("--modes", nargs="*", default=MODES, choices=MODES)
     options = parser.parse_args(arguments)
     seconds = options.seconds or (3 if options.quick else 10)
     if shutil.which("wrk") is None:
@@ -264,7 +287,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ):
             records = build(folder / "built", cluster.deep_store, options.segments)
             cluster.add_table(manifest(""), records)
-            runs = measure(cluster, folder, options.segments, seconds)
+            runs = measure(cluster, folder, options, seconds)
     title = f"Segment pruning, {options.segments} x {NUM_ROWS:,} rows, by wrk (*: like machine, not in this run)"
     publish("pruning", title, cases_of(runs))
     return 0

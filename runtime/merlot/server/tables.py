@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from merlot.ids import TableName
@@ -28,6 +28,8 @@ class _Held:
     segment: ImmutableSegment
     num_readers: int = 0
     is_dropped: bool = False
+    read_columns: set[str] = field(default_factory=set)
+    """Columns that a query has read: their pages are in memory, as far as one can know."""
 
 
 @dataclass(slots=True, eq=False)
@@ -41,6 +43,15 @@ class Acquired:
     num_readers: int = 1
     is_shared: bool = False
     """Kept for the next request, with or without readers."""
+
+    def has_read(self, columns: Collection[str]) -> bool:
+        """Whether queries have read these columns of all its segments."""
+        return all(held.read_columns and held.read_columns.issuperset(columns) for held in self.held)
+
+    def note_read(self, columns: Collection[str]) -> None:
+        """A query is about to read these columns."""
+        for held in self.held:
+            held.read_columns.update(columns or ("*",))
 
 
 class TableSegments:

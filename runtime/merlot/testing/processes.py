@@ -73,6 +73,14 @@ class RoleProcess:
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    def cpu_s(self) -> float:
+        """CPU time it has used, user and system; 0 once it ended. Linux."""
+        stat = Path(f"/proc/{self._process.pid}/stat") if self._process is not None else None
+        if stat is None or not stat.exists():
+            return 0.0
+        fields = stat.read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def start(self) -> None:
         """Returns at once; see `wait_ready`."""
         ports = [text for option, port in self._ports.items() for text in (option, str(port))]

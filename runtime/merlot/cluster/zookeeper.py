@@ -51,6 +51,10 @@ _STATES = {
     KazooState.LOST: SessionState.LOST,
 }
 
+RECONNECT_S = 1.0
+"""Longest wait between attempts to connect. Kazoo's own doubles up to an hour: after an outage everybody would be blind
+for as long again."""
+
 
 class ZooKeeperMetastore:
     """One session. `hosts` is `host:port,host:port/chroot`; the chroot is created."""
@@ -60,7 +64,10 @@ class ZooKeeperMetastore:
         self._timeout_s = operation_timeout_s
         self._is_connected = threading.Event()
         self._is_closed = False
-        self._client = KazooClient(hosts=hosts, timeout=session_timeout_s, logger=_LOG.getChild("kazoo"))
+        retry = {"max_tries": -1, "delay": 0.1, "max_delay": RECONNECT_S}
+        self._client = KazooClient(
+            hosts=hosts, timeout=session_timeout_s, connection_retry=retry, logger=_LOG.getChild("kazoo")
+        )
         self._dispatcher = _Dispatcher(self, give_up_s=session_timeout_s * GIVE_UP_SESSIONS)
         self._client.add_listener(self._on_state)
         try:

@@ -16,6 +16,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -269,16 +270,21 @@ def _texts(source: pa.Array) -> Cast:
 
 
 def _to_json(source: pa.Array) -> Cast:
-    """Text is taken as JSON already; anything else is written as JSON."""
+    """Text has to be JSON already, and stays as it is; anything else is written as JSON."""
     kind = source.type
     if pa.types.is_string(kind):
-        return _all_good(source)
+        return map_distinct(source, _checked_json, pa.string())
     if pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         return map_distinct(source, json_text, pa.string())
     if pa.types.is_temporal(kind):
         text = _to_string(source)
         return Cast(map_distinct(text.values, json_text, pa.string()).values, text.bad)
     return _to_string(source)
+
+
+def _checked_json(text: str) -> str:
+    orjson.loads(text)
+    return text
 
 
 def _to_bytes(source: pa.Array) -> Cast:

@@ -73,6 +73,7 @@ CASES: list[tuple[str, pa.Array, TypeName, list[Any]]] = [
     ("ints to text", pa.array([1, None]), TypeName.STRING, ["1", None]),
     ("bytes to text", pa.array([b"ok", b"\xff", None]), TypeName.STRING, ["ok", BAD, None]),
     ("struct to text", pa.array([{"a": 1, "b": "é"}, None]), TypeName.STRING, ['{"a":1,"b":"é"}', None]),
+    ("text to JSON", pa.array(['{"a": 1}', "{a", "", None]), TypeName.JSON, ['{"a": 1}', BAD, BAD, None]),
     ("list to JSON", pa.array([[1, 2], None]), TypeName.JSON, ["[1,2]", None]),
     ("number to JSON", pa.array([1.5, None]), TypeName.JSON, ["1.5", None]),
     ("map to JSON", pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())), TypeName.JSON, ['{"k":1}']),

@@ -6,7 +6,7 @@ SERVE ?= yes
 PORT ?= 8099
 FUZZ_SECONDS ?= 600
 
-.PHONY: help quickstart test check bench fuzz crds format clean
+.PHONY: help quickstart test check bench bench-pruning fuzz crds format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,8 +28,11 @@ check: $(VENV)/.dev ## Lint, types, layers, CRD drift
 bench: $(VENV)/.dev ## Measure against DuckDB and Parquet in the same run, print ratios
 	$(BIN)/python -m tests.bench
 
+bench-pruning: $(VENV)/.dev ## Measure segment pruning under load by wrk (apt-get install wrk), three modes, beside Pinot's figures
+	$(BIN)/python -m tests.bench.pruning
+
 fuzz: $(VENV)/.dev ## Run the seeded random tests for FUZZ_SECONDS (600), the seed printed
-	MERLOT_FUZZ_SECONDS=$(FUZZ_SECONDS) MERLOT_KILLS=200 MERLOT_LATE_S=10 MERLOT_SILENCE_S=60 $(BIN)/python -m pytest tests/oracle tests/faults --timeout=0 $(PYTEST_ARGS)
+	MERLOT_FUZZ_SECONDS=$(FUZZ_SECONDS) MERLOT_KILLS=200 MERLOT_LATE_S=10 MERLOT_SILENCE_S=60 $(BIN)/python -m pytest tests/oracle tests/unit/query/pruning tests/faults --timeout=0 $(PYTEST_ARGS)
 
 crds: $(VENV)/.dev ## Write crds/ anew from the pydantic models
 	$(BIN)/python -m merlot.spec.crd crds

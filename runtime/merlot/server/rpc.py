@@ -11,7 +11,7 @@ import functools
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from merlot import telemetry
 from merlot.clock import Clock
@@ -78,8 +78,8 @@ class QueryHandler:
         started = self._clock.monotonic()
         response = await self._respond(request)
         code = 0 if response.error is None else response.error[0]
-        telemetry.SERVER_QUERIES.labels(request.table, code).inc()
-        telemetry.SERVER_QUERY_SECONDS.labels(request.table).observe(self._clock.monotonic() - started)
+        _counter(request.table, code).inc()
+        _histogram(request.table).observe(self._clock.monotonic() - started)
         if response.missing:
             telemetry.SERVER_MISSING.labels(request.table).inc(len(response.missing))
         return response
@@ -208,3 +208,14 @@ def _columns(expr: Expr) -> Mapping[str, SqlType]:
 def _check_schema(prepared: _Prepared, state: TableState) -> None:
     if not prepared.columns.items() <= state.column_types.items():
         raise _StaleSchemaError("schema of the server differs from the broker's")
+
+
+@functools.lru_cache(maxsize=1024)
+def _counter(table: TableName, code: int) -> Any:
+    """Looking up a child costs more than counting."""
+    return telemetry.SERVER_QUERIES.labels(table, code)
+
+
+@functools.lru_cache(maxsize=1024)
+def _histogram(table: TableName) -> Any:
+    return telemetry.SERVER_QUERY_SECONDS.labels(table)

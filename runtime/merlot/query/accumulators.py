@@ -23,6 +23,7 @@ from merlot.query.encoding import MAX_DENSE_SPACE
 from merlot.query.evaluate import evaluate, matches
 from merlot.query.vector import INTEGERS, TEXT, Vector
 from merlot.spec.types import TypeName
+from merlot.sql.decimals import exactly
 from merlot.sql.tree import Aggregate, Column, Expr
 
 Groups = NDArray[np.uint32]
@@ -160,7 +161,7 @@ class FloatSum:
 
 
 class DecimalSum:
-    """Sum of BIG_DECIMAL; a Python addition per row."""
+    """Exact sum of BIG_DECIMAL; a Python addition per row."""
 
     def __init__(self, argument: Expr, num_groups: int) -> None:
         self._argument = argument
@@ -173,7 +174,8 @@ class DecimalSum:
         values, groups = _valid(evaluate(self._argument, chunk), groups, chunk.num_rows)
         if groups is None:
             groups = np.zeros(len(values), np.uint32)
-        np.add.at(self._sums, groups, values)
+        with exactly():
+            np.add.at(self._sums, groups, values)
 
     def states(self, groups: NDArray[np.int64]) -> list[pa.Array]:
         return [pa.array([str(value) for value in self._sums[groups]], pa.string())]

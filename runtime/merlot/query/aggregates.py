@@ -21,12 +21,15 @@ from merlot.query.context import QueryArithmeticError, UnsupportedQueryError
 from merlot.query.distinct import count_lists, merge_lists, value_type
 from merlot.query.vector import INTEGERS, Vector
 from merlot.spec.types import TypeName
+from merlot.sql.decimals import exactly
 from merlot.sql.tree import Aggregate
 from merlot.sql.types import SqlType
 
 Groups = NDArray[np.uint32]
 Field = tuple[str, pa.DataType]
 
+FEW_SUMS = 16
+"""Up to this many sums are added as Python's integers: the array operations have a price of their own."""
 SUPPORTED = frozenset({"count", "sum", "sumlong", "min", "minlong", "max", "maxlong", "avg", "distinctcount"})
 
 
@@ -86,7 +89,8 @@ def _merge_extremes(aggregate: Aggregate, state: pa.Array, groups: Groups, num_g
 def _merge_sums(argument: SqlType, states: Sequence[pa.Array], groups: Groups, num_groups: int) -> list[pa.Array]:
     if argument.base is TypeName.BIG_DECIMAL:
         sums: NDArray[Any] = np.full(num_groups, 0, dtype=object)
-        np.add.at(sums, groups, np.array([Decimal(text) for text in states[0].to_pylist()], dtype=object))
+        with exactly():
+            np.add.at(sums, groups, np.array([Decimal(text) for text in states[0].to_pylist()], dtype=object))
         return [pa.array([str(value) for value in sums], pa.string())]
     first, second = (state.to_numpy() for state in states)
     if argument.base in INTEGERS:
@@ -157,7 +161,7 @@ def _rounded_sum(argument: SqlType, states: Sequence[pa.Array]) -> NDArray[np.fl
     if argument.base not in INTEGERS:
         with np.errstate(all="ignore"):
             return np.asarray(np.where(np.isfinite(first), first + second, first))
-    if np.all((first < 1 << 31) & (first >= -(1 << 31))):
+    if len(first) > FEW_SUMS and np.all((first < 1 << 31) & (first >= -(1 << 31))):
         return np.asarray((first << 32) + second).astype(np.float64)
     exact = [(high << 32) + low for high, low in zip(first.tolist(), second.tolist(), strict=True)]
     return np.array([float(value) for value in exact], np.float64)

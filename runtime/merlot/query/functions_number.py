@@ -1,9 +1,10 @@
-"""Arithmetic: LONG exactly, with an error on overflow; DOUBLE as IEEE says; BIG_DECIMAL by Decimal."""
+"""Arithmetic: LONG exactly, with an error on overflow; DOUBLE as IEEE says; BIG_DECIMAL exactly."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from decimal import InvalidOperation, Overflow
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from merlot.kernels.arithmetic import add_checked, multiply_checked, subtract_ch
 from merlot.query.context import QueryArithmeticError
 from merlot.query.vector import INTEGERS, Vector
 from merlot.spec.types import TypeName
+from merlot.sql.decimals import exactly
 from merlot.sql.types import SqlType
 
 _CHECKED: dict[str, Callable[[Any, Any, Any], bool]] = {
@@ -34,13 +36,21 @@ def _arithmetic(function: str) -> Callable[[SqlType, Sequence[Vector]], Any]:
         left, right = args
         if type_.base is TypeName.BIG_DECIMAL:
             divisor = _not_zero(_decimal(right), either(left, right)) if function == "mod" else _decimal(right)
-            return _DECIMAL[function](_decimal(left), divisor)
+            return _decimals(function, _decimal(left), divisor)
         if type_.base in INTEGERS:
             return _integers(function, left, right)
         with np.errstate(all="ignore"):
             return _NUMPY[function](left.data, right.data, dtype=np.float64)
 
     return apply
+
+
+def _decimals(function: str, left: Any, right: Any) -> Any:
+    try:
+        with exactly():
+            return _DECIMAL[function](left, right)
+    except (InvalidOperation, Overflow) as error:
+        raise QueryArithmeticError(f"BIG_DECIMAL overflow function={function}") from error
 
 
 def _integers(function: str, left: Vector, right: Vector) -> NDArray[np.int64]:
@@ -85,14 +95,16 @@ def _negate(type_: SqlType, args: Sequence[Vector]) -> Any:
     value = args[0].data
     if type_.base in INTEGERS:
         return _without_lowest("negate", value, np.negative)
-    return -value if type_.base is TypeName.BIG_DECIMAL else np.negative(value, dtype=np.float64)
+    with exactly():
+        return -value if type_.base is TypeName.BIG_DECIMAL else np.negative(value, dtype=np.float64)
 
 
 def _abs(type_: SqlType, args: Sequence[Vector]) -> Any:
     value = args[0].data
     if type_.base in INTEGERS:
         return _without_lowest("abs", value, np.abs)
-    return abs(value) if type_.base is TypeName.BIG_DECIMAL else np.abs(value).astype(np.float64)
+    with exactly():
+        return abs(value) if type_.base is TypeName.BIG_DECIMAL else np.abs(value).astype(np.float64)
 
 
 def _without_lowest(function: str, value: Any, operation: Callable[[Any], Any]) -> NDArray[np.int64]:

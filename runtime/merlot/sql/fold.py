@@ -8,15 +8,14 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from decimal import Context, DivisionByZero, InvalidOperation
+from decimal import DivisionByZero, InvalidOperation, Overflow
 
 from merlot.spec.types import TypeName
 from merlot.sql import literals
+from merlot.sql.decimals import EXACT
 from merlot.sql.errors import SqlValidationError
 from merlot.sql.tree import Call, Expr, Literal, Value
 from merlot.sql.types import BIG_DECIMAL, SqlType
-
-_DECIMAL = Context(prec=100)
 
 
 def fold(call: Call) -> Expr:
@@ -35,12 +34,12 @@ def fold(call: Call) -> Expr:
 
 
 def _fold_arithmetic(call: Call, arguments: list[Literal]) -> Literal:
-    """Work in the type of the result: float for FLOAT and DOUBLE, int for LONG, Decimal for BIG_DECIMAL."""
+    """Work in the type of the result: float for FLOAT and DOUBLE, int for LONG, Decimal for BIGEXACT."""
     numbers = [literals.convert(argument, _working_type(argument, call.type)).value for argument in arguments]
     function = (_EXACT if call.type == BIG_DECIMAL else _BINARY)[call.function]
     try:
         value: Value = function(*numbers)
-    except (InvalidOperation, DivisionByZero, OverflowError, ZeroDivisionError) as error:
+    except (InvalidOperation, DivisionByZero, Overflow, OverflowError, ZeroDivisionError) as error:
         raise SqlValidationError(f"{call.function} of these constants has no value type={call.type}") from error
     if isinstance(value, int) and not literals.LONG_MIN <= value <= literals.LONG_MAX:
         raise SqlValidationError(f"integer overflow in {call.function} of constants")
@@ -75,12 +74,12 @@ _BINARY: dict[str, Callable[..., Value]] = {
     "abs": abs,
 }
 _EXACT: dict[str, Callable[..., Value]] = {
-    "plus": _DECIMAL.add,
-    "minus": _DECIMAL.subtract,
-    "times": _DECIMAL.multiply,
-    "mod": _DECIMAL.remainder,
-    "negate": _DECIMAL.minus,
-    "abs": _DECIMAL.abs,
+    "plus": EXACT.add,
+    "minus": EXACT.subtract,
+    "times": EXACT.multiply,
+    "mod": EXACT.remainder,
+    "negate": EXACT.minus,
+    "abs": EXACT.abs,
 }
 _TEXT: dict[str, Callable[..., Value]] = {
     "upper": str.upper,

@@ -1,0 +1,33 @@
+"""BIG_DECIMAL past the 28 digits that Python rounds to by itself."""
+
+from __future__ import annotations
+
+import pytest
+
+FIELDS = [{"name": "k", "type": "INT"}, {"name": "n", "type": "BIG_DECIMAL"}]
+LARGE = "1" + "0" * 40
+ROWS = [{"k": 1, "n": LARGE}, {"k": 2, "n": "1.5"}, {"k": 3, "n": "-" + LARGE}]
+
+
+@pytest.mark.parametrize("pieces", [[ROWS], [ROWS[:1], ROWS[1:2], ROWS[2:]]])
+def test_sums_are_exact_in_a_segment_and_over_several(make_table, pieces):
+    table = make_table(FIELDS, *pieces)
+    assert table.query("SELECT SUM(n), AVG(n) FROM t") == [[1.5, 0.5]]
+    assert table.query("SELECT k % 1, SUM(n) FROM t GROUP BY k % 1") == [[0, 1.5]]
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("n + 1.5", LARGE[:-1] + "1.5"),
+        ("n - 1", "9" * 40),
+        ("(n + 1) * 3", "3" + "0" * 39 + "3"),
+        ("-(n + 1)", "-" + LARGE[:-1] + "1"),
+        ("ABS(-(n + 1))", LARGE[:-1] + "1"),
+        ("(n + 1) % 10", "1"),
+        (f"n + (CAST('{LARGE}' AS BIG_DECIMAL) - 1)", "1" + "9" * 40),
+    ],
+)
+def test_arithmetic_keeps_every_digit(make_table, sql, expected):
+    table = make_table(FIELDS, ROWS)
+    assert table.query(f"SELECT {sql} FROM t WHERE k = 1") == [[expected]]

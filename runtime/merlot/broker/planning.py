@@ -130,8 +130,8 @@ class Planner:
 
     def _make(self, sql: str, options: str) -> PlannedQuery:
         parsed = parse(sql)
-        if parsed.explain:
-            raise UnsupportedSqlError("EXPLAIN PLAN FOR")
+        if parsed.explain and parsed.table is None:
+            raise UnsupportedSqlError("EXPLAIN PLAN FOR without FROM")
         wanted = query_options.parse(options)
         if parsed.table is None:
             bound = bind(parsed, None, wanted)

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from merlot.broker import metrics, pruning, scatter
 from merlot.broker.channels import Channels
 from merlot.broker.directory import Directory
+from merlot.broker.explain import explain
 from merlot.broker.planning import PlannedQuery, Planner
 from merlot.broker.pruning import Selection
 from merlot.broker.query_errors import QueryErrorCode, QueryException, named
@@ -148,6 +149,16 @@ class Queries:
         for run in range(1, MAX_RUNS + 1):
             table = self._table(plan.table)
             selection = _select(table, plan, plan.logical, number)
+            if plan.bound.explain:
+                return replace(
+                    blank,
+                    result=explain(plan, plan.logical, table, selection),
+                    num_servers_queried=1,
+                    num_servers_responded=1,
+                    num_segments_pruned_by_broker=selection.num_pruned,
+                    total_docs=table.snapshot.total_docs,
+                    tables=(table.raw_name,),
+                )
             request = ScatterRequest(
                 request_id=blank.request_id,
                 table=table.name,

@@ -93,3 +93,20 @@ async def test_an_answer_without_servers_is_the_answer_of_servers(node: Node, se
     assert after["totalDocs"] == 100 * len(DAYS)
     assert after["numSegmentsQueried"] == after["numDocsScanned"] == 0
     assert after["numServersQueried"] == after["numServersResponded"] == 1
+
+
+async def test_explain_tells_which_pruner_removes_how_many_segments(node: Node) -> None:
+    await turn_on(node, "empty", "time")
+    sql = f"SELECT count(*) FROM orders WHERE at < {START_MS + DAY_MS}"
+    await until(node, sql, "numSegmentsPrunedByBroker", len(DAYS) - 1)
+    answer = await ask(node, f"EXPLAIN PLAN FOR {sql}")
+    assert answer["exceptions"] == []
+    assert answer["resultTable"]["dataSchema"]["columnNames"] == ["Operator", "Operator_Id", "Parent_Id"]
+    assert [row[0] for row in answer["resultTable"]["rows"]] == [
+        "BROKER_REDUCE(limit:10)",
+        "BROKER_PRUNE(pruner:empty,segmentsRemoved:0)",
+        "BROKER_PRUNE(pruner:time,segmentsRemoved:5)",
+        "SCATTER(servers:1,segments:1)",
+        "COMBINE_AGGREGATE",
+        "AGGREGATE(count(*))",
+    ]

@@ -1,0 +1,25 @@
+"""EXPLAIN PLAN FOR: what a query would do, as rows of operators, without asking a server."""
+
+from __future__ import annotations
+
+from merlot.broker.planning import PlannedQuery
+from merlot.broker.pruning import Selection
+from merlot.broker.response import ResultRows
+from merlot.broker.tables import ServedTable
+from merlot.query.logical import LogicalPlan, PlanKind
+
+_NAMES = {PlanKind.SELECTION: "SELECT", PlanKind.AGGREGATION: "AGGREGATE", PlanKind.GROUP_BY: "GROUP_BY"}
+
+
+def explain(plan: PlannedQuery, logical: LogicalPlan, table: ServedTable, selection: Selection) -> ResultRows:
+    """One operator a row, each below the one before; Pinot's columns."""
+    num_segments = sum(len(route.segments) for route in selection.routes)
+    operators = [f"BROKER_REDUCE(limit:{logical.limit})"]
+    if table.pruning is not None and not plan.skips_pruning:
+        shares = table.pruning.explain(logical.filter, null_handling=logical.null_handling)
+        operators += [f"BROKER_PRUNE(pruner:{name},segmentsRemoved:{count})" for name, count in shares]
+    operators.append(f"SCATTER(servers:{len(selection.routes)},segments:{num_segments})")
+    operators.append(f"COMBINE_{_NAMES[logical.kind]}")
+    operators.append(f"{_NAMES[logical.kind]}({', '.join(output.label for output in logical.query.select)})")
+    rows = [[operator, number, number - 1] for number, operator in enumerate(operators, start=1)]
+    return ResultRows(["Operator", "Operator_Id", "Parent_Id"], ["STRING", "INT", "INT"], rows)

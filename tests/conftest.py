@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from merlot.testing.faulty_s3 import FaultyS3, serve_faulty_s3
 from merlot_spark.zookeeper import ZooKeeper
 
 _CHROOTS = itertools.count()
@@ -35,3 +36,19 @@ def own_zookeeper(tmp_path: Path) -> Iterator[ZooKeeper]:
     """A ZooKeeper to kill and to freeze."""
     with ZooKeeper(tmp_path / "zookeeper") as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[FaultyS3]:
+    with serve_faulty_s3() as faulty:
+        yield faulty
+
+
+@pytest.fixture
+def s3(s3_server: FaultyS3, monkeypatch: pytest.MonkeyPatch) -> FaultyS3:
+    """S3 without faults until a test asks for some."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    s3_server.failures = s3_server.truncations = 0
+    return s3_server

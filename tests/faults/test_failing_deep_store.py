@@ -1,30 +1,18 @@
 """The deep store answers 500, or cuts answers short."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from merlot.server import loader
-from merlot.testing.faulty_s3 import FaultyS3, serve_faulty_s3
+from merlot.testing.faulty_s3 import FaultyS3
 from merlot.testing.sample import publish_orders
 from merlot.testing.servers import KeeperBench, until
 
 
-@pytest.fixture(scope="module")
-def s3_server() -> Iterator[FaultyS3]:
-    with serve_faulty_s3() as faulty:
-        yield faulty
-
-
-@pytest.fixture
-def s3(s3_server: FaultyS3, monkeypatch: pytest.MonkeyPatch) -> FaultyS3:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+@pytest.fixture(autouse=True)
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader, "FIRST_RETRY_S", 0.1)
-    s3_server.failures = s3_server.truncations = 0
-    return s3_server
 
 
 async def test_a_deep_store_that_answers_500_is_reported_and_tried_again(s3: FaultyS3, tmp_path: Path) -> None:

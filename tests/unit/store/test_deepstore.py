@@ -12,26 +12,11 @@ from merlot.errors import CorruptionError, InvalidInputError, NotFoundError, Una
 from merlot.ids import SegmentKey, SegmentName, TableName
 from merlot.store.deepstore import DeepStore
 from merlot.store.retry import OutOfSpaceError, RetryPolicy
-from merlot.testing.faulty_s3 import FaultyS3, serve_faulty_s3
+from merlot.testing.faulty_s3 import FaultyS3
 
 TABLE = TableName("flights_OFFLINE")
 KEY = SegmentKey(SegmentName("flights_0"), 7)
 QUICK = RetryPolicy(attempts=3, first_wait=0.001)
-
-
-@pytest.fixture(scope="module")
-def s3_server() -> Iterator[FaultyS3]:
-    with serve_faulty_s3() as faulty:
-        yield faulty
-
-
-@pytest.fixture
-def s3(s3_server: FaultyS3, monkeypatch: pytest.MonkeyPatch) -> FaultyS3:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    s3_server.failures = s3_server.truncations = 0
-    return s3_server
 
 
 @pytest.fixture(params=["local", "s3"])

@@ -65,12 +65,7 @@ class SegmentFiles:
         NotFoundError, CorruptionError (the deep store's copy itself is wrong), OutOfSpaceError, UnavailableError.
         """
         path = self.path_of(table, str(record.key))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(path.parent).free
-        if free < record.size_bytes + SPARE_BYTES:
-            raise OutOfSpaceError(
-                f"no space left on the disk free={free} needed={record.size_bytes} path={path.parent}"
-            )
+        _make_room(path.parent, record.size_bytes)
         opened: list[ImmutableSegment] = []
         store.fetch(
             record.url, path, expected_size=record.size_bytes, verify=lambda copy: opened.append(_open(copy, record))
@@ -113,6 +108,7 @@ class SegmentFiles:
 
 
 def _make_room(directory: Path, size_bytes: int) -> None:
+    """Make the folder; OutOfSpaceError unless the file and some spare bytes fit."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(directory).free

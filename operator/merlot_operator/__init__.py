@@ -1,4 +1,4 @@
-"""Reconciles Merlot's three kinds: from what users declare to Kubernetes objects, and to the desired state in ZooKeeper.
+"""From the three kinds that users declare to Kubernetes objects, and to the desired state in ZooKeeper.
 
 Decides in pure functions from an immutable view; the handlers only wake a level-based reconcile. Never loads the
 engine. Runs on one event loop: nothing here blocks it.

@@ -1,0 +1,189 @@
+"""What the operator is told by its environment; the chart sets it. Read once, at the start.
+
+| variable | meaning | default |
+|---|---|---|
+| MERLOT_NAMESPACE | namespaces to serve, comma-separated; empty: all of them | empty |
+| MERLOT_METASTORE | `zk://host:2181/chroot`; `{namespace}` stands for the namespace of the tables | required |
+| MERLOT_DEEP_STORE | `s3://bucket/prefix?…` or `file:///folder`; `{namespace}` as above | required |
+| MERLOT_RUNTIME_IMAGE | image of controller, broker, server and minion pods | required |
+| MERLOT_SPARK_IMAGE | image of batch jobs, driver and executors | required |
+| MERLOT_IMAGE_PULL_POLICY | of every pod | IfNotPresent |
+| MERLOT_IMAGE_PULL_SECRETS | names of Secrets, comma-separated | empty |
+| MERLOT_DEEP_STORE_SECRET | Secret in the tables' namespace: its keys become environment of every pod | empty |
+| MERLOT_DEEP_STORE_CLAIM | PersistentVolumeClaim in the tables' namespace, mounted at the path of a `file:///` deep store | empty |
+| MERLOT_ENVIRONMENT | JSON object: environment of every pod, such as AWS_ENDPOINT_URL | {} |
+| MERLOT_CLUSTER_DEFAULTS | JSON object: sizes, see `Sizes` | {} |
+| MERLOT_STORAGE_CLASS | class of the servers' volumes; empty: the cluster's default | empty |
+| MERLOT_SPARK_DRIVER_ROLE | `ClusterRole/name` or `Role/name` that lets a driver start executors; empty: local mode only | empty |
+| MERLOT_NETWORK_POLICIES | `true` or `false`: write NetworkPolicies | true |
+| MERLOT_CONTROLLER_URL | how to reach a namespace's controller | http://merlot-controller.{namespace}.svc:9000 |
+| MERLOT_WORKERS | objects reconciled at the same time | 8 |
+| MERLOT_RESYNC_SECONDS | longest time until an object is looked at again | 120 |
+| MERLOT_LIVENESS_PORT | port of `/healthz`, `/readyz` and `/metrics` | 8080 |
+| MERLOT_LOG_LEVEL, MERLOT_LOG_FORMAT | as of `merlot` (`line` or `json`) | INFO, json |
+
+A cluster-wide operator gives each namespace a chroot and a folder of its own: where `{namespace}` is not written, it is
+appended.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from merlot.errors import InvalidInputError
+from merlot.spec.tenancy import Resources
+
+NAMESPACE = "{namespace}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleSize:
+    """Number and size of one role's pods."""
+
+    replicas: int = 1
+    resources: Resources = Resources()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """MERLOT_CLUSTER_DEFAULTS: what a pod gets whose table says nothing.
+
+    {"controller": {"replicas": 1, "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {…}}},
+     "broker": {…}, "server": {"resources": {…, "storage": "10Gi"}}, "minion": {"resources": {…}, "maxReplicas": 2},
+     "driver": {"resources": {…}}, "executor": {"resources": {…}}}
+    """
+
+    controller: RoleSize = RoleSize()
+    broker: RoleSize = RoleSize()
+    server: RoleSize = RoleSize()
+    minion: RoleSize = RoleSize(replicas=0)
+    """`replicas`: those that run without a task."""
+    minion_max: int = 2
+    driver: RoleSize = RoleSize()
+    executor: RoleSize = RoleSize()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The environment, checked."""
+
+    namespaces: tuple[str, ...] = ()
+    metastore: str
+    deep_store: str
+    runtime_image: str
+    spark_image: str
+    pull_policy: str = "IfNotPresent"
+    pull_secrets: tuple[str, ...] = ()
+    deep_store_secret: str = ""
+    deep_store_claim: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    sizes: Sizes = Sizes()
+    storage_class: str = ""
+    spark_driver_role: str = ""
+    has_network_policies: bool = True
+    controller_url: str = "http://merlot-controller.{namespace}.svc:9000"
+    workers: int = 8
+    resync_s: float = 120.0
+    liveness_port: int = 8080
+    log_level: str = "INFO"
+    log_format: str = "json"
+
+    @property
+    def is_cluster_wide(self) -> bool:
+        """Whether every namespace is served."""
+        return not self.namespaces
+
+    def metastore_of(self, namespace: str) -> str:
+        """URL of the namespace's metastore."""
+        return self._in_namespace(self.metastore, namespace)
+
+    def deep_store_of(self, namespace: str) -> str:
+        """URI of the namespace's deep store; a query string stays last."""
+        uri, mark, query = self.deep_store.partition("?")
+        return self._in_namespace(uri, namespace) + mark + query
+
+    def controller_of(self, namespace: str) -> str:
+        """URL of the namespace's controller, without a slash at the end."""
+        return self.controller_url.replace(NAMESPACE, namespace).rstrip("/")
+
+    def _in_namespace(self, text: str, namespace: str) -> str:
+        if NAMESPACE in text or not self.is_cluster_wide or text.startswith("sqlite:"):
+            return text.replace(NAMESPACE, namespace)
+        return f"{text.rstrip('/')}/{namespace}"
+
+
+def from_environment(environment: Mapping[str, str]) -> Config:
+    """Read MERLOT_… variables; raises InvalidInputError naming the one that is wrong."""
+    get = environment.get
+    return Config(
+        namespaces=_names(get("MERLOT_NAMESPACE", "")),
+        metastore=_required(environment, "MERLOT_METASTORE"),
+        deep_store=_required(environment, "MERLOT_DEEP_STORE"),
+        runtime_image=_required(environment, "MERLOT_RUNTIME_IMAGE"),
+        spark_image=_required(environment, "MERLOT_SPARK_IMAGE"),
+        pull_policy=get("MERLOT_IMAGE_PULL_POLICY") or "IfNotPresent",
+        pull_secrets=_names(get("MERLOT_IMAGE_PULL_SECRETS", "")),
+        deep_store_secret=get("MERLOT_DEEP_STORE_SECRET", ""),
+        deep_store_claim=get("MERLOT_DEEP_STORE_CLAIM", ""),
+        environment={key: str(value) for key, value in _json(environment, "MERLOT_ENVIRONMENT").items()},
+        sizes=_sizes(_json(environment, "MERLOT_CLUSTER_DEFAULTS")),
+        storage_class=get("MERLOT_STORAGE_CLASS", ""),
+        spark_driver_role=get("MERLOT_SPARK_DRIVER_ROLE", ""),
+        has_network_policies=(get("MERLOT_NETWORK_POLICIES") or "true").lower() != "false",
+        controller_url=get("MERLOT_CONTROLLER_URL") or Config.controller_url,
+        workers=_number(environment, "MERLOT_WORKERS", 8),
+        resync_s=_number(environment, "MERLOT_RESYNC_SECONDS", 120),
+        liveness_port=_number(environment, "MERLOT_LIVENESS_PORT", 8080),
+        log_level=get("MERLOT_LOG_LEVEL") or "INFO",
+        log_format=get("MERLOT_LOG_FORMAT") or "json",
+    )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _required(environment: Mapping[str, str], name: str) -> str:
+    value = environment.get(name, "")
+    if not value:
+        raise InvalidInputError(f"the environment lacks {name}")
+    return value
+
+
+def _number(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name) or str(default)
+    if not text.isdecimal() or int(text) == 0:
+        raise InvalidInputError(f"{name} must be a positive number got={text!r}")
+    return int(text)
+
+
+def _json(environment: Mapping[str, str], name: str) -> dict[str, Any]:
+    try:
+        value = json.loads(environment.get(name) or "{}")
+    except ValueError as error:
+        raise InvalidInputError(f"{name} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise InvalidInputError(f"{name} must be a JSON object")
+    return value
+
+
+def _sizes(document: Mapping[str, Any]) -> Sizes:
+    roles = ("controller", "broker", "server", "minion", "driver", "executor")
+    unknown = sorted(set(document) - set(roles))
+    if unknown:
+        raise InvalidInputError(f"MERLOT_CLUSTER_DEFAULTS has unknown roles {unknown}; known are {roles}")
+    sizes = {role: _role(role, document.get(role, {})) for role in roles}
+    return Sizes(**sizes, minion_max=int(document.get("minion", {}).get("maxReplicas", 2)))
+
+
+def _role(role: str, document: Mapping[str, Any]) -> RoleSize:
+    try:
+        resources = Resources.model_validate(document.get("resources", {}))
+    except ValidationError as error:
+        raise InvalidInputError(f"MERLOT_CLUSTER_DEFAULTS.{role}.resources: {error}") from error
+    return RoleSize(replicas=int(document.get("replicas", 0 if role == "minion" else 1)), resources=resources)

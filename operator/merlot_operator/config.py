@@ -10,11 +10,11 @@
 | MERLOT_IMAGE_PULL_POLICY | of every pod | IfNotPresent |
 | MERLOT_IMAGE_PULL_SECRETS | names of Secrets, comma-separated | empty |
 | MERLOT_DEEP_STORE_SECRET | Secret in the tables' namespace: its keys become environment of every pod | empty |
-| MERLOT_DEEP_STORE_CLAIM | PersistentVolumeClaim in the tables' namespace, mounted at the path of a `file:///` deep store | empty |
+| MERLOT_DEEP_STORE_CLAIM | PersistentVolumeClaim there, mounted at the path of a `file:///` deep store | empty |
 | MERLOT_ENVIRONMENT | JSON object: environment of every pod, such as AWS_ENDPOINT_URL | {} |
 | MERLOT_CLUSTER_DEFAULTS | JSON object: sizes, see `Sizes` | {} |
 | MERLOT_STORAGE_CLASS | class of the servers' volumes; empty: the cluster's default | empty |
-| MERLOT_SPARK_DRIVER_ROLE | `ClusterRole/name` or `Role/name` that lets a driver start executors; empty: local mode only | empty |
+| MERLOT_SPARK_DRIVER_ROLE | `ClusterRole/name` or `Role/name`: a driver may start executors; empty: never | empty |
 | MERLOT_NETWORK_POLICIES | `true` or `false`: write NetworkPolicies | true |
 | MERLOT_CONTROLLER_URL | how to reach a namespace's controller | http://merlot-controller.{namespace}.svc:9000 |
 | MERLOT_WORKERS | objects reconciled at the same time | 8 |
@@ -39,6 +39,7 @@ from merlot.errors import InvalidInputError
 from merlot.spec.tenancy import Resources
 
 NAMESPACE = "{namespace}"
+CONTROLLER_URL = "http://merlot-controller.{namespace}.svc:9000"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ class RoleSize:
     """Number and size of one role's pods."""
 
     replicas: int = 1
-    resources: Resources = Resources()
+    resources: Resources = field(default_factory=Resources)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +87,7 @@ class Config:
     storage_class: str = ""
     spark_driver_role: str = ""
     has_network_policies: bool = True
-    controller_url: str = "http://merlot-controller.{namespace}.svc:9000"
+    controller_url: str = CONTROLLER_URL
     workers: int = 8
     resync_s: float = 120.0
     liveness_port: int = 8080
@@ -135,7 +136,7 @@ def from_environment(environment: Mapping[str, str]) -> Config:
         storage_class=get("MERLOT_STORAGE_CLASS", ""),
         spark_driver_role=get("MERLOT_SPARK_DRIVER_ROLE", ""),
         has_network_policies=(get("MERLOT_NETWORK_POLICIES") or "true").lower() != "false",
-        controller_url=get("MERLOT_CONTROLLER_URL") or Config.controller_url,
+        controller_url=get("MERLOT_CONTROLLER_URL") or CONTROLLER_URL,
         workers=_number(environment, "MERLOT_WORKERS", 8),
         resync_s=_number(environment, "MERLOT_RESYNC_SECONDS", 120),
         liveness_port=_number(environment, "MERLOT_LIVENESS_PORT", 8080),

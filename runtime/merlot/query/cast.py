@@ -82,10 +82,10 @@ def _converted(target: TypeName, vector: Vector) -> Any:
     if target is TypeName.BIG_DECIMAL:
         return _to_decimals(vector)
     if source is TypeName.BIG_DECIMAL and target in DTYPES:
-        numbers = [float(value) if target in (TypeName.FLOAT, TypeName.DOUBLE) else int(value) for value in vector.data]
+        number = float if target in (TypeName.FLOAT, TypeName.DOUBLE) else int
         try:
-            return np.array(numbers, dtype=DTYPES[target])
-        except OverflowError as error:
+            return np.array([number(value) for value in vector.data], dtype=DTYPES[target])
+        except (OverflowError, ValueError) as error:  # ValueError: NaN is no whole number
             raise QueryArithmeticError(f"value does not fit cast=BIG_DECIMAL to={target}") from error
     if target in (TypeName.STRING, TypeName.JSON):
         return _to_text(vector)

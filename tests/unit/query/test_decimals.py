@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from merlot.query.context import QueryArithmeticError
+
 FIELDS = [{"name": "k", "type": "INT"}, {"name": "n", "type": "BIG_DECIMAL"}]
 LARGE = "1" + "0" * 40
 ROWS = [{"k": 1, "n": LARGE}, {"k": 2, "n": "1.5"}, {"k": 3, "n": "-" + LARGE}]
@@ -31,3 +33,10 @@ def test_sums_are_exact_in_a_segment_and_over_several(make_table, pieces):
 def test_arithmetic_keeps_every_digit(make_table, sql, expected):
     table = make_table(FIELDS, ROWS)
     assert table.query(f"SELECT {sql} FROM t WHERE k = 1") == [[expected]]
+
+
+@pytest.mark.parametrize("value", [LARGE, "NaN"])
+def test_casting_what_no_whole_number_holds_is_a_query_error(make_table, value):
+    table = make_table(FIELDS, [{"k": 1, "n": "1"}])
+    with pytest.raises(QueryArithmeticError, match="does not fit"):
+        table.query(f"SELECT CAST(n + CAST('{value}' AS BIG_DECIMAL) AS LONG) FROM t")

@@ -3,7 +3,8 @@
 import logging
 import zlib
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import orjson
 import pyarrow as pa
@@ -13,12 +14,12 @@ from merlot.segment.build.column_writer import ColumnRequest, WrittenColumn, wri
 from merlot.segment.build.file_writer import FileWriter
 from merlot.segment.build.partitions import NotPartitionedError, partition_info
 from merlot.segment.build.request import BuildRequest, BuiltSegment
-from merlot.segment.build.rows import stored_column
+from merlot.segment.build.rows import BuildColumn, stored_column
 from merlot.segment.build.sorting import sorted_rows
 from merlot.segment.build.times import time_range
 from merlot.segment.layout import FORMAT_VERSION, Footer
-from merlot.segment.metadata import SegmentMetadata, parse_metadata
-from merlot.spec.indexing import PartitionEnforcement
+from merlot.segment.metadata import ColumnMetadata, SegmentMetadata, parse_metadata
+from merlot.spec.indexing import PartitionEnforcement, PartitioningSpec
 from merlot.spec.schema import FieldSpec
 
 _LOG = logging.getLogger(__name__)
@@ -32,75 +33,111 @@ def build_segment(request: BuildRequest, rows: pa.Table, directory: Path) -> Bui
 
     `rows` has the columns of the schema (in any order), of types that cast to `arrow_types.arrow_schema` without loss.
     Raises InvalidInputError if they do not, UnavailableError if the file cannot be written."""
-    _check(request, rows)
+    _check_columns(request, rows)
     ordered = sorted_rows(request, rows)
-    with FileWriter(directory, request.name) as writer:
-        columns = [_write(request, ordered, field, writer) for field in request.schema.fields]
-        content = _content(request, ordered.num_rows, columns)
-        unpartitioned = _add_partitions(content, request, ordered, columns)
+    with SegmentWriter(request, ordered.num_rows, directory) as writer:
+        for field in request.schema.fields:
+            writer.add(stored_column(field, ordered.column(field.name)))
+        return writer.commit()
+
+
+class SegmentWriter:
+    """One segment file, a column at a time; one thread's. A context: what was not committed leaves nothing behind.
+
+    Columns come in the order of the schema, each in the order of rows that the table asks for. Raises as
+    `build_segment`."""
+
+    def __init__(self, request: BuildRequest, num_docs: int, directory: Path) -> None:
+        _check_identity(request, num_docs)
+        self._request = request
+        self._num_docs = num_docs
+        self._file = FileWriter(directory, request.name)
+        self._columns: list[ColumnMetadata] = []
+        self._time: dict[str, Any] = {}
+        self._partitions: dict[str, Any] = {}
+        self._unpartitioned: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        self._file.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._file.__exit__(kind, error, traceback)
+
+    def add(self, column: BuildColumn) -> None:
+        """Append the next column; what is known of the segment by its values is taken from it at once."""
+        request, field = self._request, column.field
+        assert field is request.schema.fields[len(self._columns)]
+        assert column.num_docs == self._num_docs
+        written = write_column(column, _wishes(request, field), self._file)
+        self._columns.append(written.metadata)
+        if field.name == request.time_column:
+            self._time = {"time_column": field.name, "time_unit_format": field.format}
+            self._time |= time_range(field, written.metadata, written.distinct)
+        if request.partitioning is not None and field.name in request.partitioning.columns:
+            self._add_partitions(request.partitioning, column, written)
+
+    def commit(self) -> BuiltSegment:
+        """Write the footer; the file is whole and durable afterwards."""
+        content = self._content()
         content_bytes = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
-        footer = Footer(content_bytes, {"name": request.name, "table": request.table}, _creation(request))
-        size = writer.commit(footer)
-    metadata = _metadata(content, footer)
-    return BuiltSegment(path=writer.path, metadata=metadata, size_bytes=size, unpartitioned=unpartitioned)
+        identity = {"name": self._request.name, "table": self._request.table}
+        footer = Footer(content_bytes, identity, _creation(self._request))
+        size = self._file.commit(footer)
+        metadata = _metadata(content, footer)
+        return BuiltSegment(path=self._file.path, metadata=metadata, size_bytes=size, unpartitioned=self._unpartitioned)
+
+    def _content(self) -> dict[str, Any]:
+        request = self._request
+        content: dict[str, Any] = {
+            "columns": [column.model_dump(mode="json", exclude_defaults=True) for column in self._columns],
+            "num_docs": self._num_docs,
+            "sort_order": list(request.indexing.sorted_columns),
+            **self._time,
+        }
+        return content if request.partitioning is None else {**content, "partitions": self._partitions}
+
+    def _add_partitions(self, partitioning: PartitioningSpec, column: BuildColumn, written: WrittenColumn) -> None:
+        """What its values say, whatever the table declares."""
+        name = column.field.name
+        values = column.values if written.distinct is None else written.distinct
+        must_be_one = partitioning.enforce is PartitionEnforcement.ASSERT
+        try:
+            self._partitions[name] = partition_info(
+                column.field.type, partitioning.columns[name], values, must_be_one=must_be_one
+            )
+        except NotPartitionedError as error:
+            self._unpartitioned[name] = str(error)
+            _LOG.warning("segment is not partitioned segment=%s column=%s cause=%s", self._request.name, name, error)
 
 
-def _check(request: BuildRequest, rows: pa.Table) -> None:
+def _check_columns(request: BuildRequest, rows: pa.Table) -> None:
     names = request.schema.names
     if sorted(rows.column_names) != sorted(names):
         odd = sorted(set(rows.column_names) ^ set(names)) or sorted(rows.column_names)
         raise InvalidInputError(f"rows and schema differ segment={request.name} columns={','.join(odd)}")
-    if rows.num_rows > MAX_DOCS:
-        raise InvalidInputError(f"too many rows for a segment segment={request.name} rows={rows.num_rows}")
+
+
+def _check_identity(request: BuildRequest, num_docs: int) -> None:
+    if num_docs > MAX_DOCS:
+        raise InvalidInputError(f"too many rows for a segment segment={request.name} rows={num_docs}")
     if "/" in request.name or request.name.startswith(".") or "@" in request.name or not request.name:
         raise InvalidInputError(f"segment name cannot be a file name segment={request.name!r}")
+    for name in (request.time_column, *(request.partitioning.columns if request.partitioning else ())):
+        if name is not None:
+            request.field(name)
 
 
-def _write(request: BuildRequest, rows: pa.Table, field: FieldSpec, writer: FileWriter) -> WrittenColumn:
+def _wishes(request: BuildRequest, field: FieldSpec) -> ColumnRequest:
     indexing, name = request.indexing, field.name
-    wishes = ColumnRequest(
+    return ColumnRequest(
         encoding=indexing.encoding_of(name),
         compression=indexing.compression.get(name),
         inverted=name in indexing.inverted,
         sort_key=name in indexing.sorted_columns,
     )
-    return write_column(stored_column(field, rows.column(name)), wishes, writer)
-
-
-def _content(request: BuildRequest, num_docs: int, columns: list[WrittenColumn]) -> dict[str, Any]:
-    content: dict[str, Any] = {
-        "columns": [column.metadata.model_dump(mode="json", exclude_defaults=True) for column in columns],
-        "num_docs": num_docs,
-        "sort_order": list(request.indexing.sorted_columns),
-    }
-    by_name = {column.metadata.name: column for column in columns}
-    if request.time_column is not None:
-        field, column = request.field(request.time_column), by_name[request.time_column]
-        content |= {"time_column": request.time_column, "time_unit_format": field.format}
-        content |= time_range(field, column.metadata, column.distinct)
-    return content
-
-
-def _add_partitions(
-    content: dict[str, Any], request: BuildRequest, rows: pa.Table, columns: list[WrittenColumn]
-) -> dict[str, str]:
-    """Returns what is wrong with the columns that rows are not partitioned by, whatever the table declares."""
-    if request.partitioning is None:
-        return {}
-    by_name = {column.metadata.name: column for column in columns}
-    must_be_one = request.partitioning.enforce is PartitionEnforcement.ASSERT
-    partitions, wrong = {}, {}
-    for name, function in sorted(request.partitioning.columns.items()):
-        field, values = request.field(name), by_name[name].distinct
-        if values is None:
-            values = stored_column(field, rows.column(name)).values
-        try:
-            partitions[name] = partition_info(field.type, function, values, must_be_one=must_be_one)
-        except NotPartitionedError as error:
-            wrong[name] = str(error)
-            _LOG.warning("segment is not partitioned segment=%s column=%s cause=%s", request.name, name, error)
-    content["partitions"] = partitions
-    return wrong
 
 
 def _creation(request: BuildRequest) -> dict[str, Any]:

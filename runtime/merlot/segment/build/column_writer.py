@@ -9,11 +9,12 @@ import pyarrow.compute as pc
 
 from merlot.kernels import bits
 from merlot.segment import compression
+from merlot.segment.arrow_types import STORED_DTYPES
 from merlot.segment.buffers import Array
 from merlot.segment.build.coding import Coded, code
 from merlot.segment.build.encoding import ColumnStatistics, choose
 from merlot.segment.build.file_writer import FileWriter
-from merlot.segment.build.rows import StoredColumn
+from merlot.segment.build.rows import BuildColumn, CodedColumn
 from merlot.segment.index import dict_ids, dictionary, inverted, multi_value, nulls, raw, variable, zones
 from merlot.segment.json_values import MAX_BOUND_LENGTH, to_json
 from merlot.segment.metadata import BufferRef, ColumnEncoding, ColumnMetadata, JsonValue
@@ -42,11 +43,11 @@ class WrittenColumn:
     distinct: Array | pa.Array | None
 
 
-def write_column(column: StoredColumn, request: ColumnRequest, writer: FileWriter) -> WrittenColumn:
-    """Choose the encoding, append the buffers."""
+def write_column(column: BuildColumn, request: ColumnRequest, writer: FileWriter) -> WrittenColumn:
+    """Choose the encoding, append the buffers; the same ones whether or not a dictionary came with the column."""
     coded = None
     if request.encoding is not Encoding.RAW or request.inverted:
-        coded = code(column.field.type, column.values)
+        coded = column.coded if isinstance(column, CodedColumn) else code(column.field.type, column.values)
     statistics = _statistics(column, coded)
     wish = Encoding.DICTIONARY if request.inverted else request.encoding
     encoding = choose(statistics, wish, needs_dictionary=request.sort_key)
@@ -60,20 +61,20 @@ def write_column(column: StoredColumn, request: ColumnRequest, writer: FileWrite
     return WrittenColumn(metadata=metadata, distinct=None if coded is None else coded.values)
 
 
-def _statistics(column: StoredColumn, coded: Coded | None) -> ColumnStatistics:
-    values = column.values
-    is_numeric = isinstance(values, np.ndarray)
+def _statistics(column: BuildColumn, coded: Coded | None) -> ColumnStatistics:
+    values = column.values if coded is None else coded.values
     ordered = values if coded is None else coded.ids
     is_sorted = column.offsets is None and isinstance(ordered, np.ndarray) and bool(bits.is_sorted(ordered))
+    width = STORED_DTYPES[column.field.type].itemsize if isinstance(values, np.ndarray) else None
     return ColumnStatistics(
         role=column.field.role,
-        num_values=len(values),
-        cardinality=len(values) if coded is None else coded.cardinality,
-        raw_bytes=values.nbytes,
-        dictionary_bytes=values.nbytes if coded is None else coded.values.nbytes,
-        is_fixed_width=is_numeric,
+        num_values=column.num_values,
+        cardinality=column.num_values if coded is None else coded.cardinality,
+        raw_bytes=column.num_values * (width or 0),
+        dictionary_bytes=len(values) * (width or 0),
+        is_fixed_width=width is not None,
         is_sorted=is_sorted,
-        integer_width=_integer_width(values, coded) if is_numeric else None,
+        integer_width=None if width is None else _integer_width(values, coded),
     )
 
 
@@ -95,7 +96,7 @@ def _numeric_bounds(values: Array, coded: Coded | None) -> tuple[Any, Any]:
 
 
 def _buffers(
-    column: StoredColumn, coded: Coded | None, encoding: ColumnEncoding, statistics: ColumnStatistics
+    column: BuildColumn, coded: Coded | None, encoding: ColumnEncoding, statistics: ColumnStatistics
 ) -> tuple[dict[str, Array], JsonValue | None, JsonValue | None]:
     buffers: dict[str, Array] = {}
     low, high = _bounds(column, coded)
@@ -108,12 +109,12 @@ def _buffers(
             buffers |= dictionary.write_variable(coded.values)
         buffers |= dict_ids.write(coded.ids, coded.cardinality, encoding)
         zoned = coded.ids
-    elif isinstance(column.values, np.ndarray):
+    elif isinstance(values := column.values, np.ndarray):
         base = int(low) if encoding is ColumnEncoding.RAW_PACKED and low is not None else 0
-        buffers |= raw.write(column.values, encoding, base, statistics.integer_width or 0)
-        zoned = column.values
+        buffers |= raw.write(values, encoding, base, statistics.integer_width or 0)
+        zoned = values
     else:
-        buffers |= variable.write(column.values)
+        buffers |= variable.write(values)
     if column.offsets is not None:
         buffers |= multi_value.write(column.offsets, _max_values_per_doc(column))
         if zoned is not None:
@@ -125,7 +126,7 @@ def _buffers(
     return buffers, low, high
 
 
-def _bounds(column: StoredColumn, coded: Coded | None) -> tuple[JsonValue | None, JsonValue | None]:
+def _bounds(column: BuildColumn, coded: Coded | None) -> tuple[JsonValue | None, JsonValue | None]:
     values = column.values if coded is None else coded.values
     if len(values) == 0:
         return None, None
@@ -145,7 +146,7 @@ def _bounds(column: StoredColumn, coded: Coded | None) -> tuple[JsonValue | None
     return to_json(column.field.type, low_text), to_json(column.field.type, high_text)
 
 
-def _inverted(column: StoredColumn, coded: Coded) -> dict[str, Array]:
+def _inverted(column: BuildColumn, coded: Coded) -> dict[str, Array]:
     if column.offsets is not None:
         return inverted.write_multi_value(coded.ids, column.offsets, coded.cardinality)
     return inverted.write(coded.ids, coded.cardinality)
@@ -158,14 +159,14 @@ def _codec(buffer_name: str, request: ColumnRequest) -> str | None:
     return None if request.compression is None else CODECS[request.compression]
 
 
-def _max_values_per_doc(column: StoredColumn) -> int:
+def _max_values_per_doc(column: BuildColumn) -> int:
     if column.offsets is None:
         return 1
     return int(np.diff(column.offsets).max()) if column.num_docs else 0
 
 
 def _metadata(
-    column: StoredColumn,
+    column: BuildColumn,
     coded: Coded | None,
     encoding: ColumnEncoding,
     statistics: ColumnStatistics,
@@ -189,7 +190,7 @@ def _metadata(
         is_sorted=statistics.is_sorted,
         bits=_bits(coded, encoding, statistics),
         base=int(bounds[0] or 0) if is_packed else 0,
-        total_values=len(column.values),
+        total_values=column.num_values,
         max_values_per_doc=_max_values_per_doc(column),
         buffers=refs,
     )

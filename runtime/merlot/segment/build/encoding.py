@@ -26,7 +26,7 @@ class ColumnStatistics:
     num_values: int
     cardinality: int
     raw_bytes: int
-    """All values without a dictionary."""
+    """All values without a dictionary; like `dictionary_bytes`, 0 unless they have a fixed width."""
     dictionary_bytes: int
     is_fixed_width: bool
     is_sorted: bool

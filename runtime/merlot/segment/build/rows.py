@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from merlot.errors import InvalidInputError
 from merlot.segment.arrow_types import ARROW_TYPES, STORED_DTYPES, arrow_type
 from merlot.segment.buffers import Array
+from merlot.segment.build.coding import Coded
 from merlot.segment.index import nulls
 from merlot.segment.json_values import plain_text
 from merlot.spec.schema import FieldSpec
@@ -34,6 +35,35 @@ class StoredColumn:
     """Of a multi-value column, where each doc's values start."""
     nulls: NDArray[np.uint64] | None
     num_nulls: int
+
+    @property
+    def num_values(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CodedColumn:
+    """As StoredColumn, of values that have a dictionary already: each entry of it occurs."""
+
+    field: FieldSpec
+    num_docs: int
+    coded: Coded
+    offsets: NDArray[np.uint32] | None
+    nulls: NDArray[np.uint64] | None
+    num_nulls: int
+
+    @property
+    def num_values(self) -> int:
+        return len(self.coded.ids)
+
+    @property
+    def values(self) -> Array | pa.Array:
+        """The values themselves, made anew at each call."""
+        dictionary, ids = self.coded.values, self.coded.ids
+        return dictionary[ids] if isinstance(dictionary, np.ndarray) else dictionary.take(pa.array(ids))
+
+
+BuildColumn = StoredColumn | CodedColumn
 
 
 def stored_column(field: FieldSpec, column: pa.ChunkedArray) -> StoredColumn:

@@ -18,9 +18,10 @@ from merlot.broker.refresher import Refresher
 from merlot.broker.tables import ServedTable, TableSources, TableWatch
 from merlot.clock import Clock
 from merlot.cluster import paths
+from merlot.cluster.drains import marks
 from merlot.cluster.liveness import live_instances
 from merlot.cluster.metastore import Metastore, Watch
-from merlot.cluster.records import Role
+from merlot.cluster.records import DrainRecord, Role
 from merlot.ids import InstanceId, TableName, raw_name
 
 _LOG = logging.getLogger(__name__)
@@ -42,7 +43,10 @@ class Directory:
         self._tables: dict[TableName, ServedTable] = {}
         self._by_spelling: dict[str, TableName] = {}
         self._watches: dict[TableName, TableWatch] = {}
+        self._drains: Mapping[InstanceId, DrainRecord] = {}
         self._subscriptions: list[Watch] = []
+        self.on_change: Callable[[], None] = lambda: None
+        """Called on the event loop after anything changed that `tables` or `drains` tell."""
         self._tables_refresher = Refresher("tables", self._refresh_tables)
         self._servers_refresher = Refresher("servers", self._refresh_servers)
 
@@ -72,6 +76,11 @@ class Directory:
         """Every table that can be queried."""
         return self._tables
 
+    @property
+    def drains(self) -> Mapping[InstanceId, DrainRecord]:
+        """Marked servers: asked only for what nobody else has."""
+        return self._drains
+
     def report_call(self, instance: InstanceId, outcome: CallOutcome) -> None:
         """A call to a server ended; routes follow if that changes its standing."""
         now = self._clock.monotonic()
@@ -83,6 +92,7 @@ class Directory:
         servers, tables = self._servers_refresher, self._tables_refresher
         self._subscriptions = [
             self._metastore.watch_children(paths.LIVE, servers.poke_from_thread),
+            self._metastore.watch_children(paths.DRAINS, servers.poke_from_thread),
             self._metastore.watch_children(paths.TABLES, tables.poke_from_thread),
         ]
 
@@ -92,11 +102,13 @@ class Directory:
 
     async def _refresh_servers(self) -> None:
         records = await self._in_thread(lambda: live_instances(self._metastore, Role.SERVER))
+        self._drains = await self._in_thread(lambda: marks(self._metastore))
         now = self._clock.monotonic()
         self._health.observe_live(records, now)
         self._channels.observe(records)
         self._reroute(now)
         self._channels.forget(set(self._health.standings(now)))
+        self.on_change()
 
     def _reroute(self, now: float) -> None:
         for watch in self._watches.values():
@@ -121,7 +133,9 @@ class Directory:
         return TableWatch(name, sources, lambda served: self._set(name, served))
 
     def _standings(self) -> Mapping[InstanceId, Standing]:
-        return self._health.standings(self._clock.monotonic())
+        """As their health has them; a marked server is at best a backup."""
+        standings = self._health.standings(self._clock.monotonic())
+        return {one: Standing.BACKUP if one in self._drains else standing for one, standing in standings.items()}
 
     def _set(self, name: TableName, served: ServedTable | None) -> None:
         is_known = name in self._tables
@@ -131,6 +145,7 @@ class Directory:
             self._tables.pop(name, None)
         if is_known != (served is not None):
             self._by_spelling = _spellings(self._tables)
+        self.on_change()
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)

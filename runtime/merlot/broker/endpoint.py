@@ -81,6 +81,8 @@ def routes(broker: BrokerFace) -> list[web.RouteDef]:
         web.delete("/query/{id}", paths.cancel_query),
         web.get("/queries", paths.running_queries),
         web.get("/health", paths.health),
+        web.get("/health/readiness", paths.health),
+        web.get("/health/liveness", paths.liveness),
         web.get("/metrics", paths.metrics),
         web.get("/debug/routingTable/sql", paths.routing_table_of_query),
         web.get("/debug/routingTable/{table}", paths.routing_table),
@@ -145,6 +147,9 @@ class _Paths:
     async def health(self, _: web.Request) -> web.Response:
         reason = self._broker.unready_reason()
         return web.Response(text="OK") if reason is None else web.Response(text=reason, status=503)
+
+    async def liveness(self, _: web.Request) -> web.Response:
+        return web.Response(text="OK")
 
     async def metrics(self, _: web.Request) -> web.Response:
         return web.Response(body=telemetry.render_metrics(), headers={"Content-Type": telemetry.CONTENT_TYPE})

@@ -12,6 +12,7 @@ from aiohttp import web
 from merlot import __version__
 from merlot.broker.channels import ChannelFactory, Channels
 from merlot.broker.directory import Directory
+from merlot.broker.echo import Echo, echo_of
 from merlot.broker.endpoint import make_app
 from merlot.broker.queries import Queries, SqlRequest
 from merlot.broker.response import BrokerAnswer
@@ -59,6 +60,7 @@ class BrokerRole:
         self._directory = Directory(metastore, self._channels, self._clock)
         self._queries = Queries(self._directory, self._channels, self._clock)
         self._registration: Registration | None = None
+        self._echo: Echo | None = None
         self._runner: web.AppRunner | None = None
         self._running: set[asyncio.Task[object]] = set()
         self._unready: str | None = "starting"
@@ -69,6 +71,7 @@ class BrokerRole:
         self._queries.is_open = True
         port = self._config.http_port if self._config.is_mounted else await self._listen()
         self._queries.broker_id = InstanceId(f"Broker_{self._config.host}_{port}")
+        await self._start_echo(self._queries.broker_id)
         record = InstanceRecord(
             id=self._queries.broker_id,
             role=Role.BROKER,
@@ -89,6 +92,8 @@ class BrokerRole:
         self._unready = "draining"
         if self._registration is not None:
             await asyncio.to_thread(self._registration.close)
+        if self._echo is not None:
+            await self._echo.stop()
         if self._running:
             await asyncio.wait(self._running, timeout=self._config.drain_s)
         if self._runner is not None:
@@ -128,6 +133,13 @@ class BrokerRole:
     def cancel(self, wanted: str, *, by_client_id: bool = False) -> bool:
         """Cancel a running query; False if there is none of that id."""
         return self._queries.cancel(wanted, by_client_id=by_client_id)
+
+    async def _start_echo(self, broker: InstanceId) -> None:
+        """Before it is registered: who sees it live finds what it says."""
+        directory = self._directory
+        self._echo = Echo(self._metastore, broker, lambda: echo_of(directory.tables, directory.drains))
+        await self._echo.start()
+        directory.on_change = self._echo.poke
 
     async def _listen(self) -> int:
         self._runner = web.AppRunner(make_app(self), access_log=None, handler_cancellation=True, shutdown_timeout=1.0)

@@ -1,25 +1,42 @@
 """Where everything is in the metastore: the only module that spells a path.
 
 /CONFIGS/TABLE/{table}                  TableRecord
+/CONFIGS/ROLLUP/{name}                  RollupRecord: a MergeRollupTask as applied
+/CONFIGS/UPSERT/{name}                  UpsertRecord: an UpsertConfig as applied
 /SEGMENTS/{table}                       root of the table's segments: one compare-and-set publishes anything
 /SEGMENTS/{table}/{bucket}-{content}    immutable bucket of segment records and their assignment
+/SEGMENT_LINEAGE/{table}/{entry}~{content}      what a replacement replaces by what, immutable; more names in …
+/SEGMENT_LINEAGE/{table}/{entry}~{content}~{n}  … chunks
 /REPORTS/{table}/{instance}             what a server has loaded: a small root …
 /REPORTS/{table}/{instance}/{bucket}    … and the keys of one bucket
 /LIVE/{instance}                        ephemeral InstanceRecord
+/ECHO/{broker}                          what a broker runs and routes around: EchoRecord
+/DRAIN/{instance}                       DrainRecord: brokers shall route around it
 /LEASES/{name}                          the holder; /LEASES/{name}/{token}: ephemeral, the holder's pulse
 /TRASH/{table}/{id}                     files that no record names any more
 /TASKS/{kind}/{id}                      a queued task; the lease `task-{kind}-{id}` says who runs it
+/TASK_PROGRESS/{kind}/{id}              TaskProgress of who runs it
+/TASK_HISTORY/{kind}/{table}            tasks that have ended, the last ones
+/MINION_TASK_METADATA/{kind}/{table}    WatermarkRecord: how far a table's tasks have come
 """
 
 from merlot.errors import InvalidInputError
 
 TABLES = "/CONFIGS/TABLE"
+ROLLUPS = "/CONFIGS/ROLLUP"
+UPSERTS = "/CONFIGS/UPSERT"
 SEGMENTS = "/SEGMENTS"
+LINEAGE = "/SEGMENT_LINEAGE"
 REPORTS = "/REPORTS"
 LIVE = "/LIVE"
+ECHOES = "/ECHO"
+DRAINS = "/DRAIN"
 LEASES = "/LEASES"
 TRASH = "/TRASH"
 TASKS = "/TASKS"
+TASK_PROGRESS = "/TASK_PROGRESS"
+TASK_HISTORY = "/TASK_HISTORY"
+TASK_METADATA = "/MINION_TASK_METADATA"
 
 MAX_NAME_BYTES = 255
 
@@ -27,6 +44,16 @@ MAX_NAME_BYTES = 255
 def table_config(table: str) -> str:
     """The table's TableRecord."""
     return _join(TABLES, table)
+
+
+def rollup_config(name: str) -> str:
+    """A MergeRollupTask as it was applied."""
+    return _join(ROLLUPS, name)
+
+
+def upsert_config(name: str) -> str:
+    """An UpsertConfig as it was applied."""
+    return _join(UPSERTS, name)
 
 
 def segments_root(table: str) -> str:
@@ -37,6 +64,21 @@ def segments_root(table: str) -> str:
 def segment_bucket(table: str, bucket: int, content_id: str) -> str:
     """One immutable bucket."""
     return f"{segments_root(table)}/{bucket}-{content_id}"
+
+
+def lineage(table: str) -> str:
+    """Parent of the details of the table's replacements."""
+    return _join(LINEAGE, table)
+
+
+def lineage_entry(table: str, entry: str, content_id: str) -> str:
+    """What one replacement replaces by what."""
+    return _join(lineage(table), f"{entry}~{content_id}")
+
+
+def lineage_chunk(table: str, entry: str, content_id: str, number: int) -> str:
+    """More names of a replacement."""
+    return f"{lineage_entry(table, entry, content_id)}~{number}"
 
 
 def reports(table: str) -> str:
@@ -59,6 +101,16 @@ def live(instance: str) -> str:
     return _join(LIVE, instance)
 
 
+def echo(broker: str) -> str:
+    """What a broker says of itself."""
+    return _join(ECHOES, broker)
+
+
+def drain(instance: str) -> str:
+    """The mark of an instance that is about to stop."""
+    return _join(DRAINS, instance)
+
+
 def lease(name: str) -> str:
     """The lease's node; its children are pulses."""
     return _join(LEASES, name)
@@ -72,6 +124,26 @@ def trash(table: str) -> str:
 def tasks(kind: str) -> str:
     """Queue of one kind of task."""
     return _join(TASKS, kind)
+
+
+def task(kind: str, task_id: str) -> str:
+    """One queued task."""
+    return _join(tasks(kind), task_id)
+
+
+def task_progress(kind: str, task_id: str) -> str:
+    """What whoever runs the task last said."""
+    return _join(_join(TASK_PROGRESS, kind), task_id)
+
+
+def task_history(kind: str, table: str) -> str:
+    """The table's tasks that have ended."""
+    return _join(_join(TASK_HISTORY, kind), table)
+
+
+def task_metadata(kind: str, table: str) -> str:
+    """How far the table's tasks of this kind have come."""
+    return _join(_join(TASK_METADATA, kind), table)
 
 
 def child(parent: str, name: str) -> str:

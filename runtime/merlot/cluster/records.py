@@ -11,10 +11,11 @@ import zlib
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import (
     AfterValidator,
+    AliasChoices,
     BaseModel,
     ConfigDict,
     Field,
@@ -121,6 +122,10 @@ class SegmentRecord(Record):
     refresh_time_ms: int = -1
     custom_map: dict[str, str] = Field(default_factory=dict)
     status: SegmentStatus = SegmentStatus.UPLOADED
+    replaces: Interned = ""
+    """Lineage entry whose output it is."""
+    replaced_by: Interned = ""
+    """Lineage entry whose input it is. What the two mean is in the root: `visibility`."""
 
     @property
     def key(self) -> SegmentKey:
@@ -168,6 +173,45 @@ class BucketRecord(PackedRecord):
     assignment: dict[Interned, tuple[Interned, ...]] = Field(default_factory=dict)
 
 
+class LineageState(StrEnum):
+    """Where a replacement of segments is."""
+
+    IN_PROGRESS = "IN_PROGRESS"
+    """Inputs answer; outputs come in, unseen."""
+    COMPLETED = "COMPLETED"
+    """Outputs answer; inputs are kept a while."""
+    REVERTED = "REVERTED"
+    """Inputs answer again; outputs are kept a while."""
+
+
+class LineageMark(NamedTuple):
+    """A live entry as the root has it: a list, since there may be a thousand."""
+
+    state: LineageState
+    since_ms: int
+    """When it got into this state."""
+    details: str
+    """Content id of its LineageRecord."""
+
+
+class LineageRecord(PackedRecord):
+    """What an entry replaces by what. Immutable, like a bucket."""
+
+    created_ms: int
+    segments_from: tuple[str, ...] = ()
+    segments_to: tuple[str, ...] = ()
+    custom_map: dict[str, str] = Field(default_factory=dict)
+    num_chunks: int = 0
+    """Nodes that hold the rest of the names, in order."""
+
+
+class LineageChunk(PackedRecord):
+    """More names of an entry."""
+
+    segments_from: tuple[str, ...] = ()
+    segments_to: tuple[str, ...] = ()
+
+
 class RootRecord(Record):
     """Root of a table's segments. `epoch` grows by one with every change, whatever it changes."""
 
@@ -179,6 +223,8 @@ class RootRecord(Record):
     """Recent changes: (epoch, names) or (epoch, ("bulk:<publish id>",)); for people and logs."""
     retired: tuple[str, ...] = ()
     """Buckets out of use, kept a while for readers that hold an older root."""
+    lineage: dict[str, LineageMark] = Field(default_factory=dict)
+    """Replacements that are not cleaned up yet, by entry id: what they make of records' marks, this root decides."""
     is_deleted: bool = False
 
 
@@ -217,11 +263,33 @@ class InstanceRecord(Record):
     role: Role
     host: str
     http_port: int = 0
-    grpc_port: int = 0
+    query_port: int = Field(default=0, validation_alias=AliasChoices("queryPort", "query_port", "grpcPort"))
+    """Of a server: where brokers send their requests. `grpcPort` is its old name."""
     tenant: str = "default"
     tags: tuple[str, ...] = ()
     started_ms: int = -1
     version: str = ""
+
+
+class DrainRecord(Record):
+    """A mark on an instance that shall stop: brokers ask others where they can."""
+
+    token: str = ""
+    """New with every mark: a broker's echo tells which one it has taken up."""
+    leaving: bool = False
+    """True: it will not come back, its segments go to others first."""
+    since_ms: int = -1
+
+
+class EchoRecord(Record):
+    """What a broker runs, written by itself."""
+
+    revisions: dict[str, int] = Field(default_factory=dict)
+    """Revision of the manifest by table."""
+    drains: dict[str, str] = Field(default_factory=dict)
+    """Token of the mark that it has taken up, by instance."""
+    busy: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Tables in which it still routes to a marked instance, by instance; one that it routes around has no entry."""
 
 
 class LeaseRecord(Record):
@@ -238,6 +306,8 @@ class ReportRoot(Record):
     seq: int = 0
     token: str = ""
     """New for every process that writes the report: a reader keeps nothing across it."""
+    life: int = 0
+    """Grows with every process that takes the report over from another: the greatest one owns it."""
     revision: int = 0
     """Revision of the table that the server runs."""
     buckets: dict[int, int] = Field(default_factory=dict)

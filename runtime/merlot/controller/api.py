@@ -92,11 +92,16 @@ def routes(service: ControllerService) -> list[web.RouteDef]:
     api = _Api(service)
     return [
         web.get("/health", api.health),
+        web.get("/health/readiness", api.health),
+        web.get("/health/liveness", api.liveness),
+        web.get("/status", api.status),
         web.get("/version", api.version),
         web.get("/databases", api.databases),
         web.get("/metrics", api.metrics),
         web.get("/instances", api.instances),
         web.get("/instances/{instance}", api.instance),
+        web.post("/instances/{instance}/drain", api.drain),
+        web.post("/instances/{instance}/undrain", api.undrain),
         web.get("/tables", api.tables),
         web.get("/tables/livebrokers", api.live_brokers),
         web.get("/tables/{table}", api.table),
@@ -149,6 +154,31 @@ class _Api:
     async def health(self, _request: web.Request) -> web.Response:
         await asyncio.to_thread(self._service.ping)
         return web.Response(text="OK")
+
+    async def liveness(self, _request: web.Request) -> web.Response:
+        """OK while the loop turns: a silent metastore is no reason to restart a controller."""
+        return web.Response(text="OK")
+
+    @_answered
+    async def status(self, request: web.Request) -> web.Response:
+        """Everything an operator watches, in one answer; 304 if it has not changed since the caller's `ETag`."""
+        answer = await asyncio.to_thread(self._service.status)
+        headers = {"ETag": f'"{answer.etag}"'}
+        if any(tag.value == answer.etag for tag in request.if_none_match or ()):
+            return web.Response(status=304, headers=headers)
+        return web.Response(body=answer.body, content_type="application/json", headers=headers)
+
+    @_answered
+    async def drain(self, request: web.Request) -> web.Response:
+        """`?leaving=true`: for good; its segments are moved to other servers first."""
+        leaving = request.query.get("leaving", "").lower() in {"true", "1"}
+        mark = await asyncio.to_thread(self._service.drain, request.match_info["instance"], leaving=leaving)
+        return _json({"draining": True, "leaving": mark.leaving, "sinceMs": mark.since_ms})
+
+    @_answered
+    async def undrain(self, request: web.Request) -> web.Response:
+        await asyncio.to_thread(self._service.undrain, request.match_info["instance"])
+        return _json({"draining": False})
 
     @_answered
     async def version(self, _request: web.Request) -> web.Response:

@@ -109,6 +109,7 @@ class ControllerRole:
             await asyncio.to_thread(self._registration.close)
         if self._runner is not None:
             await self._runner.cleanup()
+        await asyncio.to_thread(self.service.close)
 
     def _open_files(self, uri: str | None) -> SegmentFiles:
         """The cluster's deep store, or the one that a table named for itself."""

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from merlot.clock import Clock, SystemClock
-from merlot.cluster import liveness, tables
+from merlot.cluster import drains, liveness, tables
 from merlot.cluster.annotate import AnnotateResult, annotate
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.mutations import Context, RemoveSegments, mutate
 from merlot.cluster.publish import PublishRequest, PublishResult, publish_request
-from merlot.cluster.records import AnnotationRecord, InstanceRecord, Role, TableRecord
+from merlot.cluster.records import AnnotationRecord, DrainRecord, InstanceRecord, Role, TableRecord
 from merlot.cluster.reports import ReportReader
 from merlot.cluster.view import TableView, load
 from merlot.controller import pinot_json
 from merlot.controller.pinot_json import Json
+from merlot.controller.status_source import StatusAnswer, StatusSource
 from merlot.errors import InvalidInputError, MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName, offline, raw_name
 from merlot.spec import manifest, pinot_schema
@@ -61,6 +62,25 @@ class ControllerService:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._views: dict[TableName, TableView] = {}
+        self.status_extras: Callable[[], Mapping[str, Json]] = dict
+        """Members that others add to the cluster's status."""
+        self._status = StatusSource(metastore, lambda: self.status_extras())
+
+    def status(self) -> StatusAnswer:
+        """The whole cluster."""
+        return self._status.read()
+
+    def drain(self, name: str, *, leaving: bool) -> DrainRecord:
+        """Have brokers route around an instance that is about to stop; it need not be live any more."""
+        return drains.mark(self._metastore, InstanceId(name), leaving=leaving, now_ms=self._clock.now_ms())
+
+    def undrain(self, name: str) -> None:
+        """Take the mark back, if there is one."""
+        drains.unmark(self._metastore, InstanceId(name))
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._status.close()
 
     def apply(self, text: str, *, dry_run: bool = False) -> list[AppliedDocument]:
         """Apply all documents or, if any is wrong, none; raises ManifestError or ApplyError with all problems."""

@@ -22,6 +22,7 @@ from aiohttp import web
 from merlot import __version__
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
+from merlot.cluster.drains import unmark
 from merlot.cluster.liveness import Registration, register
 from merlot.cluster.metastore import Metastore, SessionState, Watch
 from merlot.cluster.records import InstanceRecord, Role
@@ -36,7 +37,7 @@ from merlot.server.scheduler import Scheduler, SchedulerConfig
 from merlot.server.scrub import ScrubConfig, scrub
 from merlot.spec.table import TableSpec
 from merlot.store.deepstore import DeepStore
-from merlot.wire.endpoint import GrpcEndpoint
+from merlot.wire.endpoint import TcpEndpoint
 from merlot.wire.messages import ServerRequest, ServerResponse
 
 _LOG = logging.getLogger(__name__)
@@ -56,9 +57,9 @@ class ServerConfig:
     """What others reach this server by; also what it listens on, unless `bind_host` says otherwise."""
     bind_host: str | None = None
     http_port: int | None = 0
-    grpc_port: int | None = 0
+    query_port: int | None = 0
     instance: str | None = None
-    """Default: Server_{host}_{grpc port}. Assignments go by it: it should outlive the process."""
+    """Default: Server_{host}_{query port}. Assignments go by it: it should outlive the process."""
     tenant: str = "default"
     grace_s: float = 60.0
     """How long a replaced or removed version is still served."""
@@ -98,19 +99,19 @@ class ServerRole:
         self._tables_changed = asyncio.Event()
         self._handler = QueryHandler(self._keepers.get, self._scheduler, self._clock, config.host)
         self._registration: Registration | None = None
-        self._endpoint: GrpcEndpoint | None = None
+        self._endpoint: TcpEndpoint | None = None
         self._runner: web.AppRunner | None = None
         self._surroundings: Surroundings | None = None
         self._loop = asyncio.get_running_loop()
         self._was_lost = False
         self._is_draining = False
         self.http_port = 0
-        self.grpc_port = 0
+        self.query_port = 0
 
     @property
     def instance(self) -> InstanceId:
         """Its name in assignments and reports."""
-        name = self._config.instance or f"Server_{self._config.host}_{self.grpc_port}"
+        name = self._config.instance or f"Server_{self._config.host}_{self.query_port}"
         return InstanceId(name)
 
     @property
@@ -119,7 +120,7 @@ class ServerRole:
         return self._keepers.values()
 
     async def handle(self, request: ServerRequest) -> ServerResponse:
-        """Answer a request: what its gRPC endpoint calls, and an in-process channel."""
+        """Answer a request: what its endpoint for brokers calls, and an in-process channel."""
         return await self._handler(request)
 
     def not_ready(self) -> str | None:
@@ -136,9 +137,9 @@ class ServerRole:
         bind_host = self._config.bind_host or self._config.host
         warming = self._start_warming()
         await self._start_http(bind_host)
-        if self._config.grpc_port is not None:
-            self._endpoint = GrpcEndpoint(self.handle, lambda: self.instance)
-            self.grpc_port = self._endpoint.bind(bind_host, self._config.grpc_port)
+        if self._config.query_port is not None:
+            self._endpoint = TcpEndpoint(self.handle, lambda: self.instance)
+            self.query_port = self._endpoint.bind(bind_host, self._config.query_port)
         self._surroundings = self._make_surroundings()
         self._watches.append(await self._in_io(lambda: self._metastore.watch_children(paths.TABLES, self._notice)))
         self._watches.append(self._metastore.on_session(self._on_session))
@@ -149,9 +150,11 @@ class ServerRole:
         if self._endpoint is not None:
             await self._endpoint.start()
         self._registration = await self._in_io(lambda: register(self._metastore, self._record()))
+        # What it was to stop for is over: brokers may come again.
+        await self._in_io(lambda: unmark(self._metastore, self.instance))
         self._background.append(self._loop.create_task(self._watch_tables()))
         self._background.append(self._loop.create_task(scrub(lambda: self.keepers, self._config.scrub)))
-        _LOG.info("server started instance=%s grpc_port=%d http_port=%d", self.instance, self.grpc_port, self.http_port)
+        _LOG.info("server started instance=%s query_port=%d http_port=%d", self.instance, self.query_port, self.http_port)
 
     async def drain(self) -> None:
         """Leave the brokers' sight and let queries end; `stop` must follow."""
@@ -233,7 +236,7 @@ class ServerRole:
             role=Role.SERVER,
             host=self._config.host,
             http_port=self.http_port,
-            grpc_port=self.grpc_port,
+            query_port=self.query_port,
             tenant=self._config.tenant,
             started_ms=self._clock.now_ms(),
             version=__version__,

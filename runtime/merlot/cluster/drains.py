@@ -1,0 +1,62 @@
+"""Marks on instances that are about to stop: set for an operator, heeded by brokers, cleared by the next start.
+
+A mark outlives the process that it is about; it is no ephemeral, since who asks for it need not stay around.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Mapping
+
+from merlot.cluster import paths
+from merlot.cluster.metastore import Metastore
+from merlot.cluster.records import DrainRecord
+from merlot.errors import ConflictError, CorruptionError, NotFoundError
+from merlot.ids import InstanceId
+
+
+def mark(metastore: Metastore, instance: InstanceId, *, leaving: bool, now_ms: int) -> DrainRecord:
+    """Ask brokers to route around the instance. A mark that says the same already stays as it is."""
+    path = paths.drain(instance)
+    record = DrainRecord(token=secrets.token_hex(5), leaving=leaving, since_ms=now_ms)
+    while True:
+        node = metastore.get(path)
+        with contextlib.suppress(ConflictError, NotFoundError):
+            if node is None:
+                metastore.create(path, record.to_bytes())
+                return record
+            stands = _read(node.data, path)
+            if stands is not None and stands.leaving == leaving:
+                return stands
+            # The token stays: for brokers it is the same mark.
+            changed = record if stands is None else stands.model_copy(update={"leaving": leaving})
+            metastore.put(path, changed.to_bytes(), node.version)
+            return changed
+
+
+def unmark(metastore: Metastore, instance: InstanceId) -> bool:
+    """Take the mark away; returns whether there was one."""
+    with contextlib.suppress(NotFoundError):
+        metastore.delete(paths.drain(instance))
+        return True
+    return False
+
+
+def marks(metastore: Metastore) -> Mapping[InstanceId, DrainRecord]:
+    """All marks. One that cannot be read counts as a plain one."""
+    instances = metastore.children(paths.DRAINS)
+    drain_paths = [paths.drain(instance) for instance in instances]
+    nodes = zip(instances, drain_paths, metastore.get_many(drain_paths), strict=True)
+    return {
+        InstanceId(instance): _read(node.data, path) or DrainRecord()
+        for instance, path, node in nodes
+        if node is not None
+    }
+
+
+def _read(data: bytes, path: str) -> DrainRecord | None:
+    try:
+        return DrainRecord.from_bytes(data, path)
+    except CorruptionError:
+        return None

@@ -1,0 +1,173 @@
+"""How the cluster is, in one answer: what operators watch. Pure: facts in, JSON-ready values out.
+
+Counts are of what queries see. A segment is unavailable when no live server reports it, loading when some server that
+should have it neither has it nor says why not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from merlot.cluster.records import DrainRecord, EchoRecord, InstanceRecord, Role, TableRecord
+from merlot.cluster.reports import ServerReport
+from merlot.cluster.view import TableView
+from merlot.controller.pinot_json import Json, unpartitioned
+from merlot.controller.reconcile import is_moving
+from merlot.ids import InstanceId, raw_name
+from merlot.spec.table import TableSpec
+
+MAX_ERRORS = 5
+"""Messages shown per server and table; there may be thousands of one kind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFacts:
+    """A table as it was last read."""
+
+    record: TableRecord
+    spec: TableSpec
+    view: TableView
+    reports: Mapping[InstanceId, ServerReport]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterFacts:
+    """The processes: those that live, what brokers echo, who shall stop."""
+
+    live: Mapping[InstanceId, InstanceRecord]
+    echoes: Mapping[InstanceId, EchoRecord]
+    drains: Mapping[InstanceId, DrainRecord]
+
+    def of_role(self, role: Role) -> list[InstanceId]:
+        """Live instances, sorted."""
+        return sorted(one for one, record in self.live.items() if record.role is role)
+
+
+def table_status(facts: TableFacts, cluster: ClusterFacts) -> Json:
+    """One table's part of `GET /status`."""
+    view, name = facts.view, raw_name(facts.view.table)
+    servers = _servers_of(facts, cluster)
+    states = {server: _ServerState.of(server, facts) for server in servers}
+    brokers = {
+        broker: {"revision": cluster.echoes[broker].revisions.get(view.table, 0) if broker in cluster.echoes else 0}
+        for broker in cluster.of_role(Role.BROKER)
+    }
+    return {
+        "name": name,
+        "revision": facts.record.revision,
+        "updatedMs": facts.record.updated_ms,
+        "suspended": facts.spec.suspend,
+        "replication": facts.spec.replication,
+        "segments": len(view.segments),
+        "totalDocs": view.total_docs,
+        "sizeBytes": view.size_bytes,
+        "segmentsUnavailable": len(_unavailable(facts, cluster)),
+        "segmentsLoading": sum(len(state.missing) for state in states.values()),
+        "segmentsFailed": len({key for state in states.values() for key in state.errors}),
+        "unpartitioned": sum(bool(unpartitioned(record, facts.spec)) for record in view.segments.values()),
+        "moving": is_moving(view, facts.spec.replication),
+        "servers": {server: _server_json(state, facts, cluster) for server, state in states.items()},
+        "brokers": brokers,
+    }
+
+
+def instances_status(cluster: ClusterFacts, tables: Mapping[str, Json]) -> Json:
+    """Live instances and marked ones; a marked one is drained when it is in every table."""
+    instances = sorted({*cluster.live, *cluster.drains})
+    return {one: _instance_json(one, cluster, tables) for one in instances}
+
+
+def is_drained(server: InstanceId, table: str, cluster: ClusterFacts, num_assigned: int) -> bool:
+    """Whether a marked server may stop, as far as this table goes: every live broker routes around it.
+
+    One that leaves for good has to be rid of its segments first. A broker that has not said that it knows of this
+    very mark counts as one that routes.
+    """
+    mark = cluster.drains.get(server)
+    if mark is None or (mark.leaving and num_assigned):
+        return False
+    echoes = [cluster.echoes.get(broker) for broker in cluster.of_role(Role.BROKER)]
+    return all(
+        echo is not None and echo.drains.get(server) == mark.token and table not in echo.busy.get(server, ())
+        for echo in echoes
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ServerState:
+    server: InstanceId
+    report: ServerReport | None
+    num_assigned: int
+    num_loaded: int
+    errors: Mapping[str, str]
+    missing: frozenset[str]
+
+    @staticmethod
+    def of(server: InstanceId, facts: TableFacts) -> _ServerState:
+        report = facts.reports.get(server)
+        segments = facts.view.segments
+        assigned = {
+            str(segments[name].key)
+            for name, servers in facts.view.assignment.items()
+            if server in servers and name in segments
+        }
+        loaded = frozenset() if report is None else report.loaded & assigned
+        failed = {} if report is None else {key: report.errors[key] for key in report.errors if key in assigned}
+        return _ServerState(
+            server=server,
+            report=report,
+            num_assigned=len(assigned),
+            num_loaded=len(loaded),
+            errors={key: failed[key] for key in sorted(failed)},
+            missing=frozenset(assigned - loaded - failed.keys()),
+        )
+
+
+def _servers_of(facts: TableFacts, cluster: ClusterFacts) -> list[InstanceId]:
+    """Those that have segments of it, and those that may get some."""
+    tenant = facts.spec.tenants.server.name
+    live = {one for one in cluster.of_role(Role.SERVER) if cluster.live[one].tenant == tenant}
+    return sorted(live | Counter(one for servers in facts.view.assignment.values() for one in servers).keys())
+
+
+def _unavailable(facts: TableFacts, cluster: ClusterFacts) -> set[str]:
+    answered: set[str] = set()
+    for server, report in facts.reports.items():
+        if server in cluster.live:
+            answered |= report.loaded
+    return {key for key in map(str, (record.key for record in facts.view.segments.values())) if key not in answered}
+
+
+def _server_json(state: _ServerState, facts: TableFacts, cluster: ClusterFacts) -> Json:
+    mark = cluster.drains.get(state.server)
+    return {
+        "live": state.server in cluster.live,
+        "revision": 0 if state.report is None else state.report.revision,
+        "assigned": state.num_assigned,
+        "loaded": state.num_loaded,
+        "numErrors": len(state.errors),
+        "errors": dict(islice(state.errors.items(), MAX_ERRORS)),
+        "draining": mark is not None,
+        "leaving": mark is not None and mark.leaving,
+        "drained": is_drained(state.server, facts.view.table, cluster, state.num_assigned),
+    }
+
+
+def _instance_json(instance: InstanceId, cluster: ClusterFacts, tables: Mapping[str, Json]) -> Json:
+    record, mark = cluster.live.get(instance), cluster.drains.get(instance)
+    parts = [table["servers"][instance]["drained"] for table in _tables_with(instance, tables)]
+    return {
+        "role": None if record is None else str(record.role),
+        "host": None if record is None else record.host,
+        "live": record is not None,
+        "draining": mark is not None,
+        "leaving": mark is not None and mark.leaving,
+        "drained": mark is not None and (all(parts) if parts else is_drained(instance, "", cluster, 0)),
+    }
+
+
+def _tables_with(instance: InstanceId, tables: Mapping[str, Json]) -> Iterator[Json]:
+    return (table for table in tables.values() if instance in table["servers"])

@@ -1,0 +1,84 @@
+"""A broker says which revisions it runs, and when it has routed around a marked server."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from merlot.broker import echo
+from merlot.broker.role import BrokerConfig, BrokerRole
+from merlot.cluster import drains, liveness, publish, reports, tables
+from merlot.cluster.echoes import echoing, read_echoes
+from merlot.cluster.metastore import Metastore
+from merlot.cluster.records import EchoRecord, InstanceRecord, Role, SegmentRecord
+from merlot.cluster.sqlite import SqliteMetastore
+from merlot.ids import InstanceId, TableName
+from merlot.spec.manifest import load
+from merlot.wire.client import LocalChannel
+from merlot.wire.messages import ServerRequest, ServerResponse
+
+TABLE = TableName("t_OFFLINE")
+ONE, TWO = (InstanceId(f"Server_h_{port}") for port in (1, 2))
+MANIFEST = """
+apiVersion: merlot.dev/v1alpha1
+kind: Table
+metadata: {{name: t}}
+spec:
+  limits: {{maxRows: {rows}}}
+  schema: {{fields: [{{name: a, type: INT}}]}}
+"""
+
+
+async def answer_nothing(request: ServerRequest) -> ServerResponse:
+    return ServerResponse(missing=request.segments)
+
+
+@pytest.fixture
+def metastore(tmp_path: Path) -> Iterator[Metastore]:
+    store = SqliteMetastore(tmp_path / "meta.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+async def broker(metastore: Metastore, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[BrokerRole]:
+    monkeypatch.setattr(echo, "REST_S", 0.01)
+    tables.put_table(metastore, load(MANIFEST.format(rows=1000))[0])
+    publish.publish(metastore, TABLE, [SegmentRecord(name="x", crc=1, size_bytes=1, url="file:///x", total_docs=1)])
+    for port, server in enumerate((ONE, TWO), start=1):
+        liveness.register(metastore, InstanceRecord(id=server, role=Role.SERVER, host="h", query_port=port))
+        reports.write_report(metastore, TABLE, server, ["x@1"], {})
+    role = BrokerRole(metastore, BrokerConfig(http_port=0), lambda record: LocalChannel(answer_nothing))
+    await role.start()
+    yield role
+    await role.stop()
+    assert echoing(metastore) == []
+
+
+async def heard(metastore: Metastore, is_so: Callable[[EchoRecord], bool]) -> EchoRecord:
+    async with asyncio.timeout(5):
+        while True:
+            for record in read_echoes(metastore, echoing(metastore)).values():
+                if is_so(record):
+                    return record
+            await asyncio.sleep(0.005)
+
+
+async def test_a_changed_table_is_echoed_without_a_restart(broker: BrokerRole, metastore: Metastore) -> None:
+    await heard(metastore, lambda said: said.revisions == {TABLE: 1})
+    tables.put_table(metastore, load(MANIFEST.format(rows=2000))[0])
+    await heard(metastore, lambda said: said.revisions == {TABLE: 2})
+
+
+async def test_a_marked_server_is_routed_around_where_another_one_has_the_segment(
+    broker: BrokerRole, metastore: Metastore
+) -> None:
+    token = drains.mark(metastore, ONE, leaving=False, now_ms=0).token
+    said = await heard(metastore, lambda said: said.drains == {ONE: token} and not said.busy)
+    assert said.revisions == {TABLE: 1}
+    second = drains.mark(metastore, TWO, leaving=False, now_ms=0).token
+    said = await heard(metastore, lambda said: said.drains.get(TWO) == second and TWO in said.busy)
+    assert said.busy == {ONE: (TABLE,), TWO: (TABLE,)}, "somebody has to answer"
+    drains.unmark(metastore, TWO)
+    await heard(metastore, lambda said: said.drains == {ONE: token} and not said.busy)

@@ -1,0 +1,168 @@
+"""One answer tells how the cluster is, and changes only when the cluster does."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from merlot.cluster.drains import mark, marks, unmark
+from merlot.cluster.echoes import write_echo
+from merlot.cluster.liveness import register
+from merlot.cluster.mutations import Assign, mutate
+from merlot.cluster.publish import publish
+from merlot.cluster.records import EchoRecord, InstanceRecord, Role, SegmentRecord
+from merlot.cluster.reports import ReportWriter, write_report
+from merlot.cluster.sqlite import SqliteMetastore
+from merlot.cluster.tables import put_table
+from merlot.controller.api import make_app
+from merlot.controller.service import ControllerService
+from merlot.ids import InstanceId, TableName
+from merlot.spec.manifest import load
+
+Client = TestClient[web.Request, web.Application]
+
+TABLE = TableName("t_OFFLINE")
+ONE, TWO, BROKER = InstanceId("Server_1"), InstanceId("Server_2"), InstanceId("Broker_h_1")
+MANIFEST = """
+apiVersion: merlot.dev/v1alpha1
+kind: Table
+metadata: {name: t}
+spec:
+  replication: 2
+  partitioning: {columns: {a: {functionName: Modulo, numPartitions: 4}}}
+  schema: {fields: [{name: a, type: INT}]}
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteMetastore]:
+    store = SqliteMetastore(tmp_path / "meta.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+async def client(store: SqliteMetastore) -> AsyncIterator[Client]:
+    service = ControllerService(store)
+    async with TestClient(TestServer(make_app(service))) as client:
+        yield client
+    service.close()
+
+
+async def status(client: Client) -> dict[str, Any]:
+    answer = await client.get("/status")
+    assert answer.status == 200
+    body: dict[str, Any] = await answer.json()
+    return body
+
+
+def go_live(store: SqliteMetastore, *instances: InstanceId) -> None:
+    for instance in instances:
+        role = Role.BROKER if instance == BROKER else Role.SERVER
+        register(store, InstanceRecord(id=instance, role=role, host="h"))
+
+
+def add_table(store: SqliteMetastore) -> None:
+    put_table(store, load(MANIFEST)[0])
+    records = [SegmentRecord(name=name, crc=1, size_bytes=5, url=f"file:///{name}", total_docs=10) for name in "xyz"]
+    publish(store, TABLE, records)
+    mutate(store, TABLE, lambda _: [Assign(dict.fromkeys("xyz", (ONE, TWO)))])
+
+
+async def test_an_empty_cluster_has_a_status(client: Client) -> None:
+    body = await status(client)
+    assert (body["tables"], body["instances"]) == ({}, {})
+
+
+async def test_a_table_tells_what_is_loaded_where_and_which_revision_runs(
+    client: Client, store: SqliteMetastore
+) -> None:
+    go_live(store, ONE, TWO, BROKER)
+    add_table(store)
+    ReportWriter(store, TABLE, ONE).write(["x@1", "y@1"], {"z@1": "disk is full"}, revision=1)
+    write_report(store, TABLE, TWO, ["x@1"], {})
+    write_echo(store, BROKER, EchoRecord(revisions={TABLE: 1}))
+    table = (await status(client))["tables"]["t"]
+    counts = ("revision", "segments", "totalDocs", "sizeBytes", "segmentsUnavailable", "segmentsLoading")
+    assert [table[name] for name in counts] == [1, 3, 30, 15, 1, 2]
+    assert (table["segmentsFailed"], table["unpartitioned"], table["moving"], table["suspended"]) == (
+        1,
+        3,
+        False,
+        False,
+    )
+    assert table["brokers"] == {BROKER: {"revision": 1}}
+    assert table["servers"][ONE] == {
+        "live": True,
+        "revision": 1,
+        "assigned": 3,
+        "loaded": 2,
+        "numErrors": 1,
+        "errors": {"z@1": "disk is full"},
+        "draining": False,
+        "leaving": False,
+        "drained": False,
+    }
+    assert table["servers"][TWO]["revision"] == 0
+
+
+async def test_the_etag_is_the_same_until_something_changes(client: Client, store: SqliteMetastore) -> None:
+    add_table(store)
+    first = await client.get("/status")
+    again = await client.get("/status", headers={"If-None-Match": first.headers["ETag"]})
+    assert (again.status, await again.read()) == (304, b"")
+    write_report(store, TABLE, ONE, ["x@1"], {})
+    changed = await client.get("/status", headers={"If-None-Match": first.headers["ETag"]})
+    assert changed.status == 200
+    assert (await changed.json())["tables"]["t"]["servers"][ONE]["loaded"] == 1
+
+
+async def test_a_marked_server_is_drained_when_every_live_broker_says_so(
+    client: Client, store: SqliteMetastore
+) -> None:
+    go_live(store, ONE, TWO, BROKER)
+    add_table(store)
+    assert (await client.post(f"/instances/{ONE}/drain")).status == 200
+    token = marks(store)[ONE].token
+
+    async def is_drained(echo: EchoRecord) -> tuple[bool, bool]:
+        write_echo(store, BROKER, echo)
+        body = await status(client)
+        return body["tables"]["t"]["servers"][ONE]["drained"], body["instances"][ONE]["drained"]
+
+    assert await is_drained(EchoRecord()) == (False, False)
+    assert await is_drained(EchoRecord(drains={ONE: "older mark"})) == (False, False)
+    assert await is_drained(EchoRecord(drains={ONE: token}, busy={ONE: (TABLE,)})) == (False, False)
+    assert await is_drained(EchoRecord(drains={ONE: token})) == (True, True)
+    await client.post(f"/instances/{ONE}/undrain")
+    assert await is_drained(EchoRecord()) == (False, False)
+
+
+async def test_a_server_that_leaves_for_good_is_not_drained_while_it_is_assigned_segments(
+    client: Client, store: SqliteMetastore
+) -> None:
+    go_live(store, ONE, TWO)
+    add_table(store)
+    answer = await client.post(f"/instances/{ONE}/drain?leaving=true")
+    assert (await answer.json())["leaving"] is True
+    assert (await status(client))["instances"][ONE]["drained"] is False
+    mutate(store, TABLE, lambda _: [Assign(dict.fromkeys("xyz", (TWO,)))])
+    assert (await status(client))["instances"][ONE]["drained"] is True
+
+
+def test_a_mark_keeps_its_token_when_it_becomes_one_for_good(store: SqliteMetastore) -> None:
+    first = mark(store, ONE, leaving=False, now_ms=1)
+    assert mark(store, ONE, leaving=False, now_ms=2) == first
+    assert mark(store, ONE, leaving=True, now_ms=3) == first.model_copy(update={"leaving": True})
+    assert unmark(store, ONE)
+    assert not unmark(store, ONE)
+    assert mark(store, ONE, leaving=False, now_ms=4).token != first.token
+
+
+@pytest.mark.parametrize("path", ["/health", "/health/liveness", "/health/readiness"])
+async def test_a_controller_is_healthy_while_its_metastore_answers(client: Client, path: str) -> None:
+    answer = await client.get(path)
+    assert (answer.status, await answer.text()) == (200, "OK")

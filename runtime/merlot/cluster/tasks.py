@@ -1,0 +1,256 @@
+"""The queue of tasks that minions run: put in, run under a lease, tried again, set aside, cancelled, ended.
+
+A task is a node; its id follows from what it does, so that the same work is never queued twice. Who runs it holds the
+lease `lease_name(kind, id)`, and fences its writes with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from merlot.cluster import paths
+from merlot.cluster.leases import holder
+from merlot.cluster.metastore import Check, Create, Delete, Metastore, Op, Put
+from merlot.cluster.task_records import (
+    AggregationRecord,
+    EndedTask,
+    LevelTotals,
+    MergeTaskConfig,
+    TaskHistory,
+    TaskOutcome,
+    TaskProgress,
+    TaskRecord,
+    TaskState,
+    WatermarkRecord,
+    Window,
+)
+from merlot.errors import ConflictError, NotFoundError
+from merlot.spec.tasks import KIND as MERGE_ROLLUP
+
+__all__ = [
+    "MERGE_ROLLUP",
+    "AggregationRecord",
+    "EndedTask",
+    "LevelTotals",
+    "MergeTaskConfig",
+    "QueuedTask",
+    "TaskHistory",
+    "TaskOutcome",
+    "TaskProgress",
+    "TaskRecord",
+    "TaskState",
+    "WatermarkRecord",
+    "Window",
+    "cancel",
+    "end",
+    "fail",
+    "find_task",
+    "history",
+    "lease_name",
+    "list_tasks",
+    "merge_config",
+    "owner_of",
+    "progress",
+    "retry",
+    "shard_tasks",
+    "stable_hash",
+    "write_progress",
+]
+
+MAX_ATTEMPTS = 5
+HISTORY_LENGTH = 50
+FIRST_BACKOFF_MS = 5_000
+MAX_BACKOFF_MS = 300_000
+MAX_ERROR_CHARS = 2_000
+_ATTEMPTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedTask:
+    """A task and the version that a compare-and-set must present."""
+
+    record: TaskRecord
+    version: int
+
+
+def lease_name(kind: str, task_id: str) -> str:
+    """The lease that says who runs a task."""
+    return f"task-{kind}-{task_id}"
+
+
+def owner_of(metastore: Metastore, task: TaskRecord) -> str | None:
+    """Who runs it now."""
+    return holder(metastore, lease_name(task.kind, task.id))
+
+
+def stable_hash(*parts: object) -> str:
+    """Sixteen hexadecimal digits that follow from the parts."""
+    digest = hashlib.sha256("\x1f".join(map(str, parts)).encode())
+    return digest.hexdigest()[:16]
+
+
+def merge_config(task: TaskRecord) -> MergeTaskConfig:
+    """What a task of kind MergeRollupTask does; raises pydantic's ValidationError if it is none."""
+    return MergeTaskConfig.model_validate(task.config)
+
+
+def config_json(config: MergeTaskConfig) -> dict[str, Any]:
+    """The form that TaskRecord.config holds."""
+    return config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
+
+def shard_tasks(task: TaskRecord, now_ms: int) -> tuple[TaskRecord, ...]:
+    """The tasks of a shuffle's parts, to be created in the transaction that deletes the shuffle's own."""
+    config = merge_config(task)
+    return tuple(
+        TaskRecord(
+            id=f"{task.id}-{shard}of{config.num_shards}",
+            kind=task.kind,
+            table=task.table,
+            created_ms=now_ms,
+            config=config_json(config.model_copy(update={"shard": shard})),
+        )
+        for shard in range(config.num_shards)
+    )
+
+
+def find_task(metastore: Metastore, kind: str, task_id: str) -> QueuedTask | None:
+    """One task, or None."""
+    path = paths.task(kind, task_id)
+    node = metastore.get(path)
+    return None if node is None else QueuedTask(TaskRecord.from_bytes(node.data, path), node.version)
+
+
+def list_tasks(metastore: Metastore, kind: str) -> Mapping[str, QueuedTask]:
+    """All tasks that have not ended, by id."""
+    ids = metastore.children(paths.tasks(kind))
+    task_paths = [paths.task(kind, one) for one in ids]
+    return {
+        one: QueuedTask(TaskRecord.from_bytes(node.data, path), node.version)
+        for one, path, node in zip(ids, task_paths, metastore.get_many(task_paths), strict=True)
+        if node is not None
+    }
+
+
+def creation(task: TaskRecord) -> Create:
+    """The operation that queues a task; it conflicts if the task is there."""
+    return Create(paths.task(task.kind, task.id), task.to_bytes())
+
+
+def fail(metastore: Metastore, task: QueuedTask, error: str, now_ms: int, fence: Check) -> TaskRecord:
+    """Note a failed attempt: try again after a growing pause, or set it aside. Returns the task as it is now."""
+    record = task.record
+    attempts = record.attempts + 1
+    is_poisoned = attempts >= MAX_ATTEMPTS
+    pause_ms = min(MAX_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** (attempts - 1))
+    changed = record.model_copy(
+        update={
+            "attempts": attempts,
+            "last_error": error[:MAX_ERROR_CHARS],
+            "not_before_ms": now_ms + pause_ms,
+            "state": TaskState.POISONED if is_poisoned else record.state,
+        }
+    )
+    put = Put(paths.task(record.kind, record.id), changed.to_bytes(), task.version)
+    if not is_poisoned:
+        metastore.multi([fence, put])
+        return changed
+    ended = EndedTask(
+        id=record.id,
+        outcome=TaskOutcome.POISONED,
+        level=str(record.config.get("level", "")),
+        ended_ms=now_ms,
+        attempts=attempts,
+        error=changed.last_error,
+    )
+    _write_with_history(metastore, record, ended, [fence, put])
+    return changed
+
+
+def end(metastore: Metastore, task: QueuedTask, ended: EndedTask, fence: Check, *, also: Sequence[Op] = ()) -> None:
+    """Delete a task that is done and note it in the table's history, in one transaction with `also`.
+
+    ConflictError if the task was changed (cancelled) meanwhile, or the fence is lost.
+    """
+    gone = Delete(paths.task(task.record.kind, task.record.id), task.version)
+    _write_with_history(metastore, task.record, ended, [fence, *also, gone])
+    with contextlib.suppress(NotFoundError):
+        metastore.delete(paths.task_progress(task.record.kind, task.record.id))
+
+
+def cancel(metastore: Metastore, task: QueuedTask, fence: Check | None = None) -> None:
+    """Ask for a task to be undone; whoever runs it sees the change of its node."""
+    if task.record.state is TaskState.CANCELLED:
+        return
+    changed = task.record.model_copy(update={"state": TaskState.CANCELLED, "not_before_ms": -1})
+    put = Put(paths.task(task.record.kind, task.record.id), changed.to_bytes(), task.version)
+    metastore.multi([put] if fence is None else [fence, put])
+
+
+def retry(metastore: Metastore, task: QueuedTask) -> None:
+    """Give a task that was set aside its attempts back."""
+    update = {"state": TaskState.QUEUED, "attempts": 0, "not_before_ms": -1}
+    changed = task.record.model_copy(update=update)
+    metastore.put(paths.task(task.record.kind, task.record.id), changed.to_bytes(), task.version)
+
+
+def progress(metastore: Metastore, kind: str, task_id: str) -> TaskProgress | None:
+    """What whoever runs the task last said."""
+    path = paths.task_progress(kind, task_id)
+    node = metastore.get(path)
+    return None if node is None else TaskProgress.from_bytes(node.data, path)
+
+
+def write_progress(metastore: Metastore, kind: str, task_id: str, said: TaskProgress) -> None:
+    """Say how far a task is; the last writer wins."""
+    path = paths.task_progress(kind, task_id)
+    for _ in range(_ATTEMPTS):
+        node = metastore.get(path)
+        try:
+            if node is None:
+                metastore.create(path, said.to_bytes())
+            else:
+                metastore.put(path, said.to_bytes(), node.version)
+            return
+        except (ConflictError, NotFoundError):
+            continue
+
+
+def history(metastore: Metastore, kind: str, table: str) -> TaskHistory:
+    """The table's ended tasks."""
+    path = paths.task_history(kind, table)
+    node = metastore.get(path)
+    return TaskHistory() if node is None else TaskHistory.from_bytes(node.data, path)
+
+
+def _write_with_history(metastore: Metastore, task: TaskRecord, ended: EndedTask, ops: Sequence[Op]) -> None:
+    """The ring is shared by the table's tasks: another's entry may come between, then it is read again."""
+    path = paths.task_history(task.kind, task.table)
+    for _ in range(_ATTEMPTS):
+        node = metastore.get(path)
+        if node is None:
+            with contextlib.suppress(ConflictError):
+                metastore.create(path, TaskHistory().to_bytes())
+            continue
+        record = _with(TaskHistory.from_bytes(node.data, path), ended)
+        try:
+            metastore.multi([*ops, Put(path, record.to_bytes(), node.version)])
+            return
+        except ConflictError:
+            again = metastore.get(path)
+            if again is not None and again.version == node.version:
+                raise
+    raise ConflictError(f"history is written by too many at once table={task.table}")
+
+
+def _with(record: TaskHistory, ended: EndedTask) -> TaskHistory:
+    update: dict[str, Any] = {"tasks": (ended, *record.tasks)[:HISTORY_LENGTH]}
+    if ended.outcome is TaskOutcome.SUCCEEDED:
+        update["totals"] = {**record.totals, ended.level: record.totals.get(ended.level, LevelTotals()).plus(ended)}
+    if ended.error:
+        update |= {"last_error": ended.error, "last_error_ms": ended.ended_ms}
+    return record.model_copy(update=update)

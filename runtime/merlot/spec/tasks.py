@@ -1,0 +1,165 @@
+"""The MergeRollupTask manifest: how small segments of a table become few large ones, level by level.
+
+Names and defaults are Pinot's (`MergeRollupTask` in its task configs), in YAML's form. What needs more than one field,
+or the Table, is checked in `task_checks`.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import cached_property
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from merlot.errors import InvalidInputError
+from merlot.ids import RawTableName, TableName, offline
+from merlot.spec import periods, schedules
+from merlot.spec.model import SpecModel
+from merlot.spec.schema import ColumnName
+from merlot.spec.table import ObjectMeta
+
+KIND = "MergeRollupTask"
+MERGE_LEVEL = "MergeRollupTask.mergeLevel"
+"""Key of a segment's custom map: the level that it is the result of."""
+MERGE_TIME = "MergeRollupTask.time"
+"""Key of a segment's custom map: when it was merged, epoch milliseconds."""
+BACKFILLED = "MergeRollupTask.backfilled"
+"""Key of a segment's custom map: a backfill put it there, so its bucket is merged again, however old it is."""
+SHOULD_NOT_MERGE = "shouldNotMerge"
+"""Key of a segment's custom map: `true` keeps the segment as it is."""
+
+DEFAULT_SCHEDULE = "1m"
+TABLE_NAME = r"^[A-Za-z][A-Za-z0-9_-]*$"
+LEVEL_NAME = r"^[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?$"
+
+PeriodText = Annotated[str, Field(pattern=periods.PERIOD)]
+
+
+class MergeType(StrEnum):
+    """What becomes of the rows of a bucket."""
+
+    CONCAT = "concat"
+    ROLLUP = "rollup"
+    DEDUP = "dedup"
+
+
+class Executor(StrEnum):
+    """Where a merge runs."""
+
+    MINION = "minion"
+    SPARK = "spark"
+
+
+class AggregationFunction(StrEnum):
+    """How a rollup folds the values of a metric."""
+
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+    COUNT = "count"
+
+
+class Aggregation(SpecModel):
+    """How a rollup folds one metric."""
+
+    aggregation_type: AggregationFunction = AggregationFunction.SUM
+    """sum, min or max; count says that the column holds counts of rows, and adds them."""
+    parameters: Mapping[str, str] = {}
+    """Settings of the function; those that there are now have none."""
+
+
+class MergeLevel(SpecModel):
+    """One granularity, such as daily; levels are listed from the finest to the coarsest."""
+
+    name: str = Field(pattern=LEVEL_NAME, max_length=40)
+    """Name of the level, such as daily; the result's segments carry it. A new name has the level done anew."""
+    merge_type: MergeType = MergeType.CONCAT
+    """concat: rows stay as they are. rollup: rows that agree in everything but the metrics become one. dedup: rows
+    that agree in everything become one."""
+    bucket_time_period: PeriodText
+    """Length of a bucket, such as 1h, 1d, 7d or 1mo (calendar month), UTC; no segment of the result spills over one."""
+    buffer_time_period: PeriodText
+    """How old a bucket must be before it is merged: how late rows may come. 0d: at once."""
+    round_bucket_time_period: PeriodText | None = None
+    """Round the time column down to this before rows are compared, such as 1h; as it is if left out."""
+    max_num_records_per_segment: int = Field(5_000_000, ge=1, le=2_000_000_000)
+    """Most rows of a segment of the result."""
+    max_num_records_per_task: int = Field(50_000_000, ge=1, le=1_000_000_000_000)
+    """Most rows that one task reads; a larger bucket is split by the hash of its rows' keys."""
+    max_num_parallel_buckets: int = Field(1, ge=1, le=1_000)
+    """How many buckets are merged at a time."""
+    erase_dimension_values: Annotated[tuple[ColumnName, ...], Field(max_length=2000)] = ()
+    """Dimensions whose values become null before rows are compared, so that more of them become one."""
+
+    @field_validator("bucket_time_period", "round_bucket_time_period")
+    @classmethod
+    def _is_not_zero(cls, value: str | None) -> str | None:
+        if value is not None and periods.parse(value).is_zero:
+            raise ValueError(f'"{value}" is no time at all; write one such as 1d')
+        return value
+
+    @cached_property
+    def bucket(self) -> periods.Period:
+        """The bucket's period."""
+        return periods.parse(self.bucket_time_period)
+
+    @cached_property
+    def buffer(self) -> periods.Period:
+        """The buffer's period."""
+        return periods.parse(self.buffer_time_period)
+
+    @cached_property
+    def rounding(self) -> periods.Period | None:
+        """The period that times are rounded to."""
+        text = self.round_bucket_time_period
+        return None if text is None else periods.parse(text)
+
+    @property
+    def key(self) -> str:
+        """The name as it is compared: case does not matter."""
+        return self.name.lower()
+
+
+class MergeRollupSpec(SpecModel):
+    """What to merge, how, and when."""
+
+    table: Annotated[str, Field(pattern=TABLE_NAME, max_length=63)]
+    """Name of the Table; cannot change, and a table has one MergeRollupTask."""
+    levels: Annotated[tuple[MergeLevel, ...], Field(min_length=1, max_length=10)]
+    """Granularities, from the finest to the coarsest; each merges what the one before it has finished."""
+    aggregations: Mapping[ColumnName, Aggregation] = {}
+    """How rollups fold a metric, by its name; metrics that are left out are summed."""
+    schedule: Annotated[str, Field(min_length=1, max_length=100)] = DEFAULT_SCHEDULE
+    """When to look for work: a period such as 10m, or cron such as "0 3 * * *", UTC. Once begun, a run goes on until
+    nothing is left to merge."""
+    executor: Executor = Executor.MINION
+    """Where merges run: in the cluster's minions, or as Spark jobs for large buckets."""
+    suspend: bool = False
+    """True cancels the running tasks and makes no new ones."""
+
+    @field_validator("schedule")
+    @classmethod
+    def _schedule_is_sound(cls, value: str) -> str:
+        try:
+            schedules.parse(value)
+        except InvalidInputError as error:
+            raise ValueError(str(error)) from None
+        return value
+
+    @property
+    def table_name(self) -> TableName:
+        """The name that keys shared state, `flights_OFFLINE`."""
+        return offline(RawTableName(self.table))
+
+
+class MergeRollupTask(SpecModel):
+    """Merges the segments of a table, and rolls up their rows."""
+
+    api_version: Literal["merlot.dev/v1alpha1"]
+    """Version of this form."""
+    kind: Literal["MergeRollupTask"]
+    """Kind of object."""
+    metadata: ObjectMeta
+    """Name and labels."""
+    spec: MergeRollupSpec
+    """What to merge, how, and when."""

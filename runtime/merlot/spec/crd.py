@@ -54,7 +54,14 @@ def table_crd() -> dict[str, Any]:
                     "name": VERSION,
                     "served": True,
                     "storage": True,
-                    "subresources": {"status": {}},
+                    "subresources": {
+                        "status": {},
+                        "scale": {
+                            "specReplicasPath": ".spec.tenants.server.replicas",
+                            "statusReplicasPath": ".status.serverReplicas",
+                            "labelSelectorPath": ".status.serverSelector",
+                        },
+                    },
                     "additionalPrinterColumns": list(_printer_columns()),
                     "schema": {"openAPIV3Schema": _table_schema()},
                 }
@@ -96,18 +103,29 @@ def _read(path: Path) -> str | None:
     return path.read_text() if path.exists() else None
 
 
-def _printer_columns() -> Iterator[dict[str, str]]:
-    ready = '.status.conditions[?(@.type=="Ready")].status'
-    for name, kind, path in (
-        ("Ready", "string", ready),
-        ("Segments", "integer", ".status.segments"),
-        ("Docs", "integer", ".status.totalDocs"),
-        ("Size", "string", ".status.size"),
-        ("Brokers", "string", ".status.brokers"),
-        ("Servers", "string", ".status.servers"),
-        ("Age", "date", ".metadata.creationTimestamp"),
+def _printer_columns() -> Iterator[dict[str, Any]]:
+    """What `kubectl get` shows; those of priority 1 only with `-o wide`."""
+    for name, kind, path, priority in (
+        ("Ready", "string", _condition("Ready"), 0),
+        ("Segments", "integer", ".status.segments", 0),
+        ("Docs", "integer", ".status.totalDocs", 0),
+        ("Size", "string", ".status.size", 0),
+        ("Brokers", "string", ".status.brokers", 0),
+        ("Servers", "string", ".status.servers", 0),
+        ("Reason", "string", _condition("Ready", "reason"), 1),
+        ("In-Sync", "string", _condition("ConfigInSync"), 1),
+        ("Restart", "string", _condition("RestartPending"), 1),
+        ("Degraded", "string", _condition("Degraded", "reason"), 1),
+        ("Last-Batch", "string", ".status.lastBatch", 1),
+        ("Revision", "integer", ".status.revision", 1),
+        ("URL", "string", ".status.brokerUrl", 1),
+        ("Age", "date", ".metadata.creationTimestamp", 0),
     ):
-        yield {"name": name, "type": kind, "jsonPath": path}
+        yield {"name": name, "type": kind, "jsonPath": path} | ({"priority": priority} if priority else {})
+
+
+def _condition(kind: str, field: str = "status") -> str:
+    return f'.status.conditions[?(@.type=="{kind}")].{field}'
 
 
 def _table_schema() -> JsonSchema:
@@ -126,12 +144,15 @@ def _table_schema() -> JsonSchema:
     spec["x-kubernetes-validations"] = _SPEC_RULES
     field = spec["properties"]["schema"]["properties"]["fields"]["items"]
     field["x-kubernetes-validations"] = _FIELD_RULES
+    spec["properties"]["ingestion"]["properties"]["batch"]["items"]["x-kubernetes-validations"] = _BATCH_RULES
     properties["status"] = structural(TableStatus)
     conditions = properties["status"]["properties"]["conditions"]
     conditions |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
     properties["status"]["properties"]["conditions"]["items"]["properties"]["lastTransitionTime"]["format"] = (
         "date-time"
     )
+    batches = properties["status"]["properties"]["batches"]
+    batches |= {"x-kubernetes-list-type": "atomic"}
     return schema
 
 
@@ -171,7 +192,27 @@ _SPEC_RULES = [
         "a REFRESH table is replaced as a whole; remove retention or use APPEND",
         ".retention",
     ),
-    _rule("!has(self.upsert)", "upserts do not exist in this version; remove upsert", ".upsert"),
+    _rule(
+        "!has(self.tenants.server.replicas) || self.tenants.server.replicas == 0"
+        " || self.tenants.server.replicas >= self.replication",
+        "there must be at least as many servers as replication, or none",
+        ".tenants.server.replicas",
+    ),
+    _rule(
+        "!self.tenants.server.name.startsWith('own-')",
+        "own-… are the names of servers that belong to one table; choose another",
+        ".tenants.server.name",
+    ),
+    _rule(
+        "!has(self.deepStore) || ['file', 's3', 'gs', 'hdfs'].exists(s, self.deepStore.uri.startsWith(s + '://'))",
+        "a deep store is s3://bucket/path, gs://bucket/path, hdfs://host/path or file:///path",
+        ".deepStore.uri",
+    ),
+    _rule(
+        "!has(self.upsert) || has(self.schema.primaryKey) && size(self.schema.primaryKey) > 0",
+        "an upsert table needs schema.primaryKey",
+        ".schema.primaryKey",
+    ),
     _rule(
         "!has(self.routing.segmentPruners) || self.routing.segmentPruners.all(p, "
         f"p in [{', '.join(repr(name) for name in SEGMENT_PRUNERS)}] || p.contains('.'))",
@@ -202,6 +243,16 @@ _FIELD_RULES = [
         ".format",
     ),
     _rule("self.role == 'dimension' || !self.multiValue", "only a dimension can be multi-valued", ".multiValue"),
+]
+
+
+_BATCH_RULES = [
+    _rule("!has(self.csv) || self.format == 'CSV'", "csv goes with format: CSV only", ".csv"),
+    _rule(
+        "!has(self.overwrite) || self.overwrite.start < self.overwrite.end",
+        "overwrite.start must be before overwrite.end",
+        ".overwrite",
+    ),
 ]
 
 

@@ -4,10 +4,16 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from merlot.errors import InvalidInputError
+from merlot.spec import schedules
+from merlot.spec.durations import Duration
 from merlot.spec.model import SpecModel
 from merlot.spec.schema import ColumnName
+from merlot.spec.tenancy import Resources
+
+INSTANT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?$"
 
 
 class BatchFormat(StrEnum):
@@ -30,6 +36,36 @@ class CsvOptions(SpecModel):
     """Text that stands for null."""
 
 
+class OverwriteWindow(SpecModel):
+    """The stretch of time that a batch stands for."""
+
+    start: str = Field(pattern=INSTANT, max_length=20)
+    """First instant, UTC: 2013-01-01 or 2013-01-01T00:00:00Z."""
+    end: str = Field(pattern=INSTANT, max_length=20)
+    """First instant after the window."""
+
+
+class BatchJob(SpecModel):
+    """How a batch runs in Kubernetes: a Job whose pod is the driver of a Spark application."""
+
+    executors: int = Field(0, ge=0, le=1000)
+    """Executor pods that the driver starts; 0: the driver does the work itself, which is best for small tables."""
+    cores: int = Field(2, ge=1, le=128)
+    """Tasks that an executor, or the driver if it works alone, runs at a time."""
+    driver: Resources | None = None
+    """What the driver asks for; memory is that of its limit."""
+    executor: Resources | None = None
+    """What each executor asks for."""
+    deadline: Duration = "6h"
+    """Longest duration of a run, retries included."""
+    retries: int = Field(2, ge=0, le=20)
+    """How often a run that failed for an outside reason is tried again; wrong input never is."""
+    keep: Duration = "1d"
+    """How long the ended Job and its logs are kept."""
+    suspend: bool = False
+    """True starts no run, and stops one that is under way."""
+
+
 class BatchIngestion(SpecModel):
     """One batch source."""
 
@@ -47,10 +83,28 @@ class BatchIngestion(SpecModel):
     """SQL expression over the source's columns, by the column that it fills."""
     max_bad_row_share: float = Field(0.0, ge=0.0, le=1.0)
     """Share of rows that may be bad (a value that its column's type cannot hold) before the job fails, 0 to 1."""
+    schedule: str | None = Field(None, max_length=100)
+    """When to run in Kubernetes, UTC: cron text such as "0 3 * * *", or a period such as 12h. Once if left out."""
+    overwrite: OverwriteWindow | None = None
+    """The batch holds all rows of this window: segments of the table that lie in it and that the batch does not build
+    anew are removed in the same step that publishes the batch."""
+    rerun: str = Field("", max_length=63)
+    """Change this text to run a batch again whose source changed."""
+    job: BatchJob = BatchJob()
+    """How the batch runs in Kubernetes."""
+
+    @field_validator("schedule")
+    @classmethod
+    def _schedule_is_cron(cls, value: str | None) -> str | None:
+        try:
+            _ = value is None or schedules.parse(value)
+        except InvalidInputError as error:
+            raise ValueError(str(error)) from None
+        return value
 
 
 class IngestionSpec(SpecModel):
     """Where rows come from."""
 
-    batch: tuple[BatchIngestion, ...] = ()
+    batch: Annotated[tuple[BatchIngestion, ...], Field(max_length=100)] = ()
     """Batch sources."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Union
 from pydantic import BaseModel, ValidationError
 
 from merlot.spec import table
+from merlot.spec.durations import DURATION
 from merlot.spec.tenancy import QUANTITY
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ def _sentence(kind: str, context: Mapping[str, Any], message: str) -> str:
 def _pattern_hint(pattern: str) -> str:
     hints = {
         QUANTITY: "; write a quantity such as 2, 500m or 4Gi",
-        table.DURATION: "; write a duration such as 30d, 12h, 90m, 45s or 2w",
+        DURATION: "; write a duration such as 30d, 12h, 90m, 45s or 2w",
         r"^[A-Za-z_][A-Za-z0-9_]*$": "; a column's name has letters, digits and underscores, and no digit first",
         r"^[A-Za-z][A-Za-z0-9_-]*$": "; a table's name has letters, digits, underscores and dashes, a letter first",
     }

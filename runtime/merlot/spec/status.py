@@ -22,7 +22,8 @@ class Condition(SpecModel):
     """One aspect of an object's state, in Kubernetes' standard form."""
 
     type: str = Field(min_length=1, max_length=316)
-    """Which aspect: Accepted, Ready, Progressing, Degraded, ConfigInSync or SegmentsAvailable."""
+    """Which aspect: Accepted, Ready, Progressing, Degraded, ConfigInSync, SegmentsAvailable, RestartPending or
+    TaskSucceeded."""
     status: ConditionStatus
     """Whether it holds."""
     observed_generation: Count | None = None
@@ -35,6 +36,50 @@ class Condition(SpecModel):
     """Why, for people."""
 
 
+class BatchRunState(StrEnum):
+    """Where a run of a batch is. PENDING: the Job is about to be made. WAITING: its Table or cluster is not ready."""
+
+    WAITING = "Waiting"
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class BatchRun(SpecModel):
+    """One run of a batch source: a Job."""
+
+    name: str = Field(min_length=1)
+    """Name of the batch source."""
+    job: str
+    """Name of the Job."""
+    state: BatchRunState
+    """Where it is."""
+    content: str
+    """What it builds, as a hash: a run that succeeded is not repeated for the same."""
+    slot: str | None = None
+    """The moment of its schedule that it is for, RFC 3339."""
+    started: str | None = None
+    """When the Job began, RFC 3339."""
+    finished: str | None = None
+    """When the Job ended, RFC 3339."""
+    attempts: Count | None = None
+    """Pods that were started."""
+    rows_in: Count | None = None
+    """Rows of the source that passed the filter."""
+    rows_out: Count | None = None
+    """Rows stored."""
+    bad_rows: Count | None = None
+    """Rows left out, because a value did not fit its column's type."""
+    segments: Count | None = None
+    """Segments of the batch."""
+    bytes: Count | None = None
+    """Their size."""
+    message: str | None = Field(None, max_length=2048)
+    """What went wrong, or what it waits for."""
+
+
 class TableStatus(SpecModel):
     """State of a table."""
 
@@ -42,6 +87,8 @@ class TableStatus(SpecModel):
     """The metadata.generation that this status is about."""
     conditions: tuple[Condition, ...] = ()
     """Aspects of the state."""
+    revision: Count | None = None
+    """Revision of the table's config that brokers and servers shall run."""
     segments: Count | None = None
     """Number of segments."""
     total_docs: Count | None = None
@@ -54,5 +101,17 @@ class TableStatus(SpecModel):
     """Brokers that are ready, of those wanted, such as 2/2."""
     servers: str | None = None
     """Servers that are ready, of those wanted, such as 3/3."""
+    server_replicas: Count | None = None
+    """Number of servers, for `kubectl scale`."""
+    server_selector: str | None = None
+    """Labels of the servers' pods, for an autoscaler."""
     broker_url: str | None = None
     """Where to send queries."""
+    pool: str | None = None
+    """Name of the StatefulSet of the table's servers."""
+    last_batch: str | None = None
+    """The last batch run in short, such as flights Succeeded."""
+    batches: tuple[BatchRun, ...] = ()
+    """Runs of the batch sources, the newest first; the last few of each."""
+    plan: tuple[str, ...] = ()
+    """What the operator is about to do, or waits for."""

@@ -1,6 +1,5 @@
 """The Table manifest: one document declares all about a table. The parts' models are re-exported here."""
 
-import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Literal
@@ -8,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from merlot.ids import RawTableName, TableName, offline
+from merlot.spec.durations import Duration, duration_ms
 from merlot.spec.indexing import (
     Compression,
     Encoding,
@@ -16,7 +16,7 @@ from merlot.spec.indexing import (
     PartitionFunctionSpec,
     PartitioningSpec,
 )
-from merlot.spec.ingestion import BatchFormat, BatchIngestion, CsvOptions, IngestionSpec
+from merlot.spec.ingestion import BatchFormat, BatchIngestion, BatchJob, CsvOptions, IngestionSpec, OverwriteWindow
 from merlot.spec.model import SpecModel
 from merlot.spec.schema import ColumnName, FieldRole, FieldSpec, TableSchema
 from merlot.spec.tenancy import DeepStoreSpec, Resources, TenantSpec, TenantsSpec
@@ -25,9 +25,12 @@ __all__ = [
     "API_VERSION",
     "BatchFormat",
     "BatchIngestion",
+    "BatchJob",
     "Compression",
     "CsvOptions",
     "DeepStoreSpec",
+    "DeletionPolicy",
+    "Duration",
     "Encoding",
     "FieldRole",
     "FieldSpec",
@@ -35,6 +38,7 @@ __all__ = [
     "IngestionSpec",
     "InstanceSelector",
     "ObjectMeta",
+    "OverwriteWindow",
     "PartitionEnforcement",
     "PartitionFunctionSpec",
     "PartitioningSpec",
@@ -52,17 +56,6 @@ __all__ = [
 ]
 
 API_VERSION = "merlot.dev/v1alpha1"
-DURATION = r"^[1-9][0-9]{0,8}(s|m|h|d|w)$"
-_DURATION_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-
-Duration = Annotated[str, Field(pattern=DURATION)]
-
-
-def duration_ms(text: str) -> int:
-    """Milliseconds of `30d`, `12h`, `90m`, `45s` or `2w`."""
-    if not re.match(DURATION, text):
-        raise ValueError(f"not a duration: {text!r}")
-    return int(text[:-1]) * _DURATION_UNIT_MS[text[-1]]
 
 
 class PushType(StrEnum):
@@ -70,6 +63,13 @@ class PushType(StrEnum):
 
     APPEND = "APPEND"
     REFRESH = "REFRESH"
+
+
+class DeletionPolicy(StrEnum):
+    """What becomes of a deleted table's data."""
+
+    RETAIN = "Retain"
+    DELETE = "Delete"
 
 
 class InstanceSelector(StrEnum):
@@ -152,8 +152,12 @@ class TableSpec(SpecModel):
     """Where segment files are kept; the cluster's own deep store if left out."""
     upsert: UpsertRef | None = None
     """Later rows replace earlier ones of the same key; not available in this version."""
+    deletion_policy: DeletionPolicy = DeletionPolicy.RETAIN
+    """What deleting the table does to its segment files and, in Kubernetes, to its servers' volumes. Retain: they stay.
+    Delete: they go."""
     suspend: bool = False
-    """True pauses what the controller does for the table (retention, assignment, tasks); queries go on."""
+    """True pauses what the controller does for the table (retention, assignment, tasks). In Kubernetes its servers and
+    batch jobs stop too, and its queries with them; data stays."""
 
     @property
     def retention_ms(self) -> int | None:

@@ -35,11 +35,14 @@ class TenantSpec(SpecModel):
     """A group of processes of one role."""
 
     name: str = Field("default", pattern=r"^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?$", max_length=63)
-    """Name of the tenant; tables that name the same one share it."""
+    """Name of the tenant; tables that name the same one share it. In Kubernetes, a table whose server tenant is default
+    has servers of its own."""
     replicas: int | None = Field(None, ge=0)
     """How many processes Kubernetes runs; the largest demand of the tenant's tables wins."""
     resources: Resources | None = None
     """What each process asks for in Kubernetes."""
+    storage_class: str | None = Field(None, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=253)
+    """Class of the servers' volumes in Kubernetes; the operator's default if left out."""
 
 
 class TenantsSpec(SpecModel):
@@ -56,6 +59,9 @@ class DeepStoreSpec(SpecModel):
 
     uri: str
     """Folder of segment files: s3://bucket/path, gs://bucket/path, hdfs://host/path or file:///path."""
+    secret_ref: str | None = Field(None, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=253)
+    """Secret in the table's namespace whose keys become environment variables of servers and batch jobs in Kubernetes,
+    such as AWS_ACCESS_KEY_ID."""
 
     @field_validator("uri")
     @classmethod

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from merlot.cluster import paths
 from merlot.cluster.metastore import Metastore, SessionState
 from merlot.cluster.records import InstanceRecord, Role
-from merlot.errors import ConflictError, MerlotError, NotFoundError
+from merlot.errors import ConflictError, CorruptionError, MerlotError, NotFoundError
 from merlot.ids import InstanceId
 
 _LOG = logging.getLogger(__name__)
@@ -86,8 +86,14 @@ class Registration:
                 self._announce()
 
     def _stands(self) -> bool:
-        node = self._metastore.get(paths.live(self._record.id))
-        return node is not None and node.data == self._record.to_bytes()
+        """This registration, or that of a later life of the instance, which is none of its business."""
+        path = paths.live(self._record.id)
+        node = self._metastore.get(path)
+        if node is None or node.data == self._record.to_bytes():
+            return node is not None
+        with contextlib.suppress(CorruptionError):
+            return InstanceRecord.from_bytes(node.data, path).started_ms > self._record.started_ms
+        return False
 
     def _announce(self) -> None:
         """Take the place of whatever stands there: the ephemeral of this instance's former life may outlast it."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from merlot.cluster import paths
-from merlot.cluster.metastore import Create, Metastore, Node, Op, Put, Watch
+from merlot.cluster.metastore import Check, Create, Metastore, Node, Op, Put, Watch
 from merlot.cluster.records import ReportBucket, ReportRoot
 from merlot.cluster.view import bucket_of
 from merlot.errors import ConflictError, NotFoundError
@@ -34,7 +34,11 @@ class ServerReport:
 
 
 class ReportWriter:
-    """Writes one server's report about one table. One thread at a time. A new writer starts from an empty report."""
+    """Writes one server's report about one table. One thread at a time. A new writer starts from an empty report.
+
+    A report belongs to the process that took it over last: its `life` is the greatest. So the end of an instance's old
+    life, however late, leaves alone what the new one has written.
+    """
 
     def __init__(
         self, metastore: Metastore, table: TableName, instance: InstanceId, *, token: str | None = None
@@ -46,32 +50,61 @@ class ReportWriter:
         self._root = ReportRoot(token=token or secrets.token_hex(5))
         self._written: dict[int, ReportBucket] = {}
         self._is_sure = False
+        self.is_superseded = False
+        """Whether another process of this instance had taken the report over when it was last looked at."""
+
+    def doubt(self) -> None:
+        """What stands in the metastore may not be what was written: look at it with the next write."""
+        self._is_sure = False
 
     def write(self, loaded: Collection[str], errors: Mapping[str, str], *, revision: int = 0) -> bool:
-        """Make the report say exactly this; returns whether it had to change."""
+        """Make the report say exactly this; returns whether it had to change. It stays if it is another life's."""
         wanted = _bucketed(loaded, errors)
-        if self._is_sure and wanted == self._written and revision == self._root.revision:
+        is_same = wanted == self._written and revision == self._root.revision
+        if self._is_sure and is_same:
             return False
         node = self._metastore.get(self._root_path)
-        stored = ReportRoot.from_bytes(node.data, self._root_path) if node is not None and node.data else None
+        stored = self._stored(node)
+        self.is_superseded = bool(self._root.life) and stored is not None and stored.life > self._root.life
+        if self.is_superseded:
+            return False
+        if stored == self._root and is_same:
+            self._is_sure = True
+            return False
+        try:
+            self._write(wanted, revision, node, stored)
+        except BaseException:
+            # Nobody knows what stands there: buckets may be newer than the root. The next write writes them all.
+            self._written, self._root = {}, self._root.model_copy(update={"buckets": {}})
+            raise
+        return True
+
+    def _stored(self, node: Node | None) -> ReportRoot | None:
+        return ReportRoot.from_bytes(node.data, self._root_path) if node is not None and node.data else None
+
+    def _write(
+        self, wanted: dict[int, ReportBucket], revision: int, node: Node | None, stored: ReportRoot | None
+    ) -> None:
         if stored != self._root:
             # Somebody cleaned up, or an answer was lost: write it all, later than whatever stands there.
-            seq = max(self._root.seq, 0 if stored is None else stored.seq)
-            self._written, self._root = {}, ReportRoot(token=self._root.token, seq=seq)
+            before = stored or ReportRoot()
+            is_mine = before.token == self._root.token or before.life < self._root.life
+            life = self._root.life if is_mine else before.life + 1
+            seq = max(self._root.seq, before.seq)
+            self._written, self._root = {}, ReportRoot(token=self._root.token, life=max(1, life), seq=seq)
         changed = [number for number in {*wanted, *self._written} if wanted.get(number) != self._written.get(number)]
         seq = self._root.seq + 1
         kept = {number: self._root.buckets[number] for number in wanted if number not in changed}
         buckets = {**kept, **{number: seq for number in changed if number in wanted}}
         root = self._root.model_copy(update={"seq": seq, "revision": revision, "buckets": buckets})
-        self._is_sure = False  # if this fails, nobody knows what stands there
+        self._is_sure = False
         self._store({number: wanted[number] for number in changed if number in wanted}, root, node)
         self._root, self._written, self._is_sure = root, wanted, True
-        return True
 
     def clear(self) -> None:
         """Take the report away: the table is gone or the server leaves for good."""
         remove_report(self._metastore, self._table, self._instance)
-        self._root = ReportRoot(token=self._root.token)
+        self._root = ReportRoot(token=self._root.token, life=self._root.life)
         self._written, self._is_sure = {}, False
 
     def _store(self, buckets: Mapping[int, ReportBucket], root: ReportRoot, node: Node | None) -> None:
@@ -83,8 +116,11 @@ class ReportWriter:
         targets = {paths.report_bucket(self._table, self._instance, number): one for number, one in buckets.items()}
         present = self._metastore.get_many(list(targets))
         ops = [_write(path, one.to_bytes(), old) for (path, one), old in zip(targets.items(), present, strict=True)]
-        for chunk in _chunks([*ops, Put(self._root_path, root.to_bytes(), node.version)]):
-            self._metastore.multi(chunk)
+        *first, last = _chunks([*ops, Put(self._root_path, root.to_bytes(), node.version)])
+        for chunk in first:
+            # Not over the buckets of a process that took the report over meanwhile.
+            self._metastore.multi([Check(self._root_path, node.version), *chunk])
+        self._metastore.multi(last)
 
 
 def remove_report(metastore: Metastore, table: TableName, instance: InstanceId) -> None:

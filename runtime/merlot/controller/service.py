@@ -64,11 +64,14 @@ class ControllerService:
         self._views: dict[TableName, TableView] = {}
         self.status_extras: Callable[[], Mapping[str, Json]] = dict
         """Members that others add to the cluster's status."""
-        self._status = StatusSource(metastore, lambda: self.status_extras())
+        self._status = StatusSource(metastore, self._extras)
 
     def status(self) -> StatusAnswer:
         """The whole cluster."""
         return self._status.read()
+
+    def _extras(self) -> Mapping[str, Json]:
+        return self.status_extras()
 
     def drain(self, name: str, *, leaving: bool) -> DrainRecord:
         """Have brokers route around an instance that is about to stop; it need not be live any more."""

@@ -24,7 +24,7 @@ from merlot.cluster.records import Role, SegmentRecord
 from merlot.cluster.reports import ReportReader, ReportWriter
 from merlot.cluster.tables import get_table, spec_of
 from merlot.cluster.view import TableView, load
-from merlot.errors import CorruptionError, MerlotError, NotFoundError, UnavailableError
+from merlot.errors import ConflictError, CorruptionError, MerlotError, NotFoundError, UnavailableError
 from merlot.ids import InstanceId, TableName
 from merlot.query.context import ExecutionLimits
 from merlot.segment.immutable import ImmutableSegment, verify_file
@@ -45,6 +45,7 @@ RECHECK_S = 5.0
 """Until other servers' reports are read again, while a segment waits for them."""
 LINGER_S = 1.0
 """Between a segment's leaving the report and its leaving the server: brokers that chose before ask within it."""
+TAKE_OVER_ATTEMPTS = 5
 SETTLE_S = 0.05
 """Results of loads that come within it are decided upon together."""
 
@@ -105,7 +106,12 @@ class TableKeeper:
         self._writer = ReportWriter(around.metastore, table, around.instance)
         self._writing = asyncio.Lock()
         self._written = asyncio.Condition()
+        self._num_asked = 0
+        """Reports that somebody waits for; `_num_written` of them have been written."""
+        self._num_written = 0
+        self._is_doubtful = False
         self._is_withdrawn = False
+        self._is_superseded = False
         self._logged = (-1, -1)
 
     @property
@@ -132,8 +138,8 @@ class TableKeeper:
             self._loop.call_soon_threadsafe(self._wake.set)
 
     def rewrite_report(self) -> None:
-        """Write the whole report anew: what stands in the metastore may be from before a session was lost."""
-        self._writer = ReportWriter(self._around.metastore, self.table, self._around.instance)
+        """Look at what stands in the metastore, and mend it: it may be from before a session was lost."""
+        self._is_doubtful = True
         self._dirty.set()
 
     async def refresh(self) -> TableState:
@@ -148,7 +154,14 @@ class TableKeeper:
         await asyncio.gather(*(self._open_local(record) for record in records.values()))
         keep = [str(record.key) for record in records.values()]
         await self._in_io(lambda: self._around.files.sweep(self.table, keep))
-        await self._write_report()
+        await self._take_report_over()
+
+    async def _take_report_over(self) -> None:
+        """The old life of this instance may still write: whoever comes last has it."""
+        for _ in range(TAKE_OVER_ATTEMPTS):
+            with contextlib.suppress(ConflictError):
+                return await self._write_report()
+        self.rewrite_report()
 
     async def run(self) -> None:
         """Until the table is gone, or this is cancelled."""
@@ -342,10 +355,12 @@ class TableKeeper:
             self._wake.set()
 
     async def _reported(self) -> None:
-        """Wait until the report says what is so now."""
+        """Wait until the report says what is so now: one that is being written already may not."""
         async with self._written:
+            self._num_asked += 1
+            mine = self._num_asked
             self._dirty.set()
-            await self._written.wait()
+            await self._written.wait_for(lambda: self._num_written >= mine)
 
     async def _report(self) -> None:
         while True:
@@ -359,21 +374,33 @@ class TableKeeper:
                 self.rewrite_report()
                 await asyncio.sleep(RETRY_S)
                 continue
-            async with self._written:
-                self._written.notify_all()
             self._log_progress()
             # A report of 20,000 segments takes its time: while they load, four fifths of it go to loading.
             await asyncio.sleep(max(SETTLE_S / 2, 4 * (self._around.clock.monotonic() - started)))
 
     async def _write_report(self) -> None:
-        loaded = [] if self._is_withdrawn else [key for key in self.segments.keys if key not in self._leaving]
-        errors = {key: failure.message for key, failure in self._failures.items()}
-        revision = 0 if self._state is None else self._state.revision
         async with self._writing:
+            # What is so is looked at under the lock: of two reports, the one written last is the newer one.
+            asked, is_doubtful, self._is_doubtful = self._num_asked, self._is_doubtful, False
+            loaded = [] if self._is_withdrawn else [key for key in self.segments.keys if key not in self._leaving]
+            errors = {key: failure.message for key, failure in self._failures.items()}
+            revision = 0 if self._state is None else self._state.revision
+            if is_doubtful:
+                self._writer.doubt()
             await self._in_io(lambda: self._writer.write(loaded, errors, revision=revision))
+        async with self._written:
+            self._num_written = max(self._num_written, asked)
+            self._written.notify_all()
+        self._note_superseded()
         counts = {"loaded": len(loaded), "failed": len(errors), "retired": len(self._retired)}
         for state, count in counts.items():
             telemetry.SERVER_SEGMENTS.labels(self.table, state).set(count)
+
+    def _note_superseded(self) -> None:
+        if self._writer.is_superseded and not self._is_superseded:
+            text = "another process reports as this instance, this one reports no more table=%s instance=%s"
+            _LOG.warning(text, self.table, self._around.instance)
+        self._is_superseded = self._writer.is_superseded
 
     def _log_progress(self) -> None:
         counts = (len(self.segments.keys), len(self._failures))
@@ -412,7 +439,15 @@ class TableKeeper:
     def _watch(self) -> list[Watch]:
         metastore = self._around.metastore
         nodes = (paths.table_config(self.table), paths.segments_root(self.table))
-        return [metastore.watch(path, self.wake) for path in nodes]
+        watches = [metastore.watch(path, self.wake) for path in nodes]
+        # The report is looked at after each change, whoever made it: what others did to it is mended.
+        report = paths.report_root(self.table, self._around.instance)
+        return [*watches, metastore.watch(report, self._on_report)]
+
+    def _on_report(self) -> None:
+        """On a thread of the metastore."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self.rewrite_report)
 
     def _dispose(self, segment: ImmutableSegment) -> None:
         self._around.io.submit(segment.close)

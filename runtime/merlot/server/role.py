@@ -154,7 +154,9 @@ class ServerRole:
         await self._in_io(lambda: unmark(self._metastore, self.instance))
         self._background.append(self._loop.create_task(self._watch_tables()))
         self._background.append(self._loop.create_task(scrub(lambda: self.keepers, self._config.scrub)))
-        _LOG.info("server started instance=%s query_port=%d http_port=%d", self.instance, self.query_port, self.http_port)
+        _LOG.info(
+            "server started instance=%s query_port=%d http_port=%d", self.instance, self.query_port, self.http_port
+        )
 
     async def drain(self) -> None:
         """Leave the brokers' sight and let queries end; `stop` must follow."""

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from merlot.cluster.liveness import live_instances, register
+from merlot.cluster.metastore import SessionState
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.cluster.sqlite import SqliteMetastore
 from merlot.ids import InstanceId
@@ -36,3 +37,15 @@ def test_an_old_life_that_ends_late_does_not_unregister_the_new_one(store: Sqlit
     assert live_instances(store) == {"Server_a_1": life(2)}
     new.close()
     assert live_instances(store) == {}
+
+
+def test_an_old_life_that_reconnects_leaves_the_new_ones_registration(store: SqliteMetastore) -> None:
+    old = register(store.session(), life(1))
+    new = register(store.session(), life(2))
+    old._on_session(SessionState.CONNECTED)
+    old._restore()
+    assert live_instances(store) == {"Server_a_1": life(2)}
+    new.close()
+    old._restore()
+    assert live_instances(store) == {"Server_a_1": life(1)}
+    old.close()

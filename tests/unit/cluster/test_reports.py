@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merlot.cluster import reports, sqlite
+from merlot.cluster import paths, reports, sqlite
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.reports import ReportReader, ReportWriter, remove_report
 from merlot.cluster.sqlite import SqliteMetastore
@@ -96,3 +96,36 @@ def test_a_cleared_report_is_gone(store: SqliteMetastore) -> None:
     assert dict(ReportReader(store, TABLE).read()) == {}
     writer.write(["s1@1"], {})
     assert ReportReader(store, TABLE).read()[SERVER].loaded == {"s1@1"}
+
+
+def test_an_old_life_that_writes_late_leaves_the_new_ones_report(store: SqliteMetastore) -> None:
+    old, new = ReportWriter(store, TABLE, SERVER), ReportWriter(store, TABLE, SERVER)
+    old.write(["s1@1"], {})
+    new.write(["s1@1", "s2@1"], {})
+    assert not old.write([], {})
+    assert (old.is_superseded, new.is_superseded) == (True, False)
+    assert ReportReader(store, TABLE).read()[SERVER].loaded == {"s1@1", "s2@1"}
+    assert new.write(["s2@1"], {})
+    assert ReportReader(store, TABLE).read()[SERVER].loaded == {"s2@1"}
+
+
+def test_a_doubted_report_is_mended_if_it_was_cleaned_away_or_rolled_back(store: SqliteMetastore) -> None:
+    older = ReportWriter(store, TABLE, SERVER)
+    older.write(["s0@1"], {})
+    root = paths.report_root(TABLE, SERVER)
+    before = store.get(root)
+    assert before is not None
+    writer = ReportWriter(store, TABLE, SERVER)
+    writer.write(["s1@1"], {})
+    remove_report(store, TABLE, SERVER)
+    writer.doubt()
+    assert writer.write(["s1@1"], {})
+    assert ReportReader(store, TABLE).read()[SERVER].loaded == {"s1@1"}
+    now = store.get(root)
+    assert now is not None
+    store.put(root, before.data, now.version)  # a metastore restored from an older snapshot
+    writer.doubt()
+    assert writer.write(["s1@1"], {})
+    assert ReportReader(store, TABLE).read()[SERVER].loaded == {"s1@1"}
+    writer.doubt()
+    assert not writer.write(["s1@1"], {})

@@ -1,0 +1,96 @@
+"""What a keeper reports is what is so, whatever else is being written meanwhile."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+
+from merlot.cluster.reports import ReportWriter, remove_report
+from merlot.cluster.tables import put_table
+from merlot.server import keeper
+from merlot.server.keeper import TableKeeper
+from merlot.testing.sample import ORDERS, orders_manifest, publish_orders
+from merlot.testing.servers import KeeperBench, until
+
+
+class HeldWriter(ReportWriter):
+    """Stops before the next write, as on a slow metastore, until it is let go."""
+
+    def __init__(self, inner: ReportWriter) -> None:
+        self.__dict__.update(inner.__dict__)
+        self.is_held = threading.Event()
+        self.go = threading.Event()
+
+    def write(self, *arguments: object, **named: object) -> bool:  # type: ignore[override]
+        if not self.is_held.is_set():
+            self.is_held.set()
+            self.go.wait(5)
+        return super().write(*arguments, **named)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def served(bench: KeeperBench, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TableKeeper]:
+    monkeypatch.setattr(keeper, "LINGER_S", 0.01)
+    monkeypatch.setattr(keeper, "RECHECK_S", 0.05)
+    records = publish_orders(bench.metastore, bench.deep_store, [0, 1])
+    bench.assign(bench.me)
+    started = await bench.start_keeper(grace_s=0.0)
+    await until(lambda: len(bench.report().loaded) == len(records))
+    yield started
+
+
+async def hold_a_write(served: TableKeeper) -> HeldWriter:
+    """Return while a report is being written that says what is so now."""
+    writer = served._writer = HeldWriter(served._writer)
+    served.rewrite_report()
+    await asyncio.to_thread(writer.is_held.wait, 5)
+    return writer
+
+
+async def test_a_segment_is_let_go_only_after_a_report_without_it(bench: KeeperBench, served: TableKeeper) -> None:
+    writer = await hold_a_write(served)
+    key = next(iter(served.segments.keys))
+    served._leaving.add(key)
+    waiting = asyncio.create_task(served._reported())
+    await asyncio.sleep(0)
+    reports_at_end = []
+    waiting.add_done_callback(lambda _: reports_at_end.append(bench.report().loaded))
+    writer.go.set()
+    await waiting
+    await asyncio.sleep(0)
+    assert key not in reports_at_end[0]
+
+
+async def test_a_report_under_way_does_not_undo_a_withdrawal(bench: KeeperBench, served: TableKeeper) -> None:
+    writer = await hold_a_write(served)
+    withdrawal = asyncio.create_task(served.withdraw())
+    await asyncio.sleep(0)
+    writer.go.set()
+    await withdrawal
+    assert bench.report().loaded == frozenset()
+    served.rewrite_report()
+    await until(lambda: not served._dirty.is_set())
+    assert bench.report().loaded == frozenset()
+
+
+async def test_the_end_of_an_old_life_leaves_the_new_ones_report(bench: KeeperBench, served: TableKeeper) -> None:
+    new = await bench.start_keeper()
+    loaded = bench.report().loaded
+    assert len(loaded) == 2
+    await served.withdraw()
+    assert bench.report().loaded == loaded
+    await new.withdraw()
+    assert bench.report().loaded == frozenset()
+
+
+async def test_a_report_that_somebody_cleaned_away_is_written_again(bench: KeeperBench, served: TableKeeper) -> None:
+    loaded = bench.report().loaded
+    remove_report(bench.metastore, ORDERS, bench.me)
+    await until(lambda: bench.report().loaded == loaded)
+
+
+async def test_a_changed_manifest_is_echoed_in_the_report(bench: KeeperBench, served: TableKeeper) -> None:
+    assert bench.report().revision == 1
+    put_table(bench.metastore, orders_manifest(replication=2))
+    await until(lambda: bench.report().revision == 2)

@@ -1,0 +1,224 @@
+"""A column of rows on their way from inputs to outputs: values by dictionary where the inputs have one.
+
+Dictionaries of many segments become one by their entries alone; then a row costs one look-up in a table of ids,
+whatever its value is. Arrays are borrowed from mapped files where possible and never written to.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.kernels import bits
+from merlot.kernels import merge as kernels
+from merlot.segment.arrow_types import STORED_DTYPES
+from merlot.segment.build.coding import Coded, code
+from merlot.segment.build.rows import BuildColumn, CodedColumn, StoredColumn
+from merlot.segment.index import nulls as null_words
+from merlot.segment.index.dict_ids import id_dtype
+from merlot.spec.schema import FieldSpec
+
+Array = NDArray[Any]
+Rows = NDArray[np.uint32]
+Values: TypeAlias = Array | pa.Array
+TEXT_LIMIT = (1 << 31) - 1
+_LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column:
+    """One column of some rows, as a segment stores values: with defaults in the place of nulls."""
+
+    field: FieldSpec
+    num_rows: int
+    values: Values
+    """Distinct values, ascending, if there are `ids`; else one per row (or per element of a multi-value row)."""
+    ids: Array | None = None
+    """Of dtype `id_dtype(len(values))`."""
+    offsets: NDArray[np.int64] | None = None
+    """Of a multi-value column: where the elements of each row start."""
+    nulls: NDArray[np.bool_] | None = None
+    every_value_occurs: bool = False
+
+    def take(self, rows: Rows | slice) -> "Column":
+        """The rows at some places, in that order."""
+        if isinstance(rows, slice):
+            return self if rows == slice(0, self.num_rows) else self._slice(rows.start, rows.stop)
+        offsets, flat = self.offsets, self.values if self.ids is None else self.ids
+        if offsets is None:
+            taken = _take(flat, rows)
+            ends = None
+        else:
+            ends = np.zeros(len(rows) + 1, np.int64)
+            np.cumsum((offsets[1:] - offsets[:-1])[rows], out=ends[1:])
+            taken = _take_lists(flat, offsets, rows, ends)
+        return self._with(len(rows), taken, ends, None if self.nulls is None else self.nulls[rows])
+
+    def _slice(self, start: int, stop: int) -> "Column":
+        flat, offsets = self.values if self.ids is None else self.ids, self.offsets
+        first, last, ends = start, stop, None
+        if offsets is not None:
+            first, last = int(offsets[start]), int(offsets[stop])
+            ends = offsets[start : stop + 1] - first
+        nulls = None if self.nulls is None else self.nulls[start:stop]
+        return self._with(stop - start, flat[first:last], ends, nulls)
+
+    def _with(
+        self, num_rows: int, flat: Values, offsets: NDArray[np.int64] | None, nulls: NDArray[np.bool_] | None
+    ) -> "Column":
+        values, ids = (flat, None) if self.ids is None else (self.values, flat)
+        return Column(field=self.field, num_rows=num_rows, values=values, ids=ids, offsets=offsets, nulls=nulls)
+
+    def coded(self) -> "Column":
+        """The same rows with a dictionary."""
+        if self.ids is not None:
+            return self
+        coded = code(self.field.type, self.values)
+        return self.recoded(coded, every_value_occurs=True)
+
+    def recoded(self, coded: Coded, *, every_value_occurs: bool) -> "Column":
+        """The same rows, by another dictionary."""
+        return Column(
+            field=self.field,
+            num_rows=self.num_rows,
+            values=coded.values,
+            ids=coded.ids,
+            offsets=self.offsets,
+            nulls=self.nulls,
+            every_value_occurs=every_value_occurs,
+        )
+
+    def with_dictionary(self, values: Values) -> "Column":
+        """Each entry replaced by another value; several may become equal."""
+        assert self.ids is not None
+        mapped = code(self.field.type, values)
+        ids = np.empty(len(self.ids), id_dtype(mapped.cardinality))
+        bits.gather(mapped.ids, self.ids, ids)
+        return self.recoded(Coded(ids, mapped.values), every_value_occurs=self.every_value_occurs)
+
+    def plain(self) -> Values:
+        """A value per row, or per element."""
+        if self.ids is None:
+            return self.values
+        return self.values[self.ids] if isinstance(self.values, np.ndarray) else self.values.take(pa.array(self.ids))
+
+    def for_build(self) -> BuildColumn:
+        """What a segment is built from: a dictionary of just the values that occur, or values."""
+        facts: dict[str, Any] = {"field": self.field, "num_docs": self.num_rows, "offsets": None, "nulls": None}
+        if self.offsets is not None:
+            facts["offsets"] = self.offsets.astype(np.uint32)
+        num_nulls = 0 if self.nulls is None else int(np.count_nonzero(self.nulls))
+        if num_nulls and self.nulls is not None:
+            facts["nulls"] = null_words.words_of(self.nulls)
+        if self.ids is None:
+            return StoredColumn(**facts, values=self.values, num_nulls=num_nulls)
+        return CodedColumn(**facts, coded=self._compact(), num_nulls=num_nulls)
+
+    def _compact(self) -> Coded:
+        ids, values = self.ids, self.values
+        assert ids is not None
+        if self.every_value_occurs:
+            return Coded(ids, values)
+        ranks = np.zeros(len(values), np.uint32)
+        bits.mark_present(ids, 0, ranks)
+        present = ranks != 0
+        cardinality = bits.rank_present(ranks)
+        if cardinality == len(values):
+            return Coded(ids, values)
+        dense = np.empty(len(ids), id_dtype(cardinality))
+        bits.lookup_ranks(ids, 0, ranks, dense)
+        kept = values[present] if isinstance(values, np.ndarray) else values.filter(pa.array(present))
+        return Coded(dense, kept)
+
+
+def concat(pieces: Sequence[Column]) -> Column:
+    """Rows of one field, one piece after another; at least one piece."""
+    if len(pieces) == 1:
+        return pieces[0]
+    offsets = _concat_offsets(pieces)
+    nulls = _concat_nulls(pieces)
+    rows = sum(piece.num_rows for piece in pieces)
+    if any(piece.ids is None for piece in pieces):
+        values = concat_values([piece.plain() for piece in pieces])
+        return Column(field=pieces[0].field, num_rows=rows, values=values, offsets=offsets, nulls=nulls)
+    merged, ids = _merge_dictionaries(pieces)
+    return Column(
+        field=pieces[0].field,
+        num_rows=rows,
+        values=merged,
+        ids=ids,
+        offsets=offsets,
+        nulls=nulls,
+        every_value_occurs=all(piece.every_value_occurs for piece in pieces),
+    )
+
+
+def concat_values(parts: Sequence[Values]) -> Values:
+    """One array of all; with 64-bit offsets where 32-bit ones do not reach."""
+    numbers = [part for part in parts if isinstance(part, np.ndarray)]
+    if numbers:
+        return np.concatenate(numbers)
+    texts: Sequence[Any] = parts
+    large = sum(part.nbytes for part in texts) > TEXT_LIMIT or any(part.type in _LARGE.values() for part in texts)
+    return pa.concat_arrays([part.cast(_LARGE.get(part.type, part.type)) if large else part for part in texts])
+
+
+def fixed_dtype(field: FieldSpec) -> np.dtype[Any] | None:
+    """Dtype of a field's values; None of text and bytes."""
+    return STORED_DTYPES.get(field.type)
+
+
+def _merge_dictionaries(pieces: Sequence[Column]) -> tuple[Values, Array]:
+    """One dictionary of all entries, and all ids by it."""
+    entries = code(pieces[0].field.type, concat_values([piece.values for piece in pieces]))
+    ids = np.empty(sum(len(_ids(piece)) for piece in pieces), id_dtype(entries.cardinality))
+    entry = row = 0
+    for piece in pieces:
+        own = _ids(piece)
+        bits.gather(entries.ids[entry : entry + len(piece.values)], own, ids[row : row + len(own)])
+        entry += len(piece.values)
+        row += len(own)
+    return entries.values, ids
+
+
+def _ids(piece: Column) -> Array:
+    assert piece.ids is not None
+    return piece.ids
+
+
+def _concat_offsets(pieces: Sequence[Column]) -> NDArray[np.int64] | None:
+    if pieces[0].offsets is None:
+        return None
+    counts = [np.diff(piece.offsets) for piece in pieces if piece.offsets is not None]
+    ends = np.zeros(sum(map(len, counts)) + 1, np.int64)
+    np.cumsum(np.concatenate(counts), out=ends[1:])
+    return ends
+
+
+def _concat_nulls(pieces: Sequence[Column]) -> NDArray[np.bool_] | None:
+    if all(piece.nulls is None for piece in pieces):
+        return None
+    return np.concatenate(
+        [np.zeros(piece.num_rows, np.bool_) if piece.nulls is None else piece.nulls for piece in pieces]
+    )
+
+
+def _take(flat: Values, rows: Rows) -> Values:
+    if not isinstance(flat, np.ndarray):
+        return flat.take(pa.array(rows))
+    out = np.empty(len(rows), flat.dtype)
+    kernels.take_rows(flat, rows, out)
+    return out
+
+
+def _take_lists(flat: Values, offsets: NDArray[np.int64], rows: Rows, ends: NDArray[np.int64]) -> Values:
+    if isinstance(flat, np.ndarray):
+        out = np.empty(int(ends[-1]), flat.dtype)
+        kernels.take_lists(flat, offsets, rows, ends, out)
+        return out
+    places = np.empty(int(ends[-1]), np.int64)
+    kernels.take_lists(np.arange(len(flat), dtype=np.int64), offsets, rows, ends, places)
+    return flat.take(pa.array(places))

@@ -1,0 +1,109 @@
+"""Keys of rows as a few u64 words that compare like the rows, and the order of rows by them."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.kernels import bits
+from merlot.kernels import group as group_kernels
+from merlot.kernels import merge as kernels
+from merlot.merge.columns import Array, Column, Rows
+from merlot.segment.index.dict_ids import id_dtype
+
+_WORD: Final = 1 << 63
+Words = NDArray[np.uint64]
+
+
+@dataclass(slots=True)
+class KeyWords:
+    """Codes of columns, most significant first, packed into as few words as hold them."""
+
+    num_rows: int
+    words: list[Words] = field(default_factory=list)
+    spaces: list[int] = field(default_factory=list)
+    """How many keys a word can tell apart."""
+
+    def add(self, codes: Array, cardinality: int) -> None:
+        """Append a column whose codes are below `cardinality`."""
+        if cardinality <= 1:
+            return
+        if not self.words or self.spaces[-1] * cardinality > _WORD:
+            self.words.append(np.zeros(self.num_rows, np.uint64))
+            self.spaces.append(1)
+        group_kernels.append_key(codes, cardinality, self.words[-1])
+        self.spaces[-1] *= cardinality
+
+    def take(self, rows: Rows) -> "KeyWords":
+        """The keys at some places."""
+        return KeyWords(len(rows), [word[rows] for word in self.words], list(self.spaces))
+
+    def order(self) -> Rows | None:
+        """Rows by their keys, equal ones as they are; None if they are in order."""
+        if not self.words or (len(self.words) == 1 and bits.is_sorted(self.words[0])):
+            return None
+        rows = np.arange(self.num_rows, dtype=np.uint32)
+        for word, space in zip(reversed(self.words), reversed(self.spaces), strict=True):
+            keys = word[rows] if len(self.words) > 1 else word
+            rows = _radix_sort(keys, rows, space)
+        return rows
+
+
+def codes_of(column: Column, *, nulls_differ: bool) -> tuple[Array, int]:
+    """Numbers in the order of a column's values, and how many there may be; equal values get equal ones.
+
+    With `nulls_differ` a null is not equal to its default value, and comes last."""
+    if column.offsets is not None:
+        codes, cardinality = _list_codes(column.coded())
+    else:
+        coded = column.coded()
+        assert coded.ids is not None
+        codes, cardinality = coded.ids, len(coded.values)
+        values = coded.values
+        if isinstance(values, np.ndarray) and values.dtype.kind == "f":
+            codes, cardinality = _without_negative_zero(codes, values)
+    if nulls_differ and column.nulls is not None and column.nulls.any():
+        codes = np.where(column.nulls, np.uint32(cardinality), codes).astype(id_dtype(cardinality + 1))
+        cardinality += 1
+    return codes, cardinality
+
+
+def _without_negative_zero(ids: Array, values: Array) -> tuple[Array, int]:
+    """-0.0 and 0.0 are equal; if both occur they are neighbours."""
+    zeros = np.flatnonzero(values == 0)
+    if len(zeros) < 2:
+        return ids, len(values)
+    return ids - (ids > zeros[0]).astype(ids.dtype), len(values) - 1
+
+
+def _list_codes(column: Column) -> tuple[Array, int]:
+    """Codes of whole lists, ordered by their elements."""
+    assert column.ids is not None
+    assert column.offsets is not None
+    ids = column.ids
+    if isinstance(column.values, np.ndarray) and column.values.dtype.kind == "f":
+        ids, _ = _without_negative_zero(ids, column.values)
+    # The bytes of big-endian ids compare as the ids do.
+    data = np.ascontiguousarray(ids.astype(ids.dtype.newbyteorder(">")))
+    offsets = (column.offsets - column.offsets[0]) * ids.itemsize
+    lists = pa.Array.from_buffers(pa.large_binary(), column.num_rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    encoded = lists.dictionary_encode()
+    ranks = np.empty(len(encoded.dictionary), id_dtype(len(encoded.dictionary)))
+    ranks[pa.compute.array_sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(ranks), dtype=ranks.dtype)
+    return ranks[encoded.indices.to_numpy()], len(ranks)
+
+
+def _radix_sort(keys: Words, rows: Rows, space: int) -> Rows:
+    """Stable; least significant digit first."""
+    spare_keys, spare_rows = np.empty_like(keys), np.empty_like(rows)
+    is_own = False
+    for shift in range(0, max(space - 1, 1).bit_length(), kernels.RADIX_BITS):
+        counts = np.zeros(kernels.RADIX, np.int64)
+        kernels.count_digits(keys, shift, counts)
+        kernels.scatter_digits(keys, rows, shift, counts, spare_keys, spare_rows)
+        keys, spare_keys = spare_keys, keys if is_own else np.empty_like(keys)
+        rows, spare_rows = spare_rows, rows if is_own else np.empty_like(rows)
+        is_own = True
+    return rows

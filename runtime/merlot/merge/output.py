@@ -1,0 +1,133 @@
+"""Ordered rows to output segments: even slices, built side by side, one column at a time."""
+
+import contextlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from merlot.merge.columns import Column
+from merlot.merge.plan import MergeCancelledError, MergePlan, Phase
+from merlot.segment.build.builder import SegmentWriter
+from merlot.segment.build.request import BuildRequest, BuiltSegment
+from merlot.segment.json_values import to_json
+from merlot.spec.schema import FieldSpec
+
+_UNFIT_FOR_A_NAME = re.compile(r"[^A-Za-z0-9_.-]")
+
+
+class Rows(Protocol):
+    """Rows of an output, in their order."""
+
+    @property
+    def num_rows(self) -> int: ...
+    def column(self, field: FieldSpec) -> Column: ...
+
+
+@dataclass(slots=True)
+class Watch:
+    """What whoever runs a merge hears and says."""
+
+    progress: Callable[[Phase, int, int], None]
+    cancelled: Callable[[], bool]
+    rows: int = 0
+    """Input rows that are done with."""
+    bytes: int = 0
+    """Bytes of the outputs that are done."""
+
+    def tell(self, phase: Phase, rows: int | None = None) -> None:
+        """Report; raises MergeCancelledError if nobody wants the result."""
+        self.progress(phase, self.rows if rows is None else rows, self.bytes)
+        if self.cancelled():
+            raise MergeCancelledError("merge was cancelled")
+
+
+@dataclass(slots=True)
+class Outputs:
+    """The segments of one merge so far; numbers them."""
+
+    plan: MergePlan
+    directory: Path
+    watch: Watch
+    built: list[BuiltSegment] = field(default_factory=list)
+
+    def write(self, rows: Rows, input_rows: int) -> None:
+        """Build the segments of some ordered rows, no larger than the plan allows, as equal as can be."""
+        plan = self.plan
+        slices = even_slices(rows.num_rows, plan.max_records_per_segment)
+        names = self._names(rows, slices)
+        with contextlib.ExitStack() as files:
+            writers = []
+            for name, part in zip(names, slices, strict=True):
+                writer = SegmentWriter(self._request(name), part.stop - part.start, self.directory)
+                writers.append(files.enter_context(writer))
+            for number, column_field in enumerate(plan.schema.fields):
+                done = input_rows * number // len(plan.schema.fields)
+                self.watch.tell(Phase.WRITE, self.watch.rows + done)
+                column = rows.column(column_field)
+                for writer, part in zip(writers, slices, strict=True):
+                    writer.add(column.take(part).for_build())
+            for writer in writers:
+                segment = writer.commit()
+                self.built.append(segment)
+                self.watch.bytes += segment.size_bytes
+        self.watch.rows += input_rows
+        self.watch.tell(Phase.WRITE)
+
+    def discard(self) -> None:
+        """Delete what was built."""
+        for segment in self.built:
+            segment.path.unlink(missing_ok=True)
+
+    def _request(self, name: str) -> BuildRequest:
+        plan = self.plan
+        return BuildRequest(
+            name=name,
+            table=plan.table,
+            schema=plan.schema,
+            indexing=plan.indexing,
+            time_column=plan.time_column,
+            partitioning=plan.partitioning,
+            creation=plan.creation,
+        )
+
+    def _names(self, rows: Rows, slices: Sequence[slice]) -> list[str]:
+        """`{prefix}_{minTime}_{maxTime}_{number}`; without a time column, `{prefix}_{number}`."""
+        first = len(self.built)
+        plan = self.plan
+        if plan.time_column is None:
+            return [f"{plan.segment_name_prefix}_{first + number}" for number in range(len(slices))]
+        time_field = plan.time_field()
+        time = rows.column(time_field)
+        bounds = [_bounds(time.take(part)) for part in slices]
+        return [
+            f"{plan.segment_name_prefix}_{low}_{high}_{first + number}" for number, (low, high) in enumerate(bounds)
+        ]
+
+
+def even_slices(num_rows: int, most: int) -> list[slice]:
+    """[0, num_rows) in as few parts of at most `most` as will do, none larger than another by more than one."""
+    number = -(-num_rows // most)
+    bounds = [num_rows * part // number for part in range(number + 1)] if number else []
+    return [slice(start, stop) for start, stop in pairwise(bounds)]
+
+
+def _bounds(time: Column) -> tuple[str, str]:
+    """Least and greatest value, as text that a file name may hold."""
+    if time.ids is not None:
+        low, high = time.values[int(time.ids.min())], time.values[int(time.ids.max())]
+    elif isinstance(time.values, np.ndarray):
+        low, high = time.values.min(), time.values.max()
+    else:
+        texts = time.values.to_pylist()
+        low, high = min(texts), max(texts)
+    return _file_text(time.field, low), _file_text(time.field, high)
+
+
+def _file_text(time_field: FieldSpec, value: object) -> str:
+    plain = value.as_py() if hasattr(value, "as_py") else value
+    return _UNFIT_FOR_A_NAME.sub("-", str(to_json(time_field.type, plain)))

@@ -1,0 +1,91 @@
+"""What to merge and into what: everything but the rows."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from merlot.errors import ConflictError, InvalidInputError
+from merlot.segment.metadata import CreationFacts
+from merlot.spec.indexing import IndexingSpec, PartitioningSpec
+from merlot.spec.periods import Period
+from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
+
+MAX_RECORDS_PER_SEGMENT = 5_000_000
+Window = tuple[int, int]
+"""Milliseconds since 1970, [start, end)."""
+
+
+class MergeCancelledError(ConflictError):
+    """Whoever asked for the merge no longer wants it, or lost the right to it."""
+
+
+class MergeType(StrEnum):
+    """What becomes of rows."""
+
+    CONCAT = "concat"
+    """All are kept."""
+    ROLLUP = "rollup"
+    """Those that agree in all but metrics become one."""
+    DEDUP = "dedup"
+    """Those that agree in all columns become one."""
+
+
+class Phase(StrEnum):
+    """Where a merge is."""
+
+    READ = "READ"
+    ORDER = "ORDER"
+    WRITE = "WRITE"
+    SHUFFLE = "SHUFFLE"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Aggregation:
+    """How a metric's values become one."""
+
+    function: str = "SUM"
+    parameters: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergePlan:
+    """One merge. The windows are buckets, in order and apart; no output holds rows of two."""
+
+    table: str
+    """Raw table name."""
+    schema: TableSchema
+    indexing: IndexingSpec = dataclasses.field(default_factory=IndexingSpec)
+    time_column: str | None = None
+    partitioning: PartitioningSpec | None = None
+    merge_type: MergeType = MergeType.CONCAT
+    windows: tuple[Window, ...] = ()
+    """None: all rows of the inputs are one bucket."""
+    round_period: Period | None = None
+    """Time is rounded down to this."""
+    aggregations: Mapping[str, Aggregation] = dataclasses.field(default_factory=dict)
+    """By metric; SUM where nothing is said."""
+    erased: frozenset[str] = frozenset()
+    """Dimensions that become null."""
+    max_records_per_segment: int = MAX_RECORDS_PER_SEGMENT
+    segment_name_prefix: str = "merged"
+    drops_outside: bool = False
+    """Rows outside all windows: left out if true, else an error, since nobody would have them afterwards."""
+    creation: CreationFacts = dataclasses.field(default_factory=CreationFacts)
+
+    def time_field(self) -> FieldSpec:
+        """The time column; raises InvalidInputError if the table has none."""
+        field = None if self.time_column is None else self.schema.field(self.time_column)
+        if field is None or field.time_format is None:
+            raise InvalidInputError(f"a merge by time needs a time column table={self.table}")
+        return field
+
+    def folds(self, field: FieldSpec) -> bool:
+        """Whether values of a column are aggregated, rather than part of the group key."""
+        return self.merge_type is MergeType.ROLLUP and field.role is FieldRole.METRIC
+
+    def key_fields(self) -> tuple[FieldSpec, ...]:
+        """Columns that rows must agree in to become one: sorted columns first, then the others by name."""
+        position = {name: place for place, name in enumerate(self.indexing.sorted_columns)}
+        keys = [field for field in self.schema.fields if not self.folds(field)]
+        return tuple(sorted(keys, key=lambda field: (position.get(field.name, len(position)), field.name)))

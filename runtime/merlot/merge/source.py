@@ -1,0 +1,235 @@
+"""Rows of input segments, by column: which rows a window takes, and their values under today's schema.
+
+A column that an input lacks has its default value and is null, one that was widened since is cast, both as a query sees
+it. Nothing decoded is kept once a column has been read: memory is one column's.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.errors import InvalidInputError
+from merlot.merge.columns import Column, Rows, Values, concat, fixed_dtype
+from merlot.merge.plan import MergePlan, Window
+from merlot.merge.times import rounded, rows_inside
+from merlot.segment.arrow_types import is_fixed_width, stored_arrow_type
+from merlot.segment.column import ColumnReader
+from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.json_values import plain_text
+from merlot.spec.evolution import can_widen
+from merlot.spec.schema import FieldSpec
+
+Docs = Rows | slice
+"""Some docs of a segment, ascending."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Docs of one input."""
+
+    segment: ImmutableSegment
+    docs: Docs
+
+    @property
+    def num_rows(self) -> int:
+        return self.docs.stop - self.docs.start if isinstance(self.docs, slice) else len(self.docs)
+
+    @property
+    def is_whole(self) -> bool:
+        return self.num_rows == self.segment.num_docs
+
+    def sub(self, rows: Rows | slice) -> "Part":
+        """Of the part's rows, those at some places, ascending."""
+        if not isinstance(self.docs, slice):
+            return Part(self.segment, self.docs[rows])
+        if isinstance(rows, slice):
+            return Part(self.segment, slice(self.docs.start + rows.start, self.docs.start + rows.stop))
+        return Part(self.segment, (rows + np.uint32(self.docs.start)).astype(np.uint32))
+
+
+Selection = Sequence[Part]
+"""Rows of inputs, one part after another; no part is empty."""
+
+
+def num_rows(selection: Selection) -> int:
+    """How many rows a selection has."""
+    return sum(part.num_rows for part in selection)
+
+
+def sub_selection(selection: Selection, rows: Rows) -> Selection:
+    """Of a selection's rows, those at some places, ascending."""
+    found, start = [], 0
+    for part in selection:
+        stop = start + part.num_rows
+        first, last = np.searchsorted(rows, [start, stop])
+        if last > first:
+            found.append(part.sub((rows[first:last] - np.uint32(start)).astype(np.uint32)))
+        start = stop
+    return found
+
+
+def slice_selection(selection: Selection, start: int, stop: int) -> Selection:
+    """Of a selection's rows, [start, stop)."""
+    found, base = [], 0
+    for part in selection:
+        first, last = max(start - base, 0), min(stop - base, part.num_rows)
+        if first < last:
+            found.append(part.sub(slice(first, last)))
+        base += part.num_rows
+    return found
+
+
+class Source:
+    """The inputs of one merge; one thread's."""
+
+    def __init__(self, plan: MergePlan, segments: Sequence[ImmutableSegment]) -> None:
+        self._plan = plan
+        self.segments = sorted(segments, key=_by_time)
+
+    def select(self, window: Window | None) -> Selection:
+        """Rows whose time is in a window, all without one; inputs by time, rows in the order of their docs."""
+        parts = [self._select(segment, window) for segment in self.segments if segment.num_docs]
+        return [part for part in parts if part.num_rows]
+
+    def _select(self, segment: ImmutableSegment, window: Window | None) -> Part:
+        everything = Part(segment, slice(0, segment.num_docs))
+        if window is None:
+            return everything
+        first, last = segment.metadata.start_time_ms, segment.metadata.end_time_ms
+        if first is not None and last is not None:
+            if window[0] <= first and last < window[1]:
+                return everything
+            if last < window[0] or window[1] <= first:
+                return Part(segment, slice(0, 0))
+        time = _read(everything, self._plan.time_field())
+        segment.close()
+        return Part(segment, np.flatnonzero(rows_inside(time, window)).astype(np.uint32))
+
+    def column(self, field: FieldSpec, selection: Selection) -> Column:
+        """A column of the selected rows: erased, rounded, as the plan says."""
+        if field.name in self._plan.erased:
+            return constant_column(field, num_rows(selection), is_null=True)
+        pieces = [_read(part, field) for part in selection]
+        column = concat(pieces) if pieces else constant_column(field, 0, is_null=False)
+        for part in selection:
+            part.segment.close()
+        if field.name == self._plan.time_column and self._plan.round_period is not None:
+            return rounded(column, self._plan.round_period)
+        return column
+
+
+@contextmanager
+def open_source(plan: MergePlan, paths: Sequence[Path]) -> Iterator[Source]:
+    """Open the inputs; raises CorruptionError, NotFoundError or UnavailableError if one cannot be read."""
+    segments: list[ImmutableSegment] = []
+    try:
+        segments += [ImmutableSegment.open(path) for path in paths]
+        yield Source(plan, segments)
+    finally:
+        for segment in segments:
+            segment.close()
+
+
+def constant_column(field: FieldSpec, rows: int, *, is_null: bool) -> Column:
+    """The default value in every row."""
+    return Column(
+        field=field,
+        num_rows=rows,
+        values=_default(field) if rows else _default(field)[:0],
+        ids=np.zeros(rows, np.uint8),
+        offsets=np.arange(rows + 1, dtype=np.int64) if field.multi_value else None,
+        nulls=np.ones(rows, np.bool_) if is_null else None,
+        every_value_occurs=True,
+    )
+
+
+def _default(field: FieldSpec) -> Values:
+    dtype, value = fixed_dtype(field), field.default_value
+    if dtype is not None:
+        return np.array([value], dtype)
+    return pa.array([plain_text(value) if isinstance(value, Decimal) else value], stored_arrow_type(field.type))
+
+
+def _by_time(segment: ImmutableSegment) -> tuple[bool, int, str]:
+    start = segment.metadata.start_time_ms
+    return start is None, start or 0, segment.metadata.name
+
+
+def _read(part: Part, field: FieldSpec) -> Column:
+    reader = part.segment.column(field.name)
+    if reader is None:
+        return constant_column(field, part.num_rows, is_null=True)
+    if not can_widen(reader.type, field.type) or reader.multi_value != field.multi_value:
+        stored = f"{reader.type}{' multi-value' if reader.multi_value else ''}"
+        where = f"segment={part.segment.metadata.name} column={field.name}"
+        raise InvalidInputError(f"a segment's column does not fit the schema {where} stored={stored}")
+    column = _read_lists(part, field, reader) if field.multi_value else _read_values(part, field, reader)
+    return column if reader.type is field.type else _widened(column, field)
+
+
+def _read_values(part: Part, field: FieldSpec, reader: ColumnReader) -> Column:
+    docs, dictionary = part.docs, reader.dictionary
+    nulls = _nulls(reader, docs)
+    if dictionary is None:
+        return Column(field=field, num_rows=part.num_rows, values=_plain_values(reader, docs), nulls=nulls)
+    return Column(
+        field=field,
+        num_rows=part.num_rows,
+        values=dictionary.arrow() if dictionary.numeric is None else dictionary.numeric,
+        ids=reader.dict_ids()[docs] if isinstance(docs, slice) else reader.take_dict_ids(docs),
+        nulls=nulls,
+        every_value_occurs=part.is_whole,
+    )
+
+
+def _plain_values(reader: ColumnReader, docs: Docs) -> Values:
+    if is_fixed_width(reader.type):
+        return reader.values()[docs] if isinstance(docs, slice) else reader.take_values(docs)
+    return reader.strings()[docs] if isinstance(docs, slice) else reader.take_strings(docs)
+
+
+def _read_lists(part: Part, field: FieldSpec, reader: ColumnReader) -> Column:
+    dictionary = reader.dictionary
+    if dictionary is not None:
+        values: Values = dictionary.arrow() if dictionary.numeric is None else dictionary.numeric
+    else:
+        values = reader.values() if is_fixed_width(reader.type) else reader.strings()
+    whole = Column(
+        field=field,
+        num_rows=reader.num_docs,
+        values=values,
+        ids=None if dictionary is None else reader.dict_ids(),
+        offsets=reader.offsets().astype(np.int64),
+        nulls=_nulls(reader, slice(0, reader.num_docs)),
+        every_value_occurs=True,
+    )
+    return whole.take(part.docs)
+
+
+def _nulls(reader: ColumnReader, docs: Docs) -> NDArray[np.bool_] | None:
+    words = reader.nulls
+    if words is None:
+        return None
+    every = np.unpackbits(words.view(np.uint8), count=reader.num_docs, bitorder="little").view(np.bool_)
+    return every[docs]
+
+
+def _widened(column: Column, field: FieldSpec) -> Column:
+    dtype, values = fixed_dtype(field), column.values
+    assert isinstance(values, np.ndarray), "only numbers are widened"
+    wide: Values = pa.array(values).cast(pa.string()) if dtype is None else values.astype(dtype)
+    return Column(
+        field=field,
+        num_rows=column.num_rows,
+        values=wide,
+        ids=column.ids,
+        offsets=column.offsets,
+        nulls=column.nulls,
+        every_value_occurs=column.every_value_occurs,
+    )

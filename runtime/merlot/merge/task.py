@@ -1,0 +1,88 @@
+"""One merge, from input files to output files."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from merlot.errors import InvalidInputError
+from merlot.merge.columns import Column
+from merlot.merge.columns import Rows as RowNumbers
+from merlot.merge.order import KeyWords, codes_of
+from merlot.merge.output import Outputs, Watch
+from merlot.merge.plan import MergePlan, MergeType, Phase, Window
+from merlot.merge.source import Selection, Source, num_rows, open_source
+from merlot.segment.build.request import BuiltSegment
+from merlot.spec.schema import FieldSpec
+
+
+def run(
+    plan: MergePlan,
+    inputs: Sequence[Path],
+    directory: Path,
+    progress: Callable[[Phase, int, int], None],
+    cancelled: Callable[[], bool],
+    memory_bytes: int,
+) -> list[BuiltSegment]:
+    """Build the outputs of a merge in `directory`, which exists; a failure leaves none behind.
+
+    `progress` is told the phase, how many input rows are done with and how many bytes were written; both callables are
+    asked on this thread, once a column at least. Equal inputs and plans give equal content crcs.
+    Raises InvalidInputError if the rows cannot be merged as planned, MergeCancelledError, CorruptionError of an input,
+    UnavailableError if a file cannot be read or written."""
+    watch = Watch(progress, cancelled)
+    outputs = Outputs(plan, directory, watch)
+    try:
+        with open_source(plan, inputs) as source:
+            for selection in _selections(plan, source, watch):
+                _merge(plan, source, selection, outputs)
+    except BaseException:
+        outputs.discard()
+        raise
+    return outputs.built
+
+
+def _selections(plan: MergePlan, source: Source, watch: Watch) -> list[Selection]:
+    """Rows of each window; raises InvalidInputError if some are in none."""
+    windows: Sequence[Window | None] = plan.windows or (None,)
+    found = []
+    for window in windows:
+        watch.tell(Phase.READ)
+        found.append(source.select(window))
+    selected = sum(map(num_rows, found))
+    total = sum(segment.num_docs for segment in source.segments)
+    if selected != total and not plan.drops_outside:
+        raise InvalidInputError(
+            f"rows of the inputs would be lost: their time is in no window table={plan.table} rows={total - selected}"
+        )
+    return [selection for selection in found if selection]
+
+
+def _merge(plan: MergePlan, source: Source, selection: Selection, outputs: Outputs) -> None:
+    rows = num_rows(selection)
+    assert plan.merge_type is MergeType.CONCAT
+    outputs.watch.tell(Phase.ORDER)
+    outputs.write(_Concatenated(plan, source, selection), rows)
+
+
+class _Concatenated:
+    """Selected rows in the order of the table's sorted columns, equal ones as they come."""
+
+    def __init__(self, plan: MergePlan, source: Source, selection: Selection) -> None:
+        self._source = source
+        self._selection = selection
+        self.num_rows = num_rows(selection)
+        self._order = _order(plan, source, selection)
+
+    def column(self, field: FieldSpec) -> Column:
+        column = self._source.column(field, self._selection)
+        return column if self._order is None else column.take(self._order)
+
+
+def _order(plan: MergePlan, source: Source, selection: Selection) -> RowNumbers | None:
+    keys = KeyWords(num_rows(selection))
+    for name in plan.indexing.sorted_columns:
+        field = plan.schema.field(name)
+        if field is None or field.multi_value:
+            raise InvalidInputError(f"rows cannot be sorted by this column table={plan.table} column={name}")
+        codes, cardinality = codes_of(source.column(field, selection), nulls_differ=False)
+        keys.add(codes, cardinality)
+    return keys.order()

@@ -1,0 +1,89 @@
+"""Instants of a time column's values: which are in a window, and what they become when time is rounded down."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.errors import InvalidInputError
+from merlot.merge.columns import Array, Column, Values
+from merlot.merge.plan import Window
+from merlot.spec.datetime_format import DateTimeFormat, EpochFormat, TimestampFormat
+from merlot.spec.periods import Period
+from merlot.spec.schema import FieldSpec
+
+Millis = NDArray[np.int64]
+_LIMITS = np.iinfo(np.int64)
+
+
+def rows_inside(column: Column, window: Window) -> NDArray[np.bool_]:
+    """Which rows of a time column are in [start, end); raises InvalidInputError if a value is no instant."""
+    distinct = column if _step_ms(column.field) else column.coded()
+    millis = _millis(distinct.field, distinct.values)
+    inside = (millis >= window[0]) & (millis < window[1])
+    return inside if distinct.ids is None else inside[distinct.ids]
+
+
+def rounded(column: Column, period: Period) -> Column:
+    """The column with each instant rounded down to the start of its period."""
+    distinct = column.coded()
+    return distinct.with_dictionary(_round(distinct.field, distinct.values, period))
+
+
+def _round(field: FieldSpec, values: Values, period: Period) -> Values:
+    floors = _floor(_millis(field, values), period)
+    step = _step_ms(field)
+    if step and isinstance(values, np.ndarray):
+        return np.where(_is_clipped(values, step), values, floors // step).astype(values.dtype)
+    date_format = _format(field)
+    texts: list[Any] = [date_format.from_millis(int(millis)) for millis in floors]
+    if isinstance(values, np.ndarray):
+        return np.array([int(text) for text in texts], values.dtype)
+    return pa.array([str(text) for text in texts], values.type)
+
+
+def _floor(millis: Millis, period: Period) -> Millis:
+    if period.months:
+        months = millis.astype("datetime64[ms]").astype("datetime64[M]").astype(np.int64)
+        starts = months // period.months * period.months
+        return starts.astype("datetime64[M]").astype("datetime64[ms]").astype(np.int64)
+    floors: Millis = millis // period.fixed_ms * period.fixed_ms
+    return floors
+
+
+def _millis(field: FieldSpec, values: Values) -> Millis:
+    """Instants of values; what 64 bits of milliseconds do not hold becomes the nearest that they do."""
+    step = _step_ms(field)
+    if step and isinstance(values, np.ndarray):
+        return np.clip(values.astype(np.int64, copy=False), _LIMITS.min // step + 1, _LIMITS.max // step) * step
+    date_format = _format(field)
+    stored: Sequence[Any] = values.tolist() if isinstance(values, np.ndarray) else values.to_pylist()
+    try:
+        found = [date_format.to_millis(value) for value in stored]
+    except InvalidInputError as error:
+        raise InvalidInputError(f"cannot merge by time column={field.name}: {error}") from error
+    return np.array([min(max(millis, _LIMITS.min), _LIMITS.max) for millis in found], np.int64)
+
+
+def _is_clipped(values: Array, step: int) -> NDArray[np.bool_]:
+    wide = values.astype(np.int64, copy=False)
+    return (wide <= _LIMITS.min // step + 1) | (wide > _LIMITS.max // step)
+
+
+def _step_ms(field: FieldSpec) -> int:
+    """Milliseconds between neighbouring values of a column of numbers; 0 of one that is read by a pattern."""
+    match _format(field):
+        case EpochFormat() as epoch:
+            return epoch.step_ms
+        case TimestampFormat():
+            return 1
+        case _:
+            return 0
+
+
+def _format(field: FieldSpec) -> DateTimeFormat:
+    found = field.time_format
+    assert found is not None, "a time column has a format"
+    return found

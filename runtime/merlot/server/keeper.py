@@ -160,7 +160,8 @@ class TableKeeper:
         """The old life of this instance may still write: whoever comes last has it."""
         for _ in range(TAKE_OVER_ATTEMPTS):
             with contextlib.suppress(ConflictError):
-                return await self._write_report()
+                await self._write_report()
+                return
         self.rewrite_report()
 
     async def run(self) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -30,14 +29,14 @@ class HeldWriter(ReportWriter):
 
 
 @pytest.fixture
-async def served(bench: KeeperBench, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TableKeeper]:
+async def served(bench: KeeperBench, monkeypatch: pytest.MonkeyPatch) -> TableKeeper:
     monkeypatch.setattr(keeper, "LINGER_S", 0.01)
     monkeypatch.setattr(keeper, "RECHECK_S", 0.05)
     records = publish_orders(bench.metastore, bench.deep_store, [0, 1])
     bench.assign(bench.me)
     started = await bench.start_keeper(grace_s=0.0)
     await until(lambda: len(bench.report().loaded) == len(records))
-    yield started
+    return started
 
 
 async def hold_a_write(served: TableKeeper) -> HeldWriter:

@@ -1,6 +1,6 @@
 """One root, five families, named by who must act.
 
-Every edge (HTTP, gRPC, CLI, operator) maps a family, never a single class, to its response. Whatever is not a
+Every edge (HTTP, wire, CLI, operator) maps a family, never a single class, to its response. Whatever is not a
 `MerlotError` is a bug and propagates. Messages are lowercase, without a full stop, and carry identifying values:
 `segment crc mismatch segment=flights_0 expected=1 got=2`. `code` is the number that Pinot's clients read in a query
 answer (`QueryErrorCode`); a family has a default, a subclass beside its raiser may be more exact.

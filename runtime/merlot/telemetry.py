@@ -187,7 +187,7 @@ class _SparingHandler(logging.StreamHandler[TextIO]):
         return super().format(spared)
 
 
-_QUIET: Final = ("kazoo", "aiohttp.access", "asyncio", "grpc", "numba", "botocore", "py4j")
+_QUIET: Final = ("kazoo", "aiohttp.access", "asyncio", "numba", "botocore", "py4j")
 
 
 def configure_logging(

@@ -20,8 +20,8 @@ from slt_segments import build_paths
 from merlot.query.context import ExecutionContext
 from merlot.query.execute import execute
 from merlot.query.logical import LogicalPlan, plan
+from merlot.query.partial import Partial
 from merlot.query.reduce import reduce
-from merlot.query.result import Partial
 from merlot.segment.immutable import ImmutableSegment
 from merlot.server.pruning import SetStatistics, prune
 from merlot.sql.bind import bind

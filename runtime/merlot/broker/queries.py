@@ -30,8 +30,9 @@ from merlot.query.context import LimitExceededError
 from merlot.query.evaluate import evaluate
 from merlot.query.expressions import has_aggregate
 from merlot.query.logical import LogicalPlan
+from merlot.query.partial import Partial
 from merlot.query.reduce import SlotSource, reduce
-from merlot.query.result import Partial, QueryStats, pinot_values, to_pinot_rows
+from merlot.query.result import QueryStats, pinot_values, to_pinot_rows
 from merlot.spec.schema import TableSchema
 from merlot.sql.errors import UnsupportedSqlError
 from merlot.sql.tree import BoundQuery
@@ -199,7 +200,7 @@ class Queries:
         exceptions = gathered.exceptions()
         result = None
         if gathered.failed is None:
-            if sum(partial.data.num_rows for partial in gathered.partials) > INLINE_ROWS:
+            if sum(partial.num_rows for partial in gathered.partials) > INLINE_ROWS:
                 result = await asyncio.to_thread(_reduce, plan, gathered.partials, table.schema)
             else:
                 result = _reduce(plan, gathered.partials, table.schema)

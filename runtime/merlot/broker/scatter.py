@@ -18,7 +18,7 @@ from merlot.broker.query_errors import RETRIABLE_SERVER_CODES, QueryErrorCode, Q
 from merlot.broker.routing import RoutingSnapshot, ServerRoute, reroute
 from merlot.errors import UnavailableError
 from merlot.ids import InstanceId, TableName
-from merlot.query.result import Partial
+from merlot.query.partial import Partial
 from merlot.wire.messages import ServerRequest, ServerResponse
 
 GRACE_S = 0.05

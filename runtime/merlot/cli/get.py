@@ -108,16 +108,16 @@ def instances(how: Output = ListFormat.TABLE, url: Url = DEFAULT_URL) -> None:
     """List the processes of the cluster that are alive."""
     found = [_instance(one) for one in Client(url).get("/instances")["details"]]
     columns = {"NAME": "instanceName", "ROLE": "roleName", "HTTP": "http", "SINCE": "since"}
-    wide = {"GRPC": "grpc", "TAGS": "tagNames", "VERSION": "version"}
+    wide = {"QUERIES": "queries", "TAGS": "tagNames", "VERSION": "version"}
     output.show_list(found, columns, wide, how)
 
 
 def _instance(record: Mapping[str, Any]) -> dict[str, Any]:
-    host, http_port, grpc_port = record["hostName"], int(record["port"]), record["grpcPort"]
+    host, http_port, query_port = record["hostName"], int(record["port"]), record["queryPort"]
     shown = {
         "roleName": record["role"].lower(),
         "http": f"{host}:{http_port}" if http_port > 0 else "",
-        "grpc": f"{host}:{grpc_port}" if grpc_port > 0 else "",
+        "queries": f"{host}:{query_port}" if query_port > 0 else "",
         "tagNames": ", ".join(record["tags"]),
         "since": output.instant(record["startedMs"]),
     }

@@ -20,7 +20,7 @@ from merlot.minion.role import MinionConfig, MinionRole
 from merlot.server.role import ServerConfig, ServerRole
 from merlot.store.deepstore import DeepStore
 from merlot.telemetry import LogFormat, configure_logging
-from merlot.wire.client import GrpcChannel
+from merlot.wire.client import TcpChannel
 
 app = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
 
@@ -187,11 +187,11 @@ def server(
     host: Host = "127.0.0.1",
     bind: Bind = None,
     http_port: HttpPort = 8097,
-    grpc_port: Annotated[
-        int, typer.Option("--grpc-port", min=0, max=MAX_PORT, help="Port for brokers; 0: any free one.")
+    query_port: Annotated[
+        int, typer.Option("--query-port", "--grpc-port", min=0, max=MAX_PORT, help="Port for brokers; 0: any free one.")
     ] = 8098,
     instance: Annotated[
-        str | None, typer.Option("--instance", help="Name in assignments.  [default: Server_HOST_GRPC-PORT]")
+        str | None, typer.Option("--instance", help="Name in assignments.  [default: Server_HOST_QUERY-PORT]")
     ] = None,
     tenant: Annotated[str, typer.Option("--tenant", help="Server tenant whose tables it serves.")] = "default",
     drain_timeout: Annotated[
@@ -207,7 +207,7 @@ def server(
     log_level: LogLevel = "INFO",
     log_format: LogAs = LogFormat.LINE,
 ) -> None:
-    """Run a server: holds segments and answers brokers over gRPC.
+    """Run a server: holds segments and answers brokers.
 
     SIGTERM drains it: brokers stop choosing it, running queries end, then it leaves. Files in --data-dir are verified
     and used again at the next start.
@@ -218,7 +218,7 @@ def server(
         host=host,
         bind_host=bind,
         http_port=http_port,
-        grpc_port=grpc_port,
+        query_port=query_port,
         instance=instance,
         tenant=tenant,
         drain_timeout_s=drain_timeout,
@@ -230,7 +230,7 @@ def server(
 
         async def start() -> str:
             await role.start()
-            return f"server serves brokers at {host}:{role.grpc_port}, health at http://{host}:{role.http_port}/health"
+            return f"server serves brokers at {host}:{role.query_port}, health at http://{host}:{role.http_port}/health"
 
         async def stop() -> None:
             await role.drain()
@@ -264,8 +264,8 @@ def minion(
     _run_on(zk, run, role="minion", level=log_level, log_format=log_format)
 
 
-def _channel_to(record: InstanceRecord) -> GrpcChannel:
-    return GrpcChannel(record.host, record.grpc_port)
+def _channel_to(record: InstanceRecord) -> TcpChannel:
+    return TcpChannel(record.host, record.query_port)
 
 
 def _run_on(zk: str, run: Any, *, role: str, level: str, log_format: LogFormat) -> None:

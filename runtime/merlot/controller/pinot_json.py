@@ -107,7 +107,7 @@ def broker(record: InstanceRecord) -> Json:
         "host": record.host,
         "port": record.http_port,
         "instanceName": record.id,
-        "grpcPort": record.grpc_port or -1,
+        "grpcPort": -1,
     }
 
 
@@ -118,7 +118,8 @@ def instance(record: InstanceRecord) -> Json:
         "hostName": record.host,
         "enabled": True,
         "port": str(record.http_port),
-        "grpcPort": record.grpc_port or -1,
+        "grpcPort": -1,
+        "queryPort": record.query_port or -1,
         "tags": [record.tenant, *record.tags],
         "role": str(record.role),
         "startedMs": record.started_ms,

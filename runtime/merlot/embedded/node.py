@@ -128,7 +128,7 @@ class Node:
             deep_store=self._config.deep_store_uri,
             host=self._config.reached_as,
             http_port=None,
-            grpc_port=None,
+            query_port=None,
             instance=SERVER_INSTANCE,
             grace_s=self._config.grace_s,
             warm_up_s=0.0 if self._config.warm_up else None,

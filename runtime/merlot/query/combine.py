@@ -12,7 +12,8 @@ from merlot.query import aggregates
 from merlot.query.encoding import group_rows
 from merlot.query.logical import LogicalPlan, PlanKind
 from merlot.query.order import order_table
-from merlot.query.result import Partial, QueryStats
+from merlot.query.partial import Partial
+from merlot.query.result import QueryStats
 from merlot.sql.tree import Column
 from merlot.sql.types import SqlType
 

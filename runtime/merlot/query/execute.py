@@ -26,9 +26,10 @@ from merlot.query.expressions import columns_of
 from merlot.query.filtering import FilterRun
 from merlot.query.grouping import aggregate, group
 from merlot.query.logical import LogicalPlan, PlanKind
+from merlot.query.partial import Partial
 from merlot.query.predicates import DocList, SpanMatch
 from merlot.query.resolve import And, Node, Nothing, Resolver
-from merlot.query.result import Partial, QueryStats
+from merlot.query.result import QueryStats
 from merlot.query.selection import select_first, select_top
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.zones import BLOCK_DOCS

@@ -14,7 +14,8 @@ from merlot.query.encoding import group_rows
 from merlot.query.evaluate import evaluate, matches
 from merlot.query.logical import LogicalPlan, PlanKind
 from merlot.query.order import Keys, first_rows, order_table, sort_keys
-from merlot.query.result import Partial, ResultTable
+from merlot.query.partial import Partial
+from merlot.query.result import ResultTable
 from merlot.query.vector import Vector, from_arrow
 from merlot.spec.schema import TableSchema
 from merlot.sql.tree import Output

@@ -1,4 +1,4 @@
-"""Answers: partial ones between nodes, final ones, and their rows as Pinot writes them in JSON."""
+"""Answers: what they took, and their rows as Pinot writes them in JSON."""
 
 from __future__ import annotations
 
@@ -51,14 +51,6 @@ class QueryStats:
             thread_cpu_time_ns=self.thread_cpu_time_ns + other.thread_cpu_time_ns,
             num_groups_limit_reached=self.num_groups_limit_reached or other.num_groups_limit_reached,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Partial:
-    """Part of an answer: slots of a logical plan as columns, and what it took."""
-
-    data: pa.Table
-    stats: QueryStats
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ import numpy as np
 
 from merlot.query.expressions import columns_of
 from merlot.query.logical import LogicalPlan
+from merlot.query.partial import Partial
 from merlot.query.pruning import footers, limits
 from merlot.query.pruning.evaluate import evaluate
 from merlot.query.pruning.statistics import SegmentStatistics
 from merlot.query.pruning.verdicts import NONE
-from merlot.query.result import Partial
 from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.schema import TableSchema
 
@@ -77,7 +77,7 @@ class Kept:
             num_segments_pruned_by_limit=stats.num_segments_pruned_by_limit + self.num_by_limit,
             total_docs=stats.total_docs + self.total_docs,
         )
-        return Partial(partial.data, counted)
+        return Partial(partial.content, counted)
 
 
 def prune(

@@ -21,7 +21,7 @@ from merlot.query.context import CancelToken, ExecutionContext
 from merlot.query.execute import execute
 from merlot.query.expressions import walk
 from merlot.query.logical import LogicalPlan, PlanKind, plan, refilter
-from merlot.query.result import Partial
+from merlot.query.partial import Partial
 from merlot.server.keeper import TableKeeper, TableState
 from merlot.server.pruning import is_skipped, prune
 from merlot.server.scheduler import CORES, Scheduler

@@ -263,7 +263,7 @@ class ClusterProcesses:
     def _server(self, number: int, shared: Sequence[str]) -> RoleProcess:
         own = ["--data-dir", str(self.server_dir(number)), "--deep-store", self.deep_store_uri, "--warm-up", "0"]
         name = f"server-{number}"
-        return RoleProcess(self.folder, name, ["server", *shared, *own], ("--http-port", "--grpc-port"))
+        return RoleProcess(self.folder, name, ["server", *shared, *own], ("--http-port", "--query-port"))
 
 
 @functools.cache

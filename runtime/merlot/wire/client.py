@@ -1,48 +1,28 @@
-"""A broker's line to one server: over gRPC, or within the process."""
+"""A broker's line to one server: over TCP, or within the process."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
-
-import grpc
+from typing import Any, Protocol
 
 from merlot.errors import UnavailableError
-from merlot.wire import frames
 from merlot.wire.codec import decode_response, encode_request
+from merlot.wire.connection import TICK_S, Connection
+from merlot.wire.frames import OLDEST_VERSION, Hello, Kind
 from merlot.wire.messages import ServerRequest, ServerResponse
-
-MAX_MESSAGE_BYTES: Final = 256 << 20
-"""Largest request or answer; a server refuses to send more, with an error that says so."""
 
 Handler = Callable[[ServerRequest], Awaitable[ServerResponse]]
 """A server's side: never raises for what is wrong with a query; cancelling it cancels the query."""
-
-_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # A peer that vanished without a word (power, network) is found out within 15 s, though no query is under way.
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_pings_without_data", 0),
-    # A restarted server is found again within a second or two.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1_000),
-    ("grpc.max_reconnect_backoff_ms", 2_000),
-    # Retrying is the broker's business: it has other replicas.
-    ("grpc.enable_retries", 0),
-    # Brokers of one process do not share a connection's fate.
-    ("grpc.use_local_subchannel_pool", 1),
-)
 
 
 class ServerChannel(Protocol):
     """Asks one server. Used on one event loop."""
 
     async def execute(self, request: ServerRequest, timeout_s: float) -> ServerResponse:
-        """The server's answer. UnavailableError if it cannot be reached or does not answer in time.
+        """The server's answer. UnavailableError if it cannot be reached or does not answer in time, CorruptionError if
+        its answer cannot be read.
 
         Cancelling the call cancels the query on the server.
         """
@@ -53,42 +33,183 @@ class ServerChannel(Protocol):
         ...
 
 
-class GrpcChannel:
+class TcpChannel:
     """A server in another process. The connection is made by the first call, and made again when it breaks."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self._channel = grpc.aio.insecure_channel(self._target, options=_OPTIONS)
-        self._execute = self._channel.unary_unary(f"/{frames.SERVICE}/Execute")
-        self._ping = self._channel.unary_unary(f"/{frames.SERVICE}/Ping")
+    def __init__(self, host: str, port: int, *, tick_s: float = TICK_S) -> None:
+        self._host = host
+        self._port = port
+        self._tick_s = tick_s
+        self._connection: _ClientConnection | None = None
+        self._connecting: asyncio.Task[_ClientConnection] | None = None
         self._is_closed = False
 
     async def execute(self, request: ServerRequest, timeout_s: float) -> ServerResponse:
-        return decode_response(await self._call(self._execute, encode_request(request), timeout_s))
+        message = encode_request(request)
+        connection = self._connection
+        if connection is None or not connection.is_open:
+            connection, timeout_s = await self._connected(timeout_s)
+        return decode_response(await connection.call(message, timeout_s))
 
     async def ping(self, timeout_s: float) -> str:
         """The server's instance id; UnavailableError if it cannot be reached."""
-        data = await self._call(self._ping, frames.PingRequest().SerializeToString(), timeout_s)
-        return str(frames.PingResponse.FromString(data).instance)
+        connection, timeout_s = await self._connected(timeout_s)
+        return await connection.ping(timeout_s)
 
     async def close(self) -> None:
         self._is_closed = True
-        await self._channel.close()
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.gather(self._connecting, return_exceptions=True)
+        if self._connection is not None:
+            self._connection.abort("channel was closed")
 
-    async def _call(self, method: Callable[..., Awaitable[bytes]], data: bytes, timeout_s: float) -> bytes:
+    async def _connected(self, timeout_s: float) -> tuple[_ClientConnection, float]:
+        """A connection that stands, and what is left of the time; callers share one attempt to make it."""
+        if self._is_closed:
+            raise UnavailableError(f"channel is closed target={self._host}:{self._port}")
+        if self._connection is not None and self._connection.is_open:
+            return self._connection, timeout_s
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        if self._connecting is None or self._connecting.done():
+            self._connecting = loop.create_task(self._connect())
+            self._connecting.add_done_callback(_seen)
+        done, _ = await asyncio.wait([self._connecting], timeout=timeout_s)
+        if not done:
+            self._connecting.cancel()
+            raise UnavailableError(f"server did not answer in time target={self._host}:{self._port}")
+        if self._connecting.cancelled():
+            raise UnavailableError(f"channel was closed target={self._host}:{self._port}")
+        return self._connecting.result(), timeout_s - (loop.time() - started)
+
+    async def _connect(self) -> _ClientConnection:
+        loop = asyncio.get_running_loop()
         try:
-            return await method(data, timeout=timeout_s)
-        except grpc.aio.AioRpcError as error:
-            code, details = error.code().name, error.details()
-            raise UnavailableError(f"server failed target={self._target} status={code} details={details!r}") from error
-        except grpc.aio.UsageError as error:
-            raise UnavailableError(f"channel is closed target={self._target}") from error
-        except asyncio.CancelledError:
-            # Closing a channel cancels its calls, and they raise this although nobody cancelled their task.
-            task = asyncio.current_task()
-            if self._is_closed and (task is None or not task.cancelling()):
-                raise UnavailableError(f"channel was closed target={self._target}") from None
+            _, connection = await loop.create_connection(
+                lambda: _ClientConnection(tick_s=self._tick_s), self._host, self._port
+            )
+        except OSError as error:
+            raise UnavailableError(f"cannot connect target={self._host}:{self._port} reason={error}") from error
+        try:
+            await connection.ready
+        except BaseException:
+            connection.abort("gave up connecting")
             raise
+        self._connection = connection
+        return connection
+
+
+class _ClientConnection(Connection):
+    """Calls under way, by number."""
+
+    def __init__(self, *, tick_s: float) -> None:
+        super().__init__(tick_s=tick_s)
+        self._calls: dict[int, asyncio.Future[bytes]] = {}
+        self._numbers = itertools.count(1)
+        self.ready: asyncio.Future[None] = self._loop.create_future()
+        """Done when the server has introduced itself; UnavailableError if it does not or refuses."""
+        self._pongs: list[asyncio.Future[None]] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.send(Kind.HELLO, 0, Hello().to_bytes())
+
+    async def call(self, message: bytes, timeout_s: float) -> bytes:
+        """The answer to a request. UnavailableError."""
+        if not self.is_open:
+            raise self._gone()
+        call = next(self._numbers)
+        answer: asyncio.Future[bytes] = self._loop.create_future()
+        self._calls[call] = answer
+        timer = self._loop.call_later(timeout_s, self._expire, call)
+        try:
+            sending = self.send_message(call, message)
+            if sending is not None:
+                await self._unless_late(sending, answer)
+            return await answer
+        except asyncio.CancelledError:
+            self.send(Kind.CANCEL, call)
+            raise
+        finally:
+            timer.cancel()
+            self._calls.pop(call, None)
+
+    async def ping(self, timeout_s: float) -> str:
+        """Who answers. UnavailableError."""
+        pong = self._loop.create_future()
+        self._pongs.append(pong)
+        self.send(Kind.PING)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await pong
+        except TimeoutError as error:
+            raise UnavailableError(f"server did not answer in time target={self.peer}") from error
+        assert self.peer_hello is not None
+        return self.peer_hello.instance
+
+    async def _unless_late(self, sending: Awaitable[None], answer: asyncio.Future[bytes]) -> None:
+        """Send a large request; stop when the call ends meanwhile."""
+        task: asyncio.Future[Any] = asyncio.ensure_future(sending)
+        either: list[asyncio.Future[Any]] = [task, answer]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            task.cancel()
+        if task.done() and not task.cancelled():
+            task.result()
+
+    def greeted(self, hello: Hello) -> None:
+        if self.ready.done():
+            return
+        if hello.refusal or hello.version < OLDEST_VERSION:
+            text = hello.refusal or f"version {hello.version} is too old"
+            self.ready.set_exception(UnavailableError(f"server refuses target={self.peer} reason={text}"))
+            self.abort("refused")
+        else:
+            self.ready.set_result(None)
+
+    def received(self, call: int, message: bytes) -> None:
+        answer = self._calls.get(call)
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+
+    def refused(self, call: int, reason: str) -> None:
+        self._fail(call, f"server refuses target={self.peer} reason={reason}")
+
+    def ponged(self) -> None:
+        for pong in self._pongs:
+            if not pong.done():
+                pong.set_result(None)
+        self._pongs.clear()
+
+    def lost(self, reason: str) -> None:
+        if not self.ready.done():
+            self.ready.set_exception(self._gone())
+        self.ready.exception()  # seen, though nobody may wait for it
+        for call in list(self._calls):
+            self._fail(call, str(self._gone()))
+        for pong in self._pongs:
+            if not pong.done():
+                pong.set_exception(self._gone())
+
+    def _expire(self, call: int) -> None:
+        self._fail(call, f"server did not answer in time target={self.peer}")
+        self.send(Kind.CANCEL, call)
+
+    def _fail(self, call: int, text: str) -> None:
+        answer = self._calls.get(call)
+        if answer is not None and not answer.done():
+            answer.set_exception(UnavailableError(text))
+
+    def _gone(self) -> UnavailableError:
+        return UnavailableError(f"connection is lost target={self.peer} reason={self._reason}")
+
+
+def _seen(task: asyncio.Task[_ClientConnection]) -> None:
+    """All who waited may be gone: their error is then nobody's."""
+    if not task.cancelled():
+        task.exception()
 
 
 class LocalChannel:

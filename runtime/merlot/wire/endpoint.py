@@ -1,84 +1,199 @@
-"""A server's gRPC endpoint: bytes in, handler, bytes out."""
+"""A server's end: takes connections, hands requests to the handler, sends its answers back."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any, Final
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Final
 
-import grpc
-
-from merlot.errors import CorruptionError, UnavailableError
-from merlot.wire import frames
-from merlot.wire.client import MAX_MESSAGE_BYTES, Handler
+from merlot.errors import CorruptionError, MerlotError, UnavailableError
+from merlot.wire.client import Handler
 from merlot.wire.codec import decode_request, encode_response
+from merlot.wire.connection import TICK_S, Connection
+from merlot.wire.frames import MAX_MESSAGE_BYTES, OLDEST_VERSION, Hello, Kind
 from merlot.wire.messages import ServerRequest, ServerResponse
 
 _LOG = logging.getLogger(__name__)
 
 LIMIT_CODE: Final = 245
 INTERNAL_CODE: Final = 450
+BACKLOG: Final = 256
 
-_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # Two processes on one port would each take some of the calls.
-    ("grpc.so_reuseport", 0),
-    # Brokers ping every 10 s, calls or not.
-    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-)
+AnswerNow = Callable[[ServerRequest], ServerResponse | None]
+"""The answer to a request that can be had in well under a millisecond; None: the handler must be asked."""
 
 
-class GrpcEndpoint:
+class TcpEndpoint:
     """Serves one handler on one event loop."""
 
-    def __init__(self, handler: Handler, instance: Callable[[], str]) -> None:
-        self._handler = handler
-        self._instance = instance
-        self._server = grpc.aio.server(options=_OPTIONS)
-        methods = {
-            "Execute": grpc.unary_unary_rpc_method_handler(self._execute),
-            "Ping": grpc.unary_unary_rpc_method_handler(self._ping),
-        }
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(frames.SERVICE, methods),))
+    def __init__(
+        self,
+        handler: Handler,
+        instance: Callable[[], str],
+        *,
+        answer_now: AnswerNow | None = None,
+        tick_s: float = TICK_S,
+    ) -> None:
+        self.handler = handler
+        self.instance = instance
+        self.answer_now = answer_now
+        self.is_stopping = False
+        self.connections: set[_ServerConnection] = set()
+        self._tick_s = tick_s
+        self._socket: socket.socket | None = None
+        self._server: asyncio.Server | None = None
 
     def bind(self, host: str, port: int) -> int:
-        """Take the port, which 0 leaves to the system, and return it. UnavailableError if it is taken."""
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        """Take the port, which 0 leaves to the system, and return it. UnavailableError if it is taken.
+
+        Until `start` connections are refused."""
         try:
-            bound = self._server.add_insecure_port(address)
-        except RuntimeError as error:
-            raise UnavailableError(f"cannot listen address={address}") from error
-        return int(bound)
+            family, kind, protocol, _, address = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            listener = socket.socket(family, kind, protocol)
+            try:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind(address)
+            except OSError:
+                listener.close()
+                raise
+        except OSError as error:
+            raise UnavailableError(f"cannot listen address={host}:{port} reason={error.strerror}") from error
+        self._socket = listener
+        bound: int = listener.getsockname()[1]
+        return bound
 
     async def start(self) -> None:
-        """Take calls from now on."""
-        await self._server.start()
+        """Take calls from now on. UnavailableError if somebody took the port since `bind`."""
+        loop = asyncio.get_running_loop()
+        assert self._socket is not None, "bind comes first"
+        try:
+            self._server = await loop.create_server(
+                lambda: _ServerConnection(self, tick_s=self._tick_s), sock=self._socket, backlog=BACKLOG
+            )
+        except OSError as error:
+            raise UnavailableError(f"cannot listen address={self._socket.getsockname()}") from error
 
     async def stop(self, grace_s: float) -> None:
         """Take no new calls; end those still running when the grace is over."""
-        await self._server.stop(grace_s)
+        self.is_stopping = True
+        if self._server is not None:
+            self._server.close()
+        elif self._socket is not None:
+            self._socket.close()
+        running = [task for connection in self.connections for task in connection.tasks]
+        if running and grace_s > 0:
+            await asyncio.wait(running, timeout=grace_s)
+        for connection in list(self.connections):
+            connection.end("server stopped")
+        rest = [task for task in running if not task.done()]
+        if rest:
+            await asyncio.wait(rest)
 
-    async def _execute(self, data: bytes, context: Any) -> bytes:
+
+class _ServerConnection(Connection):
+    """One broker's requests."""
+
+    def __init__(self, endpoint: TcpEndpoint, *, tick_s: float) -> None:
+        super().__init__(tick_s=tick_s)
+        self._endpoint = endpoint
+        self._running: dict[int, asyncio.Task[None]] = {}
+
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """Of the requests under way."""
+        return list(self._running.values())
+
+    def end(self, reason: str) -> None:
+        """Cancel what runs and close."""
+        for task in self.tasks:
+            task.cancel()
+        self.close(reason)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._endpoint.connections.add(self)
+
+    def greeted(self, hello: Hello) -> None:
+        is_too_old = hello.version < OLDEST_VERSION
+        refusal = f"version {hello.version} is too old" if is_too_old else ""
+        self.send(Kind.HELLO, 0, Hello(instance=self._endpoint.instance(), refusal=refusal).to_bytes())
+        if is_too_old:
+            self.close(refusal)
+
+    def received(self, call: int, message: bytes) -> None:
+        if self._endpoint.is_stopping:
+            self.send(Kind.REFUSAL, call, b"server is stopping")
+            return
         try:
-            request = decode_request(data)
+            request = decode_request(message)
         except CorruptionError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        return _encode(await self._answer(request))
+            _LOG.warning("request refused peer=%s cause=%s", self.peer, error)
+            self.send(Kind.REFUSAL, call, str(error).encode())
+            return
+        answer = self._answer_now(request)
+        sending = None if answer is None else self.send_message(call, _encode(answer))
+        if answer is not None and sending is None:
+            return
+        task = self._loop.create_task(self._answer(call, request) if sending is None else _finish(sending))
+        self._running[call] = task
+        task.add_done_callback(lambda _: self._running.pop(call, None))
 
-    async def _answer(self, request: ServerRequest) -> ServerResponse:
+    def cancelled(self, call: int) -> None:
+        task = self._running.get(call)
+        if task is not None:
+            task.cancel()
+
+    def lost(self, reason: str) -> None:
+        self._endpoint.connections.discard(self)
+        for task in self.tasks:
+            task.cancel()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        # A broker that does not take its answers gets no more of them made.
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _answer_now(self, request: ServerRequest) -> ServerResponse | None:
+        answer_now = self._endpoint.answer_now
+        if answer_now is None:
+            return None
         try:
-            return await self._handler(request)
-        except Exception:  # noqa: BLE001 - the outermost loop of a call: no traceback reaches a user
-            _LOG.exception("query failed by a bug request=%s", request.request_id)
-            return ServerResponse(
-                error=(INTERNAL_CODE, f"internal error, see the server's log request={request.request_id}")
-            )
+            return answer_now(request)
+        except Exception:  # noqa: BLE001 - the outermost frame of a call
+            return _bug(request)
 
-    async def _ping(self, data: bytes, context: Any) -> bytes:
-        pong: bytes = frames.PingResponse(instance=self._instance()).SerializeToString()
-        return pong
+    async def _answer(self, call: int, request: ServerRequest) -> None:
+        try:
+            answer = await self._endpoint.handler(request)
+        except Exception:  # noqa: BLE001 - the outermost frame of a call: no traceback reaches a user
+            answer = _bug(request)
+        sending = self.send_message(call, _encode(answer))
+        if sending is not None:
+            await _finish(sending)
+
+
+async def _finish(sending: Awaitable[None]) -> None:
+    """Send the rest of an answer; a peer that is gone needs none."""
+    try:
+        await sending
+    except MerlotError as error:
+        _LOG.debug("answer not sent cause=%s", error)
+
+
+def _bug(request: ServerRequest) -> ServerResponse:
+    _LOG.exception("query failed by a bug request=%s", request.request_id)
+    text = f"internal error, see the server's log request={request.request_id}"
+    return ServerResponse(error=(INTERNAL_CODE, text))
 
 
 def _encode(response: ServerResponse) -> bytes:

@@ -1,59 +1,163 @@
-"""The protobuf messages of `merlot.proto`, declared in code: no generated code, no generator whose version matters."""
+"""What travels over a connection between broker and server: frames, each with a checksum.
+
+    frame   = crc32 u32 · length u32 · kind u8 · call u64 · payload of `length` bytes        little-endian
+    message = PART* LAST, all of one call: its bytes are their payloads, one after the other
+
+The checksum covers everything behind it. Each side first sends HELLO (JSON, `Hello`); the client goes on when it has
+the server's. Then the client sends requests as messages under call numbers that it never uses again, and the server
+answers each with a message under the same number, in any order; frames of different messages may alternate. CANCEL ends
+a call: nobody waits for its answer. REFUSAL (a text) instead of an answer: the request was not carried out and may be
+asked elsewhere. PING is answered by PONG. Whoever receives what does not fit this grammar closes the connection; the
+calls under way on it have failed.
+
+Later versions may add kinds and members of JSON objects; both sides use the smaller version of the two HELLOs.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Final
+import struct
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from enum import IntEnum
+from typing import Final
+from zlib import crc32
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+import orjson
 
-PACKAGE: Final = "merlot"
-SERVICE: Final = f"{PACKAGE}.Server"
+from merlot.errors import CorruptionError
 
-_BYTES = descriptor_pb2.FieldDescriptorProto.TYPE_BYTES
-_INT32 = descriptor_pb2.FieldDescriptorProto.TYPE_INT32
-_INT64 = descriptor_pb2.FieldDescriptorProto.TYPE_INT64
-_STRING = descriptor_pb2.FieldDescriptorProto.TYPE_STRING
+VERSION: Final = 1
+OLDEST_VERSION: Final = 1
+PROTOCOL: Final = "merlot"
 
-_MESSAGES: Final = {
-    "ExecuteRequest": {
-        "request_id": (1, _STRING),
-        "table": (2, _STRING),
-        "query": (3, _BYTES),
-        "segments": (4, _STRING),
-        "timeout_ms": (5, _INT64),
-    },
-    "ExecuteResponse": {
-        "data": (1, _BYTES),
-        "stats": (2, _BYTES),
-        "missing": (3, _STRING),
-        "error_code": (4, _INT32),
-        "error_message": (5, _STRING),
-    },
-    "PingRequest": {},
-    "PingResponse": {"instance": (1, _STRING)},
-}
+MAX_FRAME_BYTES: Final = 1 << 20
+"""A longer frame is taken for garbage."""
+PART_BYTES: Final = 256 << 10
+"""Longer messages are cut, so that short ones need not wait for them."""
+MAX_MESSAGE_BYTES: Final = 256 << 20
+"""Largest request or answer; a server refuses to send more, with an error that says so."""
+
+_HEAD: Final = struct.Struct("<IIBQ")
+_BODY_HEAD: Final = struct.Struct("<IBQ")
+HEAD_BYTES: Final = _HEAD.size
+_CRC_BYTES: Final = 4
 
 
-def _file() -> descriptor_pb2.FileDescriptorProto:
-    file = descriptor_pb2.FileDescriptorProto(name="merlot/wire/merlot.proto", package=PACKAGE, syntax="proto3")
-    for name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for field, (number, kind) in fields.items():
-            message.field.add(
-                name=field, number=number, type=kind, label=descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL
-            )
-    return file
+class Kind(IntEnum):
+    """What a frame is."""
+
+    HELLO = 0
+    PART = 1
+    LAST = 2
+    CANCEL = 3
+    REFUSAL = 4
+    PING = 5
+    PONG = 6
 
 
-_POOL = descriptor_pool.DescriptorPool()
-_POOL.AddSerializedFile(_file().SerializeToString())
+_KINDS: Final = {kind.value: kind for kind in Kind}
+Frame = tuple[Kind, int, bytes]
+"""Kind, call, payload."""
 
 
-def _class_of(name: str) -> Any:
-    return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(f"{PACKAGE}.{name}"))
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """How a side introduces itself. `refusal`: why it will not talk; it closes the connection."""
+
+    version: int = VERSION
+    instance: str = ""
+    refusal: str = ""
+    protocol: str = PROTOCOL
+
+    def to_bytes(self) -> bytes:
+        return orjson.dumps(asdict(self))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Hello:
+        """Raises CorruptionError; members that this version does not know are ignored."""
+        try:
+            fields = orjson.loads(data)
+        except orjson.JSONDecodeError as error:
+            raise CorruptionError("greeting cannot be read") from error
+        if not isinstance(fields, dict) or fields.get("protocol") != PROTOCOL:
+            raise CorruptionError("greeting of another protocol")
+        if not isinstance(fields.get("version"), int):
+            raise CorruptionError("greeting without a version")
+        return cls(**{name: fields[name] for name in fields if name in cls.__slots__})
 
 
-ExecuteRequest: Final[Any] = _class_of("ExecuteRequest")
-ExecuteResponse: Final[Any] = _class_of("ExecuteResponse")
-PingRequest: Final[Any] = _class_of("PingRequest")
-PingResponse: Final[Any] = _class_of("PingResponse")
+def encode(kind: Kind, call: int, payload: bytes = b"") -> bytes:
+    """One frame."""
+    body = _BODY_HEAD.pack(len(payload), kind, call) + payload
+    return crc32(body).to_bytes(_CRC_BYTES, "little") + body
+
+
+def cut(call: int, message: bytes) -> Iterator[bytes]:
+    """The frames of a message."""
+    last = max(0, len(message) - 1) // PART_BYTES * PART_BYTES
+    for start in range(0, last, PART_BYTES):
+        yield encode(Kind.PART, call, message[start : start + PART_BYTES])
+    yield encode(Kind.LAST, call, message[last:])
+
+
+class FrameReader:
+    """Frames from bytes as they arrive."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that are whole now. Raises CorruptionError; then nothing more can be read."""
+        source: bytes | bytearray = data
+        if self._rest:
+            self._rest += data
+            source = self._rest
+        found: list[Frame] = []
+        start, size = 0, len(source)
+        with memoryview(source) as view:
+            while size - start >= HEAD_BYTES:
+                crc, length, kind, call = _HEAD.unpack_from(source, start)
+                if length > MAX_FRAME_BYTES:
+                    raise CorruptionError(f"frame is too long bytes={length} limit={MAX_FRAME_BYTES}")
+                stop = start + HEAD_BYTES + length
+                if stop > size:
+                    break
+                if crc32(view[start + _CRC_BYTES : stop]) != crc:
+                    raise CorruptionError(f"frame checksum mismatch bytes={length} kind={kind}")
+                if kind in _KINDS:  # a later version's are ignored
+                    found.append((_KINDS[kind], call, bytes(view[start + HEAD_BYTES : stop])))
+                start = stop
+        if source is self._rest:
+            del self._rest[:start]
+        elif start < size:
+            self._rest += data[start:]
+        return found
+
+
+class MessageReader:
+    """Messages from frames; parts of several messages may alternate."""
+
+    def __init__(self) -> None:
+        self._parts: dict[int, list[bytes]] = {}
+        self._sizes: dict[int, int] = {}
+
+    def part(self, call: int, payload: bytes) -> None:
+        """Keep a part. Raises CorruptionError if the message grows too large."""
+        size = self._sizes.get(call, 0) + len(payload)
+        if size > MAX_MESSAGE_BYTES:
+            raise CorruptionError(f"message is too long limit={MAX_MESSAGE_BYTES}")
+        self._sizes[call] = size
+        self._parts.setdefault(call, []).append(payload)
+
+    def last(self, call: int, payload: bytes) -> bytes:
+        """The whole message."""
+        if call not in self._parts:
+            return payload
+        self.part(call, payload)
+        del self._sizes[call]
+        return b"".join(self._parts.pop(call))
+
+    def drop(self, call: int) -> None:
+        """Forget what came of a message."""
+        self._parts.pop(call, None)
+        self._sizes.pop(call, None)

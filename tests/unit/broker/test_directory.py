@@ -20,7 +20,7 @@ from merlot.spec.manifest import load
 from merlot.wire.client import LocalChannel
 from merlot.wire.messages import ServerRequest, ServerResponse
 
-SERVER = InstanceRecord(id=InstanceId("Server_h_1"), role=Role.SERVER, host="h", grpc_port=1)
+SERVER = InstanceRecord(id=InstanceId("Server_h_1"), role=Role.SERVER, host="h", query_port=1)
 FLIGHTS = TableName("Flights_OFFLINE")
 MANIFEST = """
 apiVersion: merlot.dev/v1alpha1

@@ -15,7 +15,8 @@ from merlot.cluster.records import InstanceRecord, Role, RootRecord, SegmentReco
 from merlot.cluster.view import Bucket, TableView
 from merlot.errors import UnavailableError
 from merlot.ids import InstanceId, TableName
-from merlot.query.result import Partial, QueryStats
+from merlot.query.partial import Partial
+from merlot.query.result import QueryStats
 from merlot.wire.client import Handler, LocalChannel
 from merlot.wire.messages import ServerRequest, ServerResponse
 

@@ -21,7 +21,7 @@ Captured = pytest.CaptureFixture[str]
 def test_start_loads_nothing_heavy() -> None:
     code = "import sys, merlot.cli.main; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    heavy = {"aiohttp", "grpc", "kazoo", "numba", "numpy", "pyarrow", "pydantic", "sqlglot", "yaml"}
+    heavy = {"aiohttp", "kazoo", "numba", "numpy", "pyarrow", "pydantic", "sqlglot", "yaml"}
     assert heavy & set(loaded) == set()
 
 

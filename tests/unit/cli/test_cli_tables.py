@@ -145,7 +145,7 @@ def test_segments_are_listed_by_time(flights: Any, capsys: Captured) -> None:
 
 def test_instances_are_listed(node: Any, capsys: Captured) -> None:
     record = InstanceRecord(
-        id=InstanceId("Server_h_8098"), role=Role.SERVER, host="h", http_port=8097, grpc_port=8098, started_ms=0
+        id=InstanceId("Server_h_8098"), role=Role.SERVER, host="h", http_port=8097, query_port=8098, started_ms=0
     )
     registration = liveness.register(node.metastore, record)
     assert run(["get", "instances"]) == 0

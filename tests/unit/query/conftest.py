@@ -15,8 +15,9 @@ from merlot.query import batch
 from merlot.query.context import ExecutionContext
 from merlot.query.execute import execute
 from merlot.query.logical import plan
+from merlot.query.partial import Partial
 from merlot.query.reduce import reduce
-from merlot.query.result import Partial, to_pinot_rows
+from merlot.query.result import to_pinot_rows
 from merlot.segment.arrow_types import arrow_schema
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest

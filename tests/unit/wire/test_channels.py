@@ -1,16 +1,17 @@
-"""The line between broker and server: gRPC, and within one process."""
+"""The line between broker and server: over TCP, and within one process."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 import pytest
 
 from merlot.errors import UnavailableError
 from merlot.ids import TableName
 from merlot.wire import endpoint
-from merlot.wire.client import GrpcChannel, Handler, LocalChannel, ServerChannel
-from merlot.wire.endpoint import GrpcEndpoint
+from merlot.wire.client import Handler, LocalChannel, ServerChannel, TcpChannel
+from merlot.wire.endpoint import TcpEndpoint
 from merlot.wire.messages import ServerRequest, ServerResponse
 
 REQUEST = ServerRequest(
@@ -26,26 +27,26 @@ async def exits() -> AsyncIterator[AsyncExitStack]:
         yield exits
 
 
-async def serve(exits: AsyncExitStack, handler: Handler, port: int = 0) -> tuple[GrpcEndpoint, int]:
-    server = GrpcEndpoint(handler, lambda: "Server_x_1")
+async def serve(exits: AsyncExitStack, handler: Handler, port: int = 0) -> tuple[TcpEndpoint, int]:
+    server = TcpEndpoint(handler, lambda: "Server_x_1")
     port = server.bind("127.0.0.1", port)
     await server.start()
     exits.push_async_callback(server.stop, 0)
     return server, port
 
 
-@pytest.fixture(params=["grpc", "local"])
+@pytest.fixture(params=["tcp", "local"])
 def connect(request: pytest.FixtureRequest, exits: AsyncExitStack) -> Connect:
-    async def over_grpc(handler: Handler) -> ServerChannel:
+    async def over_tcp(handler: Handler) -> ServerChannel:
         _, port = await serve(exits, handler)
-        channel = GrpcChannel("127.0.0.1", port)
+        channel = TcpChannel("127.0.0.1", port)
         exits.push_async_callback(channel.close)
         return channel
 
     async def locally(handler: Handler) -> ServerChannel:
         return LocalChannel(handler)
 
-    return over_grpc if request.param == "grpc" else locally
+    return over_tcp if request.param == "tcp" else locally
 
 
 async def echo(request: ServerRequest) -> ServerResponse:
@@ -104,7 +105,7 @@ async def test_closing_a_channel_ends_its_calls_with_an_error_and_not_a_cancella
         raise AssertionError
 
     _, port = await serve(exits, wait)
-    channel = GrpcChannel("127.0.0.1", port)
+    channel = TcpChannel("127.0.0.1", port)
     task = asyncio.create_task(channel.execute(REQUEST, 5.0))
     await started.wait()
     await channel.close()
@@ -115,7 +116,7 @@ async def test_closing_a_channel_ends_its_calls_with_an_error_and_not_a_cancella
 async def test_nobody_there_is_unavailable_at_once(exits: AsyncExitStack) -> None:
     server, port = await serve(exits, echo)
     await server.stop(0)
-    channel = GrpcChannel("127.0.0.1", port)
+    channel = TcpChannel("127.0.0.1", port)
     with pytest.raises(UnavailableError):
         await channel.execute(REQUEST, 5.0)
     await channel.close()
@@ -123,7 +124,7 @@ async def test_nobody_there_is_unavailable_at_once(exits: AsyncExitStack) -> Non
 
 async def test_a_restarted_server_is_found_again(exits: AsyncExitStack) -> None:
     server, port = await serve(exits, echo)
-    channel = GrpcChannel("127.0.0.1", port)
+    channel = TcpChannel("127.0.0.1", port)
     exits.push_async_callback(channel.close)
     assert await channel.ping(5.0) == "Server_x_1"
     await server.stop(0)
@@ -142,7 +143,7 @@ async def test_a_restarted_server_is_found_again(exits: AsyncExitStack) -> None:
 async def test_a_taken_port_is_said_so(exits: AsyncExitStack) -> None:
     _, port = await serve(exits, echo)
     with pytest.raises(UnavailableError, match=f"cannot listen address=127.0.0.1:{port}"):
-        GrpcEndpoint(echo, lambda: "other").bind("127.0.0.1", port)
+        TcpEndpoint(echo, lambda: "other").bind("127.0.0.1", port)
 
 
 async def test_a_bug_in_a_handler_is_an_error_code_and_no_traceback(
@@ -152,7 +153,7 @@ async def test_a_bug_in_a_handler_is_an_error_code_and_no_traceback(
         raise ZeroDivisionError("secret detail")
 
     _, port = await serve(exits, fail)
-    channel = GrpcChannel("127.0.0.1", port)
+    channel = TcpChannel("127.0.0.1", port)
     exits.push_async_callback(channel.close)
     error = (await channel.execute(REQUEST, 5.0)).error
     assert error is not None
@@ -170,16 +171,75 @@ async def test_an_answer_that_is_too_large_is_an_error_that_says_so(
         return ServerResponse(missing=tuple(f"segment_{number}@1" for number in range(1000)))
 
     _, port = await serve(exits, answer)
-    channel = GrpcChannel("127.0.0.1", port)
+    channel = TcpChannel("127.0.0.1", port)
     exits.push_async_callback(channel.close)
     error = (await channel.execute(REQUEST, 5.0)).error
     assert error is not None
     assert (error[0], "too large" in error[1]) == (245, True)
 
 
-async def test_bytes_that_are_no_request_are_refused(exits: AsyncExitStack) -> None:
-    _, port = await serve(exits, echo)
-    channel = GrpcChannel("127.0.0.1", port)
+async def test_a_short_answer_does_not_wait_for_a_long_query(exits: AsyncExitStack) -> None:
+    hold = asyncio.Event()
+
+    async def answer(request: ServerRequest) -> ServerResponse:
+        if request.request_id == "slow":
+            await hold.wait()
+        return ServerResponse(missing=(request.request_id,))
+
+    _, port = await serve(exits, answer)
+    channel = TcpChannel("127.0.0.1", port)
     exits.push_async_callback(channel.close)
-    with pytest.raises(UnavailableError, match="INVALID_ARGUMENT"):
-        await channel._call(channel._execute, b"\xff\xff", 5.0)
+    slow = asyncio.create_task(channel.execute(replace(REQUEST, request_id="slow"), 5.0))
+    quick = await channel.execute(replace(REQUEST, request_id="quick"), 5.0)
+    assert (quick.missing, slow.done()) == (("quick",), False)
+    hold.set()
+    assert (await slow).missing == ("slow",)
+
+
+async def test_requests_and_answers_of_megabytes_come_whole(exits: AsyncExitStack) -> None:
+    async def answer(request: ServerRequest) -> ServerResponse:
+        return ServerResponse(error=(1, request.query.decode()))
+
+    _, port = await serve(exits, answer)
+    channel = TcpChannel("127.0.0.1", port)
+    exits.push_async_callback(channel.close)
+    text = "0123456789abcdef" * (1 << 18)
+    answers = await asyncio.gather(
+        *(channel.execute(replace(REQUEST, query=(text + str(number)).encode()), 30.0) for number in range(3))
+    )
+    assert [one.error for one in answers] == [(1, text + str(number)) for number in range(3)]
+
+
+async def test_an_answer_at_hand_needs_no_task(exits: AsyncExitStack) -> None:
+    async def refuse(_: ServerRequest) -> ServerResponse:
+        raise AssertionError
+
+    server = TcpEndpoint(refuse, lambda: "x", answer_now=lambda request: ServerResponse(missing=request.segments))
+    port = server.bind("127.0.0.1", 0)
+    await server.start()
+    exits.push_async_callback(server.stop, 0)
+    channel = TcpChannel("127.0.0.1", port)
+    exits.push_async_callback(channel.close)
+    assert (await channel.execute(REQUEST, 5.0)).missing == REQUEST.segments
+
+
+async def test_a_stopping_server_refuses_new_requests_and_answers_the_old(exits: AsyncExitStack) -> None:
+    started, hold = asyncio.Event(), asyncio.Event()
+
+    async def answer(request: ServerRequest) -> ServerResponse:
+        started.set()
+        await hold.wait()
+        return await echo(request)
+
+    server, port = await serve(exits, answer)
+    channel = TcpChannel("127.0.0.1", port)
+    exits.push_async_callback(channel.close)
+    running = asyncio.create_task(channel.execute(REQUEST, 5.0))
+    await started.wait()
+    stopping = asyncio.create_task(server.stop(5.0))
+    await asyncio.sleep(0)
+    with pytest.raises(UnavailableError, match="stopping"):
+        await channel.execute(REQUEST, 5.0)
+    hold.set()
+    assert (await running).missing == REQUEST.segments
+    await stopping

@@ -1,0 +1,49 @@
+"""Part of an answer, between tasks and nodes: an Arrow table, or few rows as plain values.
+
+Building and reading Arrow for one row of sums costs several times what the sums cost; so such rows stay plain values from
+the server's execution to the broker's answer, and become a table only for whoever asks for one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from merlot.query.result import QueryStats
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRows:
+    """Rows by column, as values that `pa.array` takes for the schema's types."""
+
+    schema: pa.Schema
+    columns: tuple[list[Any], ...]
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.columns[0]) if self.columns else 0
+
+    def to_table(self) -> pa.Table:
+        """The same rows."""
+        arrays = [pa.array(values, field.type) for values, field in zip(self.columns, self.schema, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """Slots of a logical plan as columns, and what it took."""
+
+    content: pa.Table | PlainRows
+    stats: QueryStats
+
+    @property
+    def data(self) -> pa.Table:
+        """The rows as a table."""
+        return self.content.to_table() if isinstance(self.content, PlainRows) else self.content
+
+    @property
+    def num_rows(self) -> int:
+        num_rows: int = self.content.num_rows
+        return num_rows

@@ -1,0 +1,66 @@
+"""Few rows of plain columns as JSON instead of Arrow IPC: 3 us instead of 60 for a row of sums, on either side. Exact:
+whole numbers have all 64 bits, and floats the shortest text that names them; others than finite ones go as Arrow."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, Final
+
+import pyarrow as pa
+
+from merlot.errors import CorruptionError
+from merlot.query.partial import PlainRows
+
+FEW_ROWS: Final = 16
+_TYPES: Final = {
+    "b": pa.bool_(),
+    "i": pa.int32(),
+    "l": pa.int64(),
+    "f": pa.float32(),
+    "d": pa.float64(),
+    "s": pa.string(),
+}
+_LETTERS: Final = {type_: letter for letter, type_ in _TYPES.items()}
+
+
+def plain_rows(content: pa.Table | PlainRows) -> tuple[str, tuple[list[Any], ...]] | None:
+    """Columns, `name:letter` each, and their values; None if these rows must go as Arrow."""
+    if content.num_rows > FEW_ROWS:
+        return None
+    names = _columns_text(content.schema)
+    if names is None:
+        return None
+    if isinstance(content, PlainRows):
+        columns = content.columns
+    else:
+        columns = tuple([column.to_pylist() for column in content.columns])
+    return (names, columns) if all(map(_is_exact, columns)) else None
+
+
+def rows_of(names: str, columns: Any) -> PlainRows:
+    """The rows that `plain_rows` told of. Raises CorruptionError."""
+    schema = _schema(names)
+    if len(columns) != len(schema) or len({len(column) for column in columns}) > 1:
+        raise CorruptionError(f"answer cannot be read columns={names!r}")
+    return PlainRows(schema, tuple(columns))
+
+
+def _is_exact(column: list[Any]) -> bool:
+    return all(not isinstance(value, float) or math.isfinite(value) for value in column)
+
+
+@functools.lru_cache(maxsize=1024)
+def _columns_text(schema: pa.Schema) -> str | None:
+    if not schema.names or any(field.type not in _LETTERS for field in schema):
+        return None
+    return ",".join(f"{field.name}:{_LETTERS[field.type]}" for field in schema)
+
+
+@functools.lru_cache(maxsize=1024)
+def _schema(names: str) -> pa.Schema:
+    try:
+        pairs = [column.rsplit(":", 1) for column in names.split(",")]
+        return pa.schema([(name, _TYPES[letter]) for name, letter in pairs])
+    except (KeyError, ValueError) as error:
+        raise CorruptionError(f"answer cannot be read columns={names!r}") from error

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from merlot.cluster.metastore import Check, Metastore
-from merlot.cluster.mutations import Context, Mutation, PutSegments, RemoveSegments, mutate
-from merlot.cluster.records import SegmentRecord
+from merlot.cluster.mutations import Context, Mutation, PreconditionError, PutSegments, RemoveSegments, mutate
+from merlot.cluster.records import LineageState, SegmentRecord
 from merlot.cluster.view import TableView
+from merlot.cluster.visibility import is_leftover, is_visible, why_held
 from merlot.errors import InvalidInputError
-from merlot.ids import TableName
+from merlot.ids import SegmentKey, TableName
 
 MAX_NAME_BYTES = 200
 """A segment's name becomes a file's, with its crc and the suffixes of whoever writes it."""
@@ -78,23 +79,50 @@ def publish_request(
 
 
 def _decide(view: TableView, request: PublishRequest, now_ms: int) -> tuple[PublishResult, Sequence[Mutation]]:
-    changed, unchanged = [], []
+    changed: list[SegmentRecord] = []
+    unchanged: list[str] = []
+    leftover: list[SegmentKey] = []
     for record in request.records:
         present = view.segment(record.name)
+        if present is not None and is_leftover(present, view.lineage):
+            leftover.append(present.key)
+            present = None
         if present is not None and present.crc == record.crc:
+            _check_unchanged(present, view, is_whole=request.replace_all)
             unchanged.append(record.name)
         else:
             changed.append(_stamped(record, present, now_ms))
     kept = {record.name for record in request.records}
-    leaving = view.segments.keys() - kept if request.replace_all else set(request.replace) - kept
-    removed = [record for record in map(view.segment, sorted(leaving)) if record is not None]
+    removed = [record for record in _leaving(view, request) if record.name not in kept]
     names = tuple(record.name for record in changed)
     result = PublishResult(names, tuple(unchanged), tuple(record.name for record in removed), view.epoch)
-    return result, [PutSegments(tuple(changed)), RemoveSegments(tuple(record.key for record in removed))]
+    return result, [
+        RemoveSegments(tuple(leftover)),
+        PutSegments(tuple(changed)),
+        RemoveSegments(tuple(record.key for record in removed)),
+    ]
+
+
+def _leaving(view: TableView, request: PublishRequest) -> Iterable[SegmentRecord]:
+    """What the request removes, in the order of names. What is hidden already goes by itself."""
+    if not request.replace_all:
+        return (record for record in map(view.segment, sorted(set(request.replace))) if record is not None)
+    under_way = {name for name, mark in view.lineage.items() if mark.state is LineageState.IN_PROGRESS}
+    hidden = (one for one in view.segments.values() if one.name not in view.visible and one.replaces in under_way)
+    return sorted((*view.visible.values(), *hidden), key=lambda record: record.name)
+
+
+def _check_unchanged(present: SegmentRecord, view: TableView, *, is_whole: bool) -> None:
+    """The same version again: fine for what was merged away since, unless it should be all that the table has."""
+    input_of = view.lineage.get(present.replaced_by)
+    is_replaced = input_of is not None and input_of.state is LineageState.COMPLETED
+    if not is_visible(present, view.lineage) and (is_whole or not is_replaced):
+        raise PreconditionError(f"segment cannot be published reason: {why_held(present, view.lineage)}")
 
 
 def _stamped(record: SegmentRecord, present: SegmentRecord | None, now_ms: int) -> SegmentRecord:
-    """Push time is the first publication's, refresh time the last replacement's."""
+    """Push time is the first publication's, refresh time the last replacement's. Marks are the table's alone."""
+    record = record.model_copy(update={"replaces": "", "replaced_by": ""})
     if present is None:
         return record.model_copy(update={"push_time_ms": now_ms})
     return record.model_copy(update={"push_time_ms": present.push_time_ms, "refresh_time_ms": now_ms})

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
+from merlot.cluster.lineage_nodes import epoch_of_node
 from merlot.cluster.metastore import Create, Delete, Metastore, Node, Op, Put
 from merlot.cluster.mutations import Context, RemoveSegments, epoch_of_bucket, mutate, trash_nodes
 from merlot.cluster.records import RootRecord, TableRecord
@@ -207,6 +208,9 @@ def _remove_buckets(metastore: Metastore, table: TableName) -> None:
     for bucket in metastore.children(path):
         if epoch_of_bucket(bucket) <= root.epoch:
             _delete(metastore, paths.child(path, bucket))
+    for details in metastore.children(paths.lineage(table)):
+        if epoch_of_node(details) <= root.epoch:
+            _delete(metastore, paths.child(paths.lineage(table), details))
     _delete(metastore, path, node.version)
 
 

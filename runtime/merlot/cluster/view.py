@@ -15,7 +15,8 @@ from types import MappingProxyType
 
 from merlot.cluster import paths
 from merlot.cluster.metastore import Metastore
-from merlot.cluster.records import BucketRecord, RootRecord, SegmentRecord
+from merlot.cluster.records import BucketRecord, LineageMark, RootRecord, SegmentRecord
+from merlot.cluster.visibility import is_visible
 from merlot.errors import CorruptionError, NotFoundError, UnavailableError
 from merlot.ids import InstanceId, TableName
 
@@ -77,15 +78,33 @@ class TableView:
             merged.update(bucket.assignment)
         return MappingProxyType(merged)
 
+    @property
+    def lineage(self) -> Mapping[str, LineageMark]:
+        """Replacements that are not cleaned up yet, by entry id."""
+        return self.root.lineage
+
     @cached_property
+    def visible(self) -> Mapping[str, SegmentRecord]:
+        """Records of the segments that make up the table: no output before, no input after its replacement's end."""
+        lineage = self.root.lineage
+        if not lineage:
+            return self.segments
+        return MappingProxyType({name: one for name, one in self.segments.items() if is_visible(one, lineage)})
+
+    @cached_property
+    def visible_docs(self) -> int:
+        """Docs of the visible segments, exactly."""
+        return sum(segment.total_docs for segment in self.visible.values())
+
+    @property
     def total_docs(self) -> int:
-        """Docs of all segments, exactly."""
-        return sum(segment.total_docs for segment in self.segments.values())
+        """Docs of the table."""
+        return self.visible_docs
 
     @cached_property
     def size_bytes(self) -> int:
-        """Bytes of all segment files, one copy each."""
-        return sum(segment.size_bytes for segment in self.segments.values())
+        """Bytes of the visible segments' files, one copy each."""
+        return sum(segment.size_bytes for segment in self.visible.values())
 
     def segment(self, name: str) -> SegmentRecord | None:
         """One record, without merging the buckets."""

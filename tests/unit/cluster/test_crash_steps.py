@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from merlot.cluster import mutations, paths, sqlite, tables
-from merlot.cluster.metastore import Metastore
+from merlot.cluster import commit, paths, sqlite, tables
+from merlot.cluster.metastore import Check, Metastore
 from merlot.cluster.mutations import Assign, mutate, sweep
 from merlot.cluster.publish import PublishRequest, publish_request
 from merlot.cluster.records import SegmentRecord
@@ -104,8 +104,8 @@ def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
 def _staging(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small limits make every write a long one: many transactions, more buckets."""
     if request.param == "staged":
-        monkeypatch.setattr(mutations, "MAX_MULTI_BYTES", 1500)
-    monkeypatch.setattr(mutations, "MAX_BUCKET_BYTES", 1200)
+        monkeypatch.setattr(commit, "MAX_MULTI_BYTES", 1500)
+    monkeypatch.setattr(commit, "MAX_BUCKET_BYTES", 1200)
 
 
 @pytest.mark.usefixtures("_staging")
@@ -190,7 +190,7 @@ def _assert_nothing_is_left_over(store: Metastore) -> None:
 def test_a_lost_fence_writes_nothing(tmp_path: Path) -> None:
     store = make_store(tmp_path)
     store.create("/fence", b"")
-    fence = mutations.Check("/fence", 0)
+    fence = Check("/fence", 0)
     store.put("/fence", b"somebody else", 0)
     before = State.of(store)
     with pytest.raises(ConflictError, match="lease is lost"):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merlot.cluster import mutations, paths, sqlite
+from merlot.cluster import commit, paths, sqlite
 from merlot.cluster.mutations import Assign, PreconditionError, PutSegments, RemoveSegments, mutate
 from merlot.cluster.records import BucketRecord, RootRecord, SegmentRecord, format_columns
 from merlot.cluster.sqlite import SqliteMetastore
@@ -44,7 +44,7 @@ def test_a_view_is_what_the_mutations_made(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sqlite, "SYNCHRONOUS", "OFF")
-        patch.setattr(mutations, "MAX_BUCKET_BYTES", 900)
+        patch.setattr(commit, "MAX_BUCKET_BYTES", 900)
         store = SqliteMetastore(tmp_path_factory.mktemp("view") / "meta.db")
         store.create(paths.segments_root(TABLE), RootRecord(num_buckets=2).to_bytes())
         segments: dict[str, int] = {}

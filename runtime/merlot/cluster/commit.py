@@ -1,0 +1,209 @@
+"""Makes a draft visible: new nodes where no reader looks, then one swap of the root.
+
+Whatever fits one transaction goes in one. Crashing before the swap leaves nodes that no root names (`sweep` deletes
+them), after it nothing to repair.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from merlot.clock import Clock, SystemClock
+from merlot.cluster import paths
+from merlot.cluster.draft import Changed
+from merlot.cluster.lineage_nodes import details_nodes
+from merlot.cluster.metastore import Check, Create, Metastore, Op, Put
+from merlot.cluster.records import LineageMark, RootRecord, SegmentRecord, TrashRecord
+from merlot.cluster.view import Bucket, TableView, bucket_of
+from merlot.errors import ConflictError, MerlotError, NotFoundError
+from merlot.ids import InstanceId, TableName
+
+_LOG = logging.getLogger(__name__)
+
+MAX_BUCKET_BYTES = 256 * 1024
+"""A bucket that outgrows this doubles their number, far below what a znode takes."""
+
+MAX_MULTI_BYTES = 512 * 1024
+"""What one transaction carries; more is staged in several before the root is swapped."""
+
+RING_LENGTH = 16
+RING_NAMES = 8
+TRASH_URLS = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How long to fight for a root: with n writers each loses n-1 times in the worst case."""
+
+    attempts: int = 1000
+    first_delay_s: float = 0.002
+    max_delay_s: float = 0.25
+
+    def delay_s(self, attempt: int, random_share: float) -> float:
+        """Full jitter: 0 to an exponentially growing bound."""
+        return min(self.max_delay_s, self.first_delay_s * 2.0 ** min(attempt, 20)) * random_share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What a write takes from outside: time, randomness, patience, a name for the ring."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    nonce: Callable[[], str] = lambda: secrets.token_hex(5)
+    random: Callable[[], float] = random.random
+    sleep: Callable[[float], None] = time.sleep
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    publish_id: str | None = None
+
+
+def commit(metastore: Metastore, view: TableView, changed: Changed, fence: Check | None, context: Context) -> TableView:
+    """Stage what does not fit, swap the root, delete what retired long ago."""
+    written = _write_plan(view, changed, context)
+    swap: list[Op] = [Put(paths.segments_root(view.table), written.root.to_bytes(), view.version)]
+    if fence is not None:
+        swap.insert(0, fence)
+    creates = [Create(path, data) for path, data in written.nodes.items()]
+    if sum(len(create.data) for create in creates) <= MAX_MULTI_BYTES:
+        metastore.multi([*creates, *swap])
+    else:
+        _stage_and_swap(metastore, creates, swap)
+    for path in written.expired:
+        delete_quietly(metastore, path)
+    return TableView(view.table, written.root, view.version + 1, written.buckets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WritePlan:
+    root: RootRecord
+    buckets: Mapping[int, Bucket]
+    nodes: Mapping[str, bytes]
+    expired: tuple[str, ...]
+
+
+def _write_plan(view: TableView, changed: Changed, context: Context) -> _WritePlan:
+    content_id = f"{view.epoch + 1}.{context.nonce()}"
+    num_buckets = view.root.num_buckets
+    touched = changed.buckets
+    encoded = {number: bucket.to_record().to_bytes() for number, bucket in touched.items()}
+    while max(map(len, encoded.values()), default=0) > MAX_BUCKET_BYTES:
+        num_buckets *= 2
+        touched = _rebucket({**view.buckets, **changed.buckets}.values(), num_buckets)
+        encoded = {number: bucket.to_record().to_bytes() for number, bucket in touched.items()}
+    is_regrown = num_buckets != view.root.num_buckets
+    kept = {} if is_regrown else {number: one for number, one in view.buckets.items() if number not in touched}
+    filled = {number: replace(bucket, content_id=content_id) for number, bucket in touched.items() if bucket.segments}
+    buckets = {**kept, **filled}
+    lineage = {
+        entry: mark._replace(details=content_id) if entry in changed.details else mark
+        for entry, mark in changed.lineage.items()
+    }
+    root, retired = _next_root(view, buckets, changed, num_buckets, context.publish_id)
+    root = root.model_copy(update={"lineage": lineage})
+    nodes = {paths.segment_bucket(view.table, number, content_id): encoded[number] for number in filled}
+    for entry, details in changed.details.items():
+        nodes |= details_nodes(view.table, entry, content_id, details)
+    nodes |= trash_nodes(view.table, content_id, changed.dropped_urls, context.clock)
+    expired = [paths.child(paths.segments_root(view.table), name) for name in retired]
+    expired += [
+        paths.lineage_entry(view.table, entry, mark.details)
+        for entry, mark in view.root.lineage.items()
+        if entry not in lineage or lineage[entry].details != mark.details
+    ]
+    return _WritePlan(root=root, buckets=buckets, nodes=nodes, expired=tuple(expired))
+
+
+def _next_root(
+    view: TableView, buckets: Mapping[int, Bucket], changed: Changed, num_buckets: int, publish_id: str | None
+) -> tuple[RootRecord, tuple[str, ...]]:
+    """The root after this, and the retired buckets that nobody can be reading any more."""
+    epoch = view.epoch + 1
+    is_bulk = publish_id is not None or len(changed.names) > RING_NAMES
+    what = (f"bulk:{publish_id or epoch}",) if is_bulk else changed.names or _switched(view.lineage, changed.lineage)
+    names = {number: bucket.content_id for number, bucket in buckets.items()}
+    gone = [f"{number}-{old}" for number, old in view.root.buckets.items() if names.get(number) != old]
+    retired = (*view.root.retired, *gone)
+    num_expired = max(0, len(retired) - 2 * num_buckets)
+    update = {
+        "epoch": epoch,
+        "num_buckets": num_buckets,
+        "buckets": names,
+        "ring": (*view.root.ring, (epoch, what))[-RING_LENGTH:],
+        "retired": retired[num_expired:],
+    }
+    return view.root.model_copy(update=update), retired[:num_expired]
+
+
+def _switched(old: Mapping[str, LineageMark], new: Mapping[str, LineageMark]) -> tuple[str, ...]:
+    """What a change of the lineage alone is called in the ring."""
+    entries = [entry for entry in {**old, **new} if old.get(entry) != new.get(entry)]
+    return tuple(f"entry:{entry}" for entry in entries[:RING_NAMES])
+
+
+def _rebucket(buckets: Iterable[Bucket], num_buckets: int) -> dict[int, Bucket]:
+    drafts: dict[int, tuple[dict[str, SegmentRecord], dict[str, tuple[InstanceId, ...]]]] = {}
+    for bucket in buckets:
+        for name, segment in bucket.segments.items():
+            segments, assignment = drafts.setdefault(bucket_of(name, num_buckets), ({}, {}))
+            segments[name] = segment
+            if name in bucket.assignment:
+                assignment[name] = bucket.assignment[name]
+    return {number: Bucket("", *draft) for number, draft in drafts.items()}
+
+
+def trash_nodes(
+    table: TableName, content_id: str, urls: Sequence[str], clock: Clock, deep_store: str | None = None
+) -> dict[str, bytes]:
+    """Lists of files without a record, written in the same stroke, so that none is forgotten."""
+    now_ms = clock.now_ms()
+    chunks = [tuple(urls[start : start + TRASH_URLS]) for start in range(0, len(urls), TRASH_URLS)]
+    return {
+        paths.child(paths.trash(table), f"{content_id}-{number}"): TrashRecord(
+            deleted_ms=now_ms, urls=chunk, deep_store=deep_store
+        ).to_bytes()
+        for number, chunk in enumerate(chunks)
+    }
+
+
+def _stage_and_swap(metastore: Metastore, creates: Sequence[Create], swap: Sequence[Op]) -> None:
+    """Buckets first, in transactions that fit; then trash, which readers do look at, together with the root."""
+    trash = [create for create in creates if create.path.startswith(paths.TRASH)]
+    staged = [create for create in creates if not create.path.startswith(paths.TRASH)]
+    try:
+        for chunk in _chunks(staged):
+            metastore.multi(chunk)
+        metastore.multi([*trash, *swap])
+    except ConflictError:
+        for create in staged:
+            delete_quietly(metastore, create.path)
+        raise
+
+
+def _chunks(creates: Sequence[Create]) -> Iterable[list[Op]]:
+    chunk: list[Op] = []
+    size = 0
+    for create in creates:
+        if chunk and size + len(create.data) > MAX_MULTI_BYTES:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(create)
+        size += len(create.data)
+    if chunk:
+        yield chunk
+
+
+def delete_quietly(metastore: Metastore, path: str) -> bool:
+    """Delete what nobody reads; if it fails, `sweep` finds it later."""
+    with suppress(NotFoundError):
+        try:
+            metastore.delete(path)
+        except MerlotError as error:
+            _LOG.warning("bucket not deleted path=%s cause=%s", path, error)
+            return False
+        return True
+    return False

@@ -1,0 +1,207 @@
+"""Replacements applied to a draft: what each step needs, and what it does to marks and states. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from merlot.cluster.changes import (
+    EndReplacement,
+    ForgetReplacement,
+    PreconditionError,
+    PutOutputs,
+    RevertReplacement,
+    StartReplacement,
+)
+from merlot.cluster.records import LineageMark, LineageRecord, LineageState, SegmentRecord
+from merlot.cluster.visibility import is_leftover, is_visible
+
+if TYPE_CHECKING:
+    from merlot.cluster.draft import Draft
+
+MAX_ENTRIES = 4096
+"""Live entries of a table: the root, which every write rewrites, holds some 80 bytes of each."""
+
+
+def start(draft: Draft, mutation: StartReplacement) -> None:
+    entry = mutation.entry
+    if entry in draft.lineage:
+        raise PreconditionError(f"replacement exists already entry={entry} state={draft.lineage[entry].state}")
+    if len(draft.lineage) >= MAX_ENTRIES:
+        raise PreconditionError(
+            f"too many replacements are kept, wait until the grace period of some ends entries={len(draft.lineage)}"
+        )
+    _check_lists(mutation)
+    inputs = [_check_input(draft, name, crc) for name, crc in mutation.segments_from.items()]
+    for name in mutation.segments_to:
+        _make_room(draft, name)
+    for record in inputs:
+        draft.store(record.model_copy(update={"replaced_by": entry}))
+    draft.lineage[entry] = LineageMark(LineageState.IN_PROGRESS, mutation.now_ms, "")
+    draft.details[entry] = LineageRecord(
+        created_ms=mutation.now_ms,
+        segments_from=tuple(mutation.segments_from),
+        segments_to=mutation.segments_to,
+        custom_map=dict(mutation.custom_map),
+    )
+
+
+def put_outputs(draft: Draft, mutation: PutOutputs) -> None:
+    entry = mutation.entry
+    state = _mark(draft, entry).state
+    for record in mutation.records:
+        present = draft.find(record.name)
+        is_ours = present is not None and present.replaces == entry
+        if is_ours and present is not None and present.crc == record.crc:
+            continue
+        if state is not LineageState.IN_PROGRESS:
+            raise PreconditionError(f"replacement takes no outputs any more entry={entry} state={state}")
+        if present is not None and not is_ours:
+            raise PreconditionError(f"output exists already, as no output of this entry={entry} segment={record.name}")
+        draft.store(record.model_copy(update={"replaces": entry, "replaced_by": ""}))
+
+
+def end(draft: Draft, mutation: EndReplacement) -> None:
+    entry = mutation.entry
+    mark = _mark(draft, entry)
+    if mark.state is LineageState.COMPLETED:
+        return
+    if mark.state is LineageState.REVERTED:
+        raise PreconditionError(f"replacement was reverted, start it again entry={entry}")
+    details = mutation.details
+    changed = _unmarked(draft, details.segments_from, replaced_by=entry)
+    if changed:
+        raise PreconditionError(
+            f"inputs were replaced or removed since the start; revert the entry and start again with what is there now "
+            f"entry={entry} segments={changed[:3]}"
+        )
+    kept = tuple(name for name in details.segments_to if name not in mutation.dropped)
+    missing = _unmarked(draft, kept, replaces=entry)
+    if missing:
+        raise PreconditionError(f"outputs are missing, publish them first entry={entry} segments={missing[:3]}")
+    for name in mutation.dropped:
+        record = draft.find(name)
+        if record is not None and record.replaces == entry:
+            draft.drop(name)
+    if mutation.dropped or mutation.custom_map:
+        update = {"segments_to": kept, "custom_map": {**details.custom_map, **mutation.custom_map}}
+        draft.details[entry] = details.model_copy(update=update)
+    draft.lineage[entry] = mark._replace(state=LineageState.COMPLETED, since_ms=mutation.now_ms)
+
+
+def revert(draft: Draft, mutation: RevertReplacement) -> None:
+    entry = mutation.entry
+    mark = _mark(draft, entry)
+    if mark.state is LineageState.REVERTED:
+        return
+    if mark.state is LineageState.IN_PROGRESS:
+        _drop_outputs(draft, entry)
+    else:
+        _check_reversible(draft, mutation)
+    draft.lineage[entry] = mark._replace(state=LineageState.REVERTED, since_ms=mutation.now_ms)
+
+
+def forget(draft: Draft, mutation: ForgetReplacement) -> None:
+    entry = mutation.entry
+    mark = draft.lineage.get(entry)
+    if mark is None:
+        return
+    if mark.state is LineageState.IN_PROGRESS:
+        raise PreconditionError(f"replacement is under way, end or revert it first entry={entry}")
+    is_completed = mark.state is LineageState.COMPLETED
+    del draft.lineage[entry]
+    draft.details.pop(entry, None)
+    for record in [one for one in draft.all_records() if entry in (one.replaces, one.replaced_by)]:
+        if is_completed if record.replaced_by == entry else not is_completed:
+            draft.drop(record.name)
+        elif record.replaces == entry:
+            draft.store(record.model_copy(update={"replaces": ""}))
+        else:
+            draft.store(record.model_copy(update={"replaced_by": ""}))
+
+
+def _check_lists(mutation: StartReplacement) -> None:
+    if not mutation.segments_from and not mutation.segments_to:
+        raise PreconditionError(f"replacement has neither inputs nor outputs entry={mutation.entry}")
+    both = sorted(mutation.segments_from.keys() & set(mutation.segments_to))
+    if both:
+        raise PreconditionError(f"segments are both inputs and outputs entry={mutation.entry} segments={both[:3]}")
+    if len(set(mutation.segments_to)) != len(mutation.segments_to):
+        raise PreconditionError(f"outputs are named twice entry={mutation.entry}")
+
+
+def _check_input(draft: Draft, name: str, crc: int | None) -> SegmentRecord:
+    record = draft.find(name)
+    if record is None:
+        raise PreconditionError(f"segment to replace does not exist segment={name}")
+    if crc is not None and record.crc != crc:
+        raise PreconditionError(f"segment to replace has changed segment={name} expected={crc} got={record.crc}")
+    if not is_visible(record, draft.lineage):
+        raise PreconditionError(f"segment to replace is no part of the table segment={name} {_marks(record)}")
+    other = draft.lineage.get(record.replaced_by)
+    if other is not None and other.state is LineageState.IN_PROGRESS:
+        raise PreconditionError(
+            f"segment is an input of another replacement under way segment={name} entry={record.replaced_by}; "
+            "end or revert that one first"
+        )
+    return record
+
+
+def _make_room(draft: Draft, name: str) -> None:
+    """An output's name must be free; what a reverted replacement left under it goes."""
+    record = draft.find(name)
+    if record is None:
+        return
+    if not is_leftover(record, draft.lineage):
+        raise PreconditionError(f"segment to create exists already segment={name} {_marks(record)}".rstrip())
+    draft.drop(name)
+
+
+def _check_reversible(draft: Draft, mutation: RevertReplacement) -> None:
+    entry = mutation.entry
+    lost = _unmarked(draft, mutation.details.segments_from, replaced_by=entry)
+    lost += _unmarked(draft, mutation.details.segments_to, replaces=entry)
+    if lost:
+        raise PreconditionError(
+            f"replacement cannot be reverted, segments of it were removed or replaced since entry={entry} "
+            f"segments={lost[:3]}"
+        )
+    for name in mutation.details.segments_to:
+        record = draft.find(name)
+        other = None if record is None else draft.lineage.get(record.replaced_by)
+        if record is not None and other is not None and other.state is not LineageState.REVERTED:
+            raise PreconditionError(
+                f"replacement cannot be reverted, another one replaces its output; revert that one first "
+                f"entry={entry} segment={name} other={record.replaced_by}"
+            )
+
+
+def _drop_outputs(draft: Draft, entry: str) -> None:
+    for name in [record.name for record in draft.all_records() if record.replaces == entry]:
+        draft.drop(name)
+
+
+def _unmarked(
+    draft: Draft, names: Iterable[str], *, replaces: str | None = None, replaced_by: str | None = None
+) -> list[str]:
+    """Names that do not exist or do not bear this mark."""
+    found = ((name, draft.find(name)) for name in names)
+    return sorted(
+        name
+        for name, record in found
+        if record is None
+        or (replaces is not None and record.replaces != replaces)
+        or (replaced_by is not None and record.replaced_by != replaced_by)
+    )
+
+
+def _mark(draft: Draft, entry: str) -> LineageMark:
+    mark = draft.lineage.get(entry)
+    if mark is None:
+        raise PreconditionError(f"replacement does not exist entry={entry}")
+    return mark
+
+
+def _marks(record: SegmentRecord) -> str:
+    marks = (("output_of", record.replaces), ("input_of", record.replaced_by))
+    return " ".join(f"{name}={entry}" for name, entry in marks if entry)

@@ -1,0 +1,34 @@
+"""Deletes what crashed writers left: nodes that no root names and none ever will."""
+
+from __future__ import annotations
+
+from merlot.cluster import paths
+from merlot.cluster.commit import delete_quietly
+from merlot.cluster.lineage_nodes import epoch_of_node, head_of_node
+from merlot.cluster.metastore import Metastore
+from merlot.cluster.view import load_root
+from merlot.ids import TableName
+
+
+def sweep(metastore: Metastore, table: TableName) -> int:
+    """Delete buckets, and details of replacements, that crashed writers left; returns how many.
+
+    A content id tells the epoch it was meant for. Once the root is there, a node that it does not name never will be
+    named, so it can go at once; one meant for the next epoch may belong to a write under way, and stays.
+    """
+    root, _ = load_root(metastore, table)
+    named = {f"{number}-{content_id}" for number, content_id in root.buckets.items()} | set(root.retired)
+    num_deleted = 0
+    for name in metastore.children(paths.segments_root(table)):
+        if name not in named and epoch_of_bucket(name) <= root.epoch:
+            num_deleted += delete_quietly(metastore, paths.child(paths.segments_root(table), name))
+    details = {(entry, mark.details) for entry, mark in root.lineage.items()}
+    for name in metastore.children(paths.lineage(table)):
+        if head_of_node(name) not in details and epoch_of_node(name) <= root.epoch:
+            num_deleted += delete_quietly(metastore, paths.child(paths.lineage(table), name))
+    return num_deleted
+
+
+def epoch_of_bucket(bucket_name: str) -> int:
+    """The epoch that a bucket was written for."""
+    return int(bucket_name.partition("-")[2].partition(".")[0])

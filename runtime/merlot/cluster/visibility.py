@@ -1,0 +1,61 @@
+"""Which segments are part of the table while others replace them. Pure: a record's marks and the root's lineage.
+
+An output is hidden until its entry is COMPLETED, an input from then on, so that one compare-and-set of the root
+exchanges any number of segments. An entry that the root does not name has no effect: whoever takes one out of the root
+removes the records of its hidden side in the same stroke.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+
+from merlot.cluster.records import LineageMark, LineageState, SegmentRecord
+
+Lineage = Mapping[str, LineageMark]
+
+
+def is_visible(record: SegmentRecord, lineage: Lineage) -> bool:
+    """Whether queries see the segment."""
+    output_of = lineage.get(record.replaces) if record.replaces else None
+    if output_of is not None and output_of.state is not LineageState.COMPLETED:
+        return False
+    input_of = lineage.get(record.replaced_by) if record.replaced_by else None
+    return input_of is None or input_of.state is not LineageState.COMPLETED
+
+
+def is_visible_under(record: SegmentRecord, lineage: Container[str], completed: Container[str]) -> bool:
+    """As `is_visible`, for somebody who takes exactly these entries of the lineage for completed."""
+    if record.replaces and record.replaces in lineage and record.replaces not in completed:
+        return False
+    return not (record.replaced_by and record.replaced_by in lineage and record.replaced_by in completed)
+
+
+def is_leftover(record: SegmentRecord, lineage: Lineage) -> bool:
+    """Whether it is what a reverted replacement left: hidden, and free to go."""
+    output_of = lineage.get(record.replaces) if record.replaces else None
+    return output_of is not None and output_of.state is LineageState.REVERTED
+
+
+def is_held(record: SegmentRecord, lineage: Lineage) -> bool:
+    """Whether a replacement needs the segment: only its end, its reversal or its cleaning may remove it."""
+    return why_held(record, lineage) is not None
+
+
+def why_held(record: SegmentRecord, lineage: Lineage) -> str | None:
+    """What stands against removing the segment, and what to do; None if nothing does."""
+    output_of = lineage.get(record.replaces) if record.replaces else None
+    if output_of is not None and output_of.state is LineageState.IN_PROGRESS:
+        return _under_way("an output", record.name, record.replaces)
+    input_of = lineage.get(record.replaced_by) if record.replaced_by else None
+    if is_leftover(record, lineage) or input_of is None or input_of.state is LineageState.REVERTED:
+        return None
+    if input_of.state is LineageState.IN_PROGRESS:
+        return _under_way("an input", record.name, record.replaced_by)
+    return (
+        f"segment was replaced and is kept until its grace period ends, then goes by itself segment={record.name} "
+        f"entry={record.replaced_by}; revert the entry to have it back"
+    )
+
+
+def _under_way(part: str, name: str, entry: str) -> str:
+    return f"segment is {part} of a replacement under way segment={name} entry={entry}; end or revert the entry first"

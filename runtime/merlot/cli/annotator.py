@@ -55,7 +55,7 @@ def target(client: Client, names: list[str], table_file: Path | None) -> tuple[T
         stored = client.get(path_of("tables", names[0], "manifest"))["manifest"]
         return manifest.from_stored(stored), names[1:]
     try:
-        tables = manifest.load(table_file.read_text())
+        tables = manifest.load_tables(table_file.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {table_file}: {error}") from None
     if len(tables) != 1:

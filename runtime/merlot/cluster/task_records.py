@@ -39,6 +39,8 @@ class TaskRecord(PackedRecord):
     state: TaskState = TaskState.QUEUED
     attempts: int = 0
     """How often it was begun and failed."""
+    deaths: int = 0
+    """How often the minion that ran it died."""
     not_before_ms: int = -1
     """The next attempt waits until then."""
     last_error: str = ""
@@ -177,6 +179,10 @@ class TaskHistory(PackedRecord):
 class WatermarkRecord(Record):
     """How far a table's merges have come: per level, the start of the bucket that was begun last."""
 
+    rollup: str = ""
+    """Name of the MergeRollupTask that the table belongs to: a second one is refused."""
+    table_created_ms: int = -1
+    """When the table was created that the levels are about: one deleted and made anew begins from the start."""
     levels: dict[str, int] = Field(default_factory=dict)
     """Epoch milliseconds by the level's name in lower case."""
     last_run_ms: int = -1

@@ -4,17 +4,51 @@
 fields that it does not know and repeats no cross-field check.
 """
 
-from collections.abc import Mapping
-from typing import Any
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, overload
 
 from pydantic import ValidationError
 
 from merlot.errors import InvalidInputError
-from merlot.spec import manifest_checks, manifest_problems, manifest_yaml
+from merlot.spec import manifest_checks, manifest_problems, manifest_yaml, task_checks, upsert_checks
 from merlot.spec.manifest_problems import Problem
 from merlot.spec.table import Table
+from merlot.spec.tasks import MergeRollupTask
+from merlot.spec.upsert import UpsertConfig
 
-__all__ = ["ManifestError", "Problem", "dump", "from_stored", "load", "load_document"]
+__all__ = [
+    "KINDS",
+    "Manifest",
+    "ManifestError",
+    "Problem",
+    "dump",
+    "from_stored",
+    "load",
+    "load_document",
+    "load_tables",
+]
+
+Manifest = Table | MergeRollupTask | UpsertConfig
+M = TypeVar("M", Table, MergeRollupTask, UpsertConfig)
+Check = Callable[[Mapping[str, Any]], Iterable[Problem]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of object: its model, and the checks between its fields."""
+
+    model: type[Table] | type[MergeRollupTask] | type[UpsertConfig]
+    check: Check
+
+
+KINDS: Mapping[str, _Kind] = {
+    "Table": _Kind(Table, manifest_checks.check),
+    "MergeRollupTask": _Kind(MergeRollupTask, task_checks.check),
+    "UpsertConfig": _Kind(UpsertConfig, upsert_checks.check),
+}
+"""What a manifest may be, by its `kind`."""
 
 SERVER_METADATA = frozenset(
     {
@@ -33,55 +67,92 @@ class ManifestError(InvalidInputError):
         super().__init__("; ".join(str(problem) for problem in problems))
 
 
-def load(text: str) -> list[Table]:
+def load(text: str) -> list[Manifest]:
     """Read the documents of a YAML (or JSON) file; raises ManifestError with all problems of all documents."""
-    tables: list[Table] = []
+    manifests: list[Manifest] = []
     problems: list[Problem] = []
     documents = manifest_yaml.read(text, problems)
     for document in documents:
         found = _problems_of(document.value)
         problems.extend(problem.at_document(document, is_only=len(documents) == 1) for problem in found)
         if not found:
-            tables.append(Table.model_validate(_prepared(document.value), by_alias=True, by_name=False))
+            manifests.append(_validated(document.value))
     if not documents and not problems:
-        problems.append(Problem("", "the manifest is empty; write a document with kind: Table"))
-    problems.extend(_repeated_names(tables))
+        problems.append(Problem("", f"the manifest is empty; write a document with kind: {' or '.join(KINDS)}"))
+    problems.extend(_repeated_names(manifests))
     if problems:
         raise ManifestError(tuple(problems))
-    return tables
+    return manifests
 
 
-def load_document(document: object) -> Table:
+def load_tables(text: str) -> list[Table]:
+    """The tables of a file; other kinds are checked, and left out."""
+    return [manifest for manifest in load(text) if isinstance(manifest, Table)]
+
+
+@overload
+def load_document(document: object) -> Table: ...
+
+
+@overload
+def load_document(document: object, model: type[M]) -> M: ...
+
+
+def load_document(document: object, model: Any = Table) -> Any:
     """Read one parsed document, as an API server holds it; raises ManifestError."""
-    problems = _problems_of(document)
+    kind = next(one for one in KINDS.values() if one.model is model)
+    problems = _problems_of(document, kind)
     if problems:
         raise ManifestError(tuple(problems))
-    return Table.model_validate(_prepared(document), by_alias=True, by_name=False)
+    return kind.model.model_validate(_prepared(document), by_alias=True, by_name=False)
 
 
-def from_stored(document: Mapping[str, Any]) -> Table:
+@overload
+def from_stored(document: Mapping[str, Any]) -> Table: ...
+
+
+@overload
+def from_stored(document: Mapping[str, Any], model: type[M]) -> M: ...
+
+
+def from_stored(document: Mapping[str, Any], model: Any = Table) -> Any:
     """Read what `dump` wrote, in this or a newer version; raises ManifestError if that is impossible."""
     try:
-        return Table.model_validate(document, by_alias=True, by_name=False, extra="ignore")
+        return model.model_validate(document, by_alias=True, by_name=False, extra="ignore")
     except ValidationError as error:
-        raise ManifestError(tuple(manifest_problems.from_pydantic(error, document))) from None
+        raise ManifestError(tuple(manifest_problems.from_pydantic(error, document, model))) from None
 
 
-def dump(table: Table) -> dict[str, Any]:
-    """The JSON form of a table, defaults written out so that a later version's defaults do not change it."""
-    return table.model_dump(mode="json", by_alias=True, exclude_none=True)
+def dump(manifest: Manifest) -> dict[str, Any]:
+    """The JSON form of a manifest, defaults written out so that a later version's defaults do not change it."""
+    return manifest.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-def _problems_of(document: object) -> list[Problem]:
+def _kind_of(document: Mapping[str, Any]) -> _Kind:
+    """The kind that is written, or the one that is nearest."""
+    written = str(document.get("kind", "Table"))
+    near = difflib.get_close_matches(written.lower(), [name.lower() for name in KINDS], n=1, cutoff=0.6)
+    by_name = {name.lower(): kind for name, kind in KINDS.items()}
+    return KINDS.get(written) or by_name[near[0] if near else "table"]
+
+
+def _validated(document: object) -> Manifest:
+    prepared = _prepared(document)
+    assert isinstance(prepared, dict)
+    return _kind_of(prepared).model.model_validate(prepared, by_alias=True, by_name=False)
+
+
+def _problems_of(document: object, kind: _Kind | None = None) -> list[Problem]:
     prepared = _prepared(document)
     if not isinstance(prepared, dict):
         return [Problem("", "a manifest is a mapping with apiVersion, kind, metadata and spec")]
+    kind = kind or _kind_of(prepared)
     try:
-        Table.model_validate(prepared, by_alias=True, by_name=False)
+        kind.model.model_validate(prepared, by_alias=True, by_name=False)
         found = []
     except ValidationError as error:
-        found = manifest_problems.from_pydantic(error, prepared)
-    return [*found, *manifest_checks.check(prepared)]
+        found = manifest_problems.from_pydantic(error, prepared, kind.model, KINDS)
+    return [*found, *kind.check(prepared)]
 
 
 def _prepared(document: object) -> object:
@@ -103,10 +174,14 @@ def _without_nulls(value: object) -> object:
     return value
 
 
-def _repeated_names(tables: list[Table]) -> list[Problem]:
-    names = [table.metadata.name for table in tables]
+def _repeated_names(manifests: Sequence[Manifest]) -> list[Problem]:
+    names = [(manifest.kind, manifest.metadata.name) for manifest in manifests]
     return [
-        Problem("metadata.name", f"table {name!r} is declared {names.count(name)} times; keep one")
-        for name in dict.fromkeys(names)
-        if names.count(name) > 1
+        Problem("metadata.name", f"{_noun(kind)} {name!r} is declared {names.count((kind, name))} times; keep one")
+        for kind, name in dict.fromkeys(names)
+        if names.count((kind, name)) > 1
     ]
+
+
+def _noun(kind: str) -> str:
+    return "table" if kind == "Table" else kind

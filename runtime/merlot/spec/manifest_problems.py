@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from pydantic import BaseModel, ValidationError
 
-from merlot.spec import table
+from merlot.spec import periods, tasks, upsert
 from merlot.spec.durations import DURATION
 from merlot.spec.tenancy import QUANTITY
 
@@ -64,15 +64,19 @@ def path_of(location: Iterable[int | str]) -> str:
     return text
 
 
-def from_pydantic(error: ValidationError, document: Mapping[str, Any]) -> list[Problem]:
-    """The problems of a validation error of a Table."""
+def from_pydantic(
+    error: ValidationError, document: Mapping[str, Any], model: type[BaseModel], kinds: Iterable[str] = ()
+) -> list[Problem]:
+    """The problems of a validation error of a model; `kinds` are the kinds that a document may have."""
     found: list[Problem] = []
     for item in error.errors(include_url=False):
-        found.extend(_problems(item, document))
+        found.extend(_problems(item, document, model, kinds))
     return list(dict.fromkeys(found))
 
 
-def _problems(item: Mapping[str, Any], document: Mapping[str, Any]) -> Iterator[Problem]:
+def _problems(
+    item: Mapping[str, Any], document: Mapping[str, Any], model: type[BaseModel], kinds: Iterable[str]
+) -> Iterator[Problem]:
     location = _written(item["loc"], document)
     path = path_of(location)
     context: Mapping[str, Any] = item.get("ctx", {})
@@ -80,10 +84,10 @@ def _problems(item: Mapping[str, Any], document: Mapping[str, Any]) -> Iterator[
         case "missing":
             yield Problem(path, "is missing")
         case "extra_forbidden":
-            yield Problem(path, f"unknown field{suggestion(location[-1], _fields_at(location[:-1]))}")
+            yield Problem(path, f"unknown field{suggestion(location[-1], _fields_at(location[:-1], model))}")
         case "enum" | "literal_error":
             choice = [name.strip(" '\"") for name in str(context["expected"]).replace(" or ", ", ").split(", ")]
-            choice = [name for name in choice if name != "UNKNOWN"]
+            choice = list(kinds) if path == "kind" and kinds else [name for name in choice if name != "UNKNOWN"]
             yield Problem(path, f"unknown {location[-1]} {_shown(item['input'])}{suggestion(item['input'], choice)}")
         case "value_error":
             for line in str(context["error"]).splitlines():
@@ -118,9 +122,9 @@ def _holds(value: object, part: int | str) -> bool:
     return isinstance(value, dict) and part in value
 
 
-def _fields_at(location: tuple[int | str, ...]) -> list[str]:
+def _fields_at(location: tuple[int | str, ...], root: type[BaseModel]) -> list[str]:
     """The names that the manifest may have at a location."""
-    model: Any = table.Table
+    model: Any = root
     for part in location:
         if isinstance(part, int) or not _is_model(model):
             model = _inner(model)
@@ -192,7 +196,10 @@ def _pattern_hint(pattern: str) -> str:
     hints = {
         QUANTITY: "; write a quantity such as 2, 500m or 4Gi",
         DURATION: "; write a duration such as 30d, 12h, 90m, 45s or 2w",
+        periods.PERIOD: "; write a period such as 1h, 1d, 7d or 1mo",
+        upsert.TTL: "; write a duration such as 30d or 12h, or a bare number",
+        tasks.LEVEL_NAME: "; a level's name has letters, digits, underscores and dashes",
         r"^[A-Za-z_][A-Za-z0-9_]*$": "; a column's name has letters, digits and underscores, and no digit first",
-        r"^[A-Za-z][A-Za-z0-9_-]*$": "; a table's name has letters, digits, underscores and dashes, a letter first",
+        r"^[A-Za-z][A-Za-z0-9_-]*$": "; a name has letters, digits, underscores and dashes, a letter first",
     }
     return hints.get(pattern, f"; it must match {pattern}")

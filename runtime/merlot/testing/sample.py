@@ -18,7 +18,7 @@ from merlot.ids import TableName
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest, BuiltSegment
 from merlot.segment.metadata import CreationFacts
-from merlot.spec.manifest import load
+from merlot.spec.manifest import load_tables
 from merlot.spec.table import Table
 from merlot.store.deepstore import DeepStore
 
@@ -30,7 +30,7 @@ CITIES = ("Bern", "Lima", "Oslo", "Rome")
 
 def orders_manifest(*, replication: int = 1, more_fields: str = "") -> Table:
     """The table; `more_fields` are lines of YAML."""
-    return load(f"""
+    return load_tables(f"""
 apiVersion: merlot.dev/v1alpha1
 kind: Table
 metadata: {{name: orders}}

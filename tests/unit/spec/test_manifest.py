@@ -84,7 +84,7 @@ spec:
         (
             3,
             (
-                'metadata.name: "9trips" is not allowed; a table\'s name has letters, digits, underscores and dashes, '
+                'metadata.name: "9trips" is not allowed; a name has letters, digits, underscores and dashes, '
                 "a letter first"
             ),
         ),

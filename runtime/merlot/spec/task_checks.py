@@ -1,0 +1,176 @@
+"""Checks of a MergeRollupTask that need more than one field, on the plain document, and those against its Table.
+
+As in `manifest_checks`, a problem in one field must not hide the problems of the others: what is malformed is passed
+over here, because the models already name it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from merlot.errors import InvalidInputError
+from merlot.ids import OFFLINE_SUFFIX, REALTIME_SUFFIX
+from merlot.spec import periods
+from merlot.spec.manifest_problems import Problem, suggestion
+from merlot.spec.schema import FieldRole
+from merlot.spec.table import PushType, TableSpec
+from merlot.spec.tasks import AggregationFunction, MergeRollupSpec, MergeType
+from merlot.spec.types import TypeName
+
+JsonObject = Mapping[str, Any]
+
+
+def check(document: JsonObject) -> Iterator[Problem]:
+    """The problems between the fields of a MergeRollupTask document."""
+    spec = _mapping(document.get("spec"))
+    levels = [_mapping(level) for level in _list(spec.get("levels"))]
+    yield from _check_table(spec)
+    yield from _check_names(levels)
+    for number, level in enumerate(levels):
+        path = f"spec.levels[{number}]"
+        yield from _check_rounding(path, level)
+        yield from _check_merge_type(path, level)
+        yield from _check_repeated(f"{path}.eraseDimensionValues", level.get("eraseDimensionValues"))
+        if number:
+            yield from _check_order(path, levels[number - 1], level)
+    aggregations = _mapping(spec.get("aggregations"))
+    if aggregations and levels and all(level.get("mergeType", "concat") in ("concat", "dedup") for level in levels):
+        yield Problem("spec.aggregations", "no level rolls up; write mergeType: rollup in one, or remove it")
+    for name, aggregation in aggregations.items():
+        if _mapping(_mapping(aggregation).get("parameters")):
+            kind = _mapping(aggregation).get("aggregationType", AggregationFunction.SUM)
+            yield Problem(f"spec.aggregations.{name}.parameters", f"{kind} has no parameters; remove them")
+
+
+def against_table(spec: MergeRollupSpec, table: TableSpec) -> list[Problem]:
+    """Why this table cannot be merged like this; none if it can."""
+    return [*_table_problems(table), *_column_problems(spec, table)]
+
+
+def _table_problems(table: TableSpec) -> Iterator[Problem]:
+    if table.push_type is PushType.REFRESH:
+        yield Problem(
+            "spec.table", "the table is REFRESH: each batch replaces all segments, so there is nothing to merge"
+        )
+    if table.upsert is not None:
+        yield Problem("spec.table", "the table is an upsert table: merging would bring back rows that were replaced")
+    if table.time_column is None:
+        yield Problem("spec.table", "the table has no timeColumn, which tells the bucket of a row")
+
+
+def _column_problems(spec: MergeRollupSpec, table: TableSpec) -> Iterator[Problem]:
+    schema = table.table_schema
+    for name in spec.aggregations:
+        path = f"spec.aggregations.{name}"
+        field = schema.field(name)
+        metrics = [one.name for one in schema.fields if one.role is FieldRole.METRIC]
+        if field is None:
+            yield Problem(path, f'the table has no column "{name}"{suggestion(name, metrics)}')
+        elif field.role is not FieldRole.METRIC:
+            yield Problem(path, f'"{name}" is a {field.role} of the table; only metrics are aggregated')
+        elif field.type in (TypeName.BYTES, TypeName.STRING, TypeName.BOOLEAN):
+            kind = spec.aggregations[name].aggregation_type
+            yield Problem(path, f'"{name}" is {field.type}, which {kind} cannot fold')
+    for number, level in enumerate(spec.levels):
+        for place, name in enumerate(level.erase_dimension_values):
+            yield from _erasure_problems(f"spec.levels[{number}].eraseDimensionValues[{place}]", name, table)
+        if level.merge_type is MergeType.ROLLUP and not any(one.role is FieldRole.METRIC for one in schema.fields):
+            yield Problem(
+                f"spec.levels[{number}].mergeType", "the table has no metric to roll up; write dedup or concat"
+            )
+        if level.merge_type is MergeType.ROLLUP:
+            yield from _default_sum_problems(f"spec.levels[{number}].mergeType", spec, table)
+
+
+def _erasure_problems(path: str, name: str, table: TableSpec) -> Iterator[Problem]:
+    field = table.table_schema.field(name)
+    dimensions = [one.name for one in table.table_schema.fields if one.role is FieldRole.DIMENSION]
+    partitioned = () if table.partitioning is None else table.partitioning.columns
+    if field is None:
+        yield Problem(path, f'the table has no column "{name}"{suggestion(name, dimensions)}')
+    elif field.role is not FieldRole.DIMENSION:
+        yield Problem(path, f'"{name}" is a {field.role} of the table; only dimensions are erased')
+    elif name in partitioned:
+        yield Problem(path, f'the table is partitioned by "{name}"; its values are needed')
+    elif name in table.table_schema.primary_key:
+        yield Problem(path, f'"{name}" is part of the primary key; its values are needed')
+
+
+def _default_sum_problems(path: str, spec: MergeRollupSpec, table: TableSpec) -> Iterator[Problem]:
+    """A metric that nobody named is summed, which text and bytes cannot be."""
+    for field in table.table_schema.fields:
+        is_unsummable = field.type in (TypeName.BYTES, TypeName.STRING, TypeName.BOOLEAN)
+        if field.role is FieldRole.METRIC and is_unsummable and field.name not in spec.aggregations:
+            yield Problem(path, f'metric "{field.name}" is {field.type}, which cannot be summed; make it a dimension')
+
+
+def _check_table(spec: JsonObject) -> Iterator[Problem]:
+    name = spec.get("table")
+    for suffix in (OFFLINE_SUFFIX, REALTIME_SUFFIX):
+        if isinstance(name, str) and name.endswith(suffix):
+            yield Problem("spec.table", f'"{suffix}" is added by the cluster; write {name.removesuffix(suffix)}')
+
+
+def _check_names(levels: list[JsonObject]) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for number, level in enumerate(levels):
+        name = level.get("name")
+        if isinstance(name, str) and name.lower() in seen:
+            yield Problem(f"spec.levels[{number}].name", f'two levels are named "{name}", in whatever case; rename one')
+        if isinstance(name, str):
+            seen.add(name.lower())
+
+
+def _check_rounding(path: str, level: JsonObject) -> Iterator[Problem]:
+    bucket, rounding = _bucket(level.get("bucketTimePeriod")), _bucket(level.get("roundBucketTimePeriod"))
+    if bucket is not None and rounding is not None and not bucket.is_multiple_of(rounding):
+        text = f"{rounding} does not divide the bucket of {bucket}; write one of which it is a whole multiple"
+        yield Problem(f"{path}.roundBucketTimePeriod", text)
+
+
+def _check_merge_type(path: str, level: JsonObject) -> Iterator[Problem]:
+    if level.get("mergeType", "concat") == "concat" and level.get("eraseDimensionValues"):
+        text = "concat compares no rows, so nothing is won by erasing; write mergeType: rollup or dedup, or remove it"
+        yield Problem(f"{path}.eraseDimensionValues", text)
+
+
+def _check_order(path: str, finer: JsonObject, level: JsonObject) -> Iterator[Problem]:
+    bucket, below = _bucket(level.get("bucketTimePeriod")), _bucket(finer.get("bucketTimePeriod"))
+    if bucket is not None and below is not None and not bucket.is_multiple_of(below):
+        text = f"{bucket} is no whole multiple of {below}, the bucket of the finer level before it"
+        yield Problem(f"{path}.bucketTimePeriod", text)
+    buffer, below = _period(level.get("bufferTimePeriod")), _period(finer.get("bufferTimePeriod"))
+    if buffer is not None and below is not None and buffer.nominal_ms < below.nominal_ms:
+        text = f"{buffer} is less than {below}, the buffer of the finer level before it"
+        yield Problem(f"{path}.bufferTimePeriod", text)
+
+
+def _check_repeated(path: str, names: object) -> Iterator[Problem]:
+    listed = _list(names)
+    for place, name in enumerate(listed):
+        if name in listed[:place]:
+            yield Problem(f"{path}[{place}]", f'"{name}" is named twice; keep one')
+
+
+def _period(value: object) -> periods.Period | None:
+    if not isinstance(value, str):
+        return None
+    try:
+        return periods.parse(value)
+    except InvalidInputError:
+        return None
+
+
+def _bucket(value: object) -> periods.Period | None:
+    """A period of some length."""
+    period = _period(value)
+    return None if period is None or period.is_zero else period
+
+
+def _mapping(value: object) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

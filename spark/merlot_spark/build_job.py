@@ -2,6 +2,9 @@
 
 Exit codes: 0 done, 1 something outside failed (try again), 2 the input is wrong (trying again is of no use). With
 `--report FILE` the report is written as JSON, whether the job succeeds or not: in a pod, the termination message.
+
+On Kubernetes the driver runs in client mode in the pod of a Job: `--master k8s://https://kubernetes.default.svc`, all
+else by `--conf`. `spark.driver.host` and `spark.driver.bindAddress` must both be the pod's address.
 """
 
 from __future__ import annotations
@@ -30,6 +33,9 @@ from merlot_spark.session import create_session
 
 EXIT_FAILED = 1
 EXIT_WRONG_INPUT = 2
+MAX_REPORT_BYTES = 4_000
+"""Kubernetes cuts a termination message at 4,096."""
+LONGEST_ERROR = 700
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _write_report(chosen.report, {"error": str(error)})
         return _fail(error, EXIT_WRONG_INPUT if isinstance(error, InvalidInputError) else EXIT_FAILED)
     except Py4JError as error:
+        _write_report(chosen.report, {"error": f"Spark no longer answers: {error}"})
         return _fail(UnavailableError(f"Spark no longer answers: {error}"), EXIT_FAILED)
     except KeyboardInterrupt:
         sys.stderr.write("stopped; nothing was published\n")
@@ -66,6 +73,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--controller", help="URL of the controller or node; without it nothing is published")
     parser.add_argument("--deep-store", help="URI of the deep store; the manifest's if left out")
     parser.add_argument("--master", default="local[2]", help="Spark master (%(default)s)")
+    parser.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="setting of the Spark session; the last one counts",
+    )
     parser.add_argument("--parallelism", type=int, help="build tasks; several per core if left out")
     parser.add_argument("--short", action="store_true", help="a local job of less than a minute: start fast")
     parser.add_argument(
@@ -82,11 +96,11 @@ def _run(chosen: argparse.Namespace) -> JobReport:
     deep_store = chosen.deep_store or (table.spec.deep_store.uri if table.spec.deep_store else None)
     if deep_store is None:
         raise InvalidInputError("no deep store; give --deep-store, or spec.deepStore in the manifest")
-    custom_map = dict(pair.split("=", 1) if "=" in pair else (pair, "") for pair in chosen.custom)
+    custom_map = _pairs(chosen.custom)
     started = time.monotonic()
     line = StatusLine()
     line.show("  starting Spark")
-    spark = create_session(chosen.master, is_short=chosen.short)
+    spark = create_session(chosen.master, is_short=chosen.short, settings=_pairs(chosen.conf))
     line.clear()
     session_seconds = time.monotonic() - started
     try:
@@ -103,9 +117,14 @@ def _run(chosen: argparse.Namespace) -> JobReport:
         spark.stop()
 
 
+def _pairs(texts: Sequence[str]) -> dict[str, str]:
+    """`KEY=VALUE`, of which the last counts; a value may be left out."""
+    return {key: value for key, _, value in (text.partition("=") for text in texts)}
+
+
 def _table(path: Path, name: str | None) -> Table:
     try:
-        tables = manifest.load(path.read_text())
+        tables = [one for one in manifest.load(path.read_text()) if isinstance(one, Table)]
     except OSError as error:
         raise InvalidInputError(f"cannot read the manifest path={path} reason={error.strerror}") from error
     chosen = [table for table in tables if name in (None, table.raw_name)]
@@ -133,8 +152,17 @@ def _ingestion(table: Table, chosen: argparse.Namespace) -> BatchIngestion:
 
 
 def _write_report(path: Path | None, report: dict[str, Any]) -> None:
-    if path is not None:
-        path.write_text(json.dumps(report, indent=2) + "\n")
+    """As JSON that a termination message has room for: samples go first, then lists, then the end of the error."""
+    if path is None:
+        return
+    bad = {key: value for key, value in report.get("badRows", {}).items() if key != "samples"}
+    short = {**report, "badRows": bad} if "badRows" in report else report
+    shorter = {key: value for key, value in short.items() if key not in ("unpartitioned", "absentColumns", "cutTexts")}
+    shortest = {**shorter, "badRows": {"count": bad.get("count", 0)}} if bad else shorter
+    if "error" in report:
+        shortest = {**shortest, "error": report["error"][:LONGEST_ERROR]}
+    texts = [json.dumps(one, ensure_ascii=False) for one in (report, short, shorter, shortest)]
+    path.write_text(next((text for text in texts if len(text.encode()) < MAX_REPORT_BYTES), texts[-1]) + "\n")
 
 
 def _fail(error: MerlotError, code: int) -> int:

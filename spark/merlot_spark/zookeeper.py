@@ -1,7 +1,7 @@
-"""A ZooKeeper of one process, out of the jars that pyspark brings: for tests and development, never for production.
+"""A ZooKeeper of one process, out of the jars that pyspark brings: for tests, development and small installations.
 
 `python -m merlot_spark.zookeeper --port 2181 --data DIR` serves until interrupted. On Linux it dies with the thread
-that started it.
+that started it. With `--bind 0.0.0.0 --durable` it is the process itself and syncs what it logs: the way of a pod.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import NoReturn, Self
 
 from merlot.errors import UnavailableError
 from merlot_spark.jvm import java
@@ -26,15 +26,22 @@ JARS = ("zookeeper-3", "zookeeper-jute-3", "slf4j-api-2", "metrics-core-4", "sna
 """Without snappy-java it starts, and never serves."""
 
 START_TIMEOUT_S = 30.0
+MAX_SESSION_MS = 60_000
 _PR_SET_PDEATHSIG = 1
+
+_SMALL = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+# Survives a killed process, not a power cut; an fsync per write would make tests wait for the disk.
+_QUICK = (*_SMALL, "-Dzookeeper.preAllocSize=1024", "-Dzookeeper.forceSync=no")
 
 _CONFIG = """tickTime=500
 minSessionTimeout=500
 maxSessionTimeout={max_session_ms}
 dataDir={data}
 clientPort={port}
-clientPortAddress=127.0.0.1
+clientPortAddress={bind}
 admin.enableServer=false
+autopurge.snapRetainCount=3
+autopurge.purgeInterval=1
 4lw.commands.whitelist=*
 maxClientCnxns=0
 """
@@ -44,7 +51,7 @@ class ZooKeeper:
     """A ZooKeeper over `data_dir`; a context manager that starts and stops it. `port` 0 takes a free one. Sessions that
     ask for longer than `max_session_ms` get that."""
 
-    def __init__(self, data_dir: Path, port: int = 0, *, max_session_ms: int = 60_000) -> None:
+    def __init__(self, data_dir: Path, port: int = 0, *, max_session_ms: int = MAX_SESSION_MS) -> None:
         self.data_dir = data_dir
         self.port = port or _free_port()
         self.max_session_ms = max_session_ms
@@ -65,13 +72,11 @@ class ZooKeeper:
     def start(self) -> None:
         """Serve; returns once it answers. UnavailableError, with what it said, if it does not."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        config = self.data_dir / "zoo.cfg"
-        fields = {"data": self.data_dir / "data", "port": self.port, "max_session_ms": self.max_session_ms}
-        config.write_text(_CONFIG.format(**fields))
+        config = _write_config(self.data_dir, "127.0.0.1", self.port, self.max_session_ms)
         with (self.data_dir / "zookeeper.log").open("ab") as log:
             # The hook makes one system call through a library that is loaded already: safe beside other threads.
             hook = _die_with_parent()
-            self._process = subprocess.Popen(_command(config), stdout=log, stderr=log, preexec_fn=hook)  # noqa: PLW1509
+            self._process = subprocess.Popen(_command(config, _QUICK), stdout=log, stderr=log, preexec_fn=hook)  # noqa: PLW1509
         try:
             self._await_answer()
         except BaseException:
@@ -127,14 +132,18 @@ class ZooKeeper:
         raise UnavailableError(f"zookeeper did not start port={self.port} log={tail!r}")
 
 
-def _command(config: Path) -> list[str]:
+def _write_config(data_dir: Path, bind: str, port: int, max_session_ms: int) -> Path:
+    config = data_dir / "zoo.cfg"
+    fields = {"data": data_dir / "data", "bind": bind, "port": port, "max_session_ms": max_session_ms}
+    config.write_text(_CONFIG.format(**fields))
+    return config
+
+
+def _command(config: Path, options: Sequence[str]) -> list[str]:
     import pyspark
 
     folder = Path(pyspark.__file__).parent / "jars"
     jars = [str(next(folder.glob(f"{prefix}*.jar"))) for prefix in JARS]
-    options = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.preAllocSize=1024"]
-    # Survives a killed process, not a power cut; an fsync per write would make tests wait for the disk.
-    options.append("-Dzookeeper.forceSync=no")
     main = "org.apache.zookeeper.server.ZooKeeperServerMain"
     return [str(java()), *options, "-cp", ":".join(jars), main, str(config)]
 
@@ -165,12 +174,27 @@ def _die_with_parent() -> Callable[[], None] | None:
     return set_death_signal
 
 
+def become(data_dir: Path, bind: str, port: int) -> NoReturn:
+    """Replace this process by a ZooKeeper that syncs its log; what it says goes to standard error.
+
+    The heap is left to Java, by the memory that the container may use."""
+    data_dir.mkdir(parents=True, exist_ok=True)
+    command = _command(
+        _write_config(data_dir, bind, port, MAX_SESSION_MS), ["-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError"]
+    )
+    os.execv(command[0], command)
+
+
 def main() -> None:
     """Serve until interrupted."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=2181)
     parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--bind", default="127.0.0.1", help="address to listen on, with --durable")
+    parser.add_argument("--durable", action="store_true", help="sync every write, and run in place of this process")
     arguments = parser.parse_args()
+    if arguments.durable:
+        become(arguments.data, arguments.bind, arguments.port)
     with ZooKeeper(arguments.data, arguments.port) as server, contextlib.suppress(KeyboardInterrupt):
         sys.stdout.write(f"zookeeper serves at {server.hosts}, data in {server.data_dir}\n")
         sys.stdout.flush()

@@ -1,0 +1,142 @@
+"""What the namespaces' controllers tell: one `GET /status` for all tables, and the marks of servers that shall stop.
+
+An unchanged status costs a 304. One event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+from merlot.errors import UnavailableError
+from merlot.ids import InstanceId
+from merlot_operator.config import Config
+
+TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """A controller's answer; `problem` says why there is none."""
+
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    rollups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    tasks: Mapping[str, int] = field(default_factory=dict)
+    etag: str = ""
+    problem: str | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the controller answered lately."""
+        return self.problem is None
+
+
+_UNKNOWN = ClusterStatus(problem="controller was not asked yet")
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Whose status differs from the one before."""
+
+    tables: frozenset[str] = frozenset()
+    rollups: frozenset[str] = frozenset()
+    is_reachability: bool = False
+    is_tasks: bool = False
+
+
+class ClusterStatuses:
+    """The last status of each namespace."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._session: aiohttp.ClientSession | None = None
+        self._known: dict[str, ClusterStatus] = {}
+
+    def of(self, namespace: str) -> ClusterStatus:
+        """The last status."""
+        return self._known.get(namespace, _UNKNOWN)
+
+    def forget(self, namespace: str) -> None:
+        """The namespace has no cluster any more."""
+        self._known.pop(namespace, None)
+
+    async def refresh(self, namespace: str) -> Changes:
+        """Ask the controller; returns what changed. Never raises because it does not answer."""
+        before = self.of(namespace)
+        try:
+            after = await self._ask(namespace, before)
+        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError) as error:
+            cause = str(error) or type(error).__name__
+            url = self._config.controller_of(namespace)
+            after = ClusterStatus(
+                before.tables, before.rollups, before.tasks, "", f"controller does not answer at {url}: {cause}"
+            )
+        self._known[namespace] = after
+        return _changes(before, after)
+
+    async def drain(self, namespace: str, server: InstanceId, *, leaving: bool) -> None:
+        """Ask brokers to route around a server; raises UnavailableError."""
+        await self._post(namespace, f"/instances/{server}/drain" + ("?leaving=true" if leaving else ""))
+
+    async def undrain(self, namespace: str, server: InstanceId) -> None:
+        """Take the mark away; raises UnavailableError."""
+        await self._post(namespace, f"/instances/{server}/undrain")
+
+    async def close(self) -> None:
+        """End the session."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def _ask(self, namespace: str, before: ClusterStatus) -> ClusterStatus:
+        headers = {"If-None-Match": before.etag} if before.etag else {}
+        url = self._config.controller_of(namespace) + "/status"
+        async with self._http().get(url, headers=headers) as response:
+            if response.status == 304:
+                return before
+            response.raise_for_status()
+            body = await response.json()
+            etag = response.headers.get("ETag", "")
+            return ClusterStatus(body["tables"], body.get("rollups") or {}, _numbers(body.get("tasks")), etag)
+
+    async def _post(self, namespace: str, path: str) -> None:
+        url = self._config.controller_of(namespace) + path
+        try:
+            async with self._http().post(url) as response:
+                response.raise_for_status()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise UnavailableError(f"controller does not answer url={url} cause={error!r}") from error
+
+    def _http(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S))
+        return self._session
+
+
+async def ask_for_ever(interval_s: float, refresh: Any) -> None:
+    """Call `refresh` again and again, until cancelled."""
+    while True:
+        await refresh()
+        await asyncio.sleep(interval_s)
+
+
+def _numbers(tasks: Mapping[str, Any] | None) -> dict[str, int]:
+    return {name: value for name, value in (tasks or {}).items() if isinstance(value, int)}
+
+
+def _changes(before: ClusterStatus, after: ClusterStatus) -> Changes:
+    return Changes(
+        tables=_differing(before.tables, after.tables),
+        rollups=_differing(before.rollups, after.rollups),
+        is_reachability=before.is_known != after.is_known,
+        is_tasks=before.tasks != after.tasks,
+    )
+
+
+def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> frozenset[str]:
+    if before is after:
+        return frozenset()
+    return frozenset(name for name in {*before, *after} if before.get(name) != after.get(name))

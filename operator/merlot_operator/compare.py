@@ -1,0 +1,54 @@
+"""Whether an object is as it should be: every field that is wanted has the wanted value. Pure.
+
+The API server fills in defaults and other writers add fields; neither is a difference. Lists whose items have names
+(containers, variables, volumes, ports) are compared by name, others item by item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+_FACTORS = {
+    "": Decimal(1),
+    "m": Decimal("0.001"),
+    **{unit: Decimal(1000) ** power for power, unit in enumerate("kMGTPE", start=1)},
+    **{f"{unit}i": Decimal(1024) ** power for power, unit in enumerate("KMGTPE", start=1)},
+}
+
+
+def holds(live: Any, wanted: Any) -> bool:
+    """Whether `live` has all that `wanted` asks for."""
+    if isinstance(wanted, Mapping):
+        return isinstance(live, Mapping) and all(
+            key in live and holds(live[key], value) for key, value in wanted.items() if value not in ({}, [], None)
+        )
+    if isinstance(wanted, list):
+        return isinstance(live, list) and _holds_list(live, wanted)
+    if isinstance(wanted, str) and isinstance(live, str) and live != wanted:
+        return _is_same_quantity(live, wanted)
+    return bool(live == wanted)
+
+
+def quantity(text: str) -> Decimal:
+    """The number of a Kubernetes quantity; raises ValueError."""
+    number = text.rstrip("kKMGTPEim")
+    return Decimal(number) * _FACTORS[text[len(number) :]]
+
+
+def _holds_list(live: list[Any], wanted: list[Any]) -> bool:
+    if all(isinstance(item, Mapping) and "name" in item for item in (*live, *wanted)):
+        by_name = {item["name"]: item for item in live}
+        return all(item["name"] in by_name and holds(by_name[item["name"]], item) for item in wanted)
+    return len(live) == len(wanted) and all(map(holds, live, wanted))
+
+
+def _is_same_quantity(live: str, wanted: str) -> bool:
+    """The API server writes 1000m as 1; a text that is no quantity is just different."""
+    if not (live[:1].isdigit() and wanted[:1].isdigit()) or len(live) > 20 or len(wanted) > 20:
+        return False
+    try:
+        return quantity(live) == quantity(wanted)
+    except (ArithmeticError, KeyError, ValueError):
+        return False

@@ -1,0 +1,124 @@
+"""The kinds of objects that the operator reads and writes, and the labels by which it knows its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Object = Mapping[str, Any]
+"""A Kubernetes object as JSON."""
+
+FIELD_MANAGER = "merlot-operator"
+FINALIZER = "merlot.dev/cleanup"
+
+MANAGED_BY = "app.kubernetes.io/managed-by"
+COMPONENT = "merlot.dev/component"
+POOL = "merlot.dev/pool"
+TABLE = "merlot.dev/table"
+BATCH = "merlot.dev/batch"
+SELECTOR = f"{MANAGED_BY}={FIELD_MANAGER}"
+
+DESIRED = "merlot.dev/desired"
+"""Annotation: hash of what was applied, so that a field taken back is applied anew."""
+INPUTS = "merlot.dev/inputs"
+"""Annotation: hash of what users chose. Pods are restarted when this changes, and only then."""
+TEMPLATE_VERSION = "merlot.dev/template-version"
+RESTARTED_AT = "merlot.dev/restarted-at"
+"""Annotation of a Table: change it to restart its servers."""
+FORCE_DELETE = "merlot.dev/force-delete"
+"""Annotation of a Table: "true" lets it go though its shared state cannot be reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind; `group` is empty for the core."""
+
+    group: str
+    version: str
+    plural: str
+    name: str
+
+    @property
+    def api_version(self) -> str:
+        """As manifests write it."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+        """Path of the API; of all namespaces if none is given."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        parts = [root, *(("namespaces", namespace) if namespace else ()), self.plural, name, subresource]
+        return "/".join(part for part in parts if part)
+
+
+TABLES = Kind("merlot.dev", "v1alpha1", "tables", "Table")
+ROLLUPS = Kind("merlot.dev", "v1alpha1", "mergerolluptasks", "MergeRollupTask")
+UPSERTS = Kind("merlot.dev", "v1alpha1", "upsertconfigs", "UpsertConfig")
+DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment")
+STATEFUL_SETS = Kind("apps", "v1", "statefulsets", "StatefulSet")
+SERVICES = Kind("", "v1", "services", "Service")
+CONFIG_MAPS = Kind("", "v1", "configmaps", "ConfigMap")
+SERVICE_ACCOUNTS = Kind("", "v1", "serviceaccounts", "ServiceAccount")
+PODS = Kind("", "v1", "pods", "Pod")
+CLAIMS = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+EVENTS = Kind("", "v1", "events", "Event")
+NAMESPACES = Kind("", "v1", "namespaces", "Namespace")
+JOBS = Kind("batch", "v1", "jobs", "Job")
+BUDGETS = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+NETWORK_POLICIES = Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
+ROLE_BINDINGS = Kind("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
+
+DECLARED = (TABLES, ROLLUPS, UPSERTS)
+"""What users write."""
+WRITTEN = (
+    *(DEPLOYMENTS, STATEFUL_SETS, SERVICES, CONFIG_MAPS, SERVICE_ACCOUNTS, JOBS, BUDGETS, NETWORK_POLICIES),
+    ROLE_BINDINGS,
+)
+"""What the operator writes."""
+WATCHED = (*WRITTEN, PODS, CLAIMS)
+"""Watched with the operator's label only."""
+
+_BY_NAME = {kind.name: kind for kind in (*DECLARED, *WATCHED, EVENTS, NAMESPACES)}
+
+
+def kind_of(body: Object) -> Kind:
+    """The kind of an object."""
+    return _BY_NAME[body["kind"]]
+
+
+def name_of(body: Object) -> str:
+    """metadata.name."""
+    return str(body["metadata"]["name"])
+
+
+def namespace_of(body: Object) -> str:
+    """metadata.namespace."""
+    return str(body["metadata"]["namespace"])
+
+
+def labels_of(body: Object) -> Mapping[str, str]:
+    """metadata.labels, empty if there are none."""
+    return body["metadata"].get("labels") or {}
+
+
+def annotations_of(body: Object) -> Mapping[str, str]:
+    """metadata.annotations, empty if there are none."""
+    return body["metadata"].get("annotations") or {}
+
+
+def is_deleting(body: Object) -> bool:
+    """Whether a deletion was asked for."""
+    return "deletionTimestamp" in body["metadata"]
+
+
+def digest(value: object, length: int = 10) -> str:
+    """A short stable hash of a JSON value."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def fit(name: str, limit: int) -> str:
+    """The name, or its beginning and a hash if it is longer than `limit`."""
+    return name if len(name) <= limit else f"{name[: limit - 9].rstrip('-')}-{digest(name, 8)}"

@@ -1,0 +1,177 @@
+"""The API server, over one aiohttp session with Kopf's ways to log in: reads, server-side apply, status, deletions.
+
+Errors come as the families of `merlot.errors`: 404 NotFoundError, 409 ConflictError, other 4xx InvalidInputError, the
+rest UnavailableError. One event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+import kopf
+
+from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
+from merlot_operator.kinds import FIELD_MANAGER, Kind, Object, kind_of, name_of, namespace_of
+
+_LOG = logging.getLogger(__name__)
+
+PAGE = 500
+REQUEST_TIMEOUT_S = 30.0
+CONNECT_TIMEOUT_S = 10.0
+_MERGE = "application/merge-patch+json"
+_APPLY = "application/apply-patch+yaml"
+
+
+class ForbiddenError(InvalidInputError):
+    """The API server does not allow it: the operator's role, a quota, or a namespace that is going away."""
+
+
+class Kube:
+    """A client. `settings` are Kopf's, for the proxy."""
+
+    def __init__(self, settings: kopf.OperatorSettings) -> None:
+        self._settings = settings
+        self._session: aiohttp.ClientSession | None = None
+        self._server = ""
+        self._login = asyncio.Lock()
+        self.num_writes = 0
+        """Requests that may change something, since the start."""
+
+    async def close(self) -> None:
+        """End the session."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> dict[str, Any]:
+        """One object; raises NotFoundError."""
+        return await self._request("GET", kind.path(namespace, name))
+
+    async def list(self, kind: Kind, namespace: str | None, selector: str = "") -> list[dict[str, Any]]:
+        """All objects with these labels, page by page; `kind` and `apiVersion` are filled in."""
+        query = {"limit": str(PAGE)} | ({"labelSelector": selector} if selector else {})
+        items: list[dict[str, Any]] = []
+        while True:
+            page = await self._request("GET", kind.path(namespace), query=query)
+            items.extend({"apiVersion": kind.api_version, "kind": kind.name, **item} for item in page["items"])
+            query["continue"] = page["metadata"].get("continue") or ""
+            if not query["continue"]:
+                return items
+
+    async def apply(self, body: Object) -> dict[str, Any]:
+        """Server-side apply; what others own of these fields becomes ours."""
+        path = kind_of(body).path(namespace_of(body), name_of(body))
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        return await self._request("PATCH", path, body=body, query=query, content=_APPLY)
+
+    async def patch(self, kind: Kind, namespace: str, name: str, body: Object) -> dict[str, Any]:
+        """Merge patch."""
+        return await self._request("PATCH", kind.path(namespace, name), body=body, content=_MERGE, query=_MANAGER)
+
+    async def patch_status(self, kind: Kind, namespace: str, name: str, status: Object) -> dict[str, Any]:
+        """Merge patch of the status."""
+        path = kind.path(namespace, name, "status")
+        return await self._request("PATCH", path, body={"status": status}, content=_MERGE, query=_MANAGER)
+
+    async def create(self, body: Object) -> dict[str, Any]:
+        """Create; ConflictError if it exists."""
+        return await self._request("POST", kind_of(body).path(namespace_of(body)), body=body, query=_MANAGER)
+
+    async def delete(self, body: Object, *, propagation: str = "Background") -> None:
+        """Delete this very object (by its uid); fine if it is gone."""
+        preconditions = {"uid": body["metadata"]["uid"]} if "uid" in body["metadata"] else {}
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": propagation,
+            "preconditions": preconditions,
+        }
+        path = kind_of(body).path(namespace_of(body), name_of(body))
+        try:
+            await self._request("DELETE", path, body=options)
+        except NotFoundError:
+            return
+        except ConflictError:
+            _LOG.info("object was replaced before it could be deleted object=%s", path)
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Object | None = None,
+        query: Mapping[str, str] | None = None,
+        content: str = "application/json",
+    ) -> dict[str, Any]:
+        self.num_writes += method != "GET"
+        for attempt in range(2):
+            session = await self._logged_in(renew=attempt > 0)
+            try:
+                async with session.request(
+                    method, self._server + path, json=body, params=query, headers={"Content-Type": content}
+                ) as response:
+                    if response.status == 401 and attempt == 0:
+                        continue
+                    if response.status >= 400:
+                        raise await _error(response, f"{method} {path}")
+                    document: dict[str, Any] = await response.json()
+                    return document
+            except (aiohttp.ClientError, TimeoutError) as error:
+                raise UnavailableError(f"API server does not answer request={method} {path} cause={error!r}") from error
+        raise UnavailableError(f"API server does not know the operator request={method} {path}")
+
+    async def _logged_in(self, *, renew: bool) -> aiohttp.ClientSession:
+        """The session; `renew` reads the credentials again, since a service account's token is replaced hourly."""
+        async with self._login:
+            if self._session is not None and not renew:
+                return self._session
+            info = await asyncio.to_thread(login, self._settings)
+            if self._session is not None:
+                await self._session.close()
+            self._server = info.server.rstrip("/")
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=20, ssl=info.as_ssl_context()),
+                headers={**info.as_http_headers(), "User-Agent": FIELD_MANAGER},
+                proxy=info.proxy_url,
+                trust_env=info.trust_env,
+                timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S),
+            )
+            return self._session
+
+
+_MANAGER = {"fieldManager": FIELD_MANAGER}
+
+
+def login(settings: kopf.OperatorSettings) -> kopf.ConnectionInfo:
+    """A pod's service account, else the kubeconfig; raises LoginError."""
+    for way in (kopf.login_with_service_account, kopf.login_with_kubeconfig):
+        info = way(settings=settings)
+        if info is not None:
+            return info
+    raise kopf.LoginError("neither a service account nor a kubeconfig is there")
+
+
+async def _error(response: aiohttp.ClientResponse, request: str) -> MerlotError:
+    text = await response.text()
+    try:
+        document = await response.json()
+        message = str(document.get("message", text))
+    except (ValueError, aiohttp.ContentTypeError):
+        message = text[:500]
+    text = f"{message} ({response.status} {request})"
+    match response.status:
+        case 404:
+            return NotFoundError(text)
+        case 409:
+            return ConflictError(text)
+        case 403:
+            return ForbiddenError(text)
+        case 401 | 408 | 429:
+            return UnavailableError(text)
+        case status if status < 500:
+            return InvalidInputError(text)
+        case _:
+            return UnavailableError(text)

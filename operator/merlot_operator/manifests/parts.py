@@ -1,0 +1,219 @@
+"""What all objects share: labels, the restricted pod, probes, environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from merlot.spec.tenancy import Resources
+from merlot_operator.config import Config
+from merlot_operator.kinds import COMPONENT, FIELD_MANAGER, INPUTS, MANAGED_BY, TEMPLATE_VERSION, digest
+
+VERSION = "1"
+"""Of the pod templates below. A new one changes what new pods are like; it restarts none."""
+
+USER = 10001
+CONTROLLER, BROKER, SERVER, MINION, BATCH = "controller", "broker", "server", "minion", "batch"
+PORTS: Mapping[str, Mapping[str, int]] = {
+    CONTROLLER: {"http": 9000},
+    BROKER: {"http": 8099},
+    SERVER: {"http": 8097, "grpc": 8098},
+    MINION: {"http": 9514},
+}
+ACCOUNT = "merlot"
+DRIVER_ACCOUNT = "merlot-spark-driver"
+EXECUTOR_ACCOUNT = "merlot-spark-executor"
+
+ROUTES_FORGET_S = 5
+"""Kubernetes tells clients only after a while that a pod is going: it serves on meanwhile."""
+GRACE_S = {CONTROLLER: 30, BROKER: 45, SERVER: 60, MINION: 120}
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolePod:
+    """A pod of one role."""
+
+    role: str
+    arguments: Sequence[str]
+    resources: Resources
+    labels: Mapping[str, str]
+    inputs: Mapping[str, Any]
+    """What users chose: pods restart when this changes."""
+    secrets: Sequence[str] = ()
+    volumes: Sequence[Json] = ()
+    mounts: Sequence[Json] = ()
+    claims: Sequence[Json] = field(default_factory=tuple)
+
+
+def labels(component: str, **more: str) -> dict[str, str]:
+    """Labels of an object of a component."""
+    return {
+        MANAGED_BY: FIELD_MANAGER,
+        "app.kubernetes.io/name": "merlot",
+        "app.kubernetes.io/component": component,
+        COMPONENT: component,
+        **more,
+    }
+
+
+def metadata(name: str, namespace: str, labels_: Mapping[str, str], owner: Mapping[str, Any] | None = None) -> Json:
+    """An object's metadata."""
+    owners = {} if owner is None else {"ownerReferences": [dict(owner)]}
+    return {"name": name, "namespace": namespace, "labels": dict(labels_), **owners}
+
+
+def pod_template(pod: RolePod, config: Config) -> Json:
+    """The template of a role's pods."""
+    return {
+        "metadata": {
+            "labels": dict(pod.labels),
+            "annotations": {INPUTS: digest(pod.inputs), TEMPLATE_VERSION: VERSION},
+        },
+        "spec": {
+            "serviceAccountName": ACCOUNT,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "securityContext": pod_security(),
+            "terminationGracePeriodSeconds": GRACE_S[pod.role],
+            **pull_secrets(config),
+            "topologySpreadConstraints": _spread(pod.labels),
+            "containers": [_container(pod, config)],
+            "volumes": [temporary(), *store_volumes(config), *pod.volumes],
+        },
+    }
+
+
+def pod_security() -> Json:
+    """What the restricted profile asks of a pod."""
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": USER,
+        "runAsGroup": USER,
+        "fsGroup": USER,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def container_security() -> Json:
+    """What the restricted profile asks of a container, and a read-only root besides."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def pull_secrets(config: Config) -> Json:
+    """How to get at the images."""
+    return {"imagePullSecrets": [{"name": name} for name in config.pull_secrets]} if config.pull_secrets else {}
+
+
+def temporary() -> Json:
+    """The one folder that every pod may write to."""
+    return {"name": "tmp", "emptyDir": {}}
+
+
+def store_volumes(config: Config) -> list[Json]:
+    """The shared volume of a `file:///` deep store."""
+    if not config.deep_store_claim:
+        return []
+    return [{"name": "deep-store", "persistentVolumeClaim": {"claimName": config.deep_store_claim}}]
+
+
+def store_mounts(config: Config) -> list[Json]:
+    """Where that volume is mounted: at the deep store's first folder."""
+    if not config.deep_store_claim:
+        return []
+    root = "/" + urlsplit(config.deep_store).path.lstrip("/").split("/")[0]
+    return [{"name": "deep-store", "mountPath": root}]
+
+
+def environment(config: Config) -> list[Json]:
+    """Variables of every container."""
+    fixed = {"HOME": "/tmp", "NUMBA_CACHE_DIR": "/tmp/numba"}
+    return [{"name": name, "value": value} for name, value in sorted((fixed | dict(config.environment)).items())]
+
+
+def environment_from(config: Config, secrets: Sequence[str]) -> list[Json]:
+    """Secrets whose keys are variables."""
+    names = [*([config.deep_store_secret] if config.deep_store_secret else []), *secrets]
+    return [{"secretRef": {"name": name}} for name in dict.fromkeys(names)]
+
+
+def field_variable(name: str, path: str) -> Json:
+    """A variable that holds a field of the pod."""
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def resources(asked: Resources) -> Json:
+    """A container's resources, canonical."""
+    document = {key: dict(value) for key in ("requests", "limits") if (value := getattr(asked, key))}
+    return {"resources": document} if document else {}
+
+
+def budget(name: str, namespace: str, owner: Mapping[str, Any] | None, labels_: Mapping[str, str]) -> Json:
+    """Never more than one pod away by choice."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": metadata(name, namespace, labels_, owner),
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector(labels_)}},
+    }
+
+
+def selector(labels_: Mapping[str, str]) -> dict[str, str]:
+    """The labels that choose a component's pods: they never change."""
+    return {key: value for key, value in labels_.items() if key.startswith(("merlot.dev/", MANAGED_BY))}
+
+
+def _container(pod: RolePod, config: Config) -> Json:
+    ports = PORTS[pod.role]
+    secrets = environment_from(config, pod.secrets)
+    return {
+        "name": pod.role,
+        "image": config.runtime_image,
+        "imagePullPolicy": config.pull_policy,
+        "args": ["merlot", pod.role, *pod.arguments],
+        "env": [
+            field_variable("POD_NAME", "metadata.name"),
+            field_variable("POD_IP", "status.podIP"),
+            *environment(config),
+        ],
+        **({"envFrom": secrets} if secrets else {}),
+        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
+        **resources(pod.resources),
+        "securityContext": container_security(),
+        "startupProbe": _probe("/health/liveness", period_s=2, failures=150),
+        "livenessProbe": _probe("/health/liveness", period_s=10, failures=6),
+        "readinessProbe": _probe("/health/readiness", period_s=2, failures=2),
+        "lifecycle": {"preStop": {"sleep": {"seconds": ROUTES_FORGET_S}}},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *store_mounts(config), *pod.mounts],
+    }
+
+
+def _probe(path: str, *, period_s: int, failures: int) -> Json:
+    return {
+        "httpGet": {"path": path, "port": "http"},
+        "periodSeconds": period_s,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def _spread(labels_: Mapping[str, str]) -> list[Json]:
+    """Over zones and nodes as well as it goes; a cluster with one node runs all of it."""
+    return [
+        {
+            "maxSkew": 1,
+            "topologyKey": key,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": selector(labels_)},
+        }
+        for key in ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
+    ]

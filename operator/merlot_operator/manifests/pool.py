@@ -1,0 +1,155 @@
+"""A pool of servers: StatefulSet with a volume per server, headless Service, disruption budget.
+
+Pods are deleted by the operator alone (OnDelete): a restart waits until the server's segments are served elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from merlot.ids import InstanceId
+from merlot_operator.config import Config
+from merlot_operator.demand import PoolDemand
+from merlot_operator.kinds import POOL
+from merlot_operator.manifests.parts import (
+    PORTS,
+    SERVER,
+    Json,
+    RolePod,
+    budget,
+    labels,
+    metadata,
+    pod_template,
+    selector,
+)
+
+VOLUME = "segments"
+DATA = "/var/lib/merlot"
+
+
+def pool_objects(demand: PoolDemand, config: Config, replicas: int) -> list[Json]:
+    """All objects of a pool, in the order in which they are written. `replicas` may lag behind the demand."""
+    return [
+        _service(demand),
+        stateful_set(demand, config, replicas),
+        budget(demand.name, demand.namespace, demand.owner, pool_labels(demand.name)),
+    ]
+
+
+def pool_labels(pool: str) -> dict[str, str]:
+    """Labels of a pool's objects and pods."""
+    return labels(SERVER, **{POOL: pool})
+
+
+def instance_of(pod: str) -> InstanceId:
+    """The server's name in shared state: stable, as its volume is."""
+    return InstanceId(f"Server_{pod}_{PORTS[SERVER]['grpc']}")
+
+
+def pod_name(pool: str, ordinal: int) -> str:
+    """Name of a StatefulSet's pod."""
+    return f"{pool}-{ordinal}"
+
+
+def claim_name(pool: str, ordinal: int) -> str:
+    """Name of a pod's claim."""
+    return f"{VOLUME}-{pool}-{ordinal}"
+
+
+def ordinal_of(pod: str) -> int:
+    """Number of a StatefulSet's pod or claim."""
+    return int(pod.rpartition("-")[2])
+
+
+def stateful_set(demand: PoolDemand, config: Config, replicas: int) -> Json:
+    """The servers."""
+    set_labels = pool_labels(demand.name)
+    pod = RolePod(
+        role=SERVER,
+        arguments=_arguments(demand, config),
+        resources=demand.resources,
+        labels=set_labels,
+        inputs=_inputs(demand, config),
+        secrets=demand.secrets,
+        mounts=[{"name": VOLUME, "mountPath": DATA}],
+    )
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": metadata(demand.name, demand.namespace, set_labels, demand.owner),
+        "spec": {
+            "replicas": replicas,
+            "serviceName": demand.name,
+            "podManagementPolicy": "Parallel",
+            "revisionHistoryLimit": 2,
+            "updateStrategy": {"type": "OnDelete"},
+            "persistentVolumeClaimRetentionPolicy": {
+                "whenDeleted": "Delete" if demand.deletes_claims else "Retain",
+                "whenScaled": "Retain",
+            },
+            "selector": {"matchLabels": selector(set_labels)},
+            "template": pod_template(pod, config),
+            "volumeClaimTemplates": [_claim(demand)],
+        },
+    }
+
+
+def _arguments(demand: PoolDemand, config: Config) -> list[str]:
+    return [
+        f"--zk={config.metastore_of(demand.namespace).removeprefix('zk://')}",
+        f"--deep-store={config.deep_store_of(demand.namespace)}",
+        f"--data-dir={DATA}",
+        "--host=$(POD_IP)",
+        "--bind=0.0.0.0",
+        f"--http-port={PORTS[SERVER]['http']}",
+        f"--grpc-port={PORTS[SERVER]['grpc']}",
+        f"--instance={instance_of('$(POD_NAME)')}",
+        f"--tenant={demand.tenant}",
+        "--log-format=json",
+    ]
+
+
+def _inputs(demand: PoolDemand, config: Config) -> Json:
+    return {
+        "image": config.runtime_image,
+        "metastore": config.metastore_of(demand.namespace),
+        "deepStore": config.deep_store_of(demand.namespace),
+        "secrets": [config.deep_store_secret, *demand.secrets],
+        "claim": config.deep_store_claim,
+        "environment": dict(config.environment),
+        "resources": demand.resources.model_dump(mode="json", by_alias=True, exclude={"storage"}),
+        "tenant": demand.tenant,
+        "restartedAt": demand.restarted_at,
+    }
+
+
+def _service(demand: PoolDemand) -> Json:
+    set_labels = pool_labels(demand.name)
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(demand.name, demand.namespace, set_labels, demand.owner),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": selector(set_labels),
+            "ports": [
+                {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
+                for name, port in PORTS[SERVER].items()
+            ],
+        },
+    }
+
+
+def _claim(demand: PoolDemand) -> dict[str, Any]:
+    storage_class = {"storageClassName": demand.storage_class} if demand.storage_class else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": VOLUME, "labels": pool_labels(demand.name)},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            **storage_class,
+            "resources": {"requests": {"storage": demand.storage}},
+        },
+    }

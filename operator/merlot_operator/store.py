@@ -1,0 +1,81 @@
+"""What the API server last told: every declared and every own object, by kind. One event loop; readers get the bodies
+themselves and must not change them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from merlot_operator.kinds import Kind, Object, kind_of, labels_of, name_of, namespace_of
+
+
+class Store:
+    """A cache of objects. Older versions never replace newer ones."""
+
+    def __init__(self) -> None:
+        self._objects: dict[Kind, dict[str, dict[str, Object]]] = defaultdict(lambda: defaultdict(dict))
+
+    def put(self, body: dict[str, Any]) -> bool:
+        """Keep a body; returns whether it is news."""
+        objects = self._objects[kind_of(body)][namespace_of(body)]
+        name = name_of(body)
+        old = objects.get(name)
+        if old is not None and not _is_newer(body, old):
+            return False
+        objects[name] = _slim(body)
+        return True
+
+    def remove(self, body: Object) -> None:
+        """Forget an object that was deleted, unless one of the same name came after it."""
+        objects = self._objects[kind_of(body)][namespace_of(body)]
+        old = objects.get(name_of(body))
+        if old is not None and old["metadata"]["uid"] == body["metadata"]["uid"]:
+            del objects[name_of(body)]
+
+    def replace(self, kind: Kind, namespace: str | None, bodies: list[dict[str, Any]]) -> list[Object]:
+        """Take over a complete listing; returns what was known and is not in it."""
+        listed = {body["metadata"]["uid"] for body in bodies}
+        known = list(self.all(kind)) if namespace is None else list(self.of(kind, namespace))
+        gone = [body for body in known if body["metadata"]["uid"] not in listed]
+        for body in gone:
+            self.remove(body)
+        for body in bodies:
+            self.put(body)
+        return gone
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        """One object."""
+        return self._objects[kind][namespace].get(name)
+
+    def of(self, kind: Kind, namespace: str) -> list[Object]:
+        """All of a namespace, by name."""
+        objects = self._objects[kind][namespace]
+        return [objects[name] for name in sorted(objects)]
+
+    def all(self, kind: Kind) -> Iterator[Object]:
+        """All of a kind."""
+        for objects in self._objects[kind].values():
+            yield from objects.values()
+
+    def with_label(self, kind: Kind, namespace: str, label: str, value: str) -> list[Object]:
+        """Those of a namespace with this label."""
+        return [body for body in self.of(kind, namespace) if labels_of(body).get(label) == value]
+
+
+def _is_newer(body: Object, old: Object) -> bool:
+    if body["metadata"]["uid"] != old["metadata"]["uid"]:
+        return True
+    return int(body["metadata"]["resourceVersion"]) > int(old["metadata"]["resourceVersion"])
+
+
+def _slim(body: dict[str, Any]) -> dict[str, Any]:
+    """Without what nobody here reads: at a thousand objects it is most of the memory."""
+    metadata = {key: value for key, value in body["metadata"].items() if key != "managedFields"}
+    annotations = metadata.get("annotations")
+    if annotations and _LAST_APPLIED in annotations:
+        metadata["annotations"] = {key: value for key, value in annotations.items() if key != _LAST_APPLIED}
+    return {**body, "metadata": metadata}
+
+
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"

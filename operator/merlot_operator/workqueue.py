@@ -1,0 +1,120 @@
+"""Keys that want to be reconciled: each once, never two at a time, again after a while, later after a failure.
+
+One event loop. A key that is woken while it is worked on is worked on once more afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import random
+from dataclasses import dataclass
+from enum import StrEnum
+
+FIRST_BACKOFF_S = 1.0
+LONGEST_BACKOFF_S = 60.0
+
+
+class Subject(StrEnum):
+    """What a key is about."""
+
+    TABLE = "table"
+    ROLLUP = "rollup"
+    UPSERT = "upsert"
+    POOL = "pool"
+    CLUSTER = "cluster"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """One thing to reconcile; a cluster's name is empty."""
+
+    subject: Subject
+    namespace: str
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.subject}/{self.namespace}/{self.name}".rstrip("/")
+
+
+class WorkQueue:
+    """A set of keys with due times."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._due: dict[Key, float] = {}
+        self._heap: list[tuple[float, int, Key]] = []
+        self._active: set[Key] = set()
+        self._failures: dict[Key, int] = {}
+        self._order = itertools.count()
+        self._changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def is_idle(self, now: float) -> bool:
+        """Whether nothing is due or under way."""
+        return not self._active and all(due > now for due in self._due.values())
+
+    def wake(self, key: Key, delay_s: float = 0.0) -> None:
+        """Have the key worked on in `delay_s` at the latest."""
+        due = asyncio.get_running_loop().time() + delay_s
+        if due < self._due.get(key, float("inf")):
+            self._due[key] = due
+            heapq.heappush(self._heap, (due, next(self._order), key))
+            self._changed.set()
+
+    async def take(self) -> Key:
+        """The next key that is due; the caller must call `done` or `failed` for it."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._changed.clear()
+            key, wait_s = self._next(loop.time())
+            if key is not None:
+                return key
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+
+    def done(self, key: Key, again_s: float | None) -> None:
+        """The key was worked on; look at it again after about `again_s`, or never."""
+        self._active.discard(key)
+        self._failures.pop(key, None)
+        if again_s is not None:
+            self.wake(key, again_s * self._chance.uniform(0.8, 1.2))
+        self._changed.set()
+
+    def failed(self, key: Key) -> float:
+        """The key could not be worked on; returns in how many seconds it is tried again."""
+        self._active.discard(key)
+        count = self._failures.get(key, 0)
+        self._failures[key] = count + 1
+        delay_s = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(count, 10)) * self._chance.uniform(0.8, 1.2)
+        self.wake(key, delay_s)
+        self._changed.set()
+        return delay_s
+
+    def _next(self, now: float) -> tuple[Key | None, float | None]:
+        """A key that is due, or how long until the first one is."""
+        held: list[tuple[float, int, Key]] = []
+        try:
+            while self._heap:
+                due, _, key = self._heap[0]
+                if self._due.get(key) != due:
+                    heapq.heappop(self._heap)
+                elif due > now:
+                    return None, due - now
+                elif key in self._active:
+                    held.append(heapq.heappop(self._heap))
+                else:
+                    heapq.heappop(self._heap)
+                    del self._due[key]
+                    self._active.add(key)
+                    return key, None
+            return None, None
+        finally:
+            for one in held:
+                heapq.heappush(self._heap, one)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import drains, liveness, tables
@@ -16,42 +15,14 @@ from merlot.cluster.records import AnnotationRecord, DrainRecord, InstanceRecord
 from merlot.cluster.reports import ReportReader
 from merlot.cluster.view import TableView, load
 from merlot.controller import pinot_json
+from merlot.controller.apply import AppliedDocument, apply_manifests
 from merlot.controller.pinot_json import Json
+from merlot.controller.rebalancing import Rebalancing
 from merlot.controller.status_source import StatusAnswer, StatusSource
-from merlot.errors import InvalidInputError, MerlotError, NotFoundError
+from merlot.errors import MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName, offline, raw_name
-from merlot.spec import manifest, pinot_schema
+from merlot.spec import pinot_schema
 from merlot.spec.manifest import Problem
-from merlot.spec.table import Table
-
-
-class ApplyError(InvalidInputError):
-    """Documents that cannot be applied; nothing was."""
-
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        super().__init__("; ".join(str(problem) for problem in problems))
-        self.problems = tuple(problems)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppliedDocument:
-    """What became of one document."""
-
-    kind: str
-    name: str
-    result: str
-    revision: int
-    warnings: tuple[str, ...] = ()
-
-    def to_json(self) -> Json:
-        """As `POST /apply` answers it."""
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "result": self.result,
-            "revision": self.revision,
-            "warnings": list(self.warnings),
-        }
 
 
 class ControllerService:
@@ -65,6 +36,7 @@ class ControllerService:
         self.status_extras: Callable[[], Mapping[str, Json]] = dict
         """Members that others add to the cluster's status."""
         self._status = StatusSource(metastore, self._extras)
+        self.rebalancing = Rebalancing(metastore, self._clock)
 
     def status(self) -> StatusAnswer:
         """The whole cluster."""
@@ -87,37 +59,7 @@ class ControllerService:
 
     def apply(self, text: str, *, dry_run: bool = False) -> list[AppliedDocument]:
         """Apply all documents or, if any is wrong, none; raises ManifestError or ApplyError with all problems."""
-        documents = manifest.load(text)
-        outcomes = self._check(documents)
-        servers = liveness.live_instances(self._metastore, Role.SERVER)
-        results = []
-        for table, outcome in zip(documents, outcomes, strict=True):
-            warnings = _warnings(table, servers)
-            if dry_run:
-                record = tables.find_table(self._metastore, table.name)
-                result, revision = outcome, 0 if record is None else record.revision
-            else:
-                applied = tables.apply_table(self._metastore, table, clock=self._clock)
-                result, revision = applied.outcome, applied.record.revision
-            results.append(
-                AppliedDocument(
-                    kind=table.kind, name=table.metadata.name, result=result, revision=revision, warnings=warnings
-                )
-            )
-        return results
-
-    def _check(self, documents: Sequence[Table]) -> list[tables.Outcome]:
-        outcomes = []
-        problems: list[Problem] = []
-        for number, table in enumerate(documents, start=1):
-            try:
-                outcomes.append(tables.check_table(self._metastore, table))
-            except tables.EvolutionError as error:
-                document = number if len(documents) > 1 else None
-                problems += [Problem(one.path, one.message, one.line, document) for one in error.problems]
-        if problems:
-            raise ApplyError(problems)
-        return outcomes
+        return apply_manifests(self._metastore, text, self._clock, dry_run=dry_run)
 
     def table_names(self) -> list[str]:
         """Raw names, sorted."""
@@ -238,12 +180,3 @@ def problems_of(error: MerlotError) -> tuple[Problem, ...]:
     """The single problems of an error about manifests."""
     problems: tuple[Problem, ...] = getattr(error, "problems", ())
     return problems
-
-
-def _warnings(table: Table, servers: Mapping[InstanceId, InstanceRecord]) -> tuple[str, ...]:
-    tenant = table.spec.tenants.server.name
-    num_servers = sum(record.tenant == tenant for record in servers.values())
-    if num_servers < table.spec.replication:
-        text = f"spec.replication: {table.spec.replication} replicas wanted, {num_servers} servers live"
-        return (f"{text} in tenant {tenant!r}; each segment gets as many replicas as there are servers",)
-    return ()

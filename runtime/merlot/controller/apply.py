@@ -1,0 +1,183 @@
+"""Manifests of all kinds to shared state: checked together, and applied all or none. Blocks; any thread may call.
+
+Objects may come in any order: one that needs another that is not there yet is taken, and its warning says what it
+waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from merlot.clock import Clock
+from merlot.cluster import liveness, rollups, tables, upserts
+from merlot.cluster.metastore import Metastore
+from merlot.cluster.records import InstanceRecord, Role
+from merlot.cluster.tables import Outcome
+from merlot.controller.pinot_json import Json
+from merlot.errors import InvalidInputError
+from merlot.ids import InstanceId
+from merlot.spec import manifest, task_checks
+from merlot.spec.manifest import Manifest, Problem
+from merlot.spec.table import Table
+from merlot.spec.tasks import MergeRollupTask
+from merlot.spec.upsert import NOT_EXECUTED, UpsertConfig
+
+
+class ApplyError(InvalidInputError):
+    """Documents that cannot be applied; nothing was."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("; ".join(str(problem) for problem in problems))
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedDocument:
+    """What became of one document."""
+
+    kind: str
+    name: str
+    result: str
+    revision: int
+    warnings: tuple[str, ...] = ()
+
+    def to_json(self) -> Json:
+        """As `POST /apply` answers it."""
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "result": self.result,
+            "revision": self.revision,
+            "warnings": list(self.warnings),
+        }
+
+
+def apply_manifests(metastore: Metastore, text: str, clock: Clock, *, dry_run: bool = False) -> list[AppliedDocument]:
+    """Apply all documents or, if any is wrong, none; raises ManifestError or ApplyError with all problems."""
+    documents = manifest.load(text)
+    outcomes = _check(metastore, documents)
+    servers = liveness.live_instances(metastore, Role.SERVER)
+    results: dict[int, AppliedDocument] = {}
+    for number in sorted(range(len(documents)), key=lambda place: not isinstance(documents[place], Table)):
+        document = documents[number]
+        warnings = _warnings(metastore, document, documents, servers)
+        outcome, revision = outcomes[number], _revision(metastore, document)
+        if not dry_run:
+            outcome, revision = _apply(metastore, document, clock)
+        results[number] = AppliedDocument(
+            kind=document.kind, name=document.metadata.name, result=outcome, revision=revision, warnings=warnings
+        )
+    return [results[number] for number in range(len(documents))]
+
+
+def _check(metastore: Metastore, documents: Sequence[Manifest]) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    problems: list[Problem] = []
+    for number, document in enumerate(documents, start=1):
+        found: Sequence[Problem] = ()
+        try:
+            outcomes.append(_outcome(metastore, document))
+        except (tables.EvolutionError, rollups.RollupConflictError) as error:
+            found = error.problems
+        if isinstance(document, MergeRollupTask):
+            found = [*found, *_rollup_problems(metastore, document, documents[: number - 1], documents)]
+        place = number if len(documents) > 1 else None
+        problems += [Problem(one.path, one.message, one.line, place) for one in found]
+    if problems:
+        raise ApplyError(problems)
+    return outcomes
+
+
+def _outcome(metastore: Metastore, document: Manifest) -> Outcome:
+    match document:
+        case Table():
+            return tables.check_table(metastore, document)
+        case MergeRollupTask():
+            return rollups.check_rollup(metastore, document)
+        case UpsertConfig():
+            return upserts.check_upsert(metastore, document)
+        case _:
+            assert_never(document)
+
+
+def _apply(metastore: Metastore, document: Manifest, clock: Clock) -> tuple[Outcome, int]:
+    match document:
+        case Table():
+            table = tables.apply_table(metastore, document, clock=clock)
+            return table.outcome, table.record.revision
+        case MergeRollupTask():
+            rollup = rollups.apply_rollup(metastore, document, clock=clock)
+            return rollup.outcome, rollup.record.revision
+        case UpsertConfig():
+            upsert = upserts.apply_upsert(metastore, document, clock=clock)
+            return upsert.outcome, upsert.record.revision
+        case _:
+            assert_never(document)
+
+
+def _revision(metastore: Metastore, document: Manifest) -> int:
+    """The revision before; 0 if it is new."""
+    match document:
+        case Table():
+            table = tables.find_table(metastore, document.name)
+            return 0 if table is None else table.revision
+        case MergeRollupTask():
+            rollup = rollups.find_rollup(metastore, document.metadata.name)
+            return 0 if rollup is None else rollup.revision
+        case UpsertConfig():
+            upsert = upserts.find_upsert(metastore, document.metadata.name)
+            return 0 if upsert is None else upsert.revision
+        case _:
+            assert_never(document)
+
+
+def _rollup_problems(
+    metastore: Metastore, document: MergeRollupTask, before: Sequence[Manifest], documents: Sequence[Manifest]
+) -> list[Problem]:
+    """What its table says against it, and a second one for the same table in the same file."""
+    problems = [
+        Problem("spec.table", f'table "{document.spec.table}" has the MergeRollupTask "{one.metadata.name}" as well')
+        for one in before
+        if isinstance(one, MergeRollupTask) and one.spec.table == document.spec.table
+    ]
+    table = _table_of(metastore, document, documents)
+    return problems if table is None else [*problems, *task_checks.against_table(document.spec, table.spec)]
+
+
+def _table_of(metastore: Metastore, document: MergeRollupTask, documents: Sequence[Manifest]) -> Table | None:
+    """The table as it will be."""
+    for one in documents:
+        if isinstance(one, Table) and one.metadata.name == document.spec.table:
+            return one
+    record = tables.find_table(metastore, document.spec.table)
+    return None if record is None else tables.spec_of(record)
+
+
+def _warnings(
+    metastore: Metastore,
+    document: Manifest,
+    documents: Sequence[Manifest],
+    servers: Mapping[InstanceId, InstanceRecord],
+) -> tuple[str, ...]:
+    match document:
+        case Table():
+            return _table_warnings(document, servers)
+        case MergeRollupTask():
+            if _table_of(metastore, document, documents) is None:
+                return (f'spec.table: there is no table "{document.spec.table}" yet; waits for it',)
+            return ()
+        case UpsertConfig():
+            return (NOT_EXECUTED,)
+        case _:
+            assert_never(document)
+
+
+def _table_warnings(table: Table, servers: Mapping[InstanceId, InstanceRecord]) -> tuple[str, ...]:
+    tenant = table.spec.tenants.server.name
+    num_servers = sum(record.tenant == tenant for record in servers.values())
+    if num_servers < table.spec.replication:
+        text = f"spec.replication: {table.spec.replication} replicas wanted, {num_servers} servers live"
+        return (f"{text} in tenant {tenant!r}; each segment gets as many replicas as there are servers",)
+    return ()

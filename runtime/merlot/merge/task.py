@@ -4,12 +4,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from merlot.errors import InvalidInputError
+from merlot.merge import folds
 from merlot.merge.columns import Column
 from merlot.merge.columns import Rows as RowNumbers
+from merlot.merge.memory import rows_that_fit
 from merlot.merge.order import KeyWords, codes_of
-from merlot.merge.output import Outputs, Watch
+from merlot.merge.output import Outputs, Rows, Watch, even_slices
+from merlot.merge.partitions import split
 from merlot.merge.plan import MergePlan, MergeType, Phase, Window
-from merlot.merge.source import Selection, Source, num_rows, open_source
+from merlot.merge.rollup import fold_rows
+from merlot.merge.source import Selection, Source, num_rows, open_source, slice_selection
 from merlot.segment.build.request import BuiltSegment
 from merlot.spec.schema import FieldSpec
 
@@ -28,12 +32,14 @@ def run(
     asked on this thread, once a column at least. Equal inputs and plans give equal content crcs.
     Raises InvalidInputError if the rows cannot be merged as planned, MergeCancelledError, CorruptionError of an input,
     UnavailableError if a file cannot be read or written."""
+    folds.check(plan)
     watch = Watch(progress, cancelled)
     outputs = Outputs(plan, directory, watch)
     try:
         with open_source(plan, inputs) as source:
             for selection in _selections(plan, source, watch):
-                _merge(plan, source, selection, outputs)
+                for part in split(plan, source, selection):
+                    _merge(plan, source, part, outputs, memory_bytes)
     except BaseException:
         outputs.discard()
         raise
@@ -56,21 +62,31 @@ def _selections(plan: MergePlan, source: Source, watch: Watch) -> list[Selection
     return [selection for selection in found if selection]
 
 
-def _merge(plan: MergePlan, source: Source, selection: Selection, outputs: Outputs) -> None:
+def _merge(plan: MergePlan, source: Source, selection: Selection, outputs: Outputs, memory_bytes: int) -> None:
+    if plan.merge_type is not MergeType.CONCAT:
+        fold_rows(plan, source, selection, outputs, memory_bytes)
+        return
     rows = num_rows(selection)
-    assert plan.merge_type is MergeType.CONCAT
-    outputs.watch.tell(Phase.ORDER)
-    outputs.write(_Concatenated(plan, source, selection), rows)
+    room = rows_that_fit(plan, selection, memory_bytes)
+    slices = even_slices(rows, min(plan.max_records_per_segment, room))
+    # As many whole outputs at a time as fit.
+    for batch in even_slices(len(slices), max(1, room // (slices[0].stop - slices[0].start))):
+        outputs.watch.tell(Phase.ORDER)
+        part = slice_selection(selection, slices[batch.start].start, slices[batch.stop - 1].stop)
+        outputs.write(_Concatenated(plan, source, part), num_rows(part))
 
 
-class _Concatenated:
+class _Concatenated(Rows):
     """Selected rows in the order of the table's sorted columns, equal ones as they come."""
 
     def __init__(self, plan: MergePlan, source: Source, selection: Selection) -> None:
         self._source = source
         self._selection = selection
-        self.num_rows = num_rows(selection)
         self._order = _order(plan, source, selection)
+
+    @property
+    def num_rows(self) -> int:
+        return num_rows(self._selection)
 
     def column(self, field: FieldSpec) -> Column:
         column = self._source.column(field, self._selection)

@@ -1,0 +1,234 @@
+"""Values of a metric in one group to one value.
+
+Nulls do not count; a group of nulls alone is null. Sums of whole numbers are exact in 128 bits and must fit the
+metric's type in the end; those of BIG_DECIMAL are exact; those of floats are compensated, so that the order of rows
+does not show.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.errors import InvalidInputError
+from merlot.kernels import aggregate
+from merlot.merge.columns import Array, Column, Values, fixed_dtype
+from merlot.merge.groups import Groups
+from merlot.merge.plan import Aggregation, MergePlan
+from merlot.segment.json_values import plain_text
+from merlot.spec.schema import FieldSpec
+from merlot.spec.types import TypeName
+
+_LIMB_BITS: Final = 32
+_WIDER: Final = {TypeName.INT: "LONG", TypeName.LONG: "BIG_DECIMAL"}
+_NUMBERS: Final = (TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.BIG_DECIMAL)
+
+
+class SumOverflowError(InvalidInputError):
+    """A sum does not fit the type of its metric."""
+
+
+def check(plan: MergePlan) -> None:
+    """Raises InvalidInputError if a metric cannot be aggregated as planned."""
+    for field in plan.schema.fields:
+        if plan.folds(field):
+            _fold_of(field, aggregation_of(plan, field))
+
+
+def aggregation_of(plan: MergePlan, field: FieldSpec) -> Aggregation:
+    """What the plan says of a metric; SUM if nothing."""
+    return plan.aggregations.get(field.name, Aggregation())
+
+
+def fold(column: Column, target: FieldSpec, how: Aggregation, groups: Groups) -> Column:
+    """A value per group, of the type of `target`; raises SumOverflowError."""
+    return _fold_of(target, how)(column, target, groups)
+
+
+def is_sum(how: Aggregation) -> bool:
+    """Whether a result may need a wider type than its values."""
+    return how.function.upper() in ("SUM", "COUNT")
+
+
+Fold = Callable[[Column, FieldSpec, Groups], Column]
+
+
+def _fold_of(field: FieldSpec, how: Aggregation) -> Fold:
+    function = FOLDS.get(how.function.upper())
+    if function is None:
+        known = ", ".join(FOLDS)
+        raise InvalidInputError(f"unknown aggregation column={field.name} function={how.function}; one of {known}")
+    if is_sum(how) and field.type not in _NUMBERS:
+        raise InvalidInputError(f"{field.type} cannot be summed column={field.name}; make the column a dimension")
+    return function
+
+
+def _sum(column: Column, target: FieldSpec, groups: Groups) -> Column:
+    values, of_rows, is_null = _valid(column, groups)
+    sums: Values
+    if column.field.type is TypeName.BIG_DECIMAL:
+        sums = _decimal_sums(values, of_rows, len(groups), target)
+    elif column.field.type in (TypeName.FLOAT, TypeName.DOUBLE):
+        sums = _float_sums(values, of_rows, len(groups)).astype(fixed_dtype(target))
+    else:
+        sums = _integer_sums(values, of_rows, len(groups), target)
+    return _result(target, sums, is_null)
+
+
+def _count(column: Column, target: FieldSpec, groups: Groups) -> Column:
+    """Each row counts its value, a null its default."""
+    return _sum(_without_nulls(column), target, groups)
+
+
+def _minimum(column: Column, target: FieldSpec, groups: Groups) -> Column:
+    return _extreme(column, target, groups, is_min=True)
+
+
+def _maximum(column: Column, target: FieldSpec, groups: Groups) -> Column:
+    return _extreme(column, target, groups, is_min=False)
+
+
+FOLDS: Final[Mapping[str, Fold]] = {"SUM": _sum, "MIN": _minimum, "MAX": _maximum, "COUNT": _count}
+"""What a metric may be aggregated by."""
+
+
+def _extreme(column: Column, target: FieldSpec, groups: Groups, *, is_min: bool) -> Column:
+    """By dict ids where there are any: they are in the order of values."""
+    if column.ids is None and not isinstance(column.values, np.ndarray):
+        column = column.coded()
+    flat, of_rows, is_null = _valid_flat(column, column.values if column.ids is None else column.ids, groups)
+    is_float = flat.dtype.kind == "f"
+    worst: Any = np.iinfo(np.int64).max if is_min else np.iinfo(np.int64).min
+    if is_float:
+        worst = np.nan if is_min else -np.inf
+    best = np.full(len(groups), worst, np.float64 if is_float else np.int64)
+    kernel = aggregate.min_groups if is_min else aggregate.max_groups
+    kernel(of_rows, flat.astype(best.dtype, copy=False), best)
+    if is_null is not None:
+        best[is_null] = 0
+    if column.ids is None:
+        return _result(target, best.astype(fixed_dtype(target)), is_null)
+    values = column.values
+    if len(values) == 0:
+        return _result(target, values, is_null)
+    chosen = values[best] if isinstance(values, np.ndarray) else values.take(pa.array(best))
+    return _result(target, chosen, is_null)
+
+
+def _without_nulls(column: Column) -> Column:
+    return Column(field=column.field, num_rows=column.num_rows, values=column.values, ids=column.ids)
+
+
+def _valid(column: Column, groups: Groups) -> tuple[Any, NDArray[np.uint32], NDArray[np.bool_] | None]:
+    """Values that are not null, their groups, and which groups have none."""
+    return _valid_flat(column, column.plain(), groups)
+
+
+def _valid_flat(
+    column: Column, flat: Values, groups: Groups
+) -> tuple[Any, NDArray[np.uint32], NDArray[np.bool_] | None]:
+    if column.nulls is None or not column.nulls.any():
+        return flat, groups.of_rows, None
+    kept = ~column.nulls
+    of_rows = groups.of_rows[kept]
+    is_null = np.ones(len(groups), np.bool_)
+    is_null[of_rows] = False
+    values = flat[kept] if isinstance(flat, np.ndarray) else flat.filter(pa.array(kept))
+    return values, of_rows, is_null if is_null.any() else None
+
+
+def _result(target: FieldSpec, values: Values, is_null: NDArray[np.bool_] | None) -> Column:
+    """A column of results; null ones hold the default value."""
+    if is_null is not None:
+        default = target.default_value
+        if isinstance(values, np.ndarray):
+            values[is_null] = default
+        else:
+            text = plain_text(default) if target.type is TypeName.BIG_DECIMAL else default  # type: ignore[arg-type]
+            values = pa.compute.if_else(pa.array(is_null), pa.scalar(text, values.type), values)
+    return Column(field=target, num_rows=len(values), values=values, nulls=is_null)
+
+
+def _integer_sums(values: Array, of_rows: NDArray[np.uint32], num_groups: int, target: FieldSpec) -> Values:
+    if max(abs(int(values.min())), abs(int(values.max()))) * len(values) < 1 << 62 if len(values) else True:
+        sums = np.zeros(num_groups, np.int64)
+        aggregate.sum_int_groups(of_rows, values, sums)
+        return _fitting(target, sums)
+    highs, lows = np.zeros(num_groups, np.int64), np.zeros(num_groups, np.int64)
+    aggregate.sum_halves_groups(of_rows, values.astype(np.int64, copy=False), highs, lows)
+    highs += lows >> 32
+    lows &= (1 << 32) - 1
+    if target.type is TypeName.BIG_DECIMAL:
+        return pa.array([str((high << 32) + low) for high, low in zip(highs.tolist(), lows.tolist(), strict=True)])
+    if num_groups and (highs.min() < -(1 << 31) or highs.max() >= 1 << 31):
+        raise _overflow(target)
+    return _fitting(target, (highs << 32) + lows)
+
+
+def _fitting(target: FieldSpec, sums: NDArray[np.int64]) -> Values:
+    dtype = fixed_dtype(target)
+    if dtype is None:
+        return pa.array(sums).cast(pa.string())
+    limits = np.iinfo(dtype)
+    if len(sums) and (sums.min() < limits.min or sums.max() > limits.max):
+        raise _overflow(target)
+    return sums.astype(dtype)
+
+
+def _overflow(target: FieldSpec) -> SumOverflowError:
+    wider = _WIDER[target.type]
+    return SumOverflowError(
+        f"a sum does not fit {target.type} column={target.name}; widen the column to {wider} in the table's schema, "
+        "or aggregate it by MIN or MAX"
+    )
+
+
+def _float_sums(values: Array, of_rows: NDArray[np.uint32], num_groups: int) -> NDArray[np.float64]:
+    sums, errors = np.zeros(num_groups), np.zeros(num_groups)
+    aggregate.sum_float_groups(of_rows, values.astype(np.float64, copy=False), sums, errors)
+    # Once a sum is infinite its error is not a number.
+    return np.where(np.isfinite(sums), sums + np.where(np.isfinite(errors), errors, 0.0), sums)
+
+
+def _decimal_sums(values: Any, of_rows: NDArray[np.uint32], num_groups: int, target: FieldSpec) -> Values:
+    """Each distinct number is cut into limbs of 32 bits, whose sums are exact in 64; Python adds up one per group."""
+    encoded = pa.array([], pa.string()).dictionary_encode() if len(values) == 0 else values.dictionary_encode()
+    texts: list[str] = encoded.dictionary.to_pylist()
+    scale = max((len(text.partition(".")[2]) for text in texts), default=0)
+    numbers = [_unscaled(text, scale) for text in texts]
+    ids = encoded.indices.to_numpy()
+    totals = np.zeros(num_groups, object)
+    for limb, digits in enumerate(_limbs(numbers)):
+        sums = np.zeros(num_groups, np.int64)
+        aggregate.sum_int_groups(of_rows, digits[ids], sums)
+        totals += sums.astype(object) << (_LIMB_BITS * limb)
+    if target.type is TypeName.BIG_DECIMAL:
+        return pa.array([_scaled(total, scale) for total in totals.tolist()], pa.string())
+    if any(not -(1 << 63) <= total < 1 << 63 for total in totals.tolist()):
+        raise _overflow(target)
+    return _fitting(target, totals.astype(np.int64))
+
+
+def _limbs(numbers: list[int]) -> list[NDArray[np.int64]]:
+    """number = sum of limb[k] * 2**(32 k); all but the last limb are not negative."""
+    limbs = []
+    while any(not -(1 << 31) <= number < 1 << 31 for number in numbers):
+        limbs.append(np.array([number & ((1 << _LIMB_BITS) - 1) for number in numbers], np.int64))
+        numbers = [number >> _LIMB_BITS for number in numbers]
+    return [*limbs, np.array(numbers, np.int64)]
+
+
+def _unscaled(text: str, scale: int) -> int:
+    whole, _, fraction = text.partition(".")
+    return int(whole + fraction.ljust(scale, "0"))
+
+
+def _scaled(number: int, scale: int) -> str:
+    if not scale:
+        return str(number)
+    digits = str(abs(number)).rjust(scale + 1, "0")
+    fraction = digits[-scale:].rstrip("0")
+    sign = "-" if number < 0 else ""
+    return f"{sign}{digits[:-scale]}.{fraction}" if fraction else f"{sign}{digits[:-scale]}"

@@ -1,0 +1,78 @@
+"""How many rows fit in memory at once. Estimate only, from footers; nothing is read.
+
+One column is in memory at a time, beside a few numbers per row: key words, groups, an order. Reading it, mapping its
+ids to the merged dictionary, putting its rows in order and packing them takes up to four arrays of its size.
+"""
+
+from typing import Final
+
+from merlot.merge.plan import MergePlan, MergeType
+from merlot.merge.source import Selection, num_rows
+from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.index.dict_ids import width_bytes
+from merlot.segment.metadata import ColumnEncoding, ColumnMetadata
+
+_COPIES: Final = 4
+_ENTRY_BYTES: Final = 64
+"""To merge a dictionary entry: its slot in a hash table, its place in an order, its rank."""
+_FIXED_BYTES: Final = 64 << 20
+"""The process itself beside the rows, numbers of blocks, buffers of files."""
+_LEAST_ROWS: Final = 10_000
+
+
+def rows_that_fit(plan: MergePlan, selection: Selection, memory_bytes: int) -> int:
+    """How many of the selected rows may be merged at once; at least one."""
+    rows = num_rows(selection)
+    if not rows:
+        return 1
+    docs = sum(segment.num_docs for segment in _segments(selection))
+    widest = max(_column_bytes(selection, name) for name in plan.schema.names) / max(docs, 1)
+    per_row = widest + _row_bytes(plan, selection)
+    return max(_LEAST_ROWS, int(max(memory_bytes - _FIXED_BYTES, memory_bytes // 2) / per_row))
+
+
+def _row_bytes(plan: MergePlan, selection: Selection) -> float:
+    """Keys and orders, per row."""
+    if plan.merge_type is MergeType.CONCAT:
+        return 40.0 if plan.indexing.sorted_columns else 4.0
+    bits = sum(_key_bits(selection, field.name) for field in plan.key_fields())
+    # The words twice (as they grow, and side by side), once more in the table of groups; groups, slots, orders.
+    return 3 * 8 * (bits // 63 + 1) + 48
+
+
+def _key_bits(selection: Selection, name: str) -> int:
+    """Bits of a column's codes at most."""
+    entries = sum(_entries(segment.metadata.columns.get(name)) for segment in _segments(selection))
+    return max(min(entries, num_rows(selection)), 1).bit_length()
+
+
+def _entries(column: ColumnMetadata | None) -> int:
+    if column is None:
+        return 1
+    return column.total_values if column.cardinality is None else column.cardinality
+
+
+def _column_bytes(selection: Selection, name: str) -> float:
+    total = 0.0
+    for segment in _segments(selection):
+        column = segment.metadata.columns.get(name)
+        total += segment.num_docs if column is None else _decoded_bytes(column)
+    return total
+
+
+def _decoded_bytes(column: ColumnMetadata) -> float:
+    sizes = {name: ref.size * int(ref.dtype[1:]) for name, ref in column.buffers.items()}
+    entries = column.cardinality or 0
+    if column.encoding.has_dictionary:
+        values = sizes.get("dict.bytes", 0) + 8 * entries
+        flat = column.total_values * width_bytes(entries)
+    else:
+        values = 0
+        flat = max(8 * column.total_values, sizes.get("raw.bytes", 0) + 8 * column.total_values)
+        entries = column.total_values if column.encoding is not ColumnEncoding.RAW_VARIABLE else 0
+    lists = 24 * column.total_values if column.multi_value else 0
+    return _COPIES * (flat + values) + min(entries, column.total_values) * _ENTRY_BYTES + lists
+
+
+def _segments(selection: Selection) -> list[ImmutableSegment]:
+    return [part.segment for part in selection]

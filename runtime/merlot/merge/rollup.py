@@ -1,0 +1,162 @@
+"""Rows that agree in their key columns become one: rollup folds their metrics, dedup keeps the first.
+
+Beyond what memory holds it goes in steps: runs of the input rows are folded each into a small segment on disk, with
+metrics wide enough for any part of a sum; if those together are still too large, they are folded again by ranges of a
+hash of the key, so that equal keys always meet.
+"""
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from merlot.errors import UnavailableError
+from merlot.merge import folds, hashing, memory
+from merlot.merge.columns import Column
+from merlot.merge.groups import group
+from merlot.merge.order import KeyWords, codes_of
+from merlot.merge.output import Outputs, Rows
+from merlot.merge.plan import MergePlan, Phase
+from merlot.merge.source import Selection, Source, num_rows, open_source, slice_selection, sub_selection
+from merlot.segment.build.request import BuiltSegment
+from merlot.spec.indexing import IndexingSpec
+from merlot.spec.schema import FieldSpec, TableSchema
+from merlot.spec.types import TypeName
+
+_WHOLE_64_BITS = 1 << 63
+
+
+class Folded(Rows):
+    """Groups of selected rows, in the order of the table's sorted columns, then of the others."""
+
+    def __init__(self, plan: MergePlan, target: TableSchema, source: Source, selection: Selection) -> None:
+        self._plan = plan
+        self._target = target
+        self._source = source
+        self._selection = selection
+        keys = KeyWords(num_rows(selection))
+        for field in plan.key_fields():
+            keys.add(*codes_of(source.column(field, selection), nulls_differ=True))
+        self._groups = group(keys)
+        self._firsts = sub_selection(selection, self._groups.first_rows)
+        self._order = keys.take(self._groups.first_rows).order()
+
+    @property
+    def num_rows(self) -> int:
+        return len(self._groups)
+
+    def column(self, field: FieldSpec) -> Column:
+        """A column of one row per group."""
+        read = self._plan.schema.field(field.name)
+        assert read is not None
+        if self._plan.folds(read):
+            values = self._source.column(read, self._selection)
+            column = folds.fold(values, field, folds.aggregation_of(self._plan, field), self._groups)
+        else:
+            column = self._source.column(read, self._firsts)
+        return column if self._order is None else column.take(self._order)
+
+
+def fold_rows(plan: MergePlan, source: Source, selection: Selection, outputs: Outputs, memory_bytes: int) -> None:
+    """Write the groups of selected rows to the outputs."""
+    rows = num_rows(selection)
+    room = memory.rows_that_fit(plan, selection, memory_bytes)
+    if rows <= room:
+        outputs.watch.tell(Phase.ORDER)
+        outputs.write(Folded(plan, plan.schema, source, selection), rows)
+        return
+    with _spill_directory(outputs.directory) as directory:
+        runs, wide = _fold_runs(plan, source, selection, _Spill(directory, outputs, room))
+        with open_source(wide, [run.path for run in runs]) as again:
+            for part in _parts_by_key(wide, again, memory_bytes):
+                outputs.watch.tell(Phase.ORDER)
+                outputs.write(Folded(wide, plan.schema, again, part), 0)
+
+
+class _Spill:
+    """Where runs go, and how large they are."""
+
+    def __init__(self, directory: Path, outputs: Outputs, room: int) -> None:
+        self.directory = directory
+        self.outputs = outputs
+        self.room = room
+
+
+def _fold_runs(
+    plan: MergePlan, source: Source, selection: Selection, spill: _Spill
+) -> tuple[list[BuiltSegment], MergePlan]:
+    """Each run of `room` rows folded into a segment on disk, and the plan that reads those."""
+    wide = _widened(plan, selection)
+    watch = spill.outputs.watch
+    runs = Outputs(_for_spill(wide), spill.directory, watch)
+    before = watch.bytes
+    for start in range(0, num_rows(selection), spill.room):
+        watch.tell(Phase.ORDER)
+        run = slice_selection(selection, start, min(start + spill.room, num_rows(selection)))
+        runs.write(Folded(plan, wide.schema, source, run), num_rows(run))
+    watch.bytes = before
+    return runs.built, wide
+
+
+def _parts_by_key(plan: MergePlan, source: Source, memory_bytes: int) -> Iterator[Selection]:
+    """All rows of the source, in parts that fit in memory and share no key."""
+    selection = source.select(None)
+    rows = num_rows(selection)
+    number = -(-rows // memory.rows_that_fit(plan, selection, memory_bytes))
+    if number <= 1:
+        yield selection
+        return
+    # Shuffling cuts by the remainder of the hash; its higher half is independent of that.
+    parts = [(hashing.key_hashes(plan, source, [part]) >> np.uint64(32)) % np.uint64(number) for part in selection]
+    for wanted in range(number):
+        picked = [
+            part.sub(np.flatnonzero(numbers == wanted).astype(np.uint32))
+            for part, numbers in zip(selection, parts, strict=True)
+        ]
+        yield [part for part in picked if part.num_rows]
+
+
+def _widened(plan: MergePlan, selection: Selection) -> MergePlan:
+    """The plan for folded runs: sums that might not fit, though the whole would, get a wider type."""
+    fields = []
+    for field in plan.schema.fields:
+        how = folds.aggregation_of(plan, field)
+        if plan.folds(field) and folds.is_sum(how):
+            fields.append(FieldSpec.model_validate({**field.model_dump(), "type": _sum_type(field, selection)}))
+        else:
+            fields.append(field)
+    return dataclasses.replace(plan, schema=TableSchema(fields=tuple(fields)))
+
+
+def _sum_type(field: FieldSpec, selection: Selection) -> TypeName:
+    if field.type is TypeName.FLOAT:
+        return TypeName.DOUBLE
+    if field.type not in (TypeName.INT, TypeName.LONG):
+        return field.type
+    largest = 0
+    for part in selection:
+        stored = part.segment.metadata.columns.get(field.name)
+        bounds = (field.default_value,) if stored is None else (stored.min, stored.max)
+        largest = max(largest, *(abs(bound) if isinstance(bound, int) else _WHOLE_64_BITS for bound in bounds))
+    return TypeName.LONG if largest * num_rows(selection) < _WHOLE_64_BITS else TypeName.BIG_DECIMAL
+
+
+def _for_spill(plan: MergePlan) -> MergePlan:
+    return dataclasses.replace(plan, indexing=IndexingSpec(), partitioning=None, max_records_per_segment=1 << 32)
+
+
+@contextmanager
+def _spill_directory(directory: Path) -> Iterator[Path]:
+    path = directory / f".spill.{os.getpid()}"
+    try:
+        path.mkdir()
+    except OSError as error:
+        raise UnavailableError(f"cannot spill path={path}: {error.strerror}") from error
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)

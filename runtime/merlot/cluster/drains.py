@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Mapping
 
 from merlot.cluster import paths
-from merlot.cluster.metastore import Metastore
+from merlot.cluster.metastore import Create, Delete, Metastore
 from merlot.cluster.records import DrainRecord
 from merlot.errors import ConflictError, CorruptionError, NotFoundError
 from merlot.ids import InstanceId
@@ -31,7 +31,8 @@ def mark(metastore: Metastore, instance: InstanceId, *, leaving: bool, now_ms: i
                 return stands
             # The token stays: for brokers it is the same mark.
             changed = record if stands is None else stands.model_copy(update={"leaving": leaving})
-            metastore.put(path, changed.to_bytes(), node.version)
+            # Anew, since readers watch which marks there are.
+            metastore.multi([Delete(path, node.version), Create(path, changed.to_bytes())])
             return changed
 
 

@@ -12,6 +12,7 @@
 /LIVE/{instance}                        ephemeral InstanceRecord
 /ECHO/{broker}                          what a broker runs and routes around: EchoRecord
 /DRAIN/{instance}                       DrainRecord: brokers shall route around it
+/REBALANCE/{table}                      RebalanceRecord: what somebody asked for last
 /LEASES/{name}                          the holder; /LEASES/{name}/{token}: ephemeral, the holder's pulse
 /TRASH/{table}/{id}                     files that no record names any more
 /TASKS/{kind}/{id}                      a queued task; the lease `task-{kind}-{id}` says who runs it
@@ -31,6 +32,7 @@ REPORTS = "/REPORTS"
 LIVE = "/LIVE"
 ECHOES = "/ECHO"
 DRAINS = "/DRAIN"
+REBALANCES = "/REBALANCE"
 LEASES = "/LEASES"
 TRASH = "/TRASH"
 TASKS = "/TASKS"
@@ -109,6 +111,11 @@ def echo(broker: str) -> str:
 def drain(instance: str) -> str:
     """The mark of an instance that is about to stop."""
     return _join(DRAINS, instance)
+
+
+def rebalance(table: str) -> str:
+    """The last rebalance that was asked for."""
+    return _join(REBALANCES, table)
 
 
 def lease(name: str) -> str:

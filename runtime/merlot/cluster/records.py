@@ -281,6 +281,19 @@ class DrainRecord(Record):
     since_ms: int = -1
 
 
+class RebalanceRecord(Record):
+    """A rebalance that somebody asked for, or put an end to."""
+
+    id: str
+    started_ms: int = -1
+    num_replicas: int = 0
+    """Copies of segments that had to be loaded by other servers, when it started; `num_bytes` of them."""
+    num_bytes: int = 0
+    is_aborted: bool = False
+    servers: tuple[str, ...] = ()
+    """Aborted: the live servers of that time. While they are the same, loads are not evened out."""
+
+
 class EchoRecord(Record):
     """What a broker runs, written by itself."""
 

@@ -111,6 +111,9 @@ def routes(service: ControllerService) -> list[web.RouteDef]:
         web.get("/tables/{table}/instances", api.table_instances),
         web.get("/tables/{table}/size", api.size),
         web.get("/tables/{table}/metadata", api.metadata),
+        web.get("/tables/{table}/rebalance", api.rebalance_progress),
+        web.post("/tables/{table}/rebalance", api.rebalance),
+        web.delete("/tables/{table}/rebalance", api.abort_rebalance),
         web.get("/v2/brokers/tables", api.brokers_by_table),
         web.get("/v2/brokers/tables/{table}", api.brokers_of_table),
         web.get("/v2/brokers/tenants", api.brokers_by_tenant),
@@ -234,6 +237,20 @@ class _Api:
         return await self._of_table(request, self._service.metadata)
 
     @_answered
+    async def rebalance(self, request: web.Request) -> web.Response:
+        """`?dryRun=true`: what would move."""
+        rebalancing = self._service.rebalancing
+        return await self._of_table(request, rebalancing.plan if _is_dry_run(request) else rebalancing.start)
+
+    @_answered
+    async def rebalance_progress(self, request: web.Request) -> web.Response:
+        return await self._of_table(request, self._service.rebalancing.progress)
+
+    @_answered
+    async def abort_rebalance(self, request: web.Request) -> web.Response:
+        return await self._of_table(request, self._service.rebalancing.abort)
+
+    @_answered
     async def delete_table(self, request: web.Request) -> web.Response:
         name = request.match_info["table"]
         await asyncio.to_thread(self._service.delete_table, name)
@@ -315,8 +332,7 @@ class _Api:
     @_answered
     async def apply(self, request: web.Request) -> web.Response:
         text = (await request.read()).decode(errors="replace")
-        dry_run = request.query.get("dryRun", "").lower() in {"true", "1", "all"}
-        results = await asyncio.to_thread(self._service.apply, text, dry_run=dry_run)
+        results = await asyncio.to_thread(self._service.apply, text, dry_run=_is_dry_run(request))
         return _json([result.to_json() for result in results])
 
     @_answered
@@ -342,6 +358,10 @@ class _Api:
 
     async def _of_table(self, request: web.Request, read: Callable[[str], Any]) -> web.Response:
         return _json(await asyncio.to_thread(read, request.match_info["table"]))
+
+
+def _is_dry_run(request: web.Request) -> bool:
+    return request.query.get("dryRun", "").lower() in {"true", "1", "all"}
 
 
 async def _forward(

@@ -18,22 +18,34 @@ from merlot.ids import InstanceId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Servers:
-    """The servers of a table's tenant: those that can be given segments, and those that have lost theirs."""
+    """The servers of a table's tenant: those that can be given segments, and those that shall not keep theirs.
+
+    `gone` have lost them; `leaving` still serve what they have, until others do.
+    """
 
     live: Set[InstanceId]
     gone: Set[InstanceId] = frozenset()
+    leaving: Set[InstanceId] = frozenset()
 
 
 def assign(
-    segments: Sequence[str], current: Mapping[str, tuple[InstanceId, ...]], servers: Servers, replication: int
+    segments: Sequence[str],
+    current: Mapping[str, tuple[InstanceId, ...]],
+    servers: Servers,
+    replication: int,
+    *,
+    balance: bool = True,
 ) -> dict[str, tuple[InstanceId, ...]]:
     """The segments whose servers change, with their new ones; replicas sorted by id.
 
     segments: all names of the table, neighbours in time next to each other, so that they spread over the servers.
     Missing replicas go to the live servers with the fewest segments; surplus ones leave the servers with the most. Then
     the loads of live servers are evened out, one replica at a time, until they differ by one at most: the fewest moves
-    that do. With fewer live servers than `replication`, a segment gets as many as there are.
+    that do; not so without `balance`. With fewer live servers than `replication`, a segment gets as many as there are;
+    with none, everything stays as it is: nobody could do better.
     """
+    if not servers.live:
+        return {}
     kept = {name: _kept(current.get(name, ()), servers) for name in segments}
     loads = Counter(dict.fromkeys(servers.live, 0))
     loads.update(server for replicas in kept.values() for server in replicas)
@@ -41,7 +53,8 @@ def assign(
     for name in segments:
         replicas = _shrink(kept[name], loads, servers, replication)
         placed[name] = _grow(replicas, loads, servers, replication)
-    _balance(placed, loads, servers)
+    if balance:
+        _balance(placed, loads, servers)
     return {
         name: tuple(sorted(replicas))
         for name, replicas in placed.items()
@@ -50,7 +63,8 @@ def assign(
 
 
 def _kept(replicas: Sequence[InstanceId], servers: Servers) -> list[InstanceId]:
-    return [server for server in dict.fromkeys(replicas) if server not in servers.gone]
+    lost = servers.gone | servers.leaving
+    return [server for server in dict.fromkeys(replicas) if server not in lost]
 
 
 def _shrink(

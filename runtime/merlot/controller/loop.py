@@ -10,22 +10,26 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from functools import partial
 
 from merlot import telemetry
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
+from merlot.cluster.drains import marks, unmark
+from merlot.cluster.echoes import echoing, remove_echo
 from merlot.cluster.leases import Lease
 from merlot.cluster.liveness import live_instances
 from merlot.cluster.metastore import Metastore, Watch
 from merlot.cluster.mutations import Context, mutate, sweep
-from merlot.cluster.records import InstanceRecord, Role, TableRecord
+from merlot.cluster.rebalances import forget_rebalance, rebalances
+from merlot.cluster.records import DrainRecord, InstanceRecord, RebalanceRecord, Role, TableRecord
 from merlot.cluster.reports import remove_report
 from merlot.cluster.tables import list_tables
 from merlot.cluster.view import TableView
 from merlot.controller.assignment import Servers
+from merlot.controller.rebalance import is_balancing
 from merlot.controller.reconcile import Situation, decide, is_moving
 from merlot.controller.table_state import TableState
 from merlot.controller.trash import OpenFiles, empty_trash
@@ -36,6 +40,8 @@ from merlot.spec.table import TableSpec
 _LOG = logging.getLogger(__name__)
 
 LEASE = "controller"
+WATCHED = (paths.TABLES, paths.LIVE, paths.lease(LEASE), paths.DRAINS, paths.REBALANCES)
+"""Nodes whose children concern every table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +58,16 @@ class LoopConfig:
     """How long a server that is silent keeps its segments; a restart takes less."""
     file_grace_s: float = 3600.0
     """How long the file of a removed segment is kept: for servers that still fetch it, and for second thoughts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cluster:
+    """What concerns every table: live servers, those that shall stop, what people asked for."""
+
+    live: Mapping[InstanceId, InstanceRecord]
+    drains: Mapping[InstanceId, DrainRecord]
+    leaving: Set[InstanceId]
+    rebalances: Mapping[TableName, RebalanceRecord]
 
 
 class ControllerLoop:
@@ -71,7 +87,8 @@ class ControllerLoop:
         self._clock = clock or SystemClock()
         self._lease: Lease | None = None
         self._tables: dict[TableName, TableState] = {}
-        self._servers: Mapping[InstanceId, InstanceRecord] | None = None
+        self._cluster: _Cluster | None = None
+        self._silent_brokers: Set[InstanceId] = frozenset()
         self._silent_since: dict[InstanceId, float] = {}
         self._next_resync = float("-inf")
         self._watches: list[Watch] = []
@@ -124,7 +141,7 @@ class ControllerLoop:
             _LOG.warning("round failed cause=%s", error)
         except Exception:  # noqa: BLE001 - the outermost loop: without it nobody would assign or clean up any more
             _LOG.exception("round failed by a bug")
-        self._servers = None
+        self._cluster = None
         return self._config.retry_s
 
     def close(self) -> None:
@@ -144,7 +161,7 @@ class ControllerLoop:
             self._lease = None
 
     def _watch_cluster(self) -> None:
-        for path in (paths.TABLES, paths.LIVE, paths.lease(LEASE))[len(self._watches) :]:
+        for path in WATCHED[len(self._watches) :]:
             self._watches.append(self._metastore.watch_children(path, self._wake))
 
     def _lead(self) -> bool:
@@ -165,18 +182,27 @@ class ControllerLoop:
         records = list_tables(self._metastore)
         for name in self._tables.keys() - records.keys():
             self._tables.pop(name).close()
-        live = live_instances(self._metastore, Role.SERVER)
-        is_everything = is_resync or live != self._servers or self._has_grace_ended(now)
+        cluster = self._read_cluster()
+        is_everything = is_resync or cluster != self._cluster or self._has_grace_ended(now)
         dirty = self._take_dirty()
         for name, record in records.items():
             if is_everything or name in dirty or name not in self._tables:
-                self._try(name, partial(self._reconcile, self._table(name), record, live))
+                self._try(name, partial(self._reconcile, self._table(name), record, cluster))
         if is_resync:
-            self._clean(records, live)
+            self._clean(records, cluster)
             self._next_resync = now + self._config.resync_s
-        self._servers = live
+        self._cluster = cluster
         self._forget_silent()
         return self._pause_s(now)
+
+    def _read_cluster(self) -> _Cluster:
+        drains = marks(self._metastore)
+        return _Cluster(
+            live=live_instances(self._metastore, Role.SERVER),
+            drains=drains,
+            leaving=frozenset(one for one, mark in drains.items() if mark.leaving),
+            rebalances=rebalances(self._metastore),
+        )
 
     def _forget_silent(self) -> None:
         """Servers that hold nothing any more need no watching."""
@@ -211,12 +237,17 @@ class ControllerLoop:
             telemetry.CONTROLLER_PASSES.labels("failed").inc()
             _LOG.exception("table cannot be reconciled table=%s", name)
 
-    def _reconcile(self, table: TableState, record: TableRecord, live: Mapping[InstanceId, InstanceRecord]) -> None:
+    def _reconcile(self, table: TableState, record: TableRecord, cluster: _Cluster) -> None:
         assert self._lease is not None
         spec = table.spec(record)
         view = table.refresh()
+        servers = self._servers_of(spec, view, cluster)
         situation = Situation(
-            spec=spec, servers=self._servers_of(spec, view, live), now_ms=self._clock.now_ms(), loaded=table.loaded()
+            spec=spec,
+            servers=servers,
+            now_ms=self._clock.now_ms(),
+            loaded=table.loaded(),
+            balance=is_balancing(cluster.rebalances.get(table.name), servers.live),
         )
         table.view = mutate(
             self._metastore,
@@ -226,26 +257,31 @@ class ControllerLoop:
             previous=view,
             context=Context(clock=self._clock),
         )
-        table.follow_reports(is_moving(table.view, spec.replication))
+        table.follow_reports(not spec.suspend and is_moving(table.view, spec.replication, servers.leaving))
         has_changed = table.view.epoch != view.epoch
         telemetry.CONTROLLER_PASSES.labels("changed" if has_changed else "unchanged").inc()
         if has_changed:
             _LOG.info("table reconciled table=%s epoch=%d", table.name, table.view.epoch)
 
-    def _servers_of(self, spec: TableSpec, view: TableView, live: Mapping[InstanceId, InstanceRecord]) -> Servers:
+    def _servers_of(self, spec: TableSpec, view: TableView, cluster: _Cluster) -> Servers:
         """Live ones of the table's tenant; gone are those silent for too long, or live in another tenant."""
         now = self._clock.monotonic()
-        for server in live:
+        for server in cluster.live:
             self._silent_since.pop(server, None)
-        tenant = spec.tenants.server.name
-        ours = frozenset(name for name, record in live.items() if record.tenant == tenant)
         assigned = {server for servers in view.assignment.values() for server in servers}
-        gone = assigned & (live.keys() - ours)
-        for server in assigned - live.keys():
+        if spec.suspend:
+            # Its servers are meant to be silent: that counts from when it goes on.
+            for server in assigned:
+                self._silent_since.pop(server, None)
+            return Servers(live=frozenset())
+        tenant = spec.tenants.server.name
+        ours = frozenset(name for name, record in cluster.live.items() if record.tenant == tenant)
+        gone = assigned & (cluster.live.keys() - ours)
+        for server in assigned - cluster.live.keys():
             since = self._silent_since.setdefault(server, now)
             if now - since >= self._config.server_grace_s:
                 gone.add(server)
-        return Servers(live=ours, gone=frozenset(gone))
+        return Servers(live=ours - cluster.leaving, gone=frozenset(gone), leaving=cluster.leaving - gone)
 
     def _has_grace_ended(self, now: float) -> bool:
         return any(now - since >= self._config.server_grace_s for since in self._silent_since.values())
@@ -255,13 +291,28 @@ class ControllerLoop:
         waits = [end - now for end in (self._next_resync, *grace_ends) if end > now]
         return max(0.01, min(waits, default=self._config.retry_s))
 
-    def _clean(self, records: Mapping[TableName, TableRecord], live: Mapping[InstanceId, InstanceRecord]) -> None:
+    def _clean(self, records: Mapping[TableName, TableRecord], cluster: _Cluster) -> None:
         """Remove what crashes and removals left behind."""
         for name in records:
-            self._try(name, partial(self._clean_table, name, live))
+            self._try(name, partial(self._clean_table, name, cluster.live))
+        for name in cluster.rebalances.keys() - records.keys():
+            forget_rebalance(self._metastore, name)
+        self._clean_instances(cluster)
         if self._open_files is not None:
             grace_ms = round(self._config.file_grace_s * 1000)
             empty_trash(self._metastore, self._open_files, self._clock, grace_ms=grace_ms)
+
+    def _clean_instances(self, cluster: _Cluster) -> None:
+        """Marks of servers that neither live nor have segments; echoes of brokers not seen at two looks in a row."""
+        views = [table.view for table in self._tables.values() if table.view is not None]
+        assigned = {server for view in views for servers in view.assignment.values() for server in servers}
+        live = live_instances(self._metastore).keys()
+        for instance in cluster.drains.keys() - live - assigned:
+            unmark(self._metastore, instance)
+        silent = set(echoing(self._metastore)) - live
+        for broker in silent & self._silent_brokers:
+            remove_echo(self._metastore, broker)
+        self._silent_brokers = silent
 
     def _clean_table(self, name: TableName, live: Mapping[InstanceId, InstanceRecord]) -> None:
         """Buckets that no root names, reports of servers that neither live nor have segments."""

@@ -7,7 +7,7 @@ not loaded a segment yet can lose it at once: when a cluster starts, the first s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from merlot.cluster.mutations import Assign, Mutation, RemoveSegments
@@ -26,6 +26,8 @@ class Situation:
     servers: Servers
     now_ms: int
     loaded: Mapping[InstanceId, Set[str]] | None = None
+    balance: bool = True
+    """False: repair only, leave uneven loads as they are."""
 
 
 def decide(view: TableView, situation: Situation) -> Sequence[Mutation]:
@@ -43,15 +45,20 @@ def decide(view: TableView, situation: Situation) -> Sequence[Mutation]:
     return mutations
 
 
-def is_moving(view: TableView, replication: int) -> bool:
-    """Whether some segment still has more servers than it should, waiting for others to load it."""
-    return any(len(servers) > replication for servers in view.assignment.values())
+def is_moving(view: TableView, replication: int, leaving: Set[InstanceId] = frozenset()) -> bool:
+    """Whether some segment still has more servers than it should, or one that leaves, waiting for others to load it."""
+    return any(len(servers) > replication or not leaving.isdisjoint(servers) for servers in view.assignment.values())
 
 
-def _assignment(view: TableView, leaving: Set[str], situation: Situation) -> dict[str, tuple[InstanceId, ...]]:
-    names = sorted(view.segments.keys() - leaving, key=lambda name: _place(view, name))
+def in_time(view: TableView, names: Iterable[str]) -> list[str]:
+    """Names in the order of time, so that neighbours, which queries read together, spread over the servers."""
+    return sorted(names, key=lambda name: _place(view, name))
+
+
+def _assignment(view: TableView, going: Set[str], situation: Situation) -> dict[str, tuple[InstanceId, ...]]:
+    names = in_time(view, view.segments.keys() - going)
     replication = situation.spec.replication
-    target = assign(names, view.assignment, situation.servers, replication)
+    target = assign(names, view.assignment, situation.servers, replication, balance=situation.balance)
     changes = {}
     for name, wanted in target.items():
         current = view.servers_of(name)
@@ -80,6 +87,5 @@ def _may_have(situation: Situation, server: InstanceId, key: SegmentKey) -> bool
 
 
 def _place(view: TableView, name: str) -> tuple[int, str]:
-    """Order in time, so that neighbours, which queries read together, spread over the servers."""
     start_time_ms = view.segments[name].start_time_ms
     return (start_time_ms if start_time_ms is not None else -1, name)

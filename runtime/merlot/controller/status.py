@@ -41,6 +41,11 @@ class ClusterFacts:
     echoes: Mapping[InstanceId, EchoRecord]
     drains: Mapping[InstanceId, DrainRecord]
 
+    @property
+    def leaving(self) -> frozenset[InstanceId]:
+        """Instances that shall stop for good."""
+        return frozenset(one for one, mark in self.drains.items() if mark.leaving)
+
     def of_role(self, role: Role) -> list[InstanceId]:
         """Live instances, sorted."""
         return sorted(one for one, record in self.live.items() if record.role is role)
@@ -68,7 +73,7 @@ def table_status(facts: TableFacts, cluster: ClusterFacts) -> Json:
         "segmentsLoading": sum(len(state.missing) for state in states.values()),
         "segmentsFailed": len({key for state in states.values() for key in state.errors}),
         "unpartitioned": sum(bool(unpartitioned(record, facts.spec)) for record in view.segments.values()),
-        "moving": is_moving(view, facts.spec.replication),
+        "moving": is_moving(view, facts.spec.replication, cluster.leaving),
         "servers": {server: _server_json(state, facts, cluster) for server, state in states.items()},
         "brokers": brokers,
     }

@@ -31,7 +31,12 @@ def test_a_new_table_is_replicated_and_balanced(count: int, live: frozenset[Inst
         assert max(loads) - min(loads) <= 1
 
 
-@given(before=server_sets, after=server_sets, replication=st.integers(1, 3), later=st.integers(1, 3))
+@given(
+    before=server_sets,
+    after=server_sets.filter(bool),
+    replication=st.integers(1, 3),
+    later=st.integers(1, 3),
+)
 def test_a_change_of_servers_is_balanced_by_the_fewest_moves_and_then_stable(
     before: frozenset[InstanceId], after: frozenset[InstanceId], replication: int, later: int
 ) -> None:
@@ -40,12 +45,12 @@ def test_a_change_of_servers_is_balanced_by_the_fewest_moves_and_then_stable(
     settled = {**current, **assign(names(30), current, servers, later)}
     assert all(len(set(settled.get(name, ()))) == min(later, len(after)) for name in names(30))
     loads = loads_of(settled)
-    assert not after or max(loads[server] for server in after) - min(loads[server] for server in after) <= 1
+    assert max(loads[server] for server in after) - min(loads[server] for server in after) <= 1
     assert assign(names(30), settled, servers, later) == {}
     if later == replication and before <= after:
         moved = sum(len(set(settled[name]) - set(current[name])) for name in current)
         old = loads_of(current)
-        most = -(-30 * min(later, len(after)) // len(after)) if after else 0
+        most = -(-30 * min(later, len(after)) // len(after))
         new_replicas = 30 * min(later, len(after)) - 30 * min(replication, len(before))
         assert moved <= new_replicas + sum(max(0, old[server] - (most - 1)) for server in before)
 
@@ -78,3 +83,31 @@ def test_a_silent_server_gives_up_a_surplus_replica_first() -> None:
     current = assign(names(4), {}, Servers(live=frozenset(SERVERS[:2])), 2)
     changes = assign(names(4), current, Servers(live=frozenset(SERVERS[1:2])), 1)
     assert changes == dict.fromkeys(names(4), (SERVERS[1],))
+
+
+@given(replication=st.integers(1, 3), gone=st.booleans())
+def test_nothing_is_taken_from_servers_while_there_is_no_other(replication: int, *, gone: bool) -> None:
+    current = assign(names(10), {}, Servers(live=frozenset(SERVERS[:3])), replication)
+    away = frozenset(SERVERS[:3])
+    servers = Servers(live=frozenset(), gone=away) if gone else Servers(live=frozenset(), leaving=away)
+    assert assign(names(10), current, servers, replication) == {}
+
+
+@given(num_leaving=st.integers(1, 2), replication=st.integers(1, 2))
+def test_a_server_that_leaves_gives_its_segments_to_those_that_stay(num_leaving: int, replication: int) -> None:
+    current = assign(names(30), {}, Servers(live=frozenset(SERVERS[:4])), replication)
+    leaving = frozenset(SERVERS[:num_leaving])
+    servers = Servers(live=frozenset(SERVERS[:4]) - leaving, leaving=leaving)
+    settled = {**current, **assign(names(30), current, servers, replication)}
+    assert all(len(set(replicas)) == replication for replicas in settled.values())
+    assert leaving.isdisjoint(loads_of(settled))
+    loads = [loads_of(settled)[server] for server in servers.live]
+    assert max(loads) - min(loads) <= 1
+
+
+def test_uneven_loads_stay_where_only_repair_is_asked_for() -> None:
+    current = dict.fromkeys(names(10), (SERVERS[0],))
+    servers = Servers(live=frozenset(SERVERS[:2]))
+    assert assign(names(10), current, servers, 1, balance=False) == {}
+    repaired = assign(names(10), current, servers, 2, balance=False)
+    assert repaired == dict.fromkeys(names(10), (SERVERS[0], SERVERS[1]))

@@ -53,20 +53,31 @@ def everything(view: TableView) -> dict[InstanceId, frozenset[str]]:
     then=st.frozensets(st.sampled_from(SERVERS), min_size=1),
     replication=st.integers(1, 3),
     later=st.integers(1, 3),
+    leaving=st.booleans(),
 )
 def test_a_move_keeps_a_loaded_replica_at_every_step_and_settles(
-    data: st.DataObject, before: frozenset[InstanceId], then: frozenset[InstanceId], replication: int, later: int
+    data: st.DataObject,
+    before: frozenset[InstanceId],
+    then: frozenset[InstanceId],
+    replication: int,
+    later: int,
+    *,
+    leaving: bool,
 ) -> None:
     view = after(view_of({}), Situation(spec=spec(replication), servers=Servers(live=before), now_ms=0))
     loaded = everything(view)
-    kept = before & then
+    away = before - then
+    kept = before if leaving else before & then
+    servers = Servers(live=then, leaving=away) if leaving else Servers(live=then, gone=away)
     for _ in range(40):
-        situation = Situation(spec=spec(later), servers=Servers(live=then, gone=before - then), now_ms=0, loaded=loaded)
+        situation = Situation(spec=spec(later), servers=servers, now_ms=0, loaded=loaded)
         stepped = after(view, situation)
-        for name, servers in stepped.assignment.items():
+        for name, assigned in stepped.assignment.items():
             had = [server for server in view.servers_of(name) if server in kept and f"{name}@1" in loaded[server]]
-            has = [server for server in servers if f"{name}@1" in loaded[server]]
-            assert len(has) >= min(later, len(had)), "replicas that serve are dropped only for others that serve"
+            has = [server for server in assigned if f"{name}@1" in loaded[server]]
+            assert len(has) >= min(later, len(had), len(then)), (
+                "replicas that serve are dropped only for others that serve"
+            )
         wanted = everything(stepped)
         is_settled = stepped is view and wanted == loaded
         view = stepped
@@ -78,10 +89,10 @@ def test_a_move_keeps_a_loaded_replica_at_every_step_and_settles(
             arrived = pending
         fresh = {server: frozenset(key for one, key in arrived if one == server) for server in SERVERS}
         loaded = {server: (loaded[server] & wanted[server]) | fresh[server] for server in SERVERS}
-    assert not is_moving(view, later)
-    loads = [sum(server in servers for servers in view.assignment.values()) for server in then]
+    assert not is_moving(view, later, away)
+    loads = [sum(server in assigned for assigned in view.assignment.values()) for server in then]
     assert max(loads) - min(loads) <= 1
-    assert all(len(servers) == min(later, len(then)) for servers in view.assignment.values())
+    assert all(len(assigned) == min(later, len(then)) for assigned in view.assignment.values())
 
 
 def test_a_joining_server_serves_before_the_old_one_stops() -> None:
@@ -93,6 +104,26 @@ def test_a_joining_server_serves_before_the_old_one_stops() -> None:
     assert after(both, Situation(spec=spec(), servers=servers, now_ms=0)) is both
     done = after(both, Situation(spec=spec(), servers=servers, now_ms=0, loaded=everything(both)))
     assert sorted(done.assignment.values()) == [(old,)] * 12 + [(new,)] * 12
+
+
+def test_a_server_that_leaves_serves_until_those_that_stay_have_loaded() -> None:
+    stays, leaves = SERVERS[:2]
+    view = view_of({f"s{number}": (leaves,) for number in range(NUM_SEGMENTS)})
+    servers = Servers(live=frozenset({stays}), leaving=frozenset({leaves}))
+    both = after(view, Situation(spec=spec(), servers=servers, now_ms=0))
+    assert set(both.assignment.values()) == {(stays, leaves)}
+    assert is_moving(both, 1, servers.leaving)
+    done = after(both, Situation(spec=spec(), servers=servers, now_ms=0, loaded=everything(both)))
+    assert set(done.assignment.values()) == {(stays,)}
+
+
+def test_one_replica_less_is_enough_where_a_server_leaves_and_nobody_can_take_over() -> None:
+    stays, leaves = SERVERS[:2]
+    view = view_of({f"s{number}": (stays, leaves) for number in range(NUM_SEGMENTS)})
+    servers = Servers(live=frozenset({stays}), leaving=frozenset({leaves}))
+    assert is_moving(view, 2, servers.leaving), "somebody has to look at what the other one has loaded"
+    situation = Situation(spec=spec(2), servers=servers, now_ms=0, loaded=everything(view))
+    assert set(after(view, situation).assignment.values()) == {(stays,)}
 
 
 def test_a_server_that_has_loaded_nothing_yet_gives_up_its_surplus_at_once() -> None:

@@ -1,0 +1,82 @@
+"""`merlot rebalance`: even out how many segments the servers of a table hold, and watch it happen."""
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from merlot.cli import output
+from merlot.cli.client import DEFAULT_URL, Client, Url, path_of
+from merlot.cli.errors import CommandError, UsageError
+
+POLL_S = 0.5
+SETTLE_S = 10.0
+"""How long a rebalance may take to be seen moving; the controller's loop wakes by watches, so it is mostly at once."""
+
+
+def rebalance(
+    table: Annotated[str, typer.Argument(help="Name of the table.", show_default=False)],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would move, and move nothing.")] = False,
+    abort: Annotated[
+        bool, typer.Option("--abort", help="Stop moving: segments stay where they are loaded, servers uneven.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Stay until every segment has arrived.")] = True,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Even out the servers of a table. Queries go on: a segment leaves a server when another one has loaded it.
+
+    Servers that join or leave are balanced without this; it also takes back an earlier --abort.
+    """
+    if dry_run and abort:
+        raise UsageError("--dry-run and --abort exclude each other")
+    client, path = Client(url), path_of("tables", table, "rebalance")
+    if abort:
+        client.delete(path)
+        output.say(f"table/{table} no longer rebalanced: segments stay where they are loaded")
+        return
+    plan = client.post(path, b"", "application/json", {"dryRun": "true"} if dry_run else None)
+    _show_plan(table, plan)
+    if plan["status"] == "IN_PROGRESS" and wait:
+        _follow(client, path, table)
+
+
+def _show_plan(table: str, plan: Mapping[str, Any]) -> None:
+    if plan["status"] == "NO_OP":
+        output.say(f"table/{table} is balanced, nothing to move")
+        return
+    rows = [
+        [server, output.counted(counts["before"]), output.counted(counts["after"])]
+        for server, counts in plan["servers"].items()
+    ]
+    output.show_table(["SERVER", "SEGMENTS", "AFTER"], rows, right=[1, 2])
+    moved = output.plural(plan["segmentsToMove"], "segment")
+    loaded = f"{output.plural(plan['replicasToLoad'], 'copy').replace('copys', 'copies')} to load"
+    output.say(f"{moved} to move, {loaded} ({output.size(plan['bytesToLoad'])})")
+
+
+def _follow(client: Client, path: str, table: str) -> None:
+    """Progress on a terminal's line, then the end."""
+    deadline = time.monotonic() + SETTLE_S
+    has_moved = False
+    while True:
+        done = client.get(path)
+        if done["status"] == "ABORTED":
+            raise CommandError(f"the rebalance of table {table} was aborted")
+        is_moving = done["status"] == "IN_PROGRESS"
+        has_moved = has_moved or is_moving
+        if sys.stderr.isatty():
+            text = f"{done['replicasLoaded']:,} of {done['replicasTotal']:,} loaded"
+            sys.stderr.write(f"\r{text} ({output.size(done['bytesToLoad'])} to go) ")
+        if not is_moving and (has_moved or time.monotonic() > deadline or _is_balanced(client, path)):
+            break
+        time.sleep(POLL_S)
+    if sys.stderr.isatty():
+        sys.stderr.write("\n")
+    output.say(f"table/{table} rebalanced")
+
+
+def _is_balanced(client: Client, path: str) -> bool:
+    plan: Mapping[str, Any] = client.post(path, b"", "application/json", {"dryRun": "true"})
+    return bool(plan["status"] == "NO_OP")

@@ -1,0 +1,154 @@
+"""Which segments would move, which still do, and how to stop half-way. Pure; the loop carries moves out.
+
+The loop evens loads out by itself whenever servers come and go. A rebalance that somebody asks for is the same plan
+with a beginning to measure progress from; an abort takes back what has not been loaded yet, and keeps the loop from
+starting again until the servers change or somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from merlot.cluster.records import RebalanceRecord
+from merlot.cluster.view import TableView
+from merlot.controller.assignment import Servers, assign
+from merlot.controller.pinot_json import Json
+from merlot.controller.reconcile import in_time
+from merlot.ids import InstanceId, TableName
+
+Loaded = Mapping[InstanceId, Set[str]]
+"""Keys that servers report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A segment's servers before and after."""
+
+    name: str
+    size_bytes: int
+    before: tuple[InstanceId, ...]
+    after: tuple[InstanceId, ...]
+
+    @property
+    def added(self) -> tuple[InstanceId, ...]:
+        """Servers that have to load it."""
+        return tuple(server for server in self.after if server not in self.before)
+
+
+@dataclass(frozen=True, slots=True)
+class RebalancePlan:
+    """All moves, by name, and how many segments each server has before and after."""
+
+    moves: tuple[Move, ...]
+    before: Mapping[InstanceId, int]
+    after: Mapping[InstanceId, int]
+
+    @property
+    def num_replicas(self) -> int:
+        """Copies to load."""
+        return sum(len(move.added) for move in self.moves)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of these copies."""
+        return sum(len(move.added) * move.size_bytes for move in self.moves)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What is still to load by servers that it is assigned to, and how many segments have a server too many."""
+
+    num_replicas: int
+    num_bytes: int
+    num_moving: int
+
+
+def plan(view: TableView, servers: Servers, replication: int) -> RebalancePlan:
+    """The fewest moves that give every segment its replicas and every server its share."""
+    target = assign(in_time(view, view.segments), view.assignment, servers, replication)
+    settled = {**view.assignment, **target}
+    moves = [Move(name, view.segments[name].size_bytes, view.servers_of(name), target[name]) for name in sorted(target)]
+    everyone = {*servers.live, *_counts(view.assignment), *_counts(settled)}
+    before, after = _counts(view.assignment), _counts(settled)
+    return RebalancePlan(
+        moves=tuple(moves),
+        before={server: before[server] for server in sorted(everyone)},
+        after={server: after[server] for server in sorted(everyone)},
+    )
+
+
+def progress(view: TableView, loaded: Loaded, replication: int) -> Progress:
+    """How far the moves under way have come."""
+    missing = [
+        view.segments[name].size_bytes
+        for name, servers in view.assignment.items()
+        if name in view.segments
+        for server in servers
+        if str(view.segments[name].key) not in loaded.get(server, frozenset())
+    ]
+    moving = sum(len(servers) > replication for servers in view.assignment.values())
+    return Progress(num_replicas=len(missing), num_bytes=sum(missing), num_moving=moving)
+
+
+def abort(view: TableView, loaded: Loaded, replication: int) -> dict[str, tuple[InstanceId, ...]]:
+    """Segments on their way, with the servers to leave them on: those that have them, and no more than enough."""
+    changes = {}
+    for name, servers in view.assignment.items():
+        if len(servers) > replication and name in view.segments:
+            changes[name] = _settled(str(view.segments[name].key), servers, loaded, replication)
+    return changes
+
+
+def is_balancing(record: RebalanceRecord | None, live: Set[InstanceId]) -> bool:
+    """Whether the loop shall even loads out: not after an abort, while the servers are the same."""
+    return record is None or not record.is_aborted or set(record.servers) != live
+
+
+def plan_json(table: TableName, made: RebalancePlan, *, is_dry_run: bool) -> Json:
+    """`POST /tables/{t}/rebalance`."""
+    return {
+        "table": table,
+        "status": "NO_OP" if not made.moves else "PLANNED" if is_dry_run else "IN_PROGRESS",
+        "segmentsToMove": len(made.moves),
+        "replicasToLoad": made.num_replicas,
+        "bytesToLoad": made.num_bytes,
+        "servers": {one: {"before": made.before[one], "after": made.after[one]} for one in made.after},
+        "moves": {move.name: {"from": list(move.before), "to": list(move.after)} for move in made.moves},
+    }
+
+
+def progress_json(table: TableName, done: Progress, record: RebalanceRecord | None) -> Json:
+    """`GET /tables/{t}/rebalance`."""
+    is_moving = bool(done.num_moving or done.num_replicas)
+    total = max(done.num_replicas, 0 if record is None else record.num_replicas)
+    return {
+        "table": table,
+        "id": None if record is None else record.id,
+        "status": _status(record, is_moving=is_moving),
+        "startedMs": None if record is None else record.started_ms,
+        "segmentsMoving": done.num_moving,
+        "replicasToLoad": done.num_replicas,
+        "bytesToLoad": done.num_bytes,
+        "replicasLoaded": total - done.num_replicas,
+        "replicasTotal": total,
+    }
+
+
+def _status(record: RebalanceRecord | None, *, is_moving: bool) -> str:
+    if is_moving:
+        return "IN_PROGRESS"
+    if record is None:
+        return "IDLE"
+    return "ABORTED" if record.is_aborted else "DONE"
+
+
+def _settled(key: str, servers: Sequence[InstanceId], loaded: Loaded, replication: int) -> tuple[InstanceId, ...]:
+    """Those that have it first."""
+    by_use = sorted(servers, key=lambda server: (key not in loaded.get(server, frozenset()), server))
+    return tuple(sorted(by_use[:replication]))
+
+
+def _counts(assignment: Mapping[str, Sequence[InstanceId]]) -> Counter[InstanceId]:
+    return Counter(server for servers in assignment.values() for server in servers)

@@ -1,0 +1,105 @@
+"""What people ask of a rebalance: to see it, to have it, to know how far it is, to end it. Blocking; any thread.
+
+The moves themselves are the loop's; here is only what is asked for, written where the loop looks.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+from merlot.clock import Clock
+from merlot.cluster.drains import marks
+from merlot.cluster.liveness import live_instances
+from merlot.cluster.metastore import Metastore
+from merlot.cluster.mutations import Assign, Context, mutate
+from merlot.cluster.rebalances import put_rebalance, rebalances
+from merlot.cluster.records import RebalanceRecord, Role
+from merlot.cluster.reports import ReportReader
+from merlot.cluster.tables import get_table, spec_of
+from merlot.cluster.view import TableView, load
+from merlot.controller import rebalance
+from merlot.controller.assignment import Servers
+from merlot.controller.pinot_json import Json
+from merlot.controller.rebalance import Loaded
+from merlot.errors import ConflictError
+from merlot.ids import TableName
+from merlot.spec.table import TableSpec
+
+
+class Rebalancing:
+    """Rebalances of the tables of one cluster."""
+
+    def __init__(self, metastore: Metastore, clock: Clock) -> None:
+        self._metastore = metastore
+        self._clock = clock
+
+    def plan(self, name: str) -> Json:
+        """What would move, without moving it."""
+        table, spec = self._table(name)
+        view = load(self._metastore, table)
+        made = rebalance.plan(view, self._servers(spec, view), spec.replication)
+        return rebalance.plan_json(table, made, is_dry_run=True)
+
+    def start(self, name: str) -> Json:
+        """Have the loop even the loads out, also after an abort."""
+        table, spec = self._table(name)
+        if spec.suspend:
+            raise ConflictError(f"table is suspended, it is left alone until that ends table={table}")
+        view = load(self._metastore, table)
+        made = rebalance.plan(view, self._servers(spec, view), spec.replication)
+        record = RebalanceRecord(
+            id=secrets.token_hex(5),
+            started_ms=self._clock.now_ms(),
+            num_replicas=made.num_replicas,
+            num_bytes=made.num_bytes,
+        )
+        put_rebalance(self._metastore, table, record)
+        return {**rebalance.plan_json(table, made, is_dry_run=False), "id": record.id}
+
+    def progress(self, name: str) -> Json:
+        """How far it is, whoever or whatever began it."""
+        table, spec = self._table(name)
+        view = load(self._metastore, table)
+        done = rebalance.progress(view, self._loaded(table), spec.replication)
+        return rebalance.progress_json(table, done, rebalances(self._metastore).get(table))
+
+    def abort(self, name: str) -> Json:
+        """Leave segments where they are loaded, and loads uneven until the servers change or a rebalance is asked for.
+
+        Repair goes on: missing replicas, servers that are gone or leave.
+        """
+        table, spec = self._table(name)
+        before = rebalances(self._metastore).get(table)
+        servers = self._servers(spec, load(self._metastore, table)).live
+        record = RebalanceRecord(
+            id=secrets.token_hex(5) if before is None else before.id,
+            started_ms=self._clock.now_ms() if before is None else before.started_ms,
+            is_aborted=True,
+            servers=tuple(sorted(servers)),
+        )
+        put_rebalance(self._metastore, table, record)
+        loaded = self._loaded(table)
+
+        def decide(view: TableView) -> Sequence[Assign]:
+            changes = rebalance.abort(view, loaded, spec.replication)
+            return [Assign(changes)] if changes else []
+
+        mutate(self._metastore, table, decide, context=Context(clock=self._clock))
+        return self.progress(name)
+
+    def _table(self, name: str) -> tuple[TableName, TableSpec]:
+        record = get_table(self._metastore, name)
+        return record.name, spec_of(record).spec
+
+    def _loaded(self, table: TableName) -> Loaded:
+        return {server: report.loaded for server, report in ReportReader(self._metastore, table).read().items()}
+
+    def _servers(self, spec: TableSpec, view: TableView) -> Servers:
+        """As the loop sees them, but for silence: a silent server keeps its segments."""
+        live = live_instances(self._metastore, Role.SERVER)
+        leaving = frozenset(one for one, mark in marks(self._metastore).items() if mark.leaving)
+        ours = frozenset(one for one, record in live.items() if record.tenant == spec.tenants.server.name)
+        assigned = {server for servers in view.assignment.values() for server in servers}
+        gone = frozenset(assigned & (live.keys() - ours))
+        return Servers(live=ours - leaving, gone=gone, leaving=leaving - gone)

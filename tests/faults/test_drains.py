@@ -63,3 +63,28 @@ async def test_a_mark_that_is_taken_back_brings_the_server_into_routing_again(cl
     call(f"{url}/undrain", "POST")
     await until(lambda: instance in call(f"{cluster.broker.url}/debug/routingTable/orders")["orders_OFFLINE"])
     assert not state_of(cluster, instance)["draining"]
+
+
+async def test_a_third_server_joins_and_leaves_again_and_no_query_fails(
+    cluster: ClusterProcesses, cases: Mapping[str, list[list[Any]]]
+) -> None:
+    async with QueryLoad(cluster.broker.url, cases) as load:
+        third = cluster.new_server()
+        third.start()
+        await asyncio.to_thread(third.wait_ready)
+        try:
+            instance = instance_of(cluster, third)
+            await until(lambda: state_of(cluster, instance).get("loaded", 0) >= 5)
+            await until(lambda: not call(f"{cluster.controller.url}/status")["tables"]["orders"]["moving"])
+            await load.answered(50)
+            call(f"{cluster.controller.url}/instances/{instance}/drain?leaving=true", "POST")
+            await until(lambda: state_of(cluster, instance)["drained"])
+            status = call(f"{cluster.controller.url}/status")["tables"]["orders"]
+            assert status["servers"][instance]["assigned"] == 0
+            assert (status["segmentsUnavailable"], status["totalDocs"]) == (0, 800)
+            await load.answered(50)
+        finally:
+            assert await asyncio.to_thread(third.stop) == 0
+        await load.answered(50)
+    print(load.tally)
+    assert (load.tally.wrong, load.tally.examples) == ([], [])

@@ -160,10 +160,16 @@ class ClusterProcesses:
         self.folder = folder
         self.zookeeper = zookeeper
         self.deep_store_uri = deep_store or str(folder / "deepstore")
-        shared = ["--zk", zookeeper, "--log-level", level]
+        self._shared = shared = ["--zk", zookeeper, "--log-level", level]
+        self._num_servers = num_servers
         self.controller = self._role("controller", [*shared], "controller")
         self.broker = self._role("broker", [*shared], "broker")
         self.servers = [self._server(number, shared) for number in range(num_servers)]
+
+    def new_server(self) -> RoleProcess:
+        """One more server, not started, which is not among `servers`: whoever asks for it ends it."""
+        self._num_servers += 1
+        return self._server(self._num_servers - 1, self._shared)
 
     @property
     def processes(self) -> list[RoleProcess]:

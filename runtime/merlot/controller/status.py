@@ -66,13 +66,13 @@ def table_status(facts: TableFacts, cluster: ClusterFacts) -> Json:
         "updatedMs": facts.record.updated_ms,
         "suspended": facts.spec.suspend,
         "replication": facts.spec.replication,
-        "segments": len(view.segments),
+        "segments": len(view.visible),
         "totalDocs": view.total_docs,
         "sizeBytes": view.size_bytes,
         "segmentsUnavailable": len(_unavailable(facts, cluster)),
         "segmentsLoading": sum(len(state.missing) for state in states.values()),
         "segmentsFailed": len({key for state in states.values() for key in state.errors}),
-        "unpartitioned": sum(bool(unpartitioned(record, facts.spec)) for record in view.segments.values()),
+        "unpartitioned": sum(bool(unpartitioned(record, facts.spec)) for record in view.visible.values()),
         "moving": is_moving(view, facts.spec.replication, cluster.leaving),
         "servers": {server: _server_json(state, facts, cluster) for server, state in states.items()},
         "brokers": brokers,
@@ -143,7 +143,7 @@ def _unavailable(facts: TableFacts, cluster: ClusterFacts) -> set[str]:
     for server, report in facts.reports.items():
         if server in cluster.live:
             answered |= report.loaded
-    return {key for key in map(str, (record.key for record in facts.view.segments.values())) if key not in answered}
+    return {key for key in map(str, (record.key for record in facts.view.visible.values())) if key not in answered}
 
 
 def _server_json(state: _ServerState, facts: TableFacts, cluster: ClusterFacts) -> Json:

@@ -116,6 +116,14 @@ CONTROLLER_IS_LEADER: Final = Gauge("merlot_controller_is_leader", "1 while this
 MINION_TASKS: Final = Counter(
     "merlot_minion_tasks", "Tasks run, by kind and outcome", ["kind", "outcome"], registry=REGISTRY
 )
+MINION_TASK_SECONDS: Final = Histogram(
+    "merlot_minion_task_seconds", "From taking a task to leaving it", ["kind"], buckets=_SLOW_S, registry=REGISTRY
+)
+MINION_RUNNING: Final = Gauge("merlot_minion_running_tasks", "Tasks running now", ["kind"], registry=REGISTRY)
+MINION_QUEUED: Final = Gauge(
+    "merlot_minion_queued_tasks", "Tasks in the queue when this minion last looked", ["kind"], registry=REGISTRY
+)
+MINION_ROWS: Final = Counter("merlot_minion_merged_rows", "Rows read by merges", ["table"], registry=REGISTRY)
 
 
 def render_metrics() -> bytes:

@@ -17,6 +17,7 @@ from merlot.cluster.zookeeper import ZooKeeperMetastore
 from merlot.controller.role import ControllerConfig, ControllerRole
 from merlot.embedded.node import Node, NodeConfig
 from merlot.minion.role import MinionConfig, MinionRole
+from merlot.minion.spark_merge import SparkLauncher
 from merlot.server.role import ServerConfig, ServerRole
 from merlot.store.deepstore import DeepStore
 from merlot.telemetry import LogFormat, configure_logging
@@ -42,6 +43,22 @@ def _one_log_level(value: str) -> str:
 def _one_host(value: str) -> str:
     if value in {"0.0.0.0", "::"}:
         raise typer.BadParameter(f"nobody can call {value}: give the name of this machine here, and --bind {value}")
+    return value
+
+
+def parse_size(text: str) -> int:
+    """Bytes of `512m` or `4g`."""
+    units = {"k": 10, "m": 20, "g": 30, "t": 40}
+    number, unit = text[:-1], text[-1:].lower()
+    if text.isdecimal():
+        number, unit = text, ""
+    if not number.isdecimal() or (unit and unit not in units) or int(number) == 0:
+        raise typer.BadParameter(f"no size: {text}; write one such as 512m or 4g")
+    return int(number) << units.get(unit, 0)
+
+
+def _one_size(value: str) -> str:
+    parse_size(value)
     return value
 
 
@@ -244,16 +261,60 @@ def server(
 @app.command()
 def minion(
     zk: ZooKeeper,
+    deep_store: Annotated[
+        str | None,
+        typer.Option(
+            "--deep-store",
+            envvar="MERLOT_DEEP_STORE",
+            metavar="URI",
+            help="Where segment files of tables that name no deep store are kept.",
+        ),
+    ] = None,
+    data_dir: Annotated[
+        Path, typer.Option("--data-dir", envvar="MERLOT_DATA_DIR", help="Folder for files under way; may be lost.")
+    ] = Path("merlot-minion"),
     host: Host = "127.0.0.1",
     bind: Bind = None,
     http_port: HttpPort = 9514,
+    instance: Annotated[
+        str | None, typer.Option("--instance", help="Its name.  [default: Minion_HOST_HTTP-PORT]")
+    ] = None,
+    slots: Annotated[int, typer.Option("--slots", min=1, max=64, help="Tasks that it runs at a time.")] = 1,
+    memory: Annotated[
+        str,
+        typer.Option(
+            "--memory", callback=_one_size, help="What all tasks together may use, such as 512m or 4g; more is spilled."
+        ),
+    ] = "1g",
+    drain_timeout: Annotated[
+        float, typer.Option("--drain-timeout", help="Seconds that running tasks get to stop at a stop.")
+    ] = 20.0,
+    spark_master: Annotated[
+        str | None,
+        typer.Option("--spark-master", help="Where tasks of `executor: spark` run.  [default: local[2]]"),
+    ] = None,
     log_level: LogLevel = "INFO",
     log_format: LogAs = LogFormat.LINE,
 ) -> None:
-    """Run a minion: works off tasks that change segments. This version knows no kind of task."""
+    """Run a minion: works off tasks that change segments, such as merges.
+
+    SIGTERM drains it: running tasks stop at their next step, and another minion goes on with them.
+    """
+    config = MinionConfig(
+        host=host,
+        bind_host=bind,
+        http_port=http_port,
+        instance=instance,
+        data_dir=data_dir,
+        deep_store=deep_store,
+        slots=slots,
+        memory_bytes=parse_size(memory),
+        drain_timeout_s=drain_timeout,
+        spark=None if spark_master is None else SparkLauncher(master=spark_master),
+    )
 
     async def run(metastore: Metastore) -> None:
-        role = MinionRole(metastore, MinionConfig(host=host, bind_host=bind, http_port=http_port))
+        role = MinionRole(metastore, config)
 
         async def start() -> str:
             await role.start()

@@ -116,10 +116,7 @@ class Node:
         self._server = await self._start_server(metastore)
         controller = await self._start_controller(metastore)
         self._broker = await self._start_broker(metastore, self._server)
-        host = self._config.reached_as
-        minion = MinionRole(metastore, MinionConfig(host=host, instance=f"Minion_{host}_{self.port}", http_port=None))
-        self._exits.push_async_callback(minion.stop)
-        await minion.start()
+        await self._start_minion(metastore)
         await self._serve(listener, [*endpoint.routes(self._broker), *controller.routes()])
 
     async def _start_server(self, metastore: SqliteMetastore) -> ServerRole:
@@ -153,6 +150,20 @@ class Node:
         self._exits.push_async_callback(role.stop)
         await role.start()
         return role
+
+    async def _start_minion(self, metastore: SqliteMetastore) -> None:
+        host = self._config.reached_as
+        config = MinionConfig(
+            host=host,
+            instance=f"Minion_{host}_{self.port}",
+            http_port=None,
+            data_dir=self._config.data_dir / "minion",
+            deep_store=self._config.deep_store_uri,
+            drain_timeout_s=5.0,
+        )
+        role = MinionRole(metastore, config, clock=self._clock)
+        self._exits.push_async_callback(role.stop)
+        await role.start()
 
     async def _serve(self, listener: socket.socket, routes: list[web.RouteDef]) -> None:
         app = web.Application(client_max_size=api.MAX_BODY_BYTES)

@@ -1,24 +1,34 @@
-"""A minion from start to drain: registered, asked for its health, and given its task's time to end."""
+"""A minion from start to drain: registered, asked for its health and its tasks, and given time to give them back."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from aiohttp import web
 
 from merlot import __version__, telemetry
 from merlot.clock import Clock, SystemClock
+from merlot.cluster import tasks
 from merlot.cluster.liveness import Registration, register
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.errors import UnavailableError
 from merlot.ids import InstanceId
-from merlot.minion.worker import TaskKind, Worker
+from merlot.minion.control import CrashPoint
+from merlot.minion.execution import TaskKind
+from merlot.minion.merge_rollup import MergeRollup, MergeSettings
+from merlot.minion.spark_merge import SparkLauncher
+from merlot.minion.worker import Worker
+from merlot.store.deepstore import DeepStore
 
 _LOG = logging.getLogger(__name__)
+
+TASKS_FOLDER = "tasks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +40,23 @@ class MinionConfig:
     http_port: int | None = 0
     instance: str | None = None
     """Default: Minion_{host}_{http port}."""
+    data_dir: Path | None = None
+    """For files under way, emptied at the start; None: no task that needs files is run."""
+    deep_store: str | None = None
+    """URI of the cluster's deep store."""
+    slots: int = 1
+    """Tasks that run at a time."""
+    memory_bytes: int = 1 << 30
+    """Of all tasks together."""
+    drain_timeout_s: float = 20.0
+    load_timeout_s: float = 600.0
+    """How long a merge waits for servers to load its outputs."""
+    spark: SparkLauncher | None = None
+    """None: Spark in local mode, if pyspark is installed."""
     kinds: Mapping[str, TaskKind] = field(default_factory=dict)
+    """More kinds of tasks."""
+    reached: CrashPoint | None = None
+    """Told the steps of tasks; for tests."""
 
 
 class MinionRole:
@@ -42,7 +68,9 @@ class MinionRole:
         self._clock = clock or SystemClock()
         self._registration: Registration | None = None
         self._runner: web.AppRunner | None = None
+        self._worker: Worker | None = None
         self._task: asyncio.Task[None] | None = None
+        self._kinds = {**self._own_kinds(), **config.kinds}
         self._is_draining = False
         self.http_port = 0
 
@@ -55,10 +83,13 @@ class MinionRole:
         """Why it takes no task now; None if it does."""
         if self._is_draining:
             return "draining"
+        if self._task is not None and self._task.done():
+            return "the worker has ended; see the log"
         return "starting" if self._registration is None else None
 
     async def start(self) -> None:
         """Register and look for tasks. UnavailableError if the port is taken or the metastore silent."""
+        await asyncio.to_thread(self._clear_folder)
         await self._start_http()
         record = InstanceRecord(
             id=self.instance,
@@ -69,12 +100,21 @@ class MinionRole:
             version=__version__,
         )
         self._registration = await asyncio.to_thread(register, self._metastore, record)
-        worker = Worker(self._metastore, self.instance, self._clock, self._config.kinds)
-        self._task = asyncio.create_task(worker.run())
+        self._worker = Worker(
+            self._metastore,
+            self.instance,
+            self._clock,
+            self._kinds,
+            slots=self._config.slots,
+            reached=self._config.reached,
+        )
+        self._task = asyncio.create_task(self._worker.run())
 
     async def stop(self) -> None:
-        """Take no new task, let the running one end, leave."""
+        """Take no new task, have the running ones give themselves back, leave."""
         self._is_draining = True
+        if self._worker is not None:
+            await self._worker.drain(self._config.drain_timeout_s)
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -84,6 +124,38 @@ class MinionRole:
             await self._runner.cleanup()
         _LOG.info("minion stopped instance=%s", self.instance)
 
+    def _own_kinds(self) -> dict[str, TaskKind]:
+        config = self._config
+        if config.data_dir is None:
+            return {}
+        stores: dict[str, DeepStore] = {}
+
+        def open_store(uri: str | None) -> DeepStore:
+            chosen = uri or config.deep_store
+            if chosen is None:
+                raise UnavailableError("no deep store: the table names none and the minion has none")
+            return stores.setdefault(chosen, DeepStore(chosen))
+
+        settings = MergeSettings(
+            folder=config.data_dir.resolve() / TASKS_FOLDER,
+            open_store=open_store,
+            memory_bytes=config.memory_bytes // max(1, config.slots),
+            max_parallel=config.slots,
+            load_timeout_s=config.load_timeout_s,
+            spark=config.spark or (SparkLauncher() if SparkLauncher.is_possible() else None),
+        )
+        return {tasks.MERGE_ROLLUP: MergeRollup(self._metastore, self._clock, settings)}
+
+    def _clear_folder(self) -> None:
+        if self._config.data_dir is None:
+            return
+        folder = self._config.data_dir / TASKS_FOLDER
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UnavailableError(f"cannot make the data folder path={folder} reason={error.strerror}") from error
+
     async def _start_http(self) -> None:
         if self._config.http_port is None:
             return
@@ -92,6 +164,7 @@ class MinionRole:
         app.router.add_get("/health/readiness", self._readiness)
         app.router.add_get("/health/liveness", self._liveness)
         app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/tasks", self._tasks)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         bind_host = self._config.bind_host or self._config.host
@@ -104,12 +177,15 @@ class MinionRole:
 
     async def _readiness(self, _: web.Request) -> web.Response:
         reason = self.not_ready()
-        if reason is not None:
-            return web.Response(text=reason, status=503)
-        return web.Response(text="OK" if self._config.kinds else "OK: no kind of task is known to this version")
+        return web.Response(text="OK") if reason is None else web.Response(text=reason, status=503)
 
     async def _liveness(self, _: web.Request) -> web.Response:
         return web.Response(text="OK")
+
+    async def _tasks(self, _: web.Request) -> web.Response:
+        """What it runs now."""
+        running = [] if self._worker is None else self._worker.running
+        return web.json_response({"instance": self.instance, "slots": self._config.slots, "running": running})
 
     async def _metrics(self, _: web.Request) -> web.Response:
         return web.Response(body=telemetry.render_metrics(), headers={"Content-Type": telemetry.CONTENT_TYPE})

@@ -50,6 +50,10 @@ class DeepStore:
         """Where the file of this version of a segment belongs."""
         return f"{self._root_url}/{table}/{key}{SUFFIX}"
 
+    def url_below(self, table: TableName, *names: str) -> str:
+        """Where another file of a table belongs; `list` does not show what is in a folder of its own."""
+        return "/".join([self._root_url, table, *names])
+
     def put(self, source: Path, url: str) -> None:
         """Copy a local file to `url`. Putting the same version again is harmless: equal bytes replace equal bytes."""
         path = self._path_of(url)

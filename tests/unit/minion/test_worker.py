@@ -1,38 +1,64 @@
 """A minion works off its queues, one lease per task."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from merlot.clock import SystemClock
-from merlot.cluster import paths
+from merlot.cluster import paths, tasks
 from merlot.cluster.leases import Lease
 from merlot.cluster.liveness import live_instances
+from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import Role
 from merlot.cluster.sqlite import SqliteMetastore
-from merlot.errors import UnavailableError
-from merlot.ids import InstanceId
+from merlot.cluster.tasks import EndedTask, TaskOutcome, TaskRecord, TaskState
+from merlot.errors import InvalidInputError, MerlotError, UnavailableError
+from merlot.ids import InstanceId, TableName
+from merlot.minion import execution, worker
+from merlot.minion.control import TaskControl
+from merlot.minion.execution import TaskDone
+from merlot.minion.leftovers import forget_leases
 from merlot.minion.role import MinionConfig, MinionRole
 from merlot.minion.worker import Worker
+from merlot.testing.clock import FakeClock
 from merlot.testing.servers import until
 
 KIND = "Greet"
+TABLE = TableName("t_OFFLINE")
 
 
 class Greet:
-    """Remembers what it ran; fails as often as told."""
+    """Remembers what it ran; fails as often as told, or hangs until it is stopped."""
 
-    def __init__(self, failures: int = 0) -> None:
-        self.ran: list[bytes] = []
+    max_parallel = 4
+
+    def __init__(self, failures: int = 0, error: MerlotError | None = None, *, hangs: bool = False) -> None:
+        self.ran: list[str] = []
+        self.undone: list[str] = []
+        self.begun = threading.Event()
+        self.hangs = hangs
         self._failures = failures
+        self._error = error or UnavailableError("not now")
 
-    def run(self, data: bytes, lease: Lease) -> None:
+    def run(self, task: TaskRecord, control: TaskControl) -> TaskDone:
+        self.begun.set()
+        control.tell("GREET", rows=3, rows_total=7)
+        while self.hangs:
+            control.pause(60)
         if self._failures:
             self._failures -= 1
-            raise UnavailableError("not now")
-        self.ran.append(data)
+            raise self._error
+        self.ran.append(task.id)
+        return TaskDone(EndedTask(id=task.id, outcome=TaskOutcome.SUCCEEDED, level="l"))
+
+    def undo(self, task: TaskRecord, control: TaskControl) -> None:
+        control.check()
+        self.undone.append(task.id)
 
 
 @pytest.fixture
@@ -42,52 +68,193 @@ async def metastore(tmp_path: Path) -> AsyncIterator[SqliteMetastore]:
     store.close()
 
 
+@pytest.fixture(autouse=True)
+def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "LOOK_S", 0.02)
+    monkeypatch.setattr(worker, "PROGRESS_S", 0.0)
+    monkeypatch.setattr(tasks, "FIRST_BACKOFF_MS", 20)
+    monkeypatch.setattr(tasks, "MAX_BACKOFF_MS", 20)
+
+
+def queue(metastore: Metastore, *names: str) -> None:
+    for number, name in enumerate(names):
+        record = TaskRecord(id=name, kind=KIND, table=TABLE, created_ms=number)
+        metastore.create(paths.task(KIND, name), record.to_bytes())
+
+
+@asynccontextmanager
+async def working(
+    metastore: Metastore, kind: Greet, *, name: str = "Minion_0", slots: int = 1
+) -> AsyncIterator[Worker]:
+    one = Worker(metastore, InstanceId(name), SystemClock(), {KIND: kind}, slots=slots)
+    task = asyncio.create_task(one.run())
+    try:
+        yield one
+    finally:
+        await one.drain(10)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def ended(metastore: Metastore) -> list[EndedTask]:
+    return list(tasks.history(metastore, KIND, TABLE).tasks)
+
+
 async def test_a_queued_task_is_run_once_and_leaves_the_queue(metastore: SqliteMetastore) -> None:
     kind = Greet()
-    workers = [Worker(metastore, InstanceId(f"Minion_{n}"), SystemClock(), {KIND: kind}) for n in range(2)]
-    tasks = [asyncio.create_task(worker.run()) for worker in workers]
-    for name in ("a", "b", "c"):
-        metastore.create(paths.child(paths.tasks(KIND), name), name.encode())
-    await until(lambda: not metastore.children(paths.tasks(KIND)))
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    assert sorted(kind.ran) == [b"a", b"b", b"c"]
+    async with working(metastore, kind), working(metastore, kind, name="Minion_1", slots=2):
+        queue(metastore, "a", "b", "c")
+        await until(lambda: not metastore.children(paths.tasks(KIND)))
+    assert sorted(kind.ran) == ["a", "b", "c"]
+    assert {one.outcome for one in ended(metastore)} == {TaskOutcome.SUCCEEDED}
+    assert metastore.children(paths.child(paths.TASK_PROGRESS, KIND)) == []
 
 
-async def test_a_task_that_fails_stays_queued_and_is_tried_again(
+async def test_a_task_that_fails_stays_queued_and_is_tried_again(metastore: SqliteMetastore) -> None:
+    kind = Greet(failures=2)
+    queue(metastore, "a")
+    async with working(metastore, kind):
+        await until(lambda: not metastore.children(paths.tasks(KIND)))
+    assert kind.ran == ["a"]
+    assert ended(metastore)[0].attempts == 3
+
+
+async def test_a_task_that_never_succeeds_is_set_aside_with_its_error_until_somebody_asks_for_it(
+    metastore: SqliteMetastore,
+) -> None:
+    kind = Greet(failures=tasks.MAX_ATTEMPTS)
+    queue(metastore, "a")
+    async with working(metastore, kind):
+        await until(lambda: kind.undone == ["a"])
+        found = tasks.find_task(metastore, KIND, "a")
+        assert found is not None
+        assert (found.record.state, found.record.last_error) == (TaskState.POISONED, "not now")
+        tasks.retry(metastore, found)
+        await until(lambda: not metastore.children(paths.tasks(KIND)))
+    assert kind.ran == ["a"]
+    assert [one.outcome for one in ended(metastore)] == [TaskOutcome.SUCCEEDED, TaskOutcome.POISONED]
+
+
+async def test_a_task_that_cannot_be_done_is_set_aside_at_once(metastore: SqliteMetastore) -> None:
+    kind = Greet(failures=1, error=InvalidInputError("no such column"))
+    queue(metastore, "a")
+    async with working(metastore, kind):
+        await until(lambda: kind.undone == ["a"])
+    assert ended(metastore)[0].error == "no such column"
+
+
+async def test_a_cancelled_task_stops_is_undone_and_leaves_the_queue(metastore: SqliteMetastore) -> None:
+    kind = Greet(hangs=True)
+    queue(metastore, "a")
+    async with working(metastore, kind):
+        await asyncio.to_thread(kind.begun.wait, 10)
+        found = tasks.find_task(metastore, KIND, "a")
+        assert found is not None
+        tasks.cancel(metastore, found)
+        await until(lambda: not metastore.children(paths.tasks(KIND)))
+    assert (kind.ran, kind.undone) == ([], ["a"])
+    assert ended(metastore)[0].outcome is TaskOutcome.CANCELLED
+
+
+async def test_a_task_that_is_deleted_stops(metastore: SqliteMetastore) -> None:
+    kind = Greet(hangs=True)
+    queue(metastore, "a")
+    async with working(metastore, kind) as one:
+        await asyncio.to_thread(kind.begun.wait, 10)
+        metastore.delete(paths.task(KIND, "a"))
+        await until(lambda: not one.running)
+    assert kind.undone == ["a"]
+
+
+async def test_a_minion_that_stops_gives_its_task_to_another_one(metastore: SqliteMetastore) -> None:
+    hanging, kind = Greet(hangs=True), Greet()
+    queue(metastore, "a")
+    async with working(metastore, hanging):
+        await asyncio.to_thread(hanging.begun.wait, 10)
+    found = tasks.find_task(metastore, KIND, "a")
+    assert found is not None
+    assert (found.record.attempts, found.record.deaths) == (0, 0)
+    async with working(metastore, kind, name="Minion_1"):
+        await until(lambda: kind.ran == ["a"])
+
+
+async def test_a_minion_that_lost_its_lease_stops_and_writes_nothing(metastore: SqliteMetastore) -> None:
+    kind = Greet(hangs=True)
+    queue(metastore, "a")
+    async with working(metastore, kind) as one:
+        await asyncio.to_thread(kind.begun.wait, 10)
+        lease = paths.lease(tasks.lease_name(KIND, "a"))
+        for pulse in metastore.children(lease):
+            metastore.delete(paths.child(lease, pulse))
+        other = metastore.session()
+        assert Lease.acquire(other, tasks.lease_name(KIND, "a"), "Minion_9", SystemClock()) is not None
+        await until(lambda: not one.running)
+        assert metastore.children(paths.tasks(KIND)) == ["a"]
+        assert (kind.undone, ended(metastore)) == ([], [])
+        other.close()
+
+
+async def test_deaths_of_minions_are_counted_and_a_deadly_task_is_set_aside(
     metastore: SqliteMetastore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("merlot.minion.worker.PAUSE_S", 0.02)
-    kind = Greet(failures=2)
-    metastore.create(paths.child(paths.tasks(KIND), "a"), b"a")
-    task = asyncio.create_task(Worker(metastore, InstanceId("Minion_0"), SystemClock(), {KIND: kind}).run())
-    await until(lambda: kind.ran == [b"a"])
-    await until(lambda: not metastore.children(paths.tasks(KIND)))
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    monkeypatch.setattr(execution, "MAX_DEATHS", 1)
+    kind = Greet()
+    queue(metastore, "a")
+    tasks.write_progress(metastore, KIND, "a", tasks.TaskProgress(phase="READ", owner="Minion_dead"))
+    async with working(metastore, kind):
+        await until(lambda: bool(ended(metastore)))
+    assert ended(metastore)[0].error == "1 minions died at it, the last one was Minion_dead"
+    assert kind.ran == []
 
 
 async def test_a_task_that_another_minion_holds_is_left_alone(metastore: SqliteMetastore) -> None:
     kind = Greet()
-    metastore.create(paths.child(paths.tasks(KIND), "a"), b"a")
+    queue(metastore, "a")
     other = metastore.session()
-    assert Lease.acquire(other, f"task-{KIND}-a", "Minion_9", SystemClock()) is not None
-    task = asyncio.create_task(Worker(metastore, InstanceId("Minion_0"), SystemClock(), {KIND: kind}).run())
-    metastore.create(paths.child(paths.tasks(KIND), "b"), b"b")
-    await until(lambda: kind.ran == [b"b"])
-    assert metastore.children(paths.tasks(KIND)) == ["a"]
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    assert Lease.acquire(other, tasks.lease_name(KIND, "a"), "Minion_9", SystemClock()) is not None
+    async with working(metastore, kind):
+        queue(metastore, "b")
+        await until(lambda: kind.ran == ["b"])
+        assert metastore.children(paths.tasks(KIND)) == ["a"]
     other.close()
 
 
-async def test_a_minion_registers_says_that_it_knows_no_task_and_leaves(metastore: SqliteMetastore) -> None:
-    role = MinionRole(metastore, MinionConfig())
+async def test_progress_is_written_while_a_task_runs(metastore: SqliteMetastore) -> None:
+    kind = Greet(hangs=True)
+    queue(metastore, "a")
+
+    def said() -> bool:
+        progress = tasks.progress(metastore, KIND, "a")
+        return progress is not None and (progress.phase, progress.rows, progress.rows_total) == ("GREET", 3, 7)
+
+    async with working(metastore, kind) as one:
+        await until(said)
+        assert one.running[0]["phase"] == "GREET"
+
+
+def test_leases_of_ended_tasks_are_forgotten_after_a_day(metastore: SqliteMetastore) -> None:
+    clock = FakeClock()
+    queue(metastore, "queued")
+    for name in ("queued", "ended", "held"):
+        lease = Lease.acquire(metastore, tasks.lease_name(KIND, name), "Minion_0", clock)
+        assert lease is not None
+        if name != "held":
+            lease.release(metastore)
+    assert forget_leases(metastore, [KIND], clock) == 0
+    clock.advance(90_000)
+    assert forget_leases(metastore, [KIND], clock) == 1
+    assert metastore.children(paths.LEASES) == [tasks.lease_name(KIND, name) for name in ("held", "queued")]
+
+
+async def test_a_minion_registers_tells_its_tasks_and_leaves(metastore: SqliteMetastore) -> None:
+    role = MinionRole(metastore, MinionConfig(kinds={KIND: Greet()}))
     await role.start()
     assert list(live_instances(metastore, Role.MINION)) == [role.instance]
-    answer = await role._readiness(None)  # type: ignore[arg-type]
-    assert (answer.status, answer.text) == (200, "OK: no kind of task is known to this version")
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{role.http_port}") as session:
+        async with session.get("/health/readiness") as answer:
+            assert (answer.status, await answer.text()) == (200, "OK")
+        async with session.get("/tasks") as answer:
+            assert await answer.json() == {"instance": role.instance, "slots": 1, "running": []}
     await role.stop()
     assert live_instances(metastore, Role.MINION) == {}
     assert role.not_ready() == "draining"

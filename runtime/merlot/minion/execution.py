@@ -1,0 +1,206 @@
+"""One run of one task under its lease: begun, ended, tried again later, set aside, given back, or undone.
+
+Blocking, in the task's own thread. Whatever is written carries the fence of the lease, so that a minion that was frozen
+while its lease went to another one writes nothing when it wakes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from merlot.clock import Clock
+from merlot.cluster import paths, tasks
+from merlot.cluster.metastore import Metastore, Op, Put
+from merlot.cluster.tasks import EndedTask, QueuedTask, TaskOutcome, TaskProgress, TaskRecord, TaskState
+from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError
+from merlot.minion.control import StopReason, TaskControl, TaskStoppedError
+
+_LOG = logging.getLogger(__name__)
+
+MAX_DEATHS = 20
+"""A task that this many minions did not survive is set aside."""
+_ENDS = 10
+
+
+class Ending(StrEnum):
+    """What became of a run, for logs and metrics."""
+
+    DONE = "done"
+    FAILED = "failed"
+    POISONED = "poisoned"
+    CANCELLED = "cancelled"
+    GIVEN_BACK = "given back"
+    LOST = "lost"
+
+
+class ObsoleteError(ConflictError):
+    """There is nothing left to do for the task: what it was to work on has gone or changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDone:
+    """What to note about a task that has ended well, and what to write in the same stroke."""
+
+    ended: EndedTask
+    also: Sequence[Op] = ()
+
+
+class TaskKind(Protocol):
+    """Knows how to run one kind of task. Every write carries the control's fence."""
+
+    @property
+    def max_parallel(self) -> int:
+        """How many tasks of the kind a minion runs at a time."""
+        ...
+
+    def run(self, task: TaskRecord, control: TaskControl) -> TaskDone:
+        """Run to the end, in a thread, going on from whatever an earlier run left. InvalidInputError: it cannot be
+        done; ObsoleteError: it need not be done; other MerlotErrors: try again later."""
+        ...
+
+    def undo(self, task: TaskRecord, control: TaskControl) -> None:
+        """Take back what runs of the task have begun, unless it is complete."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """Runs one task that is leased."""
+
+    metastore: Metastore
+    clock: Clock
+    kind: TaskKind
+
+    def execute(self, task_id: str, kind_name: str, control: TaskControl) -> Ending:
+        """Run the task if it is still there. Bugs end as failures too."""
+        task = tasks.find_task(self.metastore, kind_name, task_id)
+        if task is None or task.record.state is TaskState.POISONED:
+            return Ending.DONE
+        try:
+            return self._execute(task, control)
+        except MerlotError as error:
+            # The metastore is silent, or the lease is gone: whoever has the lease next goes on.
+            _LOG.warning("task is left as it is task=%s cause=%s", task_id, error)
+            return Ending.LOST
+
+    def _execute(self, task: QueuedTask, control: TaskControl) -> Ending:
+        if task.record.state is TaskState.CANCELLED:
+            return self._cancel(task, control, "")
+        started_ms = self.clock.now_ms()
+        task = self._begun(task, control, started_ms)
+        if task.record.state is TaskState.POISONED:
+            return Ending.POISONED
+        try:
+            done = self.kind.run(task.record, control)
+        except TaskStoppedError as error:
+            return self._stopped(task, control, error.reason)
+        except ObsoleteError as error:
+            return self._cancel(task, control, str(error))
+        except MerlotError as error:
+            return self._failed(task, control, error)
+        except Exception as error:  # noqa: BLE001 - the outermost loop of a task
+            _LOG.exception("task failed by a bug task=%s", task.record.id)
+            return self._failed(task, control, error)
+        ended = done.ended.model_copy(
+            update={
+                "owner": control.owner,
+                "started_ms": started_ms,
+                "ended_ms": self.clock.now_ms(),
+                "attempts": task.record.attempts + 1,
+            }
+        )
+        return self._end(task, dataclasses.replace(done, ended=ended), control)
+
+    def _begun(self, task: QueuedTask, control: TaskControl, started_ms: int) -> QueuedTask:
+        """Say who runs it; a run before that ended without a word counts as a death."""
+        record = task.record
+        said = tasks.progress(self.metastore, record.kind, record.id)
+        if said is not None and said.owner:
+            deaths = record.deaths + 1
+            _LOG.warning("minion died at a task task=%s minion=%s deaths=%d", record.id, said.owner, deaths)
+            changed = record.model_copy(update={"deaths": deaths})
+            path = paths.task(record.kind, record.id)
+            self.metastore.multi([control.fence, Put(path, changed.to_bytes(), task.version)])
+            task = QueuedTask(changed, task.version + 1)
+            if deaths >= MAX_DEATHS:
+                poisoned = self._poison(task, control, f"{deaths} minions died at it, the last one was {said.owner}")
+                return QueuedTask(poisoned, task.version + 1)
+        progress = TaskProgress(phase="BEGUN", started_ms=started_ms, updated_ms=started_ms, owner=control.owner)
+        tasks.write_progress(self.metastore, record.kind, record.id, progress)
+        return task
+
+    def _stopped(self, task: QueuedTask, control: TaskControl, reason: StopReason) -> Ending:
+        if reason is StopReason.LOST:
+            return Ending.LOST
+        if reason is StopReason.CANCELLED:
+            return self._cancel(task, control, "")
+        self._forget_progress(task.record)
+        return Ending.GIVEN_BACK
+
+    def _failed(self, task: QueuedTask, control: TaskControl, error: Exception) -> Ending:
+        if control.stop_reason is not None:
+            # Whatever failed, failed because the task was to stop: its files or its lease were taken away.
+            return self._stopped(task, control, control.stop_reason)
+        text = str(error) or repr(error)
+        if isinstance(error, InvalidInputError):
+            record = self._poison(task, control, text)
+        else:
+            text = text if isinstance(error, MerlotError) else f"bug: {error!r}"
+            record = tasks.fail(self.metastore, task, text, self.clock.now_ms(), control.fence)
+        _LOG.warning(
+            "task failed task=%s attempts=%d state=%s cause=%s", record.id, record.attempts, record.state, text
+        )
+        self._forget_progress(record)
+        if record.state is not TaskState.POISONED:
+            return Ending.FAILED
+        self.kind.undo(record, control.undoing())
+        return Ending.POISONED
+
+    def _poison(self, task: QueuedTask, control: TaskControl, text: str) -> TaskRecord:
+        """Set it aside at once: another attempt would end the same way."""
+        last = task.record.model_copy(update={"attempts": max(task.record.attempts, tasks.MAX_ATTEMPTS - 1)})
+        return tasks.fail(self.metastore, QueuedTask(last, task.version), text, self.clock.now_ms(), control.fence)
+
+    def _cancel(self, task: QueuedTask, control: TaskControl, reason: str) -> Ending:
+        self.kind.undo(task.record, control.undoing())
+        ended = EndedTask(
+            id=task.record.id,
+            outcome=TaskOutcome.CANCELLED,
+            level=str(task.record.config.get("level", "")),
+            owner=control.owner,
+            ended_ms=self.clock.now_ms(),
+            attempts=task.record.attempts,
+            error=reason,
+        )
+        _LOG.info("task cancelled task=%s reason=%s", task.record.id, reason or "asked for")
+        self._end(task, TaskDone(ended), control)
+        return Ending.CANCELLED
+
+    def _end(self, task: QueuedTask, done: TaskDone, control: TaskControl) -> Ending:
+        """Its node may have been changed meanwhile, by a cancellation. What is done is done; what it would have others
+        do is not begun."""
+        found: QueuedTask | None = task
+        for _ in range(_ENDS):
+            if found is None:
+                self._forget_progress(task.record)
+                return Ending.DONE
+            if found.record.state is TaskState.CANCELLED and done.also:
+                return self._cancel(found, control, "")
+            try:
+                tasks.end(self.metastore, found, done.ended, control.fence, also=done.also)
+                return Ending.DONE
+            except (ConflictError, NotFoundError):
+                if not control.lease.is_held(self.metastore):
+                    raise
+                found = tasks.find_task(self.metastore, task.record.kind, task.record.id)
+        raise ConflictError(f"task cannot be ended, its node changes all the time task={task.record.id}")
+
+    def _forget_progress(self, record: TaskRecord) -> None:
+        with contextlib.suppress(NotFoundError):
+            self.metastore.delete(paths.task_progress(record.kind, record.id))

@@ -1,0 +1,86 @@
+"""From a task's record to the plans of its merges."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from merlot.clock import Clock
+from merlot.cluster.records import SegmentRecord
+from merlot.cluster.task_records import MergeTaskConfig, Window
+from merlot.merge.plan import Aggregation, MergePlan, MergeType
+from merlot.minion.control import TaskControl
+from merlot.segment.metadata import CreationFacts
+from merlot.spec import periods
+from merlot.spec.table import Table
+
+BUILDER = "merlot_minion"
+
+
+def merge_plan(table: Table, config: MergeTaskConfig, clock: Clock) -> MergePlan:
+    """What becomes of the rows of the task's windows. Rows of the rest are left to `rest_plan`."""
+    spec = table.spec
+    return MergePlan(
+        table=table.raw_name,
+        schema=spec.table_schema,
+        indexing=spec.indexing,
+        time_column=spec.time_column,
+        partitioning=spec.partitioning,
+        merge_type=MergeType(config.merge_type.value),
+        windows=config.windows,
+        round_period=None if config.round_period is None else periods.parse(config.round_period),
+        aggregations={
+            name: Aggregation(function=one.function.upper(), parameters=one.parameters)
+            for name, one in config.aggregations.items()
+        },
+        erased=frozenset(config.erase_dimensions),
+        max_records_per_segment=config.max_records_per_segment,
+        segment_name_prefix=output_prefix(config),
+        drops_outside=bool(config.rest),
+        creation=CreationFacts(host=socket.gethostname(), time_ms=clock.now_ms(), builder=BUILDER),
+    )
+
+
+def rest_plan(table: Table, config: MergeTaskConfig, clock: Clock) -> MergePlan:
+    """The rows that the inputs have beyond the windows: aligned to buckets, and otherwise as they are."""
+    return dataclasses.replace(
+        merge_plan(table, config, clock),
+        merge_type=MergeType.CONCAT,
+        windows=config.rest,
+        round_period=None,
+        aggregations={},
+        erased=frozenset(),
+        segment_name_prefix=config.rest_prefix,
+        drops_outside=True,
+    )
+
+
+def output_prefix(config: MergeTaskConfig) -> str:
+    """What the names of the windows' outputs begin with: each shard has its own."""
+    return config.output_prefix if config.shard is None else f"{config.output_prefix}_s{config.shard}"
+
+
+def reaches(record: SegmentRecord, windows: Sequence[Window]) -> bool:
+    """Whether a segment may have rows in one of the windows."""
+    if record.start_time_ms is None or record.end_time_ms is None:
+        return True
+    return any(record.start_time_ms < end and start <= record.end_time_ms for start, end in windows)
+
+
+def shuffle(
+    plan: MergePlan, paths: Sequence[Path], folder: Path, num_shards: int, control: TaskControl, memory_bytes: int
+) -> list[Path]:
+    """Rows of the plan's windows to one file per shard, equal keys to the same one."""
+    from merlot.merge import shuffle as merge_shuffle
+
+    return merge_shuffle.run(
+        plan,
+        paths,
+        folder,
+        num_shards,
+        lambda phase, rows, num_bytes: control.tell(phase.value, rows=rows, num_bytes=num_bytes),
+        control.is_stopped,
+        memory_bytes,
+    )

@@ -1,0 +1,410 @@
+"""The task MergeRollupTask: fetch the inputs, merge them, and have the outputs take their place by segment lineage.
+
+Each step finds what an earlier run left, whoever ran it: an entry that is complete, outputs that are published, or
+nothing, and then the same inputs give the same files. A large bucket goes through more tasks: see `shards`.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from merlot.catalog.transfer import check_room, fetch_segments, upload_segments
+from merlot.clock import Clock
+from merlot.cluster import lineage, tasks
+from merlot.cluster.lineage import Ending, LineageEntry, Replacement
+from merlot.cluster.metastore import Metastore
+from merlot.cluster.mutations import Context
+from merlot.cluster.records import LineageState, SegmentRecord
+from merlot.cluster.tables import find_table, spec_of
+from merlot.cluster.tasks import EndedTask, MergeTaskConfig, TaskOutcome, TaskRecord, TaskState
+from merlot.cluster.view import TableView, load
+from merlot.errors import InvalidInputError, NotFoundError, UnavailableError
+from merlot.ids import SegmentKey
+from merlot.merge import task as merge_task
+from merlot.merge.plan import MergePlan
+from merlot.minion import merge_plans
+from merlot.minion.control import Deadline, TaskControl
+from merlot.minion.execution import ObsoleteError, TaskDone
+from merlot.minion.shards import ShardFiles
+from merlot.minion.spark_merge import SparkLauncher
+from merlot.segment.build.request import BuiltSegment
+from merlot.spec.table import Table
+from merlot.spec.tasks import MERGE_TIME, Executor
+from merlot.store.deepstore import DeepStore
+
+_LOG = logging.getLogger(__name__)
+
+DISK_SHARE = 2.5
+"""Room that a merge needs, in sizes of its inputs: they, the outputs, and what is spilled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeSettings:
+    """What a minion gives to merges."""
+
+    folder: Path
+    """For files under way; belongs to the minion."""
+    open_store: Callable[[str | None], DeepStore]
+    """The deep store of a URI; None is the cluster's own."""
+    memory_bytes: int = 1 << 30
+    """For each merge."""
+    max_parallel: int = 1
+    load_timeout_s: float = 600.0
+    """How long to wait until servers have loaded the outputs, before the task fails and is tried again."""
+    load_look_s: float = 1.0
+    spark: SparkLauncher | None = None
+
+
+class MergeRollup:
+    """A kind of task: see `execution.TaskKind`."""
+
+    def __init__(self, metastore: Metastore, clock: Clock, settings: MergeSettings) -> None:
+        self._metastore = metastore
+        self._clock = clock
+        self._settings = settings
+
+    @property
+    def max_parallel(self) -> int:
+        return self._settings.max_parallel
+
+    def run(self, task: TaskRecord, control: TaskControl) -> TaskDone:
+        work = self._work(task, control)
+        try:
+            return work.run()
+        finally:
+            shutil.rmtree(work.folder, ignore_errors=True)
+
+    def undo(self, task: TaskRecord, control: TaskControl) -> None:
+        try:
+            work = self._work(task, control)
+        except (ObsoleteError, InvalidInputError):
+            return
+        work.undo()
+
+    def _work(self, task: TaskRecord, control: TaskControl) -> _Work:
+        config = _config(task)
+        record = find_table(self._metastore, task.table)
+        if record is None:
+            raise ObsoleteError(f"table does not exist table={task.table}")
+        return _Work(self._metastore, self._clock, self._settings, task, config, spec_of(record), control)
+
+
+@dataclass
+class _Work:
+    """One run."""
+
+    metastore: Metastore
+    clock: Clock
+    settings: MergeSettings
+    task: TaskRecord
+    config: MergeTaskConfig
+    table: Table
+    control: TaskControl
+
+    @property
+    def folder(self) -> Path:
+        return self.settings.folder / self.task.id
+
+    @cached_property
+    def store(self) -> DeepStore:
+        declared = self.table.spec.deep_store
+        return self.settings.open_store(None if declared is None else declared.uri)
+
+    @cached_property
+    def shards(self) -> ShardFiles:
+        return ShardFiles(self.store, self.task.table, self.config.entry)
+
+    @property
+    def context(self) -> Context:
+        return Context(clock=self.clock)
+
+    def run(self) -> TaskDone:
+        self.control.tell("LOOK", rows_total=self.config.num_records)
+        entry = lineage.find_entry(self.metastore, self.task.table, self.config.entry)
+        if entry is not None and entry.state is LineageState.COMPLETED:
+            return self._done(entry)
+        view = load(self.metastore, self.task.table)
+        inputs = self._inputs(view)
+        if entry is not None and entry.state is LineageState.IN_PROGRESS and _has_all(view, entry, self.config):
+            return self._finish(entry.id)
+        is_large = self.config.num_shards > 1
+        if is_large and self.config.executor is Executor.SPARK:
+            return self._replace(entry, self._merged_by_spark())
+        if not is_large:
+            return self._replace(entry, self._merged(inputs))
+        if self.config.shard is None:
+            return self._shuffle(inputs)
+        return self._merge_shard(entry, self.config.shard, inputs)
+
+    def undo(self) -> None:
+        """Take back a replacement under way, and delete what was uploaded and no record names."""
+        entry = lineage.find_entry(self.metastore, self.task.table, self.config.entry)
+        if entry is not None and entry.state is LineageState.COMPLETED:
+            self._remove_shuffled()
+            return
+        if entry is not None and entry.state is LineageState.IN_PROGRESS:
+            lineage.revert_replacement(
+                self.metastore, self.task.table, self.config.entry, fence=self.control.fence, context=self.context
+            )
+        is_alone = self.config.num_shards == 1 or not self._siblings()
+        self._delete_unnamed(is_alone)
+        if self.config.num_shards > 1 and self.task.state is TaskState.CANCELLED:
+            if is_alone:
+                self._remove_shuffled()
+            elif self.config.shard is not None:
+                self.shards.remove([self.config.shard])
+
+    def _inputs(self, view: TableView) -> list[SegmentRecord]:
+        """The records of the inputs; ObsoleteError if one of them is part of the table no more."""
+        found = []
+        for text in self.config.inputs:
+            key = SegmentKey.parse(text)
+            record = view.visible.get(key.name)
+            if record is None or record.crc != key.crc:
+                raise ObsoleteError(f"input was replaced or removed meanwhile segment={text}")
+            found.append(record)
+        return found
+
+    def _fetch(self, records: Sequence[SegmentRecord]) -> list[Path]:
+        folder = self.folder / "in"
+        check_room(folder, round(DISK_SHARE * sum(record.size_bytes for record in records)))
+        rows = num_bytes = 0
+
+        def fetched(record: SegmentRecord) -> None:
+            nonlocal rows, num_bytes
+            rows += record.total_docs
+            num_bytes += record.size_bytes
+            self.control.check()
+            self.control.reached("input fetched")
+            self.control.tell("FETCH", rows=rows, num_bytes=num_bytes)
+
+        self.control.tell("FETCH")
+        paths = fetch_segments(self.store, records, folder, on_fetched=fetched)
+        self.control.reached("inputs fetched")
+        return paths
+
+    def _merged(self, inputs: Sequence[SegmentRecord], files: Sequence[Path] | None = None) -> list[BuiltSegment]:
+        """Outputs of the windows, and of the rest where there is one. `files`: the inputs, if they are here."""
+        paths = list(files) if files is not None else self._fetch(inputs)
+        folder = self.folder / "out"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        built = self._run_merge(merge_plans.merge_plan(self.table, self.config, self.clock), paths, folder)
+        if self.config.rest and self.config.shard in (None, 0):
+            built += self._rest(inputs, paths if files is None else None)
+        self.control.reached("outputs built")
+        return built
+
+    def _rest(self, inputs: Sequence[SegmentRecord], paths: Sequence[Path] | None) -> list[BuiltSegment]:
+        if paths is None:
+            paths = self._fetch([one for one in inputs if merge_plans.reaches(one, self.config.rest)])
+        folder = self.folder / "rest"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        return self._run_merge(merge_plans.rest_plan(self.table, self.config, self.clock), paths, folder)
+
+    def _run_merge(self, plan: MergePlan, paths: Sequence[Path], folder: Path) -> list[BuiltSegment]:
+        return merge_task.run(
+            plan,
+            paths,
+            folder,
+            lambda phase, rows, num_bytes: self.control.tell(phase.value, rows=rows, num_bytes=num_bytes),
+            self.control.is_stopped,
+            self.settings.memory_bytes,
+        )
+
+    def _merged_by_spark(self) -> list[SegmentRecord]:
+        if self.settings.spark is None:
+            raise InvalidInputError("executor spark needs pyspark beside the minion: pip install 'merlot[spark]'")
+        self.control.tell("SPARK")
+        records = self.settings.spark.run(self.task, self.table, self.store.uri, self.folder / "spark", self.control)
+        self.control.reached("outputs built")
+        return records
+
+    def _replace(
+        self, entry: LineageEntry | None, outputs: Sequence[BuiltSegment] | Sequence[SegmentRecord]
+    ) -> TaskDone:
+        """Start, upload, publish, end. The names are known before the first upload, so that nobody else takes the
+        inputs meanwhile."""
+        names = [one.metadata.name if isinstance(one, BuiltSegment) else one.name for one in outputs]
+        self._start(entry, names)
+        self.control.reached("entry started")
+        built = [one for one in outputs if isinstance(one, BuiltSegment)]
+        records = self._upload(built) if built else [one for one in outputs if isinstance(one, SegmentRecord)]
+        return self._publish(records)
+
+    def _start(self, entry: LineageEntry | None, names: Sequence[str]) -> None:
+        self.control.check()
+        self.control.tell("START")
+        table, fence = self.task.table, self.control.fence
+        if entry is not None and entry.state is LineageState.IN_PROGRESS and set(entry.segments_to) != set(names):
+            # Another version of Merlot built other files: its are taken back.
+            lineage.revert_replacement(self.metastore, table, entry.id, fence=fence, context=self.context)
+        replacement = Replacement(
+            segments_from=[SegmentKey.parse(text) for text in self.config.inputs],
+            segments_to=names,
+            entry=self.config.entry,
+            custom_map={
+                lineage.TASK_LEASE: tasks.lease_name(self.task.kind, self.task.id),
+                "task": self.task.id,
+                "level": self.config.level,
+            },
+        )
+        lineage.start_replacement(self.metastore, table, replacement, fence=fence, context=self.context)
+
+    def _upload(self, built: Sequence[BuiltSegment]) -> list[SegmentRecord]:
+        num_bytes = 0
+
+        def uploaded(record: SegmentRecord) -> None:
+            nonlocal num_bytes
+            num_bytes += record.size_bytes
+            self.control.reached("output uploaded")
+            self.control.check()
+            self.control.tell("UPLOAD", num_bytes=num_bytes)
+
+        self.control.tell("UPLOAD")
+        return upload_segments(self.store, built, self.task.table, on_uploaded=uploaded)
+
+    def _publish(self, records: Sequence[SegmentRecord]) -> TaskDone:
+        self.control.check()
+        marked = [record.model_copy(update={"custom_map": self._custom_map(record)}) for record in records]
+        if marked:
+            lineage.put_outputs(
+                self.metastore,
+                self.task.table,
+                self.config.entry,
+                marked,
+                fence=self.control.fence,
+                context=self.context,
+            )
+        self.control.reached("outputs put")
+        return self._finish(self.config.entry)
+
+    def _custom_map(self, record: SegmentRecord) -> Mapping[str, str]:
+        is_rest = bool(self.config.rest_prefix) and record.name.startswith(self.config.rest_prefix)
+        own = self.config.rest_custom_map if is_rest else self.config.custom_map
+        return {**own, MERGE_TIME: str(self.clock.now_ms())}
+
+    def _finish(self, entry_id: str) -> TaskDone:
+        """Wait until servers have the outputs, and switch."""
+        deadline = Deadline(self.settings.load_timeout_s)
+        while True:
+            self.control.check()
+            self.control.tell("LOAD")
+            try:
+                entry = lineage.end_replacement(
+                    self.metastore,
+                    self.task.table,
+                    entry_id,
+                    Ending(wait_loaded_s=self.settings.load_look_s),
+                    fence=self.control.fence,
+                    context=self.context,
+                )
+            except UnavailableError:
+                if deadline.is_over:
+                    raise
+                self.control.pause(0.05)
+                continue
+            self.control.reached("entry ended")
+            return self._done(entry)
+
+    def _done(self, entry: LineageEntry) -> TaskDone:
+        """Nothing is left to do but to clean up; what the replacement did is told by whoever ended it."""
+        self._remove_shuffled()
+        self.control.reached("files removed")
+        segments = load(self.metastore, self.task.table).segments
+        before = [segments[name] for name in entry.segments_from if name in segments]
+        after = [segments[name] for name in entry.segments_to if name in segments]
+        ended = EndedTask(
+            id=self.task.id,
+            outcome=TaskOutcome.SUCCEEDED,
+            level=self.config.level,
+            windows=self.config.windows,
+            segments_before=len(entry.segments_from),
+            segments_after=len(entry.segments_to),
+            bytes_before=sum(record.size_bytes for record in before) or self.config.num_bytes,
+            bytes_after=sum(record.size_bytes for record in after),
+            rows_before=self.config.num_records,
+            rows_after=sum(record.total_docs for record in after),
+        )
+        return TaskDone(ended)
+
+    def _shuffle(self, inputs: Sequence[SegmentRecord]) -> TaskDone:
+        """Rows of the inputs to one file per shard; then the shards' tasks take the place of this one."""
+        paths = self._fetch(inputs)
+        folder = self.folder / "shards"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        files = merge_plans.shuffle(
+            merge_plans.merge_plan(self.table, self.config, self.clock),
+            paths,
+            folder,
+            self.config.num_shards,
+            self.control,
+            self.settings.memory_bytes,
+        )
+        self.control.reached("shards built")
+        self.shards.put_inputs(files, self.control)
+        self.control.reached("shards uploaded")
+        also = [tasks.creation(one) for one in tasks.shard_tasks(self.task, self.clock.now_ms())]
+        ended = EndedTask(id=self.task.id, outcome=TaskOutcome.SUCCEEDED, level=self.config.level)
+        return TaskDone(ended, also)
+
+    def _merge_shard(self, entry: LineageEntry | None, shard: int, inputs: Sequence[SegmentRecord]) -> TaskDone:
+        """Build and upload one shard's outputs. Whoever finds that all shards are there has them take the inputs'
+        place: two may find it at once, and do the same."""
+        if self.shards.outputs_of(shard) is None:
+            check_room(self.folder, round(DISK_SHARE * self.config.num_bytes / self.config.num_shards))
+            source = self.shards.fetch_input(shard, self.folder / "in")
+            records = self._upload(self._merged(inputs, [source]))
+            self.shards.put_outputs(shard, records)
+            self.control.reached("shard done")
+        everything = self.shards.all_outputs(self.config.num_shards)
+        if everything is None:
+            return TaskDone(EndedTask(id=self.task.id, outcome=TaskOutcome.SUCCEEDED, level=self.config.level))
+        return self._replace(entry, everything)
+
+    def _siblings(self) -> list[str]:
+        """Other tasks that are queued for the same entry."""
+        base = self.task.id.rpartition("-")[0] if self.config.shard is not None else self.task.id
+        queued = tasks.list_tasks(self.metastore, self.task.kind)
+        return [one for one in queued if one != self.task.id and (one == base or one.startswith(f"{base}-"))]
+
+    def _delete_unnamed(self, is_alone: bool) -> None:
+        """Files of outputs that were uploaded and never published."""
+        prefixes = [merge_plans.output_prefix(self.config)]
+        if self.config.shard is None or is_alone:
+            prefixes = [self.config.output_prefix]
+        if self.config.rest_prefix and self.config.shard in (None, 0):
+            prefixes.append(self.config.rest_prefix)
+        try:
+            named = {record.url for record in load(self.metastore, self.task.table).segments.values()}
+        except NotFoundError:
+            return
+        for url in self.store.list(self.task.table):
+            name = url.rpartition("/")[2]
+            if url not in named and any(name.startswith(f"{prefix}_") for prefix in prefixes):
+                _LOG.info("unpublished file deleted url=%s", url)
+                self.store.delete(url)
+
+    def _remove_shuffled(self) -> None:
+        if self.config.num_shards > 1:
+            self.shards.remove(range(self.config.num_shards))
+
+
+def _has_all(view: TableView, entry: LineageEntry, config: MergeTaskConfig) -> bool:
+    """Whether every output is published: then there is nothing to build."""
+    records = [view.segment(name) for name in entry.segments_to]
+    return all(record is not None and record.replaces == config.entry for record in records)
+
+
+def _config(task: TaskRecord) -> MergeTaskConfig:
+    try:
+        return tasks.merge_config(task)
+    except ValueError as error:
+        raise InvalidInputError(f"task cannot be read task={task.id} cause={error}") from error

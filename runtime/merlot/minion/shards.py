@@ -1,0 +1,80 @@
+"""What the shards of one large bucket share: files in the deep store, under `{table}/.shuffle/{entry}/`.
+
+`{shard}.mseg` holds a shard's rows, `{shard}.json` the records of its outputs once they are uploaded. Each file is put
+whole and again with the same content, so any number of runs may meet here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from merlot.cluster.records import SegmentRecord
+from merlot.errors import NotFoundError
+from merlot.ids import TableName
+from merlot.minion.control import TaskControl
+from merlot.segment.immutable import verify_file
+from merlot.store.deepstore import DeepStore
+
+
+class ShardFiles:
+    """The shards' files of one entry."""
+
+    def __init__(self, store: DeepStore, table: TableName, entry: str) -> None:
+        self._store = store
+        self._base = store.url_below(table, ".shuffle", entry)
+
+    def put_inputs(self, files: Sequence[Path], control: TaskControl) -> None:
+        """Upload the rows of every shard."""
+        num_bytes = 0
+        for shard, path in enumerate(files):
+            control.check()
+            self._store.put(path, self._input_url(shard))
+            num_bytes += path.stat().st_size
+            control.tell("UPLOAD", num_bytes=num_bytes)
+            control.reached("shard uploaded")
+
+    def fetch_input(self, shard: int, folder: Path) -> Path:
+        """The rows of one shard; NotFoundError if they are gone."""
+        path = folder / f"shard-{shard}.mseg"
+        self._store.fetch(self._input_url(shard), path, verify=verify_file)
+        return path
+
+    def put_outputs(self, shard: int, records: Sequence[SegmentRecord]) -> None:
+        """Say that a shard is merged, and into what."""
+        rows = [record.model_dump(mode="json", by_alias=True, exclude_defaults=True) for record in records]
+        with TemporaryDirectory(prefix="merlot-shard-") as folder:
+            path = Path(folder) / "outputs.json"
+            path.write_text(json.dumps(rows))
+            self._store.put(path, self._output_url(shard))
+
+    def outputs_of(self, shard: int) -> list[SegmentRecord] | None:
+        """Into what a shard was merged; None if it is not done."""
+        with TemporaryDirectory(prefix="merlot-shard-") as folder:
+            path = Path(folder) / "outputs.json"
+            try:
+                self._store.fetch(self._output_url(shard), path)
+            except NotFoundError:
+                return None
+            return [SegmentRecord.model_validate(row) for row in json.loads(path.read_text())]
+
+    def all_outputs(self, num_shards: int) -> list[SegmentRecord] | None:
+        """Into what all shards were merged; None while one is not done."""
+        if any(self._store.modified_ms(self._output_url(shard)) is None for shard in range(num_shards)):
+            return None
+        found = [self.outputs_of(shard) for shard in range(num_shards)]
+        return None if None in found else [record for records in found if records is not None for record in records]
+
+    def remove(self, shards: Iterable[int]) -> None:
+        """Delete the files of shards; those that are gone are fine."""
+        for shard in shards:
+            self._store.delete(self._input_url(shard))
+            self._store.delete(self._output_url(shard))
+
+    def _input_url(self, shard: int) -> str:
+        return f"{self._base}/{shard}.mseg"
+
+    def _output_url(self, shard: int) -> str:
+        return f"{self._base}/{shard}.json"

@@ -1,0 +1,183 @@
+"""Merge tasks of `orders` without processes: a metastore, a deep store, a server that loads what it is given at once.
+
+Nothing runs by itself: the task is run by `run`, and the server loads when the bench says so, at the steps that its
+crash point sees. So every step of a task can be met by a fault, one after the other.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from merlot.catalog.transfer import verify
+from merlot.clock import Clock, SystemClock
+from merlot.cluster import paths, tasks
+from merlot.cluster.leases import Lease
+from merlot.cluster.metastore import Metastore
+from merlot.cluster.mutations import Assign, mutate
+from merlot.cluster.records import InstanceRecord, Role
+from merlot.cluster.reports import ReportWriter
+from merlot.cluster.sqlite import SqliteMetastore
+from merlot.cluster.tasks import MergeTaskConfig, TaskRecord
+from merlot.cluster.view import TableView, load
+from merlot.errors import NotFoundError
+from merlot.ids import InstanceId
+from merlot.minion.control import TaskControl
+from merlot.minion.execution import Ending, Execution
+from merlot.minion.merge_rollup import MergeRollup, MergeSettings
+from merlot.segment.immutable import ImmutableSegment
+from merlot.spec.tasks import MERGE_LEVEL, MergeType
+from merlot.store.deepstore import DeepStore
+from merlot.store.retry import RetryPolicy
+from merlot.testing.sample import DAY_MS, ORDERS, START_MS, order_rows, publish_orders
+
+LEVEL = "weekly"
+ENTRY = "merge-0001"
+SERVER = InstanceId("Server_bench_1")
+
+
+def merge_task_of(records: Sequence[Any], num_days: int, **config: Any) -> TaskRecord:
+    """A task that joins these segments into one bucket of the first `num_days` days."""
+    merge = MergeTaskConfig(
+        rollup="orders",
+        level=LEVEL,
+        level_index=0,
+        bucket_period=f"{num_days}d",
+        windows=((START_MS, START_MS + num_days * DAY_MS),),
+        inputs=tuple(str(record.key) for record in records),
+        num_records=sum(record.total_docs for record in records),
+        num_bytes=sum(record.size_bytes for record in records),
+        entry=ENTRY,
+        output_prefix="merged_weekly_0001",
+        custom_map={MERGE_LEVEL: LEVEL},
+    ).model_copy(update=config)
+    return TaskRecord(id="t1", kind=tasks.MERGE_ROLLUP, table=ORDERS, created_ms=1, config=tasks.config_json(merge))
+
+
+class MergeBench:
+    """Everything around a merge task. `inner` is the store of state without faults."""
+
+    def __init__(
+        self, folder: Path, days: Sequence[int] = range(4), *, deep_store: str | None = None, num_rows: int = 100
+    ) -> None:
+        self.folder = folder
+        self.clock: Clock = SystemClock()
+        self.inner = SqliteMetastore(folder / "metastore.sqlite")
+        self.store_uri = deep_store or str(folder / "deep")
+        self.deep_store = self.open_store(None)
+        self.days = days
+        self.num_rows = num_rows
+        self.records = publish_orders(self.inner, self.deep_store, days, num_rows=num_rows)
+        record = InstanceRecord(id=SERVER, role=Role.SERVER, host="bench")
+        self.inner.create(paths.live(SERVER), record.to_bytes(), ephemeral=True)
+        self._report = ReportWriter(self.inner, ORDERS, SERVER)
+        self.serve()
+
+    def open_store(self, _: str | None) -> DeepStore:
+        """A deep store that soon gives up."""
+        return DeepStore(self.store_uri, retry=RetryPolicy(attempts=2, first_wait=0.001))
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def queue(self, **config: Any) -> TaskRecord:
+        """Queue the task that merges all days."""
+        task = merge_task_of(self.records, len(self.days), **config)
+        self.inner.create(paths.task(task.kind, task.id), task.to_bytes())
+        return task
+
+    def serve(self) -> None:
+        """Be the controller and the server: assign everything, load it, report it. A file that is not right is said."""
+        view = mutate(self.inner, ORDERS, lambda view: [Assign(dict.fromkeys(view.segments, (SERVER,)))])
+        errors = {}
+        for record in view.segments.values():
+            with tempfile.TemporaryDirectory() as folder:
+                try:
+                    self.deep_store.fetch(
+                        record.url, Path(folder) / "s", verify=lambda path, one=record: verify(path, one)
+                    )
+                except NotFoundError as error:
+                    errors[str(record.key)] = str(error)
+        loaded = {str(record.key) for record in view.segments.values()} - errors.keys()
+        self._report.write(loaded, errors)
+
+    def view(self) -> TableView:
+        """What is published."""
+        return load(self.inner, ORDERS)
+
+    def visible_rows(self) -> list[dict[str, Any]]:
+        """What a query of everything answers, sorted: from the deep store's files of the visible segments."""
+        rows: list[dict[str, Any]] = []
+        for record in self.view().visible.values():
+            rows += self.rows_of(record.url)
+        return sorted(rows, key=lambda row: (row["at"], row["id"]))
+
+    def rows_of(self, url: str) -> list[dict[str, Any]]:
+        """The rows of one file."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "s"
+            self.deep_store.fetch(url, path)
+            with ImmutableSegment.open(path, verify=True) as segment:
+                columns = {}
+                for name in segment.column_names:
+                    column = segment.column(name)
+                    assert column is not None
+                    if column.dictionary is None:
+                        columns[name] = column.values().tolist()
+                    else:
+                        ids = pa.array(column.dict_ids())
+                        columns[name] = column.dictionary.arrow().take(ids).to_pylist()
+        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+    def expected_rows(self) -> list[dict[str, Any]]:
+        """All rows of the table, as `visible_rows` gives them."""
+        rows = [row for day in self.days for row in order_rows(day, self.num_rows).to_pylist()]
+        return sorted(rows, key=lambda row: (row["at"], row["id"]))
+
+    def run(
+        self,
+        task_id: str = "t1",
+        *,
+        metastore: Metastore | None = None,
+        reached: Callable[[str], None] = lambda _: None,
+        owner: str = "Minion_1",
+    ) -> Ending | None:
+        """Run the task as one minion does, in this thread; None if somebody else has it."""
+        store = metastore or self.inner
+        kind = tasks.MERGE_ROLLUP
+        lease = Lease.acquire(store, tasks.lease_name(kind, task_id), owner, self.clock)
+        if lease is None:
+            return None
+
+        def at(step: str) -> None:
+            reached(step)
+            if step == "outputs put":
+                self.serve()
+
+        settings = MergeSettings(
+            folder=self.folder / owner, open_store=self.open_store, load_timeout_s=0.0, load_look_s=0.0
+        )
+        execution = Execution(store, self.clock, MergeRollup(store, self.clock, settings))
+        control = TaskControl(lease, reached=at)
+        ending = execution.execute(task_id, kind, control)
+        lease.release(store)
+        return ending
+
+    def queued(self) -> list[str]:
+        """Tasks that have not ended."""
+        return self.inner.children(paths.tasks(tasks.MERGE_ROLLUP))
+
+    def free_lease(self, task_id: str = "t1") -> None:
+        """The session of whoever ran the task ends."""
+        path = paths.lease(tasks.lease_name(tasks.MERGE_ROLLUP, task_id))
+        for pulse in self.inner.children(path):
+            self.inner.delete(paths.child(path, pulse))
+
+
+def rollup_config() -> dict[str, Any]:
+    """Rolls `orders` up by day and city."""
+    return {"merge_type": MergeType.ROLLUP, "round_period": "1d", "erase_dimensions": ("id",)}

@@ -1,0 +1,85 @@
+"""One merge task, step by step: what it publishes, what it leaves, and what it does when its world has changed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from merlot.cluster import lineage, tasks
+from merlot.cluster.publish import publish
+from merlot.cluster.records import LineageState
+from merlot.cluster.tasks import TaskOutcome
+from merlot.minion.execution import Ending
+from merlot.spec.tasks import MERGE_LEVEL, MERGE_TIME
+from merlot.testing.merges import ENTRY, LEVEL, MergeBench
+from merlot.testing.sample import ORDERS, upload_orders
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[MergeBench]:
+    bench = MergeBench(tmp_path)
+    yield bench
+    bench.close()
+
+
+def test_outputs_take_the_place_of_inputs_and_nothing_is_left_behind(bench: MergeBench) -> None:
+    bench.queue()
+    assert bench.run() is Ending.DONE
+    view = bench.view()
+    (merged,) = view.visible.values()
+    assert merged.custom_map[MERGE_LEVEL] == LEVEL
+    assert MERGE_TIME in merged.custom_map
+    assert merged.total_docs == view.total_docs == 400
+    assert view.lineage[ENTRY].state is LineageState.COMPLETED
+    assert bench.visible_rows() == bench.expected_rows()
+    assert bench.queued() == []
+    assert tasks.progress(bench.inner, tasks.MERGE_ROLLUP, "t1") is None
+    assert list((bench.folder / "Minion_1").iterdir()) == []
+
+
+def test_the_history_tells_what_a_task_did(bench: MergeBench) -> None:
+    bench.queue()
+    bench.run()
+    (ended,) = tasks.history(bench.inner, tasks.MERGE_ROLLUP, ORDERS).tasks
+    assert (ended.outcome, ended.segments_before, ended.segments_after) == (TaskOutcome.SUCCEEDED, 4, 1)
+    assert (ended.rows_before, ended.rows_after, ended.attempts, ended.owner) == (400, 400, 1, "Minion_1")
+    assert ended.bytes_before > ended.bytes_after > 0
+
+
+def test_a_task_whose_input_was_replaced_is_dropped(bench: MergeBench) -> None:
+    bench.queue()
+    publish(bench.inner, ORDERS, upload_orders(bench.deep_store, [0], revision=1))
+    bench.serve()
+    assert bench.run() is Ending.CANCELLED
+    assert bench.queued() == []
+    (ended,) = tasks.history(bench.inner, tasks.MERGE_ROLLUP, ORDERS).tasks
+    assert "input was replaced or removed meanwhile" in ended.error
+
+
+def test_a_cancelled_task_takes_back_what_it_has_begun(bench: MergeBench) -> None:
+    bench.queue()
+
+    def cancel(step: str) -> None:
+        found = tasks.find_task(bench.inner, tasks.MERGE_ROLLUP, "t1")
+        if step == "output uploaded" and found is not None:
+            tasks.cancel(bench.inner, found)
+            raise InterruptedError("as if the minion had died here")
+
+    bench.run(reached=cancel)
+    assert lineage.list_entries(bench.inner, ORDERS)[0].state is LineageState.IN_PROGRESS
+    assert bench.run() is Ending.CANCELLED
+    assert lineage.list_entries(bench.inner, ORDERS)[0].state is LineageState.REVERTED
+    assert bench.queued() == []
+    assert len(bench.deep_store.list(ORDERS)) == 4
+    assert bench.visible_rows() == bench.expected_rows()
+
+
+def test_a_task_that_was_reverted_can_be_done_again(bench: MergeBench) -> None:
+    task = bench.queue()
+    bench.run()
+    lineage.revert_replacement(bench.inner, ORDERS, ENTRY)
+    assert len(bench.view().visible) == 4
+    bench.inner.create(f"/TASKS/{task.kind}/{task.id}", task.to_bytes())
+    assert bench.run() is Ending.DONE
+    assert len(bench.view().visible) == 1
+    assert bench.visible_rows() == bench.expected_rows()

@@ -45,7 +45,9 @@ class PlannedQuery:
     timeout_ms: int
     table: TableName | None = None
     revision: int = 0
-    encoded: bytes = b""
+    query: bytes = b""
+    """Encoded, without its WHERE: the same for all queries of a shape."""
+    where: bytes = b""
     logical: LogicalPlan | None = None
     skips_pruning: bool = False
     """`skipSegmentPruning=true`: ask for every segment, and have servers look at each."""
@@ -150,7 +152,7 @@ def _fill(template: Template, planned: PlannedQuery, shape: Shape) -> PlannedQue
     except InvalidInputError:
         return None
     logical_plan = logical.refilter(planned.logical, bound)
-    return replace(planned, bound=bound, encoded=tree_json.to_json(bound), logical=logical_plan)
+    return replace(planned, bound=bound, where=tree_json.where_to_json(bound.where), logical=logical_plan)
 
 
 def _plan_for(table: ServedTable, bound: BoundQuery) -> PlannedQuery:
@@ -160,7 +162,8 @@ def _plan_for(table: ServedTable, bound: BoundQuery) -> PlannedQuery:
         timeout_ms=query_options.timeout_ms(options, table.spec.limits.timeout_ms),
         table=table.name,
         revision=table.revision,
-        encoded=tree_json.to_json(bound),
+        query=tree_json.to_json(replace(bound, where=None)),
+        where=tree_json.where_to_json(bound.where),
         logical=logical.plan(bound),
         skips_pruning=(bound.option("skipSegmentPruning") or "").lower() == "true",
     )

@@ -163,7 +163,8 @@ class Queries:
             request = ScatterRequest(
                 request_id=blank.request_id,
                 table=table.name,
-                query=plan.encoded,
+                query=plan.query,
+                where=plan.where,
                 snapshot=table.snapshot,
                 routes=selection.routes,
                 deadline=deadline,

@@ -35,6 +35,7 @@ class ScatterRequest:
     request_id: str
     table: TableName
     query: bytes
+    where: bytes = b""
     snapshot: RoutingSnapshot
     routes: Sequence[ServerRoute]
     deadline: float
@@ -134,6 +135,7 @@ class _Scatter:
             request_id=self._request.request_id,
             table=self._request.table,
             query=self._request.query,
+            where=self._request.where,
             segments=route.segments,
             timeout_ms=max(1, int(remaining * 1000)),
         )

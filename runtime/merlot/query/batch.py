@@ -57,6 +57,11 @@ class JoinedColumn:
     bounds: tuple[int, int] | None
     inverted: InvertedIndex | None = None
 
+    @property
+    def is_sorted(self) -> bool:
+        """Whether values ascend from doc to doc; false where that was not looked for."""
+        return self.runs is not None
+
     def dict_ids(self) -> Array:
         assert self.dictionary is not None
         ids: Array = self.ids_or_values

@@ -43,6 +43,8 @@ class Reader(Protocol):
     @property
     def runs(self) -> NDArray[np.uint32] | None: ...
     @property
+    def is_sorted(self) -> bool: ...
+    @property
     def inverted(self) -> InvertedIndex | None: ...
     def dict_ids(self) -> Array: ...
     def values(self) -> Array: ...
@@ -116,6 +118,7 @@ class ConstantColumn:
 
     zones: ZoneMaps | None = None
     inverted: InvertedIndex | None = None
+    is_sorted = True
 
     def __init__(
         self, type_: TypeName, value: Any, num_docs: int, multi_value: bool = False, *, is_null: bool = False
@@ -177,6 +180,7 @@ class WidenedColumn:
         self.type = type_
         self.multi_value = stored.multi_value
         self.nulls = stored.nulls
+        self.is_sorted = stored.is_sorted
         self.inverted = stored.inverted
         if type_ not in STORED_DTYPES and type_ is not TypeName.BIG_DECIMAL:
             raise UnsupportedQueryError(f"column cannot be read as its new type old={stored.type} new={type_}")

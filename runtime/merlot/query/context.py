@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -60,7 +59,7 @@ class CancelToken:
     def __init__(self, deadline: float | None = None, clock: Clock | None = None) -> None:
         self._deadline = deadline
         self._clock: Clock = clock or SystemClock()
-        self._cancelled = threading.Event()
+        self._is_cancelled = False
 
     @classmethod
     def after(cls, timeout_s: float, clock: Clock | None = None) -> CancelToken:
@@ -70,11 +69,11 @@ class CancelToken:
 
     def cancel(self) -> None:
         """Make every later check raise."""
-        self._cancelled.set()
+        self._is_cancelled = True
 
     def check(self) -> None:
         """Raise QueryCancelledError or QueryTimeoutError if the query must stop."""
-        if self._cancelled.is_set():
+        if self._is_cancelled:
             raise QueryCancelledError("query cancelled")
         if self._deadline is not None and self._clock.monotonic() > self._deadline:
             raise QueryTimeoutError("query passed its deadline")

@@ -35,6 +35,10 @@ class Piece:
         """Whether every doc of [start, stop) is in it."""
         return self.words is None and self.listed is None
 
+    def docs(self) -> Docs | None:
+        """The docs, ascending; None of a span."""
+        return None if self.is_span else _list(self)
+
 
 @dataclass(frozen=True, slots=True)
 class DocSet:

@@ -7,7 +7,6 @@ Partial answers have slots: `k0`, `k1`, … group keys, `a0`, … aggregates (ea
 from __future__ import annotations
 
 from dataclasses import dataclass
-from dataclasses import replace as copy_with
 from enum import Enum
 from functools import cached_property
 
@@ -16,6 +15,7 @@ import pyarrow as pa
 from merlot.query.aggregates import state_fields
 from merlot.query.context import UnsupportedQueryError
 from merlot.query.expressions import columns_of, has_aggregate, replace, walk
+from merlot.query.plain import PlainAggregation, plain_aggregation
 from merlot.query.rewrite import rewrite
 from merlot.query.vector import arrow_type
 from merlot.sql.tree import Aggregate, BoundQuery, Column, Expr, Literal, OrderKey, Output
@@ -72,6 +72,11 @@ class LogicalPlan:
         return tuple(len(state_fields(one, nulls=self.null_handling)) for one in self.aggregates)
 
     @cached_property
+    def plain(self) -> PlainAggregation | None:
+        """The plan as counts and sums of plain columns, if that is all it is."""
+        return plain_aggregation(self) if self.kind is PlanKind.AGGREGATION else None
+
+    @cached_property
     def partial_schema(self) -> pa.Schema:
         """Columns of a partial answer. Raises UnsupportedQueryError."""
         if self.kind is PlanKind.SELECTION:
@@ -97,9 +102,19 @@ def plan(query: BoundQuery) -> LogicalPlan:
 
 
 def refilter(template: LogicalPlan, query: BoundQuery) -> LogicalPlan:
-    """The plan of a query that differs from the template's in WHERE alone."""
+    """The plan of a query that differs from the template's in WHERE alone.
+
+    It shares what was worked out from the template: none of that depends on WHERE."""
     query = rewrite(query)
-    return copy_with(template, query=query, filter=query.where)
+    made = object.__new__(LogicalPlan)
+    for name in _WORKED_OUT:
+        getattr(template, name)
+    made.__dict__.update(template.__dict__)
+    made.__dict__.update(query=query, filter=query.where)
+    return made
+
+
+_WORKED_OUT = ("columns_after_filter", "state_widths", "partial_schema", "plain")
 
 
 def _selection(query: BoundQuery) -> LogicalPlan:

@@ -1,7 +1,7 @@
 """Part of an answer, between tasks and nodes: an Arrow table, or few rows as plain values.
 
-Building and reading Arrow for one row of sums costs several times what the sums cost; so such rows stay plain values from
-the server's execution to the broker's answer, and become a table only for whoever asks for one.
+Building and reading Arrow for one row of sums costs several times what the sums cost; so such rows stay plain values
+from the server's execution to the broker's answer, and become a table only for whoever asks for one.
 """
 
 from __future__ import annotations

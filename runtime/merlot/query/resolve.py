@@ -6,6 +6,7 @@ ALL and NONE are exact, so that a segment is skipped or taken whole, and NOT of 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Any
 
@@ -184,7 +185,9 @@ class Resolver:
         elif negate and high == cardinality:
             low, high, negate = 0, low, False
         if (runs := reader.runs) is not None:
-            return self._run_spans(runs, np.arange(low, high), negate)
+            return self._spans([(int(runs[low]), int(runs[high]))], negate)
+        if reader.is_sorted:
+            return self._spans([_sorted_span(reader.dict_ids(), low, high)], negate)
         if not negate and (node := self._inverted(reader, np.arange(low, high))) is not None:
             return node
         share = (high - low) / cardinality
@@ -197,7 +200,10 @@ class Resolver:
         cuts = np.flatnonzero(np.diff(ids) != 1)
         firsts = runs[ids[np.concatenate([[0], cuts + 1])]].tolist()
         lasts = runs[ids[np.concatenate([cuts, [len(ids) - 1]])] + 1].tolist()
-        spans = list(zip(firsts, lasts, strict=True))
+        return self._spans(list(zip(firsts, lasts, strict=True)), negate)
+
+    def _spans(self, spans: list[tuple[int, int]], negate: bool) -> Node:
+        """The docs of ascending spans, or the others."""
         if negate:
             edges = [0, *(edge for span in spans for edge in span), self._num_docs]
             spans = list(zip(edges[::2], edges[1::2], strict=True))
@@ -228,6 +234,8 @@ class Resolver:
         low, high, flip = _value_range(function, literal_values(call.args[1:]), reader.type)
         if low is None:
             return ALL if negate != flip else NOTHING
+        if reader.is_sorted and isinstance(low, np.integer):
+            return self._spans([_sorted_span(reader.values(), int(low), int(high) + 1)], negate != flip)
         zones = reader.zones if self._num_docs > 16_384 else None
         return RangeMatch(reader.values, low, high, negate != flip, 0.3, zones)
 
@@ -247,6 +255,11 @@ class Resolver:
             return ALL if negate else NOTHING
         share = float(verdict.mean())
         return AnyValueMatch(reader, lambda first, last: verdict[reader.dict_ids()[first:last]], negate, share)
+
+
+def _sorted_span(ascending: NDArray[Any], low: int, stop: int) -> tuple[int, int]:
+    """Docs whose value is in [low, stop)."""
+    return bisect_left(ascending, low), bisect_left(ascending, stop)
 
 
 def _ids_of(values: list[Any], reader: Reader, dictionary: Dictionary) -> NDArray[np.int64]:

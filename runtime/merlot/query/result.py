@@ -112,11 +112,12 @@ def _floats(base: TypeName, values: pa.Array) -> list[Any]:
         numbers = numbers.astype(str).astype(np.float64)
     items: list[Any] = numbers.tolist()
     if not np.isfinite(numbers).all():
-        items = [item if math.isfinite(item) else _special(item) for item in items]
+        items = [item if math.isfinite(item) else special_text(item) for item in items]
     return _with_nulls(items, values)
 
 
-def _special(number: float) -> str:
+def special_text(number: float) -> str:
+    """How an answer writes a number that JSON lacks."""
     if math.isnan(number):
         return "NaN"
     return "Infinity" if number > 0 else "-Infinity"

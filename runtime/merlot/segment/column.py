@@ -32,6 +32,8 @@ class ColumnReader:
         self.type: TypeName = metadata.type
         self.multi_value = metadata.multi_value
         self.num_docs = num_docs
+        self.is_sorted = metadata.is_sorted and not metadata.multi_value
+        """Whether values ascend from doc to doc."""
         self._file = file
 
     @cached_property

@@ -138,7 +138,7 @@ class ServerRole:
         warming = self._start_warming()
         await self._start_http(bind_host)
         if self._config.query_port is not None:
-            self._endpoint = TcpEndpoint(self.handle, lambda: self.instance)
+            self._endpoint = TcpEndpoint(self.handle, lambda: self.instance, answer_now=self._handler.answer_now)
             self.query_port = self._endpoint.bind(bind_host, self._config.query_port)
         self._surroundings = self._make_surroundings()
         self._watches.append(await self._in_io(lambda: self._metastore.watch_children(paths.TABLES, self._notice)))

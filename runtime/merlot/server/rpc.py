@@ -27,7 +27,7 @@ from merlot.server.pruning import is_skipped, prune
 from merlot.server.scheduler import CORES, Scheduler
 from merlot.server.tables import Acquired
 from merlot.sql.tree import Column, Expr, Literal
-from merlot.sql.tree_json import from_json, split
+from merlot.sql.tree_json import from_json, split, where_from_json
 from merlot.sql.types import SqlType
 from merlot.wire.messages import ServerRequest, ServerResponse
 
@@ -40,8 +40,6 @@ MAX_PLANS: Final = 2_000
 INLINE_SEGMENTS: Final = 32
 INLINE_DOCS: Final = 65_536
 INLINE_QUERY_BYTES: Final = 4_096
-MIN_SHARED_DOCS: Final = 131_072
-"""Fewest docs for which a query borrows other threads."""
 _LIGHT: Final = frozenset(
     {"count", "sum", "min", "max", "avg", "and", "or", "not", "equals", "not_equals", "between", "in", "not_in"}
     | {"less_than", "less_than_or_equal", "greater_than", "greater_than_or_equal", "is_null", "is_not_null"}
@@ -56,6 +54,11 @@ class _Prepared:
     columns: Mapping[str, SqlType]
     is_light: bool = False
     """Sums and counts of plain columns under plain comparisons: a few nanoseconds a row, whatever the rows are."""
+    skips_pruning: bool = False
+
+    def fits(self, state: TableState) -> bool:
+        """Whether this server's copy of the schema has the columns, with the types that the broker knew."""
+        return self.columns.items() <= state.column_types.items()
 
 
 class _StaleSchemaError(MerlotError):
@@ -75,8 +78,41 @@ class QueryHandler:
         self.is_draining = False
 
     async def __call__(self, request: ServerRequest) -> ServerResponse:
+        response = self.answer_now(request)
+        if response is not None:
+            return response
         started = self._clock.monotonic()
-        response = await self._respond(request)
+        return self._observed(request, await self._respond(request), started)
+
+    def answer_now(self, request: ServerRequest) -> ServerResponse | None:
+        """The answer to a query that surely takes well under a millisecond; None if that is not known.
+
+        Two changes of thread, and waiting for the interpreter's lock, cost more than a point query itself: few rows, in
+        memory, light work."""
+        if len(request.query) + len(request.where) > INLINE_QUERY_BYTES or len(request.segments) > INLINE_SEGMENTS:
+            return None
+        keeper = None if self.is_draining else self._keeper_of(request.table)
+        if keeper is None or keeper.state is None:
+            return None
+        started = self._clock.monotonic()
+        acquired: Acquired | None = None
+        try:
+            prepared = _prepare(request.query, request.where)
+            if not prepared.is_light:
+                return None
+            acquired = keeper.segments.acquire(request.segments)
+            if not _is_light_work(prepared, acquired, keeper.state):
+                return None
+            context = self._context(keeper.state, request, is_alone=True)
+            response = ServerResponse(partial=_work(prepared, acquired, context), missing=acquired.missing)
+        except MerlotError as error:
+            response = self._respond_error(request, keeper, error)
+        finally:
+            if acquired is not None:
+                keeper.segments.release(acquired)
+        return self._observed(request, response, started)
+
+    def _observed(self, request: ServerRequest, response: ServerResponse, started: float) -> ServerResponse:
         code = 0 if response.error is None else response.error[0]
         _counter(request.table, code).inc()
         _histogram(request.table).observe(self._clock.monotonic() - started)
@@ -95,91 +131,82 @@ class QueryHandler:
                 return await self._run(request, keeper, keeper.state)
             except _StaleSchemaError:
                 return await self._run(request, keeper, await keeper.refresh())
-        except CorruptionError as error:
-            return self._respond_corrupt(request, keeper, error)
         except MerlotError as error:
-            return ServerResponse(error=(error.code, str(error)))
+            return self._respond_error(request, keeper, error)
 
     async def _run(self, request: ServerRequest, keeper: TableKeeper, state: TableState) -> ServerResponse:
         acquired = keeper.segments.acquire(request.segments)
         if not acquired.segments:
             keeper.segments.release(acquired)
             return ServerResponse(missing=acquired.missing)
-        timeout_s = request.timeout_ms / 1000
-        cancel = CancelToken.after(timeout_s, self._clock)
-        context = self._context(state, acquired, cancel)
+        context = self._context(state, request, is_alone=False)
         asked_at = self._clock.monotonic()
-
-        if self._is_inline(request, acquired):
-            try:
-                partial = self._work(request, acquired, state, context)
-                return ServerResponse(partial=partial, missing=acquired.missing)
-            finally:
-                keeper.segments.release(acquired)
 
         def work() -> Partial:
             telemetry.SERVER_WAIT_SECONDS.observe(self._clock.monotonic() - asked_at)
-            return self._work(request, acquired, state, context)
+            prepared = _prepare(request.query, request.where)
+            _check_schema(prepared, state)
+            return _work(prepared, acquired, context)
 
         try:
             partial = await self._scheduler.run(
-                request.table, work, timeout_s, on_done=lambda: keeper.segments.release(acquired)
+                request.table,
+                work,
+                request.timeout_ms / 1000,
+                on_done=lambda: keeper.segments.release(acquired),
             )
         except asyncio.CancelledError:
-            cancel.cancel()
+            context.cancel.cancel()
             raise
         return ServerResponse(partial=partial, missing=acquired.missing)
 
-    @staticmethod
-    def _is_inline(request: ServerRequest, acquired: Acquired) -> bool:
-        """Whether to run it on the event loop: two changes of thread and waiting for the interpreter's lock cost more
-        than a point query itself. Only what surely takes well under a millisecond: few rows, in memory, light work."""
-        if len(request.query) > INLINE_QUERY_BYTES or len(acquired.segments) > INLINE_SEGMENTS:
-            return False
-        if sum(segment.num_docs for segment in acquired.segments) > INLINE_DOCS:
-            return False
-        prepared = _prepare(request.query)
-        return prepared.is_light and acquired.has_read(prepared.columns)
-
-    @staticmethod
-    def _work(request: ServerRequest, acquired: Acquired, state: TableState, context: ExecutionContext) -> Partial:
-        prepared = _prepare(request.query)
-        _check_schema(prepared, state)
-        context.cancel.check()
-        kept = prune(prepared.plan, acquired.segments, acquired.statistics, context.schema)
-        # Waking helpers for a few thousand rows costs more than reading them: 208 us alone, 243 with them, in all.
-        is_small = sum(segment.num_docs for segment in kept.segments) < MIN_SHARED_DOCS
-        pool = None if is_small else context.pool
-        wanted = replace(context, pool=pool, prunes=not is_skipped(prepared.plan))
-        partial = kept.count(execute(prepared.plan, kept.segments, wanted))
-        if len(acquired.held) <= INLINE_SEGMENTS:
-            acquired.note_read(prepared.columns)
-        return partial
-
-    def _context(self, state: TableState, acquired: Acquired, cancel: CancelToken) -> ExecutionContext:
+    def _context(self, state: TableState, request: ServerRequest, *, is_alone: bool) -> ExecutionContext:
         return ExecutionContext(
             schema=state.spec.table_schema,
-            pool=self._scheduler.helpers,
+            pool=None if is_alone else self._scheduler.helpers,
             threads=CORES,
-            cancel=cancel,
+            cancel=CancelToken.after(request.timeout_ms / 1000, self._clock),
             limits=state.limits,
             host=self._host,
         )
 
-    def _respond_corrupt(self, request: ServerRequest, keeper: TableKeeper, error: CorruptionError) -> ServerResponse:
-        """Have the segments looked through, and the broker ask another replica meanwhile."""
+    def _respond_error(self, request: ServerRequest, keeper: TableKeeper, error: MerlotError) -> ServerResponse:
+        if not isinstance(error, CorruptionError):
+            return ServerResponse(error=(error.code, str(error)))
+        # Have the segments looked through, and the broker ask another replica meanwhile.
         _LOG.error("query met corrupt data table=%s request=%s cause=%s", request.table, request.request_id, error)
         keeper.suspect(request.segments)
         return ServerResponse(error=(SEGMENT_MISSING, f"server set segments aside table={request.table}"))
 
 
+def _is_light_work(prepared: _Prepared, acquired: Acquired, state: TableState) -> bool:
+    """Whether the segments are there and small, their columns were read before, and the schema is the broker's."""
+    if not acquired.segments or sum([segment.num_docs for segment in acquired.segments]) > INLINE_DOCS:
+        return False
+    return prepared.fits(state) and acquired.has_read(prepared.columns)
+
+
+def _work(prepared: _Prepared, acquired: Acquired, context: ExecutionContext) -> Partial:
+    context.cancel.check()
+    kept = prune(prepared.plan, acquired.segments, acquired.statistics, context.schema)
+    if prepared.skips_pruning:
+        context = replace(context, prunes=False)
+    partial = kept.count(execute(prepared.plan, kept.segments, context))
+    if len(acquired.held) <= INLINE_SEGMENTS:
+        acquired.note_read(prepared.columns)
+    return partial
+
+
 @functools.lru_cache(maxsize=MAX_PLANS)
-def _prepare(query: bytes) -> _Prepared:
-    rest, where = split(query)
-    template = _prepare_rest(rest)
-    logical = refilter(template.plan, replace(template.plan.query, where=where))
-    columns = {**template.columns, **({} if where is None else _columns(where))}
-    return _Prepared(logical, columns, template.is_light and _is_light(where))
+def _prepare(query: bytes, where: bytes) -> _Prepared:
+    if not where:
+        query, condition = split(query)
+    else:
+        condition = where_from_json(where)
+    template = _prepare_rest(query)
+    logical = refilter(template.plan, replace(template.plan.query, where=condition))
+    columns = template.columns if condition is None else {**template.columns, **_columns(condition)}
+    return _Prepared(logical, columns, template.is_light and _is_light(condition), template.skips_pruning)
 
 
 @functools.lru_cache(maxsize=MAX_PLANS)
@@ -190,7 +217,8 @@ def _prepare_rest(query: bytes) -> _Prepared:
     columns: dict[str, SqlType] = {}
     for root in roots:
         columns.update(_columns(root) if root is not None else {})
-    return _Prepared(logical, columns, logical.kind is PlanKind.AGGREGATION and all(map(_is_light, roots)))
+    is_light = logical.kind is PlanKind.AGGREGATION and all(map(_is_light, roots))
+    return _Prepared(logical, columns, is_light, is_skipped(logical))
 
 
 def _is_light(expr: Expr | None) -> bool:
@@ -206,7 +234,7 @@ def _columns(expr: Expr) -> Mapping[str, SqlType]:
 
 
 def _check_schema(prepared: _Prepared, state: TableState) -> None:
-    if not prepared.columns.items() <= state.column_types.items():
+    if not prepared.fits(state):
         raise _StaleSchemaError("schema of the server differs from the broker's")
 
 

@@ -51,6 +51,19 @@ def from_json(data: bytes) -> BoundQuery:
         raise InvalidInputError(f"not an encoded query: {type(error).__name__}") from error
 
 
+def where_to_json(where: Expr | None) -> bytes:
+    """A WHERE by itself; empty if there is none."""
+    return b"" if where is None else orjson.dumps(_encode(where))
+
+
+def where_from_json(data: bytes) -> Expr | None:
+    """The WHERE that `where_to_json` wrote; raises InvalidInputError for anything else."""
+    try:
+        return _decode(orjson.loads(data)) if data else None
+    except (orjson.JSONDecodeError, KeyError, ValueError, TypeError, IndexError, ArithmeticError) as error:
+        raise InvalidInputError(f"not an encoded filter: {type(error).__name__}") from error
+
+
 def split(data: bytes) -> tuple[bytes, Expr | None]:
     """A query without its WHERE, encoded, and the WHERE: queries that differ in constants share the first."""
     try:

@@ -30,26 +30,29 @@ LONG_CHARS: Final = 1000
 
 def encode_request(request: ServerRequest) -> bytes:
     """Header `id`, `table`, `timeoutMs`, `segments` (one per line: one text is ten times cheaper to read than as many);
-    body: the query."""
+    body: the query's WHERE, `whereBytes` long, and the rest of the query."""
     header = {
         "id": request.request_id,
         "table": request.table,
         "timeoutMs": request.timeout_ms,
         "segments": _SEPARATOR.join(request.segments),
+        "whereBytes": len(request.where),
     }
-    return _joined(header, request.query)
+    return _joined(header, request.where + request.query)
 
 
 def decode_request(data: bytes) -> ServerRequest:
     """Raises CorruptionError if the bytes are no request."""
     try:
-        header, query = _parted(data)
+        header, body = _parted(data)
+        cut = header.get("whereBytes", 0)
         return ServerRequest(
             request_id=header["id"],
             table=TableName(header["table"]),
-            query=query,
+            query=body[cut:],
             segments=_split(header["segments"]),
             timeout_ms=header["timeoutMs"],
+            where=body[:cut],
         )
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
         raise CorruptionError(f"request cannot be read bytes={len(data)}") from error

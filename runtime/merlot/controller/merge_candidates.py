@@ -1,0 +1,147 @@
+"""Which segments of a table a merge may take, and how far merged each is. Pure.
+
+A segment of a level, or of a coarser one, is never taken apart for a finer one. What is not a candidate stays as it is:
+segments without rows or times, past retention, marked `shouldNotMerge`, still filled by a stream, or so wide that they
+reach into more buckets than a task can name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from merlot.cluster.records import SegmentRecord
+from merlot.spec.tasks import BACKFILLED, MERGE_LEVEL, SHOULD_NOT_MERGE, MergeLevel
+
+MAX_BUCKETS_OF_SEGMENT = 10_000
+"""A segment that reaches into more buckets has a broken time, or belongs to a coarser level."""
+
+UNMERGED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A segment as merges see it. Times are inclusive, epoch milliseconds."""
+
+    name: str
+    key: str
+    """`name@crc`."""
+    start_ms: int
+    end_ms: int
+    num_docs: int
+    num_bytes: int
+    rank: int
+    """Index of the level that it is the result of; -1: of none that the manifest names."""
+    is_backfilled: bool
+
+
+class Candidates:
+    """Candidates in order of time, to be asked for those that overlap a window: a tree of intervals over one list."""
+
+    def __init__(self, candidates: Iterable[Candidate]) -> None:
+        self.all: Sequence[Candidate] = sorted(candidates, key=lambda one: (one.start_ms, one.end_ms, one.name))
+        self._latest_ends = [0] * len(self.all)
+        self._fill(0, len(self.all))
+
+    def overlapping(self, start_ms: int, end_ms: int) -> list[Candidate]:
+        """Those with a time in [start, end), in order."""
+        found: list[Candidate] = []
+        self._collect(0, len(self.all), (start_ms, end_ms), found)
+        return found
+
+    @property
+    def start_ms(self) -> int:
+        """The earliest time; there must be a candidate."""
+        return self.all[0].start_ms
+
+    @property
+    def end_ms(self) -> int:
+        """The latest time; there must be a candidate."""
+        return self._latest_ends[len(self.all) // 2]
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def _fill(self, low: int, high: int) -> int | None:
+        """The middle of each range knows the latest end in it."""
+        if low >= high:
+            return None
+        middle = (low + high) // 2
+        ends = (self.all[middle].end_ms, self._fill(low, middle), self._fill(middle + 1, high))
+        self._latest_ends[middle] = max(end for end in ends if end is not None)
+        return self._latest_ends[middle]
+
+    def _collect(self, low: int, high: int, window: tuple[int, int], found: list[Candidate]) -> None:
+        middle = (low + high) // 2
+        if low >= high or self._latest_ends[middle] < window[0]:
+            return
+        self._collect(low, middle, window, found)
+        one = self.all[middle]
+        if one.start_ms < window[1]:
+            if one.end_ms >= window[0]:
+                found.append(one)
+            self._collect(middle + 1, high, window, found)
+
+
+def candidates(
+    visible: Mapping[str, SegmentRecord], levels: Sequence[MergeLevel], *, oldest_ms: int | None = None
+) -> Candidates:
+    """The candidates among the visible segments; those that end before `oldest_ms` are past retention."""
+    ranks = {level.key: rank for rank, level in enumerate(levels)}
+    held_back = held_back_by_streams(visible.values())
+    found = []
+    for record in visible.values():
+        if record.name in held_back or not may_merge(record):
+            continue
+        start_ms, end_ms = record.start_time_ms, record.end_time_ms
+        if start_ms is None or end_ms is None or end_ms < start_ms:
+            continue
+        if oldest_ms is None or end_ms >= oldest_ms:
+            found.append(_candidate(record, start_ms, end_ms, ranks))
+    return Candidates(found)
+
+
+def may_merge(record: SegmentRecord) -> bool:
+    """Whether the segment has rows, and nobody forbade it."""
+    return record.total_docs > 0 and record.custom_map.get(SHOULD_NOT_MERGE, "").lower() != "true"
+
+
+def held_back_by_streams(records: Iterable[SegmentRecord]) -> frozenset[str]:
+    """Names of segments that a stream still needs: those being filled, and each partition's newest completed one.
+
+    A consuming segment takes up where the newest completed one ends, so that one must not go. A record of a stream
+    tells its `streamPartition` and `sequence`; uploaded ones have neither.
+    """
+    newest: dict[int, tuple[int, str]] = {}
+    held = set()
+    for record in records:
+        extra = record.model_extra
+        if not extra:
+            continue
+        partition, sequence = extra.get("streamPartition"), extra.get("sequence")
+        if extra.get("isConsuming"):
+            held.add(record.name)
+        elif isinstance(partition, int) and isinstance(sequence, int):
+            newest[partition] = max(newest.get(partition, (-1, "")), (sequence, record.name))
+    return frozenset(held | {name for _, name in newest.values()})
+
+
+def is_too_wide(candidate: Candidate, level: MergeLevel) -> bool:
+    """Whether a segment reaches into too many of the level's buckets."""
+    span_ms = candidate.end_ms - candidate.start_ms
+    if span_ms <= level.bucket.nominal_ms * MAX_BUCKETS_OF_SEGMENT // 2:
+        return False
+    return level.bucket.count(candidate.start_ms, candidate.end_ms) >= MAX_BUCKETS_OF_SEGMENT
+
+
+def _candidate(record: SegmentRecord, start_ms: int, end_ms: int, ranks: Mapping[str, int]) -> Candidate:
+    return Candidate(
+        name=record.name,
+        key=str(record.key),
+        start_ms=start_ms,
+        end_ms=end_ms,
+        num_docs=record.total_docs,
+        num_bytes=record.size_bytes,
+        rank=ranks.get(record.custom_map.get(MERGE_LEVEL, "").lower(), UNMERGED),
+        is_backfilled=BACKFILLED in record.custom_map,
+    )

@@ -1,0 +1,128 @@
+"""From buckets and segments to the record of a task. Pure; the same work always has the same id."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from merlot.cluster.task_records import AggregationRecord, MergeTaskConfig, TaskRecord, Window
+from merlot.cluster.tasks import MERGE_ROLLUP, config_json, stable_hash
+from merlot.controller.merge_candidates import Candidate
+from merlot.errors import InvalidInputError
+from merlot.ids import TableName, raw_name
+from merlot.spec.datetime_format import datetime_of
+from merlot.spec.tasks import BACKFILLED, MERGE_LEVEL, MergeRollupSpec, MergeType
+
+HASH_LENGTH = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """Buckets that are merged by one task, and the segments that it reads."""
+
+    windows: tuple[Window, ...]
+    rest: tuple[Window, ...]
+    """Buckets that the inputs reach into, and that are not merged with them."""
+    inputs: tuple[Candidate, ...]
+
+    @property
+    def num_docs(self) -> int:
+        """Rows to read."""
+        return sum(one.num_docs for one in self.inputs)
+
+
+class TaskMaker:
+    """Makes the tasks of one level."""
+
+    def __init__(self, rollup: str, revision: int, table: TableName, spec: MergeRollupSpec, rank: int) -> None:
+        self._rollup = rollup
+        self._revision = revision
+        self._table = table
+        self._spec = spec
+        self._rank = rank
+        self._level = spec.levels[rank]
+
+    def id_of(self, unit: Unit) -> str:
+        """The id of the unit's task: table, level, first bucket, and a hash of all that the task does."""
+        stamp = _stamp(unit.windows[0][0])
+        return f"{raw_name(self._table)}.{self._level.key}.{stamp}.{self._digest(unit)}"
+
+    def task(self, unit: Unit, now_ms: int) -> TaskRecord:
+        """The unit's task."""
+        return TaskRecord(
+            id=self.id_of(unit),
+            kind=MERGE_ROLLUP,
+            table=self._table,
+            created_ms=now_ms,
+            config=config_json(self._config(unit)),
+        )
+
+    def _digest(self, unit: Unit) -> str:
+        keys = sorted(one.key for one in unit.inputs)
+        return stable_hash(self._table, self._rollup, self._revision, self._level.key, unit.windows, *keys)[
+            :HASH_LENGTH
+        ]
+
+    def _config(self, unit: Unit) -> MergeTaskConfig:
+        level, digest = self._level, self._digest(unit)
+        is_rollup = level.merge_type is MergeType.ROLLUP
+        functions = self._spec.aggregations if is_rollup else {}
+        prefix = f"{level.key}_{digest}_{raw_name(self._table)}"
+        return MergeTaskConfig(
+            rollup=self._rollup,
+            revision=self._revision,
+            level=level.name,
+            level_index=self._rank,
+            merge_type=level.merge_type,
+            bucket_period=level.bucket_time_period,
+            windows=unit.windows,
+            rest=unit.rest,
+            inputs=tuple(one.key for one in unit.inputs),
+            num_records=unit.num_docs,
+            num_bytes=sum(one.num_bytes for one in unit.inputs),
+            round_period=level.round_bucket_time_period,
+            aggregations={
+                name: AggregationRecord(function=one.aggregation_type, parameters=dict(one.parameters))
+                for name, one in functions.items()
+            },
+            erase_dimensions=level.erase_dimension_values,
+            max_records_per_segment=level.max_num_records_per_segment,
+            num_shards=-(-unit.num_docs // level.max_num_records_per_task),
+            entry=f"merge-{level.key}-{digest}",
+            output_prefix=f"merged_{prefix}",
+            rest_prefix=f"spilled_{prefix}",
+            custom_map=self._custom_map(unit),
+            rest_custom_map=self._rest_custom_map(unit),
+            executor=self._spec.executor,
+        )
+
+    def _custom_map(self, unit: Unit) -> dict[str, str]:
+        """The level; and the mark of a backfill, which the coarser levels have to see."""
+        is_coarsest = self._rank == len(self._spec.levels) - 1
+        is_marked = not is_coarsest and any(one.is_backfilled for one in unit.inputs)
+        return {MERGE_LEVEL: self._level.name} | ({BACKFILLED: "true"} if is_marked else {})
+
+    def _rest_custom_map(self, unit: Unit) -> dict[str, str]:
+        """The least that the spilling segments were: nothing that is left of them is taken for more."""
+        spilling = [one for one in unit.inputs if _reaches(one, unit.rest)]
+        if not spilling:
+            return {}
+        rank = min(one.rank for one in spilling)
+        named = {MERGE_LEVEL: self._spec.levels[rank].name} if rank >= 0 else {}
+        return named | ({BACKFILLED: "true"} if any(one.is_backfilled for one in spilling) else {})
+
+
+def _reaches(one: Candidate, windows: Sequence[Window]) -> bool:
+    place = bisect_right(windows, one.start_ms, key=lambda window: window[1])
+    return place < len(windows) and windows[place][0] <= one.end_ms
+
+
+def _stamp(millis: int) -> str:
+    """The bucket's start for people."""
+    try:
+        moment = datetime_of(millis)
+    except InvalidInputError:
+        return str(millis)
+    form = "%Y-%m-%d" if millis % 86_400_000 == 0 else "%Y-%m-%dT%H%M%S"
+    return moment.strftime(form)

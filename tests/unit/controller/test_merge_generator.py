@@ -1,0 +1,352 @@
+"""Which buckets are merged when, whatever the segments look like."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.controller.merge_table import DAY, HOUR, MergeTable, level, spec_of
+
+from merlot.cluster.tasks import merge_config
+from merlot.controller.merge_generator import generate
+from merlot.spec import periods
+from merlot.spec.tasks import BACKFILLED, MERGE_LEVEL, MergeLevel
+
+DAILY = level("daily", "1d")
+
+
+def at(text: str) -> int:
+    return round(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
+
+
+def days_of(table: MergeTable, name: str) -> list[str]:
+    """The days of the segments of a level."""
+    mine = [one for one in table.records.values() if one.custom_map.get(MERGE_LEVEL) == name]
+    return sorted(datetime.fromtimestamp(one.start_time_ms / 1000, UTC).strftime("%Y-%m-%d") for one in mine)
+
+
+def test_hourly_segments_that_begin_at_13_56_are_merged_day_by_day() -> None:
+    table, begin = MergeTable(), at("2021-11-01T13:56")
+    for hour in range(60):
+        table.add(range(begin + hour * HOUR, begin + (hour + 1) * HOUR, 60_000))
+    rows = table.all_rows()
+    spec = spec_of(level("daily", "1d", "1d"))
+    windows = []
+    for _ in range(3):
+        tasks = table.generate(spec, at("2021-11-05")).tasks
+        for task in tasks:
+            windows += merge_config(task).windows
+            table.run(task)
+    assert windows == [(at(f"2021-11-0{day}"), at(f"2021-11-0{day + 1}")) for day in (1, 2, 3)]
+    assert table.all_rows() == rows
+    assert table.watermarks == {"daily": at("2021-11-03")}
+
+
+def test_a_bucket_is_merged_when_it_is_older_than_the_buffer() -> None:
+    table, spec = MergeTable(), spec_of(level("daily", "1d", "6h"))
+    table.add([at("2021-11-01T10:00")])
+    assert not table.generate(spec, at("2021-11-02T05:59:59")).tasks
+    assert not table.watermarks
+    assert table.generate(spec, at("2021-11-02T06:00")).tasks
+
+
+def test_empty_and_merged_buckets_are_passed_over() -> None:
+    table, spec = MergeTable(), spec_of(DAILY)
+    for day in ("2021-11-01", "2021-11-20", "2021-12-24"):
+        table.add([at(day)])
+    done = table.run_to_the_end(spec, at("2022-02-01"))
+    assert len(done) == 3
+    assert days_of(table, "daily") == ["2021-11-01", "2021-11-20", "2021-12-24"]
+    assert table.watermarks == {"daily": at("2021-12-24")}
+
+
+def test_several_buckets_at_once_and_no_more() -> None:
+    table, spec = MergeTable(), spec_of(level("daily", "1d", maxNumParallelBuckets=3))
+    for day in range(5):
+        table.add([day * DAY])
+    tasks = table.generate(spec, 90 * DAY).tasks
+    assert [merge_config(task).windows for task in tasks] == [((day * DAY, (day + 1) * DAY),) for day in range(3)]
+
+
+def test_buckets_of_a_pass_that_share_a_segment_become_one_task() -> None:
+    table, spec = MergeTable(), spec_of(level("daily", "1d", maxNumParallelBuckets=2))
+    table.add([HOUR])
+    table.add([DAY - HOUR, DAY + HOUR])
+    table.add([DAY + 2 * HOUR])
+    table.add([2 * DAY])
+    (task,) = table.generate(spec, 90 * DAY).tasks
+    config = merge_config(task)
+    assert config.windows == ((0, DAY), (DAY, 2 * DAY))
+    assert len(config.inputs) == 3
+    assert not config.rest
+
+
+def test_what_spills_into_a_bucket_that_waits_is_written_beside_the_result() -> None:
+    table, spec = MergeTable(), spec_of(DAILY)
+    table.add([HOUR, DAY + HOUR])
+    table.add([DAY + 2 * HOUR])
+    (task,) = table.generate(spec, DAY).tasks
+    config = merge_config(task)
+    assert (config.windows, config.rest) == (((0, DAY),), ((DAY, 2 * DAY),))
+    assert config.rest_custom_map == {}
+    table.run(task)
+    assert not table.generate(spec, DAY).tasks
+    (task,) = table.generate(spec, 2 * DAY).tasks
+    assert len(merge_config(task).inputs) == 2
+
+
+def test_a_segment_of_many_buckets_is_taken_apart_once() -> None:
+    table, spec = MergeTable(), spec_of(DAILY)
+    table.add(range(0, 30 * DAY, HOUR))
+    (task,) = table.run_to_the_end(spec, 90 * DAY)
+    assert len(merge_config(task).windows) == 30
+
+
+def test_a_coarser_level_waits_for_the_finer_one() -> None:
+    table = MergeTable()
+    spec = spec_of(level("daily", "1d", "1d"), level("monthly", "1mo", "7d"))
+    for day in range(45):
+        table.add([at("2021-01-01") + day * DAY])
+    now_ms = at("2021-06-01")
+    for _ in range(31):
+        (task,) = table.generate(spec, now_ms).tasks
+        assert merge_config(task).level == "daily"
+        table.run(task)
+    tasks = table.generate(spec, now_ms).tasks
+    assert [merge_config(task).level for task in tasks] == ["daily", "monthly"]
+    assert merge_config(tasks[1]).windows == ((at("2021-01-01"), at("2021-02-01")),)
+
+
+def test_a_level_with_an_unfinished_task_waits_and_the_others_go_on() -> None:
+    table = MergeTable()
+    spec = spec_of(DAILY, level("monthly", "1mo"))
+    for day in range(40):
+        table.add([at("2021-01-01") + day * DAY], custom_map={MERGE_LEVEL: "Daily"} if day < 35 else None)
+    now_ms = at("2021-06-01")
+    generated = table.generate(spec, now_ms, unfinished={"daily"})
+    assert [merge_config(task).level for task in generated.tasks] == ["monthly"]
+    assert not table.generate(spec, now_ms, unfinished={"daily", "monthly"}).tasks
+
+
+def test_late_data_behind_the_watermark_is_told_and_left_alone() -> None:
+    table, spec = MergeTable(), spec_of(DAILY)
+    for day in range(5):
+        table.add([day * DAY])
+    table.run_to_the_end(spec, 90 * DAY)
+    table.add([DAY + HOUR, DAY + 2 * HOUR])
+    generated = table.generate(spec, 90 * DAY)
+    assert not generated.tasks
+    assert (generated.levels[0].late_segments, generated.levels[0].late_docs) == (1, 2)
+
+
+def test_late_data_of_the_newest_bucket_are_merged_into_it() -> None:
+    table, spec = MergeTable(), spec_of(DAILY)
+    table.add([HOUR])
+    table.run_to_the_end(spec, 90 * DAY)
+    table.add([2 * HOUR])
+    (task,) = table.run_to_the_end(spec, 90 * DAY)
+    assert len(merge_config(task).inputs) == 2
+
+
+def test_late_data_are_merged_by_a_coarser_level_that_has_not_come_so_far() -> None:
+    table, spec = MergeTable(), spec_of(DAILY, level("monthly", "1mo"))
+    for day in range(20):
+        table.add([day * DAY])
+    table.run_to_the_end(spec, at("1970-01-25"))
+    table.add([DAY])
+    table.add([at("1970-02-01")])
+    table.run_to_the_end(spec, at("1970-03-02"))
+    assert days_of(table, "monthly") == ["1970-01-01", "1970-02-01"]
+    assert len(table.records) == 2
+
+
+def test_a_backfilled_bucket_is_merged_again_by_every_level() -> None:
+    table, spec = MergeTable(), spec_of(DAILY, level("monthly", "1mo"))
+    for day in range(100):
+        table.add([day * DAY])
+    table.run_to_the_end(spec, 200 * DAY)
+    before = table.watermarks
+    january = next(name for name, rows in table.rows.items() if rows[0][0] == 0)
+    rows = table.drop(january)
+    kept = [row for row in rows if not DAY <= row[0] < 2 * DAY]
+    table.put("january_rest", kept, {MERGE_LEVEL: "monthly", BACKFILLED: "true"})
+    table.add([DAY + HOUR, DAY + 2 * HOUR], custom_map={BACKFILLED: "true"}, name="filled")
+    first, second = table.run_to_the_end(spec, 200 * DAY)
+    assert (merge_config(first).level, merge_config(first).inputs) == ("daily", ("filled@2",))
+    assert (merge_config(second).level, len(merge_config(second).inputs)) == ("monthly", 2)
+    assert merge_config(second).custom_map == {MERGE_LEVEL: "monthly"}
+    assert len([rows for rows in table.rows.values() if rows[0][0] < at("1970-02-01")]) == 1
+    assert table.watermarks == before
+
+
+def test_a_task_that_failed_for_good_is_set_aside_and_the_next_bucket_goes_on() -> None:
+    table, spec = MergeTable(), spec_of(DAILY, level("monthly", "1mo"))
+    for day in range(3):
+        table.add([day * DAY])
+    (failed,) = table.generate(spec, 90 * DAY).tasks
+    generated = table.generate(spec, 90 * DAY, set_aside={failed.id})
+    assert [merge_config(task).windows for task in generated.tasks] == [((DAY, 2 * DAY),)]
+    assert generated.watermarks["daily"] == 0, "what failed stays in sight"
+    table.add([HOUR])
+    (again,) = table.generate(spec, 90 * DAY, set_aside={failed.id}).tasks
+    assert merge_config(again).windows == ((0, DAY),), "other segments make it another task"
+
+
+def test_segments_that_something_else_replaces_are_not_touched() -> None:
+    table, spec = MergeTable(), spec_of(DAILY)
+    held = table.add([HOUR])
+    table.add([2 * HOUR])
+    table.add([DAY])
+    (task,) = table.generate(spec, 90 * DAY, busy={held}).tasks
+    assert merge_config(task).windows == ((DAY, 2 * DAY),)
+
+
+@pytest.mark.parametrize(
+    ("custom_map", "extra"),
+    [
+        ({"shouldNotMerge": "true"}, {}),
+        ({}, {"isConsuming": True}),
+        ({}, {"streamPartition": 0, "sequence": 7}),
+    ],
+)
+def test_some_segments_stay_as_they_are(custom_map: Mapping[str, str], extra: Mapping[str, object]) -> None:
+    table, spec = MergeTable(), spec_of(DAILY)
+    name = table.add([HOUR], custom_map=custom_map)
+    table.records[name] = table.records[name].model_copy(update=dict(extra))
+    table.records[name] = type(table.records[name]).from_bytes(
+        table.records[name].model_dump_json(by_alias=True).encode(), name
+    )
+    assert not table.generate(spec, 90 * DAY).tasks
+
+
+def test_only_the_newest_completed_segment_of_each_partition_is_held_back() -> None:
+    table, spec = MergeTable(), spec_of(level("daily", "1d", maxNumParallelBuckets=9))
+    for sequence in range(3):
+        for partition in range(2):
+            name = table.add([sequence * DAY])
+            data = table.records[name].model_dump(by_alias=True) | {"streamPartition": partition, "sequence": sequence}
+            table.records[name] = type(table.records[name]).model_validate(data)
+    tasks = table.generate(spec, 90 * DAY).tasks
+    assert [merge_config(task).windows for task in tasks] == [((0, DAY),), ((DAY, 2 * DAY),)]
+
+
+def test_expired_segments_and_those_without_rows_are_no_work() -> None:
+    table, spec = MergeTable(), spec_of(DAILY)
+    table.add([])
+    table.add([DAY])
+    assert not table.generate(spec, 90 * DAY, retention_ms=30 * DAY).tasks
+    assert table.generate(spec, 90 * DAY).tasks
+
+
+def test_a_segment_with_a_broken_time_does_not_stop_the_others() -> None:
+    table, spec = MergeTable(), spec_of(level("hourly", "1h"))
+    table.add([0, at("9000-01-01")])
+    table.add([HOUR])
+    generated = table.generate(spec, 90 * DAY)
+    assert [merge_config(task).windows for task in generated.tasks] == [((HOUR, 2 * HOUR),)]
+    assert generated.levels[0].too_wide == 1
+
+
+def test_a_large_bucket_is_split_by_hash_into_as_many_parts_as_it_needs() -> None:
+    table, spec = MergeTable(), spec_of(level("daily", "1d", maxNumRecordsPerTask=10))
+    table.add([HOUR] * 7)
+    table.add([HOUR] * 14)
+    (task,) = table.generate(spec, 90 * DAY).tasks
+    assert merge_config(task).num_shards == 3
+
+
+def test_the_delay_counts_buckets_that_could_be_done() -> None:
+    table, spec = MergeTable(), spec_of(level("daily", "1d", "1d"))
+    for day in range(10):
+        table.add([day * DAY])
+    (outlook,) = table.generate(spec, 8 * DAY + HOUR).levels
+    assert (outlook.delay, outlook.buckets_to_do, outlook.buckets_done) == (7, 7, 0)
+    table.run_to_the_end(spec, 8 * DAY + HOUR)
+    (outlook,) = table.generate(spec, 8 * DAY + HOUR).levels
+    assert (outlook.delay, outlook.buckets_to_do, outlook.buckets_done) == (0, 0, 7)
+    assert outlook.watermark_ms == 6 * DAY
+
+
+LADDERS = [
+    [("1h", "0d")],
+    [("1d", "1d")],
+    [("6h", "0d"), ("1d", "1d")],
+    [("1h", "2h"), ("1d", "1d"), ("1mo", "3d")],
+    [("1d", "0d"), ("1d", "0d")],
+    [("7d", "0d"), ("14d", "1d")],
+    [("1mo", "0d"), ("3mo", "0d")],
+]
+TIMES = st.integers(-40 * 24, 40 * 24)
+SEGMENTS = st.lists(
+    st.tuples(TIMES, st.one_of(st.integers(0, 6), st.integers(0, 24 * 20)), st.integers(0, 5)), min_size=1, max_size=14
+)
+
+
+@st.composite
+def specs(draw: st.DrawFn):
+    ladder = draw(st.sampled_from(LADDERS))
+    levels = [
+        level(
+            f"level{number}",
+            bucket,
+            buffer,
+            maxNumParallelBuckets=draw(st.integers(1, 4)),
+            maxNumRecordsPerSegment=draw(st.sampled_from([2, 1000])),
+        )
+        for number, (bucket, buffer) in enumerate(ladder)
+    ]
+    return spec_of(*levels)
+
+
+def add_all(table: MergeTable, segments: list[tuple[int, int, int]], custom_map: Mapping[str, str]) -> None:
+    for start, length, count in segments:
+        step = length * HOUR // max(1, count - 1)
+        table.add([start * HOUR + 1 + number * step for number in range(count)], custom_map=custom_map)
+
+
+def check_aligned(table: MergeTable, levels: tuple[MergeLevel, ...]) -> None:
+    """Whatever is the result of a level lies in one of its buckets."""
+    buckets = {one.name: periods.parse(one.bucket_time_period) for one in levels}
+    for record in table.records.values():
+        bucket = buckets.get(record.custom_map.get(MERGE_LEVEL, ""))
+        assert bucket is None or bucket.floor(record.start_time_ms) == bucket.floor(record.end_time_ms)
+
+
+@settings(max_examples=150, deadline=None)
+@given(spec=specs(), first=SEGMENTS, later=SEGMENTS, filled=SEGMENTS, now=st.tuples(TIMES, TIMES))
+def test_whatever_the_segments_no_row_is_lost_and_an_end_is_reached(spec, first, later, filled, now) -> None:
+    table = MergeTable()
+    for hour, segments, mark in zip(
+        (*sorted(now), 70 * 24), (first, later, filled), ({}, {}, {BACKFILLED: "true"}), strict=True
+    ):
+        add_all(table, segments, mark)
+        rows = table.all_rows()
+        table.run_to_the_end(spec, hour * HOUR, most_passes=2_000)
+        assert table.all_rows() == rows
+        check_aligned(table, spec.levels)
+        again = generate(table.situation(spec, hour * HOUR))
+        assert again.tasks == ()
+        assert again.watermarks == table.watermarks
+        for outlook in again.levels:
+            assert (outlook.buckets_to_do, outlook.delay) == (0, 0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(spec=specs(), segments=SEGMENTS)
+def test_of_a_table_that_is_loaded_at_once_all_old_buckets_are_merged(spec, segments) -> None:
+    table = MergeTable()
+    add_all(table, segments, {})
+    table.run_to_the_end(spec, 400 * DAY)
+    finest = spec.levels[0]
+    assert all(record.custom_map.get(MERGE_LEVEL) for record in table.records.values() if record.total_docs)
+    for start_ms in {finest.bucket.floor(time) for time, _ in table.all_rows()}:
+        inside = [
+            record
+            for record in table.records.values()
+            if record.total_docs
+            and record.start_time_ms < finest.bucket.next(start_ms)
+            and record.end_time_ms >= start_ms
+        ]
+        levels = {record.custom_map[MERGE_LEVEL] for record in inside}
+        assert len(levels) == 1, "a bucket is all of one level"

@@ -138,9 +138,14 @@ def task(kind: str, task_id: str) -> str:
     return _join(tasks(kind), task_id)
 
 
+def progress_of(kind: str) -> str:
+    """Parent of what is said of one kind of task."""
+    return _join(TASK_PROGRESS, kind)
+
+
 def task_progress(kind: str, task_id: str) -> str:
     """What whoever runs the task last said."""
-    return _join(_join(TASK_PROGRESS, kind), task_id)
+    return _join(progress_of(kind), task_id)
 
 
 def task_history(kind: str, table: str) -> str:

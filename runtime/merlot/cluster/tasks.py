@@ -141,11 +141,14 @@ def creation(task: TaskRecord) -> Create:
     return Create(paths.task(task.kind, task.id), task.to_bytes())
 
 
-def fail(metastore: Metastore, task: QueuedTask, error: str, now_ms: int, fence: Check) -> TaskRecord:
-    """Note a failed attempt: try again after a growing pause, or set it aside. Returns the task as it is now."""
+def fail(
+    metastore: Metastore, task: QueuedTask, error: str, now_ms: int, fence: Check, *, most: int = MAX_ATTEMPTS
+) -> TaskRecord:
+    """Note a failed attempt: try again after a growing pause, or set it aside after so many. Returns the task as it is
+    now."""
     record = task.record
     attempts = record.attempts + 1
-    is_poisoned = attempts >= MAX_ATTEMPTS
+    is_poisoned = attempts >= most
     pause_ms = min(MAX_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** (attempts - 1))
     changed = record.model_copy(
         update={

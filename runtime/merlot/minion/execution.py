@@ -18,13 +18,15 @@ from merlot.clock import Clock
 from merlot.cluster import paths, tasks
 from merlot.cluster.metastore import Metastore, Op, Put
 from merlot.cluster.tasks import EndedTask, QueuedTask, TaskOutcome, TaskProgress, TaskRecord, TaskState
-from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError
+from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
 from merlot.minion.control import StopReason, TaskControl, TaskStoppedError
 
 _LOG = logging.getLogger(__name__)
 
 MAX_DEATHS = 20
 """A task that this many minions did not survive is set aside."""
+MAX_OUTAGES = 100
+"""As many attempts does a task have while something that it needs is away: some eight hours of them."""
 _ENDS = 10
 
 
@@ -152,7 +154,8 @@ class Execution:
             record = self._poison(task, control, text)
         else:
             text = text if isinstance(error, MerlotError) else f"bug: {error!r}"
-            record = tasks.fail(self.metastore, task, text, self.clock.now_ms(), control.fence)
+            most = MAX_OUTAGES if isinstance(error, UnavailableError) else tasks.MAX_ATTEMPTS
+            record = tasks.fail(self.metastore, task, text, self.clock.now_ms(), control.fence, most=most)
         _LOG.warning(
             "task failed task=%s attempts=%d state=%s cause=%s", record.id, record.attempts, record.state, text
         )
@@ -164,8 +167,7 @@ class Execution:
 
     def _poison(self, task: QueuedTask, control: TaskControl, text: str) -> TaskRecord:
         """Set it aside at once: another attempt would end the same way."""
-        last = task.record.model_copy(update={"attempts": max(task.record.attempts, tasks.MAX_ATTEMPTS - 1)})
-        return tasks.fail(self.metastore, QueuedTask(last, task.version), text, self.clock.now_ms(), control.fence)
+        return tasks.fail(self.metastore, task, text, self.clock.now_ms(), control.fence, most=1)
 
     def _cancel(self, task: QueuedTask, control: TaskControl, reason: str) -> Ending:
         self.kind.undo(task.record, control.undoing())

@@ -1,4 +1,5 @@
-"""What ended tasks leave in the metastore: the nodes of their leases, which must outlive every holder that may wake."""
+"""What ended tasks leave in the metastore: the nodes of their leases, which must outlive every holder that may wake,
+and what minions said of tasks that they did not live to take leave of."""
 
 from __future__ import annotations
 
@@ -18,16 +19,29 @@ LEASE_KEPT_MS = 86_400_000
 """A process that is frozen for longer than this finds its lease gone, which fences it as well."""
 
 
-def forget_leases(metastore: Metastore, kinds: Iterable[str], clock: Clock) -> int:
-    """Delete the leases of tasks that ended a day ago; returns how many. Never raises: it is tried again."""
+def sweep(metastore: Metastore, kinds: Iterable[str], clock: Clock) -> int:
+    """Delete the leases of tasks that ended a day ago, and the progress of those that have ended; returns how many
+    nodes. Never raises: it is tried again."""
+    num_deleted = 0
     try:
-        return sum(_forget(metastore, kind, clock.now_ms() - LEASE_KEPT_MS) for kind in kinds)
+        for kind in kinds:
+            num_deleted += _forget_leases(metastore, kind, clock.now_ms() - LEASE_KEPT_MS)
+            num_deleted += _forget_progress(metastore, kind)
     except MerlotError as error:
-        _LOG.info("old leases not deleted cause=%s", error)
-        return 0
+        _LOG.info("leftovers of tasks not deleted cause=%s", error)
+    return num_deleted
 
 
-def _forget(metastore: Metastore, kind: str, before_ms: int) -> int:
+def _forget_progress(metastore: Metastore, kind: str) -> int:
+    said = metastore.children(paths.progress_of(kind))
+    over = sorted(set(said) - set(metastore.children(paths.tasks(kind)))) if said else []
+    for task in over:
+        with contextlib.suppress(NotFoundError):
+            metastore.delete(paths.task_progress(kind, task))
+    return len(over)
+
+
+def _forget_leases(metastore: Metastore, kind: str, before_ms: int) -> int:
     prefix = f"task-{kind}-"
     queued = set(metastore.children(paths.tasks(kind)))
     num_deleted = 0

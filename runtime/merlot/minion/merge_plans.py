@@ -10,6 +10,7 @@ from pathlib import Path
 from merlot.clock import Clock
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.task_records import MergeTaskConfig, Window
+from merlot.merge import shuffle as merge_shuffle
 from merlot.merge.plan import Aggregation, MergePlan, MergeType
 from merlot.minion.control import TaskControl
 from merlot.segment.metadata import CreationFacts
@@ -69,18 +70,14 @@ def reaches(record: SegmentRecord, windows: Sequence[Window]) -> bool:
     return any(record.start_time_ms < end and start <= record.end_time_ms for start, end in windows)
 
 
-def shuffle(
-    plan: MergePlan, paths: Sequence[Path], folder: Path, num_shards: int, control: TaskControl, memory_bytes: int
-) -> list[Path]:
+def shuffle(plan: MergePlan, paths: Sequence[Path], folder: Path, num_shards: int, control: TaskControl) -> list[Path]:
     """Rows of the plan's windows to one file per shard, equal keys to the same one."""
-    from merlot.merge import shuffle as merge_shuffle
-
-    return merge_shuffle.run(
+    built = merge_shuffle.shuffle(
         plan,
         paths,
         folder,
         num_shards,
         lambda phase, rows, num_bytes: control.tell(phase.value, rows=rows, num_bytes=num_bytes),
         control.is_stopped,
-        memory_bytes,
     )
+    return [one.path for one in built]

@@ -346,7 +346,6 @@ class _Work:
             folder,
             self.config.num_shards,
             self.control,
-            self.settings.memory_bytes,
         )
         self.control.reached("shards built")
         self.shards.put_inputs(files, self.control)

@@ -28,7 +28,7 @@ from merlot.errors import MerlotError
 from merlot.ids import InstanceId
 from merlot.minion.control import CrashPoint, StopReason, TaskControl
 from merlot.minion.execution import Ending, Execution, TaskKind
-from merlot.minion.leftovers import forget_leases
+from merlot.minion.leftovers import sweep
 
 _LOG = logging.getLogger(__name__)
 
@@ -223,7 +223,7 @@ class Worker:
                     _LOG.info("cannot look after task task=%s cause=%s", one.task_id, error)
             if time.monotonic() > self._next_sweep:
                 self._next_sweep = time.monotonic() + SWEEP_S
-                await asyncio.to_thread(forget_leases, self._metastore, self._kinds, self._clock)
+                await asyncio.to_thread(sweep, self._metastore, self._kinds, self._clock)
 
     def _leave(self, one: _Running, ending: Ending) -> None:
         """Nothing of it is written from here on, and the next one may have it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,8 @@ class MergeBench:
         self.clock: Clock = SystemClock()
         self.inner = SqliteMetastore(folder / "metastore.sqlite")
         self.store_uri = deep_store or str(folder / "deep")
-        self.deep_store = self.open_store(None)
+        self.deep_store = DeepStore(self.store_uri, retry=RetryPolicy(attempts=2, first_wait=0.001))
+        """One that soon gives up."""
         self.days = days
         self.num_rows = num_rows
         self.records = publish_orders(self.inner, self.deep_store, days, num_rows=num_rows)
@@ -76,10 +78,6 @@ class MergeBench:
         self.inner.create(paths.live(SERVER), record.to_bytes(), ephemeral=True)
         self._report = ReportWriter(self.inner, ORDERS, SERVER)
         self.serve()
-
-    def open_store(self, _: str | None) -> DeepStore:
-        """A deep store that soon gives up."""
-        return DeepStore(self.store_uri, retry=RetryPolicy(attempts=2, first_wait=0.001))
 
     def close(self) -> None:
         self.inner.close()
@@ -97,9 +95,7 @@ class MergeBench:
         for record in view.segments.values():
             with tempfile.TemporaryDirectory() as folder:
                 try:
-                    self.deep_store.fetch(
-                        record.url, Path(folder) / "s", verify=lambda path, one=record: verify(path, one)
-                    )
+                    self.deep_store.fetch(record.url, Path(folder) / "s", verify=partial(verify, record=record))
                 except NotFoundError as error:
                     errors[str(record.key)] = str(error)
         loaded = {str(record.key) for record in view.segments.values()} - errors.keys()
@@ -145,11 +141,12 @@ class MergeBench:
         metastore: Metastore | None = None,
         reached: Callable[[str], None] = lambda _: None,
         owner: str = "Minion_1",
+        store: Any = None,
     ) -> Ending | None:
-        """Run the task as one minion does, in this thread; None if somebody else has it."""
-        store = metastore or self.inner
+        """Run the task as one minion does, in this thread; None if somebody else has it. `store`: its deep store."""
+        metastore = metastore or self.inner
         kind = tasks.MERGE_ROLLUP
-        lease = Lease.acquire(store, tasks.lease_name(kind, task_id), owner, self.clock)
+        lease = Lease.acquire(metastore, tasks.lease_name(kind, task_id), owner, self.clock)
         if lease is None:
             return None
 
@@ -159,12 +156,15 @@ class MergeBench:
                 self.serve()
 
         settings = MergeSettings(
-            folder=self.folder / owner, open_store=self.open_store, load_timeout_s=0.0, load_look_s=0.0
+            folder=self.folder / owner,
+            open_store=lambda _: store or self.deep_store,
+            load_timeout_s=0.0,
+            load_look_s=0.0,
         )
-        execution = Execution(store, self.clock, MergeRollup(store, self.clock, settings))
+        execution = Execution(metastore, self.clock, MergeRollup(metastore, self.clock, settings))
         control = TaskControl(lease, reached=at)
         ending = execution.execute(task_id, kind, control)
-        lease.release(store)
+        lease.release(metastore)
         return ending
 
     def queued(self) -> list[str]:

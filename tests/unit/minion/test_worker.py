@@ -17,12 +17,12 @@ from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import Role
 from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.tasks import EndedTask, TaskOutcome, TaskRecord, TaskState
-from merlot.errors import InvalidInputError, MerlotError, UnavailableError
+from merlot.errors import CorruptionError, InvalidInputError, MerlotError, UnavailableError
 from merlot.ids import InstanceId, TableName
 from merlot.minion import execution, worker
 from merlot.minion.control import TaskControl
 from merlot.minion.execution import TaskDone
-from merlot.minion.leftovers import forget_leases
+from merlot.minion.leftovers import sweep
 from merlot.minion.role import MinionConfig, MinionRole
 from merlot.minion.worker import Worker
 from merlot.testing.clock import FakeClock
@@ -72,6 +72,7 @@ async def metastore(tmp_path: Path) -> AsyncIterator[SqliteMetastore]:
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "LOOK_S", 0.02)
     monkeypatch.setattr(worker, "PROGRESS_S", 0.0)
+    monkeypatch.setattr(worker, "PAUSE_S", 0.2)
     monkeypatch.setattr(tasks, "FIRST_BACKOFF_MS", 20)
     monkeypatch.setattr(tasks, "MAX_BACKOFF_MS", 20)
 
@@ -111,24 +112,24 @@ async def test_a_queued_task_is_run_once_and_leaves_the_queue(metastore: SqliteM
 
 
 async def test_a_task_that_fails_stays_queued_and_is_tried_again(metastore: SqliteMetastore) -> None:
-    kind = Greet(failures=2)
+    kind = Greet(failures=tasks.MAX_ATTEMPTS + 1)
     queue(metastore, "a")
     async with working(metastore, kind):
         await until(lambda: not metastore.children(paths.tasks(KIND)))
     assert kind.ran == ["a"]
-    assert ended(metastore)[0].attempts == 3
+    assert ended(metastore)[0].attempts == tasks.MAX_ATTEMPTS + 2, "an outage sets nothing aside"
 
 
 async def test_a_task_that_never_succeeds_is_set_aside_with_its_error_until_somebody_asks_for_it(
     metastore: SqliteMetastore,
 ) -> None:
-    kind = Greet(failures=tasks.MAX_ATTEMPTS)
+    kind = Greet(failures=tasks.MAX_ATTEMPTS, error=CorruptionError("bad bytes"))
     queue(metastore, "a")
     async with working(metastore, kind):
         await until(lambda: kind.undone == ["a"])
         found = tasks.find_task(metastore, KIND, "a")
         assert found is not None
-        assert (found.record.state, found.record.last_error) == (TaskState.POISONED, "not now")
+        assert (found.record.state, found.record.last_error) == (TaskState.POISONED, "bad bytes")
         tasks.retry(metastore, found)
         await until(lambda: not metastore.children(paths.tasks(KIND)))
     assert kind.ran == ["a"]
@@ -240,9 +241,9 @@ def test_leases_of_ended_tasks_are_forgotten_after_a_day(metastore: SqliteMetast
         assert lease is not None
         if name != "held":
             lease.release(metastore)
-    assert forget_leases(metastore, [KIND], clock) == 0
+    assert sweep(metastore, [KIND], clock) == 0
     clock.advance(90_000)
-    assert forget_leases(metastore, [KIND], clock) == 1
+    assert sweep(metastore, [KIND], clock) == 1
     assert metastore.children(paths.LEASES) == [tasks.lease_name(KIND, name) for name in ("held", "queued")]
 
 

@@ -11,9 +11,10 @@ from merlot.merge.memory import rows_that_fit
 from merlot.merge.order import KeyWords, codes_of
 from merlot.merge.output import Outputs, Rows, Watch, even_slices
 from merlot.merge.partitions import split
-from merlot.merge.plan import MergePlan, MergeType, Phase, Window
+from merlot.merge.plan import MergePlan, MergeType, Phase
 from merlot.merge.rollup import fold_rows
 from merlot.merge.source import Selection, Source, num_rows, open_source, slice_selection
+from merlot.merge.windows import select_windows
 from merlot.segment.build.request import BuiltSegment
 from merlot.spec.schema import FieldSpec
 
@@ -37,29 +38,13 @@ def run(
     outputs = Outputs(plan, directory, watch)
     try:
         with open_source(plan, inputs) as source:
-            for selection in _selections(plan, source, watch):
+            for selection in select_windows(plan, source, watch):
                 for part in split(plan, source, selection):
                     _merge(plan, source, part, outputs, memory_bytes)
     except BaseException:
         outputs.discard()
         raise
     return outputs.built
-
-
-def _selections(plan: MergePlan, source: Source, watch: Watch) -> list[Selection]:
-    """Rows of each window; raises InvalidInputError if some are in none."""
-    windows: Sequence[Window | None] = plan.windows or (None,)
-    found = []
-    for window in windows:
-        watch.tell(Phase.READ)
-        found.append(source.select(window))
-    selected = sum(map(num_rows, found))
-    total = sum(segment.num_docs for segment in source.segments)
-    if selected != total and not plan.drops_outside:
-        raise InvalidInputError(
-            f"rows of the inputs would be lost: their time is in no window table={plan.table} rows={total - selected}"
-        )
-    return [selection for selection in found if selection]
 
 
 def _merge(plan: MergePlan, source: Source, selection: Selection, outputs: Outputs, memory_bytes: int) -> None:

@@ -1,0 +1,86 @@
+"""Inputs too large for one task to shards that tasks of their own merge: equal keys always meet in one.
+
+A shard is a segment with rows of all windows; folding them is left to the merge of the shard. Rows of a rollup or dedup
+go by a hash of their key, those of a concatenation by their place.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from merlot.errors import InvalidInputError
+from merlot.merge import hashing
+from merlot.merge.output import Watch
+from merlot.merge.plan import MergePlan, MergeType, Phase
+from merlot.merge.source import Selection, Source, num_rows, open_source, slice_selection
+from merlot.merge.windows import select_windows
+from merlot.segment.build.builder import SegmentWriter
+from merlot.segment.build.request import BuildRequest, BuiltSegment
+from merlot.spec.indexing import IndexingSpec
+
+
+def shuffle(
+    plan: MergePlan,
+    inputs: Sequence[Path],
+    directory: Path,
+    num_shards: int,
+    progress: Callable[[Phase, int, int], None],
+    cancelled: Callable[[], bool],
+) -> list[BuiltSegment]:
+    """Write `{prefix}_shard_{number}` for each shard, an empty one too; a failure leaves none behind.
+
+    Memory is a column of one shard, and a few bytes per row. Raises as `task.run`."""
+    if num_shards < 1:
+        raise InvalidInputError(f"a shuffle needs at least one shard got={num_shards}")
+    watch = Watch(progress, cancelled)
+    built: list[BuiltSegment] = []
+    try:
+        with open_source(plan, inputs) as source:
+            selection = [part for window in select_windows(plan, source, watch) for part in window]
+            for number, rows in enumerate(_shards(plan, source, selection, num_shards)):
+                writer = SegmentWriter(_request(plan, number), num_rows(rows), directory)
+                built.append(_write(plan, source, rows, writer, watch))
+    except BaseException:
+        for shard in built:
+            shard.path.unlink(missing_ok=True)
+        raise
+    return built
+
+
+def _shards(plan: MergePlan, source: Source, selection: Selection, number: int) -> Iterator[Selection]:
+    if plan.merge_type is MergeType.CONCAT:
+        rows = num_rows(selection)
+        for shard in range(number):
+            yield slice_selection(selection, rows * shard // number, rows * (shard + 1) // number)
+        return
+    shard_of = [(hashing.key_hashes(plan, source, [part]) % np.uint64(number)).astype(np.uint32) for part in selection]
+    for shard in range(number):
+        picked = [
+            part.sub(np.flatnonzero(shards == shard).astype(np.uint32))
+            for part, shards in zip(selection, shard_of, strict=True)
+        ]
+        yield [part for part in picked if part.num_rows]
+
+
+def _request(plan: MergePlan, number: int) -> BuildRequest:
+    return BuildRequest(
+        name=f"{plan.segment_name_prefix}_shard_{number}",
+        table=plan.table,
+        schema=plan.schema,
+        indexing=IndexingSpec(),
+        time_column=plan.time_column,
+        creation=plan.creation,
+    )
+
+
+def _write(plan: MergePlan, source: Source, rows: Selection, writer: SegmentWriter, watch: Watch) -> BuiltSegment:
+    with writer:
+        for field in plan.schema.fields:
+            watch.tell(Phase.SHUFFLE)
+            writer.add(source.column(field, rows).for_build())
+        segment = writer.commit()
+    watch.rows += num_rows(rows)
+    watch.bytes += segment.size_bytes
+    watch.tell(Phase.SHUFFLE)
+    return segment

@@ -1,0 +1,261 @@
+"""Rollup is what GROUP BY says; dedup keeps one row of equal ones. DuckDB is the oracle."""
+
+import tempfile
+from collections import Counter
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.merge.merge_tables import (
+    DAY_MS,
+    METRICS,
+    ROOM,
+    TIMES,
+    Inputs,
+    built,
+    cell_token,
+    merge,
+    millis_of,
+    plan_of,
+    read_rows,
+    schemas,
+    stored_time,
+    summed,
+    tables,
+    tokens,
+    windows_of,
+)
+
+from merlot.errors import InvalidInputError
+from merlot.merge.folds import SumOverflowError
+from merlot.merge.plan import MergePlan, MergeType
+from merlot.merge.shuffle import shuffle
+from merlot.segment.build.request import BuiltSegment
+from merlot.segment.json_values import plain_text
+from merlot.spec import periods
+from merlot.spec.indexing import IndexingSpec
+from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
+from merlot.spec.types import TypeName
+
+ORACLE_TYPES = {
+    TypeName.INT: pa.int32(),
+    TypeName.LONG: pa.int64(),
+    TypeName.FLOAT: pa.float32(),
+    TypeName.DOUBLE: pa.float64(),
+    TypeName.BOOLEAN: pa.bool_(),
+    TypeName.TIMESTAMP: pa.int64(),
+    TypeName.STRING: pa.string(),
+    TypeName.JSON: pa.string(),
+    TypeName.BYTES: pa.binary(),
+}
+
+
+def unsigned_zero(token: Any) -> Any:
+    """A token with one zero: which of two equal ones a group shows is open."""
+    if token == (0.0, -1.0):
+        return (0.0, 1.0)
+    return tuple(unsigned_zero(one) for one in token) if isinstance(token, tuple) else token
+
+
+def oracle(inputs: Inputs, functions: dict[str, str], erased: frozenset[str], period: str) -> Counter[Any]:
+    """What DuckDB groups the rows to."""
+    names, columns = [], []
+    rounding = periods.parse(period)
+    for one in inputs.schema.fields:
+        cells = inputs.rows[one.name]
+        if one.name in erased:
+            cells = [None] * len(cells)
+        if one.role is FieldRole.DATE_TIME:
+            cells = [stored_time(one, rounding.floor(millis_of(one, cell))) for cell in cells]
+        names.append(one.name)
+        columns.append(oracle_column(one, cells))
+    rows = pa.table(columns, names=names)
+    chosen = []
+    for one in inputs.schema.fields:
+        if one.role is not FieldRole.METRIC:
+            chosen.append(f'"{one.name}"')
+            continue
+        function = functions.get(one.name, "SUM")
+        default = plain_text(one.default_value) if isinstance(one.default_value, Decimal) else one.default_value
+        argument = f"coalesce({one.name}, {default})" if function == "COUNT" else one.name
+        chosen.append(f"{'SUM' if function == 'COUNT' else function}({argument}) AS {one.name}")
+    with duckdb.connect() as connection:
+        connection.register("rows", rows)
+        answer = connection.execute(f"SELECT {', '.join(chosen)} FROM rows GROUP BY ALL").fetchall()
+    fields = inputs.schema.fields
+    return Counter(tuple(oracle_token(one, cell) for one, cell in zip(fields, row, strict=True)) for row in answer)
+
+
+def oracle_column(one: FieldSpec, cells: list[Any]) -> pa.Array:
+    if one.type is TypeName.BIG_DECIMAL:
+        if one.role is FieldRole.METRIC:
+            return pa.array([None if cell is None else Decimal(cell) for cell in cells], pa.decimal128(30, 3))
+        type_: pa.DataType = pa.string()
+        cells = [unpadded(cell) for cell in cells]
+    else:
+        type_ = ORACLE_TYPES[one.type]
+    if not one.multi_value:
+        return pa.array(cells, type_)
+    stand_in = plain_text(one.default_value) if isinstance(one.default_value, Decimal) else one.default_value
+    lists = [None if cell is None else [stand_in if value is None else value for value in cell] for cell in cells]
+    return pa.array(lists, pa.list_(type_))
+
+
+def unpadded(cell: Any) -> Any:
+    return [unpadded(one) for one in cell] if isinstance(cell, list) else cell
+
+
+def oracle_token(one: FieldSpec, cell: Any) -> Any:
+    if cell is None:
+        return None
+    if isinstance(cell, Decimal):
+        cell = plain_text(cell) if one.type is TypeName.BIG_DECIMAL else int(cell)
+    return unsigned_zero(cell_token(one, cell))
+
+
+def read_all(outputs: list[Any], schema: TableSchema) -> Counter[Any]:
+    return Counter(unsigned_zero(row) for segment in outputs for row in read_rows(segment, schema))
+
+
+def sharded(plan: MergePlan, inputs: Inputs, directory: Path) -> list[BuiltSegment]:
+    """The outputs of the merges of all shards."""
+    found = []
+    for number, shard in enumerate(shuffle(plan, inputs.paths, directory, 3, lambda *_: None, lambda: False)):
+        own = replace(plan, segment_name_prefix=f"merged_{number}")
+        found += merge(own, [shard.path], directory)
+    return found
+
+
+@settings(max_examples=80)
+@given(data=st.data())
+def test_rollup_is_group_by_in_one_go_in_steps_and_in_shards(data: Any) -> None:
+    schema = data.draw(schemas())
+    dimensions = [one.name for one in schema.fields if one.role is FieldRole.DIMENSION]
+    erased = frozenset(data.draw(st.sets(st.sampled_from(dimensions))) if dimensions else ())
+    pick = st.sampled_from(["SUM", "MIN", "MAX", "COUNT"])
+    functions = {one.name: data.draw(pick) for one in METRICS}
+    period = data.draw(st.sampled_from(["1h", "1d", "1mo"]))
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder)
+        indexing = IndexingSpec(sorted_columns=data.draw(st.sampled_from([(), ("at",)])))
+        inputs: Inputs = data.draw(tables(directory, schema, indexing))
+        windows = () if period == "1mo" else windows_of(inputs, 7 * DAY_MS)
+        plan = plan_of(
+            schema,
+            indexing=indexing,
+            merge_type=MergeType.ROLLUP,
+            windows=windows,
+            round_period=periods.parse(period),
+            erased=erased,
+            aggregations={name: summed(function) for name, function in functions.items()},
+            max_records_per_segment=data.draw(st.sampled_from([2, 1000])),
+        )
+        expected = oracle(inputs, functions, erased, period)
+        outputs = merge(plan, inputs.paths, directory)
+        assert read_all(outputs, schema) == expected
+        again = merge(plan, inputs.paths, directory)
+        assert [segment.metadata.crc for segment in again] == [segment.metadata.crc for segment in outputs]
+        assert read_all(sharded(plan, inputs, directory), schema) == expected
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_dedup_keeps_one_row_of_equal_ones(data: Any) -> None:
+    schema = data.draw(schemas())
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder)
+        inputs: Inputs = data.draw(tables(directory, schema, IndexingSpec()))
+        plan = plan_of(schema, merge_type=MergeType.DEDUP, windows=windows_of(inputs, DAY_MS))
+        distinct = Counter({unsigned_zero(row): 1 for row in tokens(schema, inputs.rows)})
+        assert read_all(merge(plan, inputs.paths, directory), schema) == distinct
+        assert read_all(sharded(plan, inputs, directory), schema) == distinct
+
+
+SCHEMA = TableSchema(
+    fields=(
+        TIMES[0],
+        FieldSpec(name="who", type=TypeName.STRING),
+        FieldSpec(name="flags", type=TypeName.INT),
+        *METRICS,
+    )
+)
+
+
+def many_rows(count: int, groups: int) -> dict[str, list[Any]]:
+    return {
+        "at": [place % 3 for place in range(count)],
+        "who": [f"w{place * 7919 % groups}" for place in range(count)],
+        "flags": [None if place % 5 == 0 else place % 5 for place in range(count)],
+        "ints": [2_000_000_000 if place % 2 else -2_000_000_000 for place in range(count)],
+        "longs": [None if place % 7 == 0 else 9 * 10**18 * (1 - place % 2 * 2) for place in range(count)],
+        "floats": [place % 9 / 8 for place in range(count)],
+        "doubles": [place % 17 / 16 for place in range(count)],
+        "decimals": [f"{place % 13}.25" for place in range(count)],
+    }
+
+
+@pytest.mark.parametrize(("rows", "groups"), [(60_000, 7), (60_000, 9_001)])
+def test_folding_in_steps_on_disk_gives_what_folding_at_once_gives(rows: int, groups: int, tmp_path: Path) -> None:
+    cells = many_rows(rows, groups)
+    half = {name: column[: rows // 2] for name, column in cells.items()}
+    rest = {name: column[rows // 2 :] for name, column in cells.items()}
+    paths = [
+        built(tmp_path, f"in_{place}", SCHEMA, part, IndexingSpec()).path for place, part in enumerate((half, rest))
+    ]
+    functions = {"floats": summed("MIN"), "doubles": summed("MAX")}
+    plan = plan_of(SCHEMA, merge_type=MergeType.ROLLUP, aggregations=functions)
+    at_once = merge(plan, paths, tmp_path, ROOM)
+    expected = read_all(at_once, SCHEMA)
+    in_steps = merge(replace(plan, segment_name_prefix="steps"), paths, tmp_path, memory_bytes=1 << 20)
+    assert read_all(in_steps, SCHEMA) == expected
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+    if len(in_steps) == len(at_once):
+        assert [segment.metadata.crc for segment in in_steps] == [segment.metadata.crc for segment in at_once]
+
+
+@pytest.mark.parametrize("memory_bytes", [ROOM, 1 << 20])
+def test_a_sum_that_does_not_fit_says_what_to_do(memory_bytes: int, tmp_path: Path) -> None:
+    schema = TableSchema(fields=(TIMES[0], *METRICS))
+    cells: dict[str, list[Any]] = {one.name: [0] * 30_000 for one in schema.fields if one.name != "decimals"}
+    cells |= {"decimals": ["0"] * 30_000, "floats": [0.0] * 30_000, "doubles": [0.0] * 30_000}
+    for name, largest, wider in (("ints", 2**31 - 1, "LONG"), ("longs", 2**63 - 1, "BIG_DECIMAL")):
+        over = {**cells, name: [largest] * 30_000}
+        path = built(tmp_path, "in_0", schema, over, IndexingSpec()).path
+        plan = plan_of(schema, merge_type=MergeType.ROLLUP)
+        out = tmp_path / f"out_{name}"
+        out.mkdir()
+        with pytest.raises(SumOverflowError, match=f"column={name}; widen the column to {wider}"):
+            merge(plan, [path], out, memory_bytes)
+        assert list(out.iterdir()) == []
+
+
+def test_a_count_takes_a_null_for_its_default(tmp_path: Path) -> None:
+    schema = TableSchema(fields=(TIMES[0], FieldSpec(name="who", type=TypeName.STRING), METRICS[1]))
+    raw = TableSchema(fields=schema.fields[:2])
+    paths = [
+        built(tmp_path, "in_0", raw, {"at": [0, 1, 2], "who": ["a", "a", "b"]}, IndexingSpec()).path,
+        built(tmp_path, "in_1", schema, {"at": [3], "who": ["a"], "longs": [10]}, IndexingSpec()).path,
+    ]
+    plan = plan_of(
+        schema,
+        merge_type=MergeType.ROLLUP,
+        round_period=periods.parse("1d"),
+        aggregations={"longs": summed("COUNT")},
+    )
+    (output,) = merge(plan, paths, tmp_path)
+    assert sorted(read_rows(output, schema)) == [(0, "a", 12), (0, "b", 1)]
+
+
+def test_what_cannot_be_aggregated_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    schema = TableSchema(fields=(TIMES[0], FieldSpec(name="blob", type=TypeName.BYTES, role=FieldRole.METRIC)))
+    with pytest.raises(InvalidInputError, match="BYTES cannot be summed column=blob"):
+        merge(plan_of(schema, merge_type=MergeType.ROLLUP), [tmp_path / "absent.mseg"], tmp_path)
+    plan = plan_of(schema, merge_type=MergeType.ROLLUP, aggregations={"blob": summed("MEDIAN")})
+    with pytest.raises(InvalidInputError, match="unknown aggregation column=blob function=MEDIAN; one of SUM, MIN"):
+        merge(plan, [tmp_path / "absent.mseg"], tmp_path)

@@ -60,6 +60,10 @@ class ClusterStatuses:
         """The last status."""
         return self._known.get(namespace, _UNKNOWN)
 
+    def was_asked(self, namespace: str) -> bool:
+        """Whether the controller was asked, whatever came of it."""
+        return namespace in self._known
+
     def forget(self, namespace: str) -> None:
         """The namespace has no cluster any more."""
         self._known.pop(namespace, None)

@@ -1,0 +1,92 @@
+"""Reconcile what a namespace's Tables share: controller, brokers, minions, accounts, policies."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from merlot_operator.apply import Written, title
+from merlot_operator.context import ClusterNote, Context
+from merlot_operator.demand import ClusterDemand, cluster_demand
+from merlot_operator.kinds import (
+    DEPLOYMENTS,
+    INPUTS,
+    TABLES,
+    TEMPLATE_VERSION,
+    WRITTEN,
+    Object,
+    labels_of,
+    name_of,
+)
+from merlot_operator.manifests.cluster import CLUSTER, cluster_objects, name_of_role
+from merlot_operator.manifests.parts import MINION
+
+
+async def reconcile_cluster(context: Context, namespace: str) -> float | None:
+    """One pass; returns in how many seconds to look again, None if the namespace has no cluster any more."""
+    demand = cluster_demand(namespace, context.store.of(TABLES, namespace), context.config)
+    if demand is None:
+        await _tear_down(context, namespace)
+        return None
+    minions = _num_minions(context, demand)
+    objects = [_not_rolled(context, one) for one in cluster_objects(demand, context.config, minions)]
+    written = await context.writer.apply_all(objects)
+    written.problems |= (await _prune(context, namespace, objects)).problems
+    problem = "; ".join(f"{name}: {error}" for name, error in written.problems.items()) or None
+    note = ClusterNote(problem, demand.broker.replicas)
+    if context.clusters.get(namespace) != note:
+        context.clusters[namespace] = note
+        context.wake_tables(namespace)
+    written.check()
+    return context.config.resync_s
+
+
+async def _tear_down(context: Context, namespace: str) -> None:
+    """The last Table is gone. Asks the API server itself first: a cache must not decide that."""
+    if await context.kube.list(TABLES, namespace):
+        context.wake_cluster(namespace)
+        return
+    (await _prune(context, namespace, ())).check()
+    context.clusters.pop(namespace, None)
+    context.statuses.forget(namespace)
+
+
+async def _prune(context: Context, namespace: str, wanted: Iterable[Mapping[str, Any]]) -> Written:
+    """Delete what belongs to the cluster and is no longer wanted."""
+    titles = {title(one) for one in wanted}
+    own = [one for kind in WRITTEN for one in context.store.of(kind, namespace) if _is_shared(one)]
+    return await context.writer.delete_all(one for one in own if title(one) not in titles)
+
+
+def _is_shared(body: Object) -> bool:
+    return CLUSTER.items() <= dict(labels_of(body)).items()
+
+
+def _not_rolled(context: Context, wanted: dict[str, Any]) -> dict[str, Any]:
+    """A Deployment whose template only a new version of the operator would change keeps the one that it has."""
+    if wanted["kind"] != DEPLOYMENTS.name:
+        return wanted
+    live = context.store.get(DEPLOYMENTS, wanted["metadata"]["namespace"], name_of(wanted))
+    if live is None:
+        return wanted
+    old = live["spec"]["template"]["metadata"].get("annotations") or {}
+    new = wanted["spec"]["template"]["metadata"]["annotations"]
+    is_only_version = old.get(INPUTS) == new[INPUTS] and old.get(TEMPLATE_VERSION) != new[TEMPLATE_VERSION]
+    if not is_only_version:
+        return wanted
+    kept = copy.deepcopy(wanted)
+    kept["spec"]["template"] = copy.deepcopy(live["spec"]["template"])
+    return kept
+
+
+def _num_minions(context: Context, demand: ClusterDemand) -> int:
+    """As many as there are tasks, within bounds; none is stopped while a task is left, since it may be running it."""
+    tasks = context.statuses.of(demand.namespace).tasks
+    open_tasks = tasks.get("queued", 0) + tasks.get("running", 0)
+    live = context.store.get(DEPLOYMENTS, demand.namespace, name_of_role(MINION))
+    now = 0 if live is None else int(live["spec"].get("replicas", 0))
+    least = demand.minion.replicas
+    if not open_tasks:
+        return least
+    return max(min(now, context.config.sizes.minion_max), least, min(open_tasks, context.config.sizes.minion_max))

@@ -1,0 +1,77 @@
+"""What every reconcile needs at hand, and what reconciles tell each other. One event loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from merlot.clock import Clock
+from merlot_operator.apply import Writer
+from merlot_operator.cluster_status import ClusterStatuses
+from merlot_operator.config import Config
+from merlot_operator.demand import pool_of
+from merlot_operator.events import Events
+from merlot_operator.kinds import TABLES, name_of
+from merlot_operator.kube import Kube
+from merlot_operator.metastore import Metastores
+from merlot_operator.store import Store
+from merlot_operator.workqueue import Key, Subject, WorkQueue
+
+SETTLE_S = 0.3
+"""Changes come in swarms: one pass for all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolNote:
+    """What the last pass over a pool found: its tables tell it in their status."""
+
+    steps: tuple[str, ...] = ()
+    num_outdated: int = 0
+    wanted: int = 0
+    """Servers that there shall be."""
+    replicas: int = 0
+    """Those that the StatefulSet shall have for now: more, while some still hold segments."""
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNote:
+    """What the last pass over a namespace's cluster found."""
+
+    problem: str | None = None
+    num_brokers: int = 0
+    """Brokers that there shall be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The operator's parts."""
+
+    config: Config
+    kube: Kube
+    store: Store
+    writer: Writer
+    queue: WorkQueue
+    metastores: Metastores
+    statuses: ClusterStatuses
+    events: Events
+    clock: Clock
+    pools: dict[tuple[str, str], PoolNote] = field(default_factory=dict)
+    clusters: dict[str, ClusterNote] = field(default_factory=dict)
+
+    def wake_table(self, namespace: str, name: str, delay_s: float = 0.0) -> None:
+        """Reconcile one Table."""
+        self.queue.wake(Key(Subject.TABLE, namespace, name), delay_s)
+
+    def wake_tables(self, namespace: str, pool: str | None = None) -> None:
+        """Reconcile the Tables of a namespace, or of one of its pools, soon."""
+        for table in self.store.of(TABLES, namespace):
+            if pool is None or pool_of(table) == pool:
+                self.wake_table(namespace, name_of(table), SETTLE_S)
+
+    def wake_cluster(self, namespace: str) -> None:
+        """Reconcile what a namespace's Tables share, soon."""
+        self.queue.wake(Key(Subject.CLUSTER, namespace), SETTLE_S)
+
+    def wake_pool(self, namespace: str, pool: str) -> None:
+        """Reconcile a pool of servers, soon."""
+        self.queue.wake(Key(Subject.POOL, namespace, pool), SETTLE_S)

@@ -1,0 +1,83 @@
+"""Kopf's part: watches that keep the store current and wake what an object concerns. Nothing is decided here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kopf
+
+from merlot_operator.context import Context
+from merlot_operator.demand import pool_of
+from merlot_operator.kinds import (
+    COMPONENT,
+    DECLARED,
+    POOL,
+    SELECTOR,
+    TABLE,
+    TABLES,
+    WATCHED,
+    Kind,
+    Object,
+    labels_of,
+    name_of,
+    namespace_of,
+)
+from merlot_operator.workqueue import Key, Subject
+
+_SUBJECTS = {"Table": Subject.TABLE, "MergeRollupTask": Subject.ROLLUP, "UpsertConfig": Subject.UPSERT}
+
+
+def register(registry: kopf.OperatorRegistry, context: Context) -> None:
+    """Watch every kind. `on.event` leaves no mark on objects, unlike Kopf's other handlers."""
+
+    def watch(kind: Kind) -> None:
+        @kopf.on.event(kind.group or "", kind.version, kind.plural, registry=registry, id=f"watch-{kind.plural}")
+        async def changed(event: Any, **_: Any) -> None:
+            observe(context, kind, event["type"], dict(event["object"]))
+
+    for kind in (*DECLARED, *WATCHED):
+        watch(kind)
+
+
+def observe(context: Context, kind: Kind, change: str | None, body: dict[str, Any]) -> None:
+    """Take in one change, and wake whom it concerns."""
+    body = {"apiVersion": kind.api_version, "kind": kind.name, **body}
+    if change == "DELETED":
+        context.store.remove(body)
+    elif not context.store.put(body):
+        return
+    wake(context, kind, body)
+
+
+def wake(context: Context, kind: Kind, body: Object) -> None:
+    """Wake what an object concerns."""
+    namespace = namespace_of(body)
+    if kind in DECLARED:
+        context.queue.wake(Key(_SUBJECTS[kind.name], namespace, name_of(body)))
+        if kind is TABLES:
+            context.wake_cluster(namespace)
+            context.wake_pool(namespace, pool_of(body))
+        return
+    labels = labels_of(body)
+    if POOL in labels:
+        context.wake_pool(namespace, labels[POOL])
+        context.wake_tables(namespace, labels[POOL])
+    elif TABLE in labels:
+        context.wake_table(namespace, labels[TABLE])
+    elif COMPONENT in labels:
+        context.wake_cluster(namespace)
+        context.wake_tables(namespace)
+
+
+def configure(settings: kopf.OperatorSettings) -> None:
+    """Kopf's settings for production."""
+    settings.posting.enabled = False
+    settings.networking.request_timeout = 30
+    settings.networking.connect_timeout = 10
+    settings.networking.error_backoffs = (0.2, 0.7, 1.5, 3.1, 6.3)
+    settings.watching.server_timeout = 300
+    settings.watching.client_timeout = 310
+    settings.watching.chunk_size = 500
+    settings.queueing.worker_limit = 50
+    for kind in WATCHED:
+        settings.watching.label_selectors[kind.group, kind.version, kind.plural] = SELECTOR

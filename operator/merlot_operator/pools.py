@@ -1,0 +1,119 @@
+"""Reconcile a pool of servers: what `rollout` plans, done in an order that a crash anywhere leaves safe."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import Any
+
+from merlot.errors import InvalidInputError, MerlotError
+from merlot_operator import rollout
+from merlot_operator.context import Context, PoolNote
+from merlot_operator.demand import PoolDemand, pool_demand, pool_of
+from merlot_operator.kinds import CLAIMS, PODS, POOL, STATEFUL_SETS, TABLES, WRITTEN, Object, is_deleting, name_of
+from merlot_operator.manifests.pool import pool_objects, stateful_set
+
+_LOG = logging.getLogger(__name__)
+
+BUSY_S = 5.0
+"""Until the next look while something is under way: what it waits for may tell nobody."""
+IMMUTABLE = "updates to statefulset spec for fields other than"
+
+
+async def reconcile_pool(context: Context, namespace: str, pool: str) -> float | None:
+    """One pass; returns in how many seconds to look again, None if nobody wants the pool any more."""
+    demand = pool_demand(namespace, pool, context.store.of(TABLES, namespace), context.config)
+    if demand is None:
+        await _tear_down(context, namespace, pool)
+        if any(pool_of(table) == pool for table in context.store.of(TABLES, namespace)):
+            context.pools[(namespace, pool)] = PoolNote()
+        return None
+    try:
+        plan = await _advance(context, demand)
+    except MerlotError as error:
+        before = context.pools.get((namespace, pool), PoolNote())
+        _note(context, demand, dataclasses.replace(before, problem=str(error), wanted=demand.replicas))
+        raise
+    _note(context, demand, PoolNote(tuple(plan.steps), plan.num_outdated, demand.replicas, plan.replicas))
+    return BUSY_S if plan.steps or plan.restart or plan.drain else context.config.resync_s
+
+
+def _note(context: Context, demand: PoolDemand, note: PoolNote) -> None:
+    if context.pools.get((demand.namespace, demand.name)) != note:
+        context.pools[(demand.namespace, demand.name)] = note
+        context.wake_tables(demand.namespace, demand.name)
+
+
+async def _advance(context: Context, demand: PoolDemand) -> rollout.PoolPlan:
+    """One step of the plan."""
+    wanted = stateful_set(demand, context.config, demand.replicas)
+    plan = rollout.plan(demand, wanted, _state(context, demand))
+    for claim in plan.grow_claims:
+        await _grow(context, claim, plan.storage)
+    live = context.store.get(STATEFUL_SETS, demand.namespace, demand.name)
+    if plan.recreate and live is not None:
+        await _orphan(context, demand, live)
+    chosen = dataclasses.replace(demand, storage=plan.storage, storage_class=plan.storage_class)
+    await _apply(context, chosen, plan.replicas)
+    for server, leaving in plan.drain.items():
+        await context.statuses.drain(demand.namespace, server, leaving=leaving)
+    for server in plan.undrain:
+        await context.statuses.undrain(demand.namespace, server)
+    if plan.restart is not None:
+        await _restart(context, demand, plan.restart)
+    (await context.writer.delete_all(plan.delete_claims)).check()
+    return plan
+
+
+def _state(context: Context, demand: PoolDemand) -> rollout.PoolState:
+    namespace = demand.namespace
+    cluster = context.statuses.of(namespace)
+    statuses = {name: cluster.tables[name] for name in demand.tables if name in cluster.tables}
+    return rollout.PoolState(
+        live=context.store.get(STATEFUL_SETS, namespace, demand.name),
+        pods=context.store.with_label(PODS, namespace, POOL, demand.name),
+        claims=context.store.with_label(CLAIMS, namespace, POOL, demand.name),
+        statuses=statuses if cluster.is_known else None,
+    )
+
+
+async def _apply(context: Context, demand: PoolDemand, replicas: int) -> None:
+    written = await context.writer.apply_all(pool_objects(demand, context.config, replicas))
+    for error in written.problems.values():
+        live = context.store.get(STATEFUL_SETS, demand.namespace, demand.name)
+        if isinstance(error, InvalidInputError) and IMMUTABLE in str(error) and live is not None:
+            await _orphan(context, demand, live)
+    written.check()
+
+
+async def _orphan(context: Context, demand: PoolDemand, live: Object) -> None:
+    """Delete the StatefulSet around its pods and claims; the next one of its name takes them over."""
+    if is_deleting(live):
+        return
+    await context.writer.delete(live, propagation="Orphan")
+    message = f"StatefulSet {demand.name} is made anew around its pods, since a fixed field of it changes"
+    await _tell(context, demand, "PoolRecreated", message)
+
+
+async def _grow(context: Context, claim: Object, storage: str) -> None:
+    body: dict[str, Any] = {"spec": {"resources": {"requests": {"storage": storage}}}}
+    context.store.put(await context.kube.patch(CLAIMS, claim["metadata"]["namespace"], name_of(claim), body))
+
+
+async def _restart(context: Context, demand: PoolDemand, restart: rollout.Restart) -> None:
+    await context.writer.delete(restart.pod)
+    await _tell(context, demand, "PodRestarted", f"pod {name_of(restart.pod)} is restarted: {restart.reason}")
+
+
+async def _tell(context: Context, demand: PoolDemand, reason: str, message: str) -> None:
+    for name in demand.tables[:5]:
+        table = context.store.get(TABLES, demand.namespace, name)
+        if table is not None:
+            await context.events.normal(table, reason, message)
+
+
+async def _tear_down(context: Context, namespace: str, pool: str) -> None:
+    """No Table wants the pool. Its claims go with the StatefulSet if that says so."""
+    own = [one for kind in WRITTEN for one in context.store.with_label(kind, namespace, POOL, pool)]
+    (await context.writer.delete_all(own)).check()
+    context.pools.pop((namespace, pool), None)

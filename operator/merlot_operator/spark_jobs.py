@@ -1,0 +1,213 @@
+"""Batch runs: which Jobs there shall be, and what became of them. Pure.
+
+The status is the log: a run is written there before its Job is made, and a run that ended there is never repeated, so
+neither a restart of the operator nor the Job's removal after a while runs anything twice. A run that is written but
+has no Job gets it (again): publishing the same segments twice is publishing them once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from merlot.spec import schedules
+from merlot.spec.ingestion import BatchIngestion
+from merlot.spec.status import BatchRunState as State
+from merlot_operator.events import timestamp
+from merlot_operator.kinds import Object, digest, fit, name_of
+
+KEPT_RUNS = 5
+"""Per batch source, the newest first."""
+MAX_JOB_NAME = 41
+"""Executors are named after the driver's pod, a Job's name and six characters, in at most 47."""
+DAY_MS = 86_400_000
+
+ACTIVE = (State.PENDING, State.RUNNING, State.SUSPENDED)
+Run = dict[str, Any]
+"""A BatchRun as the status holds it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchFacts:
+    """What is known about a Table's batches."""
+
+    uid: str
+    table: str
+    created_ms: int
+    batches: Sequence[BatchIngestion]
+    runs: Sequence[Run]
+    """From the status."""
+    jobs: Mapping[str, Object]
+    pods: Sequence[Object]
+    is_suspended: bool
+    obstacle: str | None
+    """Why no run can start now."""
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """The runs as the status shall tell them; Jobs to have, and to delete."""
+
+    runs: tuple[Run, ...]
+    started: tuple[tuple[BatchIngestion, str], ...]
+    """Batch and Job name of each run that is active: its Job is made if it is not there."""
+    obsolete: tuple[str, ...]
+    """Jobs of runs that a changed spec replaced."""
+    next_ms: int | None
+    """When to look again because of a schedule."""
+
+
+def plan(facts: BatchFacts) -> BatchPlan:
+    """What to do about all batch sources of a Table."""
+    runs: list[Run] = []
+    started: list[tuple[BatchIngestion, str]] = []
+    obsolete: list[str] = []
+    due: list[int] = []
+    for batch in facts.batches:
+        known = [_observed(run, facts) for run in facts.runs if run["name"] == batch.name]
+        kept, replaced = _without_replaced(known, batch, facts)
+        obsolete += [run["job"] for run in replaced]
+        slot = _slot(batch, kept, facts)
+        if _wants_run(batch, slot, kept, facts):
+            kept = [_new_run(batch, slot, facts), *(run for run in kept if run["state"] != State.WAITING)]
+        runs += _trimmed(kept)
+        started += [(batch, run["job"]) for run in kept if run["state"] in ACTIVE]
+        if batch.schedule is not None:
+            due.append(schedules.parse(batch.schedule).next(facts.now_ms))
+    declared = {batch.name for batch in facts.batches}
+    gone = [run for run in facts.runs if run["name"] not in declared]
+    obsolete += [run["job"] for run in gone if run["state"] in ACTIVE]
+    return BatchPlan(tuple(runs), tuple(started), tuple(obsolete), min(due, default=None))
+
+
+def content_of(batch: BatchIngestion) -> str:
+    """Hash of what a batch builds."""
+    return digest(batch.model_dump(mode="json", by_alias=True, exclude={"job", "schedule"}, exclude_defaults=True))
+
+
+def job_name(batch: BatchIngestion, slot: str | None, facts: BatchFacts) -> str:
+    """Name of the Job: from the Table, the batch with all its settings, and the moment of its schedule."""
+    settings = batch.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    suspended = dict(settings.get("job", {}))
+    suspended.pop("suspend", None)
+    hash_ = digest([facts.uid, settings | {"job": suspended}, slot])
+    return f"{fit(f'{facts.table}-{batch.name}', MAX_JOB_NAME - len(hash_) - 1)}-{hash_}"
+
+
+def _wants_run(batch: BatchIngestion, slot: str | None, runs: Sequence[Run], facts: BatchFacts) -> bool:
+    if any(run["state"] in ACTIVE for run in runs) or facts.is_suspended or batch.job.suspend:
+        return False
+    if batch.schedule is not None:
+        return slot is not None
+    name, content = job_name(batch, slot, facts), content_of(batch)
+    done = [run for run in runs if run["state"] != State.WAITING]
+    return not any(
+        run["job"] == name or (run["content"] == content and run["state"] == State.SUCCEEDED) for run in done
+    )
+
+
+def _new_run(batch: BatchIngestion, slot: str | None, facts: BatchFacts) -> Run:
+    run = {"name": batch.name, "job": job_name(batch, slot, facts), "content": content_of(batch)}
+    if slot is not None:
+        run["slot"] = slot
+    if facts.obstacle is not None:
+        return {**run, "state": State.WAITING.value, "message": facts.obstacle}
+    return {**run, "state": State.PENDING.value}
+
+
+def _slot(batch: BatchIngestion, runs: Sequence[Run], facts: BatchFacts) -> str | None:
+    """The last moment of the schedule that has come and has no run; earlier ones that were missed are passed over."""
+    if batch.schedule is None:
+        return None
+    schedule = schedules.parse(batch.schedule)
+    taken = [_ms(run["slot"]) for run in runs if run.get("slot") and run["state"] != State.WAITING]
+    anchor = max([facts.created_ms, *taken])
+    recent = max(anchor, facts.now_ms - DAY_MS)
+    start = recent if schedule.next(recent) <= facts.now_ms else anchor
+    slot = None
+    while (moment := schedule.next(start)) <= facts.now_ms:
+        slot = start = moment
+    return None if slot is None else timestamp(slot)
+
+
+def _ms(text: str) -> int:
+    return int(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+def _without_replaced(runs: Sequence[Run], batch: BatchIngestion, facts: BatchFacts) -> tuple[list[Run], list[Run]]:
+    """A run under way that the spec no longer describes makes room for a new one."""
+    content = content_of(batch)
+    replaced = [run for run in runs if run["state"] in ACTIVE and run["content"] != content]
+    return [run for run in runs if run not in replaced], replaced
+
+
+def _trimmed(runs: list[Run]) -> list[Run]:
+    return runs[:KEPT_RUNS]
+
+
+def _observed(run: Run, facts: BatchFacts) -> Run:
+    """The run with what its Job tells."""
+    job = facts.jobs.get(run["job"])
+    if run["state"] not in ACTIVE or job is None:
+        return run
+    status = job.get("status", {})
+    seen = dict(run)
+    seen.pop("message", None)
+    if "startTime" in status:
+        seen["started"] = status["startTime"]
+    seen["attempts"] = sum(status.get(name, 0) for name in ("active", "succeeded", "failed"))
+    ended = next((one for one in status.get("conditions") or () if _is_end(one)), None)
+    if ended is None:
+        seen["state"] = (State.SUSPENDED if job["spec"].get("suspend") else State.RUNNING).value
+        return seen
+    report = _report(run["job"], facts.pods)
+    seen |= _counts(report)
+    seen["finished"] = status.get("completionTime") or ended["lastTransitionTime"]
+    seen["state"] = (State.SUCCEEDED if ended["type"] == "Complete" else State.FAILED).value
+    if ended["type"] == "Failed":
+        cause = report.get("error") or ended.get("message") or ended.get("reason") or "the Job failed"
+        seen["message"] = f"{ended.get('reason', 'Failed')}: {cause}"[:2000]
+    return seen
+
+
+def _is_end(condition: Mapping[str, Any]) -> bool:
+    return condition["type"] in ("Complete", "Failed") and condition["status"] == "True"
+
+
+def _report(job: str, pods: Sequence[Object]) -> dict[str, Any]:
+    """What the last driver of a Job that said something left as its termination message."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    for pod in pods:
+        if pod["metadata"].get("labels", {}).get("batch.kubernetes.io/job-name") != job:
+            continue
+        for container in pod.get("status", {}).get("containerStatuses") or ():
+            ended = container.get("state", {}).get("terminated") or {}
+            message = ended.get("message")
+            if message:
+                found.append((f"{ended.get('finishedAt', '')} {name_of(pod)}", _parsed(message)))
+    return max(found, key=lambda one: one[0])[1] if found else {}
+
+
+def _parsed(message: str) -> dict[str, Any]:
+    try:
+        report = json.loads(message)
+    except ValueError:
+        lines = message.strip().splitlines()
+        return {"error": lines[-1][:1000]} if lines else {}
+    return report if isinstance(report, dict) else {"error": str(report)}
+
+
+def _counts(report: Mapping[str, Any]) -> dict[str, int]:
+    bad = report.get("badRows")
+    counts = {
+        "rowsIn": report.get("rowsIn"),
+        "rowsOut": report.get("rowsOut"),
+        "badRows": bad.get("count") if isinstance(bad, Mapping) else bad,
+        "segments": report.get("segments"),
+        "bytes": report.get("bytes"),
+    }
+    return {name: value for name, value in counts.items() if isinstance(value, int)}

@@ -1,0 +1,218 @@
+"""Reconcile one Table: its config to shared state, its batches to Jobs, what is known about it to its status."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from merlot.cluster import tables as shared_tables
+from merlot.errors import ConflictError, InvalidInputError, UnavailableError
+from merlot.spec import manifest
+from merlot.spec.table import Table
+from merlot_operator import demand as demands
+from merlot_operator import spark_jobs
+from merlot_operator.conditions import news, rendered, status_patch
+from merlot_operator.context import Context
+from merlot_operator.deletion import delete_table, ensure_finalizer
+from merlot_operator.events import timestamp
+from merlot_operator.kinds import COMPONENT, JOBS, PODS, POOL, TABLE, TABLES, Object, is_deleting, name_of
+from merlot_operator.manifests.batch import BatchPod, job
+from merlot_operator.manifests.parts import BROKER, CONTROLLER
+from merlot_operator.status import Refusal, TableFacts, table_conditions, table_status
+
+_LOG = logging.getLogger(__name__)
+
+BAD_NEWS = {"Accepted": "False", "Degraded": "True", "TaskSucceeded": "False"}
+GOOD_NEWS = {"Ready": "True", "TaskSucceeded": "True"}
+SOON_S = 1.0
+COUNTS = ("segments", "totalDocs", "sizeBytes", "size")
+
+
+async def reconcile_table(context: Context, namespace: str, name: str) -> float | None:
+    """One pass; returns in how many seconds to look again, None if the Table is gone."""
+    body = context.store.get(TABLES, namespace, name)
+    if body is None:
+        return None
+    if is_deleting(body):
+        return await delete_table(context, body)
+    if not _is_surrounded(context, body):
+        return SOON_S
+    body = await ensure_finalizer(context, body)
+    table, refusal = accept(body)
+    has_upsert = "upsert" in body["spec"]
+    revision, problem = body.get("status", {}).get("revision"), None
+    if table is not None and not has_upsert:
+        revision, refusal, problem = await _publish_config(context, namespace, table, revision)
+    plan = _plan_batches(context, body, table, refusal, revision)
+    facts = _facts(context, body, refusal, revision, problem, plan.runs)
+    body = await _write_status(context, body, facts)
+    if table is not None:
+        await _run_batches(context, body, table, plan)
+    return _again_s(context, facts, plan)
+
+
+def _is_surrounded(context: Context, body: Object) -> bool:
+    """Whether its cluster and pool have had their first pass: what they found is part of the status."""
+    namespace = body["metadata"]["namespace"]
+    has_notes = namespace in context.clusters and (namespace, demands.pool_of(body)) in context.pools
+    return has_notes and context.statuses.was_asked(namespace)
+
+
+def accept(body: Object) -> tuple[Table | None, Refusal | None]:
+    """The Table as its servers shall know it, or why it is not accepted."""
+    document = {key: copy.deepcopy(body[key]) for key in ("apiVersion", "kind", "spec")}
+    document["metadata"] = {"name": name_of(body), "namespace": body["metadata"]["namespace"]}
+    document["spec"].pop("upsert", None)
+    tenants = document["spec"].setdefault("tenants", {})
+    tenants["server"] = {**tenants.get("server", {}), "name": demands.tenant_of(body)}
+    try:
+        return manifest.load_document(document), None
+    except manifest.ManifestError as error:
+        return None, Refusal("Invalid", "; ".join(str(problem) for problem in error.problems))
+
+
+async def _publish_config(
+    context: Context, namespace: str, table: Table, known: int | None
+) -> tuple[int | None, Refusal | None, str | None]:
+    """Write the desired config; returns its revision, why it is refused, why it could not be written."""
+    try:
+        record = await context.metastores.call(namespace, lambda store: shared_tables.put_table(store, table))
+    except InvalidInputError as error:
+        return known, Refusal("ChangeRefused", str(error)), None
+    except (UnavailableError, ConflictError) as error:
+        return known, None, f"{error}; see that ZooKeeper runs at {context.config.metastore_of(namespace)}"
+    return record.revision, None, None
+
+
+def _plan_batches(
+    context: Context, body: Object, table: Table | None, refusal: Refusal | None, revision: int | None
+) -> spark_jobs.BatchPlan:
+    namespace, name = body["metadata"]["namespace"], name_of(body)
+    runs = list(body.get("status", {}).get("batches") or ())
+    if table is None or refusal is not None or "upsert" in body["spec"]:
+        return spark_jobs.BatchPlan(tuple(runs), (), (), None)
+    cluster = context.statuses.of(namespace)
+    obstacle = None
+    if revision is None:
+        obstacle = "waits until the table's config is in ZooKeeper"
+    elif not cluster.is_known or name not in cluster.tables:
+        obstacle = f"waits for the controller: {cluster.problem or 'it does not know the table yet'}"
+    facts = spark_jobs.BatchFacts(
+        uid=body["metadata"]["uid"],
+        table=name,
+        created_ms=int(datetime.fromisoformat(body["metadata"]["creationTimestamp"]).timestamp() * 1000),
+        batches=table.spec.ingestion.batch,
+        runs=runs,
+        jobs={name_of(one): one for one in context.store.with_label(JOBS, namespace, TABLE, name)},
+        pods=context.store.with_label(PODS, namespace, TABLE, name),
+        is_suspended=table.spec.suspend,
+        obstacle=obstacle,
+        now_ms=context.clock.now_ms(),
+    )
+    return spark_jobs.plan(facts)
+
+
+async def _run_batches(context: Context, body: Object, table: Table, plan: spark_jobs.BatchPlan) -> None:
+    """Make the Jobs that the status tells of, stop those that it no longer does."""
+    namespace = body["metadata"]["namespace"]
+    for name in plan.obsolete:
+        obsolete = context.store.get(JOBS, namespace, name)
+        if obsolete is not None and not is_deleting(obsolete):
+            await context.writer.delete(obsolete)
+    for batch, name in plan.started:
+        run = BatchPod(
+            namespace=namespace,
+            job=name,
+            table=table.raw_name,
+            owner=demands.owner_reference(body),
+            manifest=manifest.dump(table),
+            batch=batch,
+            deep_store=table.spec.deep_store.uri if table.spec.deep_store else context.config.deep_store_of(namespace),
+            secrets=_secrets(table),
+            is_suspended=table.spec.suspend or batch.job.suspend,
+        )
+        await _ensure_job(context, body, run)
+
+
+def _secrets(table: Table) -> list[str]:
+    store = table.spec.deep_store
+    return [] if store is None or store.secret_ref is None else [store.secret_ref]
+
+
+async def _ensure_job(context: Context, body: Object, run: BatchPod) -> None:
+    """A Job is made once, and then only suspended and resumed: its template cannot change."""
+    live = context.store.get(JOBS, run.namespace, run.job)
+    if live is None:
+        context.store.put(await context.kube.apply(job(run, context.config)))
+        message = f"batch {run.batch.name} of table {run.table} runs as Job {run.job}"
+        await context.events.normal(body, "BatchStarted", message)
+    elif bool(live["spec"].get("suspend")) != run.is_suspended and not is_deleting(live):
+        patch = {"spec": {"suspend": run.is_suspended}}
+        context.store.put(await context.kube.patch(JOBS, run.namespace, run.job, patch))
+
+
+def _facts(
+    context: Context,
+    body: Object,
+    refusal: Refusal | None,
+    revision: int | None,
+    problem: str | None,
+    runs: Sequence[dict[str, Any]],
+) -> TableFacts:
+    namespace, name = body["metadata"]["namespace"], name_of(body)
+    pool_name = demands.pool_of(body)
+    old = {one["type"]: one["status"] for one in body.get("status", {}).get("conditions") or ()}
+    return TableFacts(
+        namespace=namespace,
+        name=name,
+        refusal=refusal,
+        revision=revision,
+        config_problem=problem,
+        cluster=context.statuses.of(namespace),
+        cluster_note=context.clusters[namespace],
+        pool=pool_name,
+        pool_note=context.pools[(namespace, pool_name)],
+        controllers=context.store.with_label(PODS, namespace, COMPONENT, CONTROLLER),
+        brokers=context.store.with_label(PODS, namespace, COMPONENT, BROKER),
+        servers=context.store.with_label(PODS, namespace, POOL, pool_name),
+        was_ready=old.get("Ready") == "True",
+        runs=runs,
+        is_suspended=bool(body["spec"].get("suspend")),
+        has_upsert="upsert" in body["spec"],
+    )
+
+
+async def _write_status(context: Context, body: Object, facts: TableFacts) -> Object:
+    """Write what changed, if anything did, and tell of it by events; returns the Table as it is then."""
+    before = dict(body.get("status") or {})
+    old = before.get("conditions") or []
+    generation = body["metadata"]["generation"]
+    now = timestamp(context.clock.now_ms())
+    conditions = rendered(table_conditions(facts), old, generation, now)
+    after = {"observedGeneration": generation, "conditions": conditions, **table_status(facts)}
+    if facts.table is None and not facts.cluster.is_known:
+        after = {name: before[name] for name in COUNTS if name in before} | after
+    patch = status_patch(before, after)
+    if patch is None:
+        return body
+    written = await context.kube.patch_status(TABLES, facts.namespace, facts.name, patch)
+    context.store.put(written)
+    for condition in news(old, conditions):
+        text = condition["message"] or condition["reason"]
+        if BAD_NEWS.get(condition["type"]) == condition["status"]:
+            await context.events.warning(body, condition["reason"], text)
+        elif GOOD_NEWS.get(condition["type"]) == condition["status"]:
+            await context.events.normal(body, condition["reason"], f"{condition['type']}: {text}")
+    return written
+
+
+def _again_s(context: Context, facts: TableFacts, plan: spark_jobs.BatchPlan) -> float:
+    again_s = context.config.resync_s
+    if facts.config_problem is not None or any(run["state"] == "Waiting" for run in plan.runs):
+        again_s = min(again_s, 5.0)
+    if plan.next_ms is not None:
+        again_s = min(again_s, max(SOON_S, (plan.next_ms - context.clock.now_ms()) / 1000 + 1))
+    return again_s

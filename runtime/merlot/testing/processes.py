@@ -154,7 +154,14 @@ class ClusterProcesses:
     """
 
     def __init__(
-        self, folder: Path, zookeeper: str, *, num_servers: int = 2, deep_store: str | None = None, level: str = "INFO"
+        self,
+        folder: Path,
+        zookeeper: str,
+        *,
+        num_servers: int = 2,
+        num_minions: int = 0,
+        deep_store: str | None = None,
+        level: str = "INFO",
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
@@ -165,6 +172,7 @@ class ClusterProcesses:
         self.controller = self._role("controller", [*shared], "controller")
         self.broker = self._role("broker", [*shared], "broker")
         self.servers = [self._server(number, shared) for number in range(num_servers)]
+        self.minions = [self._minion(number, shared) for number in range(num_minions)]
 
     def new_server(self) -> RoleProcess:
         """One more server, not started, which is not among `servers`: whoever asks for it ends it."""
@@ -173,7 +181,7 @@ class ClusterProcesses:
 
     @property
     def processes(self) -> list[RoleProcess]:
-        return [self.controller, *self.servers, self.broker]
+        return [self.controller, *self.servers, *self.minions, self.broker]
 
     @property
     def deep_store(self) -> DeepStore:
@@ -270,6 +278,11 @@ class ClusterProcesses:
         own = ["--data-dir", str(self.server_dir(number)), "--deep-store", self.deep_store_uri, "--warm-up", "0"]
         name = f"server-{number}"
         return RoleProcess(self.folder, name, ["server", *shared, *own], ("--http-port", "--query-port"))
+
+    def _minion(self, number: int, shared: Sequence[str]) -> RoleProcess:
+        name = f"minion-{number}"
+        own = ["--data-dir", str(self.folder / name), "--deep-store", self.deep_store_uri, "--slots", "2"]
+        return self._role("minion", [*shared, *own], name)
 
 
 @functools.cache

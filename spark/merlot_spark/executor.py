@@ -172,7 +172,7 @@ class _Builder:
         if is_new:
             self._store.put(built.path, url)
         built.path.unlink()
-        record = record_of(built.metadata, url, built.size_bytes)
+        record = record_of(built.metadata, url, built.size_bytes, built.blooms)
         seconds = round(time.monotonic() - started, 4)
         facts = {"uploaded": is_new, "seconds": seconds, "unpartitioned": dict(built.unpartitioned)}
         return json.dumps({"record": record.model_dump(mode="json", by_alias=True, exclude_defaults=True), **facts})

@@ -16,17 +16,22 @@ from merlot.spec.indexing import IndexingSpec
 _PLAIN = IndexingSpec()
 _INDEXINGS = {
     "things": (
-        IndexingSpec(sorted_columns=("color", "small"), inverted=("tags", "signed", "scores")),
+        IndexingSpec(
+            sorted_columns=("color", "small"),
+            inverted=("tags", "signed", "scores"),
+            bloom=("color", "small", "tags", "ratio", "exact", "digest", "active"),
+        ),
         IndexingSpec(no_dictionary=("big", "price", "name", "note", "ratio", "counts", "created", "signed", "color")),
         IndexingSpec(
             no_dictionary=("revenue", "exact", "digest", "happened", "wide", "weights", "tags", "scores", "active"),
             inverted=("color",),
+            bloom=("color", "name", "big", "price", "revenue", "happened", "counts", "note"),
             compression={"revenue": "ZSTD", "wide": "LZ4", "digest": "LZ4"},
         ),
         _PLAIN,
     ),
     "flights": (
-        IndexingSpec(sorted_columns=("carrier",), inverted=("origin", "dest")),
+        IndexingSpec(sorted_columns=("carrier",), inverted=("origin", "dest"), bloom=("tailnum", "distance")),
         IndexingSpec(no_dictionary=("distance", "dep_delay", "tailnum", "time_hour", "arr_delay")),
         IndexingSpec(sorted_columns=("time_hour",), compression={"air_time": "LZ4"}, no_dictionary=("air_time",)),
     ),

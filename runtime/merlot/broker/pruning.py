@@ -21,6 +21,7 @@ from merlot.broker.routing import RoutedSegment, RoutingSnapshot, ServerRoute
 from merlot.cluster.records import UNREADABLE, PartitionRecord, SegmentRecord
 from merlot.errors import CorruptionError, InvalidInputError
 from merlot.ids import InstanceId, TableName
+from merlot.query.pruning.blooms import ColumnBlooms, SegmentBloom
 from merlot.query.pruning.bounds import bounds_of
 from merlot.query.pruning.evaluate import evaluate
 from merlot.query.pruning.footers import are_texts_alike
@@ -28,6 +29,7 @@ from merlot.query.pruning.partitions import ColumnPartitions, SegmentPartitions,
 from merlot.query.pruning.ranges import Bounds, ColumnRanges
 from merlot.query.pruning.statistics import SegmentStatistics
 from merlot.query.pruning.verdicts import NONE
+from merlot.segment.index import bloom
 from merlot.spec import pruners
 from merlot.spec.schema import FieldSpec
 from merlot.spec.table import TableSpec
@@ -210,6 +212,9 @@ class _Builder:
             case "partition":
                 names = self._names(lambda record: record.partitions)
                 return {"partitions": {field.name: self._column_partitions(field) for field in names}}
+            case "bloom":
+                names = self._names(lambda record: record.blooms)
+                return {"blooms": {field.name: self._column_blooms(field) for field in names}}
         names = [field for field in self._names(lambda record: record.ranges) if self._is_range_of(name, field.name)]
         return {"ranges": facts.get("ranges", {}) | {field.name: self._column_ranges(field) for field in names}}
 
@@ -265,6 +270,23 @@ class _Builder:
             self._give_up(position, record, error)
             return None
         return SegmentPartitions(function, frozenset(entry.partitions))
+
+    def _column_blooms(self, field: FieldSpec) -> ColumnBlooms:
+        known: list[SegmentBloom | None] = []
+        for position, record in enumerate(self._records):
+            text = None if record is None else record.blooms.get(field.name)
+            known.append(None if record is None or text is None else self._bloom(position, record, field, text))
+        return ColumnBlooms.of(known)
+
+    def _bloom(self, position: int, record: SegmentRecord, field: FieldSpec, text: str) -> SegmentBloom | None:
+        stored = record.column_types.get(field.name)
+        if stored is None:
+            return None
+        try:
+            return SegmentBloom(stored[0], bloom.from_text(text))
+        except CorruptionError as error:
+            self._give_up(position, record, error)
+            return None
 
     def _give_up(self, position: int, record: SegmentRecord, error: Exception) -> None:
         if not self._unreadable:

@@ -12,8 +12,12 @@ from merlot.segment.metadata import PartitionInfo, SegmentMetadata
 from merlot.store.deepstore import DeepStore
 
 
-def record_of(metadata: SegmentMetadata, url: str, size_bytes: int) -> SegmentRecord:
-    """The record of a segment whose file is at `url`. Push and refresh times are set when it is published."""
+def record_of(
+    metadata: SegmentMetadata, url: str, size_bytes: int, blooms: Mapping[str, str] | None = None
+) -> SegmentRecord:
+    """The record of a segment whose file is at `url`, with the small Bloom filters that its build told of.
+
+    Push and refresh times are set when it is published."""
     return SegmentRecord(
         name=metadata.name,
         crc=metadata.crc,
@@ -24,6 +28,7 @@ def record_of(metadata: SegmentMetadata, url: str, size_bytes: int) -> SegmentRe
         end_time_ms=metadata.end_time_ms,
         ranges=ranges_of(metadata),
         partitions=partition_records(metadata.partitions),
+        blooms=dict(blooms or {}),
         columns=format_columns({name: (column.type, column.multi_value) for name, column in metadata.columns.items()}),
         creation_time_ms=metadata.creation.time_ms,
     )
@@ -33,7 +38,7 @@ def upload(deep_store: DeepStore, built: BuiltSegment, table: TableName) -> Segm
     """Put a built segment where its table's files are; returns the record to publish. Rerunning it is harmless."""
     url = deep_store.url_of(table, built.metadata.key)
     deep_store.put(built.path, url)
-    return record_of(built.metadata, url, built.size_bytes)
+    return record_of(built.metadata, url, built.size_bytes, built.blooms)
 
 
 def ranges_of(metadata: SegmentMetadata, more: Sequence[str] = ()) -> dict[str, tuple[Any, Any]]:

@@ -93,6 +93,13 @@ def _read_partitions(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
         return {UNREADABLE: PartitionRecord(function_name="", num_partitions=0, partitions=())}
 
 
+def _read_blooms(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return read(value)
+    except ValidationError:
+        return {UNREADABLE: ""}
+
+
 class SegmentStatus(StrEnum):
     """UPLOADED: sealed and in the deep store."""
 
@@ -114,7 +121,9 @@ class SegmentRecord(Record):
     partitions: Annotated[dict[Interned, PartitionRecord], WrapValidator(_read_partitions)] = Field(
         default_factory=dict
     )
-    """What cannot be read of the two must not make the segment, or its bucket, unreadable: see `UNREADABLE`."""
+    blooms: Annotated[dict[Interned, str], WrapValidator(_read_blooms)] = Field(default_factory=dict)
+    """Bloom filters of columns, those that are small, in base64. What cannot be read of the three must not make the
+    segment, or its bucket, unreadable: see `UNREADABLE`."""
     columns: Interned = ""
     """`name:TYPE` or `name:TYPE[]` of every column, joined by commas: one text, so that records can share it."""
     creation_time_ms: int = -1
@@ -192,6 +201,9 @@ class LineageMark(NamedTuple):
     """When it got into this state."""
     details: str
     """Content id of its LineageRecord."""
+    num_from: int = 0
+    num_to: int = 0
+    """How many inputs and outputs it has: whoever finds fewer knows that some were removed or replaced since."""
 
 
 class LineageRecord(PackedRecord):

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.segment.buffers import Array, MappedFile
-from merlot.segment.index import dictionary, inverted, nulls, variable, zones
+from merlot.segment.index import bloom, dictionary, inverted, nulls, variable, zones
 from merlot.segment.index.dict_ids import DictIds
 from merlot.segment.index.dictionary import Dictionary
 from merlot.segment.index.inverted import InvertedIndex
@@ -62,6 +62,11 @@ class ColumnReader:
     def inverted(self) -> InvertedIndex | None:
         """Docs by dict id; None if the table did not ask for the index."""
         return inverted.read(self.metadata.buffers, self._file)
+
+    @cached_property
+    def bloom(self) -> NDArray[np.uint32] | None:
+        """Words of the Bloom filter; None if the table did not ask for one."""
+        return bloom.read(self.metadata.buffers, self._file)
 
     def dict_ids(self) -> Array:
         """Every dict id: u8, u16 or u32, the smallest that holds the cardinality."""

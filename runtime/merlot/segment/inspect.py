@@ -19,6 +19,7 @@ INDEX_OF_BUFFER: Final = {
     "nulls": "nulls",
     "zones": "zones",
     "inverted": "inverted",
+    "bloom": "bloom",
 }
 """Which index a buffer belongs to, by the first part of its name."""
 

@@ -6,7 +6,7 @@ ask for the same set of segments, which they do while routes stay the same and t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,21 +15,26 @@ from merlot.query.expressions import columns_of
 from merlot.query.logical import LogicalPlan
 from merlot.query.partial import Partial
 from merlot.query.pruning import footers, limits
+from merlot.query.pruning.blooms import ColumnBlooms, SegmentBloom
 from merlot.query.pruning.evaluate import evaluate
 from merlot.query.pruning.statistics import SegmentStatistics
 from merlot.query.pruning.verdicts import NONE
 from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.index import bloom
+from merlot.segment.metadata import SegmentMetadata
 from merlot.spec.schema import TableSchema
 
 FEW_SEGMENTS = 4
 """Up to this many are not worth statistics: resolving the filter against each costs less."""
-SKIP_OPTION = "skipSegmentPruning"
+MAX_BLOOM_BYTES = 32 << 20
+"""Of the filters of one column that are kept with a set of segments."""
 
 
 class SetStatistics:
     """Statistics of a set of open segments, column by column. Two threads may make the same column; they agree."""
 
     def __init__(self, segments: Sequence[ImmutableSegment]) -> None:
+        self._segments = segments
         self._footers = [segment.metadata for segment in segments]
         self._schema: TableSchema | None = None
         self._known: SegmentStatistics | None = None
@@ -41,15 +46,42 @@ class SetStatistics:
         if known is not None and not missing:
             return known
         made = footers.statistics_of(self._footers, schema, sorted(missing))
+        made = replace(made, blooms=self._blooms(schema, missing))
         if known is not None:
             made = replace(
                 known,
                 ranges={**known.ranges, **made.ranges},
                 partitions={**known.partitions, **made.partitions},
+                blooms={**known.blooms, **made.blooms},
                 null_counts={**known.null_counts, **made.null_counts},
             )
         self._schema, self._known = schema, made
         return made
+
+    def _blooms(self, schema: TableSchema, columns: Iterable[str]) -> dict[str, ColumnBlooms]:
+        """Filters of the columns that have any."""
+        names = [name for name in columns if schema.field(name) is not None]
+        asked = [name for name in names if any(_has_bloom(footer, name) for footer in self._footers)]
+        return {name: ColumnBlooms.of(_within_budget(self._segments, name)) for name in asked}
+
+
+def _has_bloom(footer: SegmentMetadata, column: str) -> bool:
+    return column in footer.columns and bloom.WORDS in footer.columns[column].buffers
+
+
+def _within_budget(segments: Sequence[ImmutableSegment], column: str) -> list[SegmentBloom | None]:
+    """A filter by segment; the set's copies of them take memory, so the last ones may be left out."""
+    found: list[SegmentBloom | None] = []
+    num_bytes = 0
+    for segment in segments:
+        reader = segment.column(column) if _has_bloom(segment.metadata, column) else None
+        words = None if reader is None else reader.bloom
+        num_bytes += 0 if words is None else words.nbytes
+        is_known = reader is not None and words is not None and len(words) > 0 and num_bytes <= MAX_BLOOM_BYTES
+        found.append(
+            SegmentBloom(reader.type, words) if is_known and reader is not None and words is not None else None
+        )
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +116,7 @@ def prune(
     plan: LogicalPlan, segments: Sequence[ImmutableSegment], statistics: SetStatistics, schema: TableSchema
 ) -> Kept:
     """What is left of a request's segments."""
-    if len(segments) <= FEW_SEGMENTS or is_skipped(plan):
+    if len(segments) <= FEW_SEGMENTS or plan.skips_pruning:
         return Kept(segments)
     names = columns_of(plan.filter) if plan.filter is not None else frozenset()
     first = limits.order_column(plan)
@@ -104,8 +136,3 @@ def prune(
         num_by_limit=len(segments) - num_none - num_left,
         total_docs=int(known.num_docs[~needed].sum()),
     )
-
-
-def is_skipped(plan: LogicalPlan) -> bool:
-    """Whether the query wants every segment looked at: to compare, and to suspect pruning of an answer."""
-    return (plan.query.option(SKIP_OPTION) or "").lower() == "true"

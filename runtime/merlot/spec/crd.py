@@ -164,7 +164,7 @@ def _declare_lists(spec: JsonSchema) -> None:
         properties["ingestion"]["properties"]["batch"],
     ):
         keyed |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
-    for key in ("inverted", "noDictionary"):
+    for key in ("inverted", "bloom", "noDictionary"):
         properties["indexing"]["properties"][key]["x-kubernetes-list-type"] = "set"
 
 

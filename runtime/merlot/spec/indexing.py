@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
 from merlot.spec.model import SpecModel
 from merlot.spec.schema import ColumnName
+
+DEFAULT_FPP: Final = 0.01
+"""Of Bloom filters: 10 bits a value."""
 
 
 class Encoding(StrEnum):
@@ -33,12 +36,22 @@ class IndexingSpec(SpecModel):
     """Columns that rows are sorted by within a segment, most significant first."""
     inverted: tuple[ColumnName, ...] = ()
     """Columns with an inverted index, from each value to its rows; for columns that queries filter by."""
+    bloom: tuple[ColumnName, ...] = ()
+    """Columns with a Bloom filter, which tells that a segment lacks a value; for columns of many values that queries
+    ask for one by one, such as ids. Small ones serve brokers too: see the pruner `bloom`."""
+    bloom_fpp: Mapping[ColumnName, Annotated[float, Field(gt=0.0, lt=1.0)]] = {}
+    """Share of absent values that may pass a filter, by column; 0.01 where nothing is said. A tenth of it costs half as
+    much space again."""
     no_dictionary: tuple[ColumnName, ...] = ()
     """Columns stored raw; the same as an encoding of RAW."""
     encodings: Mapping[ColumnName, Encoding] = {}
     """Encoding by column, where AUTO is not wanted."""
     compression: Mapping[ColumnName, Compression] = {}
     """Compression by column. Where nothing is said, what becomes four times smaller is compressed by ZSTD."""
+
+    def bloom_fpp_of(self, column: str) -> float | None:
+        """Share of absent values that may pass the column's filter; None if it has none."""
+        return self.bloom_fpp.get(column, DEFAULT_FPP) if column in self.bloom else None
 
     def encoding_of(self, column: str) -> Encoding:
         """The encoding that is asked for: RAW for `noDictionary`, AUTO where nothing is said."""

@@ -106,13 +106,16 @@ def _check_time(spec: JsonObject, columns: _Columns) -> Iterator[Problem]:
 
 
 def _check_indexing(indexing: JsonObject, columns: _Columns) -> Iterator[Problem]:
-    for key in ("sortedColumns", "inverted", "noDictionary"):
+    for key in ("sortedColumns", "inverted", "bloom", "noDictionary"):
         for position, name in enumerate(_list(indexing.get(key))):
             path = f"spec.indexing.{key}[{position}]"
             yield from columns.missing(path, name)
             yield from _repeated(path, indexing.get(key), position)
             if key == "sortedColumns" and isinstance(name, str) and columns.is_multi_value(name):
                 yield Problem(path, f'column "{name}" is multi-valued and has no order')
+    for name in _mapping(indexing.get("bloomFpp")):
+        if name not in _list(indexing.get("bloom")):
+            yield Problem(f"spec.indexing.bloomFpp.{name}", f'add "{name}" to spec.indexing.bloom, or remove it here')
     raw = {name for name in _list(indexing.get("noDictionary")) if isinstance(name, str)}
     encodings = _mapping(indexing.get("encodings"))
     for name, encoding in encodings.items():

@@ -3,7 +3,7 @@
 from importlib.metadata import entry_points
 from typing import Final
 
-SEGMENT_PRUNERS: Final = ("empty", "time", "range", "partition")
+SEGMENT_PRUNERS: Final = ("empty", "time", "range", "partition", "bloom")
 """Built in, in the order in which they are told apart: whatever order a table lists them in, all work together."""
 ENTRY_POINTS: Final = "merlot.segment_pruners"
 """Group of users' own pruners. Their names hold a dot (`acme.geo`), so that none clashes with a later version's."""

@@ -99,7 +99,8 @@ class RoutingSpec(SpecModel):
     segment_pruners: Annotated[tuple[Annotated[str, Field(max_length=100)], ...], Field(max_length=20)] = ()
     """What brokers go by to ask only for segments that may match; none if left out, and the order does not matter.
     empty: no rows. time: least and greatest value of timeColumn. range: those of the sorted columns. partition:
-    partitions of spec.partitioning. Names with a dot are of installed packages."""
+    partitions of spec.partitioning. bloom: filters of spec.indexing.bloom, those up to 2 KB. Names with a dot are of
+    installed packages."""
 
 
 class QueryLimits(SpecModel):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from merlot import telemetry
@@ -15,8 +16,10 @@ from merlot.broker.routing import RoutingInputs, RoutingSnapshot
 from merlot.cluster.records import BucketRecord, PartitionRecord, RootRecord, SegmentRecord
 from merlot.cluster.view import Bucket, TableView
 from merlot.ids import InstanceId, TableName
+from merlot.segment.index import bloom
 from merlot.spec.manifest import load
 from merlot.spec.table import TableSpec
+from merlot.spec.types import TypeName
 from merlot.sql.bind import bind
 from merlot.sql.parse import parse
 
@@ -51,6 +54,11 @@ def record(name: str, **fields: Any) -> SegmentRecord:
 
 def partition(*numbers: int, function: str = "Murmur") -> dict[str, PartitionRecord]:
     return {"id": PartitionRecord(function_name=function, num_partitions=4, partitions=numbers)}
+
+
+def filter_of(*ids: str) -> str:
+    """As a record has it."""
+    return bloom.to_text(bloom.write(TypeName.STRING, pa.array(ids, pa.string()), 0.001)[bloom.WORDS])
 
 
 RECORDS = (
@@ -109,6 +117,32 @@ def test_pruners_of_the_table_decide_what_is_asked(
     assert asked(built(snapshot_of(*RECORDS), *pruners), condition) == expected
 
 
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("id = 'u1'", {"b1", "none"}),
+        ("id IN ('u1', 'u5')", {"b1", "b2", "none"}),
+        ("id = 'u9'", {"none"}),
+        ("NOT id = 'u9'", {"b1", "b2", "none"}),
+        ("NOT (id <> 'u1')", {"b1", "none"}),
+        ("id NOT IN ('u1', 'u9')", {"b1", "b2", "none"}),
+        ("NOT (id = 'u9' OR day = 1)", {"b1", "b2", "none"}),
+        ("id > 'u1'", {"b1", "b2", "none"}),
+        ("id = 'u1' AND price = 3", {"b1", "none"}),
+    ],
+)
+def test_small_bloom_filters_prune_what_surely_lacks_a_value(condition: str, expected: set[str]) -> None:
+    records = (
+        record("b1", blooms={"id": filter_of("u1", "u2")}),
+        record("b2", blooms={"id": filter_of("u3", "u4", "u5")}),
+        record("none"),
+    )
+    reread = BucketRecord.from_bytes(BucketRecord(segments=records).to_bytes(), "/x").segments
+    assert asked(built(snapshot_of(*reread), "bloom"), condition) == expected
+    assert asked(built(snapshot_of(*reread), "time"), condition) == {"b1", "b2", "none"}
+    assert metric(telemetry.BROKER_UNREADABLE_PRUNING) == 0
+
+
 def test_a_float_bound_is_read_as_the_float_that_it_was() -> None:
     """The column was FLOAT and is DOUBLE now: its 0.1 is 0.10000000149011612."""
     made = built(snapshot_of(*RECORDS), "range")
@@ -144,12 +178,15 @@ def test_a_pruner_that_this_version_lacks_turns_pruning_off_and_is_counted() -> 
         {"partitions": partition(0, function="Quantum")},
         {"partitions": {"id": {"functionName": 7}}},
         {"partitions": [1]},
+        {"blooms": {"id": "nonsense"}},
+        {"blooms": {"id": filter_of("1")[:-8]}},
+        {"blooms": [1]},
     ],
 )
 def test_what_cannot_be_read_prunes_nothing_and_is_counted(fields: dict[str, Any]) -> None:
     odd = record("odd", **fields)
     reread = BucketRecord.from_bytes(BucketRecord(segments=(odd,)).to_bytes(), "/x").segments[0]
-    made = built(snapshot_of(*RECORDS, reread), "time", "range", "partition")
+    made = built(snapshot_of(*RECORDS, reread), "time", "range", "partition", "bloom")
     assert asked(made, "day = -5 AND id = '1'") == {"s3", "odd"}
     assert metric(telemetry.BROKER_UNREADABLE_PRUNING) == 1
 

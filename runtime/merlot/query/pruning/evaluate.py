@@ -73,15 +73,14 @@ class _Walk:
             return self._constant(SOME)
         values = literal_values(constants)
         ranges = self._statistics.ranges.get(subject.name)
-        partitions = self._statistics.partitions.get(subject.name) if call.function in ("equals", "in") else None
-        if ranges is None:
-            return self._constant(SOME) if partitions is None else partitions.holding(values)
-        verdicts = ranges.evaluate(call.function, values)
+        verdicts = self._constant(SOME) if ranges is None else ranges.evaluate(call.function, values)
         if subject.type.is_array:
             verdicts = weaken(verdicts)
-        if partitions is not None:
-            # Partitions know only NONE; SOME of theirs leaves what the bounds say.
-            np.minimum(verdicts, partitions.holding(values) * np.int8(ALL), out=verdicts)
+        if call.function in ("equals", "in"):
+            for known in (self._statistics.partitions, self._statistics.blooms):
+                if subject.name in known:
+                    # They know only NONE; SOME of theirs leaves what the bounds say.
+                    np.minimum(verdicts, known[subject.name].holding(values) * np.int8(ALL), out=verdicts)
         return verdicts
 
     def _nulls(self, expr: Expr) -> Verdicts:

@@ -17,6 +17,7 @@ from merlot.segment.build.request import BuildRequest, BuiltSegment
 from merlot.segment.build.rows import BuildColumn, stored_column
 from merlot.segment.build.sorting import sorted_rows
 from merlot.segment.build.times import time_range
+from merlot.segment.index import bloom
 from merlot.segment.layout import FORMAT_VERSION, Footer
 from merlot.segment.metadata import ColumnMetadata, SegmentMetadata, parse_metadata
 from merlot.spec.indexing import PartitionEnforcement, PartitioningSpec
@@ -56,6 +57,7 @@ class SegmentWriter:
         self._time: dict[str, Any] = {}
         self._partitions: dict[str, Any] = {}
         self._unpartitioned: dict[str, str] = {}
+        self._blooms: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         self._file.__enter__()
@@ -73,6 +75,8 @@ class SegmentWriter:
         assert column.num_docs == self._num_docs
         written = write_column(column, _wishes(request, field), self._file)
         self._columns.append(written.metadata)
+        if written.bloom is not None and written.bloom.nbytes <= bloom.MAX_RECORD_BYTES:
+            self._blooms[field.name] = bloom.to_text(written.bloom)
         if field.name == request.time_column:
             self._time = {"time_column": field.name, "time_unit_format": field.format}
             self._time |= time_range(field, written.metadata, written.distinct)
@@ -87,7 +91,13 @@ class SegmentWriter:
         footer = Footer(content_bytes, identity, _creation(self._request))
         size = self._file.commit(footer)
         metadata = _metadata(content, footer)
-        return BuiltSegment(path=self._file.path, metadata=metadata, size_bytes=size, unpartitioned=self._unpartitioned)
+        return BuiltSegment(
+            path=self._file.path,
+            metadata=metadata,
+            size_bytes=size,
+            unpartitioned=self._unpartitioned,
+            blooms=self._blooms,
+        )
 
     def _content(self) -> dict[str, Any]:
         request = self._request
@@ -136,6 +146,7 @@ def _wishes(request: BuildRequest, field: FieldSpec) -> ColumnRequest:
         encoding=indexing.encoding_of(name),
         compression=indexing.compression.get(name),
         inverted=name in indexing.inverted,
+        bloom_fpp=indexing.bloom_fpp_of(name),
         sort_key=name in indexing.sorted_columns,
     )
 

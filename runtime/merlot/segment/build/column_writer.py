@@ -15,7 +15,7 @@ from merlot.segment.build.coding import Coded, code
 from merlot.segment.build.encoding import ColumnStatistics, choose
 from merlot.segment.build.file_writer import FileWriter
 from merlot.segment.build.rows import BuildColumn, CodedColumn
-from merlot.segment.index import dict_ids, dictionary, inverted, multi_value, nulls, raw, variable, zones
+from merlot.segment.index import bloom, dict_ids, dictionary, inverted, multi_value, nulls, raw, variable, zones
 from merlot.segment.json_values import MAX_BOUND_LENGTH, to_json
 from merlot.segment.metadata import BufferRef, ColumnEncoding, ColumnMetadata, JsonValue
 from merlot.spec.indexing import Compression, Encoding
@@ -32,6 +32,8 @@ class ColumnRequest:
     compression: Compression | None = None
     """None: where it pays."""
     inverted: bool = False
+    bloom_fpp: float | None = None
+    """Share of values that may wrongly pass the Bloom filter; None: no filter."""
     sort_key: bool = False
 
 
@@ -41,6 +43,8 @@ class WrittenColumn:
 
     metadata: ColumnMetadata
     distinct: Array | pa.Array | None
+    bloom: Array | None = None
+    """Words of the Bloom filter, if there is one."""
 
 
 def write_column(column: BuildColumn, request: ColumnRequest, writer: FileWriter) -> WrittenColumn:
@@ -54,11 +58,15 @@ def write_column(column: BuildColumn, request: ColumnRequest, writer: FileWriter
     buffers, low, high = _buffers(column, coded, encoding, statistics)
     if request.inverted and coded is not None:
         buffers |= _inverted(column, coded)
+    if request.bloom_fpp is not None:
+        distinct = bloom.distinct_values(column.values) if coded is None else coded.values
+        buffers |= bloom.write(column.field.type, distinct, request.bloom_fpp)
     refs = {name: writer.add(array, _codec(name, request)) for name, array in buffers.items()}
     metadata = _metadata(column, coded, encoding, statistics, (low, high), refs)
     if request.compression is not None:
         metadata = metadata.model_copy(update={"compression": request.compression.value})
-    return WrittenColumn(metadata=metadata, distinct=None if coded is None else coded.values)
+    distinct_values = None if coded is None else coded.values
+    return WrittenColumn(metadata=metadata, distinct=distinct_values, bloom=buffers.get(bloom.WORDS))
 
 
 def _statistics(column: BuildColumn, coded: Coded | None) -> ColumnStatistics:
@@ -154,7 +162,7 @@ def _inverted(column: BuildColumn, coded: Coded) -> dict[str, Array]:
 
 def _codec(buffer_name: str, request: ColumnRequest) -> str | None:
     """Indexes and dictionaries stay as they are: they are read by value. None: compress where it pays."""
-    if buffer_name.startswith(("inverted.", "zones.", "dict.")):
+    if buffer_name.startswith(("inverted.", "zones.", "dict.", "bloom.")):
         return compression.NONE
     return None if request.compression is None else CODECS[request.compression]
 

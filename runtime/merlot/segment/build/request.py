@@ -41,3 +41,5 @@ class BuiltSegment:
     size_bytes: int
     unpartitioned: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Why the footer says nothing of a partition column, by column: its rows are not partitioned as declared."""
+    blooms: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Bloom filters that are small enough for the segment's record, as text, by column."""

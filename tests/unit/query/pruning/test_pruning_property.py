@@ -13,13 +13,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from merlot.query.pruning.blooms import ColumnBlooms, SegmentBloom
 from merlot.query.pruning.evaluate import evaluate
 from merlot.query.pruning.partitions import ColumnPartitions, SegmentPartitions, function_of
 from merlot.query.pruning.ranges import ColumnRanges
 from merlot.query.pruning.statistics import SegmentStatistics
 from merlot.query.pruning.verdicts import ALL, NONE
+from merlot.segment.index import bloom
 from merlot.spec.types import TypeName
 from merlot.sql.tree import Call, Column, Expr, Literal
 from merlot.sql.types import BOOLEAN, LONG, STRING, SqlType
@@ -177,12 +180,24 @@ def _statistics(segments: Sequence[Sequence[Row]], rng: random.Random) -> Segmen
         is_empty=np.array([not rows for rows in segments]),
         ranges=ranges,
         partitions={"m": ColumnPartitions.of(TypeName.STRING, partitions)},
+        blooms={name: _blooms(segments, name, rng) for name in "tmsl"},
         null_counts={
             name: np.array([sum(row[name] is None for row in rows) if rng.random() < 0.9 else -1 for rows in segments])
             for name in "tms"
         },
         num_docs=np.array([len(rows) for rows in segments]),
     )
+
+
+def _blooms(segments: Sequence[Sequence[Row]], name: str, rng: random.Random) -> ColumnBlooms:
+    type_ = TypeName.LONG if name in "tl" else TypeName.STRING
+    known = []
+    for rows in segments:
+        stored = _stored(rows, name)
+        values = np.array(stored, np.int64) if type_ is TypeName.LONG else pa.array(stored, pa.string())
+        words = bloom.write(type_, values, rng.choice([0.5, 0.01]))[bloom.WORDS]
+        known.append(SegmentBloom(type_, words) if rng.random() < 0.5 else None)
+    return ColumnBlooms.of(known)
 
 
 def _stored(rows: Sequence[Row], name: str) -> list[Any]:

@@ -1,0 +1,102 @@
+"""Bloom filters of one column, of all segments: a constant is asked of all at once.
+
+Filters lie one after another in one array; a constant's block in each of them follows from the hash and the filter's
+length alone. Word after word of the blocks is looked at, of those segments only that still may hold the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.kernels.hashing import SALTS, WORDS_PER_BLOCK
+from merlot.query.pruning.verdicts import NONE, SOME, Verdicts, constant
+from merlot.segment.index.bloom import hashes_of
+from merlot.spec.types import TypeName
+
+MAX_QUESTIONS: Final = 1 << 17
+"""Segments times values of an IN: more are not asked, what it would save is less than what it would cost."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SegmentBloom:
+    """The filter of one segment, and the type by which its values were hashed."""
+
+    stored: TypeName
+    words: NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Segments whose values were hashed as of one type."""
+
+    stored: TypeName
+    positions: NDArray[np.intp]
+    starts: NDArray[np.int64]
+    """Of each filter in `words`, in blocks."""
+    num_blocks: NDArray[np.uint64]
+
+    def may_hold(self, words: NDArray[np.uint32], hash_: int) -> NDArray[np.intp]:
+        """Which of `positions`, by number, may hold the value."""
+        blocks = (np.uint64(hash_ >> 32) * self.num_blocks) >> np.uint64(32)
+        first = (self.starts + blocks.astype(np.int64)) * WORDS_PER_BLOCK
+        left = np.arange(len(first))
+        for place in range(WORDS_PER_BLOCK):
+            bit = (((hash_ & 0xFFFFFFFF) * int(SALTS[place])) & 0xFFFFFFFF) >> 27
+            left = left[words[first[left] + place] & np.uint32(1 << bit) != 0]
+            if not len(left):
+                break
+        return left
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBlooms:
+    """Filters by segment; a segment without one may hold anything."""
+
+    num_segments: int
+    words: NDArray[np.uint32] = field(repr=False)
+    groups: tuple[_Group, ...]
+
+    @classmethod
+    def of(cls, known: Sequence[SegmentBloom | None]) -> ColumnBlooms:
+        """One entry by segment, None if it has no filter."""
+        present = [(position, one) for position, one in enumerate(known) if one is not None]
+        sizes = np.array([len(one.words) // WORDS_PER_BLOCK for _, one in present], np.int64)
+        starts = np.cumsum(sizes) - sizes
+        words = np.concatenate([one.words for _, one in present]) if present else np.zeros(0, np.uint32)
+        groups = []
+        for stored in dict.fromkeys(one.stored for _, one in present):
+            mine = np.array([one.stored is stored for _, one in present], np.bool_)
+            positions = np.array([position for position, _ in present], np.intp)[mine]
+            groups.append(_Group(stored, positions, starts[mine], sizes[mine].astype(np.uint64)))
+        return cls(len(known), words, tuple(groups))
+
+    @property
+    def num_known(self) -> int:
+        """Segments that have a filter."""
+        return sum(len(group.positions) for group in self.groups)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        arrays = [array for one in self.groups for array in (one.positions, one.starts, one.num_blocks)]
+        return self.words.nbytes + sum(array.nbytes for array in arrays)
+
+    def holding(self, values: Sequence[Any]) -> Verdicts:
+        """NONE for segments that hold no row with any of these values, SOME for the rest."""
+        verdicts = constant(self.num_segments, SOME)
+        if len(values) * self.num_segments > MAX_QUESTIONS:
+            return verdicts
+        for group in self.groups:
+            hashes = [hashes_of(group.stored, value) for value in values]
+            if None in hashes:
+                continue
+            of_group = constant(len(group.positions), NONE)
+            for hash_ in {one for found in hashes for one in found or ()}:
+                of_group[group.may_hold(self.words, hash_)] = SOME
+            verdicts[group.positions] = of_group
+        return verdicts

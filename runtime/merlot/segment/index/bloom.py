@@ -1,0 +1,151 @@
+"""Bloom filter of a column: tells surely that a value does not occur. FORMAT.md §5.9.
+
+Parquet's split block filter over XXH64: a value sets one bit in each of the eight words of one block of 32 bytes, so
+that a question touches one cache line. The same bytes, with a checksum, travel in a segment's record where they are few.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+import math
+import zlib
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from merlot.errors import CorruptionError
+from merlot.kernels import hashing
+from merlot.segment.buffers import Array, MappedFile
+from merlot.segment.index import variable
+from merlot.segment.json_values import plain_text
+from merlot.segment.metadata import BufferRef
+from merlot.spec.types import TypeName
+
+WORDS = "bloom.words"
+MAX_RECORD_BYTES: Final = 2048
+"""A filter of more bytes is not kept in the segment's record: brokers hold the records of all segments in memory."""
+BLOCK_BYTES: Final = 4 * hashing.WORDS_PER_BLOCK
+_MAX_BLOCKS: Final = 1 << 24
+_WHOLE: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP, TypeName.BOOLEAN})
+_FLOATS: Final = frozenset({TypeName.FLOAT, TypeName.DOUBLE})
+_EXACT_INTEGERS: Final = 1 << 53
+
+# Write
+
+
+def num_blocks(num_values: int, fpp: float) -> int:
+    """Blocks for so many distinct values, of which `fpp` of the others shall wrongly pass."""
+    bits = -8.0 * num_values / math.log(1.0 - fpp ** (1.0 / 8.0))
+    return min(_MAX_BLOCKS, max(1, math.ceil(bits / (8 * BLOCK_BYTES))))
+
+
+def write(type_name: TypeName, distinct: Array | pa.Array, fpp: float) -> dict[str, Array]:
+    """Buffer of the filter over these values, each once."""
+    words = np.zeros(num_blocks(len(distinct), fpp) * hashing.WORDS_PER_BLOCK, dtype="<u4")
+    hashing.set_bits(hash_values(type_name, distinct), hashing.SALTS, words)
+    return {WORDS: words}
+
+
+def distinct_values(values: Array | pa.Array) -> Array | pa.Array:
+    """Of a column without a dictionary."""
+    return np.unique(values) if isinstance(values, np.ndarray) else pc.unique(values)
+
+
+def hash_values(type_name: TypeName, values: Array | pa.Array) -> NDArray[np.uint64]:
+    """Integers as 64 bits, floats as doubles with one zero, everything else by its bytes: a wider type hashes alike."""
+    if isinstance(values, np.ndarray):
+        plain = values.astype(np.float64) + 0.0 if type_name in _FLOATS else values.astype(np.int64)
+        return hashing.hash_fixed(plain.view(np.uint64))
+    offsets, data = variable.buffers_of(values)
+    hashes = np.empty(len(values), np.uint64)
+    data = data.view()
+    data.flags.writeable = False
+    hashing.hash_spans(data, offsets.astype(np.int64), hashes)
+    return hashes
+
+
+# Read
+
+
+def read(buffers: Mapping[str, BufferRef], file: MappedFile) -> NDArray[np.uint32] | None:
+    """Words of the filter, eight to a block; None if the column has none."""
+    ref = buffers.get(WORDS)
+    return None if ref is None else file.array(ref)
+
+
+def hashes_of(stored: TypeName, value: Any) -> tuple[int, ...] | None:
+    """Hashes under which a constant may be found in a column of type `stored`; None if that is not known."""
+    data = _bytes_of(stored, value)
+    return None if data is None else tuple(_hash(one) for one in data)
+
+
+@functools.lru_cache(maxsize=4096)
+def _hash(data: bytes) -> int:
+    return hashing.xxh64(data)
+
+
+def _bytes_of(stored: TypeName, value: Any) -> tuple[bytes, ...] | None:
+    if stored in _WHOLE:
+        return _whole_bytes(value)
+    if stored in _FLOATS:
+        return _float_bytes(stored, value)
+    if stored is TypeName.BYTES:
+        return (value,) if isinstance(value, bytes) else None
+    if stored is TypeName.BIG_DECIMAL:
+        return (plain_text(value).encode(),) if isinstance(value, Decimal) and value.is_finite() else None
+    try:
+        return (value.encode(),) if isinstance(value, str) else None
+    except UnicodeEncodeError:
+        return None
+
+
+def _whole_bytes(value: Any) -> tuple[bytes, ...] | None:
+    """Numbers of another kind, after a column was widened, if they are whole."""
+    if not isinstance(value, int | float | Decimal) or value != value:
+        return None
+    if not -(1 << 63) <= value < 1 << 63 or value != int(value):
+        return None
+    return (int(value).to_bytes(8, "little", signed=True),)
+
+
+def _float_bytes(stored: TypeName, value: Any) -> tuple[bytes, ...] | None:
+    if (
+        not isinstance(value, int | float)
+        or value != value
+        or (isinstance(value, int) and abs(value) > _EXACT_INTEGERS)
+    ):
+        return None
+    number = np.float64(value) + 0.0
+    if stored is TypeName.DOUBLE:
+        return (number.tobytes(),)
+    with np.errstate(over="ignore"):
+        # Whether the constant is rounded before it is compared is not for a filter to know.
+        return (number.tobytes(), (np.float64(np.float32(value)) + 0.0).tobytes())
+
+
+# Text for records
+
+
+def to_text(words: NDArray[np.uint32]) -> str:
+    """Checksum and words in base64."""
+    data = words.astype("<u4", copy=False).tobytes()
+    return base64.b64encode(zlib.crc32(data).to_bytes(4, "little") + data).decode()
+
+
+def from_text(text: str) -> NDArray[np.uint32]:
+    """The words; raises CorruptionError for what `to_text` did not write."""
+    try:
+        stored = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise CorruptionError(f"bloom filter is not base64: {error}") from error
+    data = stored[4:]
+    if not data or len(data) % BLOCK_BYTES or zlib.crc32(data) != int.from_bytes(stored[:4], "little"):
+        raise CorruptionError(f"bloom filter is damaged bytes={len(stored)}")
+    return np.frombuffer(data, "<u4")

@@ -20,6 +20,6 @@ def explain(plan: PlannedQuery, logical: LogicalPlan, table: ServedTable, select
         operators += [f"BROKER_PRUNE(pruner:{name},segmentsRemoved:{count})" for name, count in shares]
     operators.append(f"SCATTER(servers:{len(selection.routes)},segments:{num_segments})")
     operators.append(f"COMBINE_{_NAMES[logical.kind]}")
-    operators.append(f"{_NAMES[logical.kind]}({', '.join(output.label for output in logical.query.select)})")
+    operators.append(f"{_NAMES[logical.kind]}({', '.join(output.label for output in logical.outputs)})")
     rows = [[operator, number, number - 1] for number, operator in enumerate(operators, start=1)]
     return ResultRows(["Operator", "Operator_Id", "Parent_Id"], ["STRING", "INT", "INT"], rows)

@@ -18,12 +18,13 @@ from merlot.errors import InvalidInputError, NotFoundError
 from merlot.ids import TableName, raw_name
 from merlot.query import logical
 from merlot.query.logical import LogicalPlan
+from merlot.query.rewrite import rewritten
 from merlot.sql import tree_json
 from merlot.sql.bind import bind
 from merlot.sql.errors import UnsupportedSqlError
 from merlot.sql.parse import parse
 from merlot.sql.shapes import Shape, Template, make_template, shape_of
-from merlot.sql.tree import BoundQuery
+from merlot.sql.tree import BoundQuery, Expr
 
 LONG_SQL_CHARS = 4096
 MAX_PLANS = 2000
@@ -41,13 +42,16 @@ FindTable = Callable[[str], ServedTable | None]
 class PlannedQuery:
     """A query ready to run. `table` is None for a SELECT without FROM, which has no logical plan either."""
 
-    bound: BoundQuery
+    constant: BoundQuery | None = None
+    """A SELECT without FROM."""
     timeout_ms: int
     table: TableName | None = None
     revision: int = 0
     query: bytes = b""
     """Encoded, without its WHERE: the same for all queries of a shape."""
     where: bytes = b""
+    """The plan's filter, encoded."""
+    is_explain: bool = False
     logical: LogicalPlan | None = None
     skips_pruning: bool = False
     """`skipSegmentPruning=true`: ask for every segment, and have servers look at each."""
@@ -116,7 +120,8 @@ class Planner:
         planned = self._make(sql, options)
         known.sightings += 1
         if known.sightings >= SIGHTINGS and known.planned is None and planned.table is not None:
-            known.template = make_template(shape, planned.bound, lambda text: self._make(text, options).bound)
+            bound, _ = self._bind(sql, options)
+            known.template = make_template(shape, bound, lambda text: self._bind(text, options)[0])
             known.planned = planned
         return planned
 
@@ -131,39 +136,58 @@ class Planner:
         return known
 
     def _make(self, sql: str, options: str) -> PlannedQuery:
+        bound, table = self._bind(sql, options)
+        if table is not None:
+            return _plan_for(table, bound)
+        return PlannedQuery(constant=bound, timeout_ms=query_options.timeout_ms(dict(bound.options), None))
+
+    def _bind(self, sql: str, options: str) -> tuple[BoundQuery, ServedTable | None]:
         parsed = parse(sql)
         if parsed.explain and parsed.table is None:
             raise UnsupportedSqlError("EXPLAIN PLAN FOR without FROM")
         wanted = query_options.parse(options)
         if parsed.table is None:
-            bound = bind(parsed, None, wanted)
-            return PlannedQuery(bound=bound, timeout_ms=query_options.timeout_ms(dict(bound.options), None))
+            return bind(parsed, None, wanted), None
         table = self._find_table(parsed.table)
         if table is None:
             raise NotFoundError(f"table does not exist table={raw_name(parsed.table)}")
-        return _plan_for(table, bind(parsed, table.schema, wanted))
+        return bind(parsed, table.schema, wanted), table
 
 
 def _fill(template: Template, planned: PlannedQuery, shape: Shape) -> PlannedQuery | None:
     """The plan of another query of the shape; None if its constants do not fit, which binding will say better."""
     assert planned.logical is not None
-    try:
-        bound = template.fill(shape.constants)
-    except InvalidInputError:
-        return None
-    logical_plan = logical.refilter(planned.logical, bound)
-    return replace(planned, bound=bound, where=tree_json.where_to_json(bound.where), logical=logical_plan)
+    filled = None if template.direct is None else template.direct.fill(shape.constants)
+    condition: Expr | None
+    if filled is not None:
+        condition, encoded = filled
+    else:
+        try:
+            condition = rewritten(template.fill(shape.constants).where)
+        except InvalidInputError:
+            return None
+        encoded = tree_json.where_to_json(condition)
+    return PlannedQuery(
+        timeout_ms=planned.timeout_ms,
+        table=planned.table,
+        revision=planned.revision,
+        query=planned.query,
+        where=encoded,
+        logical=logical.refilter(planned.logical, condition),
+        skips_pruning=planned.skips_pruning,
+    )
 
 
 def _plan_for(table: ServedTable, bound: BoundQuery) -> PlannedQuery:
     options: Mapping[str, str] = dict(bound.options)
+    plan = logical.plan(bound)
     return PlannedQuery(
-        bound=bound,
         timeout_ms=query_options.timeout_ms(options, table.spec.limits.timeout_ms),
         table=table.name,
         revision=table.revision,
         query=tree_json.to_json(replace(bound, where=None)),
-        where=tree_json.where_to_json(bound.where),
-        logical=logical.plan(bound),
-        skips_pruning=(bound.option("skipSegmentPruning") or "").lower() == "true",
+        where=tree_json.where_to_json(plan.filter),
+        logical=plan,
+        is_explain=bound.explain,
+        skips_pruning=plan.skips_pruning,
     )

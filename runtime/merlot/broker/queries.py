@@ -132,8 +132,8 @@ class Queries:
             if not self.is_open:
                 raise StartingError("broker is starting")
             plan = await self._planner.plan(request.sql, request.options)
-            if plan.table is None:
-                return _constant_answer(plan.bound, blank)
+            if plan.constant is not None:
+                return _constant_answer(plan.constant, blank)
             return await self._answer_from_servers(plan, blank, number, deadline_base + plan.timeout_ms / 1000)
         except MerlotError as error:
             return replace(blank, exceptions=(QueryException.of(error),))
@@ -150,7 +150,7 @@ class Queries:
         for run in range(1, MAX_RUNS + 1):
             table = self._table(plan.table)
             selection = _select(table, plan, plan.logical, number)
-            if plan.bound.explain:
+            if plan.is_explain:
                 return replace(
                     blank,
                     result=explain(plan, plan.logical, table, selection),

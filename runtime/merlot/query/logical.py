@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
+from typing import Final
 
 import pyarrow as pa
 
@@ -20,6 +21,8 @@ from merlot.query.rewrite import rewrite
 from merlot.query.vector import arrow_type
 from merlot.sql.tree import Aggregate, BoundQuery, Column, Expr, Literal, OrderKey, Output
 from merlot.sql.types import SqlType
+
+SKIP_OPTION: Final = "skipSegmentPruning"
 
 
 class PlanKind(Enum):
@@ -37,7 +40,6 @@ class PlanKind(Enum):
 class LogicalPlan:
     """A query over slots. Plans are kept and used again: what follows from one is worked out once."""
 
-    query: BoundQuery
     kind: PlanKind
     filter: Expr | None
     keys: tuple[Expr, ...] = ()
@@ -54,11 +56,18 @@ class LogicalPlan:
     is_distinct_after: bool = False
     """SELECT DISTINCT over the groups of a GROUP BY: equal answers are one."""
     null_handling: bool = False
+    skips_pruning: bool = False
+    """`skipSegmentPruning=true`: every segment is to be looked at, to compare, or to suspect pruning of an answer."""
 
     @property
     def rows_needed(self) -> int:
         """How many of the first rows decide the answer; a negative limit means all."""
         return (1 << 62) if self.limit < 0 else self.limit + self.offset
+
+    @cached_property
+    def slots(self) -> tuple[Expr, ...]:
+        """What outputs and order keys call the selected expressions."""
+        return tuple(Column(f"c{number}", expr.type) for number, expr in enumerate(self.columns))
 
     @cached_property
     def columns_after_filter(self) -> frozenset[str]:
@@ -101,20 +110,19 @@ def plan(query: BoundQuery) -> LogicalPlan:
     return _selection(query)
 
 
-def refilter(template: LogicalPlan, query: BoundQuery) -> LogicalPlan:
+def refilter(template: LogicalPlan, where: Expr | None) -> LogicalPlan:
     """The plan of a query that differs from the template's in WHERE alone.
 
     It shares what was worked out from the template: none of that depends on WHERE."""
-    query = rewrite(query)
-    made = object.__new__(LogicalPlan)
     for name in _WORKED_OUT:
         getattr(template, name)
+    made = object.__new__(LogicalPlan)
     made.__dict__.update(template.__dict__)
-    made.__dict__.update(query=query, filter=query.where)
+    made.__dict__["filter"] = where
     return made
 
 
-_WORKED_OUT = ("columns_after_filter", "state_widths", "partial_schema", "plain")
+_WORKED_OUT: Final = ("columns_after_filter", "state_widths", "partial_schema", "plain")
 
 
 def _selection(query: BoundQuery) -> LogicalPlan:
@@ -125,7 +133,6 @@ def _selection(query: BoundQuery) -> LogicalPlan:
             raise UnsupportedQueryError("cannot order rows by a multi-value column")
     slots = {expr: Column(f"c{number}", expr.type) for number, expr in enumerate(columns)}
     return LogicalPlan(
-        query=query,
         kind=PlanKind.SELECTION,
         filter=query.where,
         columns=columns,
@@ -134,6 +141,7 @@ def _selection(query: BoundQuery) -> LogicalPlan:
         limit=query.limit,
         offset=query.offset,
         null_handling=query.null_handling,
+        skips_pruning=(query.option(SKIP_OPTION) or "").lower() == "true",
     )
 
 
@@ -161,7 +169,6 @@ def _grouped(query: BoundQuery, group_by: tuple[Expr, ...]) -> LogicalPlan:
     having = None if query.having is None else rewritten(query.having)
     order_by = tuple(OrderKey(rewritten(key.expr), key.ascending, key.nulls_last) for key in query.order_by)
     return LogicalPlan(
-        query=query,
         kind=PlanKind.GROUP_BY if keys or (query.group_by or not aggregates) else PlanKind.AGGREGATION,
         filter=query.where,
         keys=keys,
@@ -173,4 +180,5 @@ def _grouped(query: BoundQuery, group_by: tuple[Expr, ...]) -> LogicalPlan:
         offset=query.offset,
         is_distinct_after=query.distinct and bool(query.group_by or aggregates),
         null_handling=query.null_handling,
+        skips_pruning=(query.option(SKIP_OPTION) or "").lower() == "true",
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -196,7 +196,7 @@ def _total(values: NDArray[Any], bounds: tuple[int, int] | None) -> int:
     halves = np.zeros(2, np.int64)
     kernels.sum_halves(values, halves)
     high, low = halves.tolist()
-    return cast(int, (high << 32) + low)
+    return (high << 32) + low
 
 
 def _chunks(columns: Columns, docs: DocSet) -> Iterator[Chunk]:

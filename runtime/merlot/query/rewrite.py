@@ -14,11 +14,15 @@ from merlot.sql.types import BOOLEAN
 
 def rewrite(query: BoundQuery) -> BoundQuery:
     """Apply all rules to WHERE."""
-    where = query.where
+    return copy_with(query, where=rewritten(query.where))
+
+
+def rewritten(where: Expr | None) -> Expr | None:
+    """A filter that keeps the same rows; None keeps all."""
     for rule in RULES:
         if where is not None:
             where = rule(where)
-    return copy_with(query, where=None if where == TRUE else where)
+    return None if where == TRUE else where
 
 
 def push_not_down(expr: Expr) -> Expr:

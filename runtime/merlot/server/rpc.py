@@ -19,11 +19,12 @@ from merlot.errors import CorruptionError, MerlotError
 from merlot.ids import TableName
 from merlot.query.context import CancelToken, ExecutionContext
 from merlot.query.execute import execute
-from merlot.query.expressions import walk
+from merlot.query.expressions import children
 from merlot.query.logical import LogicalPlan, PlanKind, plan, refilter
 from merlot.query.partial import Partial
+from merlot.query.rewrite import rewritten
 from merlot.server.keeper import TableKeeper, TableState
-from merlot.server.pruning import is_skipped, prune
+from merlot.server.pruning import prune
 from merlot.server.scheduler import CORES, Scheduler
 from merlot.server.tables import Acquired
 from merlot.sql.tree import Column, Expr, Literal
@@ -52,9 +53,8 @@ class _Prepared:
 
     plan: LogicalPlan
     columns: Mapping[str, SqlType]
-    is_light: bool = False
+    is_light: bool
     """Sums and counts of plain columns under plain comparisons: a few nanoseconds a row, whatever the rows are."""
-    skips_pruning: bool = False
 
     def fits(self, state: TableState) -> bool:
         """Whether this server's copy of the schema has the columns, with the types that the broker knew."""
@@ -189,7 +189,7 @@ def _is_light_work(prepared: _Prepared, acquired: Acquired, state: TableState) -
 def _work(prepared: _Prepared, acquired: Acquired, context: ExecutionContext) -> Partial:
     context.cancel.check()
     kept = prune(prepared.plan, acquired.segments, acquired.statistics, context.schema)
-    if prepared.skips_pruning:
+    if prepared.plan.skips_pruning:
         context = replace(context, prunes=False)
     partial = kept.count(execute(prepared.plan, kept.segments, context))
     if len(acquired.held) <= INLINE_SEGMENTS:
@@ -199,14 +199,15 @@ def _work(prepared: _Prepared, acquired: Acquired, context: ExecutionContext) ->
 
 @functools.lru_cache(maxsize=MAX_PLANS)
 def _prepare(query: bytes, where: bytes) -> _Prepared:
-    if not where:
-        query, condition = split(query)
+    if where:
+        condition = where_from_json(where)  # rewritten by the broker
     else:
-        condition = where_from_json(where)
+        query, condition = split(query)
+        condition = rewritten(condition)
     template = _prepare_rest(query)
-    logical = refilter(template.plan, replace(template.plan.query, where=condition))
-    columns = template.columns if condition is None else {**template.columns, **_columns(condition)}
-    return _Prepared(logical, columns, template.is_light and _is_light(condition), template.skips_pruning)
+    columns = dict(template.columns)
+    is_light = _scan(condition, columns) and template.is_light
+    return _Prepared(refilter(template.plan, condition), columns, is_light)
 
 
 @functools.lru_cache(maxsize=MAX_PLANS)
@@ -215,22 +216,24 @@ def _prepare_rest(query: bytes) -> _Prepared:
     logical = plan(from_json(query))
     roots = [*logical.keys, *logical.aggregates, *logical.columns, *(one.filter for one in logical.aggregates)]
     columns: dict[str, SqlType] = {}
-    for root in roots:
-        columns.update(_columns(root) if root is not None else {})
-    is_light = logical.kind is PlanKind.AGGREGATION and all(map(_is_light, roots))
-    return _Prepared(logical, columns, is_light, is_skipped(logical))
+    are_light = [_scan(root, columns) for root in roots]
+    return _Prepared(logical, columns, logical.kind is PlanKind.AGGREGATION and all(are_light))
 
 
-def _is_light(expr: Expr | None) -> bool:
-    """Whether no row can cost much: no arrays, no functions but comparisons."""
-    return expr is None or all(
-        not node.type.is_array if isinstance(node, Column) else isinstance(node, Literal) or node.function in _LIGHT
-        for node in walk(expr)
-    )
+def _scan(expr: Expr | None, columns: dict[str, SqlType]) -> bool:
+    """Add the columns of an expression; returns whether no row can cost much: no arrays, no functions but comparisons.
 
-
-def _columns(expr: Expr) -> Mapping[str, SqlType]:
-    return {node.name: node.type for node in walk(expr) if isinstance(node, Column) and not node.name.startswith("$")}
+    One walk for both, since it is done for every query."""
+    if expr is None or isinstance(expr, Literal):
+        return True
+    if isinstance(expr, Column):
+        if not expr.name.startswith("$"):
+            columns[expr.name] = expr.type
+        return not expr.type.is_array
+    is_light = expr.function in _LIGHT
+    for child in children(expr):
+        is_light &= _scan(child, columns)
+    return is_light
 
 
 def _check_schema(prepared: _Prepared, state: TableState) -> None:

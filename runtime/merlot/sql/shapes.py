@@ -18,6 +18,7 @@ from typing import Final
 
 from merlot.errors import InvalidInputError
 from merlot.sql import literals, predicates
+from merlot.sql.direct import DirectFilter, direct_filter
 from merlot.sql.logic import conjunction, disjunction, without_null_verdict
 from merlot.sql.tree import TRUE, BoundQuery, Call, Column, Expr, Literal, Value
 from merlot.sql.types import STRING
@@ -95,6 +96,8 @@ class Template:
 
     query: BoundQuery
     rebuild: Rebuild
+    direct: DirectFilter | None = None
+    """A quicker way, for constants that it takes."""
 
     def fill(self, constants: Sequence[Literal]) -> BoundQuery:
         """The bound query with these constants; raises InvalidInputError if they do not fit their columns."""
@@ -112,7 +115,9 @@ def make_template(shape: Shape, bound: BoundQuery, bind: Bind) -> Template | Non
             marked = bind(_join(shape.pieces, markers))
             if marked.where is None or replace(marked, where=bound.where) != bound:
                 continue
-            template = Template(bound, _Rebuilder(markers).rebuild_all(marked.where))
+            rebuilder = _Rebuilder(markers)
+            direct = direct_filter(marked.where, rebuilder.constant_of)
+            template = Template(bound, rebuilder.rebuild_all(marked.where), direct)
             if template.fill(shape.constants) == bound:
                 return template
         except (InvalidInputError, _UnfitError):
@@ -159,6 +164,10 @@ class _Rebuilder:
         for number, marker in enumerate(markers):
             for value, is_negative in _spellings(marker):
                 self._number_of[value] = number, is_negative
+
+    def constant_of(self, value: Value) -> tuple[int, bool] | None:
+        """Number of the constant whose marker this is, and whether a minus sign stood before it."""
+        return self._number_of.get(value)
 
     def rebuild_all(self, where: Expr) -> Rebuild:
         """How to make the filter from constants; raises _UnfitError unless every marker is found once."""

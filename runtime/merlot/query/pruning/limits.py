@@ -17,9 +17,9 @@ from merlot.sql.tree import Column
 
 def order_column(plan: LogicalPlan) -> str | None:
     """The column that decides first in the order of a selection; None if it is none, or an expression."""
-    if plan.kind is not PlanKind.SELECTION or not plan.query.order_by:
+    if plan.kind is not PlanKind.SELECTION or not plan.order_by:
         return None
-    first = plan.query.order_by[0].expr
+    first = plan.columns[plan.slots.index(plan.order_by[0].expr)]
     return first.name if isinstance(first, Column) else None
 
 

@@ -157,14 +157,20 @@ def _rebucket(buckets: Iterable[Bucket], num_buckets: int) -> dict[int, Bucket]:
 
 
 def trash_nodes(
-    table: TableName, content_id: str, urls: Sequence[str], clock: Clock, deep_store: str | None = None
+    table: TableName,
+    content_id: str,
+    urls: Sequence[str],
+    clock: Clock,
+    deep_store: str | None = None,
+    *,
+    is_urgent: bool = False,
 ) -> dict[str, bytes]:
     """Lists of files without a record, written in the same stroke, so that none is forgotten."""
     now_ms = clock.now_ms()
     chunks = [tuple(urls[start : start + TRASH_URLS]) for start in range(0, len(urls), TRASH_URLS)]
     return {
         paths.child(paths.trash(table), f"{content_id}-{number}"): TrashRecord(
-            deleted_ms=now_ms, urls=chunk, deep_store=deep_store
+            deleted_ms=now_ms, urls=chunk, deep_store=deep_store, is_urgent=is_urgent
         ).to_bytes()
         for number, chunk in enumerate(chunks)
     }

@@ -247,6 +247,8 @@ class TrashRecord(PackedRecord):
     urls: tuple[str, ...]
     deep_store: str | None = None
     """URI of the deep store, if the table that is gone named one of its own."""
+    is_urgent: bool = False
+    """Its table is gone, with its files: nothing of the table waits for a grace period."""
 
 
 class TableRecord(Record):

@@ -109,7 +109,15 @@ def list_tables(metastore: Metastore) -> Mapping[TableName, TableRecord]:
     }
 
 
-def delete_table(metastore: Metastore, table: str, *, clock: Clock | None = None) -> None:
+class Files(StrEnum):
+    """What becomes of a deleted table's files: deleted after the usual grace period, at once, or never."""
+
+    LATER = "LATER"
+    NOW = "NOW"
+    KEEP = "KEEP"
+
+
+def delete_table(metastore: Metastore, table: str, *, files: Files = Files.LATER, clock: Clock | None = None) -> None:
     """Take the table out of sight, its files into the trash, then its nodes away. Rerunning it finishes the job."""
     name = offline(raw_name(table))
     root_path = paths.segments_root(name)
@@ -118,7 +126,7 @@ def delete_table(metastore: Metastore, table: str, *, clock: Clock | None = None
         if config is None and metastore.get(root_path) is None:
             raise NotFoundError(f"table does not exist table={raw_name(table)}")
         try:
-            _hide(metastore, name, config, clock or SystemClock())
+            _hide(metastore, name, config, files, clock or SystemClock())
             break
         except ConflictError:
             continue
@@ -128,6 +136,11 @@ def delete_table(metastore: Metastore, table: str, *, clock: Clock | None = None
     for instance in metastore.children(paths.reports(name)):
         remove_report(metastore, name, InstanceId(instance))
     _delete(metastore, paths.reports(name))
+
+
+def is_rid_of_files(metastore: Metastore, table: str) -> bool:
+    """Whether no file of the table waits to be deleted any more."""
+    return not metastore.children(paths.trash(offline(raw_name(table))))
 
 
 def spec_of(record: TableRecord) -> Table:
@@ -169,13 +182,14 @@ def _check_evolution(record: TableRecord, manifest: Table) -> None:
         raise EvolutionError(raw_name(record.name), problems)
 
 
-def _hide(metastore: Metastore, table: TableName, config: Node | None, clock: Clock) -> None:
+def _hide(metastore: Metastore, table: TableName, config: Node | None, files: Files, clock: Clock) -> None:
     """In one stroke the config goes, the root refuses readers and writers, and the files are in the trash."""
     ops: list[Op] = [] if config is None else [Delete(paths.table_config(table), config.version)]
     with contextlib.suppress(NotFoundError):
         view = _emptied_if_huge(metastore, load(metastore, table), clock)
-        urls = tuple(record.url for record in view.segments.values() if record.url)
-        trash = trash_nodes(table, f"{view.epoch + 1}.{secrets.token_hex(5)}", urls, clock, _deep_store(table, config))
+        urls = tuple(record.url for record in view.segments.values() if record.url and files is not Files.KEEP)
+        content_id, store = f"{view.epoch + 1}.{secrets.token_hex(5)}", _deep_store(table, config)
+        trash = trash_nodes(table, content_id, urls, clock, store, is_urgent=files is Files.NOW)
         deleted = RootRecord(epoch=view.epoch + 1, is_deleted=True)
         ops += [Create(path, data) for path, data in trash.items()]
         ops.append(Put(paths.segments_root(table), deleted.to_bytes(), view.version))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Protocol
 
 from merlot.clock import Clock
@@ -45,24 +45,33 @@ def empty_trash(metastore: Metastore, open_files: OpenFiles, clock: Clock, *, gr
     oldest_ms = clock.now_ms() - grace_ms
     num_deleted = 0
     for name in map(TableName, metastore.children(paths.TRASH)):
-        for entry in metastore.children(paths.trash(name)):
-            path = paths.child(paths.trash(name), entry)
-            node = metastore.get(path)
-            if node is None:
-                continue
+        lists = dict(_lists(metastore, name))
+        is_urgent = any(record.is_urgent for record in lists.values())
+        for path, record in lists.items():
             try:
-                record = TrashRecord.from_bytes(node.data, path)
-                if record.deleted_ms > oldest_ms:
+                if record.deleted_ms > oldest_ms and not is_urgent:
                     continue
                 files = open_files(record.deep_store or _declared_store(metastore, name))
                 num_deleted += _delete_files(files, record, _urls_in_use(metastore, name))
-            except (UnavailableError, InvalidInputError, CorruptionError) as error:
+            except (UnavailableError, InvalidInputError) as error:
                 # One list that cannot be worked off must not keep the others.
-                _LOG.warning("files not deleted table=%s entry=%s cause=%s", name, entry, error)
+                _LOG.warning("files not deleted table=%s entry=%s cause=%s", name, path, error)
                 continue
             with contextlib.suppress(NotFoundError):
                 metastore.delete(path)
     return num_deleted
+
+
+def _lists(metastore: Metastore, table: TableName) -> Iterator[tuple[str, TrashRecord]]:
+    for entry in metastore.children(paths.trash(table)):
+        path = paths.child(paths.trash(table), entry)
+        node = metastore.get(path)
+        if node is None:
+            continue
+        try:
+            yield path, TrashRecord.from_bytes(node.data, path)
+        except CorruptionError as error:
+            _LOG.warning("files not deleted table=%s entry=%s cause=%s", table, entry, error)
 
 
 def _declared_store(metastore: Metastore, table: TableName) -> str | None:

@@ -3,6 +3,7 @@ pass that was cut short is continued by the next."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
 from merlot.cluster import tables as shared_tables
@@ -63,12 +64,13 @@ async def delete_table(context: Context, body: Object) -> float | None:
 
 
 def _forget(metastore: Metastore, body: Object) -> bool:
-    """Remove the table from shared state; returns whether nothing of it is left to do."""
-    try:
-        shared_tables.delete_table(metastore, name_of(body))
-    except NotFoundError:
-        return True
-    return True
+    """Remove the table from shared state; returns whether nothing of it is left to do. Files that shall go are deleted
+    by the controller, which is there as long as a Table is."""
+    deletes = body["spec"].get("deletionPolicy") == "Delete"
+    with contextlib.suppress(NotFoundError):
+        files = shared_tables.Files.NOW if deletes else shared_tables.Files.KEEP
+        shared_tables.delete_table(metastore, name_of(body), files=files)
+    return not deletes or shared_tables.is_rid_of_files(metastore, name_of(body))
 
 
 async def _may_skip_shared_state(context: Context, body: Object) -> bool:

@@ -154,8 +154,8 @@ def _network_policies(namespace: str) -> Iterator[Json]:
     """Who may call whom. Brokers and controllers answer everybody; what goes out is not limited."""
     yield _policy(namespace, CONTROLLER, [_from((), PORTS[CONTROLLER].values())])
     yield _policy(namespace, BROKER, [_from((), PORTS[BROKER].values())])
-    http, grpc = PORTS[SERVER]["http"], PORTS[SERVER]["grpc"]
-    yield _policy(namespace, SERVER, [_from((BROKER,), [grpc]), _from((), [http])])
+    http, query = PORTS[SERVER]["http"], PORTS[SERVER]["query"]
+    yield _policy(namespace, SERVER, [_from((BROKER,), [query]), _from((), [http])])
     yield _policy(namespace, MINION, [_from((), PORTS[MINION].values())])
     yield _policy(namespace, BATCH, [_from((BATCH,), None)])
 

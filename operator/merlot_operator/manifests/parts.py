@@ -19,7 +19,7 @@ CONTROLLER, BROKER, SERVER, MINION, BATCH = "controller", "broker", "server", "m
 PORTS: Mapping[str, Mapping[str, int]] = {
     CONTROLLER: {"http": 9000},
     BROKER: {"http": 8099},
-    SERVER: {"http": 8097, "grpc": 8098},
+    SERVER: {"http": 8097, "query": 8098},
     MINION: {"http": 9514},
 }
 ACCOUNT = "merlot"

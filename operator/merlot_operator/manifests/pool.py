@@ -43,7 +43,7 @@ def pool_labels(pool: str) -> dict[str, str]:
 
 def instance_of(pod: str) -> InstanceId:
     """The server's name in shared state: stable, as its volume is."""
-    return InstanceId(f"Server_{pod}_{PORTS[SERVER]['grpc']}")
+    return InstanceId(f"Server_{pod}_{PORTS[SERVER]['query']}")
 
 
 def pod_name(pool: str, ordinal: int) -> str:
@@ -102,7 +102,7 @@ def _arguments(demand: PoolDemand, config: Config) -> list[str]:
         "--host=$(POD_IP)",
         "--bind=0.0.0.0",
         f"--http-port={PORTS[SERVER]['http']}",
-        f"--grpc-port={PORTS[SERVER]['grpc']}",
+        f"--query-port={PORTS[SERVER]['query']}",
         f"--instance={instance_of('$(POD_NAME)')}",
         f"--tenant={demand.tenant}",
         "--log-format=json",

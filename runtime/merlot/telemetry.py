@@ -112,6 +112,36 @@ CONTROLLER_PASSES: Final = Counter(
     registry=REGISTRY,
 )
 CONTROLLER_IS_LEADER: Final = Gauge("merlot_controller_is_leader", "1 while this controller decides", registry=REGISTRY)
+CONTROLLER_MERGE_DELAY: Final = Gauge(
+    "mergeRollupTaskDelayInNumBuckets",
+    "Buckets between the first one to merge and the last one that could be merged by now",
+    ["table", "level"],
+    registry=REGISTRY,
+)
+CONTROLLER_MERGE_TO_DO: Final = Gauge(
+    "merlot_controller_merge_buckets_to_do", "Buckets that wait to be merged", ["table", "level"], registry=REGISTRY
+)
+CONTROLLER_MERGE_WATERMARK: Final = Gauge(
+    "merlot_controller_merge_watermark_seconds",
+    "Start of the bucket that was begun last, Unix time",
+    ["table", "level"],
+    registry=REGISTRY,
+)
+CONTROLLER_MERGE_LATE: Final = Gauge(
+    "merlot_controller_merge_late_segments",
+    "Segments behind the watermark that no merge of this level takes",
+    ["table", "level"],
+    registry=REGISTRY,
+)
+CONTROLLER_MERGE_QUEUE: Final = Gauge(
+    "merlot_controller_merge_queue",
+    "Merge tasks by state: QUEUED (waiting or running), POISONED (set aside), CANCELLED (being undone)",
+    ["table", "level", "state"],
+    registry=REGISTRY,
+)
+CONTROLLER_MERGE_TASKS: Final = Counter(
+    "merlot_controller_merge_tasks", "Merge tasks queued", ["table", "level"], registry=REGISTRY
+)
 
 MINION_TASKS: Final = Counter(
     "merlot_minion_tasks", "Tasks run, by kind and outcome", ["kind", "outcome"], registry=REGISTRY

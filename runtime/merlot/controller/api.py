@@ -12,23 +12,18 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import aiohttp
-import orjson
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 import merlot
 from merlot import telemetry
 from merlot.cluster.publish import PublishRequest
 from merlot.cluster.records import AnnotationRecord, SegmentRecord
-from merlot.controller import pinot_json
-from merlot.controller.service import ControllerService, problems_of
+from merlot.controller import merge_api, pinot_json
+from merlot.controller.answers import answered, json_answer, parse_body
+from merlot.controller.service import ControllerService
 from merlot.errors import (
-    ConflictError,
-    CorruptionError,
-    InvalidInputError,
-    MerlotError,
-    NotFoundError,
     UnavailableError,
 )
 from merlot.ids import offline, raw_name
@@ -45,15 +40,6 @@ MAX_BODY_BYTES = 256 << 20
 PROXY_CONNECT_S = 5.0
 PROXY_TOTAL_S = 300.0
 """Above any query's own deadline, which the broker keeps."""
-
-STATUS = {
-    InvalidInputError: 400,
-    NotFoundError: 404,
-    ConflictError: 409,
-    UnavailableError: 503,
-    CorruptionError: 500,
-}
-"""From family to HTTP status."""
 
 PASSED_HEADERS = ("X-Correlation-Id", "Database", "Authorization", "Pinot-Use-Http-Status-For-Errors")
 ANSWERED_HEADERS = ("Content-Type", "X-Pinot-Error-Code")
@@ -125,26 +111,10 @@ def routes(service: ControllerService) -> list[web.RouteDef]:
         web.post("/segments/{table}/annotate", api.annotate),
         web.delete("/segments/{table}/{segment}", api.delete_segment),
         web.post("/apply", api.apply),
+        *merge_api.routes(service.merges),
         web.get("/sql", api.sql),
         web.post("/sql", api.sql),
     ]
-
-
-def _answered(handler: Callable[[_Api, web.Request], Awaitable[web.StreamResponse]]) -> Any:
-    """A handler whose expected errors are answers; bugs are logged and answered without a traceback."""
-
-    async def answer(self: _Api, request: web.Request) -> web.StreamResponse:
-        try:
-            return await handler(self, request)
-        except MerlotError as error:
-            return _error_response(error)
-        except web.HTTPException:
-            raise
-        except Exception:  # noqa: BLE001 - the outermost loop of a request
-            _LOG.exception("request failed method=%s path=%s", request.method, request.path)
-            return _json({"code": 500, "error": "internal error; see the controller's log"}, 500)
-
-    return answer
 
 
 class _Api:
@@ -153,7 +123,7 @@ class _Api:
     def __init__(self, service: ControllerService) -> None:
         self._service = service
 
-    @_answered
+    @answered
     async def health(self, _request: web.Request) -> web.Response:
         await asyncio.to_thread(self._service.ping)
         return web.Response(text="OK")
@@ -162,7 +132,7 @@ class _Api:
         """OK while the loop turns: a silent metastore is no reason to restart a controller."""
         return web.Response(text="OK")
 
-    @_answered
+    @answered
     async def status(self, request: web.Request) -> web.Response:
         """Everything an operator watches, in one answer; 304 if it has not changed since the caller's `ETag`."""
         answer = await asyncio.to_thread(self._service.status)
@@ -171,137 +141,137 @@ class _Api:
             return web.Response(status=304, headers=headers)
         return web.Response(body=answer.body, content_type="application/json", headers=headers)
 
-    @_answered
+    @answered
     async def drain(self, request: web.Request) -> web.Response:
         """`?leaving=true`: for good; its segments are moved to other servers first."""
         leaving = request.query.get("leaving", "").lower() in {"true", "1"}
         mark = await asyncio.to_thread(self._service.drain, request.match_info["instance"], leaving=leaving)
-        return _json({"draining": True, "leaving": mark.leaving, "sinceMs": mark.since_ms})
+        return json_answer({"draining": True, "leaving": mark.leaving, "sinceMs": mark.since_ms})
 
-    @_answered
+    @answered
     async def undrain(self, request: web.Request) -> web.Response:
         await asyncio.to_thread(self._service.undrain, request.match_info["instance"])
-        return _json({"draining": False})
+        return json_answer({"draining": False})
 
-    @_answered
+    @answered
     async def version(self, _request: web.Request) -> web.Response:
         # Metabase's driver asks for this very key.
-        return _json({"merlot": merlot.__version__, "pinot-segment-uploader-default": merlot.__version__})
+        return json_answer({"merlot": merlot.__version__, "pinot-segment-uploader-default": merlot.__version__})
 
-    @_answered
+    @answered
     async def databases(self, _request: web.Request) -> web.Response:
-        return _json(["default"])
+        return json_answer(["default"])
 
-    @_answered
+    @answered
     async def metrics(self, _request: web.Request) -> web.Response:
         return web.Response(body=telemetry.render_metrics(), headers={"Content-Type": telemetry.CONTENT_TYPE})
 
-    @_answered
+    @answered
     async def instances(self, _request: web.Request) -> web.Response:
         records = await asyncio.to_thread(self._service.instances)
         names = sorted(records)
-        return _json({"instances": names, "details": [pinot_json.instance(records[name]) for name in names]})
+        return json_answer({"instances": names, "details": [pinot_json.instance(records[name]) for name in names]})
 
-    @_answered
+    @answered
     async def instance(self, request: web.Request) -> web.Response:
         record = await asyncio.to_thread(self._service.instance, request.match_info["instance"])
-        return _json(pinot_json.instance(record))
+        return json_answer(pinot_json.instance(record))
 
-    @_answered
+    @answered
     async def tables(self, _request: web.Request) -> web.Response:
-        return _json({"tables": await asyncio.to_thread(self._service.table_names)})
+        return json_answer({"tables": await asyncio.to_thread(self._service.table_names)})
 
-    @_answered
+    @answered
     async def table(self, request: web.Request) -> web.Response:
         return await self._of_table(request, self._service.table_config)
 
-    @_answered
+    @answered
     async def manifest(self, request: web.Request) -> web.Response:
         record = await asyncio.to_thread(self._service.table, request.match_info["table"])
-        return _json({"revision": record.revision, "manifest": record.manifest})
+        return json_answer({"revision": record.revision, "manifest": record.manifest})
 
-    @_answered
+    @answered
     async def schema(self, request: web.Request) -> web.Response:
         return await self._of_table(request, self._service.schema)
 
-    @_answered
+    @answered
     async def table_instances(self, request: web.Request) -> web.Response:
         return await self._of_table(request, self._service.instances_of_table)
 
-    @_answered
+    @answered
     async def size(self, request: web.Request) -> web.Response:
         return await self._of_table(request, self._service.size)
 
-    @_answered
+    @answered
     async def metadata(self, request: web.Request) -> web.Response:
         return await self._of_table(request, self._service.metadata)
 
-    @_answered
+    @answered
     async def rebalance(self, request: web.Request) -> web.Response:
         """`?dryRun=true`: what would move."""
         rebalancing = self._service.rebalancing
         return await self._of_table(request, rebalancing.plan if _is_dry_run(request) else rebalancing.start)
 
-    @_answered
+    @answered
     async def rebalance_progress(self, request: web.Request) -> web.Response:
         return await self._of_table(request, self._service.rebalancing.progress)
 
-    @_answered
+    @answered
     async def abort_rebalance(self, request: web.Request) -> web.Response:
         return await self._of_table(request, self._service.rebalancing.abort)
 
-    @_answered
+    @answered
     async def delete_table(self, request: web.Request) -> web.Response:
         name = request.match_info["table"]
         await asyncio.to_thread(self._service.delete_table, name)
-        return _json({"status": f"Tables: [{offline(raw_name(name))}] deleted"})
+        return json_answer({"status": f"Tables: [{offline(raw_name(name))}] deleted"})
 
-    @_answered
+    @answered
     async def live_brokers(self, request: web.Request) -> web.Response:
         asked = [raw_name(name) for text in request.query.getall("tables", []) for name in text.split(",") if name]
         brokers = await asyncio.to_thread(self._service.brokers)
         names = await asyncio.to_thread(self._service.table_names)
-        return _json({offline(raw_name(name)): brokers for name in names if not asked or name in asked})
+        return json_answer({offline(raw_name(name)): brokers for name in names if not asked or name in asked})
 
-    @_answered
+    @answered
     async def brokers_by_table(self, _request: web.Request) -> web.Response:
         brokers = await asyncio.to_thread(self._service.brokers)
-        return _json(dict.fromkeys(await asyncio.to_thread(self._service.table_names), brokers))
+        return json_answer(dict.fromkeys(await asyncio.to_thread(self._service.table_names), brokers))
 
-    @_answered
+    @answered
     async def brokers_of_table(self, request: web.Request) -> web.Response:
         await asyncio.to_thread(self._service.table, request.match_info["table"])
-        return _json(await asyncio.to_thread(self._service.brokers))
+        return json_answer(await asyncio.to_thread(self._service.brokers))
 
-    @_answered
+    @answered
     async def brokers_by_tenant(self, _request: web.Request) -> web.Response:
-        return _json({"default": await asyncio.to_thread(self._service.brokers)})
+        return json_answer({"default": await asyncio.to_thread(self._service.brokers)})
 
-    @_answered
+    @answered
     async def brokers(self, _request: web.Request) -> web.Response:
-        return _json(await asyncio.to_thread(self._service.brokers))
+        return json_answer(await asyncio.to_thread(self._service.brokers))
 
-    @_answered
+    @answered
     async def segments(self, request: web.Request) -> web.Response:
         names = await asyncio.to_thread(self._service.segments, request.match_info["table"])
-        return _json([{pinot_json.OFFLINE: names}])
+        return json_answer([{pinot_json.OFFLINE: names}])
 
-    @_answered
+    @answered
     async def segments_metadata(self, request: web.Request) -> web.Response:
         return await self._of_table(request, self._service.segment_statuses)
 
-    @_answered
+    @answered
     async def segment_metadata(self, request: web.Request) -> web.Response:
         table, segment = request.match_info["table"], request.match_info["segment"]
         statuses = await asyncio.to_thread(self._service.segment_statuses, table, segment)
-        return _json(statuses[segment])
+        return json_answer(statuses[segment])
 
-    @_answered
+    @answered
     async def publish(self, request: web.Request) -> web.Response:
         data = await request.read()
         body = await asyncio.to_thread(_parse_publish, data)
         result = await asyncio.to_thread(self._service.publish, request.match_info["table"], body)
-        return _json(
+        return json_answer(
             {
                 "published": result.published,
                 "unchanged": result.unchanged,
@@ -310,11 +280,11 @@ class _Api:
             }
         )
 
-    @_answered
+    @answered
     async def annotate(self, request: web.Request) -> web.Response:
-        body = await asyncio.to_thread(_parse, AnnotateBody, await request.read())
+        body = await asyncio.to_thread(parse_body, AnnotateBody, await request.read())
         result = await asyncio.to_thread(self._service.annotate, request.match_info["table"], body.annotations)
-        return _json(
+        return json_answer(
             {
                 "annotated": result.annotated,
                 "unchanged": result.unchanged,
@@ -323,19 +293,19 @@ class _Api:
             }
         )
 
-    @_answered
+    @answered
     async def delete_segment(self, request: web.Request) -> web.Response:
         table, segment = request.match_info["table"], request.match_info["segment"]
         await asyncio.to_thread(self._service.delete_segment, table, segment)
-        return _json({"status": f"Segment {segment} deleted"})
+        return json_answer({"status": f"Segment {segment} deleted"})
 
-    @_answered
+    @answered
     async def apply(self, request: web.Request) -> web.Response:
         text = (await request.read()).decode(errors="replace")
         results = await asyncio.to_thread(self._service.apply, text, dry_run=_is_dry_run(request))
-        return _json([result.to_json() for result in results])
+        return json_answer([result.to_json() for result in results])
 
-    @_answered
+    @answered
     async def sql(self, request: web.Request) -> web.Response:
         """Hand a query to a live broker: some clients know the controller only."""
         brokers = await asyncio.to_thread(self._service.brokers)
@@ -357,7 +327,7 @@ class _Api:
         raise UnavailableError(f"no broker can be reached num_brokers={len(brokers)}")
 
     async def _of_table(self, request: web.Request, read: Callable[[str], Any]) -> web.Response:
-        return _json(await asyncio.to_thread(read, request.match_info["table"]))
+        return json_answer(await asyncio.to_thread(read, request.match_info["table"]))
 
 
 def _is_dry_run(request: web.Request) -> bool:
@@ -373,32 +343,7 @@ async def _forward(
 
 
 def _parse_publish(data: bytes) -> PublishRequest:
-    body = _parse(PublishBody, data)
+    body = parse_body(PublishBody, data)
     return PublishRequest(
         records=body.records, publish_id=body.publish_id, replace=body.replace, replace_all=body.replace_all
     )
-
-
-def _parse(model: type[B], data: bytes) -> B:
-    try:
-        return model.model_validate_json(data)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        path = ".".join(map(str, first["loc"]))
-        raise InvalidInputError(f"request cannot be read at={path} problem={first['msg']!r}") from error
-
-
-def _error_response(error: MerlotError) -> web.Response:
-    status = next((status for family, status in STATUS.items() if isinstance(error, family)), 500)
-    body: dict[str, Any] = {"code": status, "error": str(error)}
-    problems = problems_of(error)
-    if problems:
-        body["problems"] = [
-            {"document": problem.document, "path": problem.path, "message": problem.message, "line": problem.line}
-            for problem in problems
-        ]
-    return _json(body, status)
-
-
-def _json(value: object, status: int = 200) -> web.Response:
-    return web.Response(status=status, body=orjson.dumps(value), content_type="application/json")

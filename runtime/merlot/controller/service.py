@@ -16,6 +16,7 @@ from merlot.cluster.reports import ReportReader
 from merlot.cluster.view import TableView, load
 from merlot.controller import pinot_json
 from merlot.controller.apply import AppliedDocument, apply_manifests
+from merlot.controller.merge_service import MergeService
 from merlot.controller.pinot_json import Json
 from merlot.controller.rebalancing import Rebalancing
 from merlot.controller.status_source import StatusAnswer, StatusSource
@@ -33,7 +34,9 @@ class ControllerService:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._views: dict[TableName, TableView] = {}
-        self.status_extras: Callable[[], Mapping[str, Json]] = dict
+        self.merges = MergeService(metastore, self._clock)
+        """MergeRollupTasks and UpsertConfigs."""
+        self.status_extras: Callable[[], Mapping[str, Json]] = self.merges.status
         """Members that others add to the cluster's status."""
         self._status = StatusSource(metastore, self._extras)
         self.rebalancing = Rebalancing(metastore, self._clock)

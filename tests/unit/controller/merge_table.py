@@ -43,7 +43,8 @@ class MergeTable:
         """A segment with a row at each time."""
         rows = [(time, self.num_rows + number) for number, time in enumerate(times)]
         self.num_rows += len(rows)
-        return self.put(name or f"s{len(self.records)}_{self.num_rows}", rows, custom_map or {})
+        self.num_names += 1
+        return self.put(name or f"s{self.num_names}", rows, custom_map or {})
 
     def put(self, name: str, rows: list[Row], custom_map: Mapping[str, str]) -> str:
         assert name not in self.records

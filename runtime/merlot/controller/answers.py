@@ -1,0 +1,80 @@
+"""How the controller's endpoints read bodies and shape answers; errors are `{"code", "error"}` and all problems."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import orjson
+from aiohttp import web
+from pydantic import BaseModel, ValidationError
+
+from merlot.controller.service import problems_of
+from merlot.errors import (
+    ConflictError,
+    CorruptionError,
+    InvalidInputError,
+    MerlotError,
+    NotFoundError,
+    UnavailableError,
+)
+
+_LOG = logging.getLogger(__name__)
+
+S = TypeVar("S")
+B = TypeVar("B", bound=BaseModel)
+
+STATUS = {
+    InvalidInputError: 400,
+    NotFoundError: 404,
+    ConflictError: 409,
+    UnavailableError: 503,
+    CorruptionError: 500,
+}
+"""From family to HTTP status."""
+
+
+def answered(handler: Callable[[S, web.Request], Awaitable[web.StreamResponse]]) -> Any:
+    """A handler whose expected errors are answers; bugs are logged and answered without a traceback."""
+
+    async def answer(self: S, request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(self, request)
+        except MerlotError as error:
+            return error_answer(error)
+        except web.HTTPException:
+            raise
+        except Exception:  # noqa: BLE001 - the outermost loop of a request
+            _LOG.exception("request failed method=%s path=%s", request.method, request.path)
+            return json_answer({"code": 500, "error": "internal error; see the controller's log"}, 500)
+
+    return answer
+
+
+def parse_body(model: type[B], data: bytes) -> B:
+    """The body as a model; raises InvalidInputError."""
+    try:
+        return model.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        path = ".".join(map(str, first["loc"]))
+        raise InvalidInputError(f"request cannot be read at={path} problem={first['msg']!r}") from error
+
+
+def error_answer(error: MerlotError) -> web.Response:
+    """The answer to an error of one of the families."""
+    status = next((status for family, status in STATUS.items() if isinstance(error, family)), 500)
+    body: dict[str, Any] = {"code": status, "error": str(error)}
+    problems = problems_of(error)
+    if problems:
+        body["problems"] = [
+            {"document": problem.document, "path": problem.path, "message": problem.message, "line": problem.line}
+            for problem in problems
+        ]
+    return json_answer(body, status)
+
+
+def json_answer(value: object, status: int = 200) -> web.Response:
+    """Any JSON."""
+    return web.Response(status=status, body=orjson.dumps(value), content_type="application/json")

@@ -1,0 +1,141 @@
+"""One pass of a MergeRollupTask: cancel what must not run, and queue what is to be done next. Blocks.
+
+Tasks and watermarks are written in one transaction that fails if the manifest, the segments or the watermarks are not
+what the decision saw. So it does not matter who makes a pass, nor how many do at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from merlot import telemetry
+from merlot.cluster import paths, rollups, tasks
+from merlot.cluster.metastore import Check, Metastore, Op
+from merlot.cluster.task_records import TaskRecord
+from merlot.cluster.tasks import QueuedTask, TaskState
+from merlot.controller.merge_facts import RollupFacts, RollupReader, RollupTask
+from merlot.errors import ConflictError, NotFoundError
+
+_LOG = logging.getLogger(__name__)
+
+MAX_QUEUED_BYTES = 700_000
+"""Of tasks in one transaction; what does not fit comes in the next pass."""
+
+_ATTEMPTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PassResult:
+    """What a pass did."""
+
+    created: tuple[str, ...] = ()
+    cancelled: tuple[str, ...] = ()
+
+
+def run_pass(metastore: Metastore, reader: RollupReader, facts: RollupFacts, fence: Check | None = None) -> PassResult:
+    """Look, decide, write; again if something changed meanwhile. ConflictError if it keeps changing."""
+    for attempt in range(_ATTEMPTS):
+        cancelled = _cancel(metastore, facts, fence)
+        if facts.problem is not None or facts.is_suspended:
+            return PassResult(cancelled=cancelled)
+        generated = reader.decide(facts)
+        chosen = fitting(generated.tasks)
+        if not chosen:
+            return PassResult(cancelled=cancelled)
+        try:
+            metastore.multi(_writes(facts, chosen, generated.watermarks, fence))
+        except ConflictError:
+            if attempt == _ATTEMPTS - 1 or _is_lost(metastore, fence):
+                raise
+            facts = reader.one(facts.name)
+            continue
+        for task in chosen:
+            telemetry.CONTROLLER_MERGE_TASKS.labels(facts.record.table, str(task.config["level"])).inc()
+            _LOG.info("merge task queued table=%s task=%s", facts.record.table, task.id)
+        return PassResult(tuple(task.id for task in chosen), cancelled)
+    raise AssertionError("unreachable")
+
+
+def fitting(made: Sequence[TaskRecord]) -> list[TaskRecord]:
+    """The first tasks, as many as go into one transaction, but one at least."""
+    chosen: list[TaskRecord] = []
+    size = 0
+    for task in made:
+        size += len(task.to_bytes())
+        if chosen and size > MAX_QUEUED_BYTES:
+            break
+        chosen.append(task)
+    return chosen
+
+
+def cancel_orphans(metastore: Metastore, names: frozenset[str], fence: Check | None) -> int:
+    """Cancel the tasks of MergeRollupTasks that are gone; returns how many."""
+    count = 0
+    for queued in tasks.list_tasks(metastore, tasks.MERGE_ROLLUP).values():
+        is_orphan = queued.record.config.get("rollup") not in names
+        if is_orphan and queued.record.state is not TaskState.CANCELLED:
+            count += _cancel_one(metastore, queued, fence)
+    return count
+
+
+def retry_failed(metastore: Metastore, facts: RollupFacts) -> tuple[str, ...]:
+    """Give all tasks that failed for good another chance."""
+    failed = [task for task in facts.tasks if task.state is TaskState.POISONED]
+    for task in failed:
+        tasks.retry(metastore, task.queued)
+    return tuple(task.id for task in failed)
+
+
+def _cancel(metastore: Metastore, facts: RollupFacts, fence: Check | None) -> tuple[str, ...]:
+    """Tasks that must not run: of a suspended manifest, of a table that is gone, of segments that are."""
+    doomed = [task for task in facts.tasks if task.state is not TaskState.CANCELLED and _is_doomed(facts, task)]
+    return tuple(task.id for task in doomed if _cancel_one(metastore, task.queued, fence))
+
+
+def _cancel_one(metastore: Metastore, queued: QueuedTask, fence: Check | None) -> bool:
+    """False if the task ended, or changed, in the meantime."""
+    try:
+        tasks.cancel(metastore, queued, fence)
+    except (ConflictError, NotFoundError):
+        if _is_lost(metastore, fence):
+            raise
+        return False
+    _LOG.info("merge task cancelled table=%s task=%s", queued.record.table, queued.record.id)
+    return True
+
+
+def _is_doomed(facts: RollupFacts, task: RollupTask) -> bool:
+    if task.state is TaskState.POISONED:
+        return facts.is_obsolete(task) or task.config.revision != facts.record.revision
+    return facts.is_suspended or facts.is_obsolete(task)
+
+
+def _writes(
+    facts: RollupFacts, chosen: Sequence[TaskRecord], levels: Mapping[str, int], fence: Check | None
+) -> list[Op]:
+    assert facts.view is not None
+    assert facts.table is not None
+    watermarks = facts.watermarks.model_copy(
+        update={
+            "rollup": facts.name,
+            "table_created_ms": facts.table.created_ms,
+            "levels": levels,
+            "last_run_ms": facts.now_ms,
+        }
+    )
+    return [
+        *([] if fence is None else [fence]),
+        Check(paths.rollup_config(facts.name), facts.version),
+        Check(paths.segments_root(facts.record.table), facts.view.version),
+        *(tasks.creation(task) for task in chosen),
+        rollups.put_watermarks(facts.record.table, watermarks, facts.watermarks_version),
+    ]
+
+
+def _is_lost(metastore: Metastore, fence: Check | None) -> bool:
+    if fence is None:
+        return False
+    node = metastore.get(fence.path)
+    return node is None or node.version != fence.version

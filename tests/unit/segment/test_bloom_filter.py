@@ -35,7 +35,7 @@ def constant_of(type_name: TypeName, value: Any) -> Any:
 
 
 @given(data=st.data(), num_docs=st.integers(0, 20), encoding=st.sampled_from(list(Encoding)))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_stored_value_is_denied_whatever_the_type_and_encoding(
     tmp_path: Path, data: st.DataObject, num_docs: int, encoding: Encoding
 ) -> None:
@@ -59,8 +59,8 @@ def test_no_stored_value_is_denied_whatever_the_type_and_encoding(
 @pytest.mark.parametrize("fpp", [0.1, 0.01, 0.001])
 def test_few_absent_values_pass(fpp: float) -> None:
     words = bloom.write(TypeName.LONG, np.arange(5000), fpp)[bloom.WORDS]
-    passed = sum(not denies(TypeName.LONG, words, value) for value in range(10_000, 30_000))
-    assert passed / 20_000 < 1.5 * fpp + 0.0005
+    passed = sum(not denies(TypeName.LONG, words, value) for value in range(10_000, 15_000))
+    assert passed / 5_000 < 1.5 * fpp + 0.001
 
 
 def test_a_filter_takes_about_ten_bits_a_value() -> None:

@@ -1,7 +1,7 @@
 """Bloom filter of a column: tells surely that a value does not occur. FORMAT.md §5.9.
 
 Parquet's split block filter over XXH64: a value sets one bit in each of the eight words of one block of 32 bytes, so
-that a question touches one cache line. The same bytes, with a checksum, travel in a segment's record where they are few.
+that a question touches one cache line. The same bytes, with a checksum, are in a segment's record where they are few.
 """
 
 from __future__ import annotations

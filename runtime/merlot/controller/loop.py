@@ -21,7 +21,7 @@ from merlot.cluster.drains import marks, unmark
 from merlot.cluster.echoes import echoing, remove_echo
 from merlot.cluster.leases import Lease
 from merlot.cluster.liveness import live_instances
-from merlot.cluster.metastore import Metastore, Watch
+from merlot.cluster.metastore import Check, Metastore, Watch
 from merlot.cluster.mutations import Context, mutate, sweep
 from merlot.cluster.rebalances import forget_rebalance, rebalances
 from merlot.cluster.records import DrainRecord, InstanceRecord, RebalanceRecord, Role, TableRecord
@@ -101,6 +101,12 @@ class ControllerLoop:
     def is_leader(self) -> bool:
         """Whether this controller led in its last round."""
         return self._lease is not None
+
+    @property
+    def fence(self) -> Check | None:
+        """What other writes of the leader carry; None unless this controller led in its last round."""
+        lease = self._lease
+        return None if lease is None else lease.fence
 
     async def run(self) -> None:
         """Until cancelled; then releases the lease."""

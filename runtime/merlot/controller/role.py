@@ -13,10 +13,11 @@ from aiohttp import web
 import merlot
 from merlot.clock import Clock, SystemClock
 from merlot.cluster.liveness import Registration, register
-from merlot.cluster.metastore import Metastore
+from merlot.cluster.metastore import Check, Metastore
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.controller import api
 from merlot.controller.loop import ControllerLoop, LoopConfig
+from merlot.controller.merge_loop import MergeLoop
 from merlot.controller.service import ControllerService
 from merlot.controller.trash import SegmentFiles
 from merlot.errors import UnavailableError
@@ -61,7 +62,8 @@ class ControllerRole:
         self._runner: web.AppRunner | None = None
         self._registration: Registration | None = None
         self._loop: ControllerLoop | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._merges: MergeLoop | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def is_leader(self) -> bool:
@@ -96,20 +98,27 @@ class ControllerRole:
         )
         open_files = None if self._files is None else self._open_files
         self._loop = ControllerLoop(self._metastore, config, open_files=open_files, clock=self._clock)
-        self._task = asyncio.create_task(self._loop.run(), name="controller-loop")
+        self._merges = MergeLoop(self._metastore, self._clock, self._fence)
+        self._tasks = [
+            asyncio.create_task(self._loop.run(), name="controller-loop"),
+            asyncio.create_task(self._merges.run(), name="merge-loop"),
+        ]
         return port
 
     async def stop(self) -> None:
         """Release the lease, unregister, stop serving."""
-        if self._task is not None:
-            self._task.cancel()
+        for task in reversed(self._tasks):
+            task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+                await task
         if self._registration is not None:
             await asyncio.to_thread(self._registration.close)
         if self._runner is not None:
             await self._runner.cleanup()
         await asyncio.to_thread(self.service.close)
+
+    def _fence(self) -> Check | None:
+        return None if self._loop is None else self._loop.fence
 
     def _open_files(self, uri: str | None) -> SegmentFiles:
         """The cluster's deep store, or the one that a table named for itself."""

@@ -1,0 +1,58 @@
+"""Metrics of merges, kept by the leader alone; a table, level or leader that goes takes its own with it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from merlot import telemetry
+from merlot.cluster.tasks import TaskState
+from merlot.controller.merge_facts import RollupFacts
+from merlot.controller.merge_generator import Generated
+
+GAUGES = (
+    telemetry.CONTROLLER_MERGE_DELAY,
+    telemetry.CONTROLLER_MERGE_TO_DO,
+    telemetry.CONTROLLER_MERGE_WATERMARK,
+    telemetry.CONTROLLER_MERGE_LATE,
+)
+
+
+class MergeGauges:
+    """Sets and removes. Used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, set[str]] = {}
+
+    def set(self, facts: RollupFacts, generated: Generated) -> None:
+        """The gauges of one table."""
+        table = str(facts.record.table)
+        levels = {outlook.level.name for outlook in generated.levels}
+        for gone in self._shown.get(table, set()) - levels:
+            self._remove(table, gone)
+        self._shown[table] = levels
+        for outlook in generated.levels:
+            labels = (table, outlook.level.name)
+            telemetry.CONTROLLER_MERGE_DELAY.labels(*labels).set(outlook.delay)
+            telemetry.CONTROLLER_MERGE_TO_DO.labels(*labels).set(outlook.buckets_to_do)
+            telemetry.CONTROLLER_MERGE_LATE.labels(*labels).set(outlook.late_segments)
+            if outlook.watermark_ms is not None:
+                telemetry.CONTROLLER_MERGE_WATERMARK.labels(*labels).set(outlook.watermark_ms / 1000)
+            mine = [task.state for task in facts.tasks if task.config.level.lower() == outlook.level.key]
+            for state in TaskState:
+                telemetry.CONTROLLER_MERGE_QUEUE.labels(*labels, state).set(mine.count(state))
+
+    def keep(self, tables: Collection[str]) -> None:
+        """Remove those of all other tables."""
+        for table in self._shown.keys() - set(tables):
+            for level in self._shown.pop(table):
+                self._remove(table, level)
+
+    def clear(self) -> None:
+        """Remove all."""
+        self.keep(())
+
+    def _remove(self, table: str, level: str) -> None:
+        for gauge in GAUGES:
+            gauge.remove(table, level)
+        for state in TaskState:
+            telemetry.CONTROLLER_MERGE_QUEUE.remove(table, level, state)

@@ -1,0 +1,178 @@
+"""Makes merge tasks by schedule: the leader's loop over all MergeRollupTasks.
+
+A run begins when the schedule calls, and goes on, pass by pass as tasks end, until nothing is left to merge; so a table
+that is far behind catches up in one run. A new leader takes up runs whose tasks are still there. Runs on an event loop;
+all that blocks runs on one thread at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from merlot.clock import Clock
+from merlot.cluster import paths
+from merlot.cluster.metastore import Check, Metastore, Watch
+from merlot.cluster.tasks import MERGE_ROLLUP
+from merlot.controller.merge_facts import RollupFacts, RollupReader
+from merlot.controller.merge_gauges import MergeGauges
+from merlot.controller.merge_pass import cancel_orphans, run_pass
+from merlot.errors import ConflictError, MerlotError
+from merlot.spec import schedules
+
+_LOG = logging.getLogger(__name__)
+
+IDLE_S = 30.0
+"""Longest time between two looks: the delay grows with the clock alone."""
+
+SETTLE_S = 0.1
+"""After a wake-up: tasks that end together are answered by one pass."""
+
+RETRY_S = 1.0
+WATCHED = (paths.ROLLUPS, paths.tasks(MERGE_ROLLUP), paths.TABLES)
+
+
+@dataclass(slots=True)
+class _Run:
+    """Where a MergeRollupTask is in its schedule."""
+
+    revision: int
+    next_ms: int
+    is_on: bool = False
+
+
+class MergeLoop:
+    """Owns the schedules. `fence` says whether this controller leads, and fences what it writes."""
+
+    def __init__(self, metastore: Metastore, clock: Clock, fence: Callable[[], Check | None]) -> None:
+        self._metastore = metastore
+        self._clock = clock
+        self._fence = fence
+        self._reader = RollupReader(metastore, clock)
+        self._gauges = MergeGauges()
+        self._runs: dict[str, _Run] = {}
+        self._watches: list[Watch] = []
+        self._config_watches: dict[str, Watch] = {}
+        self._wake: Callable[[], None] = lambda: None
+        self._lock = threading.Lock()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        loop = asyncio.get_running_loop()
+        awake = asyncio.Event()
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # the event loop may be closed while a watch still calls
+                loop.call_soon_threadsafe(awake.set)
+
+        self._wake = wake
+        try:
+            while True:
+                awake.clear()
+                pause_s = await asyncio.to_thread(self.round)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause_s):
+                        await awake.wait()
+                        await asyncio.sleep(SETTLE_S)
+        finally:
+            await asyncio.to_thread(self.close)
+
+    def wake(self) -> None:
+        """Look again soon; any thread may call."""
+        self._wake()
+
+    def round(self) -> float:
+        """Look at everything, act where it is time; returns the seconds to wait for a wake-up. Blocks."""
+        with self._lock:
+            try:
+                self._watch()
+                fence = self._fence()
+                if fence is not None:
+                    return self._act(fence)
+                self._stand_down()
+                return RETRY_S
+            except ConflictError as error:
+                _LOG.info("round of merges ends, something changed meanwhile cause=%s", error)
+            except MerlotError as error:
+                _LOG.warning("round of merges failed cause=%s", error)
+            except Exception:  # noqa: BLE001 - the outermost loop: without it nothing would be merged any more
+                _LOG.exception("round of merges failed by a bug")
+            return RETRY_S
+
+    def close(self) -> None:
+        """Cancel the watches, after the round under way. Blocks."""
+        with self._lock:
+            for watch in (*self._watches, *self._config_watches.values()):
+                watch.cancel()
+            self._watches = []
+            self._config_watches = {}
+            self._stand_down()
+
+    def _stand_down(self) -> None:
+        self._runs = {}
+        self._gauges.clear()
+
+    def _watch(self) -> None:
+        for path in WATCHED[len(self._watches) :]:
+            self._watches.append(self._metastore.watch_children(path, self._wake))
+
+    def _watch_configs(self, found: Mapping[str, RollupFacts]) -> None:
+        for name in self._config_watches.keys() - found.keys():
+            self._config_watches.pop(name).cancel()
+        for name in found.keys() - self._config_watches.keys():
+            self._config_watches[name] = self._metastore.watch(paths.rollup_config(name), self._wake)
+
+    def _act(self, fence: Check) -> float:
+        found = {facts.name: facts for facts in self._reader.all()}
+        self._watch_configs(found)
+        if cancel_orphans(self._metastore, frozenset(found), fence):
+            _LOG.info("merge tasks cancelled whose MergeRollupTask is gone")
+        for name in self._runs.keys() - found.keys():
+            del self._runs[name]
+        for facts in found.values():
+            self._try(facts, fence)
+        self._gauges.keep({facts.record.table for facts in found.values() if facts.table is not None})
+        now_ms = self._clock.now_ms()
+        waits = [(run.next_ms - now_ms) / 1000 for run in self._runs.values()]
+        return max(0.05, min((IDLE_S, *waits)))
+
+    def _try(self, facts: RollupFacts, fence: Check) -> None:
+        """One that cannot be read or written must not stop the others."""
+        try:
+            self._step(facts, fence)
+        except ConflictError as error:
+            _LOG.info("pass ends, something changed meanwhile rollup=%s cause=%s", facts.name, error)
+            self._wake()
+        except MerlotError as error:
+            _LOG.warning("pass failed rollup=%s cause=%s", facts.name, error)
+
+    def _step(self, facts: RollupFacts, fence: Check) -> None:
+        run = self._run_of(facts)
+        run.is_on |= facts.now_ms >= run.next_ms or any(task.is_unfinished for task in facts.tasks)
+        if facts.now_ms >= run.next_ms:
+            run.next_ms = schedules.parse(facts.spec.schedule).next(facts.now_ms)
+        if run.is_on or facts.is_suspended or facts.problem is not None:
+            done = run_pass(self._metastore, self._reader, facts, fence)
+            is_waiting = any(task.is_unfinished for task in facts.tasks)
+            run.is_on = bool(done.created) or is_waiting
+            if done.created or done.cancelled:
+                facts = self._reader.one(facts.name)
+        if facts.problem is None:
+            self._gauges.set(facts, self._reader.decide(facts))
+
+    def _run_of(self, facts: RollupFacts) -> _Run:
+        """Begun anew when the manifest changes: a period's first run is at once, cron's when it calls."""
+        run = self._runs.get(facts.name)
+        if run is None or run.revision != facts.record.revision:
+            run = self._runs[facts.name] = _Run(facts.record.revision, self._first_ms(facts))
+        return run
+
+    def _first_ms(self, facts: RollupFacts) -> int:
+        schedule = schedules.parse(facts.spec.schedule)
+        if isinstance(schedule, schedules.Every):
+            return facts.now_ms
+        return schedule.next(max(facts.watermarks.last_run_ms, facts.record.updated_ms))

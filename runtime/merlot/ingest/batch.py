@@ -44,6 +44,8 @@ class BatchResult:
     bad: BadRows
     cut: Mapping[str, int] = field(default_factory=dict)
     """Texts cut to the column's maxLength, by column."""
+    outside: int = 0
+    """Rows that were left out, since their time is not in the window that was asked for."""
 
     @property
     def unpartitioned(self) -> Mapping[str, Mapping[str, str]]:
@@ -52,14 +54,32 @@ class BatchResult:
         return {one.metadata.name: one.unpartitioned for one in self.segments if one.unpartitioned}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Stretch:
+    """Which rows to take, and what the names of their segments end with: a backfill's are not to be mistaken."""
+
+    window: transform.Window | None = None
+    name_suffix: str = ""
+
+
+EVERYTHING = Stretch()
+
+
 def build_from_files(
-    table: Table, source: BatchIngestion, folder: Path, creation: CreationFacts | None = None
+    table: Table,
+    source: BatchIngestion,
+    folder: Path,
+    creation: CreationFacts | None = None,
+    *,
+    stretch: Stretch = EVERYTHING,
 ) -> BatchResult:
     """Read a batch source and build its segments in `folder`; raises BadRowsError past the source's share."""
     if source.filter is not None or source.derived_columns:
         raise InvalidInputError("filter and derivedColumns need Spark: python -m merlot_spark.build_segments")
     tables = files.read_tables(source, table.spec.table_schema)
-    return build_from_tables(table, tables, folder, max_bad_row_share=source.max_bad_row_share, creation=creation)
+    return build_from_tables(
+        table, tables, folder, max_bad_row_share=source.max_bad_row_share, creation=creation, stretch=stretch
+    )
 
 
 def build_from_tables(
@@ -69,32 +89,34 @@ def build_from_tables(
     *,
     max_bad_row_share: float = 0.0,
     creation: CreationFacts | None = None,
+    stretch: Stretch = EVERYTHING,
 ) -> BatchResult:
     """As `build_from_files`, of Arrow tables."""
-    rows_in = 0
+    rows_in = outside = 0
     cut: Counter[str] = Counter()
     grouped: list[Grouped] = []
     for rows in tables:
-        conformed = transform.conform(rows, table.spec)
+        conformed, num_outside = transform.inside(transform.conform(rows, table.spec), stretch.window)
+        outside += num_outside
         grouped.append(grouping.group(conformed, table.spec))
         rows_in += rows.num_rows
         cut.update(conformed.cut)
     bad = functools.reduce(operator.add, (one.bad for one in grouped), BadRows())
     check_bad_rows(bad, rows_in, max_bad_row_share, table)
     segments = [
-        build_group(table, group, rows, folder, creation or CreationFacts())
+        build_group(table, group, rows, folder, creation or CreationFacts(), name_suffix=stretch.name_suffix)
         for group, rows in _by_group(grouped, table)
     ]
-    return BatchResult(segments=tuple(segments), rows_in=rows_in, bad=bad, cut=dict(cut))
+    return BatchResult(segments=tuple(segments), rows_in=rows_in, bad=bad, cut=dict(cut), outside=outside)
 
 
 def build_group(
-    table: Table, group: SegmentGroup, rows: pa.Table, folder: Path, creation: CreationFacts
+    table: Table, group: SegmentGroup, rows: pa.Table, folder: Path, creation: CreationFacts, *, name_suffix: str = ""
 ) -> BuiltSegment:
     """Build the segment of one group; `rows` are conformed."""
     spec = table.spec
     request = BuildRequest(
-        name=group.name(table.raw_name),
+        name=group.name(table.raw_name) + name_suffix,
         table=table.raw_name,
         schema=spec.table_schema,
         indexing=spec.indexing,

@@ -9,12 +9,13 @@ derived columns come before (`expressions`, or Spark SQL).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from merlot.errors import InvalidInputError
 from merlot.ingest import casts, instants
 from merlot.ingest.bad_rows import SAMPLES_PER_REASON, BadRow, BadRows, pick_samples
 from merlot.ingest.casts import Cast
@@ -37,6 +38,24 @@ class Conformed:
     millis: pa.Array | None = None
     cut: Mapping[str, int] = field(default_factory=dict)
     """How many texts were cut to the column's maximum, by column; columns without any are left out."""
+
+
+Window = tuple[int, int]
+"""Epoch milliseconds, [start, end)."""
+
+
+def inside(conformed: Conformed, window: Window | None) -> tuple[Conformed, int]:
+    """The rows whose time is in the window, and how many are not; InvalidInputError without time column."""
+    if window is None:
+        return conformed, 0
+    if conformed.millis is None:
+        raise InvalidInputError("a window of time needs a table with a time column")
+    millis = casts.plain(conformed.millis)
+    kept = pc.and_(pc.greater_equal(millis, window[0]), pc.less(millis, window[1]))
+    num_outside = len(millis) - (pc.sum(kept).as_py() or 0)
+    if not num_outside:
+        return conformed, 0
+    return replace(conformed, rows=conformed.rows.filter(kept), millis=millis.filter(kept)), num_outside
 
 
 @dataclass(slots=True)

@@ -1,0 +1,65 @@
+"""The segments of a window of time: `GET /segments/{table}/select`, as Pinot has it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from aiohttp import web
+
+from merlot.cluster.records import SegmentRecord
+from merlot.controller import pinot_json
+from merlot.controller.answers import answered, json_answer
+from merlot.controller.service import ControllerService
+from merlot.errors import InvalidInputError
+
+_LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
+_TRUE = {"true", "1"}
+
+
+def select(
+    segments: Iterable[SegmentRecord], start_ms: int, end_ms: int, *, exclude_overlapping: bool = False
+) -> list[str]:
+    """Names of the segments that may have rows in [start, end), sorted; without those that also have, or may have, rows
+    outside of it, if these are excluded."""
+    if start_ms >= end_ms:
+        raise InvalidInputError(f"window is empty startTimestamp={start_ms} endTimestamp={end_ms}")
+    chosen = []
+    for record in segments:
+        first = _LEAST if record.start_time_ms is None else record.start_time_ms
+        last = _GREATEST if record.end_time_ms is None else record.end_time_ms
+        is_inside = start_ms <= first and last < end_ms
+        if is_inside or (not exclude_overlapping and first < end_ms and start_ms <= last):
+            chosen.append(record.name)
+    return sorted(chosen)
+
+
+def routes(service: ControllerService) -> list[web.RouteDef]:
+    """The path."""
+    return [web.get("/segments/{table}/select", _Api(service).select)]
+
+
+class _Api:
+    def __init__(self, service: ControllerService) -> None:
+        self._service = service
+
+    @answered
+    async def select(self, request: web.Request) -> web.Response:
+        """`?startTimestamp=&endTimestamp=&excludeOverlapping=`: epoch milliseconds, the end is not part of the window;
+        either may be left out. Segments that were replaced are not told."""
+        start_ms = _millis(request, "startTimestamp", _LEAST)
+        end_ms = _millis(request, "endTimestamp", _GREATEST)
+        is_strict = request.query.get("excludeOverlapping", "").lower() in _TRUE
+        view = await asyncio.to_thread(self._service.view, request.match_info["table"])
+        names = select(view.visible.values(), start_ms, end_ms, exclude_overlapping=is_strict)
+        return json_answer([{pinot_json.OFFLINE: names}])
+
+
+def _millis(request: web.Request, name: str, default: int) -> int:
+    text = request.query.get(name, "").strip()
+    if not text:
+        return default
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidInputError(f"{name} must be epoch milliseconds got={text!r}") from None

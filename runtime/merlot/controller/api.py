@@ -20,7 +20,7 @@ import merlot
 from merlot import telemetry
 from merlot.cluster.publish import PublishRequest
 from merlot.cluster.records import AnnotationRecord, SegmentRecord
-from merlot.controller import merge_api, pinot_json
+from merlot.controller import merge_api, pinot_json, selection
 from merlot.controller.answers import answered, json_answer, parse_body
 from merlot.controller.service import ControllerService
 from merlot.errors import (
@@ -112,6 +112,7 @@ def routes(service: ControllerService) -> list[web.RouteDef]:
         web.delete("/segments/{table}/{segment}", api.delete_segment),
         web.post("/apply", api.apply),
         *merge_api.routes(service.merges),
+        *selection.routes(service),
         web.get("/sql", api.sql),
         web.post("/sql", api.sql),
     ]

@@ -175,4 +175,4 @@ class MergeLoop:
         schedule = schedules.parse(facts.spec.schedule)
         if isinstance(schedule, schedules.Every):
             return facts.now_ms
-        return schedule.next(max(facts.watermarks.last_run_ms, facts.record.updated_ms))
+        return schedule.next(min(facts.now_ms, max(facts.watermarks.last_run_ms, facts.record.updated_ms)))

@@ -1,0 +1,395 @@
+"""Merge tasks over a real metastore: queued by schedule and in one stroke, cancelled, set aside, told over HTTP."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from merlot import telemetry
+from merlot.cluster import paths, rollups, tables, tasks
+from merlot.cluster.leases import Lease
+from merlot.cluster.metastore import Check, Delete
+from merlot.cluster.publish import publish
+from merlot.cluster.records import SegmentRecord
+from merlot.cluster.sqlite import SqliteMetastore
+from merlot.cluster.tasks import MERGE_ROLLUP, EndedTask, QueuedTask, TaskOutcome, TaskState, merge_config
+from merlot.cluster.view import load
+from merlot.controller.api import make_app
+from merlot.controller.merge_loop import MergeLoop
+from merlot.controller.service import ControllerService
+from merlot.ids import SegmentKey, TableName
+from merlot.spec.manifest import load as load_manifests
+from merlot.spec.tasks import MERGE_LEVEL
+from merlot.testing.clock import FakeClock
+
+Client = TestClient[web.Request, web.Application]
+TRIPS = TableName("trips_OFFLINE")
+DAY = 86_400_000
+TABLE = """
+apiVersion: merlot.dev/v1alpha1
+kind: Table
+metadata: {name: trips}
+spec:
+  timeColumn: at
+  schema:
+    fields:
+      - {name: at, type: TIMESTAMP, role: dateTime}
+      - {name: city, type: STRING}
+      - {name: fare, type: LONG, role: metric}
+"""
+ROLLUP = """
+apiVersion: merlot.dev/v1alpha1
+kind: MergeRollupTask
+metadata: {name: trips-merge}
+spec:
+  table: trips
+  levels:
+    - {name: daily, bucketTimePeriod: 1d, bufferTimePeriod: 1d, maxNumParallelBuckets: 2}
+    - {name: monthly, bucketTimePeriod: 1mo, bufferTimePeriod: 7d, mergeType: rollup}
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteMetastore]:
+    store = SqliteMetastore(tmp_path / "meta.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(now_ms=90 * DAY)
+
+
+@pytest.fixture
+def fence(store: SqliteMetastore, clock: FakeClock) -> Check:
+    lease = Lease.acquire(store, "controller", "c1", clock)
+    assert lease is not None
+    return lease.fence
+
+
+@pytest.fixture
+def loop(store: SqliteMetastore, clock: FakeClock, fence: Check) -> Iterator[MergeLoop]:
+    loop = MergeLoop(store, clock, lambda: fence)
+    yield loop
+    loop.close()
+
+
+@pytest.fixture
+async def client(store: SqliteMetastore, clock: FakeClock) -> AsyncIterator[Client]:
+    async with TestClient(TestServer(make_app(ControllerService(store, clock)))) as client:
+        yield client
+
+
+def make_table(store: SqliteMetastore, days: int = 3, text: str = TABLE) -> None:
+    tables.put_table(store, load_manifests(text)[0])
+    publish(store, TRIPS, [segment(f"s{day}-{part}", day * DAY) for day in range(days) for part in range(2)])
+
+
+def put_rollup(store: SqliteMetastore, text: str = ROLLUP) -> None:
+    rollups.put_rollup(store, load_manifests(text)[0])
+
+
+def segment(name: str, start_ms: int, docs: int = 5, **more: object) -> SegmentRecord:
+    return SegmentRecord(
+        name=name,
+        crc=1,
+        size_bytes=10,
+        url=f"file:///d/{name}",
+        total_docs=docs,
+        start_time_ms=start_ms,
+        end_time_ms=start_ms + 1000,
+        **more,
+    )
+
+
+def queued(store: SqliteMetastore) -> dict[str, QueuedTask]:
+    return dict(tasks.list_tasks(store, MERGE_ROLLUP))
+
+
+def levels(store: SqliteMetastore) -> list[str]:
+    return sorted(str(task.record.config["level"]) for task in queued(store).values())
+
+
+def work_off(store: SqliteMetastore, fence: Check) -> int:
+    """What minions do, without rows."""
+    found = queued(store)
+    for task in found.values():
+        config = merge_config(task.record)
+        output = segment(
+            f"{config.output_prefix}_0", config.windows[0][0], config.num_records, custom_map=config.custom_map
+        )
+        publish(store, TRIPS, [output], replace=[SegmentKey.parse(key).name for key in config.inputs])
+        ended = EndedTask(
+            id=task.record.id,
+            outcome=TaskOutcome.SUCCEEDED,
+            level=config.level,
+            windows=config.windows,
+            segments_before=len(config.inputs),
+            segments_after=1,
+        )
+        tasks.end(store, task, ended, fence)
+    return len(found)
+
+
+def all_nodes(store: SqliteMetastore, path: str = "") -> dict[str, int]:
+    """Version of every node."""
+    found = {}
+    for name in store.children(path or "/"):
+        child = f"{path}/{name}"
+        node = store.get(child)
+        found[child] = -1 if node is None else node.version
+        found |= all_nodes(store, child)
+    return found
+
+
+def metric(text: str) -> list[str]:
+    return [line for line in telemetry.render_metrics().decode().splitlines() if line.startswith(text)]
+
+
+def test_a_run_goes_on_until_nothing_is_left_and_then_writes_nothing(
+    store: SqliteMetastore, loop: MergeLoop, fence: Check, clock: FakeClock
+) -> None:
+    make_table(store, days=5)
+    put_rollup(store)
+    loop.round()
+    assert levels(store) == ["daily", "daily"]
+    passes = 0
+    while work_off(store, fence):
+        loop.round()
+        passes += 1
+    assert passes == 4, "three for five days, two at a time, and one for the month"
+    assert [one.custom_map[MERGE_LEVEL] for one in load(store, TRIPS).visible.values()] == ["monthly"]
+    assert rollups.watermarks(store, TRIPS)[0].levels == {"daily": 4 * DAY, "monthly": 0}
+    before = all_nodes(store)
+    clock.advance(300)
+    loop.round()
+    loop.round()
+    assert all_nodes(store) == before
+    assert tasks.history(store, MERGE_ROLLUP, TRIPS).totals["daily"].segments_before == 10
+
+
+def test_a_period_begins_at_once_and_cron_when_it_calls(
+    store: SqliteMetastore, loop: MergeLoop, clock: FakeClock
+) -> None:
+    make_table(store)
+    put_rollup(store, ROLLUP.replace("table: trips", 'table: trips\n  schedule: "30 3 * * *"'))
+    assert loop.round() <= 30
+    assert not queued(store)
+    clock.advance(3.4 * 3600)
+    loop.round()
+    assert not queued(store)
+    clock.advance(0.2 * 3600)
+    loop.round()
+    assert queued(store)
+
+
+def test_who_lost_the_lease_writes_nothing(store: SqliteMetastore, loop: MergeLoop, clock: FakeClock) -> None:
+    make_table(store)
+    put_rollup(store)
+    assert Lease.acquire(store, "controller", "c1", clock) is not None, "anew: the old fence is off"
+    before = all_nodes(store)
+    loop.round()
+    assert all_nodes(store) == before
+
+
+def test_tasks_and_watermark_are_written_together_or_not_at_all(
+    store: SqliteMetastore, loop: MergeLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_table(store)
+    put_rollup(store)
+    multi = SqliteMetastore.multi
+
+    def late(self: SqliteMetastore, ops: Any) -> None:
+        if any(paths.TASKS in getattr(op, "path", "") for op in ops):
+            monkeypatch.undo()
+            publish(store, TRIPS, [segment("new", 0)])
+        multi(self, ops)
+
+    monkeypatch.setattr(SqliteMetastore, "multi", late)
+    loop.round()
+    first = min(queued(store).values(), key=lambda task: task.record.config["windows"])
+    assert "new@1" in merge_config(first.record).inputs, "the decision was made again"
+
+
+def test_a_suspended_one_cancels_its_tasks_and_goes_on_later(
+    store: SqliteMetastore, loop: MergeLoop, fence: Check
+) -> None:
+    make_table(store)
+    put_rollup(store)
+    loop.round()
+    put_rollup(store, ROLLUP.replace("table: trips", "table: trips\n  suspend: true"))
+    loop.round()
+    assert {task.record.state for task in queued(store).values()} == {TaskState.CANCELLED}
+    for task in queued(store).values():
+        tasks.end(store, task, EndedTask(id=task.record.id, outcome=TaskOutcome.CANCELLED), fence)
+    loop.round()
+    assert not queued(store)
+    put_rollup(store)
+    loop.round()
+    assert levels(store) == ["daily", "daily"]
+
+
+def test_a_deleted_one_leaves_only_tasks_to_undo(store: SqliteMetastore, loop: MergeLoop) -> None:
+    make_table(store)
+    put_rollup(store)
+    loop.round()
+    rollups.delete_rollup(store, "trips-merge")
+    loop.round()
+    assert {task.record.state for task in queued(store).values()} == {TaskState.CANCELLED}
+    assert rollups.watermarks(store, TRIPS) == (tasks.WatermarkRecord(), None)
+
+
+def test_tasks_about_segments_that_were_replaced_are_cancelled(store: SqliteMetastore, loop: MergeLoop) -> None:
+    make_table(store, days=1)
+    put_rollup(store)
+    loop.round()
+    (task,) = queued(store).values()
+    publish(store, TRIPS, [segment("other", 0)], replace=["s0-0"])
+    loop.round()
+    assert queued(store)[task.record.id].record.state is TaskState.CANCELLED
+
+
+def test_a_table_made_anew_begins_from_the_start(
+    store: SqliteMetastore, loop: MergeLoop, fence: Check, clock: FakeClock
+) -> None:
+    make_table(store, days=5)
+    put_rollup(store)
+    loop.round()
+    while work_off(store, fence):
+        loop.round()
+    tables.delete_table(store, "trips")
+    loop.round()
+    tables.put_table(store, load_manifests(TABLE)[0])
+    publish(store, TRIPS, [segment("fresh", DAY)])
+    clock.advance(120)
+    loop.round()
+    (task,) = queued(store).values()
+    assert merge_config(task.record).windows == ((DAY, 2 * DAY),)
+
+
+def test_metrics_come_with_the_table_and_go_with_it(store: SqliteMetastore, loop: MergeLoop) -> None:
+    make_table(store, days=5)
+    put_rollup(store)
+    loop.round()
+    assert metric("mergeRollupTaskDelayInNumBuckets") == [
+        'mergeRollupTaskDelayInNumBuckets{level="daily",table="trips_OFFLINE"} 5.0',
+        'mergeRollupTaskDelayInNumBuckets{level="monthly",table="trips_OFFLINE"} 0.0',
+    ]
+    tables.delete_table(store, "trips")
+    loop.round()
+    assert metric("mergeRollupTaskDelayInNumBuckets") == []
+    assert metric("merlot_controller_merge_queue") == []
+
+
+async def test_how_far_merges_are_is_told_over_http(
+    store: SqliteMetastore, loop: MergeLoop, fence: Check, client: Client
+) -> None:
+    put_rollup(store)
+    (found,) = (await (await client.get("/rollups")).json())["rollups"]
+    assert (found["state"], found["message"]) == ("Waiting", 'there is no table "trips"; apply it, and merges begin')
+    make_table(store)
+    loop.round()
+    body = await (await client.get("/rollups/trips-merge")).json()
+    daily, monthly = body["levels"]
+    assert (body["state"], body["table"], len(body["tasks"])) == ("Running", "trips", 2)
+    assert (daily["state"], daily["delay"], daily["bucketsToDo"], daily["watermarkMs"]) == ("Running", 3, 3, 0)
+    assert (monthly["state"], monthly["tasksQueued"]) == ("UpToDate", 0) or monthly["state"] == "Pending"
+    work_off(store, fence)
+    body = await (await client.get("/rollups/trips-merge")).json()
+    assert body["levels"][0]["merged"] == {**daily["merged"], "tasks": 2, "buckets": 2} | {
+        "segmentsBefore": 4,
+        "segmentsAfter": 2,
+    }
+    assert [one["outcome"] for one in body["history"]] == ["SUCCEEDED", "SUCCEEDED"]
+    status = await (await client.get("/status")).json()
+    assert status["rollups"]["trips-merge"]["levels"][0]["bucketsDone"] == 2
+    assert (await client.get("/rollups/none")).status == 404
+    assert (await client.delete("/rollups/trips-merge")).status == 200
+    assert (await (await client.get("/rollups")).json())["rollups"] == []
+
+
+async def test_a_task_that_failed_for_good_is_told_and_tried_again_by_hand(
+    store: SqliteMetastore, loop: MergeLoop, fence: Check, client: Client, clock: FakeClock
+) -> None:
+    make_table(store, days=1)
+    put_rollup(store)
+    loop.round()
+    for _ in range(tasks.MAX_ATTEMPTS):
+        (task,) = queued(store).values()
+        tasks.fail(store, task, "disk is full", clock.now_ms(), fence)
+    loop.round()
+    body = await (await client.get("/rollups/trips-merge")).json()
+    assert (body["state"], body["lastError"]) == ("Failing", "disk is full")
+    assert body["levels"][0]["state"] == "Failing"
+    done = await (await client.post("/rollups/trips-merge/run")).json()
+    assert done == {"queued": [], "cancelled": [], "retried": [task.record.id]}
+    assert queued(store)[task.record.id].record.state is TaskState.QUEUED
+
+
+async def test_a_run_by_hand_does_not_wait_for_the_schedule(store: SqliteMetastore, client: Client) -> None:
+    make_table(store)
+    put_rollup(store, ROLLUP.replace("table: trips", 'table: trips\n  schedule: "0 0 1 1 *"'))
+    done = await (await client.post("/rollups/trips-merge/run")).json()
+    assert sorted(done["queued"]) == sorted(queued(store))
+    again = await (await client.post("/rollups/trips-merge/run")).json()
+    assert again["queued"] == []
+
+
+async def test_a_table_that_cannot_be_merged_is_refused_with_the_reason(
+    store: SqliteMetastore, loop: MergeLoop, client: Client
+) -> None:
+    tables.put_table(store, load_manifests(TABLE.replace("  timeColumn", "  pushType: REFRESH\n  timeColumn"))[0])
+    answer = await client.post("/apply", data=ROLLUP)
+    assert answer.status == 400
+    (problem,) = (await answer.json())["problems"]
+    assert problem["path"] == "spec.table"
+    assert "each batch replaces all segments" in problem["message"]
+    put_rollup(store)
+    loop.round()
+    body = await (await client.get("/rollups/trips-merge")).json()
+    assert (body["state"], body["message"].split(":")[0]) == ("Refused", "spec.table")
+    assert not queued(store)
+
+
+async def test_all_kinds_are_applied_from_one_file_in_any_order(store: SqliteMetastore, client: Client) -> None:
+    upsert = "apiVersion: merlot.dev/v1alpha1\nkind: UpsertConfig\nmetadata: {name: u}\nspec: {mode: FULL}\n"
+    text = f"{ROLLUP}---\n{upsert}---\n{TABLE}"
+    applied = await (await client.post("/apply", data=text)).json()
+    assert [(one["kind"], one["result"]) for one in applied] == [
+        ("MergeRollupTask", "created"),
+        ("UpsertConfig", "created"),
+        ("Table", "created"),
+    ]
+    assert "does not execute upserts" in applied[1]["warnings"][0]
+    assert not applied[0]["warnings"]
+    (found,) = (await (await client.get("/upserts")).json())["upserts"]
+    assert (found["name"], found["state"]) == ("u", "Accepted")
+    assert (await client.delete("/upserts/u")).status == 200
+    assert (await client.get("/upserts/u")).status == 404
+
+
+async def test_a_second_one_for_a_table_is_refused_and_so_is_another_table(
+    store: SqliteMetastore, client: Client
+) -> None:
+    put_rollup(store)
+    answer = await client.post("/apply", data=ROLLUP.replace("trips-merge", "second"))
+    assert 'has the MergeRollupTask "trips-merge" already' in (await answer.json())["problems"][0]["message"]
+    answer = await client.post("/apply", data=ROLLUP.replace("table: trips", "table: rides"))
+    assert (await answer.json())["problems"][0]["message"].startswith("cannot change")
+    both = ROLLUP.replace("trips", "rides") + "---" + ROLLUP.replace("trips", "rides").replace("rides-merge", "other")
+    assert (await client.post("/apply", data=both)).status == 400
+    assert list(rollups.list_rollups(store)) == ["trips-merge"]
+
+
+def test_the_claim_of_a_table_survives_only_with_its_manifest(store: SqliteMetastore) -> None:
+    put_rollup(store)
+    node = store.get(paths.rollup_config("trips-merge"))
+    assert node is not None
+    store.multi([Delete(paths.rollup_config("trips-merge"), node.version)])
+    put_rollup(store, ROLLUP.replace("trips-merge", "second"))
+    with pytest.raises(rollups.RollupConflictError):
+        put_rollup(store)

@@ -8,20 +8,16 @@ import logging
 
 from merlot.cluster import tables as shared_tables
 from merlot.cluster.metastore import Metastore
-from merlot.errors import ConflictError, MerlotError, NotFoundError, UnavailableError
+from merlot.errors import NotFoundError, UnavailableError
 from merlot_operator import demand as demands
 from merlot_operator.context import Context
+from merlot_operator.finalizers import drop_finalizer, has_finalizer, may_skip_shared_state
 from merlot_operator.kinds import (
-    FINALIZER,
     FORCE_DELETE,
     JOBS,
-    NAMESPACES,
     STATEFUL_SETS,
     TABLE,
-    TABLES,
     Object,
-    annotations_of,
-    is_deleting,
     name_of,
 )
 
@@ -30,18 +26,9 @@ _LOG = logging.getLogger(__name__)
 AGAIN_S = 2.0
 
 
-async def ensure_finalizer(context: Context, body: Object) -> Object:
-    """The Table, kept until what it stands for is cleaned up."""
-    finalizers = body["metadata"].get("finalizers") or []
-    if FINALIZER in finalizers:
-        return body
-    return await _set_finalizers(context, body, [*finalizers, FINALIZER])
-
-
 async def delete_table(context: Context, body: Object) -> float | None:
     """One pass; returns in how many seconds to look again, None if it is done."""
-    finalizers = body["metadata"].get("finalizers") or []
-    if FINALIZER not in finalizers:
+    if not has_finalizer(body):
         return None
     namespace, name = body["metadata"]["namespace"], name_of(body)
     jobs = context.store.with_label(JOBS, namespace, TABLE, name)
@@ -51,7 +38,7 @@ async def delete_table(context: Context, body: Object) -> float | None:
     try:
         is_clean = await context.metastores.call(namespace, lambda store: _forget(store, body))
     except UnavailableError as error:
-        if not await _may_skip_shared_state(context, body):
+        if not await may_skip_shared_state(context, body):
             await context.events.warning(body, "CleanupWaits", f"{error}; or set the annotation {FORCE_DELETE}: 'true'")
             raise
         _LOG.warning("table goes without its shared state being removed table=%s/%s", namespace, name)
@@ -59,7 +46,7 @@ async def delete_table(context: Context, body: Object) -> float | None:
     is_pool_gone = demands.shared_tenant(body) is not None or context.store.get(STATEFUL_SETS, namespace, pool) is None
     if not (is_clean and is_pool_gone):
         return AGAIN_S
-    await _set_finalizers(context, body, [one for one in finalizers if one != FINALIZER])
+    await drop_finalizer(context, body)
     return None
 
 
@@ -71,29 +58,3 @@ def _forget(metastore: Metastore, body: Object) -> bool:
         files = shared_tables.Files.NOW if deletes else shared_tables.Files.KEEP
         shared_tables.delete_table(metastore, name_of(body), files=files)
     return not deletes or shared_tables.is_rid_of_files(metastore, name_of(body))
-
-
-async def _may_skip_shared_state(context: Context, body: Object) -> bool:
-    """Whoever says so, or a namespace that goes with all that is in it: its ZooKeeper may be gone already."""
-    if annotations_of(body).get(FORCE_DELETE) == "true":
-        return True
-    try:
-        namespace = await context.kube.get(NAMESPACES, None, body["metadata"]["namespace"])
-    except MerlotError:
-        return False
-    return is_deleting(namespace)
-
-
-async def _set_finalizers(context: Context, body: Object, finalizers: list[str]) -> Object:
-    """Only if nobody changed the Table meanwhile: others' finalizers are in the list too."""
-    metadata = {"resourceVersion": body["metadata"]["resourceVersion"], "finalizers": finalizers}
-    try:
-        written = await context.kube.patch(TABLES, body["metadata"]["namespace"], name_of(body), {"metadata": metadata})
-    except NotFoundError:
-        return body
-    except ConflictError:
-        fresh = await context.kube.get(TABLES, body["metadata"]["namespace"], name_of(body))
-        context.store.put(fresh)
-        raise
-    context.store.put(written)
-    return written

@@ -6,12 +6,13 @@ from typing import Any
 
 import kopf
 
-from merlot_operator.context import Context
+from merlot_operator.context import SETTLE_S, Context
 from merlot_operator.demand import pool_of
 from merlot_operator.kinds import (
     COMPONENT,
     DECLARED,
     POOL,
+    ROLLUPS,
     SELECTOR,
     TABLE,
     TABLES,
@@ -57,6 +58,7 @@ def wake(context: Context, kind: Kind, body: Object) -> None:
         if kind is TABLES:
             context.wake_cluster(namespace)
             context.wake_pool(namespace, pool_of(body))
+            _wake_those_that_name(context, body)
         return
     labels = labels_of(body)
     if POOL in labels:
@@ -67,6 +69,17 @@ def wake(context: Context, kind: Kind, body: Object) -> None:
     elif COMPONENT in labels:
         context.wake_cluster(namespace)
         context.wake_tables(namespace)
+
+
+def _wake_those_that_name(context: Context, table: Object) -> None:
+    """Objects come in any order: what waits for a Table, or tells of it, looks again."""
+    namespace = namespace_of(table)
+    for rollup in context.store.of(ROLLUPS, namespace):
+        if rollup["spec"].get("table") == name_of(table):
+            context.queue.wake(Key(Subject.ROLLUP, namespace, name_of(rollup)), SETTLE_S)
+    config = (table["spec"].get("upsert") or {}).get("configRef")
+    if config:
+        context.queue.wake(Key(Subject.UPSERT, namespace, config), SETTLE_S)
 
 
 def configure(settings: kopf.OperatorSettings) -> None:

@@ -19,7 +19,9 @@ from merlot_operator.demand import pool_of
 from merlot_operator.kinds import DECLARED, SELECTOR, TABLES, WATCHED, Kind, namespace_of
 from merlot_operator.metrics import FAILURES, PASS_SECONDS, PASSES, QUEUE
 from merlot_operator.pools import reconcile_pool
+from merlot_operator.rollups import reconcile_rollup
 from merlot_operator.tables import reconcile_table
+from merlot_operator.upserts import reconcile_upsert
 from merlot_operator.workqueue import Key, Subject
 
 _LOG = logging.getLogger(__name__)
@@ -40,6 +42,8 @@ RECONCILES: Mapping[Subject, Reconcile] = {
     Subject.TABLE: reconcile_table,
     Subject.POOL: reconcile_pool,
     Subject.CLUSTER: _cluster,
+    Subject.ROLLUP: reconcile_rollup,
+    Subject.UPSERT: reconcile_upsert,
 }
 
 
@@ -141,6 +145,8 @@ async def _ask_controller(context: Context, namespace: str) -> None:
             context.wake_tables(namespace)
         if changes.is_tasks:
             context.wake_cluster(namespace)
+        for name in changes.rollups:
+            context.queue.wake(Key(Subject.ROLLUP, namespace, name))
         for name in changes.tables:
             context.wake_table(namespace, name, 0.1)
             table = context.store.get(TABLES, namespace, name)

@@ -14,19 +14,17 @@ from merlot.spec import manifest
 from merlot.spec.table import Table
 from merlot_operator import demand as demands
 from merlot_operator import spark_jobs
-from merlot_operator.conditions import news, rendered, status_patch
 from merlot_operator.context import Context
-from merlot_operator.deletion import delete_table, ensure_finalizer
-from merlot_operator.events import timestamp
+from merlot_operator.deletion import delete_table
+from merlot_operator.finalizers import ensure_finalizer
 from merlot_operator.kinds import COMPONENT, JOBS, PODS, POOL, TABLE, TABLES, Object, is_deleting, name_of
 from merlot_operator.manifests.batch import BatchPod, job
 from merlot_operator.manifests.parts import BROKER, CONTROLLER
+from merlot_operator.reporting import write_status
 from merlot_operator.status import Refusal, TableFacts, table_conditions, table_status
 
 _LOG = logging.getLogger(__name__)
 
-BAD_NEWS = {"Accepted": "False", "Degraded": "True", "TaskSucceeded": "False"}
-GOOD_NEWS = {"Ready": "True", "TaskSucceeded": "True"}
 SOON_S = 1.0
 COUNTS = ("segments", "totalDocs", "sizeBytes", "size")
 
@@ -186,27 +184,12 @@ def _facts(
 
 
 async def _write_status(context: Context, body: Object, facts: TableFacts) -> Object:
-    """Write what changed, if anything did, and tell of it by events; returns the Table as it is then."""
-    before = dict(body.get("status") or {})
-    old = before.get("conditions") or []
-    generation = body["metadata"]["generation"]
-    now = timestamp(context.clock.now_ms())
-    conditions = rendered(table_conditions(facts), old, generation, now)
-    after = {"observedGeneration": generation, "conditions": conditions, **table_status(facts)}
+    """Write what changed, if anything did; returns the Table as it is then."""
+    status = table_status(facts)
     if facts.table is None and not facts.cluster.is_known:
-        after = {name: before[name] for name in COUNTS if name in before} | after
-    patch = status_patch(before, after)
-    if patch is None:
-        return body
-    written = await context.kube.patch_status(TABLES, facts.namespace, facts.name, patch)
-    context.store.put(written)
-    for condition in news(old, conditions):
-        text = condition["message"] or condition["reason"]
-        if BAD_NEWS.get(condition["type"]) == condition["status"]:
-            await context.events.warning(body, condition["reason"], text)
-        elif GOOD_NEWS.get(condition["type"]) == condition["status"]:
-            await context.events.normal(body, condition["reason"], f"{condition['type']}: {text}")
-    return written
+        before = body.get("status") or {}
+        status = {name: before[name] for name in COUNTS if name in before} | status
+    return await write_status(context, body, table_conditions(facts), status)
 
 
 def _again_s(context: Context, facts: TableFacts, plan: spark_jobs.BatchPlan) -> float:

@@ -1,0 +1,40 @@
+"""Writes an object's status when it changed, and tells of what is news by events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from merlot_operator.conditions import Condition, news, rendered, status_patch
+from merlot_operator.context import Context
+from merlot_operator.events import timestamp
+from merlot_operator.kinds import Object, kind_of, name_of, namespace_of
+
+BAD_NEWS = {"Accepted": "False", "Degraded": "True", "TaskSucceeded": "False"}
+GOOD_NEWS = {"Ready": "True", "TaskSucceeded": "True"}
+
+
+async def write_status(
+    context: Context, body: Object, conditions: Sequence[Condition], status: Mapping[str, Any]
+) -> Object:
+    """The object as it is afterwards. `status` is all but conditions and generation; what is left out goes."""
+    before = dict(body.get("status") or {})
+    old = before.get("conditions") or []
+    generation = body["metadata"]["generation"]
+    shown = rendered(conditions, old, generation, timestamp(context.clock.now_ms()))
+    patch = status_patch(before, {"observedGeneration": generation, "conditions": shown, **status})
+    if patch is None:
+        return body
+    written = await context.kube.patch_status(kind_of(body), namespace_of(body), name_of(body), patch)
+    context.store.put(written)
+    for condition in news(old, shown):
+        await _tell(context, body, condition)
+    return written
+
+
+async def _tell(context: Context, body: Object, condition: Mapping[str, Any]) -> None:
+    text = condition["message"] or condition["reason"]
+    if BAD_NEWS.get(condition["type"]) == condition["status"]:
+        await context.events.warning(body, condition["reason"], text)
+    elif GOOD_NEWS.get(condition["type"]) == condition["status"]:
+        await context.events.normal(body, condition["reason"], f"{condition['type']}: {text}")

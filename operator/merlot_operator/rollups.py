@@ -1,0 +1,166 @@
+"""Reconcile one MergeRollupTask: its config to shared state, how far its merges are to its status."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from merlot.cluster import rollups as shared_rollups
+from merlot.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from merlot.spec import manifest
+from merlot.spec.tasks import MergeRollupTask
+from merlot_operator.cluster_status import ClusterStatus
+from merlot_operator.conditions import Condition, Json
+from merlot_operator.context import Context
+from merlot_operator.events import timestamp
+from merlot_operator.finalizers import drop_finalizer, ensure_finalizer, has_finalizer, may_skip_shared_state
+from merlot_operator.kinds import FORCE_DELETE, ROLLUPS, TABLES, Object, is_deleting, name_of, namespace_of
+from merlot_operator.reporting import write_status
+from merlot_operator.status import Refusal
+
+WAITING_S = 5.0
+UP_TO_DATE = "UpToDate"
+UNKNOWN_TASK = "the controller does not know it yet"
+LEVEL_FIELDS = ("bucketsDone", "bucketsToDo", "segments", "sizeBytes", "tasksQueued", "tasksPoisoned", "lastError")
+
+
+async def reconcile_rollup(context: Context, namespace: str, name: str) -> float | None:
+    """One pass; returns in how many seconds to look again, None if it is gone."""
+    body = context.store.get(ROLLUPS, namespace, name)
+    if body is None:
+        return None
+    if is_deleting(body):
+        await _delete(context, body)
+        return None
+    body = await ensure_finalizer(context, body)
+    refusal, problem, revision = None, None, body.get("status", {}).get("revision")
+    try:
+        task = manifest.load_document(plain(body), MergeRollupTask)
+        record = await context.metastores.call(namespace, lambda store: shared_rollups.put_rollup(store, task))
+        revision = record.revision
+    except manifest.ManifestError as error:
+        refusal = Refusal("Invalid", "; ".join(map(str, error.problems)))
+    except InvalidInputError as error:
+        refusal = Refusal("Refused", str(error))
+    except (UnavailableError, ConflictError) as error:
+        problem = f"{error}; see that ZooKeeper runs at {context.config.metastore_of(namespace)}"
+    has_table = context.store.get(TABLES, namespace, body["spec"]["table"]) is not None
+    cluster = context.statuses.of(namespace)
+    conditions = rollup_conditions(name, has_table, refusal, problem, cluster)
+    await write_status(context, body, conditions, rollup_status(body, revision, cluster))
+    return WAITING_S if problem else context.config.resync_s
+
+
+def plain(body: Object) -> Json:
+    """The manifest as its user wrote it."""
+    metadata = {"name": name_of(body), "namespace": namespace_of(body)}
+    return {"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": metadata, "spec": body["spec"]}
+
+
+def rollup_conditions(
+    name: str, has_table: bool, refusal: Refusal | None, problem: str | None, cluster: ClusterStatus
+) -> list[Condition]:
+    """All conditions. Pure."""
+    said = cluster.rollups.get(name)
+    state = "" if said is None else str(said["state"])
+    message = "" if said is None else str(said.get("message") or said.get("lastError") or "")
+    accepted = (
+        Condition("Accepted", True, "Valid")
+        if refusal is None
+        else Condition("Accepted", False, refusal.reason, refusal.message)
+    )
+    return [
+        accepted,
+        _ready(has_table, refusal, problem, cluster, (state, message)),
+        Condition("Progressing", state in ("Running", "Pending"), state or "Waiting"),
+        _degraded(refusal, problem, (state, message)),
+        Condition("TaskSucceeded", _succeeded(state), state or "Waiting", message),
+    ]
+
+
+def rollup_status(body: Object, revision: int | None, cluster: ClusterStatus) -> Json:
+    """The status but for its conditions. Pure."""
+    said = cluster.rollups.get(name_of(body))
+    status: Json = {"table": body["spec"]["table"]}
+    if revision is not None:
+        status["revision"] = revision
+    if said is None:
+        kept = ("state", "message", "level", "watermark", "delay", "lastRun", "lastError", "levels")
+        before = {} if cluster.is_known else body.get("status") or {}
+        return status | {name: before[name] for name in kept if name in before}
+    levels = [_level(one) for one in said["levels"]]
+    now = next((one for one in levels if one["state"] != UP_TO_DATE), levels[-1] if levels else {})
+    status |= {
+        "state": said["state"],
+        "message": said.get("message"),
+        "level": now.get("name"),
+        "watermark": now.get("watermark"),
+        "delay": now.get("delay"),
+        "lastRun": _time(said.get("lastRunMs")),
+        "lastError": said.get("lastError"),
+        "levels": levels,
+    }
+    return {name: value for name, value in status.items() if value not in (None, "", [])}
+
+
+def _level(said: Mapping[str, Any]) -> Json:
+    level: Json = {"name": said["name"], "state": said["state"], "watermark": _time(said.get("watermarkMs"))}
+    level["delay"] = said.get("delay")
+    level |= {name: said.get(name) for name in LEVEL_FIELDS}
+    return {name: value for name, value in level.items() if value not in (None, "")}
+
+
+def _time(millis: int | None) -> str | None:
+    return None if millis is None or millis < 0 else timestamp(millis)
+
+
+def _ready(
+    has_table: bool, refusal: Refusal | None, problem: str | None, cluster: ClusterStatus, said: tuple[str, str]
+) -> Condition:
+    state, message = said
+    if refusal is not None:
+        return Condition("Ready", False, "NotAccepted", "it is not accepted; see condition Accepted")
+    if problem is not None:
+        return Condition("Ready", False, "MetastoreUnavailable", problem)
+    if not has_table:
+        return Condition("Ready", False, "NoTable", "waits for its Table: apply it")
+    if not state:
+        return Condition(
+            "Ready", False, "ControllerUnavailable", cluster.problem or "the controller does not know it yet"
+        )
+    if state in ("Waiting", "Refused", "Suspended"):
+        return Condition("Ready", False, state, message)
+    return Condition("Ready", True, state, message)
+
+
+def _degraded(refusal: Refusal | None, problem: str | None, said: tuple[str, str]) -> Condition:
+    state, message = said
+    if refusal is not None:
+        return Condition("Degraded", True, refusal.reason, refusal.message)
+    if problem is not None:
+        return Condition("Degraded", True, "MetastoreUnavailable", problem)
+    if state in ("Failing", "Refused"):
+        return Condition("Degraded", True, state, message)
+    return Condition("Degraded", False, "AsDeclared")
+
+
+def _succeeded(state: str) -> bool | None:
+    return {UP_TO_DATE: True, "Failing": False}.get(state)
+
+
+async def _delete(context: Context, body: Object) -> None:
+    if not has_finalizer(body):
+        return
+
+    def forget(store: Any) -> None:
+        with contextlib.suppress(NotFoundError):
+            shared_rollups.delete_rollup(store, name_of(body))
+
+    try:
+        await context.metastores.call(namespace_of(body), forget)
+    except UnavailableError as error:
+        if not await may_skip_shared_state(context, body):
+            await context.events.warning(body, "CleanupWaits", f"{error}; or set the annotation {FORCE_DELETE}: 'true'")
+            raise
+    await drop_finalizer(context, body)

@@ -147,11 +147,16 @@ class Planner:
             raise UnsupportedSqlError("EXPLAIN PLAN FOR without FROM")
         wanted = query_options.parse(options)
         if parsed.table is None:
-            return bind(parsed, None, wanted), None
+            return _checked(bind(parsed, None, wanted)), None
         table = self._find_table(parsed.table)
         if table is None:
             raise NotFoundError(f"table does not exist table={raw_name(parsed.table)}")
-        return bind(parsed, table.schema, wanted), table
+        return _checked(bind(parsed, table.schema, wanted)), table
+
+
+def _checked(bound: BoundQuery) -> BoundQuery:
+    query_options.check(dict(bound.options))
+    return bound
 
 
 def _fill(template: Template, planned: PlannedQuery, shape: Shape) -> PlannedQuery | None:

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from merlot.broker import metrics, pruning, scatter
@@ -31,9 +31,9 @@ from merlot.query.evaluate import evaluate
 from merlot.query.expressions import has_aggregate
 from merlot.query.logical import LogicalPlan
 from merlot.query.partial import Partial
+from merlot.query.plain import plain_answer
 from merlot.query.reduce import SlotSource, reduce
 from merlot.query.result import QueryStats, pinot_values, to_pinot_rows
-from merlot.spec.schema import TableSchema
 from merlot.sql.errors import UnsupportedSqlError
 from merlot.sql.tree import BoundQuery
 
@@ -85,7 +85,7 @@ class Queries:
         """The answer; raises only what cancels this task."""
         started = self._clock.monotonic()
         number = next(self._numbers)
-        blank = BrokerAnswer(
+        answer = BrokerAnswer(
             request_id=str(self._first_number + number),
             client_request_id=request.client_request_id,
             broker_id=self.broker_id,
@@ -94,20 +94,21 @@ class Queries:
         )
         task = asyncio.current_task()
         assert task is not None
-        running = self._running[blank.request_id] = _Running(request, task)
+        running = self._running[answer.request_id] = _Running(request, task)
         try:
-            answer = await self._answer(request, blank, number)
+            await self._fill(answer, request, number)
         except asyncio.CancelledError:
             if not running.is_withdrawn:
                 raise
             running.task.uncancel()
             text = "query was cancelled"
-            answer = replace(blank, exceptions=(named(QueryErrorCode.QUERY_CANCELLATION, text),))
+            answer.exceptions = (named(QueryErrorCode.QUERY_CANCELLATION, text),)
         finally:
-            del self._running[blank.request_id]
+            del self._running[answer.request_id]
         elapsed_s = self._clock.monotonic() - started
+        answer.time_used_ms = int(elapsed_s * 1000)
         metrics.observe(answer, elapsed_s)
-        return replace(answer, time_used_ms=int(elapsed_s * 1000))
+        return answer
 
     @property
     def running(self) -> Mapping[str, str]:
@@ -126,42 +127,37 @@ class Queries:
             running.task.cancel()
         return bool(found)
 
-    async def _answer(self, request: SqlRequest, blank: BrokerAnswer, number: int) -> BrokerAnswer:
+    async def _fill(self, answer: BrokerAnswer, request: SqlRequest, number: int) -> None:
+        """Write into the answer what became of the query."""
         deadline_base = asyncio.get_running_loop().time()
         try:
             if not self.is_open:
                 raise StartingError("broker is starting")
             plan = await self._planner.plan(request.sql, request.options)
             if plan.constant is not None:
-                return _constant_answer(plan.constant, blank)
-            return await self._answer_from_servers(plan, blank, number, deadline_base + plan.timeout_ms / 1000)
+                answer.result = _constant_rows(plan.constant)
+                answer.num_servers_queried = answer.num_servers_responded = 1
+            else:
+                await self._fill_from_servers(answer, plan, number, deadline_base + plan.timeout_ms / 1000)
         except MerlotError as error:
-            return replace(blank, exceptions=(QueryException.of(error),))
+            answer.exceptions = (QueryException.of(error),)
         except Exception:  # noqa: BLE001 - the outermost frame of a query: a bug must not show its traceback
-            _LOG.exception("query failed by a bug requestId=%s sql=%.1000s", blank.request_id, request.sql)
-            text = f"internal error, see the broker's log for requestId={blank.request_id}"
-            return replace(blank, exceptions=(named(QueryErrorCode.INTERNAL, text),))
+            _LOG.exception("query failed by a bug requestId=%s sql=%.1000s", answer.request_id, request.sql)
+            text = f"internal error, see the broker's log for requestId={answer.request_id}"
+            answer.exceptions = (named(QueryErrorCode.INTERNAL, text),)
 
-    async def _answer_from_servers(
-        self, plan: PlannedQuery, blank: BrokerAnswer, number: int, deadline: float
-    ) -> BrokerAnswer:
+    async def _fill_from_servers(self, answer: BrokerAnswer, plan: PlannedQuery, number: int, deadline: float) -> None:
         assert plan.table is not None
         assert plan.logical is not None
         for run in range(1, MAX_RUNS + 1):
             table = self._table(plan.table)
             selection = _select(table, plan, plan.logical, number)
             if plan.is_explain:
-                return replace(
-                    blank,
-                    result=explain(plan, plan.logical, table, selection),
-                    num_servers_queried=1,
-                    num_servers_responded=1,
-                    num_segments_pruned_by_broker=selection.num_pruned,
-                    total_docs=table.snapshot.total_docs,
-                    tables=(table.raw_name,),
-                )
+                answer.result = explain(plan, plan.logical, table, selection)
+                answer.num_servers_queried = answer.num_servers_responded = 1
+                break
             request = ScatterRequest(
-                request_id=blank.request_id,
+                request_id=answer.request_id,
                 table=table.name,
                 query=plan.query,
                 where=plan.where,
@@ -174,9 +170,11 @@ class Queries:
             if gathered.num_retries:
                 metrics.observe_retries(table.raw_name, gathered.num_retries)
             if run == MAX_RUNS or not self._has_moved_on(table, gathered):
+                await self._fill_reduced(answer, plan.logical, table, gathered)
                 break
-        pruned = replace(blank, num_segments_pruned_by_broker=selection.num_pruned)
-        return await self._reduced(plan.logical, table, gathered, pruned)
+        answer.num_segments_pruned_by_broker = selection.num_pruned
+        answer.total_docs = table.snapshot.total_docs
+        answer.tables = (table.raw_name,)
 
     def _table(self, name: TableName) -> ServedTable:
         table = self._directory.find(name)
@@ -194,29 +192,20 @@ class Queries:
         segments = (current.snapshot.by_key.get(key) for key in gathered.lost)
         return any(segment is None or not gathered.silent.issuperset(segment.replicas) for segment in segments)
 
-    async def _reduced(
-        self, plan: LogicalPlan, table: ServedTable, gathered: Gathered, blank: BrokerAnswer
-    ) -> BrokerAnswer:
+    async def _fill_reduced(
+        self, answer: BrokerAnswer, plan: LogicalPlan, table: ServedTable, gathered: Gathered
+    ) -> None:
         started = self._clock.monotonic()
-        exceptions = gathered.exceptions()
-        result = None
         if gathered.failed is None:
-            if sum(partial.num_rows for partial in gathered.partials) > INLINE_ROWS:
-                result = await asyncio.to_thread(_reduce, plan, gathered.partials, table.schema)
+            if sum([partial.num_rows for partial in gathered.partials]) > INLINE_ROWS:
+                answer.result = await asyncio.to_thread(_reduce, plan, gathered.partials, table)
             else:
-                result = _reduce(plan, gathered.partials, table.schema)
-            _check_rows(result, table.spec.limits.max_rows)
-        return replace(
-            blank,
-            result=result,
-            exceptions=exceptions,
-            stats=_added(gathered.partials),
-            total_docs=table.snapshot.total_docs,
-            num_servers_queried=gathered.num_servers_queried,
-            num_servers_responded=gathered.num_servers_responded,
-            reduce_time_ms=int((self._clock.monotonic() - started) * 1000),
-            tables=(table.raw_name,),
-        )
+                answer.result = _reduce(plan, gathered.partials, table)
+        answer.exceptions = gathered.exceptions()
+        answer.stats = _added(gathered.partials)
+        answer.num_servers_queried = gathered.num_servers_queried
+        answer.num_servers_responded = gathered.num_servers_responded
+        answer.reduce_time_ms = int((self._clock.monotonic() - started) * 1000)
 
 
 def _select(table: ServedTable, plan: PlannedQuery, logical: LogicalPlan, number: int) -> Selection:
@@ -225,9 +214,17 @@ def _select(table: ServedTable, plan: PlannedQuery, logical: LogicalPlan, number
     return table.select(logical.filter, number, null_handling=logical.null_handling)
 
 
-def _reduce(plan: LogicalPlan, partials: Sequence[Partial], schema: TableSchema) -> ResultRows:
-    table = reduce(plan, partials, schema)
-    return ResultRows(table.column_names, [str(one) for one in table.column_types], to_pinot_rows(table))
+def _reduce(plan: LogicalPlan, partials: Sequence[Partial], table: ServedTable) -> ResultRows:
+    limits = table.spec.limits
+    row = plain_answer(plan, partials)
+    if row is not None and plan.plain is not None:
+        result = ResultRows(plan.plain.names, plan.plain.types, [row])
+    else:
+        reduced = reduce(plan, partials, table.schema, max_groups=limits.max_groups)
+        types = [str(one) for one in reduced.column_types]
+        result = ResultRows(reduced.column_names, types, to_pinot_rows(reduced))
+    _check_rows(result, limits.max_rows)
+    return result
 
 
 def _added(partials: Sequence[Partial]) -> QueryStats:
@@ -242,7 +239,7 @@ def _check_rows(result: ResultRows, max_rows: int | None) -> None:
         raise LimitExceededError(f"answer has more rows than the table allows rows={len(result.rows)} limit={max_rows}")
 
 
-def _constant_answer(bound: BoundQuery, blank: BrokerAnswer) -> BrokerAnswer:
+def _constant_rows(bound: BoundQuery) -> ResultRows:
     """A SELECT without FROM: one row of constants, from the broker alone."""
     if bound.group_by or bound.order_by or bound.where is not None or bound.having is not None:
         raise UnsupportedSqlError("clauses without FROM")
@@ -253,5 +250,4 @@ def _constant_answer(bound: BoundQuery, blank: BrokerAnswer) -> BrokerAnswer:
     values = [pinot_values(expr.type, evaluate(expr, one_row).to_arrow(1))[0] for expr in exprs]
     is_shown = bound.limit != 0 and bound.offset == 0
     labels = [output.label for output in bound.select]
-    rows = ResultRows(labels, [str(expr.type) for expr in exprs], [values] if is_shown else [])
-    return replace(blank, result=rows, num_servers_queried=1, num_servers_responded=1)
+    return ResultRows(labels, [str(expr.type) for expr in exprs], [values] if is_shown else [])

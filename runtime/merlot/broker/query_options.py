@@ -8,6 +8,7 @@ from merlot.broker.query_errors import QueryErrorCode
 from merlot.errors import InvalidInputError
 
 DEFAULT_TIMEOUT_MS = 10_000
+_SWITCHES = frozenset({"enablenullhandling", "skipsegmentpruning"})
 
 
 class QueryOptionError(InvalidInputError):
@@ -25,6 +26,14 @@ def parse(text: str) -> dict[str, str]:
             raise QueryOptionError(f"query option must be name=value got={entry!r}")
         options[name.strip()] = value.strip()
     return options
+
+
+def check(options: Mapping[str, str]) -> None:
+    """Raise QueryOptionError if a switch is neither on nor off: read as off, `enableNullHandling=yes` would answer
+    another question."""
+    for name, value in options.items():
+        if name.lower() in _SWITCHES and value.lower() not in ("true", "false"):
+            raise QueryOptionError(f"{name} must be true or false got={value!r}")
 
 
 def timeout_ms(options: Mapping[str, str], table_limit_ms: int | None) -> int:

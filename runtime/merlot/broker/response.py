@@ -7,7 +7,7 @@ are at least one, since clients take zero for a failure (pinotdb, Trino).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -16,6 +16,7 @@ from merlot.broker.query_errors import NO_ERROR, QueryException
 from merlot.query.result import QueryStats
 
 Row = Sequence[Any]
+_NO_STATS = QueryStats()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +28,18 @@ class ResultRows:
     rows: Sequence[Row]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class BrokerAnswer:
-    """Everything the response object tells; fields of features that do not exist yet are written as zeros."""
+    """Everything the response object tells; fields of features that do not exist yet are written as zeros.
+
+    Not frozen: `Queries` makes one per query and fills it in, since every frozen copy costs 4 us."""
 
     request_id: str
     client_request_id: str | None
     broker_id: str
     result: ResultRows | None = None
     exceptions: tuple[QueryException, ...] = ()
-    stats: QueryStats = field(default_factory=QueryStats)
+    stats: QueryStats = _NO_STATS
     total_docs: int = 0
     num_servers_queried: int = 1
     num_servers_responded: int = 1
@@ -52,14 +55,21 @@ class BrokerAnswer:
 
     def to_bytes(self) -> bytes:
         """The JSON object."""
-        return orjson.dumps(self._to_json())
+        return orjson.dumps({**self._result_json(), **self._rest_json()})
 
-    def _to_json(self) -> dict[str, Any]:
+    def _result_json(self) -> dict[str, Any]:
+        result = self.result
+        if result is None:
+            return {"numRowsResultSet": 0}
+        schema = {"columnNames": result.column_names, "columnDataTypes": result.column_types}
+        return {"resultTable": {"dataSchema": schema, "rows": result.rows}, "numRowsResultSet": len(result.rows)}
+
+    def _rest_json(self) -> dict[str, Any]:
+        stats, cpu_ns = self.stats, self.stats.thread_cpu_time_ns
         return {
-            **self._result_json(),
-            "partialResult": bool(self.exceptions) or self.stats.num_groups_limit_reached,
+            "partialResult": bool(self.exceptions) or stats.num_groups_limit_reached,
             "exceptions": [{"errorCode": one.code, "message": one.message} for one in self.exceptions],
-            "numGroupsLimitReached": self.stats.num_groups_limit_reached,
+            "numGroupsLimitReached": stats.num_groups_limit_reached,
             "numGroupsWarningLimitReached": False,
             "maxRowsInDistinctReached": False,
             "maxRowsWithoutChangeInDistinctReached": False,
@@ -68,33 +78,6 @@ class BrokerAnswer:
             "requestId": self.request_id,
             "clientRequestId": self.client_request_id,
             "brokerId": self.broker_id,
-            **self._counts_json(),
-            "brokerReduceTimeMs": self.reduce_time_ms,
-            **self._cost_json(),
-            "tablesQueried": self.tables,
-            "offlineThreadMemAllocatedBytes": 0,
-            "realtimeThreadMemAllocatedBytes": 0,
-            "offlineResponseSerMemAllocatedBytes": 0,
-            "realtimeResponseSerMemAllocatedBytes": 0,
-            "offlineTotalMemAllocatedBytes": 0,
-            "realtimeTotalMemAllocatedBytes": 0,
-            "pools": (),
-            "rlsFiltersApplied": False,
-            "groupsTrimmed": False,
-        }
-
-    def _result_json(self) -> dict[str, Any]:
-        if self.result is None:
-            return {"numRowsResultSet": 0}
-        schema = {"columnNames": self.result.column_names, "columnDataTypes": self.result.column_types}
-        return {
-            "resultTable": {"dataSchema": schema, "rows": self.result.rows},
-            "numRowsResultSet": len(self.result.rows),
-        }
-
-    def _counts_json(self) -> dict[str, Any]:
-        stats = self.stats
-        return {
             "numDocsScanned": stats.num_docs_scanned,
             "totalDocs": self.total_docs,
             "numEntriesScannedInFilter": stats.num_entries_scanned_in_filter,
@@ -113,11 +96,7 @@ class BrokerAnswer:
             "numSegmentsPrunedInvalid": stats.num_segments_pruned_invalid,
             "numSegmentsPrunedByLimit": stats.num_segments_pruned_by_limit,
             "numSegmentsPrunedByValue": stats.num_segments_pruned_by_value,
-        }
-
-    def _cost_json(self) -> dict[str, Any]:
-        cpu_ns = self.stats.thread_cpu_time_ns
-        return {
+            "brokerReduceTimeMs": self.reduce_time_ms,
             "offlineThreadCpuTimeNs": cpu_ns,
             "realtimeThreadCpuTimeNs": 0,
             "offlineSystemActivitiesCpuTimeNs": 0,
@@ -129,4 +108,14 @@ class BrokerAnswer:
             "explainPlanNumEmptyFilterSegments": 0,
             "explainPlanNumMatchAllFilterSegments": 0,
             "traceInfo": {},
+            "tablesQueried": self.tables,
+            "offlineThreadMemAllocatedBytes": 0,
+            "realtimeThreadMemAllocatedBytes": 0,
+            "offlineResponseSerMemAllocatedBytes": 0,
+            "realtimeResponseSerMemAllocatedBytes": 0,
+            "offlineTotalMemAllocatedBytes": 0,
+            "realtimeTotalMemAllocatedBytes": 0,
+            "pools": (),
+            "rlsFiltersApplied": False,
+            "groupsTrimmed": False,
         }

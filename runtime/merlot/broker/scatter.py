@@ -9,6 +9,7 @@ ends the query. Cancelling `gather` cancels every call under way.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -16,16 +17,19 @@ from merlot.broker.channels import Channels
 from merlot.broker.health import CallOutcome
 from merlot.broker.query_errors import RETRIABLE_SERVER_CODES, QueryErrorCode, QueryException, named
 from merlot.broker.routing import RoutingSnapshot, ServerRoute, reroute
-from merlot.errors import UnavailableError
+from merlot.errors import CorruptionError, UnavailableError
 from merlot.ids import InstanceId, TableName
 from merlot.query.partial import Partial
 from merlot.wire.messages import ServerRequest, ServerResponse
+
+_LOG = logging.getLogger(__name__)
 
 GRACE_S = 0.05
 """How much longer than the server the broker waits, so that a slow query ends with the server's own words."""
 NAMES_SHOWN = 10
 
-Outcome = ServerResponse | UnavailableError
+Outcome = ServerResponse | UnavailableError | CorruptionError
+"""An answer that cannot be read is as good as none: another replica may do better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,16 +144,14 @@ class _Scatter:
             timeout_ms=max(1, int(remaining * 1000)),
         )
         try:
-            async with asyncio.timeout(max(0.0, remaining) + GRACE_S):
-                return await self._channels.of(route.instance).execute(request, max(0.0, remaining) + GRACE_S)
-        except TimeoutError:
-            return UnavailableError(f"server did not answer in time instance={route.instance}")
-        except UnavailableError as error:
+            return await self._channels.of(route.instance).execute(request, max(0.0, remaining) + GRACE_S)
+        except (UnavailableError, CorruptionError) as error:
+            _LOG.debug("server not reached instance=%s cause=%s", route.instance, error)
             return error
 
     def _settle(self, route: ServerRoute, outcome: Outcome) -> Sequence[ServerRoute]:
         """Take in an outcome; returns whom to ask next."""
-        if isinstance(outcome, UnavailableError):
+        if not isinstance(outcome, ServerResponse):
             return self._settle_failure(route)
         self._report_call(route.instance, CallOutcome.ANSWERED)
         if outcome.error is not None:
@@ -159,9 +161,11 @@ class _Scatter:
             self._gathered.responded.add(route.instance)
             self._gathered.failed = QueryException(code, message)
             return ()
+        if outcome.partial is None:
+            # Whatever it names as missing: it answered for nothing.
+            return self._retry(route, route.segments)
         self._gathered.responded.add(route.instance)
-        if outcome.partial is not None:
-            self._gathered.partials.append(outcome.partial)
+        self._gathered.partials.append(outcome.partial)
         return self._retry(route, outcome.missing) if outcome.missing else ()
 
     def _settle_failure(self, route: ServerRoute) -> Sequence[ServerRoute]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from merlot.query import aggregates
 from merlot.query.combine import combine_data, order_columns
+from merlot.query.context import ExecutionLimits, check_groups
 from merlot.query.encoding import group_rows
 from merlot.query.evaluate import evaluate, matches
 from merlot.query.logical import LogicalPlan, PlanKind
@@ -41,9 +42,15 @@ class SlotSource:
         return SlotSource(taken, len(rows))
 
 
-def reduce(plan: LogicalPlan, partials: Sequence[Partial], schema: TableSchema) -> ResultTable:
-    """The answer; of no partials, Pinot's empty one: no rows, or one row of an aggregation over nothing."""
+def reduce(
+    plan: LogicalPlan, partials: Sequence[Partial], schema: TableSchema, *, max_groups: int | None = None
+) -> ResultTable:
+    """The answer; of no partials, Pinot's empty one: no rows, or one row of an aggregation over nothing.
+
+    LimitExceededError if servers, none of which has more, have more groups than allowed together."""
     data = combine_data(plan, [partial.data for partial in partials])
+    if plan.kind is PlanKind.GROUP_BY and max_groups is not None:
+        check_groups(ExecutionLimits(max_groups=max_groups), data.num_rows)
     if plan.kind is PlanKind.SELECTION:
         return _reduce_rows(plan, data)
     source = _finished(plan, data)

@@ -3,6 +3,7 @@
 import pytest
 
 from merlot.broker.planning import Planner
+from merlot.broker.query_options import QueryOptionError
 from merlot.broker.routing import RoutingInputs, build
 from merlot.broker.tables import ServedTable
 from merlot.cluster.records import RootRecord
@@ -91,3 +92,14 @@ async def test_long_texts_do_not_fill_the_memory() -> None:
     long = "SELECT carrier FROM flights WHERE carrier IN (" + ", ".join(f"'{number}'" for number in range(2000)) + ")"
     plan = await planner.plan(long, "")
     assert await planner.plan(long, "") is not plan
+
+
+async def test_a_switch_that_is_neither_on_nor_off_fails_the_query_however_it_is_given() -> None:
+    planner = Planner(Tables().find)
+    for sql, options in (
+        ("SET enableNullHandling = 'yes'; SELECT carrier FROM flights", ""),
+        ("SELECT carrier FROM flights", "enableNullHandling=1"),
+        ("SELECT 1", "skipSegmentPruning=on"),
+    ):
+        with pytest.raises(QueryOptionError, match="must be true or false"):
+            await planner.plan(sql, options)

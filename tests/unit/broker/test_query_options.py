@@ -28,3 +28,14 @@ def test_querys_own_timeout_wins_over_the_tables() -> None:
 def test_timeout_that_is_no_positive_number_is_refused(value: str) -> None:
     with pytest.raises(QueryOptionError):
         query_options.timeout_ms({"timeoutMs": value}, None)
+
+
+@pytest.mark.parametrize("value", ["yes", "1", "", "tru"])
+@pytest.mark.parametrize("name", ["enableNullHandling", "skipsegmentpruning"])
+def test_a_switch_that_is_neither_on_nor_off_is_refused(name: str, value: str) -> None:
+    with pytest.raises(QueryOptionError, match=f"{name} must be true or false"):
+        query_options.check({name: value})
+
+
+def test_switches_are_read_without_regard_to_case_and_others_are_left_alone() -> None:
+    query_options.check({"ENABLENULLHANDLING": "True", "skipSegmentPruning": "FALSE", "trace": "perhaps"})

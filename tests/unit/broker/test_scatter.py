@@ -13,7 +13,7 @@ from merlot.broker.routing import RoutingInputs, RoutingSnapshot, build
 from merlot.broker.scatter import Gathered, ScatterRequest
 from merlot.cluster.records import InstanceRecord, Role, RootRecord, SegmentRecord
 from merlot.cluster.view import Bucket, TableView
-from merlot.errors import UnavailableError
+from merlot.errors import CorruptionError, UnavailableError
 from merlot.ids import InstanceId, TableName
 from merlot.query.partial import Partial
 from merlot.query.result import QueryStats
@@ -94,7 +94,18 @@ async def test_all_servers_answer() -> None:
     assert gathered.exceptions() == ()
 
 
-@pytest.mark.parametrize("fault", [is_down, is_draining, lacks_everything])
+async def is_garbled(request: ServerRequest) -> ServerResponse:
+    raise CorruptionError("answer cannot be read")
+
+
+async def says_nothing(request: ServerRequest) -> ServerResponse:
+    return ServerResponse()
+
+
+FAULTS = [is_down, is_draining, lacks_everything, is_garbled, says_nothing]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
 async def test_another_replica_answers_for_a_server_that_cannot(fault: Handler) -> None:
     gathered, _ = await gather({A: fault, B: answers})
     assert rows_of(gathered) == sorted(KEYS)
@@ -107,7 +118,7 @@ async def test_only_a_server_that_was_not_reached_is_reported_as_failed() -> Non
     assert set(calls) == {(A, CallOutcome.UNREACHED), (B, CallOutcome.ANSWERED)}
 
 
-@pytest.mark.parametrize("fault", [is_down, is_draining, lacks_everything])
+@pytest.mark.parametrize("fault", FAULTS)
 async def test_segments_that_no_replica_answers_for_are_told(fault: Handler) -> None:
     gathered, _ = await gather({A: fault, B: fault})
     assert rows_of(gathered) == []

@@ -18,13 +18,6 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 @kernel
-def take_rows(column: Array, rows: Rows, out: Array) -> None:
-    """out[k] = column[rows[k]]."""
-    for position in range(rows.shape[0]):
-        out[position] = column[rows[position]]
-
-
-@kernel
 def take_lists(values: Array, offsets: NDArray[np.int64], rows: Rows, ends: NDArray[np.int64], out: Array) -> None:
     """Values of the lists at `rows`, one list after another.
 

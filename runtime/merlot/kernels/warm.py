@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.kernels import aggregate, arithmetic, group, scan, take, topk
+from merlot.kernels import aggregate, arithmetic, bits, group, merge, scan, take, topk
 
 IDS = (np.uint8, np.uint16, np.uint32)
 NUMBERS = (np.int32, np.int64, np.float32, np.float64)
@@ -26,6 +26,7 @@ def cases() -> Iterator[Case]:
     yield from _groups()
     yield from _aggregates()
     yield from _arithmetic()
+    yield from _merges()
 
 
 def column(dtype: Any, *, size: int = 64) -> NDArray[Any]:
@@ -104,6 +105,31 @@ def _arithmetic() -> Iterator[Case]:
     longs = np.zeros(64, np.int64)
     for kernel in (arithmetic.add_checked, arithmetic.subtract_checked, arithmetic.multiply_checked):
         yield kernel, (longs, longs, longs.copy())
+
+
+def _merges() -> Iterator[Case]:
+    words, rows, ranks = np.zeros(64, np.uint64), np.zeros(64, np.uint32), np.ones(64, np.uint32)
+    offsets = np.zeros(65, np.int64)
+    for ids in IDS:
+        for dtype in IDS:
+            yield bits.gather, (np.zeros(64, dtype), column(ids), np.zeros(64, dtype))
+            if np.dtype(dtype).itemsize <= np.dtype(ids).itemsize:
+                yield bits.lookup_ranks, (column(ids), 0, ranks, np.zeros(64, dtype))
+        yield bits.mark_present, (column(ids), 0, ranks)
+        yield merge.take_lists, (column(ids), offsets, rows, offsets, np.zeros(64, ids))
+    yield bits.rank_present, (ranks,)
+    yield bits.is_sorted, (words,)
+    yield merge.count_digits, (words, 0, np.zeros(merge.RADIX, np.int64))
+    yield merge.scatter_digits, (words, rows, 0, np.zeros(merge.RADIX, np.int64), words.copy(), rows.copy())
+    slots = np.full(256, merge.EMPTY, np.uint32)
+    yield merge.group_dense, (words, 0, slots[:64].copy(), rows.copy(), rows.copy())
+    table = np.zeros((64, 1), np.uint64)
+    yield merge.group_wide, (np.zeros((1, 64), np.uint64), 0, 64, 0, slots, table, rows.copy(), rows.copy())
+    yield merge.refill_wide, (table, 1, np.full(256, merge.EMPTY, np.uint32))
+    yield merge.hash_numbers, (words, words.copy())
+    yield merge.hash_bytes, (offsets, column(np.uint8), words.copy())
+    yield merge.hash_lists, (words, offsets, words.copy())
+    yield merge.add_hashes, (words, words.copy())
 
 
 def warm() -> int:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merlot.kernels import bits
+from merlot.kernels import bits, take
 from merlot.kernels import merge as kernels
 from merlot.segment.arrow_types import STORED_DTYPES
 from merlot.segment.build.coding import Coded, code
@@ -96,7 +96,7 @@ class Column:
         assert self.ids is not None
         mapped = code(self.field.type, values)
         ids = np.empty(len(self.ids), id_dtype(mapped.cardinality))
-        bits.gather(mapped.ids, self.ids, ids)
+        bits.gather(mapped.ids, read_only(self.ids), ids)
         return self.recoded(Coded(ids, mapped.values), every_value_occurs=self.every_value_occurs)
 
     def plain(self) -> Values:
@@ -122,6 +122,7 @@ class Column:
         assert ids is not None
         if self.every_value_occurs:
             return Coded(ids, values)
+        ids = read_only(ids)
         ranks = np.zeros(len(values), np.uint32)
         bits.mark_present(ids, 0, ranks)
         present = ranks != 0
@@ -166,6 +167,15 @@ def concat_values(parts: Sequence[Values]) -> Values:
     return pa.concat_arrays([part.cast(_LARGE.get(part.type, part.type)) if large else part for part in texts])
 
 
+def read_only(array: Array) -> Array:
+    """The same array for kernels, which are compiled for mapped and for own arrays apart: this way for one of them."""
+    if not array.flags.writeable:
+        return array
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 def fixed_dtype(field: FieldSpec) -> np.dtype[Any] | None:
     """Dtype of a field's values; None of text and bytes."""
     return STORED_DTYPES.get(field.type)
@@ -177,7 +187,7 @@ def _merge_dictionaries(pieces: Sequence[Column]) -> tuple[Values, Array]:
     ids = np.empty(sum(len(_ids(piece)) for piece in pieces), id_dtype(entries.cardinality))
     entry = row = 0
     for piece in pieces:
-        own = _ids(piece)
+        own = read_only(_ids(piece))
         bits.gather(entries.ids[entry : entry + len(piece.values)], own, ids[row : row + len(own)])
         entry += len(piece.values)
         row += len(own)
@@ -210,15 +220,15 @@ def _take(flat: Values, rows: Rows) -> Values:
     if not isinstance(flat, np.ndarray):
         return flat.take(pa.array(rows))
     out = np.empty(len(rows), flat.dtype)
-    kernels.take_rows(flat, rows, out)
+    take.take(read_only(flat), rows, out)
     return out
 
 
 def _take_lists(flat: Values, offsets: NDArray[np.int64], rows: Rows, ends: NDArray[np.int64]) -> Values:
     if isinstance(flat, np.ndarray):
         out = np.empty(int(ends[-1]), flat.dtype)
-        kernels.take_lists(flat, offsets, rows, ends, out)
+        kernels.take_lists(read_only(flat), offsets, rows, ends, out)
         return out
     places = np.empty(int(ends[-1]), np.int64)
-    kernels.take_lists(np.arange(len(flat), dtype=np.int64), offsets, rows, ends, places)
+    kernels.take_lists(read_only(np.arange(len(flat), dtype=np.int64)), offsets, rows, ends, places)
     return flat.take(pa.array(places))

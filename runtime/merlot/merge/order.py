@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from merlot.kernels import bits
 from merlot.kernels import group as group_kernels
 from merlot.kernels import merge as kernels
-from merlot.merge.columns import Array, Column, Rows
+from merlot.merge.columns import Array, Column, Rows, read_only
 from merlot.segment.index.dict_ids import id_dtype
 
 _WORD: Final = 1 << 63
@@ -33,7 +33,7 @@ class KeyWords:
         if not self.words or self.spaces[-1] * cardinality > _WORD:
             self.words.append(np.zeros(self.num_rows, np.uint64))
             self.spaces.append(1)
-        group_kernels.append_key(codes, cardinality, self.words[-1])
+        group_kernels.append_key(read_only(codes), cardinality, self.words[-1])
         self.spaces[-1] *= cardinality
 
     def take(self, rows: Rows) -> "KeyWords":

@@ -1,0 +1,127 @@
+"""Kernels of merging against numpy and plain Python."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from merlot.kernels import merge as kernels
+
+pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+
+U64 = st.integers(0, 2**64 - 1)
+
+
+def words(values: list[int]) -> NDArray[np.uint64]:
+    return np.array(values, np.uint64)
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=4), min_size=1, max_size=12), st.data())
+def test_lists_are_taken_whole(lists: list[list[int]], data: Any) -> None:
+    rows = data.draw(st.lists(st.integers(0, len(lists) - 1)))
+    flat = np.array([one for part in lists for one in part], np.int64)
+    offsets = np.cumsum([0, *map(len, lists)])
+    expected = [lists[row] for row in rows]
+    ends = np.cumsum([0, *map(len, expected)]).astype(np.int64)
+    out = np.zeros(int(ends[-1]), np.int64)
+    kernels.take_lists(flat, offsets, np.array(rows, np.uint32), ends, out)
+    assert out.tolist() == [one for part in expected for one in part]
+
+
+@given(st.lists(U64 | st.integers(0, 5000), max_size=60), st.sampled_from([0, 11, 55]))
+def test_a_radix_pass_is_a_stable_sort_by_one_digit(values: list[int], shift: int) -> None:
+    keys, rows = words(values), np.arange(len(values), dtype=np.uint32)
+    counts = np.zeros(kernels.RADIX, np.int64)
+    kernels.count_digits(keys, shift, counts)
+    out_keys, out_rows = np.zeros_like(keys), np.zeros_like(rows)
+    kernels.scatter_digits(keys, rows, shift, counts, out_keys, out_rows)
+    digits = [(value >> shift) & (kernels.RADIX - 1) for value in values]
+    order = sorted(range(len(values)), key=digits.__getitem__)
+    assert out_rows.tolist() == order
+    assert out_keys.tolist() == [values[place] for place in order]
+
+
+def by_arrival(keys: list[Any]) -> tuple[list[int], list[int]]:
+    first: dict[Any, int] = {}
+    groups = [first.setdefault(key, len(first)) for key in keys]
+    return groups, [keys.index(key) for key in first]
+
+
+@given(st.lists(st.integers(0, 7), max_size=40))
+def test_dense_groups_are_numbered_by_arrival(values: list[int]) -> None:
+    groups, firsts = np.zeros(len(values), np.uint32), np.zeros(8, np.uint32)
+    slots = np.full(8, kernels.EMPTY, np.uint32)
+    number = kernels.group_dense(words(values), 0, slots, firsts, groups)
+    assert (groups.tolist(), firsts[:number].tolist()) == by_arrival(values)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), U64 | st.just(0)), max_size=40))
+def test_wide_groups_are_numbered_by_arrival_across_a_table_that_grew(pairs: list[tuple[int, int]]) -> None:
+    keys = words([one for pair in pairs for one in pair]).reshape(-1, 2).T.copy()
+    groups, firsts = np.zeros(len(pairs), np.uint32), np.zeros(len(pairs), np.uint32)
+    table = np.zeros((len(pairs), 2), np.uint64)
+    half = len(pairs) // 2
+    slots = np.full(128, kernels.EMPTY, np.uint32)
+    number = kernels.group_wide(keys, 0, half, 0, slots, table, firsts, groups)
+    larger = np.full(256, kernels.EMPTY, np.uint32)
+    kernels.refill_wide(table, number, larger)
+    number = kernels.group_wide(keys, half, len(pairs), number, larger, table, firsts, groups)
+    assert (groups.tolist(), firsts[:number].tolist()) == by_arrival(pairs)
+    assert [tuple(row) for row in table[:number].tolist()] == [pairs[row] for row in firsts[:number]]
+
+
+@given(st.lists(U64, max_size=20))
+def test_numbers_hash_as_by_the_finalizer_of_murmur(values: list[int]) -> None:
+    out = np.zeros(len(values), np.uint64)
+    kernels.hash_numbers(words(values), out)
+    mask = 2**64 - 1
+
+    def twin(mixed: int) -> int:
+        mixed = (mixed ^ mixed >> 33) * 0xFF51AFD7ED558CCD & mask
+        mixed = (mixed ^ mixed >> 33) * 0xC4CEB9FE1A85EC53 & mask
+        return mixed ^ mixed >> 33
+
+    assert out.tolist() == [twin(value) for value in values]
+
+
+MIX = 0x9E3779B97F4A7C15
+
+
+@given(st.lists(st.binary(max_size=9), max_size=10))
+def test_bytes_hash_as_by_fnv(values: list[bytes]) -> None:
+    offsets = np.cumsum([0, *map(len, values)]).astype(np.int64)
+    out = np.zeros(len(values), np.uint64)
+    kernels.hash_bytes(offsets, np.frombuffer(b"".join(values), np.uint8), out)
+
+    def twin(value: bytes) -> int:
+        mixed = 0xCBF29CE484222325
+        for one in value:
+            mixed = (mixed ^ one) * 0x100000001B3 % 2**64
+        return (mixed ^ mixed >> 32) * MIX % 2**64
+
+    assert out.tolist() == [twin(value) for value in values]
+
+
+@given(st.lists(st.lists(U64, max_size=3), max_size=8), U64)
+def test_hashes_of_lists_depend_on_order_and_add_up(lists: list[list[int]], seed: int) -> None:
+    flat = words([one for part in lists for one in part])
+    out = np.zeros(len(lists), np.uint64)
+    kernels.hash_lists(flat, np.cumsum([0, *map(len, lists)]).astype(np.int64), out)
+
+    def add(mixed: int, one: int) -> int:
+        mixed = (mixed ^ one) * MIX % 2**64
+        return mixed ^ mixed >> 32
+
+    expected = []
+    for part in lists:
+        mixed = len(part)
+        for one in part:
+            mixed = add(mixed, one)
+        expected.append(mixed)
+    assert out.tolist() == expected
+    total = np.full(len(lists), seed, np.uint64)
+    kernels.add_hashes(out, total)
+    assert total.tolist() == [add(seed, one) for one in expected]

@@ -67,6 +67,11 @@ class Kube:
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         return await self._request("PATCH", path, body=body, query=query, content=_APPLY)
 
+    async def apply_global(self, kind: Kind, body: Object) -> dict[str, Any]:
+        """Server-side apply of an object that is in no namespace."""
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        return await self._request("PATCH", kind.path(None, name_of(body)), body=body, query=query, content=_APPLY)
+
     async def patch(self, kind: Kind, namespace: str, name: str, body: Object) -> dict[str, Any]:
         """Merge patch."""
         return await self._request("PATCH", kind.path(namespace, name), body=body, content=_MERGE, query=_MANAGER)

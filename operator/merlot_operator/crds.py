@@ -1,0 +1,72 @@
+"""`python -m merlot_operator.crds`: make the three kinds known to the API server, in the version of this program.
+
+Run by the chart before each installation and upgrade, since helm installs CRDs and never upgrades them. Server-side
+apply, so that labels and annotations of others stay. Ends when the kinds are served, or with 1 and the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from typing import Any
+
+import kopf
+import yaml
+
+from merlot.errors import MerlotError, UnavailableError
+from merlot.spec import crd
+from merlot_operator.kinds import Kind
+from merlot_operator.kube import Kube
+
+CRDS = Kind("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition")
+WAIT_S = 60.0
+POLL_S = 0.2
+
+
+def definitions() -> list[dict[str, Any]]:
+    """The CRDs, by name of their files."""
+    return [yaml.safe_load(text) for _, text in sorted(crd.files().items())]
+
+
+async def install(kube: Kube, wait_s: float = WAIT_S) -> list[str]:
+    """Apply all, and wait until they are served; returns their names. Harmless if they are there already."""
+    names = []
+    for definition in definitions():
+        await kube.apply_global(CRDS, definition)
+        names.append(str(definition["metadata"]["name"]))
+    deadline = time.monotonic() + wait_s
+    for name in names:
+        while not _is_established(await kube.get(CRDS, None, name)):
+            if time.monotonic() > deadline:
+                raise UnavailableError(f"the kind is not served crd={name} waited_s={wait_s:.0f}")
+            await asyncio.sleep(POLL_S)
+    return names
+
+
+def _is_established(definition: dict[str, Any]) -> bool:
+    conditions = definition.get("status", {}).get("conditions", [])
+    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+
+
+async def _install_and_close() -> list[str]:
+    kube = Kube(kopf.OperatorSettings())
+    try:
+        return await install(kube)
+    finally:
+        await kube.close()
+
+
+def main() -> int:
+    """Returns the exit code."""
+    try:
+        names = asyncio.run(_install_and_close())
+    except (MerlotError, kopf.LoginError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    sys.stdout.write(f"served: {', '.join(names)}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

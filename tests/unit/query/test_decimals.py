@@ -35,7 +35,9 @@ def test_arithmetic_keeps_every_digit(make_table, sql, expected):
     assert table.query(f"SELECT {sql} FROM t WHERE k = 1") == [[expected]]
 
 
-@pytest.mark.parametrize("value", [f"n + {LARGE}", "CAST((k - 1) / 0.0 AS BIG_DECIMAL)", "CAST(k / 0.0 AS BIG_DECIMAL)"])
+@pytest.mark.parametrize(
+    "value", [f"n + {LARGE}", "CAST((k - 1) / 0.0 AS BIG_DECIMAL)", "CAST(k / 0.0 AS BIG_DECIMAL)"]
+)
 def test_casting_what_no_whole_number_holds_is_a_query_error(make_table, value):
     table = make_table(FIELDS, [{"k": 1, "n": "1"}])
     with pytest.raises(QueryArithmeticError, match="does not fit"):

@@ -29,10 +29,11 @@ SHOULD_NOT_MERGE = "shouldNotMerge"
 """Key of a segment's custom map: `true` keeps the segment as it is."""
 
 DEFAULT_SCHEDULE = "1m"
+MAX_LEVELS = 10
 TABLE_NAME = r"^[A-Za-z][A-Za-z0-9_-]*$"
 LEVEL_NAME = r"^[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?$"
 
-PeriodText = Annotated[str, Field(pattern=periods.PERIOD)]
+PeriodText = Annotated[str, Field(pattern=periods.PERIOD, max_length=8)]
 
 
 class MergeType(StrEnum):
@@ -125,7 +126,7 @@ class MergeRollupSpec(SpecModel):
 
     table: Annotated[str, Field(pattern=TABLE_NAME, max_length=63)]
     """Name of the Table; cannot change, and a table has one MergeRollupTask."""
-    levels: Annotated[tuple[MergeLevel, ...], Field(min_length=1, max_length=10)]
+    levels: Annotated[tuple[MergeLevel, ...], Field(min_length=1, max_length=MAX_LEVELS)]
     """Granularities, from the finest to the coarsest; each merges what the one before it has finished."""
     aggregations: Mapping[ColumnName, Aggregation] = {}
     """How rollups fold a metric, by its name; metrics that are left out are summed."""

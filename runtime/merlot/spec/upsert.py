@@ -18,7 +18,7 @@ KIND = "UpsertConfig"
 TTL = r"^[0-9]{1,18}(s|m|h|d|w)?$"
 NOT_EXECUTED = "accepted and stored; this version does not execute upserts, so rows are not replaced yet"
 
-Ttl = Annotated[str, Field(pattern=TTL)]
+Ttl = Annotated[str, Field(pattern=TTL, max_length=19)]
 
 
 class UpsertMode(StrEnum):

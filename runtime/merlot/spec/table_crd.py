@@ -1,0 +1,142 @@
+"""The Table's CustomResourceDefinition."""
+
+from merlot.spec.evolution import WIDER_TYPES
+from merlot.spec.pruners import SEGMENT_PRUNERS
+from merlot.spec.status import TableStatus
+from merlot.spec.structural import Column, JsonSchema, Names, condition, definition, object_schema, rule, unchanged
+from merlot.spec.table import Table
+
+NAMES = Names(kind="Table", plural="tables", singular="table", short=("tbl",))
+SCALE = {
+    "scale": {
+        "specReplicasPath": ".spec.tenants.server.replicas",
+        "statusReplicasPath": ".status.serverReplicas",
+        "labelSelectorPath": ".status.serverSelector",
+    }
+}
+COLUMNS: tuple[Column, ...] = (
+    ("Ready", "string", condition("Ready"), 0),
+    ("Segments", "integer", ".status.segments", 0),
+    ("Docs", "integer", ".status.totalDocs", 0),
+    ("Size", "string", ".status.size", 0),
+    ("Brokers", "string", ".status.brokers", 0),
+    ("Servers", "string", ".status.servers", 0),
+    ("Reason", "string", condition("Ready", "reason"), 1),
+    ("In-Sync", "string", condition("ConfigInSync"), 1),
+    ("Restart", "string", condition("RestartPending"), 1),
+    ("Degraded", "string", condition("Degraded", "reason"), 1),
+    ("Last-Batch", "string", ".status.lastBatch", 1),
+    ("Revision", "integer", ".status.revision", 1),
+    ("URL", "string", ".status.brokerUrl", 1),
+    ("Age", "date", ".metadata.creationTimestamp", 0),
+)
+
+
+def table_crd() -> JsonSchema:
+    """The CustomResourceDefinition of Table."""
+    return definition(NAMES, _table_schema(), COLUMNS, SCALE)
+
+
+def _table_schema() -> JsonSchema:
+    schema = object_schema(Table, TableStatus)
+    properties = schema["properties"]
+    spec = properties["spec"]
+    _declare_lists(spec)
+    spec["x-kubernetes-validations"] = _SPEC_RULES
+    field = spec["properties"]["schema"]["properties"]["fields"]["items"]
+    field["x-kubernetes-validations"] = _FIELD_RULES
+    spec["properties"]["ingestion"]["properties"]["batch"]["items"]["x-kubernetes-validations"] = _BATCH_RULES
+    batches = properties["status"]["properties"]["batches"]
+    batches |= {"x-kubernetes-list-type": "atomic"}
+    return schema
+
+
+def _declare_lists(spec: JsonSchema) -> None:
+    """Say which lists are keyed or sets, so that two writers can own parts of them and an element can be compared."""
+    properties = spec["properties"]
+    for keyed in (
+        properties["schema"]["properties"]["fields"],
+        properties["ingestion"]["properties"]["batch"],
+    ):
+        keyed |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+    for key in ("inverted", "bloom", "noDictionary"):
+        properties["indexing"]["properties"][key]["x-kubernetes-list-type"] = "set"
+
+
+_SPEC_RULES = [
+    rule(unchanged("timeColumn"), "timeColumn cannot change", ".timeColumn"),
+    rule("self.pushType == oldSelf.pushType", "pushType cannot change", ".pushType"),
+    rule(unchanged("schema.primaryKey"), "primaryKey cannot change", ".schema.primaryKey"),
+    rule(
+        "!has(self.timeColumn) || self.schema.fields.exists(f, f.name == self.timeColumn && f.role == 'dateTime')",
+        "timeColumn must be one of schema.fields, with role: dateTime",
+        ".timeColumn",
+    ),
+    rule("!has(self.retention) || has(self.timeColumn)", "retention needs timeColumn", ".retention"),
+    rule(
+        "!has(self.retention) || self.pushType == 'APPEND'",
+        "a REFRESH table is replaced as a whole; remove retention or use APPEND",
+        ".retention",
+    ),
+    rule(
+        "!has(self.tenants.server.replicas) || self.tenants.server.replicas == 0"
+        " || self.tenants.server.replicas >= self.replication",
+        "there must be at least as many servers as replication, or none",
+        ".tenants.server.replicas",
+    ),
+    rule(
+        "!self.tenants.server.name.startsWith('own-')",
+        "own-… are the names of servers that belong to one table; choose another",
+        ".tenants.server.name",
+    ),
+    rule(
+        "!has(self.deepStore) || ['file', 's3', 'gs', 'hdfs'].exists(s, self.deepStore.uri.startsWith(s + '://'))",
+        "a deep store is s3://bucket/path, gs://bucket/path, hdfs://host/path or file:///path",
+        ".deepStore.uri",
+    ),
+    rule(
+        "!has(self.upsert) || has(self.schema.primaryKey) && size(self.schema.primaryKey) > 0",
+        "an upsert table needs schema.primaryKey",
+        ".schema.primaryKey",
+    ),
+    rule(
+        "!has(self.routing.segmentPruners) || self.routing.segmentPruners.all(p, "
+        f"p in [{', '.join(repr(name) for name in SEGMENT_PRUNERS)}] || p.contains('.'))",
+        f"unknown segment pruner; one of {', '.join(SEGMENT_PRUNERS)}, or a package's, which has a dot in its name",
+        ".routing.segmentPruners",
+    ),
+]
+_WIDENINGS = " || ".join(
+    f"(oldSelf.type == '{old}' && self.type in [{', '.join(repr(str(new)) for new in sorted(wider))}])"
+    for old, wider in WIDER_TYPES.items()
+)
+_FIELD_RULES = [
+    rule(
+        f"self.type == oldSelf.type || {_WIDENINGS}",
+        "the type of a column can only be widened without loss: "
+        + ", ".join(f"{old} to {' or '.join(sorted(wider))}" for old, wider in WIDER_TYPES.items()),
+        ".type",
+    ),
+    rule("self.role == oldSelf.role", "the role of a column cannot change", ".role"),
+    rule("self.multiValue == oldSelf.multiValue", "multiValue cannot change; add a column", ".multiValue"),
+    rule(
+        "self.role == 'dateTime' ? self.type in ['INT', 'LONG', 'TIMESTAMP', 'STRING'] : !has(self.format)",
+        "a dateTime column is INT, LONG, TIMESTAMP or STRING; only a dateTime column has a format",
+    ),
+    rule(
+        "self.role != 'dateTime' || self.type == 'TIMESTAMP' || has(self.format)",
+        "a dateTime column that is no TIMESTAMP needs a format, such as EPOCH|DAYS or SIMPLE_DATE_FORMAT|yyyyMMdd",
+        ".format",
+    ),
+    rule("self.role == 'dimension' || !self.multiValue", "only a dimension can be multi-valued", ".multiValue"),
+]
+
+
+_BATCH_RULES = [
+    rule("!has(self.csv) || self.format == 'CSV'", "csv goes with format: CSV only", ".csv"),
+    rule(
+        "!has(self.overwrite) || self.overwrite.start < self.overwrite.end",
+        "overwrite.start must be before overwrite.end",
+        ".overwrite",
+    ),
+]

@@ -1,0 +1,77 @@
+"""What the cluster tells about MergeRollupTask and UpsertConfig objects: written by the operator, read with kubectl."""
+
+from pydantic import Field
+
+from merlot.spec.model import SpecModel
+from merlot.spec.status import Condition, Count
+
+
+class LevelStatus(SpecModel):
+    """How far one level is."""
+
+    name: str = Field(min_length=1)
+    """Name of the level."""
+    state: str | None = None
+    """UpToDate, Pending, Running, Failing, Suspended, Refused or Waiting."""
+    watermark: str | None = None
+    """Start of the bucket that was begun last, RFC 3339."""
+    delay: Count | None = None
+    """Buckets between the first one to merge and the last one that could be merged by now."""
+    buckets_done: Count | None = None
+    """Buckets of which everything is merged."""
+    buckets_to_do: Count | None = None
+    """Buckets that wait to be merged."""
+    segments: Count | None = None
+    """Segments that are the result of this level."""
+    size_bytes: Count | None = None
+    """Their size."""
+    segments_behind_watermark: Count | None = None
+    """Segments that came too late for this level."""
+    tasks_queued: Count | None = None
+    """Tasks that wait or run."""
+    tasks_poisoned: Count | None = None
+    """Tasks that failed for good."""
+    last_error: str | None = Field(None, max_length=32768)
+    """Why a task failed last."""
+
+
+class MergeRollupTaskStatus(SpecModel):
+    """State of the merges of a table."""
+
+    observed_generation: Count | None = None
+    """The metadata.generation that this status is about."""
+    conditions: tuple[Condition, ...] = ()
+    """Aspects of the state: Accepted, Ready, Progressing, Degraded, TaskSucceeded."""
+    revision: Count | None = None
+    """Revision of the manifest in the cluster."""
+    table: str | None = None
+    """Name of the table."""
+    state: str | None = None
+    """UpToDate, Pending, Running, Failing, Suspended, Refused or Waiting."""
+    message: str | None = Field(None, max_length=32768)
+    """Why, and what to do."""
+    level: str | None = None
+    """The level that is being merged, or the coarsest one."""
+    watermark: str | None = None
+    """Start of the bucket that this level began last, RFC 3339."""
+    delay: Count | None = None
+    """Buckets by which this level is behind."""
+    last_run: str | None = None
+    """When tasks were last made, RFC 3339."""
+    last_error: str | None = Field(None, max_length=32768)
+    """Why a task failed last."""
+    levels: tuple[LevelStatus, ...] = ()
+    """Every level, from the finest to the coarsest."""
+
+
+class UpsertConfigStatus(SpecModel):
+    """State of an UpsertConfig."""
+
+    observed_generation: Count | None = None
+    """The metadata.generation that this status is about."""
+    conditions: tuple[Condition, ...] = ()
+    """Aspects of the state: Accepted, Ready, Degraded."""
+    revision: Count | None = None
+    """Revision of the manifest in the cluster."""
+    tables: tuple[str, ...] = ()
+    """Tables that name it."""

@@ -1,0 +1,97 @@
+"""The UpsertConfig's CustomResourceDefinition: the rules of `upsert_checks` as far as CEL can say them."""
+
+from merlot.spec.structural import Column, JsonSchema, Names, condition, definition, object_schema, rule
+from merlot.spec.task_status import UpsertConfigStatus
+from merlot.spec.upsert import UpsertConfig
+
+NAMES = Names(kind="UpsertConfig", plural="upsertconfigs", singular="upsertconfig", short=("upsert", "upserts"))
+COLUMNS: tuple[Column, ...] = (
+    ("Mode", "string", ".spec.mode", 0),
+    ("TTL", "string", ".spec.primaryKeyTtl", 0),
+    ("Accepted", "string", condition("Accepted"), 0),
+    ("Ready", "string", condition("Ready"), 0),
+    ("Reason", "string", condition("Ready", "reason"), 0),
+    ("Message", "string", condition("Ready", "message"), 1),
+    ("Age", "date", ".metadata.creationTimestamp", 0),
+)
+
+
+def upsert_crd() -> JsonSchema:
+    """The CustomResourceDefinition of UpsertConfig."""
+    schema = object_schema(UpsertConfig, UpsertConfigStatus)
+    schema["properties"]["spec"]["x-kubernetes-validations"] = _SPEC_RULES
+    schema["properties"]["status"]["properties"]["tables"]["x-kubernetes-list-type"] = "set"
+    return definition(NAMES, schema, COLUMNS)
+
+
+_ZERO = "'^0+[a-z]?$'"
+_SPEC_RULES = [
+    rule(
+        f"!has(self.primaryKeyTtl) || !self.primaryKeyTtl.matches({_ZERO})",
+        "a TTL is more than 0; remove it to keep keys for ever",
+        ".primaryKeyTtl",
+    ),
+    rule(
+        f"!has(self.deletedKeysTtl) || !self.deletedKeysTtl.matches({_ZERO})",
+        "a TTL is more than 0; remove it to remember deleted keys for ever",
+        ".deletedKeysTtl",
+    ),
+    rule(
+        "!has(self.primaryKeyTtl) || !has(self.comparisonColumns) || size(self.comparisonColumns) <= 1",
+        "primaryKeyTtl needs one comparison column, a number or a time",
+        ".primaryKeyTtl",
+    ),
+    rule(
+        "!has(self.primaryKeyTtl) || self.snapshot != 'DISABLE'",
+        "primaryKeyTtl needs snapshots: what is valid cannot be derived from keys that have expired",
+        ".snapshot",
+    ),
+    rule(
+        "!has(self.deletedKeysTtl) || has(self.deleteRecordColumn)",
+        "deletedKeysTtl needs deleteRecordColumn, which tells what is deleted",
+        ".deletedKeysTtl",
+    ),
+    rule(
+        "!self.skipLateEvents || has(self.primaryKeyTtl)",
+        "skipLateEvents needs primaryKeyTtl, which tells what is late",
+        ".skipLateEvents",
+    ),
+    rule(
+        "self.pruning == 'COMMIT' || has(self.primaryKeyTtl)",
+        "pruning needs primaryKeyTtl; without it no key expires",
+        ".pruning",
+    ),
+    rule(
+        "!has(self.pruningInterval) || self.pruning == 'SCAN'",
+        "only pruning: SCAN has an interval",
+        ".pruningInterval",
+    ),
+    rule(
+        "!self.dropOutOfOrderRecord || !has(self.outOfOrderRecordColumn)",
+        "dropOutOfOrderRecord and outOfOrderRecordColumn exclude each other",
+        ".outOfOrderRecordColumn",
+    ),
+    rule(
+        "self.mode == 'PARTIAL' || !has(self.partialUpsertStrategies) || size(self.partialUpsertStrategies) == 0",
+        "FULL replaces whole rows; write mode: PARTIAL, or remove partialUpsertStrategies",
+        ".partialUpsertStrategies",
+    ),
+    rule(
+        "self.mode == 'PARTIAL' || self.defaultPartialUpsertStrategy == 'OVERWRITE'",
+        "FULL replaces whole rows; write mode: PARTIAL, or remove defaultPartialUpsertStrategy",
+        ".defaultPartialUpsertStrategy",
+    ),
+    rule(
+        "!has(self.comparisonColumns) || !has(self.partialUpsertStrategies)"
+        " || self.comparisonColumns.all(c, !(c in self.partialUpsertStrategies))",
+        "a comparison column is never merged; take it out of partialUpsertStrategies",
+        ".partialUpsertStrategies",
+    ),
+    rule(
+        "self.consistencyMode == 'NONE' || (!self.dropOutOfOrderRecord && !has(self.outOfOrderRecordColumn)"
+        " && self.newSegmentTrackingTimeMs > 0)",
+        "consistencyMode SYNC and SNAPSHOT go with newSegmentTrackingTimeMs above 0, and with neither"
+        " dropOutOfOrderRecord nor outOfOrderRecordColumn",
+        ".consistencyMode",
+    ),
+]

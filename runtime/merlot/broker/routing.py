@@ -13,20 +13,23 @@ exactly that key and may be asked (`health.Standing`):
    segment that no server manages to load must be heard of.
 5. Segments that left the view together with the arrival of others were replaced by them: they stay until all of these
    have a replica, then all switch at once (`replacement`). Otherwise a segment whose record is gone leaves at once.
+6. Of a replacement in the lineage, all inputs are part of the table, or all outputs: these once each has a replica
+   (`switching`).
 
 So an answer without exception holds every row of every segment in service, and `total_docs` counts the same segments.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from math import lcm
 
+from merlot.broker import switching
 from merlot.broker.health import Standing
-from merlot.broker.replacement import Arrival, Replacement
-from merlot.cluster.records import SegmentRecord
+from merlot.broker.replacement import Exchange, arriving, joined
+from merlot.cluster.records import LineageMark, LineageState, SegmentRecord
 from merlot.cluster.view import TableView
 from merlot.ids import InstanceId, TableName
 
@@ -64,6 +67,8 @@ class RoutingInputs:
     reports: Mapping[InstanceId, Set[str]]
     standings: Mapping[InstanceId, Standing]
     now_ms: int
+    is_whole: bool = False
+    """Whether a push replaces the table as a whole (REFRESH), so that its new versions go together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,11 +83,16 @@ class RoutingSnapshot:
     absent: tuple[InstanceId, ...]
     """Servers that should hold the unavailable segments, by assignment and by report."""
     total_docs: int
+    records: Mapping[str, SegmentRecord] = field(repr=False)
+    """What the table consists of, as far as the lineage is followed; routes may be a step behind."""
     pending: frozenset[str] = frozenset()
-    """Names in the view that are not part of the table yet."""
-    replacement: Replacement | None = None
+    """Names of `records` that are not part of the table yet."""
+    exchanges: tuple[Exchange, ...] = ()
+    """Names that wait for each other."""
+    completed: frozenset[str] = frozenset()
+    """Entries of the lineage whose outputs are routed, not their inputs."""
     stale_at_ms: int | None = None
-    """When waiting for a pending segment will have taken too long."""
+    """When waiting for something will have taken too long."""
     by_key: Mapping[str, RoutedSegment] = field(repr=False)
 
     def select(self, request_number: int) -> tuple[ServerRoute, ...]:
@@ -100,34 +110,77 @@ class Rerouted:
 
 def build(inputs: RoutingInputs, previous: RoutingSnapshot | None = None) -> RoutingSnapshot:
     """The next snapshot. Takes a few microseconds per segment: call it in a thread."""
-    before = previous.segments if previous is not None else {}
     facts = _Facts.of(inputs, is_first=previous is None)
-    segments = inputs.view.segments
-    routed = {}
-    for name, record in segments.items():
-        segment = _route(record, before.get(name), facts)
-        if segment is not None:
-            routed[name] = segment
-    replacement = _replacement(inputs, previous, routed)
-    if replacement is not None:
-        _hold_back(routed, replacement, before, facts)
-    elif previous is not None and previous.replacement is not None:
-        late = previous.replacement.awaited & segments.keys() - routed.keys()
-        routed |= {name: RoutedSegment(_key(segments[name]), segments[name], ()) for name in late}
-    pending = frozenset(segments.keys() - routed.keys())
-    return _snapshot(inputs, routed, pending, replacement)
+    table = _table(inputs, previous, facts)
+    before = previous.segments if previous is not None else {}
+    routed = {name: facts.route(before[name].key, before[name].record) for name in table.frozen & before.keys()}
+    for name, record in table.records.items():
+        if name in table.late:
+            routed[name] = facts.route(_key(record), record)
+        elif name not in table.frozen:
+            segment = _route(record, before.get(name), facts)
+            if segment is not None:
+                routed[name] = segment
+    return _snapshot(inputs, table, routed)
 
 
-def _snapshot(
-    inputs: RoutingInputs,
-    routed: Mapping[str, RoutedSegment],
-    pending: frozenset[str],
-    replacement: Replacement | None,
-) -> RoutingSnapshot:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Table:
+    """What a snapshot takes for the table."""
+
+    records: Mapping[str, SegmentRecord]
+    completed: frozenset[str]
+    exchanges: tuple[Exchange, ...]
+    late: Set[str]
+    """Names of exchanges that took too long: routed as they should be, with or without replicas."""
+    deadline_ms: int | None
+
+    @property
+    def frozen(self) -> frozenset[str]:
+        return frozenset().union(*(exchange.names for exchange in self.exchanges))
+
+
+def _table(inputs: RoutingInputs, previous: RoutingSnapshot | None, facts: _Facts) -> _Table:
+    """First what was published or removed, then what the lineage switches."""
+    view, now_ms = inputs.view, inputs.now_ms
+    if previous is None:
+        completed = switching.first(view, facts.has_replica)
+        exchanges: tuple[Exchange, ...] = ()
+    else:
+        completed = switching.still(view, previous.completed)
+        names = arriving(previous.records, switching.seen(view, completed))
+        exchanges = joined(previous.exchanges, names, now_ms)
+    records = switching.seen(view, completed)
+    waiting = tuple(
+        one for one in exchanges if not all(facts.has_replica(records[n]) for n in one.names & records.keys())
+    )
+    kept = tuple(one for one in waiting if one.ends_ms > now_ms)
+    late = frozenset().union(
+        *(one.names for one in waiting if one not in kept and not _may_differ(one, inputs, previous))
+    )
+    frozen = frozenset().union(*(one.names for one in kept))
+    switched = switching.follow(view, completed, frozen, facts.has_replica, now_ms)
+    return _Table(
+        records=records if switched.taken == completed else switching.seen(view, switched.taken),
+        completed=switched.taken,
+        exchanges=kept,
+        late=late,
+        deadline_ms=switched.deadline_ms,
+    )
+
+
+def _may_differ(exchange: Exchange, inputs: RoutingInputs, previous: RoutingSnapshot | None) -> bool:
+    """Whether names whose new version nobody can load may keep their old one: each is a part of the table by itself."""
+    before = previous.segments.keys() if previous is not None else frozenset()
+    return not inputs.is_whole and exchange.names <= before and exchange.names <= inputs.view.visible.keys()
+
+
+def _snapshot(inputs: RoutingInputs, table: _Table, routed: Mapping[str, RoutedSegment]) -> RoutingSnapshot:
     unavailable = tuple(segment.key for segment in routed.values() if not segment.replicas)
-    deadlines = [_ends_being_new(inputs.view.segments[name]) for name in pending]
-    if replacement is not None:
-        deadlines = [replacement.ends_ms]
+    pending = frozenset(table.records.keys() - routed.keys())
+    deadlines = [_ends_being_new(table.records[name]) for name in pending - table.frozen]
+    deadlines += [exchange.ends_ms for exchange in table.exchanges]
+    deadlines += [table.deadline_ms] if table.deadline_ms is not None else []
     return RoutingSnapshot(
         table=inputs.view.table,
         epoch=inputs.view.epoch,
@@ -136,44 +189,13 @@ def _snapshot(
         unavailable=unavailable,
         absent=_absent(unavailable, routed, inputs) if unavailable else (),
         total_docs=sum(segment.record.total_docs for segment in routed.values()),
+        records=table.records,
         pending=pending,
-        replacement=replacement,
+        exchanges=table.exchanges,
+        completed=table.completed,
         stale_at_ms=min(deadlines, default=None),
         by_key={segment.key: segment for segment in routed.values()},
     )
-
-
-def _replacement(
-    inputs: RoutingInputs, previous: RoutingSnapshot | None, routed: Mapping[str, RoutedSegment]
-) -> Replacement | None:
-    """What is being replaced after this step; None if nothing is, or no longer."""
-    if previous is None:
-        return None
-    known = previous.segments.keys() | previous.pending
-    arrival = Arrival(
-        fresh=frozenset(inputs.view.segments.keys() - known),
-        removed=frozenset(known - inputs.view.segments.keys()),
-        now_ms=inputs.now_ms,
-    )
-    replacement = arrival.continue_from(previous.replacement)
-    if replacement is None or replacement.ends_ms <= inputs.now_ms:
-        return None
-    is_ready = all(name in routed and routed[name].replicas for name in replacement.awaited)
-    return None if is_ready else replacement
-
-
-def _hold_back(
-    routed: dict[str, RoutedSegment],
-    replacement: Replacement,
-    before: Mapping[str, RoutedSegment],
-    facts: _Facts,
-) -> None:
-    """Route what is being replaced, and nothing yet of what replaces it."""
-    for name in replacement.awaited:
-        routed.pop(name, None)
-    for name in replacement.leaving & before.keys():
-        old = before[name]
-        routed[name] = facts.route(old.key, old.record)
 
 
 def reroute(
@@ -193,7 +215,7 @@ def reroute(
     return Rerouted(_routes(groups), tuple(lost))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Facts:
     holders: Mapping[str, tuple[InstanceId, ...]]
     backups: Mapping[str, tuple[InstanceId, ...]]
@@ -201,9 +223,13 @@ class _Facts:
     reported: Set[str]
     """Keys in the reports of servers that may not be asked."""
     versions: Mapping[str, Sequence[str]]
-    """Keys that may be asked for, by name, where a name has one that is not wanted."""
+    """For a broker that just started: keys that may be asked for, by name, where a name has one that is not wanted."""
     are_new_trusted: bool
     """Whether segments may pass for new: not if this broker just started amid a replacement, as reports tell."""
+    lineage: Mapping[str, LineageMark]
+    is_whole: bool
+    num_stamped: Mapping[int, int]
+    """For a broker that just started: how many segments were published together."""
     now_ms: int
 
     @classmethod
@@ -214,11 +240,30 @@ class _Facts:
         reported = set().union(*(keys for one, keys in inputs.reports.items() if one not in inputs.standings))
         segments = inputs.view.segments
         versions: dict[str, list[str]] = defaultdict(list)
-        for key in holders.keys() - {_key(record) for record in segments.values()}:
+        for key in holders.keys() - {_key(record) for record in segments.values()} if is_first else ():
             versions[key.rpartition("@")[0]].append(key)
-        are_new_trusted = not is_first or versions.keys() <= segments.keys()
         spare = {key: servers for key, servers in backups.items() if key in preferred}
-        return cls(holders, spare, reported, versions, are_new_trusted, inputs.now_ms)
+        return cls(
+            holders=holders,
+            backups=spare,
+            reported=reported,
+            versions=versions,
+            are_new_trusted=versions.keys() <= segments.keys(),
+            lineage=inputs.view.lineage,
+            is_whole=inputs.is_whole,
+            num_stamped=Counter(map(_stamp, inputs.view.visible.values())) if is_first else {},
+            now_ms=inputs.now_ms,
+        )
+
+    def is_switched(self, record: SegmentRecord) -> bool:
+        """Whether it took the place of others: then it was waited for, and is missed if it cannot answer."""
+        input_of = self.lineage.get(record.replaced_by)
+        is_back = input_of is not None and input_of.state is LineageState.REVERTED
+        return is_back or record.replaces in self.lineage
+
+    def has_replica(self, record: SegmentRecord) -> bool:
+        """Whether somebody may be asked for this version."""
+        return _key(record) in self.holders
 
     def route(self, key: str, record: SegmentRecord) -> RoutedSegment:
         """This version and its holders, if it has any."""
@@ -245,11 +290,12 @@ def _route(record: SegmentRecord, before: RoutedSegment | None, facts: _Facts) -
     if before is not None or key in facts.reported:
         return RoutedSegment(key, record, ())
     older = facts.versions.get(record.name, ())
-    if len(older) == 1:
-        # This broker started in the middle of a refresh: the version that is served goes on being served.
+    if len(older) == 1 and not facts.is_whole and facts.are_new_trusted and facts.num_stamped[_stamp(record)] == 1:
+        # This broker started in the middle of a refresh: the version that is served goes on being served. Not if others
+        # were published with it: rows may have moved between them.
         return facts.route(older[0], record)
-    is_new = not older and facts.are_new_trusted and facts.now_ms < _ends_being_new(record)
-    return None if is_new else RoutedSegment(key, record, ())
+    is_new = not (older or facts.is_switched(record)) and facts.are_new_trusted
+    return None if is_new and facts.now_ms < _ends_being_new(record) else RoutedSegment(key, record, ())
 
 
 def _key(record: SegmentRecord) -> str:
@@ -257,7 +303,12 @@ def _key(record: SegmentRecord) -> str:
 
 
 def _ends_being_new(record: SegmentRecord) -> int:
-    return max(record.push_time_ms, record.refresh_time_ms, 0) + NEW_SEGMENT_MS
+    return _stamp(record) + NEW_SEGMENT_MS
+
+
+def _stamp(record: SegmentRecord) -> int:
+    """When this version was published: the same for all that were published together."""
+    return max(record.push_time_ms, record.refresh_time_ms, 0)
 
 
 def _turns(segments: Sequence[RoutedSegment]) -> tuple[tuple[ServerRoute, ...], ...]:

@@ -29,7 +29,7 @@ from merlot.cluster.view import TableView
 from merlot.errors import NotFoundError
 from merlot.ids import InstanceId, RawTableName, TableName, raw_name
 from merlot.spec.schema import TableSchema
-from merlot.spec.table import TableSpec
+from merlot.spec.table import PushType, TableSpec
 from merlot.sql.tree import Expr
 
 _LOG = logging.getLogger(__name__)
@@ -162,7 +162,11 @@ class TableWatch:
     async def _route(self, state: _State) -> None:
         now_ms = self._sources.clock.now_ms()
         inputs = RoutingInputs(
-            view=state.view, reports=state.reports, standings=self._sources.standings(), now_ms=now_ms
+            view=state.view,
+            reports=state.reports,
+            standings=self._sources.standings(),
+            now_ms=now_ms,
+            is_whole=state.spec.push_type is PushType.REFRESH,
         )
         served = await self._in_thread(lambda: _serve(self._name, state, inputs, self._served))
         snapshot = served.snapshot

@@ -14,8 +14,8 @@ from merlot.ids import InstanceId, SegmentKey
 class PutSegments:
     """Add records, or replace those of the same names. `expected`: the crc that a name must have now, None = absent.
 
-    Marks of replacements are the table's, not the caller's: a new version of a visible output stays one, a new version
-    of an input of a replacement under way is none, and a hidden segment takes no new version.
+    Marks of replacements are the table's, not the caller's: a new version is neither an input nor an output, and a
+    hidden segment takes none.
     """
 
     records: tuple[SegmentRecord, ...]

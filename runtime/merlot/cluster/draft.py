@@ -145,7 +145,7 @@ class Draft:
         if not is_visible(present, self.lineage):
             reason = why_held(present, self.lineage) or "segment is the output of a reverted replacement"
             raise PreconditionError(f"segment takes no new version segment={present.name} reason: {reason}")
-        return present.replaces, ""
+        return "", ""
 
     def _urls(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Files that lost their record, and files that got one."""

@@ -37,7 +37,8 @@ def start(draft: Draft, mutation: StartReplacement) -> None:
         _make_room(draft, name)
     for record in inputs:
         draft.store(record.model_copy(update={"replaced_by": entry}))
-    draft.lineage[entry] = LineageMark(LineageState.IN_PROGRESS, mutation.now_ms, "")
+    num_from, num_to = len(inputs), len(mutation.segments_to)
+    draft.lineage[entry] = LineageMark(LineageState.IN_PROGRESS, mutation.now_ms, "", num_from, num_to)
     draft.details[entry] = LineageRecord(
         created_ms=mutation.now_ms,
         segments_from=tuple(mutation.segments_from),
@@ -86,7 +87,8 @@ def end(draft: Draft, mutation: EndReplacement) -> None:
     if mutation.dropped or mutation.custom_map:
         update = {"segments_to": kept, "custom_map": {**details.custom_map, **mutation.custom_map}}
         draft.details[entry] = details.model_copy(update=update)
-    draft.lineage[entry] = mark._replace(state=LineageState.COMPLETED, since_ms=mutation.now_ms)
+    completed = {"state": LineageState.COMPLETED, "since_ms": mutation.now_ms, "num_to": len(kept)}
+    draft.lineage[entry] = LineageMark(**{**mark._asdict(), **completed})
 
 
 def revert(draft: Draft, mutation: RevertReplacement) -> None:

@@ -47,11 +47,11 @@ def table_config(record: TableRecord, spec: TableSpec) -> Json:
 
 def size(name: str, view: TableView) -> Json:
     """`/tables/{t}/size`: one copy is what Pinot calls reported per replica; here every server holds the same bytes."""
-    copies = {segment: max(1, len(view.servers_of(segment))) for segment in view.segments}
-    total = sum(segment.size_bytes * copies[segment.name] for segment in view.segments.values())
+    copies = {segment: max(1, len(view.servers_of(segment))) for segment in view.visible}
+    total = sum(segment.size_bytes * copies[segment.name] for segment in view.visible.values())
     segments = {
         segment.name: {"reportedSizeInBytes": segment.size_bytes * copies[segment.name]}
-        for segment in view.segments.values()
+        for segment in view.visible.values()
     }
     half = {
         "reportedSizeInBytes": total,
@@ -76,9 +76,9 @@ def metadata(view: TableView, spec: TableSpec) -> Json:
     return {
         "tableName": view.table,
         "diskSizeInBytes": view.size_bytes,
-        "numSegments": len(view.segments),
+        "numSegments": len(view.visible),
         "numRows": view.total_docs,
-        "numSegmentsUnpartitioned": sum(bool(unpartitioned(record, spec)) for record in view.segments.values()),
+        "numSegmentsUnpartitioned": sum(bool(unpartitioned(record, spec)) for record in view.visible.values()),
         "columnLengthMap": {},
         "columnCardinalityMap": {},
     }

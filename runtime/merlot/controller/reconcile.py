@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from merlot.cluster.mutations import Assign, Mutation, RemoveSegments
 from merlot.cluster.view import TableView
 from merlot.controller.assignment import Servers, assign
-from merlot.controller.retention import expired
+from merlot.controller.retention import expired, removable
 from merlot.ids import InstanceId, SegmentKey
 from merlot.spec.table import TableSpec
 
@@ -36,7 +36,7 @@ def decide(view: TableView, situation: Situation) -> Sequence[Mutation]:
     if spec.suspend:
         return []
     mutations: list[Mutation] = []
-    old = expired(view.segments.values(), spec.retention_ms, situation.now_ms)
+    old = expired(removable(view), spec.retention_ms, situation.now_ms)
     if old:
         mutations.append(RemoveSegments(old))
     changes = _assignment(view, {key.name for key in old}, situation)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from merlot.cluster.records import SegmentRecord
+from merlot.cluster.view import TableView
+from merlot.cluster.visibility import is_held
 from merlot.ids import SegmentKey
 
 
@@ -18,3 +20,8 @@ def expired(segments: Iterable[SegmentRecord], retention_ms: int | None, now_ms:
     oldest_ms = now_ms - retention_ms
     old = (segment for segment in segments if segment.end_time_ms is not None and segment.end_time_ms < oldest_ms)
     return tuple(sorted(segment.key for segment in old))
+
+
+def removable(view: TableView) -> list[SegmentRecord]:
+    """Segments that are part of the table and needed by no replacement: what may go by its age."""
+    return [record for record in view.visible.values() if not is_held(record, view.lineage)]

@@ -123,7 +123,7 @@ def test_replaced_segments_stay_until_all_their_successors_are_loaded() -> None:
     assert keys_of(published) == keys_of(half) == {A: hours}
     assert published.total_docs == half.total_docs == 20
     done = build(inputs(merged, {A: hours | {"d1@1", "d2@1"}}), half)
-    assert (keys_of(done), done.total_docs, done.replacement) == ({A: {"d1@1", "d2@1"}}, 20, None)
+    assert (keys_of(done), done.total_docs, done.exchanges) == ({A: {"d1@1", "d2@1"}}, 20, ())
 
 
 def test_replacement_that_takes_too_long_ends_with_unavailable_segments() -> None:
@@ -132,7 +132,7 @@ def test_replacement_that_takes_too_long_ends_with_unavailable_segments() -> Non
     published = build(inputs(merged, {A: {"h@1"}}), before)
     assert published.stale_at_ms is not None
     late = build(inputs(merged, {A: {"h@1"}}, now_ms=published.stale_at_ms), published)
-    assert (late.unavailable, late.replacement) == (("d@1",), None)
+    assert (late.unavailable, late.exchanges) == (("d@1",), ())
 
 
 def test_broker_that_starts_during_a_replacement_does_not_take_successors_for_new() -> None:
@@ -234,12 +234,9 @@ def check_turns(snapshot: RoutingSnapshot, cluster: Cluster) -> None:
 
 def check_continuity(snapshot: RoutingSnapshot, previous: RoutingSnapshot | None, cluster: Cluster) -> None:
     """A segment in service stays, or its record is gone and no successor is being waited for."""
-    waiting = snapshot.replacement
-    if waiting is not None:
-        assert not waiting.awaited & snapshot.segments.keys()
-    for name in previous.segments if previous is not None else ():
-        if name in snapshot.segments:
-            continue
-        assert name not in cluster.records or (waiting is not None and name in waiting.awaited)
-        if waiting is not None:
-            assert name not in waiting.leaving
+    frozen = {name for exchange in snapshot.exchanges for name in exchange.names}
+    before = previous.segments if previous is not None else {}
+    for name in before.keys() & frozen:
+        assert snapshot.segments[name].key == before[name].key
+    assert (frozen - before.keys()).isdisjoint(snapshot.segments)
+    assert before.keys() - snapshot.segments.keys() <= before.keys() - cluster.records.keys()

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from operator_parts import Api, Controller, Operator, write_kubeconfig
 
 START_S = 60
 PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
@@ -138,3 +139,51 @@ def _wait_until_ready(url: str, token: str, server: _Process) -> None:
         except (urllib.error.URLError, OSError):
             assert time.monotonic() < deadline, f"no API server after {START_S} s"
             time.sleep(0.1)
+
+
+@pytest.fixture(scope="session")
+def merlot_api(kubectl: Kubectl) -> Kubectl:
+    """An API server that knows Merlot's kinds."""
+    root = Path(__file__).resolve().parents[2]
+    for path in sorted((root / "crds").glob("*.yaml")):
+        kubectl.check("apply", "-f", path)
+    kubectl.check("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+    return kubectl
+
+
+@pytest.fixture
+def api(merlot_api: Kubectl) -> Api:
+    """A namespace of its own."""
+    namespace = f"n{secrets.token_hex(4)}"
+    merlot_api.check("create", "namespace", namespace)
+    return Api(merlot_api.url, merlot_api.token, namespace)
+
+
+@pytest.fixture
+def controller() -> Iterator[Controller]:
+    """A controller without tables."""
+    with Controller() as one:
+        yield one
+
+
+@pytest.fixture
+def settings(api: Api, controller: Controller, tmp_path: Path) -> dict[str, str]:
+    """The environment of an operator of this namespace."""
+    return {
+        "KUBECONFIG": str(write_kubeconfig(tmp_path / "kubeconfig", api.url, api.token)),
+        "MERLOT_NAMESPACE": api.namespace,
+        "MERLOT_METASTORE": f"sqlite://{tmp_path / 'meta.db'}",
+        "MERLOT_DEEP_STORE": "s3://bucket/merlot",
+        "MERLOT_RUNTIME_IMAGE": "merlot-runtime:1",
+        "MERLOT_SPARK_IMAGE": "merlot-spark:1",
+        "MERLOT_SPARK_DRIVER_ROLE": "ClusterRole/merlot-spark-driver",
+        "MERLOT_CONTROLLER_URL": controller.url,
+        "MERLOT_RESYNC_SECONDS": "1",
+        "MERLOT_LOG_FORMAT": "line",
+    }
+
+
+@pytest.fixture
+def operator(settings: dict[str, str], tmp_path: Path) -> Operator:
+    """An operator that is not started yet; a context manager."""
+    return Operator(settings, tmp_path / "operator.log")

@@ -75,7 +75,10 @@ def test_status_is_kept_apart(flights: Any) -> None:
         (("replication: 1", "replicas: 1"), 'unknown field "spec.replicas"'),
         (("timeColumn: time_hour", "timeColumn: hour"), "timeColumn must be one of schema.fields, with role: dateTime"),
         (("replication: 1", "retention: 30 days"), "should match"),
-        (("replication: 1", "ingestion: {batch: [{sourceUri: /x, format: JSON, csv: {}}]}"), "csv goes with format: CSV"),
+        (
+            ("replication: 1", "ingestion: {batch: [{sourceUri: /x, format: JSON, csv: {}}]}"),
+            "csv goes with format: CSV",
+        ),
         (("replication: 1", "deepStore: {uri: ftp://x}"), "a deep store is s3://bucket/path"),
         (("replication: 1", "routing: {segmentPruners: [tmie]}"), "unknown segment pruner"),
         (("dep_delay, type: INT", "dep_delay, multiValue: true, type: INT"), "only a dimension can be multi-valued"),

@@ -1,0 +1,336 @@
+"""Parts of the operator's tests: the API server's client, the operator as a process, and a controller that says what a
+test wants it to say."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import requests
+import yaml
+
+PATIENCE_S = 60.0
+KINDS = {
+    "tables": "apis/merlot.dev/v1alpha1",
+    "mergerolluptasks": "apis/merlot.dev/v1alpha1",
+    "upsertconfigs": "apis/merlot.dev/v1alpha1",
+    "deployments": "apis/apps/v1",
+    "statefulsets": "apis/apps/v1",
+    "jobs": "apis/batch/v1",
+    "poddisruptionbudgets": "apis/policy/v1",
+    "networkpolicies": "apis/networking.k8s.io/v1",
+    "rolebindings": "apis/rbac.authorization.k8s.io/v1",
+    **dict.fromkeys(
+        ("services", "configmaps", "serviceaccounts", "pods", "persistentvolumeclaims", "events"), "api/v1"
+    ),
+}
+CHILDREN = (
+    *("deployments", "statefulsets", "services", "configmaps", "serviceaccounts", "jobs", "poddisruptionbudgets"),
+    *("networkpolicies", "rolebindings"),
+)
+
+
+class Api:
+    """One namespace of an API server."""
+
+    def __init__(self, url: str, token: str, namespace: str) -> None:
+        self.url, self.token, self.namespace = url, token, namespace
+        self._session = requests.Session()
+        self._session.headers["Authorization"] = f"Bearer {token}"
+        self._session.verify = self._session.trust_env = False
+
+    def path(self, plural: str, name: str = "", subresource: str = "") -> str:
+        """URL of a kind or an object."""
+        parts = [self.url, KINDS[plural], "namespaces", self.namespace, plural, name, subresource]
+        return "/".join(part for part in parts if part)
+
+    def get(self, plural: str, name: str) -> Any:
+        """One object, or None."""
+        answer = self._session.get(self.path(plural, name))
+        return None if answer.status_code == 404 else self._checked(answer)
+
+    def list(self, plural: str) -> list[Any]:
+        """All objects of a kind."""
+        return list(self._checked(self._session.get(self.path(plural)))["items"])
+
+    def create(self, plural: str, body: Mapping[str, Any]) -> Any:
+        """Create an object; its status too, if it has one."""
+        made = self._checked(self._session.post(self.path(plural), json=body))
+        if "status" in body:
+            made = self.patch(plural, made["metadata"]["name"], {"status": body["status"]}, "status")
+        return made
+
+    def patch(self, plural: str, name: str, patch: Mapping[str, Any], subresource: str = "") -> Any:
+        """Merge patch."""
+        headers = {"Content-Type": "application/merge-patch+json"}
+        answer = self._session.patch(self.path(plural, name, subresource), data=json.dumps(patch), headers=headers)
+        return self._checked(answer)
+
+    def delete(self, plural: str, name: str) -> None:
+        """Delete; at once, since nobody runs pods here."""
+        body = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
+        answer = self._session.delete(self.path(plural, name), json=body)
+        if answer.status_code != 404:
+            self._checked(answer)
+
+    def versions(self) -> dict[str, str]:
+        """The resource version of every object but events."""
+        return {
+            f"{plural}/{one['metadata']['name']}": one["metadata"]["resourceVersion"]
+            for plural in (*CHILDREN, "tables", "pods", "persistentvolumeclaims")
+            for one in self.list(plural)
+        }
+
+    def children(self) -> set[str]:
+        """What there is of the operator's own."""
+        return {
+            f"{plural}/{one['metadata']['name']}"
+            for plural in CHILDREN
+            for one in self.list(plural)
+            if (one["metadata"].get("labels") or {}).get("app.kubernetes.io/managed-by") == "merlot-operator"
+        }
+
+    def condition(self, kind: str, name: str = "flights", plural: str = "tables") -> dict[str, Any]:
+        """A condition, empty if it is not there."""
+        conditions = (self.get(plural, name) or {}).get("status", {}).get("conditions", [])
+        return next((one for one in conditions if one["type"] == kind), {})
+
+    def reason(self, kind: str, name: str = "flights", plural: str = "tables") -> str:
+        """Status and reason of a condition: `False/NoBroker`."""
+        condition = self.condition(kind, name, plural)
+        return f"{condition.get('status')}/{condition.get('reason')}"
+
+    def event_reasons(self) -> set[str]:
+        """Reasons of all events."""
+        return {one["reason"] for one in self.list("events")}
+
+    @staticmethod
+    def _checked(answer: requests.Response) -> Any:
+        assert answer.ok, f"{answer.request.method} {answer.url}: {answer.text[:1000]}"
+        return answer.json()
+
+
+class Controller:
+    """Answers `GET /status` with what the test put into `tables`, and notes who shall be drained."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, Any] = {}
+        self.rollups: dict[str, Any] = {}
+        self.tasks: dict[str, int] = {}
+        self.drains: list[str] = []
+        self.is_up = True
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Controller:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        controller = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                said = {"tables": controller.tables, "rollups": controller.rollups, "tasks": controller.tasks}
+                body = json.dumps(said).encode()
+                etag = f'"{hash(body)}"'
+                if not controller.is_up:
+                    self._answer(503, b"{}", "")
+                elif self.headers.get("If-None-Match") == etag:
+                    self._answer(304, b"", etag)
+                else:
+                    self._answer(200, body, etag)
+
+            def do_POST(self) -> None:
+                controller.drains.append(self.path.removeprefix("/instances/"))
+                self._answer(200, b"{}", "")
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+            def _answer(self, code: int, body: bytes, etag: str) -> None:
+                self.send_response(code)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                if etag:
+                    self.send_header("ETag", etag)
+                self.end_headers()
+                self.wfile.write(body)
+
+        return Handler
+
+
+def table_word(revision: int = 1, servers: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """A controller's word on a table of 3 segments; all is well unless `more` says otherwise."""
+    brokers = {"Broker_a_8099": {"revision": revision}}
+    counts = {"segments": 3, "totalDocs": 336_776, "sizeBytes": 9_540_000, "replication": 1, "suspended": False}
+    troubles = {"segmentsUnavailable": 0, "segmentsLoading": 0, "segmentsFailed": 0, "unpartitioned": 0}
+    word = {"revision": revision, **counts, **troubles, "moving": False, "brokers": brokers, "servers": servers or {}}
+    return word | more
+
+
+def server_word(revision: int = 1, **more: Any) -> dict[str, Any]:
+    """A controller's word on a server of a table."""
+    marks = {"draining": False, "leaving": False, "drained": False}
+    return {
+        "live": True,
+        "revision": revision,
+        "assigned": 3,
+        "loaded": 3,
+        "numErrors": 0,
+        "errors": {},
+        **marks,
+        **more,
+    }
+
+
+class Operator:
+    """The operator as a process of its own."""
+
+    def __init__(
+        self, environment: Mapping[str, str], log: Path, *, program: tuple[str, ...] = ("-m", "merlot_operator")
+    ):
+        self.port = _free_port()
+        self._environment = {**os.environ, **environment, "MERLOT_LIVENESS_PORT": str(self.port)}
+        self._log, self._program = log, program
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Operator:
+        with self._log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, *self._program], env=self._environment, stdout=output, stderr=subprocess.STDOUT
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def log(self) -> str:
+        """What it logged, in all its lives."""
+        return self._log.read_text()
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """Stop it; returns its exit code."""
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._process.send_signal(how)
+        return self._process.wait(20)
+
+    def wait_for_exit(self) -> int:
+        """Until it ends by itself."""
+        assert self._process is not None
+        return self._process.wait(PATIENCE_S)
+
+    def metric(self, name: str) -> float:
+        """Sum of a metric's samples."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
+            text = answer.read().decode()
+        return sum(float(one) for one in re.findall(rf"^{name}(?:\{{[^}}]*\}})? ([0-9.e+]+)$", text, re.MULTILINE))
+
+    def rss_mb(self) -> float:
+        """Resident memory."""
+        assert self._process is not None
+        text = Path(f"/proc/{self._process.pid}/status").read_text()
+        [kib] = re.findall(r"VmRSS:\s+(\d+) kB", text)
+        return int(kib) / 1024
+
+    def cpu_seconds(self) -> float:
+        """User and system time."""
+        assert self._process is not None
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def settle(self, passes: int = 8) -> None:
+        """Until `passes` passes went by, after which nothing was written."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            try:
+                before, start = self.metric("merlot_operator_writes"), self.metric("merlot_operator_passes_total")
+                while self.metric("merlot_operator_passes_total") < start + passes:
+                    assert time.monotonic() < deadline, self.log[-4000:]
+                    time.sleep(0.1)
+                if self.metric("merlot_operator_writes") == before:
+                    return
+            except OSError:
+                time.sleep(0.1)
+        raise AssertionError(f"the operator goes on writing: {self.log[-4000:]}")
+
+
+def eventually(claim: Callable[[], Any], expected: Any = True, *, log: Callable[[], str] = str) -> None:
+    """Wait until the claim is as expected."""
+    deadline = time.monotonic() + PATIENCE_S
+    while (got := claim()) != expected:
+        assert time.monotonic() < deadline, f"expected {expected!r}, got {got!r}\n{log()[-4000:]}"
+        time.sleep(0.1)
+
+
+def write_kubeconfig(path: Path, url: str, token: str) -> Path:
+    """A kubeconfig of one user."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        "clusters": [{"name": "test", "cluster": {"server": url, "insecure-skip-tls-verify": True}}],
+        "users": [{"name": "test", "user": {"token": token}}],
+    }
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def run_pods(api: Api, *, is_ready: bool = True) -> None:
+    """What controllers and kubelets do: every pod that shall be there is, and is ready or is not."""
+    for plural in ("deployments", "statefulsets"):
+        for owner in api.list(plural):
+            wanted = {f"{owner['metadata']['name']}-{number}" for number in range(owner["spec"]["replicas"])}
+            there = {one["metadata"]["name"] for one in api.list("pods") if _is_of(one, owner)}
+            for name in sorted(wanted - there):
+                api.create("pods", _pod(owner, name, is_ready))
+            for name in sorted(there - wanted):
+                api.delete("pods", name)
+
+
+def _is_of(pod: Any, owner: Any) -> bool:
+    return bool(owner["spec"]["selector"]["matchLabels"].items() <= (pod["metadata"].get("labels") or {}).items())
+
+
+def _pod(owner: Any, name: str, is_ready: bool) -> dict[str, Any]:
+    template = owner["spec"]["template"]
+    ready = {"type": "Ready", "status": "True" if is_ready else "False"}
+    spec = {**template["spec"]}
+    spec.pop("serviceAccountName", None)
+    spec.pop("serviceAccount", None)
+    claims = [one["metadata"]["name"] for one in owner["spec"].get("volumeClaimTemplates", ())]
+    spec["volumes"] = [*spec["volumes"], *({"name": claim, "emptyDir": {}} for claim in claims)]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **template["metadata"]},
+        "spec": spec,
+        "status": {"phase": "Running", "conditions": [ready]},
+    }
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])

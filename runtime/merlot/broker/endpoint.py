@@ -1,8 +1,7 @@
 """The broker's HTTP paths, as Pinot's clients call them.
 
-A query's error is an answer: HTTP 200, `exceptions`, and the header `X-Pinot-Error-Code`. Only a request that is no
-query at all (no `sql`, bad JSON) is HTTP 400. A client that hangs up cancels its query, if the server that runs this
-app is started with `handler_cancellation=True`.
+Plain queries do not come here: `front` answers them. A client that hangs up cancels its query, if the server that runs
+this app is started with `handler_cancellation=True`.
 """
 
 from __future__ import annotations
@@ -15,26 +14,23 @@ from aiohttp import web
 
 from merlot import telemetry
 from merlot.broker.directory import Directory
-from merlot.broker.queries import SqlRequest
-from merlot.broker.query_errors import QueryErrorCode, http_status, named
-from merlot.broker.response import BrokerAnswer
+from merlot.broker.http_queries import (
+    CORRELATION_HEADER,
+    ERROR_CODE_HEADER,
+    MAX_BODY_BYTES,
+    STATUS_HEADER,
+    Answers,
+    HttpAnswer,
+    answer_body,
+    answer_fields,
+)
 from merlot.errors import InvalidInputError
 from merlot.spec import pinot_schema
 from merlot.sql.parse import parse
 
-ERROR_CODE_HEADER = "X-Pinot-Error-Code"
-STATUS_HEADER = "Pinot-Use-Http-Status-For-Errors"
-CORRELATION_HEADER = "X-Correlation-Id"
-MAX_BODY_BYTES = 4 << 20
 
-
-class BrokerFace(Protocol):
+class BrokerFace(Answers, Protocol):
     """What the paths need of a broker."""
-
-    @property
-    def broker_id(self) -> str:
-        """`Broker_host_port`."""
-        ...
 
     @property
     def directory(self) -> Directory:
@@ -45,10 +41,6 @@ class BrokerFace(Protocol):
         """Why it should get no queries now; None if it may."""
         ...
 
-    async def query(self, request: SqlRequest) -> BrokerAnswer:
-        """Run a query."""
-        ...
-
     @property
     def running(self) -> Mapping[str, str]:
         """Texts of the queries under way, by request id."""
@@ -57,10 +49,6 @@ class BrokerFace(Protocol):
     def cancel(self, wanted: str, *, by_client_id: bool = False) -> bool:
         """Cancel a running query; False if there is none of that id."""
         ...
-
-
-class _MalformedRequest(Exception):
-    """The request is no query: HTTP 400."""
 
 
 def make_app(broker: BrokerFace) -> web.Application:
@@ -104,32 +92,18 @@ class _Paths:
         self._broker = broker
 
     async def post_query(self, request: web.Request) -> web.Response:
-        return await self._query(request, await request.read())
+        body = await request.read()
+        headers = request.headers
+        wants_status = headers.get(STATUS_HEADER, "").lower() == "true"
+        return _response(
+            await answer_body(self._broker, body, headers.get(CORRELATION_HEADER), wants_status=wants_status)
+        )
 
     async def get_query(self, request: web.Request) -> web.Response:
-        return await self._query(request, None)
-
-    async def _query(self, request: web.Request, body: bytes | None) -> web.Response:
-        headers = request.headers
-        client_request_id = headers.get(CORRELATION_HEADER)
-        try:
-            fields: Any = dict(request.query) if body is None else _parse_body(body)
-            sql_request = _sql_request(fields, client_request_id)
-        except _MalformedRequest as error:
-            answer = self._refusal(str(error), client_request_id)
-            return _response(answer, status=400)
-        answer = await self._broker.query(sql_request)
+        fields, headers = dict(request.query), request.headers
         wants_status = headers.get(STATUS_HEADER, "").lower() == "true"
-        return _response(answer, status=http_status(answer.exceptions) if wants_status else 200)
-
-    def _refusal(self, problem: str, client_request_id: str | None) -> BrokerAnswer:
-        return BrokerAnswer(
-            request_id="0",
-            client_request_id=client_request_id,
-            broker_id=self._broker.broker_id,
-            exceptions=(named(QueryErrorCode.JSON_PARSING, problem),),
-            num_servers_queried=0,
-            num_servers_responded=0,
+        return _response(
+            await answer_fields(self._broker, fields, headers.get(CORRELATION_HEADER), wants_status=wants_status)
         )
 
     async def cancel_query(self, request: web.Request) -> web.Response:
@@ -192,26 +166,10 @@ class _Paths:
         raise web.HTTPNotFound(text="no time boundary for this table")
 
 
-def _parse_body(body: bytes) -> Any:
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise _MalformedRequest(f"request body is not JSON: {error}") from error
-
-
-def _sql_request(fields: Any, client_request_id: str | None) -> SqlRequest:
-    if not isinstance(fields, dict) or not isinstance(fields.get("sql"), str):
-        raise _MalformedRequest("request has no 'sql'")
-    options = fields.get("queryOptions") or ""
-    if not isinstance(options, str):
-        raise _MalformedRequest("'queryOptions' must be a text of name=value;name=value")
-    return SqlRequest(fields["sql"], options, client_request_id)
-
-
-def _response(answer: BrokerAnswer, status: int) -> web.Response:
+def _response(answer: HttpAnswer) -> web.Response:
     return web.Response(
-        body=answer.to_bytes(),
-        status=status,
+        body=answer.body,
+        status=answer.status,
         content_type="application/json",
         headers={ERROR_CODE_HEADER: str(answer.error_code)},
     )

@@ -7,13 +7,12 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aiohttp import web
-
 from merlot import __version__
 from merlot.broker.channels import ChannelFactory, Channels
 from merlot.broker.directory import Directory
 from merlot.broker.echo import Echo, echo_of
 from merlot.broker.endpoint import make_app
+from merlot.broker.listener import Listener
 from merlot.broker.queries import Queries, SqlRequest
 from merlot.broker.response import BrokerAnswer
 from merlot.clock import Clock, SystemClock
@@ -21,7 +20,6 @@ from merlot.cluster import liveness
 from merlot.cluster.liveness import Registration
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import InstanceRecord, Role
-from merlot.errors import UnavailableError
 from merlot.ids import InstanceId
 
 _LOG = logging.getLogger(__name__)
@@ -61,7 +59,7 @@ class BrokerRole:
         self._queries = Queries(self._directory, self._channels, self._clock)
         self._registration: Registration | None = None
         self._echo: Echo | None = None
-        self._runner: web.AppRunner | None = None
+        self._listener: Listener | None = None
         self._running: set[asyncio.Task[object]] = set()
         self._unready: str | None = "starting"
 
@@ -96,8 +94,8 @@ class BrokerRole:
             await self._echo.stop()
         if self._running:
             await asyncio.wait(self._running, timeout=self._config.drain_s)
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._listener is not None:
+            await self._listener.close()
         await self._directory.stop()
         await self._channels.close()
 
@@ -142,14 +140,5 @@ class BrokerRole:
         directory.on_change = self._echo.poke
 
     async def _listen(self) -> int:
-        self._runner = web.AppRunner(make_app(self), access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
-        await self._runner.setup()
-        host = self._config.bind or self._config.host
-        site = web.TCPSite(self._runner, host, self._config.http_port)
-        try:
-            await site.start()
-        except OSError as error:
-            text = f"cannot listen address={host}:{self._config.http_port} reason={error.strerror}"
-            raise UnavailableError(text) from error
-        port: int = self._runner.addresses[0][1]
-        return port
+        self._listener = Listener(self, make_app(self), self._clock)
+        return await self._listener.open(self._config.bind or self._config.host, self._config.http_port)

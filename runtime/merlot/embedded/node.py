@@ -18,8 +18,9 @@ from aiohttp import web
 
 from merlot import telemetry
 from merlot.broker import endpoint
+from merlot.broker.listener import Listener
 from merlot.broker.role import BrokerConfig, BrokerRole
-from merlot.clock import Clock
+from merlot.clock import Clock, SystemClock
 from merlot.cluster.sqlite import SqliteMetastore
 from merlot.controller import api
 from merlot.controller.role import ControllerConfig, ControllerRole
@@ -168,11 +169,10 @@ class Node:
     async def _serve(self, listener: socket.socket, routes: list[web.RouteDef]) -> None:
         app = web.Application(client_max_size=api.MAX_BODY_BYTES)
         app.add_routes(_merged([*self._own_routes(), *routes]))
-        # A client that hangs up cancels its query.
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
-        await runner.setup()
-        self._exits.push_async_callback(runner.cleanup)
-        await web.SockSite(runner, listener).start()
+        assert self._broker is not None
+        door = Listener(self._broker, app, self._clock or SystemClock())
+        self._exits.push_async_callback(door.close)
+        await door.open_on(listener)
         _LOG.info("node serves url=%s data=%s", self.url, self._config.data_dir)
 
     def _own_routes(self) -> list[web.RouteDef]:

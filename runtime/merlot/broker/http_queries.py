@@ -1,0 +1,92 @@
+"""A query as it comes in an HTTP request, and what goes back: apart from any HTTP server.
+
+A query's error is an answer: HTTP 200, `exceptions`, and the header `X-Pinot-Error-Code`. Only a request that is no
+query at all (no `sql`, bad JSON) is HTTP 400; and a client may ask for errors as statuses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import orjson
+
+from merlot.broker.queries import SqlRequest
+from merlot.broker.query_errors import QueryErrorCode, http_status, named
+from merlot.broker.response import BrokerAnswer
+
+ERROR_CODE_HEADER: Final = "X-Pinot-Error-Code"
+STATUS_HEADER: Final = "Pinot-Use-Http-Status-For-Errors"
+CORRELATION_HEADER: Final = "X-Correlation-Id"
+MAX_BODY_BYTES: Final = 4 << 20
+
+
+class Answers(Protocol):
+    """What it takes of a broker."""
+
+    @property
+    def broker_id(self) -> str:
+        """`Broker_host_port`."""
+        ...
+
+    async def query(self, request: SqlRequest) -> BrokerAnswer:
+        """Run a query."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """Status, value of `X-Pinot-Error-Code`, and the JSON object."""
+
+    status: int
+    error_code: int
+    body: bytes
+
+
+class _MalformedRequestError(Exception):
+    """The request is no query: HTTP 400."""
+
+
+async def answer_body(
+    broker: Answers, body: bytes, client_request_id: str | None, *, wants_status: bool = False
+) -> HttpAnswer:
+    """Of a POST: the body is a JSON object with `sql` and maybe `queryOptions`."""
+    try:
+        fields = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        return _refusal(broker, f"request body is not JSON: {error}", client_request_id)
+    return await answer_fields(broker, fields, client_request_id, wants_status=wants_status)
+
+
+async def answer_fields(
+    broker: Answers, fields: Any, client_request_id: str | None, *, wants_status: bool = False
+) -> HttpAnswer:
+    """Of a GET: the fields of its URL."""
+    try:
+        request = _sql_request(fields, client_request_id)
+    except _MalformedRequestError as error:
+        return _refusal(broker, str(error), client_request_id)
+    answer = await broker.query(request)
+    status = http_status(answer.exceptions) if wants_status else 200
+    return HttpAnswer(status, answer.error_code, answer.to_bytes())
+
+
+def _sql_request(fields: Any, client_request_id: str | None) -> SqlRequest:
+    if not isinstance(fields, dict) or not isinstance(fields.get("sql"), str):
+        raise _MalformedRequestError("request has no 'sql'")
+    options = fields.get("queryOptions") or ""
+    if not isinstance(options, str):
+        raise _MalformedRequestError("'queryOptions' must be a text of name=value;name=value")
+    return SqlRequest(fields["sql"], options, client_request_id)
+
+
+def _refusal(broker: Answers, problem: str, client_request_id: str | None) -> HttpAnswer:
+    answer = BrokerAnswer(
+        request_id="0",
+        client_request_id=client_request_id,
+        broker_id=broker.broker_id,
+        exceptions=(named(QueryErrorCode.JSON_PARSING, problem),),
+        num_servers_queried=0,
+        num_servers_responded=0,
+    )
+    return HttpAnswer(400, answer.error_code, answer.to_bytes())

@@ -1,0 +1,61 @@
+"""A port on which a broker answers HTTP: the front takes connections, an aiohttp server what the front leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Final
+
+from aiohttp import web
+
+from merlot.broker.front import Front
+from merlot.broker.http_queries import Answers
+from merlot.clock import Clock
+from merlot.errors import UnavailableError
+
+BACKLOG: Final = 1_024
+GRACE_S: Final = 1.0
+"""How long connections get at the end to take their answers."""
+
+
+class Listener:
+    """Open between `open` and `close`, on one event loop."""
+
+    def __init__(self, broker: Answers, app: web.Application, clock: Clock) -> None:
+        self._broker = broker
+        self._clock = clock
+        # A client that hangs up cancels its query.
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=GRACE_S)
+        self._front: Front | None = None
+        self._server: asyncio.Server | None = None
+
+    async def open(self, host: str, port: int) -> int:
+        """Listen; returns the port, which 0 leaves to the system. UnavailableError if it is taken."""
+        front = await self._start()
+        try:
+            self._server = await asyncio.get_running_loop().create_server(front, host, port, backlog=BACKLOG)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise UnavailableError(f"cannot listen address={host}:{port} reason={reason}") from error
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    async def open_on(self, listener: socket.socket) -> None:
+        """Listen on a socket that is bound."""
+        front = await self._start()
+        self._server = await asyncio.get_running_loop().create_server(front, sock=listener, backlog=BACKLOG)
+
+    async def close(self) -> None:
+        """Take no more connections; end those there are."""
+        if self._server is not None:
+            self._server.close()
+        if self._front is not None:
+            await self._front.close(GRACE_S)
+        await self._runner.cleanup()
+
+    async def _start(self) -> Front:
+        await self._runner.setup()
+        server = self._runner.server
+        assert server is not None
+        self._front = Front(self._broker, server, self._clock)
+        return self._front

@@ -96,14 +96,16 @@ async def test_days_become_months_and_months_become_rows_per_day_under_load(clus
 
     async with QueryLoad(cluster.broker.url, {**by_day, **exact}, num_clients=2) as load_:
         await load_.answered(20)
+        cpu_s = cluster.minions[0].cpu_s()
         await asyncio.to_thread(apply, cluster, "rollup.yaml")
         months = await until_merged(cluster, "monthly", NUM_MONTHS)
+        cpu_s = cluster.minions[0].cpu_s() - cpu_s
         await load_.answered(40)
     print("concat:", load_.tally)
     assert (load_.tally.wrong, load_.tally.examples) == ([], [])
     done = history(cluster).tasks
     seconds = sum(one.ended_ms - one.started_ms for one in done) / 1000
-    print(f"concat: {len(done)} tasks, {seconds:.2f} s of task time")
+    print(f"concat: {len(done)} tasks, {seconds:.2f} s of task time beside the queries, {cpu_s:.2f} s of CPU time")
     print("months:", figures(cluster, months, BY_DAY + EXACT))
     totals = history(cluster).totals["monthly"]
     assert (totals.segments_before, totals.segments_after, totals.buckets) == (NUM_DAYS, NUM_MONTHS, NUM_MONTHS)

@@ -134,7 +134,7 @@ class MinionRole:
             chosen = uri or config.deep_store
             if chosen is None:
                 raise UnavailableError("no deep store: the table names none and the minion has none")
-            return stores.setdefault(chosen, DeepStore(chosen))
+            return stores.setdefault(chosen, DeepStore(chosen, keeps_copies=False))
 
         settings = MergeSettings(
             folder=config.data_dir.resolve() / TASKS_FOLDER,

@@ -34,11 +34,13 @@ class DeepStore:
     Raises InvalidInputError for a URI that pyarrow.fs cannot open.
     """
 
-    def __init__(self, uri: str, *, retry: RetryPolicy | None = None) -> None:
+    def __init__(self, uri: str, *, retry: RetryPolicy | None = None, keeps_copies: bool = True) -> None:
+        """`keeps_copies`: files that are fetched must outlive a crash of the machine; False for working files."""
         self.uri = uri if "://" in uri else Path(uri).resolve().as_uri()
         parts = urlsplit(self.uri)
         self._root_url = f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
         self._retry = retry or RetryPolicy()
+        self._keeps_copies = keeps_copies
         try:
             self._fs, root = _open(self.uri)
         except (ValueError, OSError, pa.ArrowException) as error:
@@ -174,7 +176,8 @@ class DeepStore:
             elif expected_size is not None and size != expected_size:
                 raise CorruptionError(f"fetched file has a wrong size path={path} expected={expected_size} got={size}")
             partial.rename(destination)
-            _sync(destination.parent)
+            if self._keeps_copies:
+                _sync(destination.parent)
         except FileNotFoundError as error:
             raise NotFoundError(f"not in the deep store path={path}") from error
         except OSError as error:
@@ -183,7 +186,7 @@ class DeepStore:
             partial.unlink(missing_ok=True)
 
     def _copy(self, path: str, partial: Path, deadline: float | None) -> int:
-        """Copy and fsync; returns the number of bytes. The writer is closed explicitly so that ENOSPC is never lost."""
+        """Copy and fsync; returns the number of bytes. The writer is closed here so that ENOSPC is never lost."""
         size = 0
         with self._fs.open_input_stream(path) as reader, partial.open("wb") as writer:
             while chunk := reader.read(CHUNK_BYTES):
@@ -191,7 +194,8 @@ class DeepStore:
                 if deadline is not None and time.monotonic() > deadline:
                     raise UnavailableError(f"deadline passed while reading path={path} bytes={size}")
             writer.flush()
-            os.fsync(writer.fileno())
+            if self._keeps_copies:
+                os.fsync(writer.fileno())
         return size
 
 

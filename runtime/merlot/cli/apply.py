@@ -1,5 +1,6 @@
 """`merlot apply`: manifests to a node."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +11,9 @@ from merlot.cli import output
 from merlot.cli.client import DEFAULT_URL, Client, Url
 from merlot.cli.errors import ApiError, CommandError, UsageError
 from merlot.cli.output import plural
+
+_TABLE = re.compile(r"^kind: *Table *(#.*)?$", re.MULTILINE)
+"""Files with tables go first: what refers to them is then checked against them."""
 
 
 def apply(
@@ -26,7 +30,7 @@ def apply(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and change nothing.")] = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Create or change tables from manifests.
+    """Create or change tables, merge tasks and upsert configs from manifests.
 
     A wrong manifest changes nothing, and all that is wrong with it is shown
     at once. Applying the same manifest again changes nothing either.
@@ -37,7 +41,7 @@ def apply(
 
       cat table.yaml | merlot apply -f - --dry-run
     """
-    sources = [source for name in file for source in _sources(name)]
+    sources = sorted((source for name in file for source in _sources(name)), key=lambda one: not _TABLE.search(one[1]))
     client = Client(url)
     failed = 0
     for name, text in sources:

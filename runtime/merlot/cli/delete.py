@@ -1,4 +1,4 @@
-"""`merlot delete`: tables and segments, after asking."""
+"""`merlot delete`: tables, segments, merges and upsert configs, after asking."""
 
 import sys
 from typing import Annotated
@@ -11,7 +11,7 @@ from merlot.cli.errors import CommandError, UsageError
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
-app = typer.Typer(no_args_is_help=True, help="Delete a table or a segment.")
+app = typer.Typer(no_args_is_help=True, help="Delete a table, a segment, a merge or an upsert config.")
 
 
 @app.command("table")
@@ -35,6 +35,26 @@ def segment(
     _confirm(f"Delete segment {name} of table {table}?", yes)
     Client(url).delete(path_of("segments", table, name))
     output.say(f"segment/{name} deleted")
+
+
+@app.command("rollup")
+def rollup(
+    name: Annotated[str, typer.Argument(help="Name of the MergeRollupTask.")], yes: Yes = False, url: Url = DEFAULT_URL
+) -> None:
+    """Delete a MergeRollupTask: its tasks are undone, and what it has merged stays."""
+    _confirm(f"Delete rollup {name}? What it has merged stays merged.", yes)
+    Client(url).delete(path_of("rollups", name))
+    output.say(f"rollup/{name} deleted")
+
+
+@app.command("upsert")
+def upsert(
+    name: Annotated[str, typer.Argument(help="Name of the UpsertConfig.")], yes: Yes = False, url: Url = DEFAULT_URL
+) -> None:
+    """Delete an UpsertConfig."""
+    _confirm(f"Delete upsert config {name}?", yes)
+    Client(url).delete(path_of("upserts", name))
+    output.say(f"upsert/{name} deleted")
 
 
 def _confirm(question: str, yes: bool) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from merlot.cli import output
+from merlot.cli import output, rollups
 from merlot.cli.client import DEFAULT_URL, Client, Url, path_of
 from merlot.cli.output import ListFormat
 
@@ -13,7 +13,9 @@ Output = Annotated[
     ListFormat, typer.Option("--output", "-o", help="Form of the list; wide has more columns, name is for shells.")
 ]
 
-app = typer.Typer(no_args_is_help=True, help="List tables, segments or instances.")
+app = typer.Typer(no_args_is_help=True, help="List tables, segments, merges, upsert configs or instances.")
+app.command("rollups")(rollups.list_rollups)
+app.command("upserts")(rollups.list_upserts)
 
 
 @app.command("tables")

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import merlot
-from merlot.cli import apply, delete, get, output, query, rebalance, segment
+from merlot.cli import apply, delete, get, output, query, rebalance, rollups, segment
 from merlot.cli.errors import CommandError
 from merlot.errors import MerlotError
 
@@ -101,6 +101,7 @@ app.command("rebalance")(rebalance.rebalance)
 app.add_typer(get.app, name="get")
 app.command("query")(query.query)
 app.add_typer(segment.app, name="segment")
+app.add_typer(rollups.app, name="rollup")
 app.add_typer(delete.app, name="delete")
 
 

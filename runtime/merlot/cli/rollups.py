@@ -1,0 +1,134 @@
+"""`merlot get rollups`, `get upserts` and `merlot rollup run`: how far merges are, and a run by hand."""
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from merlot.cli import output
+from merlot.cli.client import DEFAULT_URL, Client, Url, path_of
+from merlot.cli.output import ListFormat
+
+Output = Annotated[
+    ListFormat, typer.Option("--output", "-o", help="Form of the list; wide has more columns, name is for shells.")
+]
+COLUMNS = {
+    "NAME": "name",
+    "TABLE": "table",
+    "LEVEL": "level",
+    "WATERMARK": "watermark",
+    "DELAY": "delay",
+    "STATE": "state",
+    "LAST-RUN": "lastRun",
+    "AGE": "age",
+}
+WIDE = {
+    "DONE": "bucketsDone",
+    "TO-DO": "bucketsToDo",
+    "SEGMENTS": "segments",
+    "SIZE": "size",
+    "MERGED": "merged",
+    "BEHIND": "segmentsBehindWatermark",
+    "TASKS": "tasks",
+    "NEXT-RUN": "nextRun",
+    "ERROR": "error",
+}
+AGES = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
+
+app = typer.Typer(no_args_is_help=True, help="Merge tasks: run one now.")
+
+
+def list_rollups(
+    name: Annotated[str | None, typer.Argument(help="Only this MergeRollupTask.", show_default=False)] = None,
+    how: Output = ListFormat.TABLE,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """List the merges of tables, a line for each level: how far they are, and what they are at.
+
+    DELAY counts the buckets that could be merged by now and are not. BEHIND
+    (with -o wide) are segments that came too late for their bucket.
+    """
+    client = Client(url)
+    found = [client.get(path_of("rollups", name))] if name else client.get("/rollups")["rollups"]
+    if how is ListFormat.JSON:
+        output.show_json(found[0] if name else found)
+        return
+    if how is ListFormat.NAME:
+        output.show_list(found, COLUMNS, WIDE, how)
+        return
+    if not found:
+        output.warn("no merges: declare one with a MergeRollupTask, and `merlot apply -f FILE`")
+        return
+    output.show_list([_level(one, level) for one in found for level in one["levels"]], COLUMNS, WIDE, how)
+    for one in found:
+        if one["message"]:
+            output.warn(f"{one['name']}: {one['message']}")
+
+
+def list_upserts(
+    name: Annotated[str | None, typer.Argument(help="Only this UpsertConfig.", show_default=False)] = None,
+    how: Output = ListFormat.TABLE,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """List the upsert configs."""
+    client = Client(url)
+    found = [client.get(path_of("upserts", name))] if name else client.get("/upserts")["upserts"]
+    if not found and how is ListFormat.TABLE:
+        output.warn("no upsert configs: declare one with an UpsertConfig, and `merlot apply -f FILE`")
+        return
+    shown = [{**one, "age": age(one["createdMs"])} for one in found]
+    columns = {"NAME": "name", "MODE": "mode", "TTL": "primaryKeyTtl", "STATE": "state", "AGE": "age"}
+    output.show_list(shown, columns, {"REVISION": "revision", "MESSAGE": "message"}, how)
+
+
+@app.command("run")
+def run(name: Annotated[str, typer.Argument(help="Name of the MergeRollupTask.")], url: Url = DEFAULT_URL) -> None:
+    """Look for work now, whatever the schedule; tasks that failed for good are tried again."""
+    done = Client(url).post_json(f"{path_of('rollups', name)}/run", {})
+    for task in done["retried"]:
+        output.say(f"{task} is tried again")
+    for task in done["queued"]:
+        output.say(f"{task} queued")
+    if not done["retried"] and not done["queued"]:
+        output.say(f"rollup/{name} has nothing new to merge now")
+
+
+def age(millis: int, now_s: float | None = None) -> str:
+    """Time since an instant, as kubectl shows it; empty if it is unknown."""
+    if millis < 0:
+        return ""
+    seconds = max(0, round((time.time() if now_s is None else now_s) - millis / 1000))
+    size, unit = next(((size, unit) for size, unit in AGES if seconds >= 2 * size), AGES[-1])
+    return f"{seconds // size}{unit}"
+
+
+def _level(rollup: Mapping[str, Any], level: Mapping[str, Any]) -> dict[str, Any]:
+    merged = level["merged"]
+    next_ms = rollup.get("nextRunMs")
+    return {
+        **level,
+        "name": rollup["name"],
+        "table": rollup["table"],
+        "level": level["name"],
+        "watermark": _bucket(level["watermarkMs"]),
+        "lastRun": age(rollup["lastRunMs"]),
+        "nextRun": output.instant(next_ms),
+        "age": age(rollup["createdMs"]),
+        "size": output.size(level["sizeBytes"]),
+        "merged": f"{merged['segmentsBefore']} to {merged['segmentsAfter']}" if merged["tasks"] else "",
+        "tasks": level["tasksQueued"] + level["tasksPoisoned"],
+        "error": level["lastError"] or rollup["lastError"],
+    }
+
+
+def _bucket(millis: int | None) -> str:
+    """The start of a bucket, without a time of day where it is midnight; also before 1970."""
+    if millis is None:
+        return ""
+    try:
+        moment = datetime.fromtimestamp(millis / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(millis)
+    return moment.strftime("%Y-%m-%d" if millis % 86_400_000 == 0 else "%Y-%m-%d %H:%M:%S")

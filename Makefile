@@ -5,8 +5,14 @@ BIN := $(VENV)/bin
 SERVE ?= yes
 PORT ?= 8099
 FUZZ_SECONDS ?= 600
+DOCKER ?= docker
+REGISTRY ?=
+TAG ?= $(shell awk -F '"' '/^version = / {print $$2; exit}' pyproject.toml)
+IMAGES := operator runtime spark
+comma := ,
+KIND_CONFIG := build/kind/kubeconfig
 
-.PHONY: help quickstart test check bench bench-pruning fuzz crds format clean
+.PHONY: help quickstart test check bench bench-pruning fuzz crds format clean images kind-up kind-test kind-down test-e2e chart
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,6 +23,29 @@ quickstart: $(VENV)/.quickstart ## Build a year of real flights with Spark, serv
 test: $(VENV)/.dev ## Run everything that a fresh machine can run, fast tests first
 	$(BIN)/python -m pytest tests/unit tests/kernels tests/golden tests/contracts tests/sql tests/oracle tests/clients \
 	  tests/kube tests/spark tests/faults $(PYTEST_ARGS)
+
+test-e2e: $(VENV)/.dev ## Run the end-to-end tests on the cluster of KUBECONFIG, with the images of MERLOT_IMAGES
+	$(BIN)/python -m pytest tests/e2e $(PYTEST_ARGS)
+
+images: $(IMAGES:%=image-%) ## Build the images merlot/{operator,runtime,spark}:TAG with Docker (REGISTRY=host/ goes before)
+
+image-%:
+	$(DOCKER) build --target $* --file images/Dockerfile --tag $(REGISTRY)merlot/$*:$(TAG) .
+
+kind-up: ## Start a kind cluster (kind-config.yaml), with the images in it
+	@mkdir -p $(dir $(KIND_CONFIG))
+	kind get clusters 2>/dev/null | grep -qx merlot || kind create cluster --config kind-config.yaml --kubeconfig $(KIND_CONFIG)
+	@$(MAKE) images image-e2e
+	$(DOCKER) tag $(REGISTRY)merlot/runtime:$(TAG) $(REGISTRY)merlot/runtime:next
+	kind load docker-image --name merlot $(foreach one,$(IMAGES) e2e,$(REGISTRY)merlot/$(one):$(TAG)) $(REGISTRY)merlot/runtime:next
+	@echo 'export KUBECONFIG=$(abspath $(KIND_CONFIG))'
+
+kind-test: kind-up ## Run the end-to-end tests on the kind cluster
+	KUBECONFIG=$(abspath $(KIND_CONFIG)) MERLOT_IMAGES=$(subst $(eval ) ,$(comma),$(foreach one,$(IMAGES) e2e,$(one)=$(REGISTRY)merlot/$(one):$(TAG)) runtime-next=$(REGISTRY)merlot/runtime:next) \
+	  $(MAKE) test-e2e
+
+kind-down: ## Delete the kind cluster
+	kind delete cluster --name merlot --kubeconfig $(KIND_CONFIG)
 
 check: $(VENV)/.dev ## Lint, types, layers, CRD drift
 	$(BIN)/ruff check .

@@ -1,0 +1,180 @@
+"""One installation of the packaged chart in a restricted namespace, an S3 server, and a constant load of queries.
+
+Needs KUBECONFIG (a cluster that may be written to) and MERLOT_IMAGES, images that the cluster's nodes have or can pull:
+`operator=merlot/operator:e2e,runtime=merlot/runtime:e2e,runtime-next=merlot/runtime:next,spark=…,e2e=…`.
+"""
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from e2e_cluster import CHART, ROOT, SMALL, Cluster, Json, pod, program
+from e2e_load import Load, flights_queries
+
+HERE = Path(__file__).parent
+IMAGES = ("operator", "runtime", "runtime-next", "spark", "e2e")
+STEP_S = 420
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.timeout(STEP_S))
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Cluster:
+    """The namespace of this run, empty."""
+    if not Path(os.environ.get("KUBECONFIG") or "/nonexistent").exists():
+        pytest.skip("set KUBECONFIG to a cluster that may be written to (make kind-up makes one)")
+    images = dict(pair.split("=", 1) for pair in os.environ.get("MERLOT_IMAGES", "").split(",") if "=" in pair)
+    if missing := [name for name in IMAGES if name not in images]:
+        pytest.skip(f"set MERLOT_IMAGES to NAME=IMAGE:TAG,… (missing: {', '.join(missing)}); make kind-test does")
+    kubectl, helm = program("kubectl"), program("helm")
+    if kubectl is None or helm is None:
+        pytest.skip("install kubectl and helm, or set KUBEBUILDER_ASSETS to a folder that holds them")
+    return Cluster(f"merlot-e2e-{secrets.token_hex(3)}", images, kubectl, helm)
+
+
+@pytest.fixture(scope="session")
+def restricted(cluster: Cluster) -> Iterator[Cluster]:
+    """The namespace is there and refuses every pod that is not restricted."""
+    label = {"pod-security.kubernetes.io/enforce": "restricted"}
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": cluster.namespace, "labels": label}})
+    yield cluster
+    if not os.environ.get("MERLOT_KEEP"):
+        cluster.kubectl("delete", "namespace", cluster.namespace, "--wait=false")
+
+
+@pytest.fixture(scope="session")
+def s3(restricted: Cluster) -> str:
+    """Options of URIs of the S3 server, which holds the flights in s3://sources/flights."""
+    cluster = restricted
+    cluster.apply(
+        pod("s3", cluster.images["e2e"], ["python", "/opt/merlot/e2e/s3.py"], readinessProbe=_exists("/tmp/ready")),
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "s3"},
+            "spec": {"selector": {"app": "s3"}, "ports": [{"port": 5000}]},
+        },
+    )
+    cluster.kubectl("wait", "--for=condition=Ready", "pod/s3", "--timeout=90s")
+    return f"region=us-east-1&scheme=http&endpoint_override=s3.{cluster.namespace}.svc:5000"
+
+
+@pytest.fixture(scope="session")
+def values(restricted: Cluster, s3: str) -> Json:
+    """Of the chart: small pods."""
+    images: Json = {}
+    for name in ("operator", "runtime", "spark"):
+        repository, _, tag = restricted.images[name].rpartition(":")
+        images[name] = {"repository": repository, "tag": tag}
+    small = {"resources": SMALL}
+    memory = {"resources": {**SMALL, "limits": {"memory": "1400Mi"}}}
+    return {
+        "images": images,
+        "deepStore": {
+            "uri": f"s3://deep/merlot?{s3}",
+            "credentials": {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"},
+        },
+        "environment": {"AWS_EC2_METADATA_DISABLED": "true"},
+        "zookeeper": {"storage": {"size": "1Gi"}, "resources": {**SMALL, "limits": {"memory": "512Mi"}}},
+        "operator": {"resources": {**SMALL, "limits": {"memory": "256Mi"}}, "resyncSeconds": 20},
+        "sizes": {
+            "controller": small,
+            "broker": {"replicas": 2, **small},
+            "server": {"resources": {**SMALL, "storage": "1Gi"}},
+            "minion": {"replicas": 0, "maxReplicas": 1, **small},
+            "driver": memory,
+            "executor": memory,
+        },
+    }
+
+
+@pytest.fixture(scope="session")
+def package(restricted: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The chart as `helm package` makes it."""
+    folder = tmp_path_factory.mktemp("chart")
+    restricted.helm("package", str(CHART), "--destination", str(folder))
+    (found,) = folder.glob("*.tgz")
+    return found
+
+
+@pytest.fixture(scope="session")
+def release(restricted: Cluster, values: Json, package: Path) -> Iterator[Cluster]:
+    """Merlot is installed."""
+    file = package.with_name("values.yaml")
+    file.write_text(yaml.safe_dump(values))
+    restricted.helm("install", "merlot", str(package), "--values", str(file), "--wait", "--timeout=4m")
+    yield restricted
+    if not os.environ.get("MERLOT_KEEP"):
+        restricted.helm("uninstall", "merlot", "--wait", "--timeout=2m")
+
+
+@pytest.fixture(scope="session")
+def flights(s3: str) -> Json:
+    """The example's table with two replicas, built by two executors out of S3, gone with its files."""
+    document: dict[str, Any] = yaml.safe_load((ROOT / "examples" / "flights" / "table.yaml").read_text())
+    document["spec"] |= {
+        "replication": 2,
+        "deletionPolicy": "Delete",
+        "tenants": {"broker": {"replicas": 2}, "server": {"replicas": 2}},
+        "ingestion": {
+            "batch": [
+                {
+                    "name": "year",
+                    "sourceUri": f"s3://sources/flights?{s3}",
+                    "format": "PARQUET",
+                    "job": {"executors": 2, "cores": 1, "retries": 1},
+                }
+            ]
+        },
+    }
+    return document
+
+
+@pytest.fixture(scope="session")
+def served(release: Cluster, flights: Json) -> Cluster:
+    """Flights answer."""
+    release.apply(flights)
+    is_built = lambda: release.get("table", "flights").get("status", {}).get("segments") == 366  # noqa: E731
+    release.await_true("366 segments", is_built, 300)
+    release.await_true("flights are ready", lambda: release.holds("table", "flights", "Ready"), 120)
+    return release
+
+
+@pytest.fixture(scope="session")
+def load(served: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Load]:
+    """Queries all the time, from a pod, through the brokers' Service."""
+    queries = flights_queries(tmp_path_factory.mktemp("flights"))
+    arguments = ["python", "/opt/merlot/e2e/client.py", "merlot-broker", "8099", "2", "0.1"]
+    served.apply(pod("load", served.images["e2e"], arguments, {"QUERIES": json.dumps(queries)}))
+    served.kubectl("wait", "--for=condition=Ready", "pod/load", "--timeout=60s")
+    running = Load(served)
+    running.await_queries(20)
+    yield running
+    print(f"\nload: {running.sums()}")
+
+
+@pytest.fixture
+def under_load(load: Load, request: pytest.FixtureRequest) -> Iterator[Load]:
+    """What the test does costs no query: none fails, none is wrong, until a while after it."""
+    before, started = load.sums(), time.monotonic()
+    yield load
+    load.await_queries(30)
+    after = load.sums()
+    spent = time.monotonic() - started
+    asked = after["queries"] - before["queries"]
+    print(f"\n{request.node.name}: {spent:.0f} s, {asked} queries, {after['retried'] - before['retried']} retried")
+    assert (after["failed"], after["wrong"]) == (before["failed"], before["wrong"]), after["samples"]
+
+
+def _exists(path: str) -> Json:
+    return {"exec": {"command": ["cat", path]}, "periodSeconds": 1, "failureThreshold": 60}

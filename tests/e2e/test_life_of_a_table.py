@@ -1,0 +1,144 @@
+"""A table's life on a cluster, in order, every change under a constant load of which no query fails or is wrong."""
+
+import time
+
+import yaml
+from e2e_cluster import MANAGED, Cluster, Json
+from e2e_load import Load
+
+SERVERS, BROKERS = "server", "broker"
+
+
+def restarts(cluster: Cluster, component: str) -> dict[str, str]:
+    """Pods of a role by name, with what tells a pod from its successor."""
+    return {name: one["metadata"]["uid"] for name, one in cluster.pods(component).items()}
+
+
+def is_settled(cluster: Cluster, servers: int) -> bool:
+    """Whether that many servers run, hold what they shall, and the table says so."""
+    status = cluster.get("table", "flights").get("status", {})
+    pods = cluster.pods(SERVERS)
+    are_ready = all(_is_ready(one) for one in pods.values())
+    settled = cluster.holds("table", "flights", "Ready") and not cluster.holds("table", "flights", "Progressing")
+    return len(pods) == servers and are_ready and settled and status.get("segments", 0) > 0
+
+
+def _is_ready(pod: Json) -> bool:
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions", ()))
+
+
+def test_spark_builds_every_day_and_kubectl_tells_so(served: Cluster) -> None:
+    columns = served.kubectl("get", "tables").splitlines()
+    assert columns[0].split() == ["NAME", "READY", "SEGMENTS", "DOCS", "SIZE", "BROKERS", "SERVERS", "AGE"]
+    assert columns[1].split()[:4] == ["flights", "True", "366", "336776"]
+    (batch,) = served.get("table", "flights")["status"]["batches"]
+    assert (batch["state"], batch["rowsIn"], batch["segments"]) == ("Succeeded", 336_776, 366)
+
+
+def test_months_are_merged_by_a_rollup_task(under_load: Load, served: Cluster) -> None:
+    served.apply(
+        {
+            "apiVersion": "merlot.dev/v1alpha1",
+            "kind": "MergeRollupTask",
+            "metadata": {"name": "flights"},
+            "spec": {
+                "table": "flights",
+                "levels": [{"name": "monthly", "bucketTimePeriod": "1mo", "bufferTimePeriod": "0d"}],
+                "schedule": "5s",
+            },
+        }
+    )
+    served.await_true("the task was accepted", lambda: served.holds("rollup", "flights", "Accepted"), 60)
+
+
+def test_servers_scale_up_and_down(under_load: Load, served: Cluster) -> None:
+    for replicas in (3, 2):
+        served.kubectl("scale", "table", "flights", f"--replicas={replicas}")
+        served.await_true(f"{replicas} servers", lambda replicas=replicas: is_settled(served, replicas), 240)
+
+
+def test_pruners_change_without_a_restart(under_load: Load, served: Cluster) -> None:
+    before = {role: restarts(served, role) for role in (SERVERS, BROKERS, "controller")}
+    for pruners in (["time"], ["time", "partition", "value"]):
+        served.patch("table", "flights", {"spec": {"routing": {"segmentPruners": pruners}}})
+        served.await_true("every pod echoes it", lambda: served.holds("table", "flights", "ConfigInSync"), 60)
+    assert {role: restarts(served, role) for role in before} == before
+
+
+def test_a_killed_server_pod_comes_back(under_load: Load, served: Cluster) -> None:
+    victim = sorted(served.pods(SERVERS))[0]
+    served.kubectl("delete", "pod", victim, "--grace-period=0", "--force")
+    served.await_true("two servers", lambda: is_settled(served, 2), 180)
+
+
+def test_a_killed_broker_pod_comes_back(under_load: Load, served: Cluster) -> None:
+    served.kubectl("delete", "pod", sorted(served.pods(BROKERS))[0], "--grace-period=0", "--force", "--wait=false")
+    is_back = lambda: len(served.pods(BROKERS)) == 2 and all(map(_is_ready, served.pods(BROKERS).values()))  # noqa: E731
+    served.await_true("two brokers", is_back, 120)
+
+
+def test_zookeeper_goes_and_comes(under_load: Load, served: Cluster) -> None:
+    served.kubectl("delete", "pod", "merlot-zookeeper-0", "--wait=true")
+    served.kubectl("rollout", "status", "statefulset/merlot-zookeeper", "--timeout=120s")
+    time.sleep(12)  # sessions that were lost end by now, and are made anew
+    served.await_true("the table is ready again", lambda: is_settled(served, 2), 180)
+
+
+def test_an_operator_that_restarts_restarts_nothing(under_load: Load, served: Cluster) -> None:
+    before = {role: restarts(served, role) for role in (SERVERS, BROKERS, "controller")}
+    jobs = [one["metadata"]["uid"] for one in served.all("jobs", MANAGED)]
+    served.kubectl("rollout", "restart", "deployment/merlot-operator")
+    served.kubectl("rollout", "status", "deployment/merlot-operator", "--timeout=120s")
+    time.sleep(10)
+    assert {role: restarts(served, role) for role in before} == before
+    assert [one["metadata"]["uid"] for one in served.all("jobs", MANAGED)] == jobs
+
+
+def test_a_new_image_rolls_pod_by_pod(under_load: Load, served: Cluster, package, values: Json) -> None:
+    before = restarts(served, SERVERS)
+    repository, _, tag = served.images["runtime-next"].rpartition(":")
+    changed = {**values, "images": {**values["images"], "runtime": {"repository": repository, "tag": tag}}}
+    file = package.with_name("next.yaml")
+    file.write_text(yaml.safe_dump(changed))
+    served.helm("upgrade", "merlot", str(package), "--values", str(file), "--wait", "--timeout=4m")
+
+    def is_rolled() -> bool:
+        images = {
+            one["spec"]["containers"][0]["image"] for role in (SERVERS, BROKERS) for one in served.pods(role).values()
+        }
+        return images == {served.images["runtime-next"]} and is_settled(served, 2)
+
+    served.await_true("every pod runs the new image", is_rolled, 360)
+    assert not set(before.values()) & set(restarts(served, SERVERS).values())
+
+
+def test_the_merge_has_ended(under_load: Load, served: Cluster) -> None:
+    def is_merged() -> bool:
+        return 12 <= served.get("table", "flights")["status"].get("segments", 0) <= 14
+
+    served.await_true("13 segments, one per month", is_merged, 300)
+    assert served.get("table", "flights")["status"]["totalDocs"] == 336_776
+
+
+def test_nothing_is_left(load: Load, served: Cluster) -> None:
+    final = load.sums()
+    served.kubectl("delete", "pod", "load", "--wait=false")
+    served.kubectl("delete", "rollups,tables", "--all", "--timeout=180s")
+    kinds = "pods,deployments,statefulsets,services,configmaps,jobs,pdb,networkpolicies,pvc,serviceaccounts"
+
+    def left() -> list[str]:
+        return [f"{one['kind']}/{one['metadata']['name']}" for one in served.all(kinds, MANAGED)]
+
+    served.await_true("no object is left", lambda: not left(), 180)
+    assert (final["failed"], final["wrong"]) == (0, 0), final["samples"]
+    print(f"\n{final['queries']} queries, {final['retried']} retried after a reset, slowest {final['slowest_ms']} ms")
+    listing = (
+        "from pyarrow import fs; s = fs.S3FileSystem(region='us-east-1', scheme='http', "
+        "endpoint_override='127.0.0.1:5000', access_key='test', secret_key='test'); "
+        "print([i.path for i in s.get_file_info(fs.FileSelector('deep', recursive=True)) if i.is_file])"
+    )
+    served.await_true(
+        "no segment file is left",
+        lambda: served.kubectl("exec", "s3", "--", "python", "-c", listing).strip() == "[]",
+        180,
+    )

@@ -62,12 +62,12 @@ class Context:
     publish_id: str | None = None
 
 
-def commit(metastore: Metastore, view: TableView, changed: Changed, fence: Check | None, context: Context) -> TableView:
+def commit(
+    metastore: Metastore, view: TableView, changed: Changed, checks: Sequence[Check], context: Context
+) -> TableView:
     """Stage what does not fit, swap the root, delete what retired long ago."""
     written = _write_plan(view, changed, context)
-    swap: list[Op] = [Put(paths.segments_root(view.table), written.root.to_bytes(), view.version)]
-    if fence is not None:
-        swap.insert(0, fence)
+    swap: list[Op] = [*checks, Put(paths.segments_root(view.table), written.root.to_bytes(), view.version)]
     creates = [Create(path, data) for path, data in written.nodes.items()]
     if sum(len(create.data) for create in creates) <= MAX_MULTI_BYTES:
         metastore.multi([*creates, *swap])

@@ -20,6 +20,7 @@ from merlot.cluster.changes import (
     StartReplacement,
 )
 from merlot.cluster.commit import Context, RetryPolicy, commit, trash_nodes
+from merlot.cluster.condemned import guard
 from merlot.cluster.draft import Changed, apply
 from merlot.cluster.metastore import Check, Metastore
 from merlot.cluster.sweeping import epoch_of_bucket, sweep
@@ -70,7 +71,8 @@ def mutate(
     """Apply what `decide` makes of the current view, deciding again whenever another writer was first.
 
     `fence` fails the write once the lease behind it is lost. Nothing to do writes nothing. Raises NotFoundError for a
-    missing table, PreconditionError from a mutation, ConflictError for a lost fence or after too many attempts.
+    missing table, PreconditionError from a mutation, FileCondemnedError, ConflictError for a lost fence or after too
+    many attempts.
     """
     view = previous
     for attempt in range(context.retry.attempts):
@@ -79,8 +81,10 @@ def mutate(
             changed = apply(view, decide(view))
             if changed is None:
                 return view
+            guards = [guard(metastore, table, changed.added_urls)] if changed.added_urls else []
+            checks = guards if fence is None else [fence, *guards]
             try:
-                return commit(metastore, view, changed, fence, context)
+                return commit(metastore, view, changed, checks, context)
             except ConflictError:
                 _check_fence(metastore, fence)
         context.sleep(context.retry.delay_s(attempt, context.random()))

@@ -15,6 +15,7 @@
 /REBALANCE/{table}                      RebalanceRecord: what somebody asked for last
 /LEASES/{name}                          the holder; /LEASES/{name}/{token}: ephemeral, the holder's pulse
 /TRASH/{table}/{id}                     files that no record names any more
+/CONDEMNED/{table}                      those of them that are being deleted now
 /TASKS/{kind}/{id}                      a queued task; the lease `task-{kind}-{id}` says who runs it
 /TASK_PROGRESS/{kind}/{id}              TaskProgress of who runs it
 /TASK_HISTORY/{kind}/{table}            tasks that have ended, the last ones
@@ -35,6 +36,7 @@ DRAINS = "/DRAIN"
 REBALANCES = "/REBALANCE"
 LEASES = "/LEASES"
 TRASH = "/TRASH"
+CONDEMNED = "/CONDEMNED"
 TASKS = "/TASKS"
 TASK_PROGRESS = "/TASK_PROGRESS"
 TASK_HISTORY = "/TASK_HISTORY"
@@ -126,6 +128,11 @@ def lease(name: str) -> str:
 def trash(table: str) -> str:
     """Parent of the lists of files to delete."""
     return _join(TRASH, table)
+
+
+def condemned(table: str) -> str:
+    """The files that are being deleted."""
+    return _join(CONDEMNED, table)
 
 
 def tasks(kind: str) -> str:

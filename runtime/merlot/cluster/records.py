@@ -251,6 +251,12 @@ class TrashRecord(PackedRecord):
     """Its table is gone, with its files: nothing of the table waits for a grace period."""
 
 
+class CondemnedRecord(PackedRecord):
+    """Files that are being deleted: no record may name them."""
+
+    urls: tuple[str, ...] = ()
+
+
 class TableRecord(Record):
     """A table as it was last applied: its manifest with the defaults of that day."""
 

@@ -2,30 +2,33 @@
 
 A removal lists its files in the same transaction (`/TRASH`), so none is forgotten; here they are deleted and the list
 after them, so that a crash in between only repeats deletions. A file that is named again, or was written again since,
-stays: the same version may have been published anew.
+stays: the same version may have been published anew. Files are condemned before the last look at the records, so that
+none can be named between that look and its deletion; they are pardoned at the next pass, when whoever uploaded the same
+file in the very moment of its deletion has found it missing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from merlot.clock import Clock
 from merlot.cluster import paths
+from merlot.cluster.condemned import condemn, pardon
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import TrashRecord
 from merlot.cluster.tables import find_table, spec_of
 from merlot.cluster.view import load
-from merlot.errors import CorruptionError, InvalidInputError, NotFoundError, UnavailableError
+from merlot.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError, UnavailableError
 from merlot.ids import TableName
 
 _LOG = logging.getLogger(__name__)
 
 
 class SegmentFiles(Protocol):
-    """The deep store, as far as the controller needs it. Both raise InvalidInputError for a file of another store."""
+    """The deep store, as far as the controller needs it. URLs of another store raise InvalidInputError."""
 
     def modified_ms(self, url: str) -> int | None:
         """When the file was written, None if it is not there."""
@@ -33,6 +36,10 @@ class SegmentFiles(Protocol):
 
     def delete(self, url: str) -> None:
         """Delete the file; one that is gone is fine."""
+        ...
+
+    def list(self, table: TableName) -> Sequence[str]:
+        """URLs of the table's segment files."""
         ...
 
 
@@ -44,25 +51,31 @@ def empty_trash(metastore: Metastore, open_files: OpenFiles, clock: Clock, *, gr
     """Delete what has been in the trash for `grace_ms`; returns the number of files deleted."""
     oldest_ms = clock.now_ms() - grace_ms
     num_deleted = 0
+    for name in map(TableName, metastore.children(paths.CONDEMNED)):
+        pardon(metastore, name)
     for name in map(TableName, metastore.children(paths.TRASH)):
-        lists = dict(_lists(metastore, name))
+        lists = dict(trash_lists(metastore, name))
         is_urgent = any(record.is_urgent for record in lists.values())
         for path, record in lists.items():
             try:
                 if record.deleted_ms > oldest_ms and not is_urgent:
                     continue
-                files = open_files(record.deep_store or _declared_store(metastore, name))
-                num_deleted += _delete_files(files, record, _urls_in_use(metastore, name))
+                files = open_files(record.deep_store or declared_store(metastore, name))
+                num_deleted += _delete_files(metastore, name, files, record)
             except (UnavailableError, InvalidInputError) as error:
                 # One list that cannot be worked off must not keep the others.
                 _LOG.warning("files not deleted table=%s entry=%s cause=%s", name, path, error)
+                continue
+            except ConflictError as error:
+                _LOG.info("files not deleted yet, another one condemns table=%s cause=%s", name, error)
                 continue
             with contextlib.suppress(NotFoundError):
                 metastore.delete(path)
     return num_deleted
 
 
-def _lists(metastore: Metastore, table: TableName) -> Iterator[tuple[str, TrashRecord]]:
+def trash_lists(metastore: Metastore, table: TableName) -> Iterator[tuple[str, TrashRecord]]:
+    """The table's lists of files to delete, by path; one that cannot be read is told and left out."""
     for entry in metastore.children(paths.trash(table)):
         path = paths.child(paths.trash(table), entry)
         node = metastore.get(path)
@@ -74,29 +87,41 @@ def _lists(metastore: Metastore, table: TableName) -> Iterator[tuple[str, TrashR
             _LOG.warning("files not deleted table=%s entry=%s cause=%s", table, entry, error)
 
 
-def _declared_store(metastore: Metastore, table: TableName) -> str | None:
+def declared_store(metastore: Metastore, table: TableName) -> str | None:
+    """The deep store that the table names for itself."""
     record = find_table(metastore, table)
     declared = None if record is None else spec_of(record).spec.deep_store
     return None if declared is None else declared.uri
 
 
-def _urls_in_use(metastore: Metastore, table: TableName) -> Collection[str]:
+def urls_in_use(metastore: Metastore, table: TableName) -> set[str]:
+    """Files that records name, of hidden segments too."""
     try:
         return {segment.url for segment in load(metastore, table).segments.values()}
     except NotFoundError:
         return set()
 
 
-def _delete_files(files: SegmentFiles, record: TrashRecord, in_use: Collection[str]) -> int:
+def _delete_files(metastore: Metastore, table: TableName, files: SegmentFiles, record: TrashRecord) -> int:
+    in_use = urls_in_use(metastore, table)
+    doomed = [url for url in record.urls if url not in in_use and _is_old(files, url, record.deleted_ms)]
+    if not doomed:
+        return 0
+    condemn(metastore, table, doomed)
+    in_use = urls_in_use(metastore, table)
     num_deleted = 0
-    for url in record.urls:
-        try:
-            modified_ms = files.modified_ms(url)
-            if url in in_use or modified_ms is None or modified_ms > record.deleted_ms:
-                continue
+    for url in doomed:
+        if url not in in_use and _is_old(files, url, record.deleted_ms):
             files.delete(url)
-        except InvalidInputError as error:
-            _LOG.error("file is in no deep store that is known, delete it by hand url=%s cause=%s", url, error)
-            continue
-        num_deleted += 1
+            num_deleted += 1
     return num_deleted
+
+
+def _is_old(files: SegmentFiles, url: str, deleted_ms: int) -> bool:
+    """Whether the file is there and was not written again since its record went."""
+    try:
+        modified_ms = files.modified_ms(url)
+    except InvalidInputError as error:
+        _LOG.error("file is in no deep store that is known, delete it by hand url=%s cause=%s", url, error)
+        return False
+    return modified_ms is not None and modified_ms <= deleted_ms

@@ -126,7 +126,7 @@ def test_tables_are_listed(flights: Any, capsys: Captured) -> None:
     ]
     assert run(["get", "tables", "-o", "json"]) == 0
     [table] = json.loads(capsys.readouterr().out)
-    assert (table["rows"], table["sizeBytes"], table["columns"]) == (2000, 6 << 20, 19)
+    assert (table["rows"], table["sizeBytes"], table["columns"]) == (2000, 6 << 20, 20)
 
 
 def test_no_tables_say_what_to_do(node: Any, capsys: Captured) -> None:

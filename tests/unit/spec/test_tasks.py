@@ -1,0 +1,210 @@
+"""MergeRollupTasks: defaults, every problem at once, and what a table says against them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from merlot.spec import manifest
+from merlot.spec.manifest import ManifestError
+from merlot.spec.table import UpsertRef
+from merlot.spec.task_checks import against_table
+from merlot.spec.tasks import AggregationFunction, MergeRollupTask, MergeType
+
+ROOT = Path(__file__).resolve().parents[3]
+SEED = """
+apiVersion: merlot.dev/v1alpha1
+kind: MergeRollupTask
+metadata: {name: events}
+spec:
+  table: events
+  levels:
+    - {name: daily, bucketTimePeriod: 1d, bufferTimePeriod: 1d, mergeType: rollup}
+    - {name: monthly, bucketTimePeriod: 1mo, bufferTimePeriod: 7d, mergeType: rollup}
+"""
+TABLE = """
+apiVersion: merlot.dev/v1alpha1
+kind: Table
+metadata: {name: events}
+spec:
+  timeColumn: at
+  pushType: APPEND
+  schema:
+    primaryKey: [id]
+    fields:
+      - {name: at, type: TIMESTAMP, role: dateTime}
+      - {name: id, type: LONG}
+      - {name: city, type: STRING}
+      - {name: sketch, type: STRING}
+      - {name: clicks, type: LONG, role: metric}
+  partitioning: {columns: {city: {functionName: Murmur, numPartitions: 4}}}
+"""
+
+
+def load(text: str) -> MergeRollupTask:
+    [task] = manifest.load(text)
+    assert isinstance(task, MergeRollupTask)
+    return task
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(ManifestError) as caught:
+        manifest.load(text)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def edited(*edits: tuple[str, str]) -> str:
+    text = SEED
+    for old, new in edits:
+        assert old in text
+        text = text.replace(old, new, 1)
+    return text
+
+
+def against(text: str, table: str = TABLE) -> list[str]:
+    [declared] = manifest.load_tables(table)
+    return [str(problem) for problem in against_table(load(text).spec, declared.spec)]
+
+
+def test_daily_after_a_day_and_monthly_after_a_week_is_valid() -> None:
+    task = load(SEED)
+    daily, monthly = task.spec.levels
+    assert (daily.bucket.nominal_ms, monthly.bucket.months) == (86_400_000, 1)
+    assert against(SEED) == []
+
+
+def test_defaults_are_those_of_pinot() -> None:
+    task = load(edited((", mergeType: rollup}\n    - ", "}\n    - ")))
+    level = task.spec.levels[0]
+    assert level.merge_type is MergeType.CONCAT
+    assert (level.max_num_records_per_segment, level.max_num_records_per_task) == (5_000_000, 50_000_000)
+    assert (level.max_num_parallel_buckets, level.round_bucket_time_period) == (1, None)
+    assert (task.spec.executor, task.spec.suspend, task.spec.schedule) == ("minion", False, "1m")
+
+
+def test_an_aggregation_is_a_sum_unless_it_says_otherwise() -> None:
+    task = load(edited(("  levels:", "  aggregations: {clicks: {}, cost: {aggregationType: min}}\n  levels:")))
+    assert task.spec.aggregations["clicks"].aggregation_type is AggregationFunction.SUM
+    assert task.spec.aggregations["cost"].aggregation_type is AggregationFunction.MIN
+
+
+def test_every_problem_is_named_at_once_with_its_path() -> None:
+    text = """
+apiVersion: merlot.dev/v1alpha1
+kind: MergeRollupTask
+metadata: {name: events}
+spec:
+  table: events_OFFLINE
+  schedule: "0 0 3 * * ?"
+  levels:
+    - {name: daily, bucketTimePeriod: 7d, bufferTimePeriod: 10d, roundBucketTimePeriod: 2d, mergeTyp: rollup}
+    - {name: Daily, bucketTimePeriod: 1mo, bufferTimePeriod: 7d, eraseDimensionValues: [a, a]}
+    - {name: x, bucketTimePeriod: 0d, bufferTimePeriod: 1y}
+  aggregations: {a: {aggregationType: avg}, b: {aggregationType: min, parameters: {x: "1"}}}
+"""
+    assert sorted(problem.partition(": ")[0] for problem in problems(text)) == [
+        "spec.aggregations",
+        "spec.aggregations.a.aggregationType",
+        "spec.aggregations.b.parameters",
+        "spec.levels[0].mergeTyp",
+        "spec.levels[0].roundBucketTimePeriod",
+        "spec.levels[1].bucketTimePeriod",
+        "spec.levels[1].bufferTimePeriod",
+        "spec.levels[1].eraseDimensionValues",
+        "spec.levels[1].eraseDimensionValues[1]",
+        "spec.levels[1].name",
+        "spec.levels[2].bucketTimePeriod",
+        "spec.levels[2].bufferTimePeriod",
+        "spec.schedule",
+        "spec.table",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("edit", "problem"),
+    [
+        (
+            ("bucketTimePeriod: 1mo", "bucketTimePeriod: 12h"),
+            "spec.levels[1].bucketTimePeriod: 12h is no whole multiple of 1d, the bucket of the finer level before it",
+        ),
+        (
+            ("bufferTimePeriod: 7d", "bufferTimePeriod: 1h"),
+            "spec.levels[1].bufferTimePeriod: 1h is less than 1d, the buffer of the finer level before it",
+        ),
+        (
+            ("kind: MergeRollupTask", "kind: MergeRolupTask"),
+            'kind: unknown kind "MergeRolupTask"; did you mean MergeRollupTask?',
+        ),
+        (
+            ("bufferTimePeriod: 7d", "bufferTimePeriod: 1y"),
+            'spec.levels[1].bufferTimePeriod: "1y" is not allowed; write a period such as 1h, 1d, 7d or 1mo',
+        ),
+        (("table: events", "tabel: events"), "spec.table: is missing"),
+    ],
+)
+def test_a_problem_says_what_would_be_right(edit: tuple[str, str], problem: str) -> None:
+    assert problem in problems(edited(edit))
+
+
+@pytest.mark.parametrize(
+    ("edit", "problem"),
+    [
+        (("timeColumn: at\n", "\n"), "spec.table: the table has no timeColumn, which tells the bucket of a row"),
+        (("APPEND", "REFRESH"), "spec.table: the table is REFRESH: each batch replaces all segments"),
+    ],
+)
+def test_some_tables_are_refused_with_the_reason(edit: tuple[str, str], problem: str) -> None:
+    assert any(one.startswith(problem) for one in against(SEED, TABLE.replace(*edit)))
+
+
+def test_upsert_tables_are_refused() -> None:
+    [declared] = manifest.load_tables(TABLE)
+    table = declared.spec.model_copy(update={"upsert": UpsertRef(config_ref="latest")})
+    [found] = against_table(load(SEED).spec, table)
+    assert str(found).startswith("spec.table: the table is an upsert table")
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        (
+            "  aggregations: {click: {}}",
+            'spec.aggregations.click: the table has no column "click"; did you mean clicks?',
+        ),
+        ("  aggregations: {city: {}}", 'spec.aggregations.city: "city" is a dimension of the table; only metrics'),
+    ],
+)
+def test_columns_of_aggregations_are_metrics_of_the_table(more: str, problem: str) -> None:
+    [found] = against(SEED + more)
+    assert found.startswith(problem)
+
+
+def test_erased_columns_are_dimensions_that_nothing_needs() -> None:
+    names = "[cty, at, city, id, sketch]"
+    text = edited(("mergeType: rollup", f"mergeType: rollup, eraseDimensionValues: {names}"))
+    assert [one.partition(": ")[2].partition(";")[0] for one in against(text)] == [
+        'the table has no column "cty"',
+        '"at" is a dateTime of the table',
+        'the table is partitioned by "city"',
+        '"id" is part of the primary key',
+    ]
+
+
+def test_a_rollup_needs_something_to_fold() -> None:
+    table = TABLE.replace("      - {name: clicks, type: LONG, role: metric}\n", "")
+    assert against(SEED, table)[0].startswith("spec.levels[0].mergeType: the table has no metric to roll up")
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("examples/*/rollup*.yaml")), ids=lambda path: path.stem)
+def test_examples_fit_their_tables(path: Path) -> None:
+    task: Any = load(path.read_text())
+    [table] = manifest.load_tables((path.parent / "table.yaml").read_text())
+    assert against_table(task.spec, table.spec) == []
+
+
+def test_what_was_stored_is_read_again_even_by_an_older_version() -> None:
+    task = load(SEED)
+    document = manifest.dump(task)
+    assert manifest.from_stored(document, MergeRollupTask) == task
+    document["spec"]["levels"][0]["ofTheFuture"] = 1
+    assert manifest.from_stored(document, MergeRollupTask) == task

@@ -1,0 +1,148 @@
+"""Minions, controllers, servers and ZooKeeper are killed while segments are merged and clients ask without pause."""
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from merlot.cluster import tasks
+from merlot.cluster.metastore import Metastore
+from merlot.cluster.rollups import put_rollup
+from merlot.cluster.tasks import TaskOutcome
+from merlot.cluster.view import TableView, load
+from merlot.errors import MerlotError
+from merlot.spec.manifest import load as load_manifest
+from merlot.spec.tasks import MERGE_LEVEL, MergeRollupTask
+from merlot.testing.load import QueryLoad
+from merlot.testing.processes import ClusterProcesses, RoleProcess
+from merlot.testing.sample import DAY_MS, ORDERS, START_MS, order_rows, orders_manifest, upload_orders
+from merlot_spark.zookeeper import ZooKeeper
+
+NUM_KILLS = int(os.environ.get("MERLOT_KILLS", "5"))
+SEED = int(os.environ.get("MERLOT_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+PATIENCE_S = 120.0
+SESSION_MS = 2000
+DAYS = range(16 if NUM_KILLS <= 20 else 128)
+ROWS = 50
+WEEK = (START_MS + 3 * DAY_MS, START_MS + 10 * DAY_MS)
+LEVELS = """
+apiVersion: merlot.dev/v1alpha1
+kind: MergeRollupTask
+metadata: {name: orders}
+spec:
+  table: orders
+  schedule: 1s
+  levels:
+    - {name: two-days, bucketTimePeriod: 2d, bufferTimePeriod: 0d, maxNumParallelBuckets: 4}
+    - {name: eight-days, bucketTimePeriod: 8d, bufferTimePeriod: 0d, maxNumParallelBuckets: 2}
+"""
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240 + 8 * NUM_KILLS)]
+
+
+@pytest.fixture
+def zookeeper_to_hurt(tmp_path: Path) -> Iterator[ZooKeeper]:
+    with ZooKeeper(tmp_path / "zookeeper", max_session_ms=SESSION_MS) as zookeeper:
+        yield zookeeper
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, zookeeper_to_hurt: ZooKeeper) -> Iterator[ClusterProcesses]:
+    with ClusterProcesses(tmp_path / "cluster", f"{zookeeper_to_hurt.hosts}/merge", num_minions=2) as cluster:
+        cluster.add_table(orders_manifest(replication=2), upload_orders(cluster.deep_store, DAYS, ROWS))
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def cases() -> Mapping[str, list[list[Any]]]:
+    rows = [row for day in DAYS for row in order_rows(day, ROWS).to_pylist()]
+    week = [row for row in rows if WEEK[0] <= row["at"] < WEEK[1]]
+    large = sorted((row["id"] for row in rows if row["amount"] > 900), reverse=True)
+    return {
+        "SELECT count(*), sum(amount), max(id) FROM orders": [
+            [len(rows), float(sum(row["amount"] for row in rows)), float(max(row["id"] for row in rows))]
+        ],
+        f"SELECT count(*), sum(amount) FROM orders WHERE at >= {WEEK[0]} AND at < {WEEK[1]}": [
+            [len(week), float(sum(row["amount"] for row in week))]
+        ],
+        "SELECT id FROM orders WHERE amount > 900 ORDER BY id DESC LIMIT 20": [[id_] for id_ in large[:20]],
+    }
+
+
+def is_finished(metastore: Metastore) -> bool:
+    try:
+        view = load(metastore, ORDERS)
+        queued = tasks.list_tasks(metastore, tasks.MERGE_ROLLUP)
+    except MerlotError:
+        return False
+    return not queued and {record.custom_map.get(MERGE_LEVEL) for record in view.visible.values()} == {"eight-days"}
+
+
+async def hurt(cluster: ClusterProcesses, zookeeper: ZooKeeper, rng: random.Random) -> str:
+    """Kill or freeze one process for a while."""
+    victims: list[RoleProcess | ZooKeeper] = [*cluster.minions * 3, cluster.controller, *cluster.servers, zookeeper]
+    victim = rng.choice(victims)
+    pause_s = rng.uniform(0, 0.5)
+    if isinstance(victim, ZooKeeper):
+        await asyncio.to_thread(victim.kill)
+        await asyncio.sleep(pause_s)
+        await asyncio.to_thread(victim.restart)
+        return "zookeeper"
+    if victim in cluster.minions and rng.random() < 0.3:
+        # Longer than its session: another minion has its task when it wakes.
+        victim.send(signal.SIGSTOP)
+        await asyncio.sleep(1.5 * SESSION_MS / 1000)
+        victim.send(signal.SIGCONT)
+        return f"{victim.name} frozen"
+    await asyncio.to_thread(victim.kill)
+    await asyncio.sleep(pause_s)
+    victim.start()
+    await asyncio.to_thread(victim.wait_ready)
+    return victim.name
+
+
+async def test_merges_finish_and_every_answer_is_right_whoever_dies(
+    cluster: ClusterProcesses, zookeeper_to_hurt: ZooKeeper, cases: Mapping[str, list[list[Any]]]
+) -> None:
+    rng = random.Random(SEED)
+    print(f"seed={SEED} (MERLOT_SEED), kills={NUM_KILLS} (MERLOT_KILLS)")
+    (manifest,) = load_manifest(LEVELS)
+    assert isinstance(manifest, MergeRollupTask)
+    hurts: list[str] = []
+    with cluster.metastore() as metastore:
+        async with QueryLoad(cluster.broker.url, cases, num_clients=2) as queries:
+            await queries.answered(10)
+            await asyncio.to_thread(put_rollup, metastore, manifest)
+            while len(hurts) < NUM_KILLS and not await asyncio.to_thread(is_finished, metastore):
+                await asyncio.sleep(rng.uniform(0.02, 0.4))
+                hurts.append(await hurt(cluster, zookeeper_to_hurt, rng))
+            deadline = time.monotonic() + PATIENCE_S
+            while not await asyncio.to_thread(is_finished, metastore):
+                tails = "\n".join(f"{one.name}:\n{one.tail()}" for one in (cluster.controller, *cluster.minions))
+                assert time.monotonic() < deadline, f"hurts={hurts}\n{tails}"
+                await asyncio.sleep(0.1)
+            await queries.answered(50)
+        view = await asyncio.to_thread(load, metastore, ORDERS)
+        history = await asyncio.to_thread(tasks.history, metastore, tasks.MERGE_ROLLUP, ORDERS)
+    print(f"hurts={hurts} {queries.tally}")
+    assert queries.tally.wrong == []
+    assert queries.tally.num_flagged <= len([one for one in hurts if one.startswith("server")]), queries.tally.examples
+    assert view.total_docs == len(DAYS) * ROWS
+    assert TaskOutcome.POISONED not in {one.outcome for one in history.tasks}
+    check_files(cluster, view)
+
+
+def check_files(cluster: ClusterProcesses, view: TableView) -> None:
+    """I4 and I6: what is published is in the deep store and on both servers, and servers report it loaded and whole."""
+    keys = {str(record.key) for record in view.visible.values()}
+    stored = set(cluster.deep_store.list(ORDERS))
+    assert {record.url for record in view.segments.values()} == stored
+    for number in range(len(cluster.servers)):
+        held = {path.stem for path in (cluster.server_dir(number) / "segments" / ORDERS).glob("*.mseg")}
+        assert keys <= held

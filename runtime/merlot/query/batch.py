@@ -36,7 +36,7 @@ MIN_SEGMENTS = 8
 MAX_BATCH_DOCS = 8 * 1024 * 1024
 SIGHTINGS = 2
 """Times that the same segments must be asked for before they are joined."""
-MAX_BATCHES = 64
+MAX_BATCHES = 256
 
 Array = NDArray[Any]
 Key = tuple[int, ...]
@@ -90,6 +90,8 @@ class Batch:
     """What is kept of some segments: the columns joined so far. Knows its segments weakly."""
 
     segments: list[weakref.ref[ImmutableSegment]]
+    starts: NDArray[np.int64]
+    """First doc of each, and the number of all docs."""
     sightings: int = 0
     columns: dict[object, JoinedColumn] = field(default_factory=dict)
 
@@ -101,6 +103,11 @@ class Batch:
     def nbytes(self) -> int:
         """Memory of the columns joined so far; queries may be joining more meanwhile."""
         return sum(column.nbytes for column in list(self.columns.values()))
+
+
+def _batch_of(segments: Sequence[ImmutableSegment]) -> Batch:
+    starts = np.concatenate([[0], np.cumsum([segment.num_docs for segment in segments])])
+    return Batch([weakref.ref(segment) for segment in segments], starts)
 
 
 class BatchCache:
@@ -117,11 +124,16 @@ class BatchCache:
         with self._lock:
             found = self._batches.get(key)
             if found is None or not found.is_of(segments):
-                found = self._batches[key] = Batch([weakref.ref(segment) for segment in segments])
+                found = self._batches[key] = _batch_of(segments)
+                self._evict()
             self._batches.move_to_end(key)
             found.sightings += 1
-            self._evict()
             return found if found.sightings >= SIGHTINGS else None
+
+    def trim(self) -> None:
+        """Keep the bound, after a batch has grown."""
+        with self._lock:
+            self._evict()
 
     def resize(self, capacity_bytes: int) -> None:
         """Set the bound; evicts at once."""
@@ -144,28 +156,35 @@ class BatchColumns:
 
     def __init__(self, batch: Batch, segments: Sequence[ImmutableSegment], schema: TableSchema) -> None:
         self._batch = batch
-        self._parts = [SegmentColumns(segment, schema) for segment in segments]
+        self._segments = segments
         self._schema = schema
-        self.starts = np.concatenate([[0], np.cumsum([part.num_docs for part in self._parts])])
+        self._readers: dict[str, JoinedColumn] = {}
+        self.starts = batch.starts
         self.num_docs = int(self.starts[-1])
 
     def reader(self, name: str) -> Reader:
         """Reader of a column of the schema, joined now if it was not before."""
+        return self._joined(name)
+
+    def bounds(self, name: str) -> tuple[int, int] | None:
+        """Smallest and largest whole number of a column."""
+        return self._joined(name).bounds
+
+    def _joined(self, name: str) -> JoinedColumn:
+        known = self._readers.get(name)
+        if known is not None:
+            return known
         declared = self._schema.field(name)
         assert declared is not None, name
         key = (name, declared.type, declared.multi_value, str(declared.default_value))
         found = self._batch.columns.get(key)
         if found is None:
-            readers = [part.reader(name) for part in self._parts]
-            found = join(readers, [part.num_docs for part in self._parts])
+            parts = [SegmentColumns(segment, self._schema) for segment in self._segments]
+            found = join([part.reader(name) for part in parts], [part.num_docs for part in parts])
             self._batch.columns[key] = found
+            BATCH_CACHE.trim()
+        self._readers[name] = found
         return found
-
-    def bounds(self, name: str) -> tuple[int, int] | None:
-        """Smallest and largest whole number of a column."""
-        reader = self.reader(name)
-        assert isinstance(reader, JoinedColumn)
-        return reader.bounds
 
 
 def batches(

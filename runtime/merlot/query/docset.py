@@ -12,6 +12,8 @@ from merlot.kernels.scan import count_words, list_docs
 from merlot.query.chunk import Chunk
 from merlot.query.columns import Columns
 
+FEW_DOCS = 4_096
+"""Up to so many docs of a filter are listed at once: whoever reads their values needs the list."""
 CHUNK_DOCS = 65_536
 """Docs of a chunk: vectors of 64-bit values of it stay in the L2 cache."""
 Docs = NDArray[np.uint32]
@@ -89,7 +91,10 @@ def from_words(start: int, stop: int, words: Words) -> DocSet:
     count = count_words(words)
     if count == stop - start:
         return span(start, stop)
-    return DocSet((Piece(start, stop, count, words),) if count else ())
+    piece = Piece(start, stop, count, words)
+    if 0 < count <= FEW_DOCS:
+        piece = Piece(start, stop, count, listed=_list(piece))
+    return DocSet((piece,) if count else ())
 
 
 def from_list(start: int, stop: int, docs: Docs) -> DocSet:

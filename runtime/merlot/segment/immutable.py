@@ -22,6 +22,7 @@ class ImmutableSegment:
         self._readers: dict[str, ColumnReader] = {}
         self._lock = threading.Lock()
         self.metadata = metadata
+        self.num_docs = metadata.num_docs
 
     @classmethod
     def open(cls, path: Path, *, verify: bool = False) -> Self:
@@ -40,10 +41,6 @@ class ImmutableSegment:
     @property
     def size_bytes(self) -> int:
         return self.file.size_bytes
-
-    @property
-    def num_docs(self) -> int:
-        return self.metadata.num_docs
 
     @property
     def key(self) -> SegmentKey:

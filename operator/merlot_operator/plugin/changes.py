@@ -1,0 +1,129 @@
+"""What a change of a Table's spec would cost: hot, reload or restart; or why it is refused. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from merlot.spec import evolution, manifest
+from merlot.spec.table import Table
+
+Json = Mapping[str, Any]
+MAX_VALUE = 60
+
+
+class Cost(StrEnum):
+    """What a change means for pods, from nothing to most."""
+
+    NONE = "no effect"
+    HOT = "hot"
+    RELOAD = "reload"
+    JOB = "batch"
+    SCALE = "scale"
+    RESTART = "restart"
+    REFUSED = "refused"
+
+
+COSTS: tuple[tuple[str, Cost, str], ...] = (
+    ("routing", Cost.HOT, "brokers and servers take it up within seconds"),
+    ("limits", Cost.HOT, "brokers and servers take it up within seconds"),
+    ("retention", Cost.HOT, "the controller takes it up; segments past it are deleted"),
+    ("deletionPolicy", Cost.HOT, "matters when the table is deleted"),
+    ("pushType", Cost.HOT, "matters to the next batch"),
+    ("partitioning", Cost.HOT, "matters to the next batch; segments that are there stay as they are"),
+    ("indexing", Cost.HOT, "matters to segments built from now on; those that are there stay as they are"),
+    ("schema", Cost.RELOAD, "servers answer new columns from the segments they have, by default values"),
+    ("replication", Cost.SCALE, "segments are copied to or dropped from servers; queries go on"),
+    ("ingestion", Cost.JOB, "batches that changed run again"),
+    ("tenants.broker.replicas", Cost.SCALE, "brokers are added or drained"),
+    ("tenants.server.replicas", Cost.SCALE, "servers are added, or rid of their segments and removed"),
+    ("tenants.server.resources.storage", Cost.HOT, "volumes grow in place"),
+    ("tenants.server.storageClass", Cost.NONE, "volumes that are there keep their class"),
+    ("tenants.server.name", Cost.RESTART, "another pool of servers loads the table"),
+    ("tenants.server", Cost.RESTART, "servers restart one by one, each while its segments have another replica"),
+    ("tenants.broker", Cost.RESTART, "brokers are replaced one by one"),
+    ("deepStore.secretRef", Cost.RESTART, "servers restart one by one, each while its segments have another replica"),
+    ("deepStore", Cost.RELOAD, "new segments go there; those that are there stay where they are"),
+    ("suspend", Cost.SCALE, "all servers stop, or come back; data stays"),
+    ("upsert", Cost.RELOAD, "the table is set up anew around its UpsertConfig"),
+)
+"""By beginning of the path; the first that fits counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One field that differs."""
+
+    path: str
+    before: Any
+    after: Any
+    cost: Cost
+    effect: str
+
+    def line(self) -> str:
+        """`hot  spec.limits.timeoutMs: 1000 → 2000`, and what that does below it."""
+        change = f"{_shown(self.before)} → {_shown(self.after)}"
+        return f"{self.cost.value:>9}  spec.{self.path}: {change}\n{'':>11}{self.effect}"
+
+
+def changes(before: Json, after: Json) -> list[Change]:
+    """Between two Tables as the API server holds them, the costliest last. Refused ones name the rule."""
+    refused = _refused(before, after)
+    found = [_classed(path, old, new, refused) for path, old, new in _differences(before["spec"], after["spec"])]
+    found += [
+        Change(path, None, None, Cost.REFUSED, message)
+        for path, message in refused.items()
+        if not any(one.path.startswith(path) or path.startswith(one.path) for one in found)
+    ]
+    order = list(Cost)
+    return sorted(found, key=lambda one: (order.index(one.cost), one.path))
+
+
+def _refused(before: Json, after: Json) -> dict[str, str]:
+    old, new = _table(before), _table(after)
+    problems = evolution.compare(old.spec, new.spec)
+    return {problem.path.removeprefix("spec."): problem.message for problem in problems}
+
+
+def _table(body: Json) -> Table:
+    metadata = {"name": body["metadata"]["name"]}
+    kept = {key: body[key] for key in ("apiVersion", "kind", "spec")}
+    return manifest.load_document({**kept, "metadata": metadata})
+
+
+def _differences(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Paths of the smallest parts that differ; a list is one part."""
+    if isinstance(before or {}, Mapping) and isinstance(after or {}, Mapping) and (before or after):
+        before, after = before or {}, after or {}
+        for key in sorted({*before, *after}):
+            inner = f"{path}.{key}" if path else key
+            yield from _differences(before.get(key), after.get(key), inner)
+    elif before != after:
+        yield path, before, after
+
+
+def _classed(path: str, before: Any, after: Any, refused: Mapping[str, str]) -> Change:
+    for start, message in refused.items():
+        if path.startswith(start) or start.startswith(path):
+            return Change(path, before, after, Cost.REFUSED, message)
+    for start, cost, effect in COSTS:
+        if path == start or path.startswith(start + "."):
+            return Change(path, before, after, cost, effect)
+    return Change(path, before, after, Cost.HOT, "written to shared state")
+
+
+def summary(found: Sequence[Change]) -> str:
+    """One line for all."""
+    if not found:
+        return "nothing changes"
+    if any(one.cost is Cost.REFUSED for one in found):
+        return "refused: the cluster would stay as it is"
+    counts = {cost: sum(one.cost is cost for one in found) for cost in Cost}
+    return ", ".join(f"{count} {cost.value}" for cost, count in counts.items() if count)
+
+
+def _shown(value: Any) -> str:
+    text = "(nothing)" if value is None else str(value)
+    return text if len(text) <= MAX_VALUE else f"{text[: MAX_VALUE - 1]}…"

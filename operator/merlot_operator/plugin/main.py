@@ -1,0 +1,149 @@
+"""`kubectl merlot …`: kubectl finds the program `kubectl-merlot` on the PATH."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from merlot.cli import output
+from merlot.cli.client import Client
+from merlot.cli.errors import CommandError
+from merlot.cli.output import RowFormat
+from merlot.cli.query import QUERY_TIMEOUT_S, Session, show_rows
+from merlot_operator.kinds import COMPONENT, POOL, labels_of
+from merlot_operator.manifests.parts import BROKER, CONTROLLER, PORTS
+from merlot_operator.plugin.changes import Cost, changes, summary
+from merlot_operator.plugin.kubectl import Kubectl, lines
+from merlot_operator.plugin.tree import table_tree
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
+
+TableName = Annotated[str, typer.Argument(metavar="TABLE", help="Name of the Table.")]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace; the kubeconfig's if left out.")]
+Context = Annotated[str, typer.Option("--context", help="Context of the kubeconfig; the current one if left out.")]
+SEGMENT_COLUMNS = {"segment": "STRING", "rows": "LONG", "bytes": "LONG", "crc": "STRING", "servers": "STRING"}
+
+Output = Annotated[RowFormat, typer.Option("--output", "-o", help="Form of the answer.")]
+
+
+@app.command()
+def status(table: TableName, namespace: Namespace = "", context: Context = "") -> None:
+    """Show a table as a tree: conditions, pods, segments per server, batches."""
+    kubectl = Kubectl(namespace, context)
+    body = kubectl.get("tables.merlot.dev", table)
+    pool = body.get("status", {}).get("pool") or f"merlot-server-{table}"
+    pods = [pod for pod in kubectl.managed("pods") if labels_of(pod).get(POOL, pool) == pool]
+    try:
+        known = _controller(kubectl, "/status")["tables"].get(table)
+    except CommandError:
+        known = None
+    sys.stdout.write(lines(table_tree(body, pods, known).lines()))
+
+
+@app.command()
+def query(
+    table: TableName,
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="What to ask.")],
+    namespace: Namespace = "",
+    context: Context = "",
+    how: Output = RowFormat.TABLE,
+) -> None:
+    """Ask a broker of the table's cluster; no port-forward to set up."""
+    kubectl = Kubectl(namespace, context)
+    kubectl.get("tables.merlot.dev", table)
+    with kubectl.forwarded(f"service/merlot-{BROKER}", PORTS[BROKER]["http"]) as url:
+        Session(client=Client(url, QUERY_TIMEOUT_S), how=how).run(sql)
+
+
+@app.command()
+def segments(table: TableName, namespace: Namespace = "", context: Context = "", how: Output = RowFormat.TABLE) -> None:
+    """List a table's segments as the controller knows them."""
+    found = _controller(Kubectl(namespace, context), f"/segments/{table}/metadata")
+    rows = [
+        [name, one.get("totalDocs", 0), one.get("sizeBytes", 0), str(one.get("crc", "")), _servers(one)]
+        for name, one in sorted(found.items())
+    ]
+    schema = {"columnNames": list(SEGMENT_COLUMNS), "columnDataTypes": list(SEGMENT_COLUMNS.values())}
+    show_rows({"dataSchema": schema, "rows": rows}, how)
+
+
+@app.command()
+def logs(
+    table: TableName,
+    namespace: Namespace = "",
+    context: Context = "",
+    role: Annotated[str, typer.Option("--role", help="controller, broker, server, minion or batch.")] = "server",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on showing what comes.")] = False,
+    tail: Annotated[int, typer.Option("--tail", min=-1, help="Lines per pod; -1 for all.")] = 50,
+) -> None:
+    """Show logs of the pods that serve a table, each line with its pod's name."""
+    kubectl = Kubectl(namespace, context)
+    kubectl.get("tables.merlot.dev", table)
+    selector = f"{COMPONENT}={role}" + (f",{POOL}=merlot-server-{table}" if role == "server" else "")
+    arguments = ["logs", "-l", selector, "--prefix", f"--tail={tail}", "--max-log-requests=50"]
+    raise typer.Exit(kubectl.passed_through(*arguments, *(["--follow"] if follow else [])))
+
+
+@app.command()
+def plan(
+    file: Annotated[Path, typer.Option("--file", "-f", help="Manifest of a Table; - reads standard input.")],
+    namespace: Namespace = "",
+    context: Context = "",
+) -> None:
+    """Say what applying a manifest would do: hot, reload or restart. Changes nothing; 2 if it would be refused."""
+    kubectl = Kubectl(namespace, context)
+    text = sys.stdin.read() if str(file) == "-" else file.read_text()
+    is_refused = False
+    for document in yaml.safe_load_all(text):
+        if document and document.get("kind") == "Table":
+            is_refused |= _plan_table(kubectl, document)
+    raise typer.Exit(2 if is_refused else 0)
+
+
+def _plan_table(kubectl: Kubectl, document: dict[str, Any]) -> bool:
+    """Show one table's plan; returns whether it would be refused."""
+    name = document["metadata"]["name"]
+    try:
+        before = kubectl.get("tables.merlot.dev", name)
+    except CommandError as error:
+        if "not found" not in str(error):
+            raise
+        _dry_run(kubectl, document)
+        sys.stdout.write(f"table/{name}: new\n")
+        return False
+    found = changes(before, _dry_run(kubectl, document))
+    sys.stdout.write(f"table/{name}: {summary(found)}\n" + lines([one.line() for one in found]))
+    return any(one.cost is Cost.REFUSED for one in found)
+
+
+def _dry_run(kubectl: Kubectl, document: dict[str, Any]) -> dict[str, Any]:
+    """The object as the API server would hold it; CommandError if it refuses it."""
+    answer = kubectl.run("apply", "--dry-run=server", "-o", "json", "-f", "-", text=yaml.safe_dump(document))
+    return dict(json.loads(answer))
+
+
+def _controller(kubectl: Kubectl, path: str) -> Any:
+    with kubectl.forwarded(f"service/merlot-{CONTROLLER}", PORTS[CONTROLLER]["http"]) as url:
+        return Client(url).get(path)
+
+
+def _servers(segment: dict[str, Any]) -> str:
+    return ", ".join(sorted(segment.get("servers", ())))
+
+
+def main() -> None:
+    """The program `kubectl-merlot`."""
+    try:
+        app()
+    except CommandError as error:
+        output.show_error(error)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

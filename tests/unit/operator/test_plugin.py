@@ -1,0 +1,122 @@
+"""What `kubectl merlot` shows: the tree of a table, and what a change would cost."""
+
+import copy
+from typing import Any
+
+import pytest
+from merlot_operator.plugin.changes import Cost, changes, summary
+from merlot_operator.plugin.tree import table_tree
+
+TABLE: dict[str, Any] = {
+    "apiVersion": "merlot.dev/v1alpha1",
+    "kind": "Table",
+    "metadata": {"name": "trips", "generation": 3},
+    "spec": {
+        "schema": {"fields": [{"name": "at", "type": "TIMESTAMP", "role": "dateTime"}, {"name": "n", "type": "INT"}]},
+        "timeColumn": "at",
+    },
+    "status": {
+        "segments": 2,
+        "totalDocs": 1500,
+        "sizeBytes": 2048,
+        "plan": ["restart merlot-server-trips-0"],
+        "conditions": [
+            {"type": "Ready", "status": "True", "reason": "Serving", "message": "", "observedGeneration": 3},
+            {"type": "Degraded", "status": "False", "reason": "AsDeclared", "observedGeneration": 3},
+            {"type": "Progressing", "status": "True", "reason": "R", "message": "1 of 2", "observedGeneration": 2},
+        ],
+        "batches": [{"name": "year", "state": "Failed", "rowsIn": 5, "message": "no source files"}],
+    },
+}
+
+
+def pod(name: str, component: str, *, is_ready: bool = True, **status: Any) -> dict[str, Any]:
+    conditions = [{"type": "Ready", "status": str(is_ready)}]
+    labels = {"merlot.dev/component": component}
+    return {"metadata": {"name": name, "labels": labels}, "status": {"conditions": conditions, **status}}
+
+
+def test_a_tree_shows_what_each_server_holds() -> None:
+    waiting = [{"restartCount": 2, "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}]
+    pods = [
+        pod("merlot-broker-1", "broker", podIP="10.0.0.1"),
+        pod("merlot-server-trips-0", "server"),
+        pod("merlot-server-trips-1", "server", is_ready=False, containerStatuses=waiting),
+    ]
+    entry = {
+        "loaded": 1,
+        "assigned": 2,
+        "revision": 7,
+        "numErrors": 1,
+        "errors": {"trips_1@5": "crc"},
+        "draining": True,
+    }
+    known = {
+        "servers": {"Server_merlot-server-trips-0_8098": entry},
+        "brokers": {"Broker_10.0.0.1_8099": {"revision": 7}},
+    }
+    assert table_tree(TABLE, pods, known).lines() == [
+        "Table trips: 2 segments, 1,500 rows, 2.0 KiB",
+        "├─ Conditions",
+        "│  ├─ ✓ Ready=True Serving",
+        "│  ├─ ✓ Degraded=False AsDeclared",
+        "│  └─ … Progressing=True R: 1 of 2 (of an older spec)",
+        "├─ Under way",
+        "│  └─ restart merlot-server-trips-0",
+        "├─ Controllers (0 of 0 ready)",
+        "├─ Brokers (1 of 1 ready)",
+        "│  └─ ✓ merlot-broker-1 ready, config revision 7",
+        "├─ Servers (1 of 2 ready)",
+        "│  ├─ ✓ merlot-server-trips-0 ready, 1 of 2 segments, config revision 7 (draining)",
+        "│  │  └─ ✗ trips_1@5: crc",
+        "│  └─ ✗ merlot-server-trips-1 ImagePullBackOff: no such image, 2 restarts",
+        "└─ Batches",
+        "   └─ year Failed, 5 rows: no source files",
+    ]
+
+
+def test_a_silent_controller_is_said_so() -> None:
+    fresh = {**TABLE, "status": {}}
+    lines = table_tree(fresh, [], None).lines()
+    assert "│  └─ none yet: does the operator run?" in lines
+    assert lines[-1] == "└─ The controller does not answer: segments per server are not known"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "cost"),
+    [
+        ("limits.timeoutMs", 500, Cost.HOT),
+        ("routing.segmentPruners", ["time"], Cost.HOT),
+        ("retention", "30d", Cost.HOT),
+        ("replication", 2, Cost.SCALE),
+        ("tenants.server.replicas", 3, Cost.SCALE),
+        ("tenants.server.resources", {"limits": {"memory": "2Gi"}}, Cost.RESTART),
+        ("tenants.server.resources.storage", "2Gi", Cost.HOT),
+        ("tenants.broker.resources.requests.cpu", "1", Cost.RESTART),
+        ("ingestion.batch", [{"sourceUri": "s3://b/x", "format": "CSV"}], Cost.JOB),
+        ("suspend", True, Cost.SCALE),
+        ("timeColumn", "n", Cost.REFUSED),
+        ("schema.fields", [{"name": "at", "type": "TIMESTAMP", "role": "dateTime"}], Cost.REFUSED),
+    ],
+)
+def test_a_change_has_its_cost(path: str, value: Any, cost: Cost) -> None:
+    after = copy.deepcopy(TABLE)
+    *folders, last = path.split(".")
+    place = after["spec"]
+    for folder in folders:
+        place = place.setdefault(folder, {})
+    place[last] = value
+    found = changes(TABLE, after)
+    assert found[-1].cost is cost, found
+    assert (cost is Cost.REFUSED) == summary(found).startswith("refused")
+
+
+def test_nothing_changes_nothing() -> None:
+    assert summary(changes(TABLE, copy.deepcopy(TABLE))) == "nothing changes"
+
+
+def test_a_new_column_is_a_reload() -> None:
+    after = copy.deepcopy(TABLE)
+    after["spec"]["schema"]["fields"].append({"name": "more", "type": "LONG"})
+    (change,) = changes(TABLE, after)
+    assert change.cost is Cost.RELOAD

@@ -1,0 +1,115 @@
+"""The chart: what it renders, what it refuses, and that what it renders is what the API server and the house take.
+
+`MERLOT_UPDATE_GOLDEN=1 pytest tests/kube/test_chart.py` writes the golden files anew.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from merlot_operator.config import from_environment
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "charts" / "merlot"
+GOLDEN = Path(__file__).parent / "chart"
+STORE = {"deepStore": {"uri": "s3://bucket/merlot?region=eu-west-1"}}
+CASES: dict[str, dict[str, Any]] = {
+    "least": STORE,
+    "all": {
+        "scope": {"clusterWide": True},
+        "images": {"registry": "registry.example.com/", "tag": "1.2.3", "pullSecrets": ["registry"]},
+        "zookeeper": {"bundled": False, "address": "zk-0.zk:2181,zk-1.zk:2181"},
+        "deepStore": {**STORE["deepStore"], "credentials": {"AWS_ACCESS_KEY_ID": "one"}},
+        "operator": {"nodeSelector": {"pool": "system"}, "podAnnotations": {"team": "data"}},
+        "monitoring": {"serviceMonitor": True, "labels": {"release": "prometheus"}},
+    },
+    "namespaces": {
+        **STORE,
+        "scope": {"namespaces": ["a", "b"]},
+        "spark": {"executors": False},
+        "crds": {"install": False},
+    },
+}
+REFUSED = [
+    ({}, "deepStore.uri: say where segment files are kept"),
+    ({"deepStore": {"uri": "http://x"}}, "/deepStore/uri"),
+    ({**STORE, "zookeeper": {"bundled": False}}, "zookeeper.address: name your ZooKeeper"),
+    ({**STORE, "zookeeper": {"bundled": False, "address": "zk"}}, "/zookeeper/address"),
+    ({**STORE, "zookeper": {"bundled": False}}, "zookeper"),
+    ({**STORE, "sizes": {"broker": {"replicas": -1}}}, "/sizes/broker/replicas"),
+    ({**STORE, "sizes": {"server": {"resources": {"storage": "lots"}}}}, "/sizes/server/resources/storage"),
+    ({**STORE, "images": {"pullPolicy": "Sometimes"}}, "/images/pullPolicy"),
+]
+
+
+@pytest.fixture(scope="session")
+def helm() -> Path:
+    path = Path(os.environ.get("KUBEBUILDER_ASSETS") or "/nonexistent") / "helm"
+    if not path.is_file():
+        pytest.skip("set KUBEBUILDER_ASSETS to a folder that also holds helm")
+    return path
+
+
+def render(helm: Path, folder: Path, values: dict[str, Any], *arguments: str) -> subprocess.CompletedProcess[str]:
+    file = folder / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    command = [helm, "template", "merlot", CHART, "--namespace=merlot", "--values", file, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    return [one for one in yaml.safe_load_all(text) if one]
+
+
+def test_lint(helm: Path) -> None:
+    command = [helm, "lint", "--strict", CHART, "--set", "deepStore.uri=s3://bucket/merlot"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rendered_as_before(helm: Path, tmp_path: Path, name: str) -> None:
+    done = render(helm, tmp_path, CASES[name])
+    assert done.returncode == 0, done.stderr
+    golden = GOLDEN / f"{name}.yaml"
+    if os.environ.get("MERLOT_UPDATE_GOLDEN"):
+        golden.write_text(done.stdout)
+    assert done.stdout == golden.read_text(), "intended? MERLOT_UPDATE_GOLDEN=1 writes it anew"
+
+
+@pytest.mark.parametrize(("values", "message"), REFUSED)
+def test_wrong_values_are_refused_by_name(helm: Path, tmp_path: Path, values: dict[str, Any], message: str) -> None:
+    done = render(helm, tmp_path, values)
+    assert done.returncode != 0
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_operator_understands_its_environment(helm: Path, tmp_path: Path, name: str) -> None:
+    rendered = documents(render(helm, tmp_path, CASES[name]).stdout)
+    (deployment,) = (one for one in rendered if one["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    config = from_environment({one["name"]: one["value"] for one in container["env"]})
+    assert config.is_cluster_wide == (name == "all")
+    assert config.sizes.broker.replicas == 2
+    assert config.deep_store == "s3://bucket/merlot?region=eu-west-1"
+    assert bool(config.spark_driver_role) == (name != "namespaces")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_pod_is_restricted(helm: Path, tmp_path: Path, name: str) -> None:
+    for one in documents(render(helm, tmp_path, CASES[name]).stdout):
+        template = one["spec"].get("template", {}).get("spec") if "spec" in one else None
+        if template is None:
+            continue
+        assert template["securityContext"]["runAsNonRoot"]
+        assert template["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in template["containers"]:
+            security = container["securityContext"]
+            assert security["readOnlyRootFilesystem"]
+            assert not security["allowPrivilegeEscalation"]
+            assert security["capabilities"] == {"drop": ["ALL"]}
+            assert "latest" not in container["image"]

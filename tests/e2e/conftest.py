@@ -1,7 +1,8 @@
 """One installation of the packaged chart in a restricted namespace, an S3 server, and a constant load of queries.
 
 Needs KUBECONFIG (a cluster that may be written to) and MERLOT_IMAGES, images that the cluster's nodes have or can pull:
-`operator=merlot/operator:e2e,runtime=merlot/runtime:e2e,runtime-next=merlot/runtime:next,spark=…,e2e=…`.
+`operator=merlot/operator:e2e,runtime=merlot/runtime:e2e,runtime-next=merlot/runtime:next,spark=…,e2e=…`. With
+MERLOT_NAMESPACE, what is installed there is used if there is something, and everything stays afterwards.
 """
 
 import json
@@ -20,6 +21,7 @@ from e2e_load import Load, flights_queries
 HERE = Path(__file__).parent
 IMAGES = ("operator", "runtime", "runtime-next", "spark", "e2e")
 STEP_S = 420
+KEPT = os.environ.get("MERLOT_NAMESPACE", "")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -39,7 +41,7 @@ def cluster() -> Cluster:
     kubectl, helm = program("kubectl"), program("helm")
     if kubectl is None or helm is None:
         pytest.skip("install kubectl and helm, or set KUBEBUILDER_ASSETS to a folder that holds them")
-    return Cluster(f"merlot-e2e-{secrets.token_hex(3)}", images, kubectl, helm)
+    return Cluster(KEPT or f"merlot-e2e-{secrets.token_hex(3)}", images, kubectl, helm)
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +50,7 @@ def restricted(cluster: Cluster) -> Iterator[Cluster]:
     label = {"pod-security.kubernetes.io/enforce": "restricted"}
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": cluster.namespace, "labels": label}})
     yield cluster
-    if not os.environ.get("MERLOT_KEEP"):
+    if not KEPT:
         cluster.kubectl("delete", "namespace", cluster.namespace, "--wait=false")
 
 
@@ -112,9 +114,10 @@ def release(restricted: Cluster, values: Json, package: Path) -> Iterator[Cluste
     """Merlot is installed."""
     file = package.with_name("values.yaml")
     file.write_text(yaml.safe_dump(values))
-    restricted.helm("install", "merlot", str(package), "--values", str(file), "--wait", "--timeout=4m")
+    if "merlot" not in restricted.helm("list", "--short").split():
+        restricted.helm("install", "merlot", str(package), "--values", str(file), "--wait", "--timeout=4m")
     yield restricted
-    if not os.environ.get("MERLOT_KEEP"):
+    if not KEPT:
         restricted.helm("uninstall", "merlot", "--wait", "--timeout=2m")
 
 
@@ -155,6 +158,7 @@ def load(served: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """Queries all the time, from a pod, through the brokers' Service."""
     queries = flights_queries(tmp_path_factory.mktemp("flights"))
     arguments = ["python", "/opt/merlot/e2e/client.py", "merlot-broker", "8099", "2", "0.1"]
+    served.kubectl("delete", "pod", "load", "--ignore-not-found")
     served.apply(pod("load", served.images["e2e"], arguments, {"QUERIES": json.dumps(queries)}))
     served.kubectl("wait", "--for=condition=Ready", "pod/load", "--timeout=60s")
     running = Load(served)

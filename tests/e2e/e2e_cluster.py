@@ -94,8 +94,8 @@ class Cluster:
     def describe(self) -> str:
         """What a person would look at."""
         parts = [
-            self.kubectl("get", "tables,rollups,pods,jobs,pvc", "-o", "wide"),
-            self.kubectl("get", "tables,rollups", "-o", "yaml")[-6000:],
+            self.kubectl("get", "merlot,pods,jobs,pvc", "-o", "wide"),
+            self.kubectl("get", "merlot", "-o", "yaml")[-6000:],
             self.kubectl("get", "events", "--sort-by=.lastTimestamp")[-5000:],
         ]
         for one in self.all("pods"):

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import report
+from tests.bench import broker_load, report
 from tests.bench.report import Case
 
 from merlot.cluster import paths
@@ -153,12 +153,26 @@ def print_reports(ours: Ours, keys: list[str]) -> None:
     print(f"read that: {once_ms(reader.read):.1f} ms")
 
 
+def print_broker_loads(num_segments: int) -> None:
+    """A broker's cold start has no peer here: Pinot reads a znode per segment and then builds each pruner anew."""
+    for with_blooms in (False, True):
+        with tempfile.TemporaryDirectory() as folder, ZooKeeper(Path(folder)) as server:
+            found = broker_load.measure(server.hosts, num_segments, with_blooms=with_blooms)
+        what = "with a Bloom filter of 1 KB each" if with_blooms else "with bounds and partitions"
+        print(
+            f"broker starts on {num_segments:,} segments {what}: {found['ms']:,.0f} ms, CPU {found['cpu_ms']:,.0f} ms"
+        )
+        memory = f"{found['bytes_per_segment']:,.0f} bytes per segment"
+        print(f"  {memory}, {found['pruning_bytes_per_segment']:,.0f} of them arrays that pruning reads")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="2,000 segments")
     arguments = parser.parse_args()
     num_segments, repeats = (2_000, 3) if arguments.quick else (20_000, 5)
     cases = measure(num_segments, repeats)
+    print_broker_loads(num_segments // 2)
     report.publish("metastore", f"Shared state over ZooKeeper, {num_segments:,} segments", cases)
 
 

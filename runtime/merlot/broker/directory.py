@@ -7,6 +7,7 @@ in the routing for a while (`health`). Belongs to the event loop; metastore call
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,7 @@ _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 NUM_READERS = 4
+SETTLE_S = 0.05
 
 
 class Directory:
@@ -57,6 +59,14 @@ class Directory:
         await self._refresh_tables()
         self._servers_refresher.start()
         self._tables_refresher.start()
+
+    async def settle(self, patience_s: float) -> None:
+        """Wait, so long at most, for tables that a stuttering metastore has not told of yet: a broker without them
+        would answer that they do not exist."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                while not all(watch.is_settled for watch in self._watches.values()):
+                    await asyncio.sleep(SETTLE_S)
 
     async def stop(self) -> None:
         """Follow no more."""

@@ -25,6 +25,10 @@ from merlot.ids import InstanceId
 _LOG = logging.getLogger(__name__)
 
 
+SETTLE_S = 30.0
+"""How long a start waits for tables that cannot be read at once."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
     """Where a broker listens and what it calls itself."""
@@ -66,6 +70,7 @@ class BrokerRole:
     async def start(self) -> int:
         """Read the cluster, listen, register; returns the port. UnavailableError if the metastore is silent."""
         await self._directory.start()
+        await self._directory.settle(SETTLE_S)
         self._queries.is_open = True
         port = self._config.http_port if self._config.is_mounted else await self._listen()
         self._queries.broker_id = InstanceId(f"Broker_{self._config.host}_{port}")

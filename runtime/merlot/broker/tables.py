@@ -26,7 +26,7 @@ from merlot.cluster.records import TableRecord
 from merlot.cluster.reports import ReportReader
 from merlot.cluster.tables import get_table, spec_of
 from merlot.cluster.view import TableView
-from merlot.errors import NotFoundError
+from merlot.errors import NotFoundError, UnavailableError
 from merlot.ids import InstanceId, RawTableName, TableName, raw_name
 from merlot.spec.schema import TableSchema
 from merlot.spec.table import PushType, TableSpec
@@ -96,6 +96,8 @@ class TableWatch:
         self._state: _State | None = None
         self._served: ServedTable | None = None
         self._is_read_due = True
+        self.is_settled = False
+        """Whether it was read once, or cannot be for reasons that waiting does not mend."""
         self._reading = threading.Lock()
         """Held by the one thread that uses the reader: stopping does not overtake a reading under way."""
 
@@ -138,11 +140,13 @@ class TableWatch:
                 self._state = await self._in_thread(self._read)
             except NotFoundError:
                 self._drop()
-            except BaseException:
+            except BaseException as error:
                 self._is_read_due = True
+                self.is_settled = self.is_settled or not isinstance(error, UnavailableError)
                 raise
         if self._state is not None:
             await self._route(self._state)
+        self.is_settled = True
 
     def _read(self) -> _State:
         with self._reading:

@@ -117,6 +117,28 @@ def set_bits(hashes: Any, salts: Any, words: Any) -> None:
             words[np.int64(block) * 8 + place] |= np.uint32(np.uint64(1) << bit)
 
 
+@kernel
+def find_holders(hash_: Any, masks: Any, words: Any, starts: Any, num_blocks: Any, found: Any) -> None:
+    """Set found[k] to 1 where filter k has all of a hash's bits: `masks` are its eight words, u32.
+
+    starts and num_blocks: where each filter lies in `words`, u64, in blocks."""
+    high = hash_ >> np.uint64(32)
+    for number in range(len(starts)):
+        block = starts[number] + ((high * num_blocks[number]) >> np.uint64(32))
+        first = np.int64(block) * 8
+        place = 0
+        while place < 8 and words[first + place] & masks[place]:
+            place += 1
+        if place == 8:
+            found[number] = 1
+
+
+def masks_of(hash_: int) -> NDArray[np.uint32]:
+    """The bit of a hash in each word of its block."""
+    bits = [((hash_ & 0xFFFFFFFF) * int(salt) & 0xFFFFFFFF) >> 27 for salt in SALTS]
+    return np.array([1 << bit for bit in bits], np.uint32)
+
+
 def xxh64(data: bytes) -> int:
     """The hash of one value."""
     p1, p2, p3, p4, p5 = _PRIMES

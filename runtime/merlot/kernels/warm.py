@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.kernels import aggregate, arithmetic, bits, group, merge, scan, take, topk
+from merlot.kernels import aggregate, arithmetic, bits, group, hashing, merge, scan, take, topk
 
 IDS = (np.uint8, np.uint16, np.uint32)
 NUMBERS = (np.int32, np.int64, np.float32, np.float64)
@@ -26,6 +26,7 @@ def cases() -> Iterator[Case]:
     yield from _groups()
     yield from _aggregates()
     yield from _arithmetic()
+    yield from _filters()
     yield from _merges()
 
 
@@ -53,6 +54,11 @@ def _scans() -> Iterator[Case]:
     yield scan.clear_tail, (64, words)
     yield scan.count_words, (words,)
     yield scan.list_docs, (words, 0, np.empty(64, np.uint32))
+
+
+def _filters() -> Iterator[Case]:
+    one, words = np.zeros(1, np.uint64), np.zeros(8, np.uint32)
+    yield hashing.find_holders, (np.uint64(1), words, words, one, one + np.uint64(1), np.zeros(1, np.int8))
 
 
 def _takes() -> Iterator[Case]:

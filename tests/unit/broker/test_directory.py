@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from merlot.broker import refresher
 from merlot.broker.channels import Channels
 from merlot.broker.directory import Directory
 from merlot.broker.health import CallOutcome
 from merlot.clock import SystemClock
-from merlot.cluster import liveness, publish, reports, tables
+from merlot.cluster import liveness, publish, reports, tables, view
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.sqlite import SqliteMetastore
@@ -22,6 +23,7 @@ from merlot.wire.messages import ServerRequest, ServerResponse
 
 SERVER = InstanceRecord(id=InstanceId("Server_h_1"), role=Role.SERVER, host="h", query_port=1)
 FLIGHTS = TableName("Flights_OFFLINE")
+VIEW_LOAD = view.load
 MANIFEST = """
 apiVersion: merlot.dev/v1alpha1
 kind: Table
@@ -176,5 +178,28 @@ async def test_silent_metastore_leaves_the_last_routes(metastore: Metastore) -> 
     await asyncio.to_thread(publish.publish, metastore, FLIGHTS, [record("t")])
     await asyncio.sleep(0.05)
     assert keys(directory) == {"s@1"}
+    await directory.stop()
+    await channels.close()
+
+
+async def test_a_start_waits_for_a_table_that_cannot_be_read_at_once(
+    metastore: Metastore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refresher, "RETRY_S", 0.02)
+    tables.put_table(metastore, load(manifest())[0])
+    failures = iter([True, True, False])
+
+    def read(*_: object) -> view.TableView:
+        if next(failures, False):
+            raise UnavailableError("metastore is silent")
+        return VIEW_LOAD(metastore, FLIGHTS)
+
+    monkeypatch.setattr(view, "load", read)
+    channels = Channels(lambda record: LocalChannel(answer_nothing))
+    directory = Directory(metastore, channels, SystemClock())
+    await directory.start()
+    assert directory.find("Flights") is None
+    await directory.settle(5)
+    assert directory.find("Flights") is not None
     await directory.stop()
     await channels.close()

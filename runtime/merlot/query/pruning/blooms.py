@@ -1,7 +1,7 @@
 """Bloom filters of one column, of all segments: a constant is asked of all at once.
 
 Filters lie one after another in one array; a constant's block in each of them follows from the hash and the filter's
-length alone. Word after word of the blocks is looked at, of those segments only that still may hold the value.
+length alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.kernels.hashing import SALTS, WORDS_PER_BLOCK
+from merlot.kernels.hashing import WORDS_PER_BLOCK, find_holders, masks_of
 from merlot.query.pruning.verdicts import NONE, SOME, Verdicts, constant
 from merlot.segment.index.bloom import hashes_of
 from merlot.spec.types import TypeName
@@ -36,21 +36,9 @@ class _Group:
 
     stored: TypeName
     positions: NDArray[np.intp]
-    starts: NDArray[np.int64]
+    starts: NDArray[np.uint64]
     """Of each filter in `words`, in blocks."""
     num_blocks: NDArray[np.uint64]
-
-    def may_hold(self, words: NDArray[np.uint32], hash_: int) -> NDArray[np.intp]:
-        """Which of `positions`, by number, may hold the value."""
-        blocks = (np.uint64(hash_ >> 32) * self.num_blocks) >> np.uint64(32)
-        first = (self.starts + blocks.astype(np.int64)) * WORDS_PER_BLOCK
-        left = np.arange(len(first))
-        for place in range(WORDS_PER_BLOCK):
-            bit = (((hash_ & 0xFFFFFFFF) * int(SALTS[place])) & 0xFFFFFFFF) >> 27
-            left = left[words[first[left] + place] & np.uint32(1 << bit) != 0]
-            if not len(left):
-                break
-        return left
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +60,8 @@ class ColumnBlooms:
         for stored in dict.fromkeys(one.stored for _, one in present):
             mine = np.array([one.stored is stored for _, one in present], np.bool_)
             positions = np.array([position for position, _ in present], np.intp)[mine]
-            groups.append(_Group(stored, positions, starts[mine], sizes[mine].astype(np.uint64)))
+            own = (array[mine].astype(np.uint64) for array in (starts, sizes))
+            groups.append(_Group(stored, positions, *own))
         return cls(len(known), words, tuple(groups))
 
     @property
@@ -97,6 +86,7 @@ class ColumnBlooms:
                 continue
             of_group = constant(len(group.positions), NONE)
             for hash_ in {one for found in hashes for one in found or ()}:
-                of_group[group.may_hold(self.words, hash_)] = SOME
+                masks = masks_of(hash_)
+                find_holders(np.uint64(hash_), masks, self.words, group.starts, group.num_blocks, of_group)
             verdicts[group.positions] = of_group
         return verdicts

@@ -19,6 +19,8 @@ from merlot.spec.tasks import AggregationFunction, MergeRollupSpec, MergeType
 from merlot.spec.types import TypeName
 
 JsonObject = Mapping[str, Any]
+NUMBERS = (TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.BIG_DECIMAL)
+SUMS = (AggregationFunction.SUM, AggregationFunction.COUNT)
 
 
 def check(document: JsonObject) -> Iterator[Problem]:
@@ -69,9 +71,9 @@ def _column_problems(spec: MergeRollupSpec, table: TableSpec) -> Iterator[Proble
             yield Problem(path, f'the table has no column "{name}"{suggestion(name, metrics)}')
         elif field.role is not FieldRole.METRIC:
             yield Problem(path, f'"{name}" is a {field.role} of the table; only metrics are aggregated')
-        elif field.type in (TypeName.BYTES, TypeName.STRING, TypeName.BOOLEAN):
+        elif field.type not in NUMBERS and spec.aggregations[name].aggregation_type in SUMS:
             kind = spec.aggregations[name].aggregation_type
-            yield Problem(path, f'"{name}" is {field.type}, which {kind} cannot fold')
+            yield Problem(path, f'"{name}" is {field.type}, of which {kind} makes no sense; write min or max')
     for number, level in enumerate(spec.levels):
         for place, name in enumerate(level.erase_dimension_values):
             yield from _erasure_problems(f"spec.levels[{number}].eraseDimensionValues[{place}]", name, table)
@@ -100,9 +102,12 @@ def _erasure_problems(path: str, name: str, table: TableSpec) -> Iterator[Proble
 def _default_sum_problems(path: str, spec: MergeRollupSpec, table: TableSpec) -> Iterator[Problem]:
     """A metric that nobody named is summed, which text and bytes cannot be."""
     for field in table.table_schema.fields:
-        is_unsummable = field.type in (TypeName.BYTES, TypeName.STRING, TypeName.BOOLEAN)
+        is_unsummable = field.type not in NUMBERS
         if field.role is FieldRole.METRIC and is_unsummable and field.name not in spec.aggregations:
-            yield Problem(path, f'metric "{field.name}" is {field.type}, which cannot be summed; make it a dimension')
+            text = (
+                f'metric "{field.name}" is {field.type} and cannot be summed; name it in spec.aggregations, min or max'
+            )
+            yield Problem(path, text)
 
 
 def _check_table(spec: JsonObject) -> Iterator[Problem]:

@@ -190,6 +190,14 @@ def test_erased_columns_are_dimensions_that_nothing_needs() -> None:
     ]
 
 
+def test_only_numbers_are_summed() -> None:
+    table = TABLE.replace("{name: clicks, type: LONG, role: metric}", "{name: clicks, type: BYTES, role: metric}")
+    assert 'spec.levels[0].mergeType: metric "clicks" is BYTES and cannot be summed' in against(SEED, table)[0]
+    [found, *_] = against(SEED + "  aggregations: {clicks: {}}", table)
+    assert found == 'spec.aggregations.clicks: "clicks" is BYTES, of which sum makes no sense; write min or max'
+    assert against(SEED + "  aggregations: {clicks: {aggregationType: max}}", table) == []
+
+
 def test_a_rollup_needs_something_to_fold() -> None:
     table = TABLE.replace("      - {name: clicks, type: LONG, role: metric}\n", "")
     assert against(SEED, table)[0].startswith("spec.levels[0].mergeType: the table has no metric to roll up")

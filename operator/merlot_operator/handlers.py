@@ -90,7 +90,10 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.networking.error_backoffs = (0.2, 0.7, 1.5, 3.1, 6.3)
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 310
-    settings.watching.chunk_size = 500
+    settings.watching.chunk_size = 100
+    # A worker that is done with an object lingers this long for its next change, and counts towards the limit.
+    settings.queueing.idle_timeout = 0.1
+    settings.queueing.batch_window = 0.05
     settings.queueing.worker_limit = 50
     for kind in WATCHED:
         settings.watching.label_selectors[kind.group, kind.version, kind.plural] = SELECTOR

@@ -19,7 +19,7 @@ from merlot_operator.kinds import FIELD_MANAGER, Kind, Object, kind_of, name_of,
 
 _LOG = logging.getLogger(__name__)
 
-PAGE = 500
+PAGE = 100
 REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
 _MERGE = "application/merge-patch+json"

@@ -275,9 +275,11 @@ class Operator:
         raise AssertionError(f"the operator goes on writing: {self.log[-4000:]}")
 
 
-def eventually(claim: Callable[[], Any], expected: Any = True, *, log: Callable[[], str] = str) -> None:
+def eventually(
+    claim: Callable[[], Any], expected: Any = True, *, log: Callable[[], str] = str, patience_s: float = PATIENCE_S
+) -> None:
     """Wait until the claim is as expected."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while (got := claim()) != expected:
         assert time.monotonic() < deadline, f"expected {expected!r}, got {got!r}\n{log()[-4000:]}"
         time.sleep(0.1)

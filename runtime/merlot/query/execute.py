@@ -80,7 +80,10 @@ class Found:
 
 def execute(plan: LogicalPlan, segments: Sequence[ImmutableSegment], context: ExecutionContext) -> Partial:
     """The partial answer of these segments. Raises the errors of `context`, InvalidInputError for a bad plan."""
-    started = time.thread_time_ns()
+    # Without helpers this is a light query on an event loop: what it takes is its CPU time, and reading the thread's
+    # clock, a system call, would be a tenth of it.
+    clock_ns = time.perf_counter_ns if context.pool is None else time.thread_time_ns
+    started = clock_ns()
     targets = _targets(plan, segments, context)
     alive = [target for target in targets if not (context.prunes and isinstance(target.node, Nothing))]
     tasks = [task for target in alive for task in _split(target, len(alive), context)]
@@ -103,7 +106,7 @@ def execute(plan: LogicalPlan, segments: Sequence[ImmutableSegment], context: Ex
         num_segments_pruned_by_server=len(segments) - processed,
         num_segments_pruned_by_value=with_docs - processed,
         total_docs=sum([segment.num_docs for segment in segments]),
-        thread_cpu_time_ns=time.thread_time_ns() - started,
+        thread_cpu_time_ns=clock_ns() - started,
     )
     return Partial(content, stats)
 

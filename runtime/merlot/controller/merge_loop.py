@@ -20,7 +20,7 @@ from merlot.cluster.metastore import Check, Metastore, Watch
 from merlot.cluster.tasks import MERGE_ROLLUP
 from merlot.controller.merge_facts import RollupFacts, RollupReader
 from merlot.controller.merge_gauges import MergeGauges
-from merlot.controller.merge_pass import cancel_orphans, run_pass
+from merlot.controller.merge_pass import clean_up, run_pass
 from merlot.errors import ConflictError, MerlotError
 from merlot.spec import schedules
 
@@ -129,8 +129,7 @@ class MergeLoop:
     def _act(self, fence: Check) -> float:
         found = {facts.name: facts for facts in self._reader.all()}
         self._watch_configs(found)
-        if cancel_orphans(self._metastore, frozenset(found), fence):
-            _LOG.info("merge tasks cancelled whose MergeRollupTask is gone")
+        clean_up(self._metastore, tuple(found.values()), fence)
         for name in self._runs.keys() - found.keys():
             del self._runs[name]
         for facts in found.values():

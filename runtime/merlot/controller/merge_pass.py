@@ -6,6 +6,7 @@ what the decision saw. So it does not matter who makes a pass, nor how many do a
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -70,14 +71,19 @@ def fitting(made: Sequence[TaskRecord]) -> list[TaskRecord]:
     return chosen
 
 
-def cancel_orphans(metastore: Metastore, names: frozenset[str], fence: Check | None) -> int:
-    """Cancel the tasks of MergeRollupTasks that are gone; returns how many."""
-    count = 0
-    for queued in tasks.list_tasks(metastore, tasks.MERGE_ROLLUP).values():
-        is_orphan = queued.record.config.get("rollup") not in names
-        if is_orphan and queued.record.state is not TaskState.CANCELLED:
-            count += _cancel_one(metastore, queued, fence)
-    return count
+def clean_up(metastore: Metastore, found: Sequence[RollupFacts], fence: Check | None) -> None:
+    """Cancel the tasks of MergeRollupTasks that are gone; of tables that have none and no task, forget the history."""
+    names = {facts.name for facts in found}
+    queued = tasks.list_tasks(metastore, tasks.MERGE_ROLLUP).values()
+    for task in queued:
+        is_orphan = task.record.config.get("rollup") not in names
+        if is_orphan and task.record.state is not TaskState.CANCELLED:
+            _cancel_one(metastore, task, fence)
+    kept = {str(facts.record.table) for facts in found} | {str(task.record.table) for task in queued}
+    for table in metastore.children(paths.child(paths.TASK_HISTORY, tasks.MERGE_ROLLUP)):
+        if table not in kept:
+            with contextlib.suppress(NotFoundError):
+                metastore.delete(paths.task_history(tasks.MERGE_ROLLUP, table))
 
 
 def retry_failed(metastore: Metastore, facts: RollupFacts) -> tuple[str, ...]:

@@ -233,7 +233,7 @@ def test_a_suspended_one_cancels_its_tasks_and_goes_on_later(
     assert levels(store) == ["daily", "daily"]
 
 
-def test_a_deleted_one_leaves_only_tasks_to_undo(store: SqliteMetastore, loop: MergeLoop) -> None:
+def test_a_deleted_one_leaves_only_tasks_to_undo(store: SqliteMetastore, loop: MergeLoop, fence: Check) -> None:
     make_table(store)
     put_rollup(store)
     loop.round()
@@ -241,6 +241,11 @@ def test_a_deleted_one_leaves_only_tasks_to_undo(store: SqliteMetastore, loop: M
     loop.round()
     assert {task.record.state for task in queued(store).values()} == {TaskState.CANCELLED}
     assert rollups.watermarks(store, TRIPS) == (tasks.WatermarkRecord(), None)
+    for task in queued(store).values():
+        tasks.end(store, task, EndedTask(id=task.record.id, outcome=TaskOutcome.CANCELLED), fence)
+    assert tasks.history(store, MERGE_ROLLUP, TRIPS).tasks
+    loop.round()
+    assert not tasks.history(store, MERGE_ROLLUP, TRIPS).tasks
 
 
 def test_tasks_about_segments_that_were_replaced_are_cancelled(store: SqliteMetastore, loop: MergeLoop) -> None:

@@ -17,6 +17,7 @@ from merlot.broker.queries import Queries, SqlRequest
 from merlot.broker.response import BrokerAnswer
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import liveness
+from merlot.cluster.drains import unmark
 from merlot.cluster.liveness import Registration
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import InstanceRecord, Role
@@ -84,6 +85,8 @@ class BrokerRole:
             version=__version__,
         )
         self._registration = await asyncio.to_thread(liveness.register, self._metastore, record)
+        # What it was to stop for is over: clients may come again.
+        await asyncio.to_thread(unmark, self._metastore, record.id)
         self._unready = None
         _LOG.info("broker serves id=%s tables=%d", record.id, len(self._directory.tables))
         return port
@@ -115,7 +118,9 @@ class BrokerRole:
         return self._directory
 
     def unready_reason(self) -> str | None:
-        """Why it should get no queries now; None if it may."""
+        """Why it should get no queries now; None if it may. What comes all the same is answered."""
+        if self._unready is None and self._queries.broker_id in self._directory.drains:
+            return "marked to stop"
         return self._unready
 
     async def query(self, request: SqlRequest) -> BrokerAnswer:

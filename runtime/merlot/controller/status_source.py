@@ -46,7 +46,7 @@ class StatusSource:
         self._extras = extras
         self._tables: dict[TableName, _TableSource] = {}
         self._cluster: ClusterFacts | None = None
-        self._answer: StatusAnswer | None = None
+        self._rendered: tuple[Mapping[str, Json], ClusterFacts, Mapping[str, Json], StatusAnswer] | None = None
         self._lock = threading.Lock()
 
     def read(self) -> StatusAnswer:
@@ -54,8 +54,7 @@ class StatusSource:
         with self._lock:
             cluster = self._read_cluster()
             tables = self._read_tables(cluster)
-            body = {"tables": tables, "instances": instances_status(cluster, tables), "rollups": {}, "tasks": {}}
-            return self._render({**body, **self._extras()})
+            return self._render(tables, cluster, self._extras())
 
     def close(self) -> None:
         """Stop watching."""
@@ -82,12 +81,22 @@ class StatusSource:
         statuses = {raw_name(name): self._tables[name].status(cluster) for name in sorted(names)}
         return {name: status for name, status in statuses.items() if status is not None}
 
-    def _render(self, body: Mapping[str, Json]) -> StatusAnswer:
+    def _render(self, tables: Mapping[str, Json], cluster: ClusterFacts, extras: Mapping[str, Json]) -> StatusAnswer:
+        """Anew only if a part is: a status of 1,000 tables is megabytes."""
+        if self._rendered is not None:
+            old_tables, old_cluster, old_extras, answer = self._rendered
+            if old_cluster is cluster and old_extras == extras and _are_same(old_tables, tables):
+                return answer
+        body = {"tables": tables, "instances": instances_status(cluster, tables), "rollups": {}, "tasks": {}, **extras}
         plain = orjson.dumps(body)
         epoch = f"{zlib.crc32(plain):08x}{len(plain):x}"
-        if self._answer is None or self._answer.etag != epoch:
-            self._answer = StatusAnswer(orjson.dumps({"epoch": epoch, **body}), epoch)
-        return self._answer
+        answer = StatusAnswer(orjson.dumps({"epoch": epoch, **body}), epoch)
+        self._rendered = (tables, cluster, extras, answer)
+        return answer
+
+
+def _are_same(before: Mapping[str, Json], after: Mapping[str, Json]) -> bool:
+    return before.keys() == after.keys() and all(before[name] is after[name] for name in after)
 
 
 class _TableSource:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from merlot.broker import echo
+from merlot.broker.queries import SqlRequest
 from merlot.broker.role import BrokerConfig, BrokerRole
 from merlot.cluster import drains, liveness, publish, reports, tables
 from merlot.cluster.echoes import echoing, read_echoes
@@ -83,3 +84,16 @@ async def test_a_marked_server_is_routed_around_where_another_one_has_the_segmen
     await heard(metastore, lambda said: said.drains.get(TWO) == second and said.busy == both)
     drains.unmark(metastore, TWO)
     await heard(metastore, lambda said: said.drains == {ONE: token} and not said.busy)
+
+
+async def test_a_marked_broker_is_not_ready_and_answers_all_the_same(broker: BrokerRole, metastore: Metastore) -> None:
+    assert broker.unready_reason() is None
+    drains.mark(metastore, InstanceId(broker.broker_id), leaving=False, now_ms=0)
+    async with asyncio.timeout(5):
+        while broker.unready_reason() is None:
+            await asyncio.sleep(0.005)
+    assert (await broker.query(SqlRequest("SELECT 1"))).exceptions == ()
+    drains.unmark(metastore, InstanceId(broker.broker_id))
+    async with asyncio.timeout(5):
+        while broker.unready_reason() is not None:
+            await asyncio.sleep(0.005)

@@ -350,3 +350,33 @@ def test_of_a_table_that_is_loaded_at_once_all_old_buckets_are_merged(spec, segm
         ]
         levels = {record.custom_map[MERGE_LEVEL] for record in inside}
         assert len(levels) == 1, "a bucket is all of one level"
+
+
+@settings(max_examples=100, deadline=None)
+@given(spec=specs(), segments=SEGMENTS, later=SEGMENTS, random=st.randoms(use_true_random=False))
+def test_tasks_that_end_in_any_order_or_never_do_not_meet(spec, segments, later, random) -> None:
+    table, running, failed = MergeTable(), {}, set()
+    add_all(table, segments, {})
+    rows = table.all_rows()
+    for step in range(400):
+        if step == 5:
+            add_all(table, later, random.choice([{}, {BACKFILLED: "true"}]))
+            rows = table.all_rows()
+        held = {key.rpartition("@")[0] for task in running.values() for key in merge_config(task).inputs}
+        unfinished = {merge_config(task).level for task in running.values()}
+        for task in table.generate(spec, 400 * DAY, unfinished=unfinished, busy=held, set_aside=failed).tasks:
+            inputs = {key.rpartition("@")[0] for key in merge_config(task).inputs}
+            assert task.id not in running
+            assert not inputs & held, "two tasks read one segment"
+            held |= inputs
+            running[task.id] = task
+        if not running:
+            break
+        chosen = running.pop(random.choice(sorted(running)))
+        if random.random() < 0.15:
+            failed.add(chosen.id)
+        else:
+            table.run(chosen)
+        assert table.all_rows() == rows
+    assert not running, "an end is reached"
+    check_aligned(table, spec.levels)

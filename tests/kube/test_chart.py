@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from merlot_operator.config import from_environment
 
 ROOT = Path(__file__).resolve().parents[2]

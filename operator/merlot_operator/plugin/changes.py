@@ -82,8 +82,10 @@ def changes(before: Json, after: Json) -> list[Change]:
 
 
 def _refused(before: Json, after: Json) -> dict[str, str]:
-    old, new = _table(before), _table(after)
-    problems = evolution.compare(old.spec, new.spec)
+    try:
+        problems = evolution.compare(_table(before).spec, _table(after).spec)
+    except manifest.ManifestError as error:
+        problems = error.problems
     return {problem.path.removeprefix("spec."): problem.message for problem in problems}
 
 

@@ -4,6 +4,7 @@ import copy
 from typing import Any
 
 import pytest
+
 from merlot_operator.plugin.changes import Cost, changes, summary
 from merlot_operator.plugin.tree import table_tree
 

@@ -64,7 +64,8 @@ class Replacement:
 
     An input given as a key must be of that very version. A given `entry` makes the start repeatable: one that exists
     with the same lists is left as it is (even if it has ended by now), a reverted one is started anew. `force` reverts
-    replacements under way that use the same inputs or outputs.
+    replacements under way that use the same inputs or outputs; `drops_older` takes out those completed ones whose
+    outputs are exactly the inputs, with what they replaced.
     """
 
     segments_from: Sequence[SegmentKey | str]
@@ -72,6 +73,7 @@ class Replacement:
     custom_map: Mapping[str, str] = field(default_factory=dict)
     entry: str | None = None
     force: bool = False
+    drops_older: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +115,8 @@ def start_replacement(
             _check_same(_details(metastore, view, entry), entry, inputs, outputs)
             return []
         before = [] if mark is None else [ForgetReplacement(entry)]
+        older = _older(metastore, view, inputs) if replacement.drops_older else ()
+        before += [ForgetReplacement(one) for one in older]
         in_the_way = _overlapping(metastore, view, {*inputs, *outputs}, set(outputs)) if replacement.force else {}
         aside = [RevertReplacement(entry=one, details=details, now_ms=now_ms) for one, details in in_the_way.items()]
         start = StartReplacement(
@@ -358,6 +362,14 @@ def _overlapping(
         if record is not None
         and (not set(names).isdisjoint(record.segments_from) or not set(outputs).isdisjoint(record.segments_to))
     }
+
+
+def _older(metastore: Metastore, view: TableView, inputs: Collection[str]) -> list[str]:
+    """Completed entries that made exactly these segments."""
+    completed = {one: mark for one, mark in view.lineage.items() if mark.state is LineageState.COMPLETED}
+    details = read_details(metastore, view.table, completed)
+    names = set(inputs)
+    return [one for one, record in details.items() if record is not None and set(record.segments_to) == names != set()]
 
 
 def _check_same(details: LineageRecord, entry: str, inputs: Mapping[str, int | None], outputs: Sequence[str]) -> None:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from merlot.cluster.lineage_nodes import read_details
 from merlot.cluster.metastore import Check, Metastore
-from merlot.cluster.mutations import Context, Mutation, PreconditionError, PutSegments, RemoveSegments, mutate
-from merlot.cluster.records import LineageState, SegmentRecord
+from merlot.cluster.mutations import (
+    Context,
+    Mutation,
+    PreconditionError,
+    PutOutputs,
+    PutSegments,
+    RemoveSegments,
+    mutate,
+)
+from merlot.cluster.records import LineageRecord, LineageState, SegmentRecord
 from merlot.cluster.view import TableView
 from merlot.cluster.visibility import is_leftover, is_visible, why_held
 from merlot.errors import InvalidInputError
@@ -68,9 +77,11 @@ def publish_request(
     context = context if not request.publish_id else _named(context, request.publish_id)
     outcome: PublishResult | None = None
 
+    outputs = _Outputs(metastore, table)
+
     def decide(view: TableView) -> Sequence[Mutation]:
         nonlocal outcome
-        outcome, mutations = _decide(view, request, context.clock.now_ms())
+        outcome, mutations = _decide(view, request, outputs.awaited(view), context.clock.now_ms())
         return mutations
 
     view = mutate(metastore, table, decide, fence, previous=previous, context=context)
@@ -78,12 +89,41 @@ def publish_request(
     return PublishResult(outcome.published, outcome.unchanged, outcome.removed, view.epoch)
 
 
-def _decide(view: TableView, request: PublishRequest, now_ms: int) -> tuple[PublishResult, Sequence[Mutation]]:
+class _Outputs:
+    """Names that replacements under way wait for: publishing one makes it an output, unseen until the end."""
+
+    def __init__(self, metastore: Metastore, table: TableName) -> None:
+        self._metastore = metastore
+        self._table = table
+        self._known: dict[str, LineageRecord] = {}
+
+    def awaited(self, view: TableView) -> Mapping[str, str]:
+        """Entry by name of output."""
+        under_way = {one: mark for one, mark in view.lineage.items() if mark.state is LineageState.IN_PROGRESS}
+        unread = {one: mark for one, mark in under_way.items() if mark.details not in self._known}
+        for entry, details in read_details(self._metastore, self._table, unread).items() if unread else ():
+            if details is not None:  # else the root has moved on, and the write will fail
+                self._known[under_way[entry].details] = details
+        found = {entry: self._known.get(mark.details) for entry, mark in under_way.items()}
+        return {name: entry for entry, details in found.items() if details is not None for name in details.segments_to}
+
+
+def _decide(
+    view: TableView, request: PublishRequest, awaited: Mapping[str, str], now_ms: int
+) -> tuple[PublishResult, Sequence[Mutation]]:
     changed: list[SegmentRecord] = []
     unchanged: list[str] = []
     leftover: list[SegmentKey] = []
+    produced: list[str] = []
+    outputs: dict[str, list[SegmentRecord]] = {}
     for record in request.records:
         present = view.segment(record.name)
+        entry = awaited.get(record.name)
+        if entry is not None:
+            is_same = present is not None and (present.crc, present.replaces) == (record.crc, entry)
+            (unchanged if is_same else produced).append(record.name)
+            outputs.setdefault(entry, []).append(_stamped(record, present, now_ms))
+            continue
         if present is not None and is_leftover(present, view.lineage):
             leftover.append(present.key)
             present = None
@@ -94,11 +134,12 @@ def _decide(view: TableView, request: PublishRequest, now_ms: int) -> tuple[Publ
             changed.append(_stamped(record, present, now_ms))
     kept = {record.name for record in request.records}
     removed = [record for record in _leaving(view, request) if record.name not in kept]
-    names = tuple(record.name for record in changed)
+    names = (*(record.name for record in changed), *produced)
     result = PublishResult(names, tuple(unchanged), tuple(record.name for record in removed), view.epoch)
     return result, [
         RemoveSegments(tuple(leftover)),
         PutSegments(tuple(changed)),
+        *(PutOutputs(entry, tuple(records)) for entry, records in outputs.items()),
         RemoveSegments(tuple(record.key for record in removed)),
     ]
 
@@ -108,8 +149,8 @@ def _leaving(view: TableView, request: PublishRequest) -> Iterable[SegmentRecord
     if not request.replace_all:
         return (record for record in map(view.segment, sorted(set(request.replace))) if record is not None)
     under_way = {name for name, mark in view.lineage.items() if mark.state is LineageState.IN_PROGRESS}
-    hidden = (one for one in view.segments.values() if one.name not in view.visible and one.replaces in under_way)
-    return sorted((*view.visible.values(), *hidden), key=lambda record: record.name)
+    staged = (one for one in view.segments.values() if one.replaces in under_way)
+    return sorted((*view.visible.values(), *staged), key=lambda record: record.name)
 
 
 def _check_unchanged(present: SegmentRecord, view: TableView, *, is_whole: bool) -> None:

@@ -20,7 +20,7 @@ import merlot
 from merlot import telemetry
 from merlot.cluster.publish import PublishRequest
 from merlot.cluster.records import AnnotationRecord, SegmentRecord
-from merlot.controller import merge_api, pinot_json, selection
+from merlot.controller import lineage_api, merge_api, pinot_json, selection
 from merlot.controller.answers import answered, json_answer, parse_body
 from merlot.controller.service import ControllerService
 from merlot.errors import (
@@ -113,6 +113,7 @@ def routes(service: ControllerService) -> list[web.RouteDef]:
         web.post("/apply", api.apply),
         *merge_api.routes(service.merges),
         *selection.routes(service),
+        *lineage_api.routes(*service.lineage_source),
         web.get("/sql", api.sql),
         web.post("/sql", api.sql),
     ]
@@ -254,7 +255,9 @@ class _Api:
 
     @answered
     async def segments(self, request: web.Request) -> web.Response:
-        names = await asyncio.to_thread(self._service.segments, request.match_info["table"])
+        is_short = request.query.get("excludeReplacedSegments", "").lower() in {"true", "1"}
+        table = request.match_info["table"]
+        names = await asyncio.to_thread(lambda: self._service.segments(table, only_visible=is_short))
         return json_answer([{pinot_json.OFFLINE: names}])
 
     @answered

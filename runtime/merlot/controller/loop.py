@@ -11,7 +11,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from merlot import telemetry
@@ -29,11 +29,19 @@ from merlot.cluster.reports import remove_report
 from merlot.cluster.tables import list_tables
 from merlot.cluster.view import TableView
 from merlot.controller.assignment import Servers
+from merlot.controller.cleaning import CleaningConfig, TableCleaner
 from merlot.controller.rebalance import is_balancing
 from merlot.controller.reconcile import Situation, decide, is_moving
 from merlot.controller.table_state import TableState
 from merlot.controller.trash import OpenFiles, empty_trash
-from merlot.errors import ConflictError, CorruptionError, InvalidInputError, MerlotError, NotFoundError
+from merlot.errors import (
+    ConflictError,
+    CorruptionError,
+    InvalidInputError,
+    MerlotError,
+    NotFoundError,
+    UnavailableError,
+)
 from merlot.ids import InstanceId, TableName
 from merlot.spec.table import TableSpec
 
@@ -58,6 +66,7 @@ class LoopConfig:
     """How long a server that is silent keeps its segments; a restart takes less."""
     file_grace_s: float = 3600.0
     """How long the file of a removed segment is kept: for servers that still fetch it, and for second thoughts."""
+    cleaning: CleaningConfig = field(default_factory=CleaningConfig)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +94,7 @@ class ControllerLoop:
         self._config = config
         self._open_files = open_files
         self._clock = clock or SystemClock()
+        self._cleaner = TableCleaner(metastore, config.cleaning, open_files, self._clock)
         self._lease: Lease | None = None
         self._tables: dict[TableName, TableState] = {}
         self._cluster: _Cluster | None = None
@@ -299,8 +309,8 @@ class ControllerLoop:
 
     def _clean(self, records: Mapping[TableName, TableRecord], cluster: _Cluster) -> None:
         """Remove what crashes and removals left behind."""
-        for name in records:
-            self._try(name, partial(self._clean_table, name, cluster.live))
+        for name, record in records.items():
+            self._try(name, partial(self._clean_table, name, record, cluster.live))
         for name in cluster.rebalances.keys() - records.keys():
             forget_rebalance(self._metastore, name)
         self._clean_instances(cluster)
@@ -320,8 +330,9 @@ class ControllerLoop:
             remove_echo(self._metastore, broker)
         self._silent_brokers = silent
 
-    def _clean_table(self, name: TableName, live: Mapping[InstanceId, InstanceRecord]) -> None:
-        """Buckets that no root names, reports of servers that neither live nor have segments."""
+    def _clean_table(self, name: TableName, record: TableRecord, live: Mapping[InstanceId, InstanceRecord]) -> None:
+        """Buckets that no root names, reports of servers that neither live nor have segments, what was replaced."""
+        assert self._lease is not None
         num_deleted = sweep(self._metastore, name)
         if num_deleted:
             _LOG.info("unreferenced buckets deleted table=%s num_buckets=%d", name, num_deleted)
@@ -330,3 +341,8 @@ class ControllerLoop:
         reporting = {InstanceId(instance) for instance in self._metastore.children(paths.reports(name))}
         for instance in reporting - live.keys() - assigned:
             remove_report(self._metastore, name, instance)
+        try:
+            table = self._table(name)
+            table.view = self._cleaner.clean(view, table.spec(record), self._lease.fence)
+        except UnavailableError as error:
+            _LOG.warning("table not cleaned table=%s cause=%s", name, error)

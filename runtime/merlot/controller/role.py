@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiohttp import web
 
@@ -16,6 +16,7 @@ from merlot.cluster.liveness import Registration, register
 from merlot.cluster.metastore import Check, Metastore
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.controller import api
+from merlot.controller.cleaning import CleaningConfig
 from merlot.controller.loop import ControllerLoop, LoopConfig
 from merlot.controller.merge_loop import MergeLoop
 from merlot.controller.service import ControllerService
@@ -36,6 +37,7 @@ class ControllerConfig:
     resync_s: float = 60.0
     server_grace_s: float = 300.0
     file_grace_s: float = 3600.0
+    cleaning: CleaningConfig = field(default_factory=CleaningConfig)
 
 
 class ControllerRole:
@@ -95,6 +97,7 @@ class ControllerRole:
             resync_s=self._config.resync_s,
             server_grace_s=self._config.server_grace_s,
             file_grace_s=self._config.file_grace_s,
+            cleaning=self._config.cleaning,
         )
         open_files = None if self._files is None else self._open_files
         self._loop = ControllerLoop(self._metastore, config, open_files=open_files, clock=self._clock)

@@ -109,9 +109,15 @@ class ControllerService:
         records = liveness.live_instances(self._metastore, Role.BROKER)
         return [pinot_json.broker(records[name]) for name in sorted(records)]
 
-    def segments(self, name: str) -> list[str]:
-        """Names, sorted."""
-        return sorted(self.view(name).segments)
+    @property
+    def lineage_source(self) -> tuple[Metastore, Context]:
+        """What replacements are read from and written with."""
+        return self._metastore, Context(clock=self._clock)
+
+    def segments(self, name: str, *, only_visible: bool = False) -> list[str]:
+        """Names, sorted; without those that a replacement hides, if asked."""
+        view = self.view(name)
+        return sorted(view.visible if only_visible else view.segments)
 
     def segment_statuses(self, name: str, segment: str | None = None) -> Json:
         """Record, servers with their states, and defaulted columns, by segment."""
@@ -130,6 +136,7 @@ class ControllerService:
                 if server in live
             }
             status = pinot_json.segment_status(record, view.servers_of(record.name), states, spec)
+            status["visible"] = record.name in view.visible
             status["errors"] = {server: one.errors[key] for server, one in reports.items() if key in one.errors}
             statuses[record.name] = status
         return statuses

@@ -46,6 +46,9 @@ class FakeFiles:
     def delete(self, url: str) -> None:
         self.files.pop(url, None)
 
+    def list(self, table: TableName) -> list[str]:
+        return sorted(self.files)
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqliteMetastore]:

@@ -1,0 +1,65 @@
+"""How long what is out of use is kept, and the tables' part of a cleaning pass. Used by the leader's thread alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from merlot.clock import Clock
+from merlot.cluster.metastore import Check, Metastore
+from merlot.cluster.mutations import Context
+from merlot.cluster.view import TableView
+from merlot.controller.lineage_retention import LineageGrace, clean_lineage
+from merlot.controller.orphans import collect_orphans
+from merlot.controller.trash import OpenFiles
+from merlot.ids import TableName
+from merlot.spec.table import PushType, TableSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleaningConfig:
+    """Grace periods in seconds."""
+
+    replaced_s: float = 4 * 3600.0
+    """Of segments that others have replaced: so long a replacement can be reverted."""
+    replaced_refresh_s: float = 24 * 3600.0
+    """The same in tables that every push replaces as a whole."""
+    abandoned_s: float = 24 * 3600.0
+    """Of replacements that were reverted, or begun and left alone."""
+    orphan_s: float = 24 * 3600.0
+    """Of files that no record names: longer than any job takes from its first upload to its publication."""
+    orphan_scan_s: float = 3600.0
+    """Time between two looks for such files, which list the table's part of the deep store."""
+
+    def lineage(self, spec: TableSpec) -> LineageGrace:
+        """What holds for the replacements of a table."""
+        replaced_s = self.replaced_refresh_s if spec.push_type is PushType.REFRESH else self.replaced_s
+        return LineageGrace(completed_ms=round(replaced_s * 1000), abandoned_ms=round(self.abandoned_s * 1000))
+
+
+class TableCleaner:
+    """Cleans tables one by one; remembers when it last looked for orphans."""
+
+    def __init__(
+        self, metastore: Metastore, config: CleaningConfig, open_files: OpenFiles | None, clock: Clock
+    ) -> None:
+        self._metastore = metastore
+        self._config = config
+        self._open_files = open_files
+        self._clock = clock
+        self._next_scan: dict[TableName, float] = {}
+
+    def clean(self, view: TableView, spec: TableSpec, fence: Check) -> TableView:
+        """Replacements out of the lineage, orphaned files into the trash. Nothing of a suspended table."""
+        if spec.suspend:
+            return view
+        view = clean_lineage(self._metastore, view, self._config.lineage(spec), fence, Context(clock=self._clock))
+        self._scan(view.table, fence)
+        return view
+
+    def _scan(self, table: TableName, fence: Check) -> None:
+        now = self._clock.monotonic()
+        if self._open_files is None or now < self._next_scan.setdefault(table, now):
+            return
+        self._next_scan[table] = now + self._config.orphan_scan_s
+        grace_ms = round(self._config.orphan_s * 1000)
+        collect_orphans(self._metastore, table, self._open_files, self._clock, grace_ms=grace_ms, fence=fence)

@@ -1,0 +1,171 @@
+"""Replacing segments over HTTP, as Pinot has it: start, publish the outputs under their names, end; or revert."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from merlot.cluster import lineage
+from merlot.cluster.lineage import Ending, LineageEntry, Replacement
+from merlot.cluster.metastore import Metastore
+from merlot.cluster.mutations import Context
+from merlot.cluster.tables import get_table, spec_of
+from merlot.controller.answers import answered, json_answer, parse_body
+from merlot.errors import InvalidInputError, UnavailableError
+from merlot.ids import OFFLINE_SUFFIX, TableName
+from merlot.spec.table import PushType
+
+WAIT_S = 60.0
+"""How long an end waits for servers to load the outputs, if the caller does not say (`timeoutSeconds`)."""
+LONGEST_WAIT_S = 600.0
+LOOK_S = (0.1, 2.0)
+"""First and longest pause between two looks."""
+
+
+class StartBody(BaseModel):
+    """Body of `startReplaceSegments`."""
+
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+    segments_from: tuple[str, ...] = ()
+    segments_to: tuple[str, ...] = ()
+    custom_map: dict[str, str] = Field(default_factory=dict)
+    segment_lineage_entry_id: str | None = None
+    """Not Pinot's: an id of the caller's own makes the call repeatable."""
+
+
+class EndBody(BaseModel):
+    """Body of `endReplaceSegments`, which may be missing."""
+
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+    segments_to: tuple[str, ...] | None = None
+    custom_map: dict[str, str] = Field(default_factory=dict)
+
+
+def routes(metastore: Metastore, context: Context) -> list[web.RouteDef]:
+    """The four paths."""
+    api = _Api(metastore, context)
+    return [
+        web.post("/segments/{table}/startReplaceSegments", api.start),
+        web.post("/segments/{table}/endReplaceSegments", api.end),
+        web.post("/segments/{table}/revertReplaceSegments", api.revert),
+        web.get("/segments/{table}/lineage", api.lineage),
+    ]
+
+
+class _Api:
+    def __init__(self, metastore: Metastore, context: Context) -> None:
+        self._metastore = metastore
+        self._context = context
+
+    @answered
+    async def start(self, request: web.Request) -> web.Response:
+        """`?forceCleanup=true` reverts replacements under way that use the same segments; in REFRESH tables it also
+        removes what the inputs themselves have replaced, so that two generations are kept."""
+        body = parse_body(StartBody, await request.read())
+        is_forced = _flag(request, "forceCleanup")
+        entry = await asyncio.to_thread(self._start, _table(request), body, is_forced)
+        return json_answer({"segmentLineageEntryId": entry})
+
+    def _start(self, table: str, body: StartBody, is_forced: bool) -> str:
+        record = get_table(self._metastore, table)
+        replacement = Replacement(
+            segments_from=body.segments_from,
+            segments_to=body.segments_to,
+            custom_map=body.custom_map,
+            entry=body.segment_lineage_entry_id,
+            force=is_forced,
+            drops_older=is_forced and spec_of(record).spec.push_type is PushType.REFRESH,
+        )
+        return lineage.start_replacement(self._metastore, record.name, replacement, context=self._context)
+
+    @answered
+    async def end(self, request: web.Request) -> web.Response:
+        """Waits until the outputs are loaded; 503 if they are not in time: call it again."""
+        data = await request.read()
+        body = parse_body(EndBody, data) if data.strip() else EndBody()
+        ending = Ending(segments_to=body.segments_to, custom_map=body.custom_map)
+        table = (await asyncio.to_thread(get_table, self._metastore, _table(request))).name
+        deadline = time.monotonic() + _seconds(request, "timeoutSeconds", WAIT_S)
+        pause_s, longest_s = LOOK_S
+        while True:
+            try:
+                entry = await asyncio.to_thread(self._end, table, _entry_id(request), ending)
+                return json_answer(_to_json(entry))
+            except UnavailableError:
+                # Looked at again and again rather than waited for: a thread each would leave none for other requests.
+                if time.monotonic() + pause_s > deadline:
+                    raise
+                await asyncio.sleep(pause_s)
+                pause_s = min(longest_s, pause_s * 2)
+
+    def _end(self, table: TableName, entry: str, ending: Ending) -> LineageEntry:
+        return lineage.end_replacement(self._metastore, table, entry, ending, context=self._context)
+
+    @answered
+    async def revert(self, request: web.Request) -> web.Response:
+        """`?forceRevert=true` for a replacement that has not ended."""
+        table, entry, is_forced = _table(request), _entry_id(request), _flag(request, "forceRevert")
+        reverted = await asyncio.to_thread(self._revert, table, entry, is_forced)
+        return json_answer(_to_json(reverted))
+
+    def _revert(self, table: str, entry: str, is_forced: bool) -> LineageEntry:
+        name = get_table(self._metastore, table).name
+        return lineage.revert_replacement(self._metastore, name, entry, force=is_forced, context=self._context)
+
+    @answered
+    async def lineage(self, request: web.Request) -> web.Response:
+        """All entries that are not cleaned up yet, in the order of their times."""
+        return json_answer(await asyncio.to_thread(self._lineage, _table(request)))
+
+    def _lineage(self, table: str) -> dict[str, Any]:
+        name = get_table(self._metastore, table).name
+        entries = sorted(lineage.list_entries(self._metastore, name), key=lambda one: (one.since_ms, one.id))
+        return {"tableNameWithType": name, "lineageEntries": {one.id: _to_json(one) for one in entries}}
+
+
+def _to_json(entry: LineageEntry) -> dict[str, Any]:
+    """Pinot's fields, and ours after them."""
+    return {
+        "segmentsFrom": list(entry.segments_from),
+        "segmentsTo": list(entry.segments_to),
+        "state": str(entry.state),
+        "timestamp": entry.since_ms,
+        "createdMs": entry.created_ms,
+        "customMap": dict(entry.custom_map),
+    }
+
+
+def _table(request: web.Request) -> str:
+    asked = request.query.get("type", "OFFLINE").upper()
+    if asked != OFFLINE_SUFFIX.removeprefix("_"):
+        raise InvalidInputError(f"table type has no segments to replace, leave it out or say OFFLINE type={asked!r}")
+    return request.match_info["table"]
+
+
+def _entry_id(request: web.Request) -> str:
+    entry = request.query.get("segmentLineageEntryId", "")
+    if not entry:
+        raise InvalidInputError("segmentLineageEntryId is missing: give the id that startReplaceSegments answered")
+    return entry
+
+
+def _flag(request: web.Request, name: str) -> bool:
+    return request.query.get(name, "").lower() in {"true", "1"}
+
+
+def _seconds(request: web.Request, name: str, default: float) -> float:
+    text = request.query.get(name, "")
+    try:
+        seconds = float(text) if text else default
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= LONGEST_WAIT_S:
+        raise InvalidInputError(f"{name} must be 0 to {LONGEST_WAIT_S:.0f} seconds got={text!r}")
+    return seconds

@@ -1,0 +1,105 @@
+"""Takes replacements out of the lineage once nobody needs their hidden side: its records go, its files to the trash.
+
+A completed one keeps its inputs for a while, so that it can be reverted and slow brokers can go on with them. One that
+was reverted, or begun and abandoned, keeps its outputs as long as somebody may still be looking into it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from merlot.cluster.leases import holder
+from merlot.cluster.lineage import TASK_LEASE
+from merlot.cluster.lineage_nodes import read_details
+from merlot.cluster.metastore import Check, Metastore
+from merlot.cluster.mutations import Context, ForgetReplacement, Mutation, RevertReplacement, mutate
+from merlot.cluster.records import LineageRecord, LineageState
+from merlot.cluster.view import TableView
+
+_LOG = logging.getLogger(__name__)
+
+MAX_SEGMENTS = 10_000
+"""Records that one write removes: their files have to fit a transaction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineageGrace:
+    """How long entries are kept, in milliseconds."""
+
+    completed_ms: int
+    abandoned_ms: int
+    """Of entries reverted, or in progress without a task that runs."""
+
+
+def due(view: TableView, grace: LineageGrace, now_ms: int) -> tuple[str, ...]:
+    """Entries that have been in their state for too long, oldest first. Pure."""
+    found = [
+        entry
+        for entry, mark in view.lineage.items()
+        if now_ms - mark.since_ms
+        >= (grace.completed_ms if mark.state is LineageState.COMPLETED else grace.abandoned_ms)
+    ]
+    return tuple(sorted(found, key=lambda entry: (view.lineage[entry].since_ms, entry)))
+
+
+def removal(
+    view: TableView, entries: Sequence[str], is_running: Callable[[str], bool], now_ms: int
+) -> Sequence[Mutation]:
+    """What takes these entries out, as many as one write holds. Those in progress are reverted first, unless their
+    task runs."""
+    mutations: list[Mutation] = []
+    num_segments = 0
+    for entry in entries:
+        mark = view.lineage.get(entry)
+        if mark is None or num_segments >= MAX_SEGMENTS:
+            continue
+        if mark.state is LineageState.IN_PROGRESS:
+            if is_running(entry):
+                continue
+            mutations.append(RevertReplacement(entry=entry, details=LineageRecord(created_ms=-1), now_ms=now_ms))
+        mutations.append(ForgetReplacement(entry))
+        num_segments += mark.num_from + mark.num_to
+    return mutations
+
+
+def clean_lineage(
+    metastore: Metastore, view: TableView, grace: LineageGrace, fence: Check, context: Context
+) -> TableView:
+    """Take out what is due; returns the view after that. Repeating it changes nothing."""
+    while entries := due(view, grace, context.clock.now_ms()):
+        is_running = _task_checker(metastore, view)
+        before = view
+        view = mutate(
+            metastore,
+            view.table,
+            lambda now, entries=entries, is_running=is_running: removal(  # type: ignore[misc]
+                now, entries, is_running, context.clock.now_ms()
+            ),
+            fence,
+            previous=view,
+            context=context,
+        )
+        if view.epoch == before.epoch:
+            break
+        gone = before.lineage.keys() - view.lineage.keys()
+        _LOG.info(
+            "replacements cleaned up table=%s num_entries=%d num_segments=%d",
+            view.table,
+            len(gone),
+            len(before.segments) - len(view.segments),
+        )
+    return view
+
+
+def _task_checker(metastore: Metastore, view: TableView) -> Callable[[str], bool]:
+    """Whether the task behind an entry in progress holds its lease."""
+
+    def is_running(entry: str) -> bool:
+        mark = view.lineage.get(entry)
+        details = None if mark is None else read_details(metastore, view.table, {entry: mark})[entry]
+        lease = None if details is None else details.custom_map.get(TASK_LEASE)
+        return bool(lease) and holder(metastore, str(lease)) is not None
+
+    return is_running

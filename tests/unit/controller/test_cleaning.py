@@ -1,0 +1,314 @@
+"""What is out of use goes after its grace period, and nothing else, wherever the controller dies."""
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from merlot.cluster import lineage, paths, sqlite, tables
+from merlot.cluster.condemned import FileCondemnedError, condemn, guard, pardon
+from merlot.cluster.leases import Lease
+from merlot.cluster.lineage import TASK_LEASE, Replacement
+from merlot.cluster.metastore import Metastore
+from merlot.cluster.mutations import Context
+from merlot.cluster.publish import PublishRequest, publish_request
+from merlot.cluster.records import LineageState, SegmentRecord
+from merlot.cluster.sqlite import SqliteMetastore
+from merlot.cluster.view import load
+from merlot.controller.cleaning import CleaningConfig
+from merlot.controller.loop import ControllerLoop, LoopConfig
+from merlot.controller.trash import empty_trash
+from merlot.errors import MerlotError
+from merlot.ids import TableName
+from merlot.spec.manifest import load as load_manifest
+from merlot.testing.clock import FakeClock
+from merlot.testing.faults import Fault, FaultyMetastore, ProcessDied
+
+TABLE = TableName("t_OFFLINE")
+HOUR_S, DAY_S = 3600, 86_400
+MANIFEST = """
+apiVersion: merlot.dev/v1alpha1
+kind: Table
+metadata: {name: t}
+spec:
+  schema: {fields: [{name: a, type: INT}, {name: d, type: TIMESTAMP, role: dateTime}]}
+  timeColumn: d
+  retention: 30d
+"""
+
+
+class Files:
+    """A deep store that remembers, and tells when somebody looks."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.files: dict[str, int] = {}
+        self.on_look: Callable[[str], None] = lambda url: None
+        self._clock = clock
+
+    def upload(self, record: SegmentRecord) -> SegmentRecord:
+        self.files[record.url] = self._clock.now_ms()
+        return record
+
+    def modified_ms(self, url: str) -> int | None:
+        self.on_look(url)
+        return self.files.get(url)
+
+    def delete(self, url: str) -> None:
+        self.files.pop(url, None)
+
+    def list(self, table: TableName) -> list[str]:
+        return sorted(self.files)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "SYNCHRONOUS", "OFF")
+    monkeypatch.setattr(lineage, "wait_until_loaded", lambda *_: None)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def files(clock: FakeClock) -> Files:
+    return Files(clock)
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: FakeClock, files: Files) -> Iterator[SqliteMetastore]:
+    store = SqliteMetastore(tmp_path / "meta.db")
+    make_table(store, clock, files)
+    yield store
+    store.close()
+
+
+def make_table(store: Metastore, clock: FakeClock, files: Files, manifest: str = MANIFEST) -> None:
+    tables.put_table(store, load_manifest(manifest)[0], clock=clock)
+    publish(store, clock, *(files.upload(segment(name, clock)) for name in ("h1", "h2", "other")))
+
+
+def segment(name: str, clock: FakeClock, crc: int = 1) -> SegmentRecord:
+    now_ms = clock.now_ms()
+    return SegmentRecord(
+        name=name,
+        crc=crc,
+        size_bytes=1,
+        url=f"file:///d/{TABLE}/{name}@{crc}.mseg",
+        total_docs=1,
+        start_time_ms=now_ms,
+        end_time_ms=now_ms,
+    )
+
+
+def publish(store: Metastore, clock: FakeClock, *records: SegmentRecord, replace: tuple[str, ...] = ()) -> None:
+    publish_request(store, TABLE, PublishRequest(records=records, replace=replace), context=Context(clock=clock))
+
+
+def replace(
+    store: Metastore, clock: FakeClock, files: Files, *, until: str, custom: dict[str, str] | None = None
+) -> str:
+    """A replacement of two segments by one, as far as asked."""
+    context = Context(clock=clock)
+    replacement = Replacement(segments_from=("h1", "h2"), segments_to=("day",), custom_map=custom or {}, entry="e")
+    entry = lineage.start_replacement(store, TABLE, replacement, context=context)
+    lineage.put_outputs(store, TABLE, entry, [files.upload(segment("day", clock))], context=context)
+    if until in {"end", "revert"}:
+        lineage.end_replacement(store, TABLE, entry, context=context)
+    if until == "revert":
+        lineage.revert_replacement(store, TABLE, entry, context=context)
+    return entry
+
+
+def loop_of(store: Metastore, files: Files, clock: FakeClock, **config: float) -> ControllerLoop:
+    cleaning = CleaningConfig(orphan_scan_s=60, **config)
+    return ControllerLoop(store, LoopConfig(owner="c", cleaning=cleaning), open_files=lambda _: files, clock=clock)
+
+
+def pass_time(loop: ControllerLoop, clock: FakeClock, seconds: float) -> None:
+    clock.advance(seconds)
+    loop.round()
+
+
+def names(files: Files) -> set[str]:
+    return {url.rpartition("/")[2] for url in files.files}
+
+
+def test_inputs_of_a_completed_replacement_go_after_four_hours_and_their_files_an_hour_later(
+    store: SqliteMetastore, files: Files, clock: FakeClock
+) -> None:
+    replace(store, clock, files, until="end")
+    loop = loop_of(store, files, clock)
+    pass_time(loop, clock, 4 * HOUR_S - 1)
+    assert set(load(store, TABLE).segments) == {"h1", "h2", "other", "day"}
+    pass_time(loop, clock, 61)
+    view = load(store, TABLE)
+    assert (set(view.segments), view.lineage) == ({"other", "day"}, {})
+    assert names(files) == {"h1@1.mseg", "h2@1.mseg", "other@1.mseg", "day@1.mseg"}
+    pass_time(loop, clock, HOUR_S + 61)
+    assert names(files) == {"other@1.mseg", "day@1.mseg"}
+    loop.close()
+
+
+def test_inputs_of_a_table_that_is_pushed_as_a_whole_are_kept_for_a_day(
+    tmp_path: Path, files: Files, clock: FakeClock
+) -> None:
+    store = SqliteMetastore(tmp_path / "whole.db")
+    make_table(store, clock, files, MANIFEST.replace("retention: 30d", "pushType: REFRESH"))
+    replace(store, clock, files, until="end")
+    loop = loop_of(store, files, clock)
+    pass_time(loop, clock, DAY_S - 61)
+    assert "h1" in load(store, TABLE).segments
+    pass_time(loop, clock, 122)
+    assert "h1" not in load(store, TABLE).segments
+    loop.close()
+    store.close()
+
+
+@pytest.mark.parametrize("until", ["put", "revert"])
+def test_outputs_of_what_was_reverted_or_abandoned_go_after_a_day(
+    until: str, store: SqliteMetastore, files: Files, clock: FakeClock
+) -> None:
+    replace(store, clock, files, until=until)
+    loop = loop_of(store, files, clock)
+    pass_time(loop, clock, DAY_S - 61)
+    assert "day" in load(store, TABLE).segments
+    pass_time(loop, clock, 122)
+    view = load(store, TABLE)
+    assert (set(view.segments), view.lineage) == ({"h1", "h2", "other"}, {})
+    pass_time(loop, clock, HOUR_S + 61)
+    assert names(files) == {"h1@1.mseg", "h2@1.mseg", "other@1.mseg"}
+    loop.close()
+
+
+def test_an_entry_whose_task_runs_is_not_given_up(store: SqliteMetastore, files: Files, clock: FakeClock) -> None:
+    lease = Lease.acquire(store, "task-1", "minion", clock)
+    assert lease is not None
+    replace(store, clock, files, until="put", custom={TASK_LEASE: "task-1"})
+    loop = loop_of(store, files, clock)
+    pass_time(loop, clock, 3 * DAY_S)
+    assert load(store, TABLE).lineage["e"].state is LineageState.IN_PROGRESS
+    lease.release(store)
+    pass_time(loop, clock, 61)
+    assert load(store, TABLE).lineage == {}
+    loop.close()
+
+
+def test_retention_by_time_leaves_what_a_replacement_needs(
+    store: SqliteMetastore, files: Files, clock: FakeClock
+) -> None:
+    loop = loop_of(store, files, clock, abandoned_s=365 * DAY_S, replaced_s=365 * DAY_S)
+    replace(store, clock, files, until="put")
+    pass_time(loop, clock, 31 * DAY_S)
+    assert set(load(store, TABLE).segments) == {"h1", "h2", "day"}
+    lineage.end_replacement(store, TABLE, "e", context=Context(clock=clock))
+    pass_time(loop, clock, 61)
+    assert set(load(store, TABLE).segments) == {"h1", "h2"}
+    loop.close()
+
+
+def test_a_suspended_table_is_left_alone(store: SqliteMetastore, files: Files, clock: FakeClock) -> None:
+    replace(store, clock, files, until="end")
+    suspended = MANIFEST.replace("  retention: 30d", "  retention: 30d\n  suspend: true")
+    tables.put_table(store, load_manifest(suspended)[0], clock=clock)
+    loop = loop_of(store, files, clock)
+    pass_time(loop, clock, 2 * DAY_S)
+    assert "h1" in load(store, TABLE).segments
+    loop.close()
+
+
+@pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.name)
+def test_a_controller_that_dies_at_any_write_of_the_cleaning_leaves_a_table_that_the_next_one_cleans(
+    fault: Fault, tmp_path: Path
+) -> None:
+    for at in itertools.count():
+        clock = FakeClock()
+        files = Files(clock)
+        store = SqliteMetastore(tmp_path / f"{at}.db")
+        make_table(store, clock, files)
+        replace(store, clock, files, until="end")
+        files.upload(segment("orphan", clock))
+        clock.advance(DAY_S + 1)
+        faulty = FaultyMetastore(store.session(), fault, at)
+        first = loop_of(faulty, files, clock)
+        for _ in range(3):
+            with contextlib.suppress(ProcessDied, MerlotError):
+                pass_time(first, clock, HOUR_S + 61)
+            assert set(load(store, TABLE).visible) == {"day", "other"}
+            assert {"day@1.mseg", "other@1.mseg"} <= names(files)
+        for pulse in store.children(paths.lease("controller")):
+            store.delete(paths.child(paths.lease("controller"), pulse))
+        second = loop_of(store, files, clock)
+        for _ in range(4):
+            pass_time(second, clock, HOUR_S + 61)
+        assert set(load(store, TABLE).segments) == {"day", "other"}
+        assert names(files) == {"day@1.mseg", "other@1.mseg"}
+        assert store.children(paths.trash(TABLE)) == store.children(paths.lineage(TABLE)) == []
+        second.close()
+        store.close()
+        if faulty.num_writes <= at:
+            break
+    assert at > 5
+
+
+def test_files_that_nobody_names_go_after_a_day_but_not_those_somebody_is_about_to_name(
+    store: SqliteMetastore, files: Files, clock: FakeClock
+) -> None:
+    context = Context(clock=clock)
+    replacement = Replacement(segments_from=("h1",), segments_to=("awaited",), entry="e")
+    lineage.start_replacement(store, TABLE, replacement, context=context)
+    for name in ("awaited", "orphan"):
+        files.upload(segment(name, clock))
+    loop = loop_of(store, files, clock, abandoned_s=30 * DAY_S)
+    pass_time(loop, clock, DAY_S - 61)
+    files.upload(segment("young", clock))
+    pass_time(loop, clock, 122)
+    pass_time(loop, clock, HOUR_S + 61)
+    assert names(files) == {"h1@1.mseg", "h2@1.mseg", "other@1.mseg", "awaited@1.mseg", "young@1.mseg"}
+    loop.close()
+
+
+def test_a_file_that_is_published_while_it_is_being_deleted_is_refused_or_kept(
+    store: SqliteMetastore, files: Files, clock: FakeClock
+) -> None:
+    """Published at each look of the cleaner at the file: never is a record left without its file."""
+    for at_look in range(4):
+        publish(store, clock, replace=("other",))
+        clock.advance(HOUR_S + 61)
+        looks = itertools.count()
+        refused = []
+
+        def look(url: str, looks: Iterator[int] = looks, at_look: int = at_look, refused: list[str] = refused) -> None:
+            if next(looks) == at_look:
+                try:
+                    publish(store, clock, segment("other", clock))
+                except FileCondemnedError as error:
+                    refused.append(str(error))
+
+        files.on_look = look
+        empty_trash(store, lambda _: files, clock, grace_ms=HOUR_S * 1000)
+        files.on_look = lambda url: None
+        is_there = segment("other", clock).url in files.files
+        assert ("other" in load(store, TABLE).segments) == (is_there and not refused and at_look < 2)
+        if not is_there:
+            assert at_look > 0
+            files.upload(segment("other", clock))
+        empty_trash(store, lambda _: files, clock, grace_ms=HOUR_S * 1000)
+        publish(store, clock, segment("other", clock))
+        assert segment("other", clock).url in files.files
+
+
+def test_condemned_files_cannot_be_named_until_they_are_pardoned(store: SqliteMetastore, clock: FakeClock) -> None:
+    new = segment("new", clock)
+    check = guard(store, TABLE, [new.url])
+    condemn(store, TABLE, [new.url])
+    condemn(store, TABLE, [new.url])
+    with pytest.raises(MerlotError):
+        store.multi([check])
+    with pytest.raises(FileCondemnedError, match="upload it again"):
+        publish(store, clock, new)
+    pardon(store, TABLE)
+    publish(store, clock, new)

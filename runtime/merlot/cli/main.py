@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import merlot
-from merlot.cli import apply, delete, get, output, query, rebalance, rollups, segment
+from merlot.cli import apply, backfill, delete, get, output, query, rebalance, rollups, segment
 from merlot.cli.errors import CommandError
 from merlot.errors import MerlotError
 
@@ -100,6 +100,7 @@ app.command("apply")(apply.apply)
 app.command("rebalance")(rebalance.rebalance)
 app.add_typer(get.app, name="get")
 app.command("query")(query.query)
+app.command("backfill")(backfill.backfill)
 app.add_typer(segment.app, name="segment")
 app.add_typer(rollups.app, name="rollup")
 app.add_typer(delete.app, name="delete")

@@ -1,0 +1,153 @@
+"""`merlot backfill`: a window of a table's time, replaced by rows from elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from merlot.cli import output
+from merlot.cli.client import DEFAULT_URL, Client, Url
+from merlot.cli.errors import CommandError, UsageError
+from merlot.cli.output import plural
+from merlot.cli.replacement import Window, check_window
+from merlot.spec.ingestion import BatchFormat, BatchIngestion
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from merlot.cli.backfiller import Outcome
+    from merlot.spec.table import Table
+
+_SUFFIXES = {
+    ".parquet": BatchFormat.PARQUET,
+    ".orc": BatchFormat.ORC,
+    ".csv": BatchFormat.CSV,
+    ".json": BatchFormat.JSON,
+    ".jsonl": BatchFormat.JSON,
+}
+
+
+def backfill(
+    table: Annotated[str, typer.Argument(help="Table.", show_default=False)],
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from", metavar="TIME", help="First instant of the window, UTC: 2013-07-04, 2013-07-04T12:00:00, or ms."
+        ),
+    ],
+    end: Annotated[str, typer.Option("--to", metavar="TIME", help="First instant after the window.")],
+    source: Annotated[
+        str | None,
+        typer.Option("--source", metavar="URI", help="File, folder or glob that holds the window's rows."),
+    ] = None,
+    source_format: Annotated[
+        BatchFormat | None,
+        typer.Option("--format", case_sensitive=False, help="Of the source.  [default: by the file's name]"),
+    ] = None,
+    ingestion: Annotated[
+        str | None,
+        typer.Option("--ingestion", help="A batch source of the table's manifest: its filter, columns and format."),
+    ] = None,
+    local: Annotated[bool, typer.Option("--local", help="Build in this process, without Spark: small data.")] = False,
+    master: Annotated[str, typer.Option("--master", help="Spark master.")] = "local[2]",
+    deep_store: Annotated[
+        str | None, typer.Option(help="URI of the deep store, if the segments' URLs do not say enough.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Replace a window of time by the rows of a source.
+
+    All queries see the old rows until the new ones are loaded, and only the
+    new ones from then on. Segments that reach beyond the window keep their
+    other rows. Rows of the source beyond the window are left out. What was
+    merged before is merged again. Ctrl-C leaves the table as it was.
+    """
+    window = Window(_millis("--from", start), _millis("--to", end))
+    check_window(window)
+    backfiller = _backfiller()
+    client = Client(url)
+    stored = backfiller.read_table(client, table)
+    backfiller.check_table(stored)
+    order = backfiller.Order(
+        client=client,
+        table=stored,
+        window=window,
+        source=_source(stored, source, source_format, ingestion),
+        deep_store=deep_store,
+        master=None if local else master,
+        say=_show_step,
+    )
+    try:
+        outcome = backfiller.backfill(order)
+    except KeyboardInterrupt:
+        _show_step("")
+        output.warn("stopped; the old rows answer, and nothing is left of the new ones")
+        raise
+    finally:
+        _show_step("")
+    if as_json:
+        output.show_json(asdict(outcome))
+    else:
+        _show(outcome)
+
+
+def _backfiller() -> ModuleType:
+    try:
+        from merlot.cli import backfiller
+    except ModuleNotFoundError as error:
+        raise CommandError(
+            f"`merlot backfill` needs the engine, and {error.name} is not installed: run `pip install 'merlot[engine]'`"
+        ) from None
+    return backfiller
+
+
+def _source(table: Table, uri: str | None, given: BatchFormat | None, name: str | None) -> BatchIngestion:
+    """One of the manifest's sources, or one of its own; --source and --format have the last word."""
+    declared = [one for one in table.spec.ingestion.batch if name == one.name]
+    if name is not None and not declared:
+        known = ", ".join(one.name for one in table.spec.ingestion.batch) or "none"
+        raise UsageError(f"no such batch source: {name}; the table declares {known}")
+    if declared:
+        update = {"source_uri": uri or declared[0].source_uri, "format": given or declared[0].format}
+        return declared[0].model_copy(update=update)
+    if uri is None:
+        raise UsageError("say where the rows are: --source URI, or --ingestion NAME of the table's manifest")
+    suffix = next((ending for ending in _SUFFIXES if uri.lower().endswith(ending)), None)
+    if given is None and suffix is None:
+        raise UsageError(f"say what {uri} is: --format parquet, orc, csv or json")
+    return BatchIngestion(source_uri=uri, format=given or _SUFFIXES[str(suffix)])
+
+
+def _millis(option: str, text: str) -> int:
+    if text.lstrip("-").isdecimal() and len(text) > 4:
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{option} is no time: {text!r}; write one like 2013-07-04 or 2013-07-04T12:00:00") from None
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def _show(outcome: Outcome) -> None:
+    new = plural(len(outcome.published), "segment")
+    old = plural(len(outcome.replaced), "segment")
+    output.say(f"{outcome.table}: {outcome.rows:,} rows in {new} replace {old}, in {outcome.seconds:.1f} s")
+    if outcome.rewritten:
+        output.say(
+            f"  {plural(len(outcome.rewritten), 'segment')} reached beyond the window: their other rows are kept"
+        )
+    if outcome.rows_outside:
+        output.say(f"  {outcome.rows_outside:,} rows of the source are beyond the window and were left out")
+
+
+def _show_step(text: str) -> None:
+    """One line of a terminal, cleared at the end."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{f'  {output.printable(text)}' if text else ''}")
+        sys.stderr.flush()

@@ -1,0 +1,250 @@
+"""The work of `merlot backfill`: new segments for a window of time, and the rows that others have beyond it. Loads the
+engine."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from merlot.catalog.transfer import check_room, fetch_segments, upload_segments
+from merlot.cli.client import Client, path_of
+from merlot.cli.errors import CommandError
+from merlot.cli.replacement import Replacer, Window
+from merlot.cluster.records import SegmentRecord
+from merlot.ingest.batch import Stretch, build_from_files
+from merlot.merge import task as merge_task
+from merlot.merge.plan import MergePlan
+from merlot.segment.metadata import CreationFacts
+from merlot.spec import manifest
+from merlot.spec.ingestion import BatchIngestion
+from merlot.spec.table import PushType, Table
+from merlot.spec.tasks import BACKFILLED
+from merlot.store.deepstore import DeepStore
+
+BUILDER = "merlot_backfill"
+_LEAST, _GREATEST = -(1 << 62), 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What to backfill from what."""
+
+    client: Client
+    table: Table
+    window: Window
+    source: BatchIngestion
+    deep_store: str | None = None
+    master: str | None = None
+    """Spark's; None: without Spark."""
+    say: Callable[[str], None] = lambda _: None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """New segments, in the deep store."""
+
+    records: Sequence[SegmentRecord]
+    rows_in: int
+    outside: int
+    """Rows of the source that are not in the window, and were left out."""
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """What became of it."""
+
+    table: str
+    entry: str
+    replaced: list[str] = field(default_factory=list)
+    rewritten: list[str] = field(default_factory=list)
+    """Of those replaced, the ones that reach beyond the window: their other rows are kept."""
+    published: list[str] = field(default_factory=list)
+    rows: int = 0
+    rows_outside: int = 0
+    seconds: float = 0.0
+
+
+def read_table(client: Client, name: str) -> Table:
+    """The table as it is applied."""
+    return manifest.from_stored(client.get(path_of("tables", name, "manifest"))["manifest"])
+
+
+def check_table(table: Table) -> None:
+    """CommandError if a window of it cannot be replaced."""
+    if table.spec.time_column is None:
+        raise CommandError(f"{table.raw_name} has no time column, so there is no window of it to replace")
+    if table.spec.push_type is PushType.REFRESH:
+        raise CommandError(f"{table.raw_name} is of push type REFRESH: publish it anew instead")
+
+
+def backfill(order: Order) -> Outcome:
+    """Replace the window's rows by the source's, in the eyes of every query at once. Whatever interrupts it leaves the
+    old rows, or the new ones if it was done already."""
+    started = time.monotonic()
+    replacer = Replacer(order.client, order.table.raw_name)
+    inputs = replacer.select(order.window)
+    entry, suffix = _names(order, inputs)
+    outcome = Outcome(table=order.table.raw_name, entry=entry, replaced=[record.name for record in inputs])
+    spilling = [record for record in inputs if not order.window.covers(record)]
+    outcome.rewritten = [record.name for record in spilling]
+    store = DeepStore(_store_uri(order, inputs))
+    is_started = False
+    outputs: list[SegmentRecord] = []
+    try:
+        with tempfile.TemporaryDirectory(prefix="merlot-backfill-") as folder:
+            order.say(f"building segments from {order.source.source_uri}")
+            built = _build(order, store, suffix, Path(folder))
+            outputs += [_marked(record, {}) for record in built.records]
+            outputs += _rewrite(order, store, spilling, suffix, Path(folder))
+        order.say("publishing")
+        is_started = True
+        replacer.start(entry, inputs, outputs)
+        replacer.put(outputs)
+        replacer.end(entry, lambda _: order.say("waiting until servers have loaded the new segments"))
+    except BaseException:
+        is_done = is_started and _taken_back(replacer, entry)
+        if not is_done:
+            _delete_unpublished(store, order.table, suffix, replacer)
+            raise
+    outcome.published = [record.name for record in outputs]
+    outcome.rows, outcome.rows_outside = sum(one.total_docs for one in built.records), built.outside
+    outcome.seconds = time.monotonic() - started
+    return outcome
+
+
+def _names(order: Order, inputs: Sequence[SegmentRecord]) -> tuple[str, str]:
+    """Id of the entry, and what the names of its outputs end with: the same as long as the window holds the same
+    segments, so that one that broke off is found again, and another one has other names."""
+    keys = "\n".join(sorted(str(record.key) for record in inputs))
+    text = f"{order.table.raw_name}\n{order.window.start_ms}\n{order.window.end_ms}\n{keys}"
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return f"backfill-{digest}", f"_b{digest}"
+
+
+def _store_uri(order: Order, inputs: Sequence[SegmentRecord]) -> str:
+    declared = None if order.table.spec.deep_store is None else order.table.spec.deep_store.uri
+    found = order.deep_store or declared or next((one.url.rsplit("/", 2)[0] for one in inputs), None)
+    if found is None:
+        statuses: Mapping[str, Any] = order.client.get(path_of("segments", order.table.raw_name, "metadata"))
+        found = next((str(one["url"]).rsplit("/", 2)[0] for one in statuses.values()), None)
+    if found is None:
+        raise CommandError("no deep store is known: pass --deep-store, or set spec.deepStore of the table")
+    return found
+
+
+def _build(order: Order, store: DeepStore, suffix: str, folder: Path) -> Built:
+    if order.master is not None:
+        return _build_by_spark(order, store, suffix, folder)
+    stretch = Stretch(window=(order.window.start_ms, order.window.end_ms), name_suffix=suffix)
+    (folder / "new").mkdir()
+    result = build_from_files(order.table, order.source, folder / "new", _creation(), stretch=stretch)
+    order.say(f"uploading {len(result.segments)} segments")
+    records = upload_segments(store, result.segments, order.table.name)
+    return Built(records=records, rows_in=result.rows_in, outside=result.outside)
+
+
+def _build_by_spark(order: Order, store: DeepStore, suffix: str, folder: Path) -> Built:
+    """Build and upload by a Spark job, which publishes nothing."""
+    table_file, report_file, records_file = folder / "table.json", folder / "report.json", folder / "records.json"
+    document = manifest.dump(order.table)
+    document["spec"]["ingestion"] = {"batch": [order.source.model_dump(mode="json", by_alias=True)]}
+    table_file.write_text(json.dumps(document))
+    command = [
+        *(sys.executable, "-m", "merlot_spark.build_segments", "--table", str(table_file), "--json", "--short"),
+        *("--deep-store", store.uri, "--master", str(order.master), "--report", str(report_file)),
+        *("--records", str(records_file), "--name-suffix", suffix),
+        *("--from-ms", str(order.window.start_ms), "--to-ms", str(order.window.end_ms)),
+    ]
+    code = _run_group(command)
+    report = json.loads(report_file.read_text()) if report_file.exists() else {}
+    if code != 0:
+        raise CommandError(report.get("error") or f"the Spark job failed, exit code {code}; its own error is above")
+    records = [SegmentRecord.model_validate(one) for one in json.loads(records_file.read_text())]
+    return Built(records=records, rows_in=report["rowsIn"], outside=report["rowsOutside"])
+
+
+def _run_group(command: Sequence[str]) -> int:
+    """Exit code of a command; whatever interrupts the wait ends the command and all that it started."""
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        return process.wait()
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+
+
+def _rewrite(
+    order: Order, store: DeepStore, spilling: Sequence[SegmentRecord], suffix: str, folder: Path
+) -> list[SegmentRecord]:
+    """The rows that segments have before and after the window, as they are."""
+    rewritten = []
+    for number, record in enumerate(spilling):
+        order.say(f"keeping the other rows of {record.name}")
+        place = folder / f"spill-{number}"
+        check_room(place, 3 * record.size_bytes)
+        paths = fetch_segments(store, [record], place / "in")
+        (place / "out").mkdir()
+        plan = _rest_plan(order, f"{record.name}{suffix}")
+        built = merge_task.run(plan, paths, place / "out", lambda *_: None, lambda: False, 1 << 30)
+        kept = upload_segments(store, built, order.table.name)
+        rewritten += [_marked(one, record.custom_map) for one in kept]
+    return rewritten
+
+
+def _rest_plan(order: Order, prefix: str) -> MergePlan:
+    spec = order.table.spec
+    return MergePlan(
+        table=order.table.raw_name,
+        schema=spec.table_schema,
+        indexing=spec.indexing,
+        time_column=spec.time_column,
+        partitioning=spec.partitioning,
+        windows=((_LEAST, order.window.start_ms), (order.window.end_ms, _GREATEST)),
+        segment_name_prefix=prefix,
+        drops_outside=True,
+        creation=_creation(),
+    )
+
+
+def _creation() -> CreationFacts:
+    return CreationFacts(host=socket.gethostname(), time_ms=time.time_ns() // 1_000_000, builder=BUILDER)
+
+
+def _marked(record: SegmentRecord, custom_map: Mapping[str, str]) -> SegmentRecord:
+    """With the mark that has merges take its bucket up again, however old it is."""
+    return record.model_copy(update={"custom_map": {**custom_map, BACKFILLED: "true"}})
+
+
+def _taken_back(replacer: Replacer, entry: str) -> bool:
+    """Whether the new segments answer after all; else the old ones do, and nothing is under way."""
+    try:
+        return replacer.revert_if_under_way(entry)
+    except CommandError as error:
+        raise CommandError(
+            f"the node cannot be asked whether the backfill is done: {error}; old rows or new ones answer, never both; "
+            "run the same command again"
+        ) from error
+
+
+def _delete_unpublished(store: DeepStore, table: Table, suffix: str, replacer: Replacer) -> None:
+    """Files of new segments that no record names; what cannot be deleted now is only in the way of nobody."""
+    with contextlib.suppress(Exception):
+        statuses = replacer.client.get(path_of("segments", table.raw_name, "metadata"))
+        named = {one["url"] for one in statuses.values()}
+        for url in store.list(table.name):
+            if suffix in url.rpartition("/")[2] and url not in named:
+                store.delete(url)

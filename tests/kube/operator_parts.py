@@ -235,10 +235,13 @@ class Operator:
             self._process.send_signal(how)
         return self._process.wait(20)
 
-    def wait_for_exit(self) -> int:
-        """Until it ends by itself."""
+    def wait_for_exit(self, patience_s: float) -> int:
+        """Until it ends by itself; raises TimeoutError."""
         assert self._process is not None
-        return self._process.wait(PATIENCE_S)
+        try:
+            return self._process.wait(patience_s)
+        except subprocess.TimeoutExpired as error:
+            raise TimeoutError from error
 
     def metric(self, name: str) -> float:
         """Sum of a metric's samples."""

@@ -1,0 +1,108 @@
+"""The operator killed after any write, again and again, comes to the same end as one that lived."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from operator_parts import CHILDREN, Api, Controller, Operator, eventually, table_word
+from test_operator import BATCH, flights
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning"),
+]
+
+PROGRAM = str(Path(__file__).with_name("dying_operator.py"))
+MOST_LIVES = 60
+QUIET_S = 8
+
+PASSING = {"uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "ownerReferences"}
+TIMES = {"lastTransitionTime", "clusterIP", "clusterIPs", "job", "batch.kubernetes.io/controller-uid", "controller-uid"}
+
+
+def end_state(api: Api) -> dict[str, Any]:
+    """What there is, without what differs between two runs anyway."""
+    found = {
+        f"{plural}/{_plain_name(one)}": _without_passing(one)
+        for plural in (*CHILDREN, "tables")
+        for one in api.list(plural)
+        if one["metadata"]["name"] != "default"
+    }
+    text = json.dumps(found, sort_keys=True).replace(api.namespace, "NAMESPACE")
+    text = re.sub(r"flights-all-[0-9a-f]{10}", "JOB", text)
+    state: dict[str, Any] = json.loads(text)
+    return state
+
+
+def _plain_name(body: Any) -> str:
+    """Jobs are named after their Table's uid too."""
+    name: str = body["metadata"]["name"]
+    return name.rpartition("-")[0] if body["metadata"].get("labels", {}).get("merlot.dev/batch") else name
+
+
+def _without_passing(value: Any) -> Any:
+    if isinstance(value, dict):
+        kept = {key: item for key, item in value.items() if key not in PASSING | TIMES | {"annotations", "selector"}}
+        return {key: _without_passing(item) for key, item in kept.items() if key != "args"}
+    if isinstance(value, list):
+        return [_without_passing(item) for item in value]
+    return value
+
+
+@pytest.mark.timeout(600)
+def test_operator_killed_after_every_write_comes_to_the_same_end(
+    api: Api, controller: Controller, settings: dict[str, str], tmp_path: Path
+) -> None:
+    controller.tables = {"flights": table_word()}
+    document = flights(ingestion={"batch": [BATCH]}, deletionPolicy="Retain")
+    api.create("tables", document)
+    lives = _live_and_die(settings, tmp_path / "dying.log")
+    assert lives > 10
+    with Operator(settings, tmp_path / "last.log") as last:
+        eventually(lambda: len(api.list("jobs")), 1, log=lambda: last.log)
+        last.settle()
+    killed = end_state(api)
+    with Operator(settings, tmp_path / "fresh.log") as fresh:
+        api.delete("tables", "flights")
+        eventually(lambda: api.get("tables", "flights"), None, log=lambda: fresh.log)
+        eventually(api.children, set(), log=lambda: fresh.log)
+        api.create("tables", document)
+        eventually(lambda: len(api.list("jobs")), 1, log=lambda: fresh.log)
+        fresh.settle()
+    assert end_state(api) == killed
+
+
+@pytest.mark.timeout(600)
+def test_deletion_that_is_killed_after_every_write_leaves_nothing(
+    api: Api, controller: Controller, settings: dict[str, str], tmp_path: Path
+) -> None:
+    controller.tables = {"flights": table_word()}
+    with Operator(settings, tmp_path / "first.log") as first:
+        api.create("tables", flights(ingestion={"batch": [BATCH]}))
+        eventually(lambda: len(api.list("jobs")), 1, log=lambda: first.log)
+        first.settle()
+    api.delete("tables", "flights")
+    assert _live_and_die(settings, tmp_path / "dying.log") > 5
+    with Operator(settings, tmp_path / "last.log") as last:
+        eventually(lambda: api.get("tables", "flights"), None, log=lambda: last.log)
+        eventually(api.children, set(), log=lambda: last.log)
+
+
+def _live_and_die(settings: dict[str, str], log: Path) -> int:
+    """Operators with a write each, one after the other, until one has nothing left to write; returns how many died.
+    Every fourth dies after a look at shared state, or a change of it, too."""
+    num_died = 0
+    for life in range(MOST_LIVES):
+        is_fourth = life % 4 == 3
+        arguments = ("1", "shared") if is_fourth else ("1",)
+        with Operator(settings, log, program=(PROGRAM, *arguments)) as operator:
+            try:
+                assert operator.wait_for_exit(QUIET_S) == 9, operator.log[-4000:]
+            except TimeoutError:
+                return num_died
+            num_died += not is_fourth
+    raise AssertionError(f"operators go on writing: {log.read_text()[-4000:]}")

@@ -1,0 +1,168 @@
+"""A pool's next step: nothing that a query would notice."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from merlot.spec.tenancy import Resources
+from merlot_operator import rollout
+from merlot_operator.config import Config
+from merlot_operator.demand import PoolDemand
+from merlot_operator.manifests.pool import instance_of, stateful_set
+from merlot_operator.rollout import PoolPlan, PoolState
+
+CONFIG = Config(metastore="zk://zk:2181/m", deep_store="s3://b/m", runtime_image="r:1", spark_image="s:1")
+DEMAND = PoolDemand(
+    namespace="n",
+    name="pool",
+    tenant="own-flights",
+    tables=("flights",),
+    owner=None,
+    replicas=3,
+    wanted_replicas=3,
+    resources=Resources(),
+    storage="10Gi",
+    storage_class="",
+    secrets=(),
+    restarted_at="",
+    deletes_claims=False,
+)
+
+
+def pod(number: int, demand: PoolDemand = DEMAND, *, is_ready: bool = True) -> dict[str, Any]:
+    template = stateful_set(demand, CONFIG, 3)["spec"]["template"]
+    ready = {"type": "Ready", "status": "True" if is_ready else "False"}
+    return {"metadata": {"name": f"pool-{number}", **template["metadata"]}, "status": {"conditions": [ready]}}
+
+
+def claim(number: int, size: str = "10Gi") -> dict[str, Any]:
+    return {"metadata": {"name": f"segments-pool-{number}"}, "spec": {"resources": {"requests": {"storage": size}}}}
+
+
+def server(number: int, **marks: Any) -> tuple[str, dict[str, Any]]:
+    word = {"live": True, "assigned": 5, "draining": False, "leaving": False, "drained": False}
+    return instance_of(f"pool-{number}"), word | marks
+
+
+def plan(
+    demand: PoolDemand = DEMAND,
+    *,
+    live: PoolDemand | None = DEMAND,
+    pods: tuple[Any, ...] = (pod(0), pod(1), pod(2)),
+    claims: tuple[Any, ...] = (),
+    servers: tuple[tuple[str, Any], ...] | None = (),
+    replication: int = 2,
+) -> PoolPlan:
+    status = None if servers is None else {"flights": {"replication": replication, "servers": dict(servers)}}
+    set_ = None if live is None else stateful_set(live, CONFIG, live.replicas)
+    state = PoolState(live=set_, pods=pods, claims=claims, statuses=status)
+    return rollout.plan(demand, stateful_set(demand, CONFIG, demand.replicas), state)
+
+
+def other(**changes: Any) -> PoolDemand:
+    return dataclasses.replace(DEMAND, **changes)
+
+
+RESTARTED = other(restarted_at="now")
+
+
+def test_settled_pool_wants_nothing() -> None:
+    assert plan(servers=(server(0), server(1), server(2))) == PoolPlan(3, "10Gi", "")
+
+
+def test_pool_grows_at_once() -> None:
+    assert plan(other(replicas=5, wanted_replicas=5)).replicas == 5
+
+
+def test_servers_that_go_are_rid_of_their_segments_first() -> None:
+    smaller = other(replicas=1, wanted_replicas=1)
+    waiting = plan(smaller, servers=(server(0), server(1), server(2)))
+    assert (waiting.replicas, waiting.drain) == (3, {instance_of("pool-2"): True, instance_of("pool-1"): True})
+    assert "segments move" in waiting.steps[0]
+    gone = {"draining": True, "leaving": True, "drained": True, "assigned": 0}
+    one_less = plan(smaller, servers=(server(0), server(1, draining=True, leaving=True), server(2, **gone)))
+    assert (one_less.replicas, one_less.drain) == (2, {})
+    assert plan(smaller, servers=(server(0), server(1, **gone), server(2, **gone))).replicas == 1
+
+
+def test_pool_does_not_shrink_while_the_controller_is_away() -> None:
+    waiting = plan(other(replicas=1, wanted_replicas=1), servers=None)
+    assert waiting.replicas == 3
+    assert "controller does not answer" in waiting.steps[0]
+
+
+def test_server_in_the_middle_keeps_those_above_it_from_being_cut_off() -> None:
+    gone = {"draining": True, "leaving": True, "drained": True, "assigned": 0}
+    smaller = other(replicas=1, wanted_replicas=1)
+    assert plan(smaller, servers=(server(1, **gone), server(2, draining=True, leaving=True))).replicas == 3
+
+
+def test_suspended_pool_stops_at_once_and_keeps_its_claims() -> None:
+    stopped = plan(other(replicas=0), claims=(claim(0), claim(1), claim(2)))
+    assert (stopped.replicas, stopped.drain, stopped.delete_claims) == (0, {}, [])
+    settled = plan(other(replicas=0), live=other(replicas=0), pods=(), claims=(claim(0), claim(2)))
+    assert settled.delete_claims == []
+
+
+def test_claims_of_servers_that_left_go_after_their_pods() -> None:
+    smaller = other(replicas=1, wanted_replicas=1)
+    left = plan(smaller, live=smaller, pods=(pod(0), pod(1)), claims=(claim(0), claim(1), claim(2)))
+    assert [one["metadata"]["name"] for one in left.delete_claims] == ["segments-pool-2"]
+
+
+def test_outdated_pod_is_marked_then_restarted_once_nobody_routes_to_it() -> None:
+    before = plan(RESTARTED, servers=(server(0), server(1), server(2)))
+    assert before.drain == {instance_of("pool-2"): False}
+    assert (before.restart, before.num_outdated) == (None, 3)
+    drained = plan(RESTARTED, servers=(server(0), server(1), server(2, draining=True, drained=True)))
+    assert drained.restart is not None
+    assert drained.restart.pod["metadata"]["name"] == "pool-2"
+    assert drained.drain == {}
+    assert drained.undrain == []
+
+
+@pytest.mark.parametrize("pods", [(pod(0), pod(1), pod(2, RESTARTED, is_ready=False)), (pod(0), pod(1))])
+def test_next_pod_waits_until_the_one_before_is_ready(pods: tuple[Any, ...]) -> None:
+    waiting = plan(RESTARTED, pods=pods, servers=(server(0), server(1, draining=True, drained=True), server(2)))
+    assert waiting.restart is None
+    assert "waits until" in waiting.steps[0]
+
+
+def test_outdated_pod_that_is_not_ready_is_replaced_at_once() -> None:
+    broken = plan(RESTARTED, pods=(pod(0), pod(1, is_ready=False), pod(2)), servers=None)
+    assert broken.restart is not None
+    assert broken.restart.pod["metadata"]["name"] == "pool-1"
+
+
+def test_pod_of_tables_with_one_copy_is_restarted_though_brokers_need_it() -> None:
+    servers = (server(0), server(1), server(2))
+    assert plan(RESTARTED, servers=servers, replication=1).restart is not None
+    assert plan(RESTARTED, servers=servers, replication=2).restart is None
+
+
+def test_restart_waits_for_the_controller() -> None:
+    assert plan(RESTARTED, servers=None).restart is None
+
+
+def test_mark_that_nothing_asks_for_any_more_is_taken_away() -> None:
+    assert plan(servers=(server(0), server(1, draining=True), server(2))).undrain == [instance_of("pool-1")]
+    back = plan(servers=(server(0), server(1), server(2, draining=True, leaving=True)))
+    assert back.undrain == [instance_of("pool-2")]
+
+
+def test_volumes_grow_and_never_shrink() -> None:
+    larger = plan(other(storage="20Gi"), claims=(claim(0), claim(1, "20480Mi"), claim(2)))
+    assert larger.recreate
+    assert [one["metadata"]["name"] for one in larger.grow_claims] == ["segments-pool-0", "segments-pool-2"]
+    smaller = plan(other(storage="5Gi"), claims=(claim(0),))
+    assert (smaller.recreate, smaller.storage, smaller.grow_claims) == (False, "10Gi", [])
+    assert "cannot shrink" in smaller.steps[0]
+
+
+def test_new_version_of_the_operator_restarts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    pods = (pod(0), pod(1), pod(2))
+    monkeypatch.setattr("merlot_operator.manifests.parts.VERSION", "2")
+    assert plan(pods=pods).num_outdated == 0

@@ -1,0 +1,172 @@
+"""Which Jobs there shall be, and what became of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from merlot.spec.ingestion import BatchIngestion
+from merlot_operator import spark_jobs
+from merlot_operator.spark_jobs import BatchFacts, BatchPlan
+
+NOON = int(datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp() * 1000)
+HOUR = 3_600_000
+SOURCE = {"name": "all", "sourceUri": "s3://bucket/*.parquet", "format": "PARQUET"}
+
+
+def batch(**more: Any) -> BatchIngestion:
+    return BatchIngestion.model_validate(SOURCE | more)
+
+
+def plan(
+    *batches: BatchIngestion,
+    runs: tuple[dict[str, Any], ...] = (),
+    jobs: Mapping[str, Any] | None = None,
+    pods: tuple[Any, ...] = (),
+    now_ms: int = NOON,
+    **more: Any,
+) -> BatchPlan:
+    facts = {"uid": "u1", "table": "flights", "created_ms": NOON - HOUR, "is_suspended": False, "obstacle": None}
+    given = {"batches": batches, "runs": runs, "jobs": jobs or {}, "pods": pods, "now_ms": now_ms}
+    return spark_jobs.plan(BatchFacts(**facts | given | more))  # type: ignore[arg-type]
+
+
+def ended(kind: str, **more: Any) -> dict[str, Any]:
+    condition = {"type": kind, "status": "True", "lastTransitionTime": "2026-11-21T11:30:00Z", **more}
+    return {"spec": {}, "status": {"startTime": "2026-11-21T11:00:00Z", "succeeded": 1, "conditions": [condition]}}
+
+
+def driver(job: str, message: str) -> dict[str, Any]:
+    terminated = {"message": message, "finishedAt": "2026-11-21T11:30:00Z"}
+    status = {"containerStatuses": [{"name": "driver", "state": {"terminated": terminated}}]}
+    return {"metadata": {"name": f"{job}-x", "labels": {"batch.kubernetes.io/job-name": job}}, "status": status}
+
+
+def test_run_is_written_down_before_its_job_is_made() -> None:
+    first = plan(batch())
+    [run] = first.runs
+    assert run["state"] == "Pending"
+    assert first.started == ((batch(), run["job"]),)
+    assert plan(batch(), runs=first.runs) == first
+
+
+def test_name_depends_on_table_batch_and_moment_alone() -> None:
+    [name] = {plan(batch()).runs[0]["job"] for _ in range(3)}
+    assert name.startswith("flights-all-")
+    assert name != plan(batch(), uid="u2").runs[0]["job"]
+    assert name != plan(batch(rerun="2")).runs[0]["job"]
+    assert len(plan(batch(name="a" * 63), table="b" * 63).runs[0]["job"]) <= spark_jobs.MAX_JOB_NAME
+
+
+def test_report_is_copied_from_the_driver() -> None:
+    [run] = plan(batch()).runs
+    report = {"rowsIn": 10, "rowsOut": 9, "badRows": {"count": 1}, "segments": 3, "bytes": 4096}
+    jobs = {run["job"]: ended("Complete")}
+    done = plan(batch(), runs=(run,), jobs=jobs, pods=(driver(run["job"], json.dumps(report)),))
+    [seen] = done.runs
+    assert (seen["state"], seen["attempts"]) == ("Succeeded", 1)
+    assert (seen["started"], seen["finished"]) == ("2026-11-21T11:00:00Z", "2026-11-21T11:30:00Z")
+    assert (seen["rowsIn"], seen["rowsOut"], seen["badRows"], seen["segments"], seen["bytes"]) == (10, 9, 1, 3, 4096)
+    assert not done.started
+
+
+def test_what_succeeded_is_not_repeated_though_its_job_is_gone_or_its_size_changed() -> None:
+    run = {**plan(batch()).runs[0], "state": "Succeeded"}
+    for one in (batch(), batch(job={"executors": 5}), batch(job={"keep": "2d"})):
+        again = plan(one, runs=(run,))
+        assert again.runs == (run,)
+        assert not again.started
+
+
+def test_changed_batch_runs_again_and_stops_the_run_before() -> None:
+    old = {**plan(batch()).runs[0], "state": "Running"}
+    new = plan(batch(filter="month = 1"), runs=(old,), jobs={old["job"]: {"spec": {}, "status": {"active": 1}}})
+    assert new.obsolete == (old["job"],)
+    assert [run["state"] for run in new.runs] == ["Pending"]
+    assert new.runs[0]["job"] != old["job"]
+    done = {**old, "state": "Succeeded"}
+    assert [run["state"] for run in plan(batch(filter="month = 1"), runs=(done,)).runs] == ["Pending", "Succeeded"]
+
+
+def test_failed_run_is_tried_again_only_after_an_edit() -> None:
+    [run] = plan(batch()).runs
+    jobs = {run["job"]: ended("Failed", reason="BackoffLimitExceeded", message="too many")}
+    pods = (driver(run["job"], json.dumps({"error": "no such file"})),)
+    failed = plan(batch(), runs=(run,), jobs=jobs, pods=pods)
+    [seen] = failed.runs
+    assert seen["state"] == "Failed"
+    assert seen["message"] == "BackoffLimitExceeded: no such file"
+    assert not plan(batch(), runs=failed.runs).started
+    assert plan(batch(job={"retries": 5}), runs=failed.runs).started
+
+
+def test_words_that_are_no_report_are_shown_as_they_are() -> None:
+    [run] = plan(batch()).runs
+    pods = (driver(run["job"], "Traceback …\nMemoryError: no room\n"),)
+    [seen] = plan(batch(), runs=(run,), jobs={run["job"]: ended("Failed", reason="Oops")}, pods=pods).runs
+    assert seen["message"] == "Oops: MemoryError: no room"
+
+
+def test_job_that_vanished_before_its_end_was_seen_is_made_again() -> None:
+    run = {**plan(batch()).runs[0], "state": "Running"}
+    assert plan(batch(), runs=(run,)).started == ((batch(), run["job"]),)
+
+
+def test_run_waits_and_says_for_what() -> None:
+    waiting = plan(batch(), obstacle="waits for the controller")
+    assert [(run["state"], run["message"]) for run in waiting.runs] == [("Waiting", "waits for the controller")]
+    assert not waiting.started
+    assert [run["state"] for run in plan(batch(), runs=waiting.runs).runs] == ["Pending"]
+
+
+def test_suspended_table_starts_nothing() -> None:
+    assert plan(batch(), is_suspended=True) == BatchPlan((), (), (), None)
+    assert not plan(batch(job={"suspend": True})).started
+
+
+def test_schedule_runs_once_per_moment_and_skips_those_that_were_missed() -> None:
+    hourly = batch(schedule="0 * * * *")
+    first = plan(hourly, created_ms=NOON - 5 * HOUR)
+    assert [run["slot"] for run in first.runs] == ["2026-11-21T12:00:00Z"]
+    assert first.next_ms == NOON + HOUR
+    done = {**first.runs[0], "state": "Succeeded"}
+    assert not plan(hourly, runs=(done,), now_ms=NOON + HOUR // 2).started
+    later = plan(hourly, runs=(done,), now_ms=NOON + HOUR)
+    assert [run["slot"] for run in later.runs] == ["2026-11-21T13:00:00Z", "2026-11-21T12:00:00Z"]
+
+
+def test_schedule_waits_for_the_run_before() -> None:
+    hourly = batch(schedule="0 * * * *")
+    running = {**plan(hourly, created_ms=NOON - HOUR).runs[0], "state": "Running"}
+    jobs = {running["job"]: {"spec": {}, "status": {"active": 1}}}
+    assert [run["slot"] for run in plan(hourly, runs=(running,), jobs=jobs, now_ms=NOON + 3 * HOUR).runs] == [
+        "2026-11-21T12:00:00Z"
+    ]
+
+
+def test_new_schedule_waits_for_its_first_moment() -> None:
+    assert not plan(batch(schedule="30 12 * * *")).runs
+
+
+def test_rare_schedule_is_found_however_long_ago_its_moment_was() -> None:
+    yearly = batch(schedule="0 0 1 1 *")
+    [run] = plan(yearly, created_ms=NOON - 2 * 366 * 24 * HOUR).runs
+    assert run["slot"] == "2026-01-01T00:00:00Z"
+
+
+def test_history_is_short() -> None:
+    hourly = batch(schedule="0 * * * *")
+    runs: tuple[dict[str, Any], ...] = ()
+    for hour in range(10):
+        found = plan(hourly, runs=runs, now_ms=NOON + hour * HOUR)
+        runs = tuple({**run, "state": "Succeeded"} for run in found.runs)
+    assert len(runs) == spark_jobs.KEPT_RUNS
+
+
+def test_source_that_was_taken_away_takes_its_run_along() -> None:
+    running = {**plan(batch()).runs[0], "state": "Running"}
+    gone = plan(runs=(running,))
+    assert gone.runs == ()
+    assert gone.obsolete == (running["job"],)

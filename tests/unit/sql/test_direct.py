@@ -1,0 +1,158 @@
+"""A filter made straight from constants keeps the same rows as the one that binding makes."""
+
+import itertools
+import random
+
+import pytest
+
+from merlot.spec.schema import TableSchema
+from merlot.sql.bind import bind
+from merlot.sql.parse import parse
+from merlot.sql.shapes import Template, make_template, shape_of
+from merlot.sql.tree import BoundQuery, Call, Column, Expr, Literal
+from merlot.sql.tree_json import where_from_json
+
+SCHEMA = TableSchema.model_validate(
+    {
+        "fields": [
+            {"name": "i", "type": "INT"},
+            {"name": "l", "type": "LONG"},
+            {"name": "s", "type": "STRING"},
+            {"name": "c7654321000", "type": "INT"},
+            {"name": "d", "type": "DOUBLE"},
+            {"name": "tags", "type": "INT", "multiValue": True},
+        ]
+    }
+)
+INT_MAX = (1 << 31) - 1
+
+
+def bound(sql: str) -> BoundQuery:
+    return bind(parse(sql), SCHEMA, {})
+
+
+def template_of(where: str) -> Template | None:
+    sql = f"SELECT COUNT(*) FROM t WHERE {where}"
+    shape = shape_of(sql)
+    return None if shape is None else make_template(shape, bound(sql), bound)
+
+
+def constants_of(where: str) -> tuple[Literal, ...]:
+    shape = shape_of(f"SELECT COUNT(*) FROM t WHERE {where}")
+    assert shape is not None
+    return shape.constants
+
+
+def keeps(expr: Expr | None, row: dict[str, int | str]) -> bool:
+    """Whether a row passes; written apart from the engine."""
+    if expr is None:
+        return True
+    if isinstance(expr, Literal):
+        return bool(expr.value)
+    assert isinstance(expr, Call)
+    if expr.function in ("and", "or"):
+        verdicts = [keeps(arg, row) for arg in expr.args]
+        return all(verdicts) if expr.function == "and" else any(verdicts)
+    column = expr.args[0]
+    assert isinstance(column, Column)
+    value = row[column.name]
+    operands = [arg.value for arg in expr.args[1:] if isinstance(arg, Literal)]
+    compare = {
+        "equals": lambda a: value == a,
+        "less_than": lambda a: value < a,
+        "less_than_or_equal": lambda a: value <= a,
+        "greater_than": lambda a: value > a,
+        "greater_than_or_equal": lambda a: value >= a,
+        "between": lambda a, b: a <= value <= b,
+    }
+    return bool(compare[expr.function](*operands))
+
+
+SHAPES = [
+    "l >= {} AND l < {}",
+    "i > {} AND i <= {}",
+    "i = {}",
+    "l BETWEEN {} AND {} AND i = {}",
+    "i > {} AND i > {} AND i < {}",
+    "i > -{} AND l < {}",
+    "s = 'x{}'",
+    "s = 'x{}' AND l >= {} AND l <= {}",
+]
+VALUES = [0, 1, 2, 3, INT_MAX - 1, INT_MAX, INT_MAX + 1, (1 << 63) - 1, 1 << 63, 1 << 70]
+
+
+def fill_in(shape: str, values: list[int]) -> str:
+    return shape.format(*values[: shape.count("{}")])
+
+
+def rows() -> list[dict[str, int | str]]:
+    wholes = [-3, -1, 0, 1, 2, 3, INT_MAX - 1, INT_MAX]
+    return [{"i": one, "l": two, "s": s} for one, two, s in itertools.product(wholes, wholes, ["x1", "x2", "q"])]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_same_rows_are_kept(shape: str) -> None:
+    template = template_of(fill_in(shape, [5, 6, 7]))
+    assert template is not None
+    assert template.direct is not None
+    rng, num_filled, probes = random.Random(shape), 0, rows()
+    for _ in range(60):
+        where = fill_in(shape, [rng.choice(VALUES[: rng.choice((4, len(VALUES)))]) for _ in range(3)])
+        filled = template.direct.fill(constants_of(where))
+        if filled is None:
+            continue
+        num_filled += 1
+        condition, encoded = filled
+        assert where_from_json(encoded) == condition
+        expected = bound(f"SELECT COUNT(*) FROM t WHERE {where}").where
+        assert [keeps(condition, row) for row in probes] == [keeps(expected, row) for row in probes], where
+    assert num_filled > 5
+
+
+def test_two_bounds_of_a_column_become_one_between() -> None:
+    template = template_of("l >= 5 AND l < 9")
+    assert template is not None
+    assert template.direct is not None
+    filled = template.direct.fill(constants_of("l >= 10 AND l < 20"))
+    assert filled is not None
+    assert filled[0] == bound("SELECT COUNT(*) FROM t WHERE l BETWEEN 10 AND 19").where
+
+
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [
+        ("l >= 5 AND l < 9", "l >= 20 AND l < 20"),
+        ("l BETWEEN 5 AND 9", "l BETWEEN 9 AND 5"),
+        ("i = 5", f"i = {INT_MAX}"),
+        ("i = -5", f"i = -{INT_MAX + 1}"),
+        ("l = 5", "l = 99999999999999999999"),
+    ],
+)
+def test_constants_that_might_fold_are_left_to_binding(first: str, other: str) -> None:
+    template = template_of(first)
+    assert template is not None
+    assert template.direct is not None
+    assert template.direct.fill(constants_of(other)) is None
+
+
+@pytest.mark.parametrize(
+    "where", ["i = 1 OR l = 2", "i IN (1, 2)", "d > 5", "tags = 5", "i <> 5", "NOT i = 5", "s > 'a'", "i > 5 AND d > 1"]
+)
+def test_other_filters_are_not_made_directly(where: str) -> None:
+    template = template_of(where)
+    assert template is None or template.direct is None
+
+
+def test_a_column_named_like_a_mark_is_not_mistaken_for_one() -> None:
+    template = template_of("c7654321000 = 5")
+    assert template is None or template.direct is None
+
+
+@pytest.mark.parametrize("text", ['"', "\\", "ß", "", "a\nb"])
+def test_texts_are_written_as_json(text: str) -> None:
+    template = template_of("s = 'x'")
+    assert template is not None
+    assert template.direct is not None
+    filled = template.direct.fill((Literal(text, constants_of("s = 'x'")[0].type),))
+    assert filled is not None
+    assert where_from_json(filled[1]) == filled[0]

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
 from merlot.cluster import paths
 from merlot.cluster.leases import holder
 from merlot.cluster.metastore import Check, Create, Delete, Metastore, Op, Put
@@ -28,7 +30,7 @@ from merlot.cluster.task_records import (
     WatermarkRecord,
     Window,
 )
-from merlot.errors import ConflictError, NotFoundError
+from merlot.errors import ConflictError, CorruptionError, NotFoundError
 from merlot.spec.tasks import KIND as MERGE_ROLLUP
 
 __all__ = [
@@ -94,8 +96,14 @@ def stable_hash(*parts: object) -> str:
 
 
 def merge_config(task: TaskRecord) -> MergeTaskConfig:
-    """What a task of kind MergeRollupTask does; raises pydantic's ValidationError if it is none."""
-    return MergeTaskConfig.model_validate(task.config)
+    """What a task of kind MergeRollupTask does; raises CorruptionError if it is none that this version knows."""
+    try:
+        return MergeTaskConfig.model_validate(task.config)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        raise CorruptionError(
+            f"task cannot be read id={task.id} at={problem['loc']} problem={problem['msg']!r}"
+        ) from error
 
 
 def config_json(config: MergeTaskConfig) -> dict[str, Any]:

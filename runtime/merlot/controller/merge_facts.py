@@ -5,6 +5,7 @@ Blocking; any thread may call. What has not changed since the last look is neith
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -20,14 +21,16 @@ from merlot.cluster.tables import spec_of as table_spec_of
 from merlot.cluster.tasks import MERGE_ROLLUP, MergeTaskConfig, QueuedTask, TaskState, WatermarkRecord, merge_config
 from merlot.cluster.view import TableView, load
 from merlot.controller.merge_generator import Generated, MergeSituation, generate
-from merlot.errors import NotFoundError
+from merlot.errors import CorruptionError, InvalidInputError, NotFoundError
 from merlot.ids import TableName, raw_name
 from merlot.spec.table import TableSpec
 from merlot.spec.task_checks import against_table
 from merlot.spec.tasks import MergeRollupSpec
 
-CLOCK_STEP_MS = 10_000
-"""A decision of the same state is kept so long: it depends on the clock by the bucket."""
+CLOCK_STEPS_MS = (1_000, 60_000)
+"""A decision of the same state is kept for a sixtieth of a bucket, within these limits."""
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -150,13 +153,22 @@ class RollupReader:
         self._specs: dict[str, tuple[tuple[int, int], MergeRollupSpec]] = {}
         self._table_specs: dict[TableName, tuple[tuple[int, int], TableSpec]] = {}
         self._decided: dict[str, tuple[object, Generated]] = {}
+        self.declared: Mapping[str, RollupRecord] = {}
+        """All that there were at the last look, readable or not."""
 
     def all(self) -> list[RollupFacts]:
-        """Every MergeRollupTask that can be read, by name."""
+        """Every MergeRollupTask that can be read, by name. One that a newer version wrote must not stop the others."""
         queued = tasks.list_tasks(self._metastore, MERGE_ROLLUP)
         found = rollups.list_versions(self._metastore)
+        self.declared = {name: record for name, (record, _) in found.items()}
         self._forget(found.keys())
-        return [self._read(record, version, queued) for _, (record, version) in sorted(found.items())]
+        readable = []
+        for name, (record, version) in sorted(found.items()):
+            try:
+                readable.append(self._read(record, version, queued))
+            except (CorruptionError, InvalidInputError) as error:
+                _LOG.warning("MergeRollupTask cannot be read name=%s cause=%s", name, error)
+        return readable
 
     def one(self, name: str) -> RollupFacts:
         """NotFoundError if there is none of that name."""
@@ -172,7 +184,7 @@ class RollupReader:
             *(facts.version, facts.record.revision, facts.view.epoch, facts.view.version, facts.watermarks_version),
             facts.table and (facts.table.created_ms, facts.table.revision),
             tuple((task.id, task.queued.version) for task in facts.tasks),
-            facts.now_ms // CLOCK_STEP_MS,
+            facts.now_ms // _clock_step_ms(facts.spec),
         )
         with self._lock:
             kept = self._decided.get(facts.name)
@@ -230,3 +242,8 @@ def tasks_of(rollup: str, queued: Mapping[str, QueuedTask]) -> tuple[RollupTask,
     """The queue's tasks that a MergeRollupTask made."""
     mine = (task for task in queued.values() if task.record.config.get("rollup") == rollup)
     return tuple(RollupTask(task, merge_config(task.record)) for task in mine)
+
+
+def _clock_step_ms(spec: MergeRollupSpec) -> int:
+    least, most = CLOCK_STEPS_MS
+    return max(least, min(most, spec.levels[0].bucket.nominal_ms // 60))

@@ -129,7 +129,7 @@ class MergeLoop:
     def _act(self, fence: Check) -> float:
         found = {facts.name: facts for facts in self._reader.all()}
         self._watch_configs(found)
-        clean_up(self._metastore, tuple(found.values()), fence)
+        clean_up(self._metastore, self._reader.declared, fence)
         for name in self._runs.keys() - found.keys():
             del self._runs[name]
         for facts in found.values():

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from merlot import telemetry
 from merlot.cluster import paths, rollups, tasks
 from merlot.cluster.metastore import Check, Metastore, Op
+from merlot.cluster.rollups import RollupRecord
 from merlot.cluster.task_records import TaskRecord
 from merlot.cluster.tasks import QueuedTask, TaskState
 from merlot.controller.merge_facts import RollupFacts, RollupReader, RollupTask
@@ -71,15 +72,14 @@ def fitting(made: Sequence[TaskRecord]) -> list[TaskRecord]:
     return chosen
 
 
-def clean_up(metastore: Metastore, found: Sequence[RollupFacts], fence: Check | None) -> None:
+def clean_up(metastore: Metastore, declared: Mapping[str, RollupRecord], fence: Check | None) -> None:
     """Cancel the tasks of MergeRollupTasks that are gone; of tables that have none and no task, forget the history."""
-    names = {facts.name for facts in found}
     queued = tasks.list_tasks(metastore, tasks.MERGE_ROLLUP).values()
     for task in queued:
-        is_orphan = task.record.config.get("rollup") not in names
+        is_orphan = task.record.config.get("rollup") not in declared
         if is_orphan and task.record.state is not TaskState.CANCELLED:
             _cancel_one(metastore, task, fence)
-    kept = {str(facts.record.table) for facts in found} | {str(task.record.table) for task in queued}
+    kept = {str(record.table) for record in declared.values()} | {str(task.record.table) for task in queued}
     for table in metastore.children(paths.child(paths.TASK_HISTORY, tasks.MERGE_ROLLUP)):
         if table not in kept:
             with contextlib.suppress(NotFoundError):

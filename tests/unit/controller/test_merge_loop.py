@@ -248,6 +248,21 @@ def test_a_deleted_one_leaves_only_tasks_to_undo(store: SqliteMetastore, loop: M
     assert not tasks.history(store, MERGE_ROLLUP, TRIPS).tasks
 
 
+def test_one_that_cannot_be_read_does_not_stop_the_others(store: SqliteMetastore, loop: MergeLoop) -> None:
+    make_table(store)
+    put_rollup(store)
+    loop.round()
+    put_rollup(store, ROLLUP.replace("trips", "rides"))
+    path = paths.rollup_config("rides-merge")
+    node = store.get(path)
+    assert node is not None
+    store.put(path, node.data.replace(b'"1mo"', b'"1aeon"'), node.version)
+    for task in queued(store).values():
+        store.delete(paths.task(MERGE_ROLLUP, task.record.id))
+    loop.round()
+    assert levels(store) == ["daily", "daily"]
+
+
 def test_tasks_about_segments_that_were_replaced_are_cancelled(store: SqliteMetastore, loop: MergeLoop) -> None:
     make_table(store, days=1)
     put_rollup(store)

@@ -11,7 +11,8 @@ from merlot.catalog.publish import partition_records, ranges_of
 from merlot.cluster.records import UNREADABLE, AnnotationRecord, SegmentRecord, format_columns
 from merlot.errors import CorruptionError
 from merlot.segment.immutable import ImmutableSegment, verify_file
-from merlot.segment.observed import observed_partitions
+from merlot.segment.index import bloom
+from merlot.segment.observed import observed_partitions, small_blooms
 from merlot.spec.table import TableSpec
 from merlot.store.deepstore import DeepStore
 
@@ -26,11 +27,20 @@ class Finding:
 
 def lacks_info(record: SegmentRecord, spec: TableSpec) -> bool:
     """Whether the record tells less than the table declares. A column that the segment lacks is nothing to tell of."""
-    if UNREADABLE in record.ranges or UNREADABLE in record.partitions or not record.columns:
+    if _is_unreadable(record) or not record.columns:
         return True
     declared = {*_range_columns(spec)} & record.column_types.keys()
     partitioned = () if spec.partitioning is None else spec.partitioning.columns
-    return not (declared <= record.ranges.keys() and set(partitioned) <= record.partitions.keys())
+    if not (declared <= record.ranges.keys() and set(partitioned) <= record.partitions.keys()):
+        return True
+    return any(_lacks_bloom(record, spec, name) for name in spec.indexing.bloom)
+
+
+def _lacks_bloom(record: SegmentRecord, spec: TableSpec, column: str) -> bool:
+    """Whether a filter is missing that is surely small: of more docs it may be, but the file would have to be read."""
+    fpp = spec.indexing.bloom_fpp_of(column)
+    is_here = column in record.column_types and column not in record.blooms
+    return is_here and fpp is not None and bloom.is_small(record.total_docs, fpp)
 
 
 def examine(record: SegmentRecord, spec: TableSpec, store: DeepStore) -> Finding:
@@ -51,6 +61,7 @@ def _finding(segment: ImmutableSegment, record: SegmentRecord, spec: TableSpec) 
     columns = {name: (column.type, column.multi_value) for name, column in metadata.columns.items()}
     known = {name for name in record.partitions if name != UNREADABLE}
     ranges = ranges_of(metadata, _range_columns(spec))
+    filters = small_blooms(segment, spec.indexing)
     annotation = AnnotationRecord(
         name=record.name,
         crc=record.crc,
@@ -58,11 +69,16 @@ def _finding(segment: ImmutableSegment, record: SegmentRecord, spec: TableSpec) 
         end_time_ms=metadata.end_time_ms,
         ranges={name: bounds for name, bounds in ranges.items() if name not in record.ranges},
         partitions=partition_records({name: one for name, one in partitions.items() if name not in known}),
+        blooms={name: text for name, text in filters.items() if name not in record.blooms},
         columns="" if record.columns else format_columns(columns),
     )
-    is_empty = not (annotation.ranges or annotation.partitions or annotation.columns)
+    is_empty = not (annotation.ranges or annotation.partitions or annotation.blooms or annotation.columns)
     astray = {name: why for name, why in wrong.items() if name not in known}
     return Finding(annotation=None if is_empty else annotation, unpartitioned=astray)
+
+
+def _is_unreadable(record: SegmentRecord) -> bool:
+    return any(UNREADABLE in entries for entries in (record.ranges, record.partitions, record.blooms))
 
 
 def _range_columns(spec: TableSpec) -> tuple[str, ...]:

@@ -65,6 +65,8 @@ def completed(record: SegmentRecord, annotation: AnnotationRecord) -> SegmentRec
         updates["ranges"] = {**_readable(record.ranges), **annotation.ranges}
     if annotation.partitions:
         updates["partitions"] = {**_readable(record.partitions), **annotation.partitions}
+    if annotation.blooms:
+        updates["blooms"] = {**_readable(record.blooms), **annotation.blooms}
     if annotation.columns:
         updates["columns"] = annotation.columns
     if annotation.start_time_ms is not None and annotation.end_time_ms is not None:

@@ -158,6 +158,7 @@ class AnnotationRecord(Record):
     end_time_ms: int | None = None
     ranges: dict[str, tuple[Any, Any]] = Field(default_factory=dict)
     partitions: dict[str, PartitionRecord] = Field(default_factory=dict)
+    blooms: dict[str, str] = Field(default_factory=dict)
     columns: str = ""
 
 

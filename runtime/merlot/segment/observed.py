@@ -1,4 +1,4 @@
-"""Which partitions the rows of a sealed segment are of, from its values."""
+"""What a sealed segment's values tell that its footer does not: partitions, and Bloom filters that are small."""
 
 import pyarrow as pa
 
@@ -6,8 +6,9 @@ from merlot.segment.buffers import Array
 from merlot.segment.build.partitions import NotPartitionedError, partition_info
 from merlot.segment.column import ColumnReader
 from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.index import bloom
 from merlot.segment.metadata import ColumnEncoding, PartitionInfo
-from merlot.spec.indexing import PartitioningSpec
+from merlot.spec.indexing import IndexingSpec, PartitioningSpec
 
 
 def observed_partitions(
@@ -28,6 +29,20 @@ def observed_partitions(
             except NotPartitionedError as error:
                 wrong[name] = str(error)
     return found, wrong
+
+
+def small_blooms(segment: ImmutableSegment, indexing: IndexingSpec) -> dict[str, str]:
+    """Filters for the segment's record, as text, of the columns for which the table asks for one."""
+    texts = {}
+    for name in indexing.bloom:
+        column, fpp = segment.column(name), indexing.bloom_fpp_of(name)
+        if column is not None and fpp is not None:
+            words = column.bloom
+            if words is None:
+                words = bloom.write(column.type, bloom.distinct_values(_values(column)), fpp)[bloom.WORDS]
+            if words.nbytes <= bloom.MAX_RECORD_BYTES:
+                texts[name] = bloom.to_text(words)
+    return texts
 
 
 def _values(column: ColumnReader) -> Array | pa.Array:

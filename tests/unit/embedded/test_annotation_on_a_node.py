@@ -35,17 +35,19 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
 def fill(folder: Path) -> None:
     metastore = SqliteMetastore(folder / METASTORE_FILE)
     table = orders_manifest()
-    spec = table.spec.model_copy(update={"routing": RoutingSpec(segment_pruners=("time",))})
+    indexing = table.spec.indexing.model_copy(update={"bloom": ("id",)})
+    routing = RoutingSpec(segment_pruners=("time", "bloom"))
+    spec = table.spec.model_copy(update={"routing": routing, "indexing": indexing})
     put_table(metastore, table.model_copy(update={"spec": spec}))
     records = upload_orders(DeepStore(str(folder / "deepstore")), DAYS)
     publish(metastore, ORDERS, [record.model_copy(update={"ranges": {}, "columns": ""}) for record in records])
     metastore.close()
 
 
-async def until(node: Node, name: str, expected: int) -> dict[str, Any]:
+async def until(node: Node, name: str, expected: int, sql: str = SQL) -> dict[str, Any]:
     async with asyncio.timeout(15), aiohttp.ClientSession() as session:
         while True:
-            async with session.post(f"{node.url}/query/sql", json={"sql": SQL}) as answer:
+            async with session.post(f"{node.url}/query/sql", json={"sql": sql}) as answer:
                 fields: dict[str, Any] = await answer.json()
             if fields.get(name) == expected:
                 return fields
@@ -59,3 +61,6 @@ async def test_old_segments_are_pruned_once_they_are_annotated(node: Node) -> No
     after = await until(node, "numSegmentsPrunedByBroker", 4)
     assert after["resultTable"]["rows"] == before["resultTable"]["rows"] == [[total_amount([4, 5])]]
     assert after["totalDocs"] == 100 * len(DAYS)
+    # Built without a Bloom filter; its record has one now.
+    by_id = await until(node, "numSegmentsPrunedByBroker", 5, "SELECT count(*) FROM orders WHERE id = 333")
+    assert by_id["resultTable"]["rows"] == [[1]]

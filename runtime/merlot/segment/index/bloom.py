@@ -53,6 +53,11 @@ def write(type_name: TypeName, distinct: Array | pa.Array, fpp: float) -> dict[s
     return {WORDS: words}
 
 
+def is_small(num_values: int, fpp: float) -> bool:
+    """Whether a filter for so many values is kept in the segment's record."""
+    return num_blocks(num_values, fpp) * BLOCK_BYTES <= MAX_RECORD_BYTES
+
+
 def distinct_values(values: Array | pa.Array) -> Array | pa.Array:
     """Of a column without a dictionary."""
     return np.unique(values) if isinstance(values, np.ndarray) else pc.unique(values)

@@ -16,7 +16,7 @@ from merlot.errors import UnavailableError
 from merlot.ids import InstanceId
 from merlot_operator.config import Config
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ from merlot_operator.kinds import (
 from merlot_operator.manifests.cluster import CLUSTER, cluster_objects, name_of_role
 from merlot_operator.manifests.parts import MINION
 
+MINIONS_LINGER_S = 60.0
+
 
 async def reconcile_cluster(context: Context, namespace: str) -> float | None:
     """One pass; returns in how many seconds to look again, None if the namespace has no cluster any more."""
@@ -39,7 +41,7 @@ async def reconcile_cluster(context: Context, namespace: str) -> float | None:
         context.clusters[namespace] = note
         context.wake_tables(namespace)
     written.check()
-    return context.config.resync_s
+    return min(context.config.resync_s, MINIONS_LINGER_S / 2) if minions else context.config.resync_s
 
 
 async def _tear_down(context: Context, namespace: str) -> None:
@@ -81,12 +83,15 @@ def _not_rolled(context: Context, wanted: dict[str, Any]) -> dict[str, Any]:
 
 
 def _num_minions(context: Context, demand: ClusterDemand) -> int:
-    """As many as there are tasks, within bounds; none is stopped while a task is left, since it may be running it."""
-    tasks = context.statuses.of(demand.namespace).tasks
-    open_tasks = tasks.get("queued", 0) + tasks.get("running", 0)
+    """As many as there are tasks, within bounds. None is stopped while a task is left, since it may be running it, nor
+    for a while after: between two tasks of a merge the queue is empty."""
+    status = context.statuses.of(demand.namespace)
+    open_tasks = status.tasks.get("queued", 0) + status.tasks.get("running", 0)
     live = context.store.get(DEPLOYMENTS, demand.namespace, name_of_role(MINION))
     now = 0 if live is None else int(live["spec"].get("replicas", 0))
-    least = demand.minion.replicas
-    if not open_tasks:
-        return least
-    return max(min(now, context.config.sizes.minion_max), least, min(open_tasks, context.config.sizes.minion_max))
+    least, most = demand.minion.replicas, context.config.sizes.minion_max
+    if open_tasks or any(one.get("state") == "Running" for one in status.rollups.values()):
+        context.last_busy[demand.namespace] = context.clock.monotonic()
+    idle_s = context.clock.monotonic() - context.last_busy.get(demand.namespace, float("-inf"))
+    kept = min(now, most) if idle_s < MINIONS_LINGER_S or not status.is_known else 0
+    return max(kept, least, min(open_tasks, most))

@@ -57,6 +57,8 @@ class Context:
     clock: Clock
     pools: dict[tuple[str, str], PoolNote] = field(default_factory=dict)
     clusters: dict[str, ClusterNote] = field(default_factory=dict)
+    last_busy: dict[str, float] = field(default_factory=dict)
+    """When a namespace last had tasks for minions."""
 
     def wake_table(self, namespace: str, name: str, delay_s: float = 0.0) -> None:
         """Reconcile one Table."""

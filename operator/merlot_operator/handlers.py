@@ -82,8 +82,10 @@ def _wake_those_that_name(context: Context, table: Object) -> None:
         context.queue.wake(Key(Subject.UPSERT, namespace, config), SETTLE_S)
 
 
-def configure(settings: kopf.OperatorSettings) -> None:
+def configure(settings: kopf.OperatorSettings, *, is_cluster_wide: bool) -> None:
     """Kopf's settings for production."""
+    # The role of one namespace cannot list namespaces and definitions.
+    settings.scanning.disabled = not is_cluster_wide
     settings.posting.enabled = False
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10

@@ -135,7 +135,7 @@ def store_mounts(config: Config) -> list[Json]:
 
 def environment(config: Config) -> list[Json]:
     """Variables of every container."""
-    fixed = {"HOME": "/tmp", "NUMBA_CACHE_DIR": "/tmp/numba"}
+    fixed = {"HOME": "/tmp"}
     return [{"name": name, "value": value} for name, value in sorted((fixed | dict(config.environment)).items())]
 
 

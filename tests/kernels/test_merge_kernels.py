@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from merlot.kernels import merge as kernels
+from merlot.kernels import radix
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 
@@ -34,14 +35,27 @@ def test_lists_are_taken_whole(lists: list[list[int]], data: Any) -> None:
 @given(st.lists(U64 | st.integers(0, 5000), max_size=60), st.sampled_from([0, 11, 55]))
 def test_a_radix_pass_is_a_stable_sort_by_one_digit(values: list[int], shift: int) -> None:
     keys, rows = words(values), np.arange(len(values), dtype=np.uint32)
-    counts = np.zeros(kernels.RADIX, np.int64)
-    kernels.count_digits(keys, shift, counts)
+    counts = np.zeros(radix.RADIX, np.int64)
+    radix.count_digits(keys, shift, counts)
     out_keys, out_rows = np.zeros_like(keys), np.zeros_like(rows)
-    kernels.scatter_digits(keys, rows, shift, counts, out_keys, out_rows)
-    digits = [(value >> shift) & (kernels.RADIX - 1) for value in values]
+    radix.scatter_digits(keys, rows, shift, counts, out_keys, out_rows)
+    digits = [(value >> shift) & (radix.RADIX - 1) for value in values]
     order = sorted(range(len(values)), key=digits.__getitem__)
     assert out_rows.tolist() == order
     assert out_keys.tolist() == [values[place] for place in order]
+
+
+@given(st.lists(U64 | st.integers(0, 9), max_size=60))
+def test_radix_sort_is_stable_and_ranks_are_those_of_distinct_keys(values: list[int]) -> None:
+    given_keys, given_rows = words(values), np.arange(len(values), dtype=np.uint32)
+    keys, rows = radix.sort(given_keys, given_rows, max(values, default=0) + 1)
+    assert rows.tolist() == sorted(range(len(values)), key=values.__getitem__)
+    assert keys.tolist() == sorted(values)
+    assert given_keys.tolist() == values
+    distinct = sorted(set(values))
+    ids = np.zeros(len(values), np.uint8)
+    assert radix.rank_sorted(keys, rows, ids) == len(distinct)
+    assert ids.tolist() == [distinct.index(value) for value in values]
 
 
 def by_arrival(keys: list[Any]) -> tuple[list[int], list[int]]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.kernels import aggregate, arithmetic, bits, group, hashing, merge, scan, take, topk
+from merlot.kernels import aggregate, arithmetic, bits, group, hashing, merge, radix, scan, take, topk
 
 IDS = (np.uint8, np.uint16, np.uint32)
 NUMBERS = (np.int32, np.int64, np.float32, np.float64)
@@ -125,8 +125,10 @@ def _merges() -> Iterator[Case]:
         yield merge.take_lists, (column(ids), offsets, rows, offsets, np.zeros(64, ids))
     yield bits.rank_present, (ranks,)
     yield bits.is_sorted, (words,)
-    yield merge.count_digits, (words, 0, np.zeros(merge.RADIX, np.int64))
-    yield merge.scatter_digits, (words, rows, 0, np.zeros(merge.RADIX, np.int64), words.copy(), rows.copy())
+    yield radix.count_digits, (words, 0, np.zeros(radix.RADIX, np.int64))
+    yield radix.scatter_digits, (words, rows, 0, np.zeros(radix.RADIX, np.int64), words.copy(), rows.copy())
+    for ids in IDS:
+        yield radix.rank_sorted, (words, rows, np.zeros(64, ids))
     slots = np.full(256, merge.EMPTY, np.uint32)
     yield merge.group_dense, (words, 0, slots[:64].copy(), rows.copy(), rows.copy())
     table = np.zeros((64, 1), np.uint64)

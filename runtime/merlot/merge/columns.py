@@ -115,11 +115,14 @@ class Column:
             facts["nulls"] = null_words.words_of(self.nulls)
         if self.ids is None:
             return StoredColumn(**facts, values=self.values, num_nulls=num_nulls)
-        return CodedColumn(**facts, coded=self._compact(), num_nulls=num_nulls)
+        return CodedColumn(**facts, coded=self._compact(self.ids), num_nulls=num_nulls)
 
-    def _compact(self) -> Coded:
-        ids, values = self.ids, self.values
-        assert ids is not None
+    def compact(self) -> "Column":
+        """The same rows, by a dictionary of just the values that occur."""
+        return self if self.ids is None else self.recoded(self._compact(self.ids), every_value_occurs=True)
+
+    def _compact(self, ids: Array) -> Coded:
+        values = self.values
         if self.every_value_occurs:
             return Coded(ids, values)
         ids = read_only(ids)

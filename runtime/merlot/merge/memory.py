@@ -4,7 +4,10 @@ One column is in memory at a time, beside a few numbers per row: key words, grou
 ids to the merged dictionary, putting its rows in order and packing them takes up to four arrays of its size.
 """
 
-from typing import Final
+import ctypes
+from typing import Any, Final
+
+import pyarrow as pa
 
 from merlot.merge.plan import MergePlan, MergeType
 from merlot.merge.source import Selection, num_rows
@@ -15,9 +18,19 @@ from merlot.segment.metadata import ColumnEncoding, ColumnMetadata
 _COPIES: Final = 4
 _ENTRY_BYTES: Final = 64
 """To merge a dictionary entry: its slot in a hash table, its place in an order, its rank."""
-_FIXED_BYTES: Final = 64 << 20
+_FIXED_BYTES: Final = 16 << 20
 """The process itself beside the rows, numbers of blocks, buffers of files."""
 _LEAST_ROWS: Final = 10_000
+
+
+_LIBC: Final[Any] = ctypes.CDLL(None)
+
+
+def release() -> None:
+    """Give freed memory back to the system: between steps, since the allocators keep what may be of use again."""
+    if hasattr(_LIBC, "malloc_trim"):
+        _LIBC.malloc_trim(0)
+    pa.default_memory_pool().release_unused()
 
 
 def rows_that_fit(plan: MergePlan, selection: Selection, memory_bytes: int) -> int:

@@ -7,9 +7,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merlot.kernels import bits
+from merlot.kernels import bits, radix
 from merlot.kernels import group as group_kernels
-from merlot.kernels import merge as kernels
 from merlot.merge.columns import Array, Column, Rows, read_only
 from merlot.segment.index.dict_ids import id_dtype
 
@@ -47,7 +46,7 @@ class KeyWords:
         rows = np.arange(self.num_rows, dtype=np.uint32)
         for word, space in zip(reversed(self.words), reversed(self.spaces), strict=True):
             keys = word[rows] if len(self.words) > 1 else word
-            rows = _radix_sort(keys, rows, space)
+            _, rows = radix.sort(keys, rows, space)
         return rows
 
 
@@ -93,17 +92,3 @@ def _list_codes(column: Column) -> tuple[Array, int]:
     ranks = np.empty(len(encoded.dictionary), id_dtype(len(encoded.dictionary)))
     ranks[pa.compute.array_sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(ranks), dtype=ranks.dtype)
     return ranks[encoded.indices.to_numpy()], len(ranks)
-
-
-def _radix_sort(keys: Words, rows: Rows, space: int) -> Rows:
-    """Stable; least significant digit first."""
-    spare_keys, spare_rows = np.empty_like(keys), np.empty_like(rows)
-    is_own = False
-    for shift in range(0, max(space - 1, 1).bit_length(), kernels.RADIX_BITS):
-        counts = np.zeros(kernels.RADIX, np.int64)
-        kernels.count_digits(keys, shift, counts)
-        kernels.scatter_digits(keys, rows, shift, counts, spare_keys, spare_rows)
-        keys, spare_keys = spare_keys, keys if is_own else np.empty_like(keys)
-        rows, spare_rows = spare_rows, rows if is_own else np.empty_like(rows)
-        is_own = True
-    return rows

@@ -75,6 +75,7 @@ def fold_rows(plan: MergePlan, source: Source, selection: Selection, outputs: Ou
             for part in _parts_by_key(wide, again, memory_bytes):
                 outputs.watch.tell(Phase.ORDER)
                 outputs.write(Folded(wide, plan.schema, again, part), 0)
+                memory.release()
 
 
 class _Spill:
@@ -98,6 +99,7 @@ def _fold_runs(
         watch.tell(Phase.ORDER)
         run = slice_selection(selection, start, min(start + spill.room, num_rows(selection)))
         runs.write(Folded(plan, wide.schema, source, run), num_rows(run))
+        memory.release()
     watch.bytes = before
     return runs.built, wide
 
@@ -111,7 +113,10 @@ def _parts_by_key(plan: MergePlan, source: Source, memory_bytes: int) -> Iterato
         yield selection
         return
     # Shuffling cuts by the remainder of the hash; its higher half is independent of that.
-    parts = [(hashing.key_hashes(plan, source, [part]) >> np.uint64(32)) % np.uint64(number) for part in selection]
+    parts = [
+        (hashing.key_hashes(plan, source, [part]) >> np.uint64(32)).astype(np.uint32) % np.uint32(number)
+        for part in selection
+    ]
     for wanted in range(number):
         picked = [
             part.sub(np.flatnonzero(numbers == wanted).astype(np.uint32))

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,7 @@ from merlot.segment.json_values import plain_text
 from merlot.spec.evolution import can_widen
 from merlot.spec.schema import FieldSpec
 
+_SMALL_DICTIONARY: Final = 1024
 Docs = Rows | slice
 """Some docs of a segment, ascending."""
 
@@ -170,7 +172,10 @@ def _read(part: Part, field: FieldSpec) -> Column:
         where = f"segment={part.segment.metadata.name} column={field.name}"
         raise InvalidInputError(f"a segment's column does not fit the schema {where} stored={stored}")
     column = _read_lists(part, field, reader) if field.multi_value else _read_values(part, field, reader)
-    return column if reader.type is field.type else _widened(column, field)
+    if reader.type is not field.type:
+        column = _widened(column, field)
+    # Of some rows of a large segment, its whole dictionary would be most of the memory.
+    return column if part.is_whole or len(column.values) <= _SMALL_DICTIONARY else column.compact()
 
 
 def _read_values(part: Part, field: FieldSpec, reader: ColumnReader) -> Column:

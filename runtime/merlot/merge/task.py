@@ -7,7 +7,7 @@ from merlot.errors import InvalidInputError
 from merlot.merge import folds
 from merlot.merge.columns import Column
 from merlot.merge.columns import Rows as RowNumbers
-from merlot.merge.memory import rows_that_fit
+from merlot.merge.memory import release, rows_that_fit
 from merlot.merge.order import KeyWords, codes_of
 from merlot.merge.output import Outputs, Rows, Watch, even_slices
 from merlot.merge.partitions import split
@@ -55,10 +55,13 @@ def _merge(plan: MergePlan, source: Source, selection: Selection, outputs: Outpu
     room = rows_that_fit(plan, selection, memory_bytes)
     slices = even_slices(rows, min(plan.max_records_per_segment, room))
     # As many whole outputs at a time as fit.
-    for batch in even_slices(len(slices), max(1, room // (slices[0].stop - slices[0].start))):
+    batches = even_slices(len(slices), max(1, room // (slices[0].stop - slices[0].start)))
+    for batch in batches:
         outputs.watch.tell(Phase.ORDER)
         part = slice_selection(selection, slices[batch.start].start, slices[batch.stop - 1].stop)
         outputs.write(_Concatenated(plan, source, part), num_rows(part))
+        if len(batches) > 1:
+            release()
 
 
 class _Concatenated(Rows):

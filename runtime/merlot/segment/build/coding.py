@@ -1,8 +1,9 @@
 """Values to dictionary and dict ids.
 
 Integers of a small range are ranked by marking which occur (two passes, 1 ns a value); sorted ones by where they
-change; others by Arrow's hash table, whose distinct values are then sorted. Floats go the same ways as integers of the
-same order: bits of a negative number are flipped, so that -0.0 is just below 0.0; every NaN becomes one, the largest.
+change; others by radix if most differ, else by Arrow's hash table, whose distinct values are then sorted. Floats go the
+same ways as integers of the same order: bits of a negative number are flipped, so that -0.0 is just below 0.0; every
+NaN becomes one, the largest.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merlot.kernels import bits
+from merlot.kernels import bits, radix
 from merlot.segment.buffers import Array
 from merlot.segment.index.dict_ids import id_dtype
 from merlot.spec.types import TypeName
@@ -21,6 +22,8 @@ from merlot.spec.types import TypeName
 _SMALL_RANGE: Final = 16_384
 """Marks of a range like this cost less than one hash table, however few the values."""
 _MAX_RANGE: Final = 1 << 26
+_SAMPLE: Final = 1024
+_WORD: Final = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +57,28 @@ def _code_integers(values: Array) -> Coded:
         return _code_by_marks(values, low, high)
     if bits.is_sorted(values):
         return _code_sorted(values)
+    if _seems_distinct(values):
+        return _code_by_radix(values, low, high)
     encoded = pa.array(values).dictionary_encode()
     distinct = encoded.dictionary.to_numpy()
     return _by_rank(distinct, np.argsort(distinct), encoded.indices)
+
+
+def _seems_distinct(values: Array) -> bool:
+    """Whether most of a sample differ: then sorting all is faster than hashing all and sorting what is distinct."""
+    sample = values[:: max(1, len(values) // _SAMPLE)]
+    return len(np.unique(sample)) * 2 > len(sample)
+
+
+def _code_by_radix(values: Array, low: int, high: int) -> Coded:
+    keys = values.astype(np.int64).view(np.uint64) - np.uint64(low & _WORD)
+    ordered, rows = radix.sort(keys, np.arange(len(keys), dtype=np.uint32), high - low + 1)
+    is_first = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    distinct = (ordered[is_first] + np.uint64(low & _WORD)).view(np.int64).astype(values.dtype)
+    ids = np.empty(len(values), dtype=id_dtype(len(distinct)))
+    radix.rank_sorted(ordered, rows, ids)
+    return Coded(ids, distinct)
 
 
 def _code_by_marks(values: Array, low: int, high: int) -> Coded:

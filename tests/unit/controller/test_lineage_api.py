@@ -1,0 +1,154 @@
+"""Pinot's replacement protocol over HTTP."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from merlot.cluster import tables
+from merlot.cluster.liveness import register
+from merlot.cluster.mutations import Assign, mutate
+from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
+from merlot.cluster.reports import write_report
+from merlot.cluster.sqlite import SqliteMetastore
+from merlot.controller.api import make_app
+from merlot.controller.service import ControllerService
+from merlot.ids import InstanceId, TableName
+from merlot.spec.manifest import load as load_manifest
+
+Client = TestClient[web.Request, web.Application]
+TABLE = TableName("t_OFFLINE")
+SERVER = InstanceId("Server_host_1")
+MANIFEST = load_manifest("""
+apiVersion: merlot.dev/v1alpha1
+kind: Table
+metadata: {name: t}
+spec: {schema: {fields: [{name: a, type: INT}]}}
+""")[0]
+HOURS = {"segmentsFrom": ["h1", "h2"], "segmentsTo": ["day"], "customMap": {"why": "merge"}}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteMetastore]:
+    store = SqliteMetastore(tmp_path / "meta.db")
+    tables.put_table(store, MANIFEST)
+    register(store.session(), InstanceRecord(id=SERVER, role=Role.SERVER, host="host"))
+    yield store
+    store.close()
+
+
+@pytest.fixture
+async def client(store: SqliteMetastore) -> AsyncIterator[Client]:
+    async with TestClient(TestServer(make_app(ControllerService(store)))) as client:
+        await publish(client, store, "h1", "h2", "other")
+        yield client
+
+
+async def call(client: Client, path: str, body: object = None, **query: str) -> tuple[int, Any]:
+    data = b"" if body is None else orjson.dumps(body)
+    answer = await client.post(f"/segments/t/{path}", data=data, params=query)
+    return answer.status, await answer.json()
+
+
+async def publish(client: Client, store: SqliteMetastore, *names: str) -> None:
+    """Publish segments, and have the server load them."""
+    records = [SegmentRecord(name=name, crc=1, size_bytes=1, url=f"file:///d/{name}", total_docs=5) for name in names]
+    bodies = [record.model_dump(mode="json", by_alias=True, exclude_defaults=True) for record in records]
+    assert (await call(client, "publish", {"records": bodies}))[0] == 200
+    view = mutate(store, TABLE, lambda view: [Assign(dict.fromkeys(view.segments, (SERVER,)))])
+    write_report(store, TABLE, SERVER, [str(record.key) for record in view.segments.values()], {})
+
+
+async def segments(client: Client, **query: str) -> list[str]:
+    answer = await client.get("/segments/t", params=query)
+    names: list[str] = (await answer.json())[0]["OFFLINE"]
+    return names
+
+
+async def test_a_replacement_is_started_ended_and_reverted(client: Client, store: SqliteMetastore) -> None:
+    status, body = await call(client, "startReplaceSegments", HOURS, type="OFFLINE")
+    assert status == 200
+    entry = body["segmentLineageEntryId"]
+    await publish(client, store, "day")
+    assert await segments(client, excludeReplacedSegments="true") == ["h1", "h2", "other"]
+    assert await segments(client) == ["day", "h1", "h2", "other"]
+    status, body = await call(client, "endReplaceSegments", segmentLineageEntryId=entry)
+    assert (status, body["state"], body["segmentsTo"]) == (200, "COMPLETED", ["day"])
+    assert await segments(client, excludeReplacedSegments="true") == ["day", "other"]
+    lineage = await (await client.get("/segments/t/lineage")).json()
+    assert lineage["tableNameWithType"] == "t_OFFLINE"
+    told = lineage["lineageEntries"][entry]
+    assert told["segmentsFrom"] == ["h1", "h2"]
+    assert told["state"] == "COMPLETED"
+    assert told["customMap"] == {"why": "merge"}
+    metadata = await (await client.get("/segments/t/metadata")).json()
+    assert {name: one["visible"] for name, one in metadata.items()} == {
+        "day": True,
+        "other": True,
+        "h1": False,
+        "h2": False,
+    }
+    assert (await (await client.get("/tables/t/metadata")).json())["numSegments"] == 2
+    status, body = await call(client, "revertReplaceSegments", segmentLineageEntryId=entry)
+    assert (status, body["state"]) == (200, "REVERTED")
+    assert await segments(client, excludeReplacedSegments="true") == ["h1", "h2", "other"]
+
+
+async def test_an_end_says_which_outputs_are_not_loaded(client: Client, store: SqliteMetastore) -> None:
+    _, body = await call(client, "startReplaceSegments", HOURS)
+    entry = body["segmentLineageEntryId"]
+    status, body = await call(client, "endReplaceSegments", segmentLineageEntryId=entry, timeoutSeconds="0.3")
+    assert (status, body["code"]) == (503, 503)
+    assert "first=day reason: not published" in body["error"]
+    await publish(client, store, "day")
+    write_report(store, TABLE, SERVER, [], {"day@1": "the file is broken"})
+    status, body = await call(client, "endReplaceSegments", segmentLineageEntryId=entry, timeoutSeconds="0")
+    assert status == 503
+    assert "not loaded by Server_host_1: the file is broken" in body["error"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "query", "status", "message"),
+    [
+        ("startReplaceSegments", {"segmentsFrom": ["gone"], "segmentsTo": ["x"]}, {}, 409, "does not exist"),
+        ("startReplaceSegments", {"segmentsFrom": "h1"}, {}, 400, "at=segmentsFrom"),
+        ("startReplaceSegments", HOURS, {"type": "REALTIME"}, 400, "leave it out or say OFFLINE"),
+        ("endReplaceSegments", None, {}, 400, "give the id that startReplaceSegments answered"),
+        ("endReplaceSegments", None, {"segmentLineageEntryId": "never"}, 404, "does not exist"),
+        ("endReplaceSegments", None, {"segmentLineageEntryId": "e", "timeoutSeconds": "x"}, 400, "0 to 600 seconds"),
+        ("revertReplaceSegments", None, {"segmentLineageEntryId": "never"}, 404, "does not exist"),
+        ("revertReplaceSegments", None, {"segmentLineageEntryId": "e"}, 409, "revert it by force"),
+    ],
+)
+async def test_errors_are_one_line_that_says_what_to_do(
+    client: Client, path: str, body: object, query: dict[str, str], status: int, message: str
+) -> None:
+    await call(client, "startReplaceSegments", HOURS | {"segmentLineageEntryId": "e"})
+    code, answer = await call(client, path, body, **query)
+    assert (code, answer["code"]) == (status, status)
+    assert message in answer["error"]
+    assert "\n" not in answer["error"]
+
+
+async def test_force_puts_aside_what_is_in_the_way_and_reverts_what_has_not_ended(client: Client) -> None:
+    await call(client, "startReplaceSegments", HOURS | {"segmentLineageEntryId": "e"})
+    status, _ = await call(client, "startReplaceSegments", HOURS | {"segmentLineageEntryId": "f"})
+    assert status == 409
+    again = HOURS | {"segmentLineageEntryId": "f"}
+    status, body = await call(client, "startReplaceSegments", again, forceCleanup="true")
+    assert (status, body) == (200, {"segmentLineageEntryId": "f"})
+    status, body = await call(client, "revertReplaceSegments", segmentLineageEntryId="f", forceRevert="true")
+    assert (status, body["state"]) == (200, "REVERTED")
+    entries = (await (await client.get("/segments/t/lineage")).json())["lineageEntries"]
+    assert {entry: one["state"] for entry, one in entries.items()} == {"e": "REVERTED", "f": "REVERTED"}
+
+
+async def test_segments_that_a_replacement_needs_cannot_be_deleted(client: Client) -> None:
+    await call(client, "startReplaceSegments", HOURS | {"segmentLineageEntryId": "e"})
+    answer = await client.delete("/segments/t/h1")
+    assert answer.status == 409
+    assert "end or revert the entry first" in (await answer.json())["error"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,6 +29,9 @@ from merlot.spec.tasks import MergeRollupSpec
 
 CLOCK_STEPS_MS = (1_000, 60_000)
 """A decision of the same state is kept for a sixtieth of a bucket, within these limits."""
+
+View = Callable[[TableName], TableView]
+"""The current view of a table; raises NotFoundError."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -143,12 +146,15 @@ class RollupFacts:
 
 
 class RollupReader:
-    """Reads facts, and remembers the views and decisions of the last look."""
+    """Reads facts, and remembers the decisions of the last look. `view` is asked for views, by whoever keeps them."""
 
-    def __init__(self, metastore: Metastore, clock: Clock) -> None:
+    def __init__(
+        self, metastore: Metastore, clock: Clock, view: Callable[[TableName], TableView] | None = None
+    ) -> None:
         self._metastore = metastore
         self._clock = clock
         self._lock = threading.Lock()
+        self._load = view or self._own_view
         self._views: dict[TableName, TableView] = {}
         self._specs: dict[str, tuple[tuple[int, int], MergeRollupSpec]] = {}
         self._table_specs: dict[TableName, tuple[tuple[int, int], TableSpec]] = {}
@@ -227,10 +233,12 @@ class RollupReader:
 
     def _view(self, table: TableName) -> TableView | None:
         try:
-            view = load(self._metastore, table, self._views.get(table))
+            return self._load(table)
         except NotFoundError:
             return None
-        self._views[table] = view
+
+    def _own_view(self, table: TableName) -> TableView:
+        view = self._views[table] = load(self._metastore, table, self._views.get(table))
         return view
 
     def _forget(self, names: Collection[str]) -> None:

@@ -48,11 +48,17 @@ class _Run:
 class MergeLoop:
     """Owns the schedules. `fence` says whether this controller leads, and fences what it writes."""
 
-    def __init__(self, metastore: Metastore, clock: Clock, fence: Callable[[], Check | None]) -> None:
+    def __init__(
+        self,
+        metastore: Metastore,
+        clock: Clock,
+        fence: Callable[[], Check | None],
+        reader: RollupReader | None = None,
+    ) -> None:
         self._metastore = metastore
         self._clock = clock
         self._fence = fence
-        self._reader = RollupReader(metastore, clock)
+        self._reader = reader or RollupReader(metastore, clock)
         self._gauges = MergeGauges()
         self._runs: dict[str, _Run] = {}
         self._watches: list[Watch] = []

@@ -19,18 +19,20 @@ from merlot.spec import schedules
 class MergeService:
     """Operations on one cluster; every controller can do them, leading or not."""
 
-    def __init__(self, metastore: Metastore, clock: Clock) -> None:
+    def __init__(
+        self, metastore: Metastore, clock: Clock, view: Callable[[TableName], TableView] | None = None
+    ) -> None:
         self._metastore = metastore
         self._clock = clock
-        self._reader = RollupReader(metastore, clock)
+        self.reader = RollupReader(metastore, clock, view)
 
     def rollups(self) -> list[Json]:
         """All, by name."""
-        return [self._with_next_run(self._summary(facts), facts) for facts in self._reader.all()]
+        return [self._with_next_run(self._summary(facts), facts) for facts in self.reader.all()]
 
     def rollup(self, name: str) -> Json:
         """One, with its tasks and the last ones that ended; NotFoundError if there is none."""
-        facts = self._reader.one(name)
+        facts = self.reader.one(name)
         history = tasks.history(self._metastore, MERGE_ROLLUP, facts.record.table)
         running = {
             task.id: tasks.progress(self._metastore, MERGE_ROLLUP, task.id)
@@ -42,13 +44,13 @@ class MergeService:
 
     def run(self, name: str) -> Json:
         """Look for work now, whatever the schedule; tasks that were set aside get another chance."""
-        facts = self._reader.one(name)
+        facts = self.reader.one(name)
         if facts.problem is not None:
             raise InvalidInputError(f"nothing can be merged rollup={name} reason={facts.problem}")
         if facts.is_suspended:
             raise InvalidInputError(f"merges are suspended rollup={name}; set spec.suspend: false first")
         retried = retry_failed(self._metastore, facts)
-        done = run_pass(self._metastore, self._reader, self._reader.one(name))
+        done = run_pass(self._metastore, self.reader, self.reader.one(name))
         return {"queued": list(done.created), "cancelled": list(done.cancelled), "retried": list(retried)}
 
     def delete_rollup(self, name: str) -> None:
@@ -70,7 +72,7 @@ class MergeService:
 
     def status(self) -> Mapping[str, Json]:
         """The `rollups` and `tasks` members of the cluster's status."""
-        found = self._reader.all()
+        found = self.reader.all()
         queue = [task for facts in found for task in facts.tasks]
         running = sum(tasks.owner_of(self._metastore, task.queued.record) is not None for task in queue)
         return {
@@ -81,7 +83,7 @@ class MergeService:
     def _summary(self, facts: RollupFacts) -> Json:
         history = tasks.history(self._metastore, MERGE_ROLLUP, facts.record.table)
         is_sound = facts.problem is None
-        return summary(facts, self._reader.decide(facts) if is_sound else None, history)
+        return summary(facts, self.reader.decide(facts) if is_sound else None, history)
 
     def _with_next_run(self, body: Json, facts: RollupFacts) -> Json:
         """When the schedule calls next; not in the status, which must not change while nothing happens."""

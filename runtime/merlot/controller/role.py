@@ -101,7 +101,7 @@ class ControllerRole:
         )
         open_files = None if self._files is None else self._open_files
         self._loop = ControllerLoop(self._metastore, config, open_files=open_files, clock=self._clock)
-        self._merges = MergeLoop(self._metastore, self._clock, self._fence)
+        self._merges = MergeLoop(self._metastore, self._clock, self._fence, self.service.merges.reader)
         self._tasks = [
             asyncio.create_task(self._loop.run(), name="controller-loop"),
             asyncio.create_task(self._merges.run(), name="merge-loop"),

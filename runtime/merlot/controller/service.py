@@ -34,7 +34,7 @@ class ControllerService:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._views: dict[TableName, TableView] = {}
-        self.merges = MergeService(metastore, self._clock)
+        self.merges = MergeService(metastore, self._clock, self.view)
         """MergeRollupTasks and UpsertConfigs."""
         self.status_extras: Callable[[], Mapping[str, Json]] = self.merges.status
         """Members that others add to the cluster's status."""

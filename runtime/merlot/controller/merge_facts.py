@@ -148,9 +148,7 @@ class RollupFacts:
 class RollupReader:
     """Reads facts, and remembers the decisions of the last look. `view` is asked for views, by whoever keeps them."""
 
-    def __init__(
-        self, metastore: Metastore, clock: Clock, view: Callable[[TableName], TableView] | None = None
-    ) -> None:
+    def __init__(self, metastore: Metastore, clock: Clock, view: View | None = None) -> None:
         self._metastore = metastore
         self._clock = clock
         self._lock = threading.Lock()

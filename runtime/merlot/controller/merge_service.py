@@ -8,7 +8,7 @@ from merlot.clock import Clock
 from merlot.cluster import rollups, tasks, upserts
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.tasks import MERGE_ROLLUP
-from merlot.controller.merge_facts import RollupFacts, RollupReader
+from merlot.controller.merge_facts import RollupFacts, RollupReader, View
 from merlot.controller.merge_pass import retry_failed, run_pass
 from merlot.controller.merge_status import detail, summary, task_counts
 from merlot.controller.pinot_json import Json
@@ -19,9 +19,7 @@ from merlot.spec import schedules
 class MergeService:
     """Operations on one cluster; every controller can do them, leading or not."""
 
-    def __init__(
-        self, metastore: Metastore, clock: Clock, view: Callable[[TableName], TableView] | None = None
-    ) -> None:
+    def __init__(self, metastore: Metastore, clock: Clock, view: View | None = None) -> None:
         self._metastore = metastore
         self._clock = clock
         self.reader = RollupReader(metastore, clock, view)

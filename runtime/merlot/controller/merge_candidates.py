@@ -36,9 +36,13 @@ class Candidate:
 
 
 class Candidates:
-    """Candidates in order of time, to be asked for those that overlap a window: a tree of intervals over one list."""
+    """Candidates in order of time, to be asked for those that overlap a window: a tree of intervals over one list.
 
-    def __init__(self, candidates: Iterable[Candidate]) -> None:
+    `without_time` counts the segments that are none only because nobody knows their times.
+    """
+
+    def __init__(self, candidates: Iterable[Candidate], without_time: int = 0) -> None:
+        self.without_time = without_time
         self.all: Sequence[Candidate] = sorted(candidates, key=lambda one: (one.start_ms, one.end_ms, one.name))
         self._latest_ends = [0] * len(self.all)
         self._fill(0, len(self.all))
@@ -90,15 +94,16 @@ def candidates(
     ranks = {level.key: rank for rank, level in enumerate(levels)}
     held_back = held_back_by_streams(visible.values())
     found = []
+    without_time = 0
     for record in visible.values():
         if record.name in held_back or not may_merge(record):
             continue
         start_ms, end_ms = record.start_time_ms, record.end_time_ms
         if start_ms is None or end_ms is None or end_ms < start_ms:
-            continue
-        if oldest_ms is None or end_ms >= oldest_ms:
+            without_time += 1
+        elif oldest_ms is None or end_ms >= oldest_ms:
             found.append(_candidate(record, start_ms, end_ms, ranks))
-    return Candidates(found)
+    return Candidates(found, without_time)
 
 
 def may_merge(record: SegmentRecord) -> bool:

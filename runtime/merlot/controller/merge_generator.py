@@ -79,6 +79,8 @@ class Generated:
     tasks: tuple[TaskRecord, ...]
     watermarks: Mapping[str, int]
     levels: tuple[LevelOutlook, ...]
+    without_time: int = 0
+    """Segments that are left alone because nobody knows their times."""
 
 
 def generate(situation: MergeSituation) -> Generated:
@@ -102,7 +104,7 @@ def generate(situation: MergeSituation) -> Generated:
                 watermarks[level.key] = state.advanced_ms(units)
         outlooks.append(outlook)
         finer = state
-    return Generated(tuple(tasks), watermarks, tuple(outlooks))
+    return Generated(tuple(tasks), watermarks, tuple(outlooks), everything.without_time)
 
 
 @dataclass(slots=True)

@@ -48,6 +48,7 @@ def summary(facts: RollupFacts, generated: Generated | None, history: TaskHistor
         "lastRunMs": facts.watermarks.last_run_ms,
         "lastError": _last_error(facts, history),
         "lastErrorMs": history.last_error_ms,
+        "segmentsWithoutTime": 0 if generated is None else generated.without_time,
         "levels": [
             _level(level, by_level.get(level.key), _of_level(facts.tasks, level), history, state)
             for level in facts.spec.levels
@@ -93,7 +94,20 @@ def _state(facts: RollupFacts, generated: Generated | None) -> tuple[RollupState
         return RollupState.RUNNING, ""
     if generated is not None and generated.tasks:
         return RollupState.PENDING, ""
-    return RollupState.UP_TO_DATE, ""
+    return RollupState.UP_TO_DATE, _left_alone(generated)
+
+
+def _left_alone(generated: Generated | None) -> str:
+    """What could be merged but for its times."""
+    if generated is None:
+        return ""
+    too_wide = max((outlook.too_wide for outlook in generated.levels), default=0)
+    told = []
+    if generated.without_time:
+        told.append(f"{generated.without_time} segments are left alone: their times are not known; annotate them")
+    if too_wide:
+        told.append(f"{too_wide} segments are left alone: they reach into too many buckets; is their time right?")
+    return "; ".join(told)
 
 
 def _level(

@@ -332,6 +332,18 @@ async def test_how_far_merges_are_is_told_over_http(
     assert (await (await client.get("/rollups")).json())["rollups"] == []
 
 
+async def test_segments_that_are_left_alone_are_told(store: SqliteMetastore, client: Client) -> None:
+    make_table(store, days=0)
+    put_rollup(store)
+    timeless = segment("timeless", 0).model_copy(update={"start_time_ms": None, "end_time_ms": None})
+    wide = segment("wide", 0).model_copy(update={"end_time_ms": 400_000 * DAY})
+    publish(store, TRIPS, [timeless, wide])
+    body = await (await client.get("/rollups/trips-merge")).json()
+    assert (body["state"], body["segmentsWithoutTime"], body["levels"][0]["segmentsTooWide"]) == ("UpToDate", 1, 1)
+    assert "their times are not known" in body["message"]
+    assert "too many buckets" in body["message"]
+
+
 async def test_a_task_that_failed_for_good_is_told_and_tried_again_by_hand(
     store: SqliteMetastore, loop: MergeLoop, fence: Check, client: Client, clock: FakeClock
 ) -> None:

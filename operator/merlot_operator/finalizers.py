@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from merlot.errors import ConflictError, MerlotError, NotFoundError
+from merlot_operator import handlers
 from merlot_operator.context import Context
 from merlot_operator.kinds import (
     FINALIZER,
@@ -32,8 +33,11 @@ async def ensure_finalizer(context: Context, body: Object) -> Object:
 
 
 async def drop_finalizer(context: Context, body: Object) -> None:
-    """Let the object go."""
-    await _set(context, body, [one for one in body["metadata"]["finalizers"] if one != FINALIZER])
+    """Let the object go. If nobody else holds it, it is gone: Kopf's watch may have begun too late to tell."""
+    rest = [one for one in body["metadata"]["finalizers"] if one != FINALIZER]
+    gone = await _set(context, body, rest)
+    if not rest:
+        handlers.observe(context, kind_of(body), "DELETED", dict(gone))
 
 
 async def may_skip_shared_state(context: Context, body: Object) -> bool:

@@ -30,6 +30,8 @@ STATUS_S = 3.0
 """Between two looks at a namespace's controller; an unchanged status costs it a 304."""
 RELIST_S = 600.0
 """Between two complete listings, for what a watch may have missed."""
+FIRST_RELIST_S = 20.0
+"""The second listing comes soon: what was deleted between the first and the start of the watches told nobody."""
 
 Reconcile = Callable[[Context, str, str], Awaitable[float | None]]
 
@@ -91,8 +93,10 @@ async def _list_kind(context: Context, kind: Kind, namespace: str | None) -> Non
 
 
 async def _relist(context: Context) -> None:
+    pause_s = FIRST_RELIST_S
     while True:
-        await asyncio.sleep(RELIST_S)
+        await asyncio.sleep(pause_s)
+        pause_s = RELIST_S
         try:
             await list_all(context)
         except MerlotError as error:

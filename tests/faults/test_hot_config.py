@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
+from tests.faults.test_drains import call
 
 from merlot.cluster.tables import put_table
 from merlot.spec.table import RoutingSpec, Table
 from merlot.testing.processes import ClusterProcesses
 from merlot.testing.sample import DAY_MS, START_MS, orders_manifest
 from merlot.testing.servers import until
-from tests.faults.test_drains import call
 
 pytestmark = pytest.mark.cluster
 

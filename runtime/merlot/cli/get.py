@@ -34,7 +34,7 @@ def tables(
         return
     columns = {"NAME": "name", "SEGMENTS": "segments", "ROWS": "rows", "SIZE": "size"}
     wide = {"COLUMNS": "columns", "TIME COLUMN": "timeColumn", "REPLICATION": "replication", "REVISION": "revision"}
-    wide |= {"UNPARTITIONED": "unpartitioned"}
+    wide |= {"IN SYNC": "inSync", "UNPARTITIONED": "unpartitioned"}
     output.show_list(found or [{"name": one} for one in names], columns, wide, how)
 
 
@@ -55,9 +55,17 @@ def _table(client: Client, name: str, *, is_wide: bool) -> dict[str, Any]:
             "timeColumn": spec.get("timeColumn"),
             "replication": spec.get("replication", 1),
             "revision": record["revision"],
+            "inSync": _in_sync(client, name, record["revision"]),
             "unpartitioned": facts["numSegmentsUnpartitioned"] if "partitioning" in spec else None,
         }
     return found
+
+
+def _in_sync(client: Client, name: str, revision: int) -> str:
+    """`3/4`: processes that run this revision, of the live ones that serve the table."""
+    table = client.get("/status")["tables"].get(name, {})
+    pods = [*table.get("brokers", {}).values(), *(one for one in table.get("servers", {}).values() if one["live"])]
+    return f"{sum(pod['revision'] == revision for pod in pods)}/{len(pods)}"
 
 
 @app.command("segments")

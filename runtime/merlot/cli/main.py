@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import merlot
-from merlot.cli import apply, backfill, delete, get, output, query, rebalance, rollups, segment
+from merlot.cli import apply, backfill, delete, drain, get, output, query, rebalance, rollups, segment
 from merlot.cli.errors import CommandError
 from merlot.errors import MerlotError
 
@@ -98,6 +98,8 @@ def _root(
 
 app.command("apply")(apply.apply)
 app.command("rebalance")(rebalance.rebalance)
+app.command("drain")(drain.drain)
+app.command("undrain")(drain.undrain)
 app.add_typer(get.app, name="get")
 app.command("query")(query.query)
 app.command("backfill")(backfill.backfill)

@@ -1,0 +1,58 @@
+"""`merlot drain` and `merlot undrain`: before a process stops, have the others do without it."""
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from merlot.cli import output
+from merlot.cli.client import DEFAULT_URL, Client, Url, path_of
+from merlot.cli.errors import CommandError
+
+POLL_S = 0.5
+
+Instance = Annotated[str, typer.Argument(help="Name of the process: see `merlot get instances`.", show_default=False)]
+
+
+def drain(
+    instance: Instance,
+    leaving: Annotated[
+        bool, typer.Option("--leaving", help="It will not come back: move its segments to other servers first.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Stay until it may be stopped.")] = True,
+    timeout: Annotated[float, typer.Option("--timeout", help="Longest wait, in seconds.")] = 600.0,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Have brokers send queries elsewhere, until the process is started again or `merlot undrain` takes it back.
+
+    A server is asked as before for segments that no other server holds: with one replica only --leaving drains it.
+    """
+    client = Client(url)
+    client.post(f"{path_of('instances', instance)}/drain", b"", "application/json", {"leaving": str(leaving).lower()})
+    if not wait:
+        output.say(f"instance/{instance} draining")
+        return
+    deadline = time.monotonic() + timeout
+    while not (state := client.get("/status")["instances"].get(instance, {})).get("drained"):
+        if time.monotonic() > deadline:
+            raise CommandError(
+                f"instance {instance} is still needed after {timeout:g} s", details=_needs(client, instance)
+            )
+        time.sleep(POLL_S)
+    output.say(f"instance/{instance} drained" + ("" if state["live"] else ", and not running"))
+
+
+def undrain(instance: Instance, url: Url = DEFAULT_URL) -> None:
+    """Take a drain back."""
+    Client(url).post(f"{path_of('instances', instance)}/undrain", b"", "application/json")
+    output.say(f"instance/{instance} takes part again")
+
+
+def _needs(client: Client, instance: str) -> list[str]:
+    tables: dict[str, Any] = client.get("/status")["tables"]
+    held = {name: table["servers"][instance] for name, table in tables.items() if instance in table["servers"]}
+    return [
+        f"table {name}: {output.plural(one['assigned'], 'segment')} assigned"
+        for name, one in held.items()
+        if not one["drained"]
+    ]

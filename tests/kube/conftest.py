@@ -187,3 +187,12 @@ def settings(api: Api, controller: Controller, tmp_path: Path) -> dict[str, str]
 def operator(settings: dict[str, str], tmp_path: Path) -> Operator:
     """An operator that is not started yet; a context manager."""
     return Operator(settings, tmp_path / "operator.log")
+
+
+@pytest.fixture(scope="session")
+def helm() -> Path:
+    """The program that renders the chart."""
+    path = Path(os.environ.get("KUBEBUILDER_ASSETS") or "/nonexistent") / "helm"
+    if not path.is_file():
+        pytest.skip("set KUBEBUILDER_ASSETS to a folder that also holds helm")
+    return path

@@ -46,14 +46,6 @@ REFUSED = [
 ]
 
 
-@pytest.fixture(scope="session")
-def helm() -> Path:
-    path = Path(os.environ.get("KUBEBUILDER_ASSETS") or "/nonexistent") / "helm"
-    if not path.is_file():
-        pytest.skip("set KUBEBUILDER_ASSETS to a folder that also holds helm")
-    return path
-
-
 def render(helm: Path, folder: Path, values: dict[str, Any], *arguments: str) -> subprocess.CompletedProcess[str]:
     file = folder / "values.yaml"
     file.write_text(yaml.safe_dump(values))

@@ -1,0 +1,106 @@
+"""The operator works with the rights that the chart grants, and no others: it runs with that account's token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from operator_parts import Api, Controller, Operator, eventually, run_pods, server_word, table_word, write_kubeconfig
+from test_chart import STORE, documents, render
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning"),
+]
+
+FLIGHTS = Path(__file__).resolve().parents[2] / "examples" / "flights" / "table.yaml"
+RIGHTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+BATCH = {"name": "all", "sourceUri": "s3://bucket/*.parquet", "format": "PARQUET", "job": {"executors": 2}}
+NEVER = {"secrets", "nodes", "pods/exec", "serviceaccounts/token", "clusterroles", "roles"}
+
+
+@pytest.fixture(params=["namespaced", "cluster-wide"])
+def granted(request: pytest.FixtureRequest, helm: Path, merlot_api: Any, api: Api, tmp_path: Path) -> Iterator[str]:
+    """The chart's rights are there, and nothing else of it; token of the operator's account."""
+    values = {**STORE, "scope": {"clusterWide": request.param == "cluster-wide"}}
+    done = render(helm, tmp_path, values, f"--namespace={api.namespace}")
+    assert done.returncode == 0, done.stderr
+    rights = [one for one in documents(done.stdout) if one["kind"] in RIGHTS and "-crds" not in one["metadata"]["name"]]
+    text = yaml.safe_dump_all(rights)
+    merlot_api.check("apply", "-f", "-", text=text)
+    yield merlot_api.check("create", "token", "merlot-operator", f"--namespace={api.namespace}").strip()
+    merlot_api.check("delete", "--wait=false", "-f", "-", text=text)
+
+
+def test_a_whole_life_needs_nothing_else(
+    granted: str, api: Api, controller: Controller, settings: dict[str, str], tmp_path: Path, request: Any
+) -> None:
+    is_cluster_wide = "cluster-wide" in request.node.name
+    kubeconfig = write_kubeconfig(tmp_path / "account", api.url, granted)
+    environment = {
+        **settings,
+        "KUBECONFIG": str(kubeconfig),
+        "MERLOT_NAMESPACE": "" if is_cluster_wide else api.namespace,
+    }
+    document = yaml.safe_load(FLIGHTS.read_text())
+    document["spec"] |= {
+        "ingestion": {"batch": [BATCH]},
+        "deletionPolicy": "Delete",
+        "tenants": {"server": {"replicas": 2}},
+    }
+    servers = {f"Server_merlot-server-flights-{number}_8098": server_word() for number in range(2)}
+    with Operator(environment, tmp_path / "operator.log") as operator:
+        log = lambda: operator.log  # noqa: E731
+        api.create("tables", document)
+        eventually(lambda: api.get("statefulsets", "merlot-server-flights") is not None, log=log)
+        eventually(lambda: api.get("deployments", "merlot-minion") is not None, log=log)
+        run_pods(api)
+        controller.tables = {"flights": table_word(servers=servers)}
+        eventually(lambda: api.reason("Ready"), "True/Serving", log=log)
+        eventually(lambda: len(api.list("jobs")), 1, log=log)
+        api.create("mergerolluptasks", _rollup())
+        eventually(lambda: api.reason("Accepted", plural="mergerolluptasks"), "True/Valid", log=log)
+        changed = {"spec": {"tenants": {"server": {"resources": {"limits": {"memory": "2Gi"}}}}}}
+        api.patch("tables", "flights", changed)
+        controller.tables = {"flights": table_word(2, {name: server_word(2, drained=True) for name in servers})}
+        eventually(lambda: "PodRestarted" in api.event_reasons() or len(api.list("pods")) < 4, log=log)
+        api.delete("mergerolluptasks", "flights")
+        api.delete("tables", "flights")
+        eventually(lambda: (api.get("tables", "flights"), api.children()), (None, set()), log=log)
+        # In a namespace Kopf may ask for what only a whole cluster can grant, and does without.
+        refused = [line for line in operator.log.splitlines() if "forbidden" in line.lower()]
+        assert [line for line in refused if "at the cluster scope" not in line] == []
+        assert not (is_cluster_wide and refused)
+
+
+def test_what_is_granted_is_little(helm: Path, tmp_path: Path) -> None:
+    for one in documents(render(helm, tmp_path, STORE).stdout):
+        for rule in one.get("rules", ()):
+            assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]]
+            is_bounded = "resourceNames" in rule or set(rule["verbs"]) <= {"create"}
+            assert is_bounded or not NEVER & set(rule["resources"]), one["metadata"]["name"]
+
+
+def test_nobody_else_gets_more(granted: str, merlot_api: Any, api: Api) -> None:
+    """The operator may hand out the drivers' role, and no other."""
+    account = f"--as=system:serviceaccount:{api.namespace}:merlot-operator"
+    binding = ("create", "rolebinding", "other", "--clusterrole=admin", f"--namespace={api.namespace}")
+    done = merlot_api(*binding, "--serviceaccount=default:default", account)
+    assert done.returncode != 0
+    assert "attempting to grant RBAC permissions not currently held" in done.stderr
+    for verb, kind in (("get", "secrets"), ("create", "pods"), ("create", "pods/exec"), ("delete", "namespaces")):
+        answer = merlot_api("auth", "can-i", verb, kind, f"--namespace={api.namespace}", account)
+        assert answer.stdout.strip() == "no", (verb, kind)
+
+
+def _rollup() -> dict[str, Any]:
+    level = {"name": "monthly", "bucketTimePeriod": "1mo", "bufferTimePeriod": "0d"}
+    return {
+        "apiVersion": "merlot.dev/v1alpha1",
+        "kind": "MergeRollupTask",
+        "metadata": {"name": "flights"},
+        "spec": {"table": "flights", "levels": [level]},
+    }

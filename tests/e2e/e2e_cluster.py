@@ -100,9 +100,9 @@ class Cluster:
         ]
         for one in self.all("pods"):
             name = one["metadata"]["name"]
-            logs = [self.kubectl_path, f"--namespace={self.namespace}", "logs", name, "--tail=25"]
+            logs = [self.kubectl_path, f"--namespace={self.namespace}", "logs", name, "--tail=12"]
             done = subprocess.run(logs, capture_output=True, text=True, check=False)
-            parts.append(f"--- {name}\n{done.stdout[-3000:]}")
+            parts.append(f"--- {name}\n{done.stdout[-2500:]}")
         return "\n".join(parts)
 
 

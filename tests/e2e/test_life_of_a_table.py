@@ -59,7 +59,7 @@ def test_servers_scale_up_and_down(under_load: Load, served: Cluster) -> None:
 
 def test_pruners_change_without_a_restart(under_load: Load, served: Cluster) -> None:
     before = {role: restarts(served, role) for role in (SERVERS, BROKERS, "controller")}
-    for pruners in (["time"], ["time", "range", "partition", "bloom"]):
+    for pruners in (["time"], ["time", "range", "bloom"]):
         served.patch("table", "flights", {"spec": {"routing": {"segmentPruners": pruners}}})
         served.await_true("every pod echoes it", lambda: served.holds("table", "flights", "ConfigInSync"), 60)
     assert {role: restarts(served, role) for role in before} == before

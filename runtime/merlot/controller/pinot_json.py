@@ -144,7 +144,6 @@ def segment_status(
         if name in present and (field := table_schema.field(name)) is not None and field.type != present[name][0]
     }
     answer: Json = record.model_dump(mode="json", by_alias=True)
-    answer["blooms"] = sorted(record.blooms)
     answer["servers"] = {server: states.get(server, "OFFLINE") for server in assigned}
     answer["defaultedColumns"] = defaulted
     answer["widenedColumns"] = widened

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from merlot.errors import UnavailableError
 from merlot.wire.codec import decode_response, encode_request
 from merlot.wire.connection import TICK_S, Connection
 from merlot.wire.frames import OLDEST_VERSION, Hello, Kind
 from merlot.wire.messages import ServerRequest, ServerResponse
+
+CONNECT_S: Final = 10.0
+"""For the TCP connection; whoever waits for it may give up before."""
 
 Handler = Callable[[ServerRequest], Awaitable[ServerResponse]]
 """A server's side: never raises for what is wrong with a query; cancelling it cancels the query."""
@@ -72,24 +75,25 @@ class TcpChannel:
             return self._connection, timeout_s
         loop = asyncio.get_running_loop()
         started = loop.time()
-        if self._connecting is None or self._connecting.done():
-            self._connecting = loop.create_task(self._connect())
-            self._connecting.add_done_callback(_seen)
-        done, _ = await asyncio.wait([self._connecting], timeout=timeout_s)
+        attempt = self._connecting
+        if attempt is None or attempt.done():
+            attempt = self._connecting = loop.create_task(self._connect())
+            attempt.add_done_callback(_seen)
+        done, _ = await asyncio.wait([attempt], timeout=timeout_s)
         if not done:
-            self._connecting.cancel()
             raise UnavailableError(f"server did not answer in time target={self._host}:{self._port}")
-        if self._connecting.cancelled():
+        if attempt.cancelled():
             raise UnavailableError(f"channel was closed target={self._host}:{self._port}")
-        return self._connecting.result(), timeout_s - (loop.time() - started)
+        return attempt.result(), timeout_s - (loop.time() - started)
 
     async def _connect(self) -> _ClientConnection:
         loop = asyncio.get_running_loop()
         try:
-            _, connection = await loop.create_connection(
-                lambda: _ClientConnection(tick_s=self._tick_s), self._host, self._port
-            )
-        except OSError as error:
+            async with asyncio.timeout(CONNECT_S):
+                _, connection = await loop.create_connection(
+                    lambda: _ClientConnection(tick_s=self._tick_s), self._host, self._port
+                )
+        except OSError as error:  # TimeoutError is one
             raise UnavailableError(f"cannot connect target={self._host}:{self._port} reason={error}") from error
         try:
             await connection.ready

@@ -122,6 +122,25 @@ async def test_nobody_there_is_unavailable_at_once(exits: AsyncExitStack) -> Non
     await channel.close()
 
 
+async def test_callers_who_share_failing_attempts_to_connect_are_all_told(exits: AsyncExitStack) -> None:
+    server, port = await serve(exits, echo)
+    await server.stop(0)
+    channel = TcpChannel("127.0.0.1", port)
+    exits.push_async_callback(channel.close)
+
+    async def insist() -> list[BaseException | ServerResponse]:
+        answers: list[BaseException | ServerResponse] = []
+        for _ in range(20):
+            try:
+                answers.append(await channel.execute(REQUEST, 5.0))
+            except UnavailableError as error:
+                answers.append(error)
+        return answers
+
+    answers = await asyncio.gather(*(insist() for _ in range(5)))
+    assert all(isinstance(one, UnavailableError) for each in answers for one in each)
+
+
 async def test_a_restarted_server_is_found_again(exits: AsyncExitStack) -> None:
     server, port = await serve(exits, echo)
     channel = TcpChannel("127.0.0.1", port)

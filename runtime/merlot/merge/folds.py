@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merlot.errors import InvalidInputError
@@ -147,7 +148,7 @@ def _result(target: FieldSpec, values: Values, is_null: NDArray[np.bool_] | None
             values[is_null] = default
         else:
             text = plain_text(default) if target.type is TypeName.BIG_DECIMAL else default  # type: ignore[arg-type]
-            values = pa.compute.if_else(pa.array(is_null), pa.scalar(text, values.type), values)
+            values = pc.if_else(pa.array(is_null), pa.scalar(text, values.type), values)
     return Column(field=target, num_rows=len(values), values=values, nulls=is_null)
 
 

@@ -5,6 +5,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merlot.kernels import bits, radix
@@ -50,45 +51,40 @@ class KeyWords:
         return rows
 
 
-def codes_of(column: Column, *, nulls_differ: bool) -> tuple[Array, int]:
-    """Numbers in the order of a column's values, and how many there may be; equal values get equal ones.
+def order_codes(column: Column) -> tuple[Array, int]:
+    """Numbers in the order of a column's values, as its dictionary has them, and how many there are."""
+    coded = column.coded()
+    assert coded.ids is not None
+    return coded.ids, len(coded.values)
 
-    With `nulls_differ` a null is not equal to its default value, and comes last."""
-    if column.offsets is not None:
-        codes, cardinality = _list_codes(column.coded())
-    else:
-        coded = column.coded()
-        assert coded.ids is not None
-        codes, cardinality = coded.ids, len(coded.values)
-        values = coded.values
-        if isinstance(values, np.ndarray) and values.dtype.kind == "f":
-            codes, cardinality = _without_negative_zero(codes, values)
-    if nulls_differ and column.nulls is not None and column.nulls.any():
+
+def key_codes(column: Column) -> tuple[Array, int]:
+    """As `order_codes`, of lists too; values that are equal get equal ones, and a null one of its own, the last."""
+    coded = with_one_zero(column.coded())
+    codes, cardinality = order_codes(coded) if coded.offsets is None else _list_codes(coded)
+    if column.nulls is not None and column.nulls.any():
         codes = np.where(column.nulls, np.uint32(cardinality), codes).astype(id_dtype(cardinality + 1))
         cardinality += 1
     return codes, cardinality
 
 
-def _without_negative_zero(ids: Array, values: Array) -> tuple[Array, int]:
-    """-0.0 and 0.0 are equal; if both occur they are neighbours."""
-    zeros = np.flatnonzero(values == 0)
-    if len(zeros) < 2:
-        return ids, len(values)
-    return ids - (ids > zeros[0]).astype(ids.dtype), len(values) - 1
+def with_one_zero(column: Column) -> Column:
+    """The column with 0.0 in the place of -0.0, which equals it."""
+    values = column.values
+    if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or not (np.signbit(values) & (values == 0)).any():
+        return column
+    return column.coded().with_dictionary(column.coded().values + 0.0)
 
 
 def _list_codes(column: Column) -> tuple[Array, int]:
     """Codes of whole lists, ordered by their elements."""
     assert column.ids is not None
     assert column.offsets is not None
-    ids = column.ids
-    if isinstance(column.values, np.ndarray) and column.values.dtype.kind == "f":
-        ids, _ = _without_negative_zero(ids, column.values)
     # The bytes of big-endian ids compare as the ids do.
-    data = np.ascontiguousarray(ids.astype(ids.dtype.newbyteorder(">")))
-    offsets = (column.offsets - column.offsets[0]) * ids.itemsize
+    data = np.ascontiguousarray(column.ids.astype(column.ids.dtype.newbyteorder(">")))
+    offsets = (column.offsets - column.offsets[0]) * data.itemsize
     lists = pa.Array.from_buffers(pa.large_binary(), column.num_rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     encoded = lists.dictionary_encode()
     ranks = np.empty(len(encoded.dictionary), id_dtype(len(encoded.dictionary)))
-    ranks[pa.compute.array_sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(ranks), dtype=ranks.dtype)
+    ranks[pc.array_sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(ranks), dtype=ranks.dtype)
     return ranks[encoded.indices.to_numpy()], len(ranks)

@@ -80,6 +80,15 @@ class MergePlan:
             raise InvalidInputError(f"a merge by time needs a time column table={self.table}")
         return field
 
+    def check(self) -> None:
+        """Raises InvalidInputError if the plan contradicts itself."""
+        for name in sorted(self.erased):
+            field = self.schema.field(name)
+            if field is None or field.role is not FieldRole.DIMENSION:
+                raise InvalidInputError(f"only a dimension can be erased table={self.table} column={name}")
+        if self.max_records_per_segment < 1:
+            raise InvalidInputError(f"a segment needs room for a row got={self.max_records_per_segment}")
+
     def folds(self, field: FieldSpec) -> bool:
         """Whether values of a column are aggregated, rather than part of the group key."""
         return self.merge_type is MergeType.ROLLUP and field.role is FieldRole.METRIC

@@ -18,7 +18,7 @@ from merlot.errors import UnavailableError
 from merlot.merge import folds, hashing, memory
 from merlot.merge.columns import Column
 from merlot.merge.groups import group
-from merlot.merge.order import KeyWords, codes_of
+from merlot.merge.order import KeyWords, key_codes, with_one_zero
 from merlot.merge.output import Outputs, Rows
 from merlot.merge.plan import MergePlan, Phase
 from merlot.merge.source import Selection, Source, num_rows, open_source, slice_selection, sub_selection
@@ -40,7 +40,7 @@ class Folded(Rows):
         self._selection = selection
         keys = KeyWords(num_rows(selection))
         for field in plan.key_fields():
-            keys.add(*codes_of(source.column(field, selection), nulls_differ=True))
+            keys.add(*key_codes(source.column(field, selection)))
         self._groups = group(keys)
         self._firsts = sub_selection(selection, self._groups.first_rows)
         self._order = keys.take(self._groups.first_rows).order()
@@ -57,7 +57,7 @@ class Folded(Rows):
             values = self._source.column(read, self._selection)
             column = folds.fold(values, field, folds.aggregation_of(self._plan, field), self._groups)
         else:
-            column = self._source.column(read, self._firsts)
+            column = with_one_zero(self._source.column(read, self._firsts))
         return column if self._order is None else column.take(self._order)
 
 

@@ -8,7 +8,7 @@ from merlot.merge import folds
 from merlot.merge.columns import Column
 from merlot.merge.columns import Rows as RowNumbers
 from merlot.merge.memory import release, rows_that_fit
-from merlot.merge.order import KeyWords, codes_of
+from merlot.merge.order import KeyWords, order_codes
 from merlot.merge.output import Outputs, Rows, Watch, even_slices
 from merlot.merge.partitions import split
 from merlot.merge.plan import MergePlan, MergeType, Phase
@@ -33,6 +33,7 @@ def run(
     asked on this thread, once a column at least. Equal inputs and plans give equal content crcs.
     Raises InvalidInputError if the rows cannot be merged as planned, MergeCancelledError, CorruptionError of an input,
     UnavailableError if a file cannot be read or written."""
+    plan.check()
     folds.check(plan)
     watch = Watch(progress, cancelled)
     outputs = Outputs(plan, directory, watch)
@@ -87,6 +88,5 @@ def _order(plan: MergePlan, source: Source, selection: Selection) -> RowNumbers 
         field = plan.schema.field(name)
         if field is None or field.multi_value:
             raise InvalidInputError(f"rows cannot be sorted by this column table={plan.table} column={name}")
-        codes, cardinality = codes_of(source.column(field, selection), nulls_differ=False)
-        keys.add(codes, cardinality)
+        keys.add(*order_codes(source.column(field, selection)))
     return keys.order()

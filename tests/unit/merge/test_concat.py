@@ -33,7 +33,7 @@ from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
 from merlot.spec.types import TypeName
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_every_row_comes_out_once_in_its_bucket(data: Any) -> None:
     schema = data.draw(schemas())

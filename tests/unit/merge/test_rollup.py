@@ -132,7 +132,7 @@ def sharded(plan: MergePlan, inputs: Inputs, directory: Path) -> list[BuiltSegme
     return found
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_rollup_is_group_by_in_one_go_in_steps_and_in_shards(data: Any) -> None:
     schema = data.draw(schemas())

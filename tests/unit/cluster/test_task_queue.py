@@ -1,0 +1,150 @@
+"""The queue of tasks: failed, set aside, cancelled, ended, split; and what is remembered of them."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from merlot.clock import SystemClock
+from merlot.cluster import paths, tasks
+from merlot.cluster.leases import Lease
+from merlot.cluster.metastore import Check
+from merlot.cluster.sqlite import SqliteMetastore
+from merlot.cluster.tasks import EndedTask, MergeTaskConfig, QueuedTask, TaskOutcome, TaskRecord, TaskState
+from merlot.errors import ConflictError, CorruptionError
+from merlot.ids import TableName
+
+KIND, TABLE = tasks.MERGE_ROLLUP, TableName("t_OFFLINE")
+CONFIG = MergeTaskConfig(
+    rollup="r",
+    level="daily",
+    level_index=0,
+    bucket_period="1d",
+    windows=((0, 86_400_000),),
+    inputs=tuple(f"segment_{number}@{number}" for number in range(100)),
+    num_shards=3,
+    entry="e",
+    output_prefix="merged",
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteMetastore]:
+    store = SqliteMetastore(tmp_path / "meta.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def fence(store: SqliteMetastore) -> Check:
+    lease = Lease.acquire(store, "some-task", "minion", SystemClock())
+    assert lease is not None
+    return lease.fence
+
+
+def record(name: str = "a") -> TaskRecord:
+    return TaskRecord(id=name, kind=KIND, table=TABLE, created_ms=1, config=tasks.config_json(CONFIG))
+
+
+def queue(store: SqliteMetastore, name: str = "a") -> QueuedTask:
+    store.multi([tasks.creation(record(name))])
+    found = tasks.find_task(store, KIND, name)
+    assert found is not None
+    return found
+
+
+def ended(name: str = "a", outcome: TaskOutcome = TaskOutcome.SUCCEEDED) -> EndedTask:
+    return EndedTask(id=name, outcome=outcome, level="daily", windows=((0, 1),), segments_before=4, segments_after=1)
+
+
+def test_what_a_task_does_is_read_as_it_was_written(store: SqliteMetastore) -> None:
+    assert tasks.merge_config(queue(store).record) == CONFIG
+    assert list(tasks.list_tasks(store, KIND)) == ["a"]
+
+
+def test_a_task_that_no_version_knows_is_said_to_be_so() -> None:
+    odd = record().model_copy(update={"config": {"rollup": "r"}})
+    with pytest.raises(CorruptionError, match="task cannot be read id=a"):
+        tasks.merge_config(odd)
+
+
+def test_a_failed_task_waits_longer_each_time_and_is_set_aside_at_last(store: SqliteMetastore, fence: Check) -> None:
+    task, pauses = queue(store), []
+    for _ in range(tasks.MAX_ATTEMPTS):
+        failed = tasks.fail(store, task, "no room", 1000, fence)
+        pauses.append(failed.not_before_ms - 1000)
+        found = tasks.find_task(store, KIND, "a")
+        assert found is not None
+        task = found
+    assert pauses == [5_000, 10_000, 20_000, 40_000, 80_000]
+    assert (task.record.state, task.record.last_error) == (TaskState.POISONED, "no room")
+    [note] = tasks.history(store, KIND, TABLE).tasks
+    assert (note.outcome, note.attempts, note.error) == (TaskOutcome.POISONED, 5, "no room")
+    tasks.retry(store, task)
+    again = tasks.find_task(store, KIND, "a")
+    assert again is not None
+    assert (again.record.state, again.record.attempts) == (TaskState.QUEUED, 0)
+
+
+def test_a_task_that_was_cancelled_does_not_end_as_if_nothing_were(store: SqliteMetastore, fence: Check) -> None:
+    task = queue(store)
+    tasks.cancel(store, task)
+    with pytest.raises(ConflictError):
+        tasks.end(store, task, ended(), fence)
+    cancelled = tasks.find_task(store, KIND, "a")
+    assert cancelled is not None
+    assert cancelled.record.state is TaskState.CANCELLED
+    tasks.end(store, cancelled, ended(outcome=TaskOutcome.CANCELLED), fence)
+    assert tasks.find_task(store, KIND, "a") is None
+    assert tasks.history(store, KIND, TABLE).totals == {}
+
+
+def test_who_lost_the_lease_changes_nothing(store: SqliteMetastore, fence: Check) -> None:
+    task = queue(store)
+    assert Lease.acquire(store, "some-task", "minion", SystemClock()) is not None
+    for attempt in (
+        lambda: tasks.fail(store, task, "x", 1, fence),
+        lambda: tasks.end(store, task, ended(), fence),
+        lambda: tasks.cancel(store, task, fence),
+    ):
+        with pytest.raises(ConflictError):
+            attempt()
+    assert tasks.find_task(store, KIND, "a") == task
+    assert tasks.history(store, KIND, TABLE).tasks == ()
+
+
+def test_many_tasks_of_a_table_end_at_once_and_none_is_forgotten(store: SqliteMetastore, fence: Check) -> None:
+    names = [f"t{number}" for number in range(tasks.HISTORY_LENGTH + 10)]
+    queued = [queue(store, name) for name in names]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda task: tasks.end(store, task, ended(task.record.id), fence), queued))
+    found = tasks.history(store, KIND, TABLE)
+    assert len(found.tasks) == tasks.HISTORY_LENGTH
+    assert (found.totals["daily"].tasks, found.totals["daily"].segments_before) == (len(names), 4 * len(names))
+    assert not tasks.list_tasks(store, KIND)
+
+
+def test_progress_is_what_was_said_last_and_goes_with_the_task(store: SqliteMetastore, fence: Check) -> None:
+    task = queue(store)
+    for rows in (1, 2):
+        tasks.write_progress(store, KIND, "a", tasks.TaskProgress(phase="READ", rows=rows))
+    said = tasks.progress(store, KIND, "a")
+    assert said is not None
+    assert said.rows == 2
+    tasks.end(store, task, ended(), fence)
+    assert tasks.progress(store, KIND, "a") is None
+    assert store.get(paths.task_progress(KIND, "a")) is None
+
+
+def test_a_split_task_is_as_many_as_it_has_parts() -> None:
+    parts = tasks.shard_tasks(record(), 5)
+    assert [part.id for part in parts] == ["a-0of3", "a-1of3", "a-2of3"]
+    assert [tasks.merge_config(part).shard for part in parts] == [0, 1, 2]
+    assert {tasks.merge_config(part).entry for part in parts} == {"e"}
+
+
+def test_twenty_thousand_inputs_fit_into_a_node() -> None:
+    inputs = tuple(f"flights_2013-01-01T00_{number:06d}@{number * 214_013 % (1 << 32)}" for number in range(20_000))
+    large = record().model_copy(update={"config": tasks.config_json(CONFIG.model_copy(update={"inputs": inputs}))})
+    assert len(large.to_bytes()) < 400_000

@@ -12,7 +12,7 @@ IMAGES := operator runtime spark
 comma := ,
 KIND_CONFIG := build/kind/kubeconfig
 
-.PHONY: help quickstart test check bench bench-pruning fuzz crds format clean images kind-up kind-test kind-down test-e2e chart
+.PHONY: help quickstart test check bench bench-pruning bench-merge fuzz crds format clean images kind-up kind-test kind-down test-e2e chart
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ bench: $(VENV)/.dev ## Measure against DuckDB and Parquet in the same run, print
 
 bench-pruning: $(VENV)/.dev ## Measure segment pruning under load by wrk (apt-get install wrk), three modes, beside Pinot's figures
 	$(BIN)/python -m tests.bench.pruning
+
+bench-merge: $(VENV)/.dev ## Measure concat and rollup on one core against DuckDB doing the same from Parquet
+	$(BIN)/python -m tests.bench.merge
 
 fuzz: $(VENV)/.dev ## Run the seeded random tests for FUZZ_SECONDS (600), the seed printed
 	MERLOT_FUZZ_SECONDS=$(FUZZ_SECONDS) MERLOT_KILLS=200 MERLOT_LATE_S=10 MERLOT_SILENCE_S=60 $(BIN)/python -m pytest tests/oracle tests/unit/query/pruning tests/faults --timeout=0 $(PYTEST_ARGS)

@@ -53,7 +53,7 @@ def test_stored_object_means_what_the_manifest_means(flights: Any) -> None:
     assert stored.spec == declared.spec
     header, row = flights.check("get", "merlot").splitlines()
     assert header.split() == ["NAME", "READY", "SEGMENTS", "DOCS", "SIZE", "BROKERS", "SERVERS", "AGE"]
-    assert row.startswith("flights ")
+    assert row.removeprefix("table.merlot.dev/").startswith("flights ")
 
 
 def test_status_is_kept_apart(flights: Any) -> None:
@@ -80,6 +80,9 @@ def test_status_is_kept_apart(flights: Any) -> None:
             "csv goes with format: CSV",
         ),
         (("replication: 1", "deepStore: {uri: ftp://x}"), "a deep store is s3://bucket/path"),
+        (("replication: 1", "deletionPolicy: Keep"), 'Unsupported value: "Keep"'),
+        (("replication: 1", "ingestion: {batch: [{sourceUri: x, format: JSON, job: {deadline: 6}}]}"), "deadline"),
+        (("replication: 1", "tenants: {server: {resources: {storage: 10 GB}}}"), "should match"),
         (("replication: 1", "routing: {segmentPruners: [tmie]}"), "unknown segment pruner"),
         (("dep_delay, type: INT", "dep_delay, multiValue: true, type: INT"), "only a dimension can be multi-valued"),
         (("dep_delay, type: INT", "dep_delay, format: TIMESTAMP, type: INT"), "only a dateTime column has a format"),
@@ -96,6 +99,20 @@ def test_wrong_manifest_is_refused(tables: Any, edit: tuple[str, str], message: 
 
 
 @pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        ("tenants: {server: {replicas: 1}}\n  replication: 2", "at least as many servers as replication, or none"),
+        ("tenants: {server: {name: own-flights}}", "names of servers that belong to one table"),
+        ("upsert: {configRef: latest}", "an upsert table needs schema.primaryKey"),
+    ],
+)
+def test_manifest_that_only_a_cluster_cannot_take_is_refused(tables: Any, edit: str, message: str) -> None:
+    refused = tables("apply", "--dry-run=server", "-f", "-", text=edited(("replication: 1", edit)))
+    assert refused.returncode != 0
+    assert message in refused.stderr
+
+
+@pytest.mark.parametrize(
     ("edits", "message"),
     [
         ([("timeColumn: time_hour\n", "\n")], "timeColumn cannot change"),
@@ -109,6 +126,11 @@ def test_change_of_what_is_fixed_is_refused(flights: Any, edits: list[tuple[str,
     refused = flights("apply", "--dry-run=server", "-f", "-", text=edited(*edits))
     assert refused.returncode != 0
     assert message in refused.stderr
+
+
+def test_servers_are_scaled_by_kubectl(flights: Any) -> None:
+    flights.check("scale", "tbl/flights", "--replicas=3")
+    assert flights.check("get", "tbl/flights", "-o", "jsonpath={.spec.tenants.server.replicas}") == "3"
 
 
 def test_column_can_be_added_and_widened(flights: Any) -> None:

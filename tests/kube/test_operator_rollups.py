@@ -1,0 +1,95 @@
+"""MergeRollupTasks and UpsertConfigs, applied in any order, and what they wait for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from operator_parts import Api, Controller, Operator, table_word
+from test_operator import flights, wait
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning"),
+]
+
+ORDERS = Path(__file__).resolve().parents[2] / "examples" / "orders"
+JANUARY_MS = 1_767_225_600_000
+
+
+def rollup(**spec: Any) -> dict[str, Any]:
+    document = yaml.safe_load((ORDERS / "rollup.yaml").read_text())
+    document["metadata"]["name"] = "merge"
+    document["spec"] = {"table": "flights", "levels": [_level("daily", "1d")]} | spec
+    return dict(document)
+
+
+def _level(name: str, period: str) -> dict[str, str]:
+    return {"name": name, "bucketTimePeriod": period, "bufferTimePeriod": "0d"}
+
+
+def word(state: str, **more: Any) -> dict[str, Any]:
+    level = {"name": "daily", "state": state, "watermarkMs": JANUARY_MS, "delay": 3, "bucketsToDo": 3, "lastError": ""}
+    return {"name": "merge", "state": state, "message": "", "lastRunMs": JANUARY_MS, "levels": [level]} | more
+
+
+def test_rollup_waits_for_its_table_and_then_tells_how_far_it_is(
+    api: Api, controller: Controller, operator: Operator
+) -> None:
+    def reason(kind: str) -> str:
+        return api.reason(kind, "merge", "mergerolluptasks")
+
+    def status() -> dict[str, Any]:
+        return dict(api.get("mergerolluptasks", "merge").get("status", {}))
+
+    with operator:
+        api.create("mergerolluptasks", rollup())
+        wait(operator, lambda: reason("Ready"), "False/NoTable")
+        assert reason("Accepted") == "True/Valid"
+        api.create("tables", flights())
+        wait(operator, lambda: reason("Ready"), "False/ControllerUnavailable")
+        controller.tables = {"flights": table_word()}
+        controller.rollups = {"merge": word("Running")}
+        wait(operator, lambda: reason("Ready"), "True/Running")
+        assert (status()["level"], status()["watermark"], status()["delay"]) == ("daily", "2026-01-01T00:00:00Z", 3)
+        assert reason("Progressing") == "True/Running"
+        controller.rollups = {"merge": word("Failing", message="1 tasks failed for good")}
+        wait(operator, lambda: reason("TaskSucceeded"), "False/Failing")
+        wait(operator, lambda: "Failing" in api.event_reasons())
+        controller.rollups = {"merge": word("UpToDate")}
+        wait(operator, lambda: reason("TaskSucceeded"), "True/UpToDate")
+        assert reason("Degraded") == "False/AsDeclared"
+        api.delete("mergerolluptasks", "merge")
+        wait(operator, lambda: api.get("mergerolluptasks", "merge"), None)
+
+
+def test_second_rollup_of_a_table_is_refused_and_names_the_first(api: Api, operator: Operator) -> None:
+    with operator:
+        api.create("tables", flights())
+        wait(operator, lambda: api.get("tables", "flights").get("status", {}).get("revision"), 1)
+        api.create("mergerolluptasks", rollup())
+        wait(operator, lambda: api.reason("Accepted", "merge", "mergerolluptasks"), "True/Valid")
+        second = rollup()
+        second["metadata"]["name"] = "second"
+        api.create("mergerolluptasks", second)
+        wait(operator, lambda: api.reason("Accepted", "second", "mergerolluptasks"), "False/Refused")
+        assert "merge" in api.condition("Accepted", "second", "mergerolluptasks")["message"]
+        api.delete("mergerolluptasks", "merge")
+        wait(operator, lambda: api.reason("Accepted", "second", "mergerolluptasks"), "True/Valid")
+
+
+def test_upsert_config_is_accepted_linked_and_said_not_to_run(api: Api, operator: Operator) -> None:
+    config = yaml.safe_load((ORDERS / "upsert.yaml").read_text())
+    name = config["metadata"]["name"]
+    schema = {**flights()["spec"]["schema"], "primaryKey": ["flight", "time_hour"]}
+    with operator:
+        api.create("upsertconfigs", config)
+        wait(operator, lambda: api.reason("Ready", name, "upsertconfigs"), "False/NotExecuted")
+        assert api.reason("Accepted", name, "upsertconfigs") == "True/Valid"
+        api.create("tables", flights(upsert={"configRef": name}, schema=schema))
+        wait(operator, lambda: api.get("upsertconfigs", name)["status"].get("tables"), ["flights"])
+        wait(operator, lambda: api.reason("Ready"), "False/UpsertNotAvailable")
+        api.delete("upsertconfigs", name)
+        wait(operator, lambda: api.get("upsertconfigs", name), None)

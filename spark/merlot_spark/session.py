@@ -21,9 +21,6 @@ LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Python workers fork from one daemon, which has loaded the segment builder before: see worker_daemon.
-    "spark.python.daemon.module": "merlot_spark.worker_daemon",
-    "spark.ui.showConsoleProgress": "false",
 }
 SHORT_JVM = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Compile quickly rather than well: the flights job took 14 s of CPU in the JVM instead of 25 s."""
@@ -32,7 +29,10 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS),
     "spark.python.worker.reuse": "true",
+    "spark.ui.showConsoleProgress": "false",
 }
+WARM_WORKERS: Mapping[str, str] = {"spark.python.daemon.module": "merlot_spark.worker_daemon"}
+"""Python workers fork from one daemon, which has loaded the segment builder before: where executors surely have it."""
 
 
 def create_session(
@@ -42,7 +42,7 @@ def create_session(
 
     `is_short` is for local jobs of less than a minute or so: see SHORT_JVM."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    chosen = dict(SETTINGS)
+    chosen = dict(SETTINGS) | (WARM_WORKERS if master.startswith(("local", "k8s:")) else {})
     if master.startswith("local"):
         os.environ["JAVA_HOME"] = str(jvm.java_home())
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

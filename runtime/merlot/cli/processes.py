@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 _LOG = logging.getLogger(__name__)
 
 SIGNAL_BASE = 128
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 async def run_until_signal(start: Callable[[], Awaitable[str]], stop: Callable[[], Awaitable[None]]) -> None:
@@ -26,7 +27,7 @@ async def run_until_signal(start: Callable[[], Awaitable[str]], stop: Callable[[
         _LOG.info("stopping signal=%s", number.name)
         stopping.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOP_SIGNALS:
         loop.add_signal_handler(number, on_signal, number)
     try:
         line = await _or_signal(start(), stopping)

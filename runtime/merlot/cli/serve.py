@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,12 +11,14 @@ import typer
 
 import merlot
 from merlot.broker.role import BrokerConfig, BrokerRole
-from merlot.cli.processes import run_until_signal
+from merlot.cli.processes import STOP_SIGNALS, run_until_signal
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import InstanceRecord
 from merlot.cluster.zookeeper import ZooKeeperMetastore
+from merlot.controller.cleaning import CleaningConfig
 from merlot.controller.role import ControllerConfig, ControllerRole
 from merlot.embedded.node import Node, NodeConfig
+from merlot.errors import UnavailableError
 from merlot.minion.role import MinionConfig, MinionRole
 from merlot.minion.spark_merge import SparkLauncher
 from merlot.server.role import ServerConfig, ServerRole
@@ -29,6 +32,8 @@ ZooKeeper = Annotated[
     str, typer.Option("--zk", metavar="HOST:PORT[,…]/CHROOT", envvar="MERLOT_ZK", help="ZooKeeper of the cluster.")
 ]
 
+
+_LOG = logging.getLogger(__name__)
 
 MAX_PORT = 65_535
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -147,6 +152,18 @@ def controller(
             "--deep-store", envvar="MERLOT_DEEP_STORE", metavar="URI", help="To delete files from; left out: keep them."
         ),
     ] = None,
+    replaced_grace: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How long replaced segments are kept.")
+    ] = CleaningConfig.replaced_s,
+    replaced_refresh_grace: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="The same in REFRESH tables.")
+    ] = CleaningConfig.replaced_refresh_s,
+    abandoned_grace: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How long reverted and abandoned replacements are kept.")
+    ] = CleaningConfig.abandoned_s,
+    orphan_grace: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How long files are kept that no segment ever named.")
+    ] = CleaningConfig.orphan_s,
     log_level: LogLevel = "INFO",
     log_format: LogAs = LogFormat.LINE,
 ) -> None:
@@ -155,11 +172,18 @@ def controller(
     Any number may run; one leads at a time. While none runs, queries and loaded segments are as they were.
     """
 
+    cleaning = CleaningConfig(
+        replaced_s=replaced_grace,
+        replaced_refresh_s=replaced_refresh_grace,
+        abandoned_s=abandoned_grace,
+        orphan_s=orphan_grace,
+    )
+
     async def run(metastore: Metastore) -> None:
         files = None if deep_store is None else DeepStore(deep_store)
         role = ControllerRole(
             metastore,
-            ControllerConfig(host=host, bind=bind or host, http_port=http_port),
+            ControllerConfig(host=host, bind=bind or host, http_port=http_port, cleaning=cleaning),
             files=files,
             open_store=DeepStore,
         )
@@ -208,7 +232,10 @@ def server(
         int, typer.Option("--query-port", "--grpc-port", min=0, max=MAX_PORT, help="Port for brokers; 0: any free one.")
     ] = 8098,
     instance: Annotated[
-        str | None, typer.Option("--instance", help="Name in assignments.  [default: Server_HOST_QUERY-PORT]")
+        str | None,
+        typer.Option(
+            "--instance", envvar="MERLOT_INSTANCE", help="Name in assignments.  [default: Server_HOST_QUERY-PORT]"
+        ),
     ] = None,
     tenant: Annotated[str, typer.Option("--tenant", help="Server tenant whose tables it serves.")] = "default",
     drain_timeout: Annotated[
@@ -334,10 +361,31 @@ def _run_on(zk: str, run: Any, *, role: str, level: str, log_format: LogFormat) 
     configure_logging(level, log_format, role=role)
 
     async def main() -> None:
-        metastore = await asyncio.to_thread(ZooKeeperMetastore, zk)
+        metastore = await _connected(zk)
+        if metastore is None:
+            return
         try:
             await run(metastore)
         finally:
             await asyncio.to_thread(metastore.close)
 
     asyncio.run(main())
+
+
+async def _connected(zk: str) -> ZooKeeperMetastore | None:
+    """A session, however long ZooKeeper takes to come up: to end and be started again, later each time, would only add
+    to the wait. None if a signal came first."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, stopping.set)
+    try:
+        while not stopping.is_set():
+            try:
+                return await asyncio.to_thread(ZooKeeperMetastore, zk)
+            except UnavailableError as error:
+                _LOG.warning("waiting for ZooKeeper hosts=%s cause=%s", zk, error)
+        return None
+    finally:
+        for number in STOP_SIGNALS:
+            loop.remove_signal_handler(number)

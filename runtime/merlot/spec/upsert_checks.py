@@ -28,7 +28,7 @@ def check(document: JsonObject) -> Iterator[Problem]:
         path = f"spec.comparisonColumns[{place}]"
         if name in listed[:place]:
             yield Problem(path, f'"{name}" is named twice; keep one')
-        if name in _mapping(spec.get("partialUpsertStrategies")):
+        if isinstance(name, str) and name in _mapping(spec.get("partialUpsertStrategies")):
             yield Problem(f"spec.partialUpsertStrategies.{name}", "a comparison column is never merged; remove it")
 
 

@@ -51,7 +51,7 @@ async def operate(config: Config) -> None:
     _register_login(registry)
     health = Health(context)
     await health.start(config.liveness_port)
-    loop = asyncio.create_task(reconcile.run(context, health.ready), name="reconcile")
+    loop = asyncio.create_task(reconcile.run(context, health.listed), name="reconcile")
     loop.add_done_callback(_die_with)
     _register_stop(registry, loop)
     _LOG.info("operator starts namespaces=%s", ",".join(config.namespaces) or "all")

@@ -1,4 +1,8 @@
-"""The operator's own port: `/healthz` (the loop turns), `/readyz` (everything was listed), `/metrics`."""
+"""The operator's own port: `/healthz`, `/readyz` (everything was listed once) and `/metrics`.
+
+A loop that turns while the API server no longer talks to it proves nothing: `/healthz` fails when no complete listing
+succeeded for long, which a restart with new connections may mend.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,9 @@ from aiohttp import web
 from merlot.telemetry import CONTENT_TYPE, render_metrics
 from merlot_operator.context import Context
 from merlot_operator.metrics import WRITES
+from merlot_operator.reconcile import RELIST_S
+
+LONGEST_SILENCE_S = 3 * RELIST_S
 
 
 class Health:
@@ -14,17 +21,18 @@ class Health:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._is_ready = False
+        self._listed_at: float | None = None
+        self._started_at = context.clock.monotonic()
         self._runner: web.AppRunner | None = None
 
-    def ready(self) -> None:
-        """Everything was listed once."""
-        self._is_ready = True
+    def listed(self) -> None:
+        """Everything was listed, once more."""
+        self._listed_at = self._context.clock.monotonic()
 
     async def start(self, port: int) -> None:
         """Serve on all addresses."""
         app = web.Application()
-        app.router.add_get("/healthz", _alive)
+        app.router.add_get("/healthz", self._alive)
         app.router.add_get("/readyz", self._ready)
         app.router.add_get("/metrics", self._metrics)
         self._runner = web.AppRunner(app, access_log=None)
@@ -37,12 +45,15 @@ class Health:
             await self._runner.cleanup()
 
     async def _ready(self, _: web.Request) -> web.Response:
-        return web.Response(text="ready" if self._is_ready else "listing", status=200 if self._is_ready else 503)
+        is_ready = self._listed_at is not None
+        return web.Response(text="ready" if is_ready else "listing", status=200 if is_ready else 503)
 
     async def _metrics(self, _: web.Request) -> web.Response:
         WRITES.set(self._context.kube.num_writes)
         return web.Response(body=render_metrics(), headers={"Content-Type": CONTENT_TYPE})
 
-
-async def _alive(_: web.Request) -> web.Response:
-    return web.Response(text="alive")
+    async def _alive(self, _: web.Request) -> web.Response:
+        last = self._started_at if self._listed_at is None else self._listed_at
+        silence_s = self._context.clock.monotonic() - last
+        is_alive = silence_s < LONGEST_SILENCE_S
+        return web.Response(text=f"listed {silence_s:.0f} s ago", status=200 if is_alive else 503)

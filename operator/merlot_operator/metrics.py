@@ -17,6 +17,3 @@ PASS_SECONDS: Final = Histogram(
 )
 QUEUE: Final = Gauge("merlot_operator_queue", "Objects that wait for their next pass", registry=REGISTRY)
 WRITES: Final = Gauge("merlot_operator_writes", "Requests to the API server that change something", registry=REGISTRY)
-EVENT_AGE: Final = Gauge(
-    "merlot_operator_seconds_since_event", "Since the last word of the API server", registry=REGISTRY
-)

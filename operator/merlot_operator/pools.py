@@ -11,7 +11,7 @@ from merlot_operator import rollout
 from merlot_operator.context import Context, PoolNote
 from merlot_operator.demand import PoolDemand, pool_demand, pool_of
 from merlot_operator.kinds import CLAIMS, PODS, POOL, STATEFUL_SETS, TABLES, WRITTEN, Object, is_deleting, name_of
-from merlot_operator.manifests.pool import pool_objects, stateful_set
+from merlot_operator.manifests.pool import instance_of, pool_objects, stateful_set
 
 _LOG = logging.getLogger(__name__)
 
@@ -24,6 +24,8 @@ async def reconcile_pool(context: Context, namespace: str, pool: str) -> float |
     """One pass; returns in how many seconds to look again, None if nobody wants the pool any more."""
     demand = pool_demand(namespace, pool, context.store.of(TABLES, namespace), context.config)
     if demand is None:
+        if _is_still_needed(context, namespace, pool):
+            return BUSY_S
         await _tear_down(context, namespace, pool)
         if any(pool_of(table) == pool for table in context.store.of(TABLES, namespace)):
             context.pools[(namespace, pool)] = PoolNote()
@@ -110,6 +112,20 @@ async def _tell(context: Context, demand: PoolDemand, reason: str, message: str)
         table = context.store.get(TABLES, demand.namespace, name)
         if table is not None:
             await context.events.normal(table, reason, message)
+
+
+def _is_still_needed(context: Context, namespace: str, pool: str) -> bool:
+    """Whether Tables that moved to another pool have segments on this one still."""
+    if context.store.get(STATEFUL_SETS, namespace, pool) is None:
+        return False
+    staying = [one for one in context.store.of(TABLES, namespace) if not is_deleting(one)]
+    cluster = context.statuses.of(namespace)
+    if not cluster.is_known:
+        # Nobody tells: keep what a Table that is there may have come from.
+        return any(pool in (f"merlot-server-{name_of(one)}", one.get("status", {}).get("pool")) for one in staying)
+    servers = {instance_of(name_of(pod)) for pod in context.store.with_label(PODS, namespace, POOL, pool)}
+    words = [cluster.tables[name_of(one)] for one in staying if name_of(one) in cluster.tables]
+    return any(word["servers"].get(server, {}).get("assigned") for word in words for server in servers)
 
 
 async def _tear_down(context: Context, namespace: str, pool: str) -> None:

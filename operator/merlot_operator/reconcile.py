@@ -49,14 +49,14 @@ RECONCILES: Mapping[Subject, Reconcile] = {
 }
 
 
-async def run(context: Context, ready: Callable[[], None]) -> None:
-    """Everything but Kopf's watches, until cancelled. `ready` is called when all objects have been listed."""
+async def run(context: Context, listed: Callable[[], None]) -> None:
+    """Everything but Kopf's watches, until cancelled. `listed` is called whenever all objects have been listed."""
     await _list_for_the_first_time(context)
-    ready()
+    listed()
     async with asyncio.TaskGroup() as group:
         for _ in range(context.config.workers):
             group.create_task(_work(context))
-        group.create_task(_relist(context))
+        group.create_task(_relist(context, listed))
         group.create_task(_ask_controllers(context))
 
 
@@ -92,13 +92,14 @@ async def _list_kind(context: Context, kind: Kind, namespace: str | None) -> Non
         handlers.wake(context, kind, gone)
 
 
-async def _relist(context: Context) -> None:
+async def _relist(context: Context, listed: Callable[[], None]) -> None:
     pause_s = FIRST_RELIST_S
     while True:
         await asyncio.sleep(pause_s)
         pause_s = RELIST_S
         try:
             await list_all(context)
+            listed()
         except MerlotError as error:
             _LOG.warning("objects cannot be listed cause=%s", error)
 

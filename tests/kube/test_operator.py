@@ -239,6 +239,23 @@ def test_new_image_restarts_one_drained_pod_after_the_other(
         assert "PodRestarted" in api.event_reasons()
 
 
+def test_table_that_moves_to_a_tenant_keeps_its_servers_until_the_segments_have_moved(
+    api: Api, controller: Controller, running: Operator
+) -> None:
+    server = f"Server_{POOL}-0_8098"
+    api.create("tables", flights())
+    wait(running, lambda: len(api.children()), len(SHARED | OWN))
+    run_pods(api)
+    controller.tables = {"flights": table_word(servers={server: server_word()})}
+    wait(running, lambda: api.reason("Ready"), "True/Serving")
+    api.patch("tables", "flights", {"spec": {"tenants": {"server": {"name": "shared"}}}})
+    wait(running, lambda: api.get("statefulsets", "merlot-tenant-shared") is not None)
+    running.settle()
+    assert api.get("statefulsets", POOL) is not None
+    controller.tables = {"flights": table_word(2, servers={server: server_word(assigned=0)})}
+    wait(running, lambda: api.get("statefulsets", POOL), None)
+
+
 def test_suspended_table_stops_and_comes_back(api: Api, controller: Controller, running: Operator) -> None:
     controller.tables = {"flights": table_word()}
     api.create("tables", flights(tenants={"server": {"replicas": 3}}))

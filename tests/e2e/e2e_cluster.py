@@ -128,6 +128,7 @@ def pod(name: str, image: str, arguments: list[str], environment: Mapping[str, s
         "metadata": {"name": name, "labels": {"app": name}},
         "spec": {
             "automountServiceAccountToken": False,
+            "restartPolicy": "OnFailure",
             "terminationGracePeriodSeconds": 1,
             "securityContext": {
                 "runAsNonRoot": True,

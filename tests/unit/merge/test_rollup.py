@@ -159,8 +159,11 @@ def test_rollup_is_group_by_in_one_go_in_steps_and_in_shards(data: Any) -> None:
         expected = oracle(inputs, functions, erased, period)
         outputs = merge(plan, inputs.paths, directory)
         assert read_all(outputs, schema) == expected
+        assert all(segment.metadata.columns[name].is_sorted for segment in outputs for name in indexing.sorted_columns)
         again = merge(plan, inputs.paths, directory)
         assert [segment.metadata.crc for segment in again] == [segment.metadata.crc for segment in outputs]
+        coarser = merge(replace(plan, segment_name_prefix="next"), [segment.path for segment in outputs], directory)
+        assert read_all(coarser, schema) == expected
         assert read_all(sharded(plan, inputs, directory), schema) == expected
 
 

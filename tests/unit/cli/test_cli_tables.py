@@ -122,7 +122,7 @@ def test_tables_are_listed(flights: Any, capsys: Captured) -> None:
     assert capsys.readouterr().out == "flights\n"
     assert run(["get", "tables", "flights", "-o", "wide"]) == 0
     assert capsys.readouterr().out.splitlines()[2].split() == [
-        *("flights", "2", "2,000", "6.0", "MiB", "20", "time_hour", "1", "1"),
+        *("flights", "2", "2,000", "6.0", "MiB", "20", "time_hour", "1", "1", "0/0"),
     ]
     assert run(["get", "tables", "-o", "json"]) == 0
     [table] = json.loads(capsys.readouterr().out)

@@ -23,6 +23,7 @@ import requests
 import yaml
 
 PATIENCE_S = 60.0
+IDLE_S = 10.0
 KINDS = {
     "tables": "apis/merlot.dev/v1alpha1",
     "mergerolluptasks": "apis/merlot.dev/v1alpha1",
@@ -237,13 +238,16 @@ class Operator:
         return self._process.wait(20)
 
     def dies_within(self, passes: int) -> bool:
-        """Whether it ends by itself before it has made so many passes."""
+        """Whether it ends by itself before it has made so many passes, or has nothing left to look at."""
         assert self._process is not None
-        deadline = time.monotonic() + PATIENCE_S
+        deadline, before, since = time.monotonic() + PATIENCE_S, 0.0, float("inf")
         while self._process.poll() is None:
             assert time.monotonic() < deadline, self.log[-4000:]
             with contextlib.suppress(OSError):
-                if self.metric("merlot_operator_passes_total") >= passes:
+                made = self.metric("merlot_operator_passes_total")
+                since = time.monotonic() if made != before or since == float("inf") else since
+                before = made
+                if made >= passes or time.monotonic() - since > IDLE_S:
                     return False
             time.sleep(0.1)
         return True

@@ -239,6 +239,38 @@ def test_new_image_restarts_one_drained_pod_after_the_other(
         assert "PodRestarted" in api.event_reasons()
 
 
+def test_new_version_of_the_operator_restarts_nothing(
+    api: Api, controller: Controller, operator: Operator, settings: dict[str, str], tmp_path: Path
+) -> None:
+    controller.tables = {"flights": table_word()}
+    with operator:
+        api.create("tables", flights())
+        wait(operator, lambda: len(api.children()), len(SHARED | OWN))
+        run_pods(api)
+        wait(operator, lambda: api.reason("Ready"), "True/Serving")
+        operator.settle()
+    before, templates = api.versions(), _templates(api)
+    program = str(Path(__file__).with_name("upgraded_operator.py"))
+    with Operator(settings, tmp_path / "later.log", program=(program,)) as later:
+        later.settle()
+        assert _templates(api) == templates
+        unchanged = {name: version for name, version in api.versions().items() if name.startswith("pods/")}
+        assert unchanged.items() <= before.items()
+        # A set's template is for pods that start anyway: nobody but the operator deletes pods of one with OnDelete.
+        assert _grace(api.get("statefulsets", POOL)) == 67
+        api.patch("tables", "flights", {"metadata": {"annotations": {"merlot.dev/restarted-at": "now"}}})
+        wait(later, lambda: _grace(api.get("deployments", "merlot-broker")), 52)
+
+
+def _templates(api: Api) -> dict[str, Any]:
+    """What Kubernetes would roll by itself if it changed."""
+    return {one["metadata"]["name"]: one["spec"]["template"] for one in api.list("deployments")}
+
+
+def _grace(owner: Any) -> int:
+    return int(owner["spec"]["template"]["spec"]["terminationGracePeriodSeconds"])
+
+
 def test_table_that_moves_to_a_tenant_keeps_its_servers_until_the_segments_have_moved(
     api: Api, controller: Controller, running: Operator
 ) -> None:

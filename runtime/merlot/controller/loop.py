@@ -74,7 +74,8 @@ class _Cluster:
     """What concerns every table: live servers, those that shall stop, what people asked for."""
 
     live: Mapping[InstanceId, InstanceRecord]
-    drains: Mapping[InstanceId, DrainRecord]
+    drains: Mapping[InstanceId, DrainRecord] = field(compare=False)
+    """Those that come back keep their segments: no decision depends on them."""
     leaving: Set[InstanceId]
     rebalances: Mapping[TableName, RebalanceRecord]
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.kernels import aggregate, arithmetic, bits, group, hashing, merge, radix, scan, take, topk
+from merlot.kernels import aggregate, arithmetic, bits, group, hashing, merge, murmur, radix, scan, take, topk
 
 IDS = (np.uint8, np.uint16, np.uint32)
 NUMBERS = (np.int32, np.int64, np.float32, np.float64)
@@ -138,6 +138,7 @@ def _merges() -> Iterator[Case]:
     yield merge.hash_bytes, (offsets, column(np.uint8), words.copy())
     yield merge.hash_lists, (words, offsets, words.copy())
     yield merge.add_hashes, (words, words.copy())
+    yield murmur.murmur2, (offsets, column(np.uint8), rows.copy())
 
 
 def warm() -> int:

@@ -6,11 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merlot.errors import InvalidInputError
+from merlot.merge.columns import Values
 from merlot.merge.plan import MergePlan
 from merlot.merge.source import Part, Selection, Source
-from merlot.segment.build.partitions import texts
+from merlot.segment.build.partitions import murmur_partitions, texts
 from merlot.spec import partition_functions
 from merlot.spec.indexing import PartitionEnforcement, PartitionFunctionSpec, PartitioningSpec
+from merlot.spec.schema import FieldSpec
 
 _MIXED = -1
 
@@ -66,13 +68,19 @@ def _computed(plan: MergePlan, source: Source, part: Part, name: str) -> NDArray
     if field.multi_value:
         return np.full(part.num_rows, _MIXED)
     assert plan.partitioning is not None
-    partition_of = partition_functions.get(plan.partitioning.columns[name])
+    function = plan.partitioning.columns[name]
     column = source.column(field, [part]).coded()
     assert column.ids is not None
+    fast = murmur_partitions(field.type, function, column.values)
+    return (_one_by_one(field, function, column.values) if fast is None else fast)[column.ids]
+
+
+def _one_by_one(field: FieldSpec, function: PartitionFunctionSpec, values: Values) -> NDArray[np.int64]:
+    partition_of = partition_functions.get(function)
     found = []
-    for text in texts(field.type, column.values):
+    for text in texts(field.type, values):
         try:
             found.append(partition_of(text))
         except InvalidInputError:
             found.append(_MIXED)
-    return np.array(found, np.int64)[column.ids]
+    return np.array(found, np.int64)

@@ -10,14 +10,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from merlot.errors import InvalidInputError
+from merlot.kernels.murmur import murmur2
 from merlot.segment.buffers import Array
+from merlot.segment.index.variable import buffers_of
 from merlot.spec import partition_functions
 from merlot.spec.indexing import PartitionFunctionSpec
 from merlot.spec.types import TypeName
 
 SHOWN_PARTITIONS = 5
+_MURMURS = ("murmur", "murmur2")
+_MURMUR_TYPES = (TypeName.STRING, TypeName.INT, TypeName.LONG)
 
 
 class NotPartitionedError(InvalidInputError):
@@ -29,11 +34,7 @@ def partition_info(
 ) -> dict[str, Any]:
     """Footer entry of one partition column, from its values. Raises NotPartitionedError if the function refuses a
     value, or if there are several partitions and `must_be_one`."""
-    partition_of = partition_functions.get(function)
-    try:
-        partitions = sorted({partition_of(text) for text in texts(type_name, _distinct(values))})
-    except InvalidInputError as error:
-        raise NotPartitionedError(str(error)) from error
+    partitions = _partitions(type_name, function, values)
     if must_be_one and len(partitions) > 1:
         shown = ", ".join(map(str, partitions[:SHOWN_PARTITIONS])) + (", …" if partitions[SHOWN_PARTITIONS:] else "")
         total = f"{len(partitions)} of {function.num_partitions} partitions by {function.function_name}"
@@ -44,6 +45,32 @@ def partition_info(
         "function_config": dict(function.function_config),
         "partitions": partitions,
     }
+
+
+def _partitions(type_name: TypeName, function: PartitionFunctionSpec, values: Array | pa.Array) -> list[int]:
+    """Those that occur, ascending."""
+    partition_of = partition_functions.get(function)
+    found = murmur_partitions(type_name, function, values)
+    if found is not None:
+        return [int(partition) for partition in np.unique(found)]
+    try:
+        return sorted({partition_of(text) for text in texts(type_name, _distinct(values))})
+    except InvalidInputError as error:
+        raise NotPartitionedError(str(error)) from error
+
+
+def murmur_partitions(
+    type_name: TypeName, function: PartitionFunctionSpec, values: Array | pa.Array
+) -> NDArray[np.int64] | None:
+    """The partition of each value by Murmur without options, of text and whole numbers: 20 ns a value, where asking
+    the function takes 1,400. None of all others."""
+    if function.function_name.lower() not in _MURMURS or function.function_config or type_name not in _MURMUR_TYPES:
+        return None
+    strings = pa.array(values).cast(pa.string()) if isinstance(values, np.ndarray) else values
+    offsets, data = buffers_of(strings)
+    hashes = np.empty(len(strings), np.uint32)
+    murmur2(offsets.astype(np.int64), data, hashes)
+    return (hashes & np.uint32(0x7FFFFFFF)).astype(np.int64) % function.num_partitions
 
 
 def _distinct(values: Array | pa.Array) -> Array | pa.Array:

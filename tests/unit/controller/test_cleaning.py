@@ -312,3 +312,18 @@ def test_condemned_files_cannot_be_named_until_they_are_pardoned(store: SqliteMe
         publish(store, clock, new)
     pardon(store, TABLE)
     publish(store, clock, new)
+
+
+@pytest.mark.parametrize(
+    ("fate", "num_deleted", "num_left"),
+    [(tables.Files.KEEP, 0, 3), (tables.Files.NOW, 3, 0), (tables.Files.LATER, 0, 3)],
+)
+def test_files_of_a_deleted_table_stay_go_at_once_or_later(
+    store: SqliteMetastore, clock: FakeClock, files: Files, fate: tables.Files, num_deleted: int, num_left: int
+) -> None:
+    clock.advance(1)
+    tables.delete_table(store, "t", files=fate, clock=clock)
+    assert tables.is_rid_of_files(store, "t") == (fate is tables.Files.KEEP)
+    assert empty_trash(store, lambda _: files, clock, grace_ms=HOUR_S * 1000) == num_deleted
+    assert len(files.files) == num_left
+    assert tables.is_rid_of_files(store, "t") == (fate is not tables.Files.LATER)

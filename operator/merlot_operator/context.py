@@ -31,6 +31,8 @@ class PoolNote:
     replicas: int = 0
     """Those that the StatefulSet shall have for now: more, while some still hold segments."""
     problem: str | None = None
+    is_stuck: bool = False
+    """Whether the same steps have been waited for too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class Context:
     clock: Clock
     pools: dict[tuple[str, str], PoolNote] = field(default_factory=dict)
     clusters: dict[str, ClusterNote] = field(default_factory=dict)
+    waiting: dict[tuple[str, str], tuple[tuple[str, ...], float]] = field(default_factory=dict)
+    """By pool: the steps that it waits for, and since when."""
     last_busy: dict[str, float] = field(default_factory=dict)
     """When a namespace last had tasks for minions."""
 

@@ -17,6 +17,8 @@ _LOG = logging.getLogger(__name__)
 
 BUSY_S = 5.0
 """Until the next look while something is under way: what it waits for may tell nobody."""
+STUCK_S = 900.0
+"""A rollout that waits for the same thing for so long wants somebody to look."""
 IMMUTABLE = "updates to statefulset spec for fields other than"
 
 
@@ -36,8 +38,19 @@ async def reconcile_pool(context: Context, namespace: str, pool: str) -> float |
         before = context.pools.get((namespace, pool), PoolNote())
         _note(context, demand, dataclasses.replace(before, problem=str(error), wanted=demand.replicas))
         raise
-    _note(context, demand, PoolNote(tuple(plan.steps), plan.num_outdated, demand.replicas, plan.replicas))
+    steps = tuple(plan.steps)
+    note = PoolNote(steps, plan.num_outdated, demand.replicas, plan.replicas)
+    _note(context, demand, dataclasses.replace(note, is_stuck=_is_stuck(context, (namespace, pool), steps)))
     return BUSY_S if plan.steps or plan.restart or plan.drain else context.config.resync_s
+
+
+def _is_stuck(context: Context, pool: tuple[str, str], steps: tuple[str, ...]) -> bool:
+    now = context.clock.monotonic()
+    known, since = context.waiting.get(pool, ((), now))
+    if known != steps:
+        since = now
+    context.waiting[pool] = (steps, since)
+    return bool(steps) and now - since > STUCK_S
 
 
 def _note(context: Context, demand: PoolDemand, note: PoolNote) -> None:
@@ -133,3 +146,4 @@ async def _tear_down(context: Context, namespace: str, pool: str) -> None:
     own = [one for kind in WRITTEN for one in context.store.with_label(kind, namespace, POOL, pool)]
     (await context.writer.delete_all(own)).check()
     context.pools.pop((namespace, pool), None)
+    context.waiting.pop((namespace, pool), None)

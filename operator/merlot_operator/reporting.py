@@ -27,9 +27,19 @@ async def write_status(
         return body
     written = await context.kube.patch_status(kind_of(body), namespace_of(body), name_of(body), patch)
     context.store.put(written)
+    await _tell_of_pruned(context, body, patch, written)
     for condition in news(old, shown):
         await _tell(context, body, condition)
     return written
+
+
+async def _tell_of_pruned(context: Context, body: Object, patch: Mapping[str, Any], written: Object) -> None:
+    """Fields that an older definition does not know are dropped silently, and would be written for ever."""
+    kept = written.get("status") or {}
+    pruned = sorted(name for name, value in patch.items() if value not in (None, [], {}) and name not in kept)
+    if pruned:
+        text = f"its definition does not know status.{', status.'.join(pruned)}; apply the definitions of this version"
+        await context.events.warning(body, "DefinitionOutdated", text)
 
 
 async def _tell(context: Context, body: Object, condition: Mapping[str, Any]) -> None:

@@ -181,6 +181,8 @@ def _problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
         yield problem.reason, problem.message
     if facts.table is not None and facts.table["segmentsFailed"] and not facts.is_suspended:
         yield "SegmentsFailed", _segment_errors(facts.table)
+    if facts.pool_note.is_stuck:
+        yield "RolloutStuck", f"{'; '.join(facts.pool_note.steps)}; see conditions SegmentsAvailable and ConfigInSync"
     if not facts.cluster.is_known and pod_facts.num_ready(facts.brokers):
         yield "ControllerUnavailable", f"{facts.cluster.problem}; queries go on, what is shown may be old"
     for name, run in _last_runs(facts.runs).items():

@@ -54,8 +54,6 @@ class ClusterDemand:
     controller: RoleSize
     broker: RoleSize
     minion: RoleSize
-    has_batches: bool
-    restarted_at: str
 
 
 def cluster_demand(namespace: str, tables: Iterable[Object], config: Config) -> ClusterDemand | None:
@@ -73,8 +71,6 @@ def cluster_demand(namespace: str, tables: Iterable[Object], config: Config) -> 
         controller=config.sizes.controller,
         broker=RoleSize(replicas=0 if is_all_suspended else replicas, resources=resources),
         minion=config.sizes.minion,
-        has_batches=any(_at(table, "spec", "ingestion").get("batch") for table in tables),
-        restarted_at=max(annotations_of(table).get(RESTARTED_AT, "") for table in tables),
     )
 
 
@@ -100,7 +96,7 @@ def tenant_of(table: Object) -> str:
 def pool_demand(namespace: str, pool: str, tables: Iterable[Object], config: Config) -> PoolDemand | None:
     """What a namespace's Tables want of one pool; None if none of them is in it."""
     members = sorted((one for one in tables if pool_of(one) == pool and not is_deleting(one)), key=name_of)
-    members = [one for one in members if "upsert" not in _at(one, "spec")]
+    members = [one for one in members if "upsert" not in _at(one, "spec") or "revision" in _at(one, "status")]
     if not members:
         return None
     asking = [_at(table, "spec", "tenants", "server") for table in members]

@@ -42,6 +42,8 @@ async def reconcile_table(context: Context, namespace: str, name: str) -> float 
     table, refusal = accept(body)
     has_upsert = "upsert" in body["spec"]
     revision, problem = body.get("status", {}).get("revision"), None
+    if has_upsert and revision is not None:
+        refusal = Refusal("ChangeRefused", "spec.upsert: a table that serves cannot become an upsert table; remove it")
     if table is not None and not has_upsert:
         revision, refusal, problem = await _publish_config(context, namespace, table, revision)
     plan = _plan_batches(context, body, table, refusal, revision)

@@ -258,7 +258,8 @@ def test_new_version_of_the_operator_restarts_nothing(
         assert unchanged.items() <= before.items()
         # A set's template is for pods that start anyway: nobody but the operator deletes pods of one with OnDelete.
         assert _grace(api.get("statefulsets", POOL)) == 67
-        api.patch("tables", "flights", {"metadata": {"annotations": {"merlot.dev/restarted-at": "now"}}})
+        more = {"broker": {"resources": {"limits": {"memory": "2Gi"}}}}
+        api.patch("tables", "flights", {"spec": {"tenants": more}})
         wait(later, lambda: _grace(api.get("deployments", "merlot-broker")), 52)
 
 

@@ -117,6 +117,7 @@ def test_manifest_that_only_a_cluster_cannot_take_is_refused(tables: Any, edit: 
     [
         ([("timeColumn: time_hour\n", "\n")], "timeColumn cannot change"),
         ([("pushType: APPEND", "pushType: REFRESH")], "pushType cannot change"),
+        ([("replication: 1", "upsert: {configRef: x}")], "a table cannot become an upsert table"),
         ([("flight, type: INT", "flight, type: STRING")], "can only be widened without loss"),
         ([("distance, type: INT, role: metric", "distance, type: INT")], "the role of a column cannot change"),
         ([("tailnum, type: STRING", "tailnum, multiValue: true, type: STRING")], "multiValue cannot change"),

@@ -68,7 +68,7 @@ def _deployment(role: str, size: RoleSize, demand: ClusterDemand, config: Config
         arguments=arguments,
         resources=size.resources,
         labels=pod_labels,
-        inputs=_inputs(role, size, demand, config),
+        inputs=_inputs(size, demand, config),
     )
     return {
         "apiVersion": "apps/v1",
@@ -94,7 +94,7 @@ def _arguments(role: str, namespace: str, config: Config) -> list[str]:
     return [*arguments, f"--http-port={PORTS[role]['http']}", "--log-format=json"]
 
 
-def _inputs(role: str, size: RoleSize, demand: ClusterDemand, config: Config) -> Json:
+def _inputs(size: RoleSize, demand: ClusterDemand, config: Config) -> Json:
     """What users chose, and nothing that an operator's version decides."""
     return {
         "image": config.runtime_image,
@@ -104,7 +104,6 @@ def _inputs(role: str, size: RoleSize, demand: ClusterDemand, config: Config) ->
         "claim": config.deep_store_claim,
         "environment": dict(config.environment),
         "resources": size.resources.model_dump(mode="json", by_alias=True, exclude_none=True),
-        "restartedAt": demand.restarted_at if role == BROKER else "",
     }
 
 

@@ -95,6 +95,11 @@ _SPEC_RULES = [
         ".deepStore.uri",
     ),
     rule(
+        "has(oldSelf.upsert) || !has(self.upsert)",
+        "a table cannot become an upsert table; create another",
+        ".upsert",
+    ),
+    rule(
         "!has(self.upsert) || has(self.schema.primaryKey) && size(self.schema.primaryKey) > 0",
         "an upsert table needs schema.primaryKey",
         ".schema.primaryKey",

@@ -21,7 +21,7 @@ from typing import Any
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from merlot.errors import InvalidInputError, MerlotError, UnavailableError
-from merlot.ingest.batch import BadRowsError
+from merlot.ingest.batch import BadRowsError, Stretch
 from merlot.spec import manifest
 from merlot.spec.ingestion import BatchFormat, BatchIngestion
 from merlot.spec.table import Table
@@ -85,6 +85,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--custom", action="append", default=[], metavar="KEY=VALUE", help="kept in the custom map of every segment"
     )
+    parser.add_argument("--from-ms", type=int, help="leave out rows whose time is before this; epoch milliseconds")
+    parser.add_argument("--to-ms", type=int, help="leave out rows whose time is not before this")
+    parser.add_argument("--name-suffix", default="", help="what the names of the segments end with")
+    parser.add_argument("--records", type=Path, help="file to write the segments' records to, as JSON")
     parser.add_argument("--report", type=Path, help="file to write the report to, as JSON")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     return parser
@@ -110,11 +114,24 @@ def _run(chosen: argparse.Namespace) -> JobReport:
             deep_store=deep_store,
             controller_url=chosen.controller,
             ingestion=ingestion,
-            options=JobOptions(parallelism=chosen.parallelism, custom_map=custom_map, show_progress=True),
+            options=JobOptions(
+                parallelism=chosen.parallelism,
+                custom_map=custom_map,
+                show_progress=True,
+                stretch=Stretch(window=_window(chosen), name_suffix=chosen.name_suffix),
+            ),
         )
+        if chosen.records is not None:
+            chosen.records.write_text(json.dumps(report.records))
         return dataclasses.replace(report, seconds={"session": session_seconds, **report.seconds})
     finally:
         spark.stop()
+
+
+def _window(chosen: argparse.Namespace) -> tuple[int, int] | None:
+    if chosen.from_ms is None and chosen.to_ms is None:
+        return None
+    return (-(1 << 62) if chosen.from_ms is None else chosen.from_ms, chosen.to_ms or 1 << 62)
 
 
 def _pairs(texts: Sequence[str]) -> dict[str, str]:

@@ -13,8 +13,9 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -25,7 +26,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 
 from merlot.errors import InvalidInputError, MerlotError, UnavailableError
 from merlot.ingest.bad_rows import BadRows
-from merlot.ingest.batch import BadRowsError, check_bad_rows
+from merlot.ingest.batch import EVERYTHING, Stretch, check_bad_rows
 from merlot.ingest.transform import CORRUPT_RECORD
 from merlot.spec import manifest
 from merlot.spec.ingestion import BatchIngestion
@@ -53,6 +54,8 @@ class JobOptions:
     custom_map: Mapping[str, str] | None = None
     """Kept in every record, e.g. where the rows came from."""
     show_progress: bool = False
+    stretch: Stretch = EVERYTHING
+    """Which rows to take, and what the names of the segments end with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +65,7 @@ class _Built:
     records: list[dict[str, Any]]
     uploaded: tuple[str, ...]
     rows_in: int
+    outside: int
     bad: BadRows
     cut: Mapping[str, int]
     unpartitioned: Mapping[str, Mapping[str, str]]
@@ -84,7 +88,9 @@ def build_segments(
     started = time.monotonic()
     built = _run(selected, table, deep_store, options)
     built_at = time.monotonic()
-    _check_bad_rows(built, ingestion, table, deep_store)
+    # What was uploaded stays if there are too many: another job may have published the same files meanwhile. The
+    # controller removes those that nobody publishes.
+    check_bad_rows(built.bad, built.rows_in, 0.0 if ingestion is None else ingestion.max_bad_row_share, table)
     report = JobReport(
         table=table.raw_name,
         rows_in=built.rows_in,
@@ -92,6 +98,8 @@ def build_segments(
         bad=built.bad,
         cut=built.cut,
         absent_columns=absent,
+        rows_outside=built.outside,
+        records=tuple(built.records),
         segments=tuple(f"{record['name']}@{record['crc']}" for record in built.records),
         segments_uploaded=len(built.uploaded),
         unpartitioned=built.unpartitioned,
@@ -101,14 +109,37 @@ def build_segments(
     if controller_url is None:
         return report
     _check_files(built, table, deep_store)
-    return _publish(report, built, table, controller_url, options)
+    overwritten = () if ingestion is None else _overwritten(ControllerClient(controller_url), table, ingestion)
+    return _publish(report, built, table, ControllerClient(controller_url), options, overwritten)
 
 
-def _publish(report: JobReport, built: _Built, table: Table, controller_url: str, options: JobOptions) -> JobReport:
+def _overwritten(client: ControllerClient, table: Table, ingestion: BatchIngestion) -> Collection[str]:
+    """Segments of the window that the batch stands for, which go if the batch does not build them anew."""
+    if ingestion.overwrite is None:
+        return ()
+    first, end = map(_millis, (ingestion.overwrite.start, ingestion.overwrite.end))
+    path = f"/segments/{table.raw_name}/select?startTimestamp={first}&endTimestamp={end}&excludeOverlapping=true"
+    return {name for group in client.get(path) for names in group.values() for name in names}
+
+
+def _millis(text: str) -> int:
+    moment = datetime.fromisoformat(text)
+    return round((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _publish(
+    report: JobReport,
+    built: _Built,
+    table: Table,
+    client: ControllerClient,
+    options: JobOptions,
+    overwritten: Collection[str],
+) -> JobReport:
     started = time.monotonic()
     records = [{**record, "customMap": dict(options.custom_map or {})} for record in built.records]
     replace_all = table.spec.push_type is PushType.REFRESH
-    done = ControllerClient(controller_url).publish(table.raw_name, records, replace_all=replace_all)
+    gone = sorted(set(overwritten) - {str(record["name"]) for record in records})
+    done = client.publish(table.raw_name, records, replace_all=replace_all, replace=gone)
     return dataclasses.replace(
         report,
         published=len(done.published),
@@ -162,9 +193,14 @@ def _run(selected: DataFrame, table: Table, deep_store: str, options: JobOptions
     manifest_text = json.dumps(manifest.dump(table))
     present = frozenset(DeepStore(deep_store).list(table.name))
     task = executor.BuildTask(
-        manifest_text=manifest_text, deep_store=deep_store, present=present, on_built=segments.add
+        manifest_text=manifest_text,
+        deep_store=deep_store,
+        present=present,
+        on_built=segments.add,
+        name_suffix=options.stretch.name_suffix,
     )
-    prepared = selected.mapInArrow(executor.prepare(manifest_text), from_arrow_schema(executor.prepared_schema(table)))
+    prepare = executor.prepare(manifest_text, options.stretch.window)
+    prepared = selected.mapInArrow(prepare, from_arrow_schema(executor.prepared_schema(table)))
     keys = executor.key_names(table)
     tasks = options.parallelism or TASKS_PER_CORE * context.defaultParallelism
     grouped = prepared.repartition(tasks, *keys).sortWithinPartitions(*keys, *_sort_columns(table))
@@ -177,7 +213,7 @@ def _run(selected: DataFrame, table: Table, deep_store: str, options: JobOptions
         with JobProgress(context, group, lambda: segments.value):
             return _collect(results.collect())
     except PySparkException as error:
-        raise _failure(error) from error
+        raise failure(error) from error
     finally:
         context.setLocalProperty("spark.jobGroup.id", "")
 
@@ -191,7 +227,7 @@ def _sort_columns(table: Table) -> list[str]:
 
 def _collect(rows: Iterable[Any]) -> _Built:
     records, uploaded = [], []
-    rows_in, bad = 0, BadRows()
+    rows_in, outside, bad = 0, 0, BadRows()
     cut: dict[str, int] = {}
     unpartitioned: dict[str, Mapping[str, str]] = {}
     for row in rows:
@@ -204,6 +240,7 @@ def _collect(rows: Iterable[Any]) -> _Built:
                 unpartitioned[value["record"]["name"]] = value["unpartitioned"]
         else:
             rows_in += value["rowsIn"]
+            outside += value["outside"]
             bad += BadRows.from_json(value["bad"])
             cut = {name: cut.get(name, 0) + value["cut"].get(name, 0) for name in {*cut, *value["cut"]}}
     records.sort(key=lambda record: str(record["name"]))
@@ -213,31 +250,22 @@ def _collect(rows: Iterable[Any]) -> _Built:
         records=records,
         uploaded=tuple(sorted(uploaded)),
         rows_in=rows_in,
+        outside=outside,
         bad=bad,
         cut=cut,
         unpartitioned=dict(sorted(unpartitioned.items())),
     )
 
 
-def _check_bad_rows(built: _Built, ingestion: BatchIngestion | None, table: Table, deep_store: str) -> None:
-    try:
-        check_bad_rows(built.bad, built.rows_in, 0.0 if ingestion is None else ingestion.max_bad_row_share, table)
-    except BadRowsError:
-        store = DeepStore(deep_store)
-        for url in built.uploaded:
-            store.delete(url)
-        raise
-
-
 def _check_files(built: _Built, table: Table, deep_store: str) -> None:
-    """A file that was there when the job began, and so was not uploaded, may have been in the trash and be gone."""
-    reused = {str(record["url"]) for record in built.records} - set(built.uploaded)
-    gone = sorted(reused - set(DeepStore(deep_store).list(table.name))) if reused else []
+    """A file that was there when the job began, or was written in the moment of its deletion, may be gone: it was the
+    file of a segment that was removed some time ago."""
+    gone = sorted({str(record["url"]) for record in built.records} - set(DeepStore(deep_store).list(table.name)))
     if gone:
         raise UnavailableError(f"files of segments were deleted while the job ran, run it again files={gone[:3]}")
 
 
-def _failure(error: PySparkException) -> MerlotError:
+def failure(error: PySparkException) -> MerlotError:
     """An executor's own error by its family, as far as its text tells; everything else is a failed job."""
     text = str(error)
     lines = [line.strip() for line in text.strip().splitlines()]

@@ -50,6 +50,8 @@ class BuildTask:
     present: frozenset[str] = frozenset()
     """URLs that the deep store has already; those files are not uploaded again."""
     on_built: Callable[[int], None] | None = None
+    name_suffix: str = ""
+    """What the names of the segments end with."""
 
 
 @functools.lru_cache(maxsize=4)
@@ -69,16 +71,19 @@ def prepared_schema(table: Table) -> pa.Schema:
     return pa.schema([*fields, *((name, pa.int32()) for name in key_names(table)), (COUNTS, pa.string())])
 
 
-def prepare(manifest_text: str) -> BatchFunction:
-    """Source batches to prepared batches; the last row of a task has no key and carries its counts."""
+def prepare(manifest_text: str, window: transform.Window | None = None) -> BatchFunction:
+    """Source batches to prepared batches; the last row of a task has no key and carries its counts. `window`: rows
+    beyond it are left out."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = read_table(manifest_text)
         schema = prepared_schema(table)
-        counts: dict[str, Any] = {"rowsIn": 0, "cut": {}}
+        counts: dict[str, Any] = {"rowsIn": 0, "outside": 0, "cut": {}}
         bad = BadRows()
         for batch in batches:
             conformed = transform.conform(pa.Table.from_batches([batch]), table.spec)
+            conformed, num_outside = transform.inside(conformed, window)
+            counts["outside"] += num_outside
             grouped = grouping.group(conformed, table.spec)
             counts["rowsIn"] += batch.num_rows
             for column, number in conformed.cut.items():
@@ -166,7 +171,8 @@ class _Builder:
         columns = rows.select(self._schema.names).combine_chunks().cast(self._schema)
         group = grouping.group_of(key, self._table.spec)
         creation = CreationFacts(host=socket.gethostname(), time_ms=time.time_ns() // 1_000_000, builder=BUILDER)
-        built = build_group(self._table, group, columns, self._folder, creation)
+        suffix = self._task.name_suffix
+        built = build_group(self._table, group, columns, self._folder, creation, name_suffix=suffix)
         url = self._store.url_of(self._table.name, built.metadata.key)
         is_new = url not in self._task.present
         if is_new:

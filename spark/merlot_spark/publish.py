@@ -45,9 +45,22 @@ class ControllerClient:
         """Create or change the tables of a manifest; InvalidInputError with every problem."""
         return self._request("POST", "/apply", manifest_text.encode(), "application/yaml")
 
-    def publish(self, table: RawTableName, records: Sequence[Mapping[str, Any]], *, replace_all: bool) -> Publication:
-        """Make all records visible in one stroke; with `replace_all`, every other segment goes in the same stroke."""
-        body = {"publishId": publish_id(records), "records": list(records), "replaceAll": replace_all}
+    def publish(
+        self,
+        table: RawTableName,
+        records: Sequence[Mapping[str, Any]],
+        *,
+        replace_all: bool,
+        replace: Sequence[str] = (),
+    ) -> Publication:
+        """Make all records visible in one stroke. The segments of `replace`, or with `replace_all` all others, go in
+        the same stroke."""
+        body = {
+            "publishId": publish_id(records),
+            "records": list(records),
+            "replace": list(replace),
+            "replaceAll": replace_all,
+        }
         answer = self._request(
             "POST", f"/segments/{urllib.parse.quote(table)}/publish", json.dumps(body).encode(), "application/json"
         )

@@ -145,7 +145,7 @@ def _examples() -> Path:
 
 def _read_manifest(path: Path) -> tuple[str, Table]:
     text = path.read_text()
-    (table,) = manifest.load(text)
+    (table,) = manifest.load_tables(text)
     return text, table
 
 

@@ -19,6 +19,10 @@ class JobReport:
     rows_in: int
     """Rows of the source that passed the filter."""
     rows_out: int
+    rows_outside: int = 0
+    """Rows that were left out, since their time is not in the window that was asked for."""
+    records: tuple[Mapping[str, Any], ...] = ()
+    """Of every segment of the batch, as they are published."""
     bad: BadRows = field(default_factory=BadRows)
     cut: Mapping[str, int] = field(default_factory=dict)
     """Texts cut to the column's maxLength, by column."""
@@ -44,6 +48,7 @@ class JobReport:
             "table": self.table,
             "rowsIn": self.rows_in,
             "rowsOut": self.rows_out,
+            "rowsOutside": self.rows_outside,
             "badRows": self.bad.to_json(),
             "cutTexts": dict(self.cut),
             "absentColumns": list(self.absent_columns),

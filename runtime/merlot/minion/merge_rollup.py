@@ -31,7 +31,7 @@ from merlot.minion import merge_plans
 from merlot.minion.control import Deadline, TaskControl
 from merlot.minion.execution import ObsoleteError, TaskDone
 from merlot.minion.shards import ShardFiles
-from merlot.minion.spark_merge import SparkLauncher
+from merlot.minion.spark_merge import SparkLauncher, SparkOrder
 from merlot.segment.build.request import BuiltSegment
 from merlot.spec.table import Table
 from merlot.spec.tasks import MERGE_TIME, Executor
@@ -134,7 +134,7 @@ class _Work:
             return self._finish(entry.id)
         is_large = self.config.num_shards > 1
         if is_large and self.config.executor is Executor.SPARK:
-            return self._replace(entry, self._merged_by_spark())
+            return self._replace(entry, self._merged_by_spark(inputs))
         if not is_large:
             return self._replace(entry, self._merged(inputs))
         if self.config.shard is None:
@@ -218,11 +218,12 @@ class _Work:
             self.settings.memory_bytes,
         )
 
-    def _merged_by_spark(self) -> list[SegmentRecord]:
+    def _merged_by_spark(self, inputs: Sequence[SegmentRecord]) -> list[SegmentRecord]:
         if self.settings.spark is None:
             raise InvalidInputError("executor spark needs pyspark beside the minion: pip install 'merlot[spark]'")
         self.control.tell("SPARK")
-        records = self.settings.spark.run(self.task, self.table, self.store.uri, self.folder / "spark", self.control)
+        order = SparkOrder(task=self.task, table=self.table, inputs=inputs, deep_store=self.store.uri)
+        records = self.settings.spark.run(order, self.folder / "spark", self.control)
         self.control.reached("outputs built")
         return records
 

@@ -27,6 +27,24 @@ EXIT_WRONG_INPUT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SparkOrder:
+    """What a job is to do."""
+
+    task: TaskRecord
+    table: Table
+    inputs: Sequence[SegmentRecord]
+    deep_store: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As the job reads it."""
+        return {
+            "task": json.loads(self.task.model_dump_json(by_alias=True)),
+            "table": manifest.dump(self.table),
+            "inputs": [json.loads(one.model_dump_json(by_alias=True, exclude_defaults=True)) for one in self.inputs],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SparkLauncher:
     """How this minion starts Spark."""
 
@@ -38,18 +56,15 @@ class SparkLauncher:
         """Whether pyspark and the job are installed here."""
         return find_spec("pyspark") is not None and find_spec("merlot_spark") is not None
 
-    def run(
-        self, task: TaskRecord, table: Table, deep_store: str, folder: Path, control: TaskControl
-    ) -> list[SegmentRecord]:
+    def run(self, order: SparkOrder, folder: Path, control: TaskControl) -> list[SegmentRecord]:
         """Run the job to its end; the records of the segments that it has uploaded. Ends it if the task is stopped."""
         folder.mkdir(parents=True, exist_ok=True)
-        order, report, log = folder / "task.json", folder / "report.json", folder / "log.txt"
+        document, report, log = folder / "task.json", folder / "report.json", folder / "log.txt"
         report.unlink(missing_ok=True)
-        job = {"task": json.loads(task.model_dump_json(by_alias=True)), "table": manifest.dump(table)}
-        order.write_text(json.dumps(job))
+        document.write_text(json.dumps(order.to_json()))
         command = [
-            *(sys.executable, "-m", MODULE, "--task", str(order), "--report", str(report)),
-            *("--deep-store", deep_store, "--master", self.master),
+            *(sys.executable, "-m", MODULE, "--task", str(document), "--report", str(report)),
+            *("--deep-store", order.deep_store, "--master", self.master),
             *(text for name, value in self.settings.items() for text in ("--conf", f"{name}={value}")),
         ]
         code = _run(command, log, control)
@@ -58,7 +73,7 @@ class SparkLauncher:
             return [SegmentRecord.model_validate(one) for one in found["records"]]
         reason = found.get("error") or _last_line(log) or f"exit code {code}"
         family = InvalidInputError if code == EXIT_WRONG_INPUT else UnavailableError
-        raise family(f"Spark job failed task={task.id} cause={reason}")
+        raise family(f"Spark job failed task={order.task.id} cause={reason}")
 
 
 def _run(command: Sequence[str], log: Path, control: TaskControl) -> int:

@@ -30,6 +30,7 @@ from merlot.ids import InstanceId
 from merlot.minion.control import TaskControl
 from merlot.minion.execution import Ending, Execution
 from merlot.minion.merge_rollup import MergeRollup, MergeSettings
+from merlot.minion.spark_merge import SparkLauncher
 from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.tasks import MERGE_LEVEL, MergeType
 from merlot.store.deepstore import DeepStore
@@ -110,7 +111,7 @@ class MergeBench:
         rows: list[dict[str, Any]] = []
         for record in self.view().visible.values():
             rows += self.rows_of(record.url)
-        return sorted(rows, key=lambda row: (row["at"], row["id"]))
+        return sorted(rows, key=lambda row: (row["at"], row["id"], row["city"]))
 
     def rows_of(self, url: str) -> list[dict[str, Any]]:
         """The rows of one file."""
@@ -132,7 +133,7 @@ class MergeBench:
     def expected_rows(self) -> list[dict[str, Any]]:
         """All rows of the table, as `visible_rows` gives them."""
         rows = [row for day in self.days for row in order_rows(day, self.num_rows).to_pylist()]
-        return sorted(rows, key=lambda row: (row["at"], row["id"]))
+        return sorted(rows, key=lambda row: (row["at"], row["id"], row["city"]))
 
     def run(
         self,
@@ -142,6 +143,7 @@ class MergeBench:
         reached: Callable[[str], None] = lambda _: None,
         owner: str = "Minion_1",
         store: Any = None,
+        spark: SparkLauncher | None = None,
     ) -> Ending | None:
         """Run the task as one minion does, in this thread; None if somebody else has it. `store`: its deep store."""
         metastore = metastore or self.inner
@@ -160,6 +162,7 @@ class MergeBench:
             open_store=lambda _: store or self.deep_store,
             load_timeout_s=0.0,
             load_look_s=0.0,
+            spark=spark,
         )
         execution = Execution(metastore, self.clock, MergeRollup(metastore, self.clock, settings))
         control = TaskControl(lease, reached=at)

@@ -1,0 +1,102 @@
+"""`python -m merlot_spark.merge_job`: one large bucket of a MergeRollupTask as a Spark job.
+
+A minion starts it and publishes what it has built. Executors read the inputs' rows, Spark brings rows that may become
+one together, and each group is merged by the very code that a minion runs, so the result has the same rows. Exit codes:
+0 done, 1 something outside failed, 2 the task is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from merlot.cluster.tasks import MergeTaskConfig, TaskRecord, merge_config
+from merlot.errors import InvalidInputError, MerlotError, UnavailableError
+from merlot.spec import manifest
+from merlot_spark import merge_executor
+from merlot_spark.build_job import EXIT_FAILED, EXIT_WRONG_INPUT
+from merlot_spark.build_segments import failure
+from merlot_spark.merge_executor import MergeOrder
+from merlot_spark.session import create_session
+
+PIECE_BY_PIECE = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1"}
+"""A row here is a file of some megabytes."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the job that the arguments describe; returns the exit code."""
+    chosen = _parser().parse_args(arguments)
+    try:
+        records = _run(chosen)
+    except MerlotError as error:
+        chosen.report.write_text(json.dumps({"error": str(error)}))
+        return EXIT_WRONG_INPUT if isinstance(error, InvalidInputError) else EXIT_FAILED
+    except Py4JError as error:
+        chosen.report.write_text(json.dumps({"error": f"Spark no longer answers: {error}"}))
+        return EXIT_FAILED
+    chosen.report.write_text(json.dumps({"records": records}))
+    return 0
+
+
+def merge(spark: SparkSession, order: MergeOrder, inputs: Sequence[Any]) -> list[dict[str, Any]]:
+    """Build and upload the outputs of these inputs, which are records as JSON; the outputs' records, by name."""
+    texts = [(json.dumps(one),) for one in inputs]
+    source = spark.createDataFrame(spark.sparkContext.parallelize(texts, max(1, len(texts))), "record string")
+    pieces = source.mapInArrow(merge_executor.cut(order), from_arrow_schema(merge_executor.PIECE_SCHEMA))
+    shard = merge_executor.SHARD
+    grouped = pieces.repartition(order.config.num_shards + 1, shard).sortWithinPartitions(shard)
+    built = grouped.mapInArrow(merge_executor.build(order), from_arrow_schema(merge_executor.RECORD_SCHEMA))
+    return sorted((json.loads(row.record) for row in _collected(built)), key=lambda record: str(record["name"]))
+
+
+def _collected(built: DataFrame) -> list[Any]:
+    try:
+        return list(built.collect())
+    except PySparkException as error:
+        raise failure(error) from error
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m merlot_spark.merge_job", description="Merge one bucket.")
+    parser.add_argument("--task", required=True, type=Path, help="the task and its table, as JSON")
+    parser.add_argument("--report", required=True, type=Path, help="file for the outputs' records")
+    parser.add_argument("--deep-store", required=True, help="URI of the deep store")
+    parser.add_argument("--master", default="local[2]", help="Spark master (%(default)s)")
+    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="setting of the session")
+    return parser
+
+
+def _run(chosen: argparse.Namespace) -> list[dict[str, Any]]:
+    try:
+        document = json.loads(chosen.task.read_text())
+        task = TaskRecord.model_validate(document["task"])
+        config: MergeTaskConfig = merge_config(task)
+        table = manifest.from_stored(document["table"])
+    except (OSError, ValueError, KeyError) as error:
+        raise InvalidInputError(f"cannot read the task path={chosen.task} reason={error}") from error
+    order = MergeOrder(
+        manifest_text=json.dumps(manifest.dump(table)),
+        config_text=config.model_dump_json(by_alias=True),
+        deep_store=chosen.deep_store,
+    )
+    settings = PIECE_BY_PIECE | dict(text.partition("=")[::2] for text in chosen.conf)
+    spark = create_session(chosen.master, settings=settings)
+    try:
+        return merge(spark, order, document["inputs"])
+    except PySparkException as error:
+        raise UnavailableError(f"the Spark job failed: {str(error).splitlines()[0]}") from error
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""A large bucket merged by Spark has the rows that a minion's merge of it has, and a minion starts it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from merlot.cluster import tasks
+from merlot.cluster.records import SegmentRecord
+from merlot.errors import InvalidInputError
+from merlot.minion.execution import Ending
+from merlot.minion.spark_merge import SparkLauncher, SparkOrder
+from merlot.spec import manifest
+from merlot.spec.tasks import Executor
+from merlot.testing.merges import MergeBench, rollup_config
+from merlot.testing.sample import DAY_MS, ORDERS, START_MS, orders_manifest
+from merlot_spark import merge_job
+from merlot_spark.merge_executor import MergeOrder
+
+CONCAT: dict[str, Any] = {"num_shards": 3, "executor": Executor.SPARK}
+ROLLUP = {**CONCAT, **rollup_config()}
+SPILLING = {
+    **CONCAT,
+    "windows": ((START_MS, START_MS + 2 * DAY_MS),),
+    "rest": ((START_MS + 2 * DAY_MS, START_MS + 4 * DAY_MS),),
+    "rest_prefix": "spilled_0001",
+}
+
+
+class InThisSession(SparkLauncher):
+    """Runs the job in the tests' own session: another JVM would take ten seconds."""
+
+    def run(self, order: SparkOrder, folder: Path, control: Any) -> list[SegmentRecord]:
+        document = json.loads(json.dumps(order.to_json()))
+        merge_order = MergeOrder(
+            manifest_text=json.dumps(document["table"]),
+            config_text=tasks.merge_config(tasks.TaskRecord.model_validate(document["task"])).model_dump_json(
+                by_alias=True
+            ),
+            deep_store=order.deep_store,
+        )
+        session = SparkSession.getActiveSession()
+        assert session is not None
+        return [SegmentRecord.model_validate(one) for one in merge_job.merge(session, merge_order, document["inputs"])]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[MergeBench]:
+    bench = MergeBench(tmp_path / "bench")
+    yield bench
+    bench.close()
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("config", [CONCAT, ROLLUP, SPILLING], ids=["concat", "rollup", "spilling"])
+def test_spark_and_a_minion_make_the_same_rows(config: dict[str, Any], bench: MergeBench, tmp_path: Path) -> None:
+    by_minion = MergeBench(tmp_path / "minion")
+    by_minion.queue(**{**config, "executor": Executor.MINION, "num_shards": 1})
+    assert by_minion.run() is Ending.DONE
+    bench.queue(**config)
+    assert bench.run(spark=InThisSession()) is Ending.DONE
+    assert bench.visible_rows() == by_minion.visible_rows()
+    names = [record.name for record in bench.view().visible.values()]
+    assert sum("_s" in name for name in names) >= 2, "in several parts"
+    assert bench.queued() == []
+    by_minion.close()
+
+
+def test_a_minion_without_spark_says_what_is_missing(bench: MergeBench) -> None:
+    bench.queue(**CONCAT)
+    assert bench.run() is Ending.POISONED
+    found = tasks.find_task(bench.inner, tasks.MERGE_ROLLUP, "t1")
+    assert found is not None
+    assert found.record.last_error == "executor spark needs pyspark beside the minion: pip install 'merlot[spark]'"
+
+
+def test_the_job_as_a_process_of_its_own_reports_a_wrong_task_in_one_line(bench: MergeBench, tmp_path: Path) -> None:
+    task = bench.queue(**CONCAT).model_copy(update={"config": {}})
+    order = SparkOrder(task=task, table=orders_manifest(), inputs=bench.records, deep_store=bench.store_uri)
+
+    class Control:
+        def check(self) -> None:
+            return
+
+    with pytest.raises(InvalidInputError, match=r"^Spark job failed task=t1 cause=cannot read the task path=\S+"):
+        SparkLauncher().run(order, tmp_path / "spark", Control())  # type: ignore[arg-type]
+
+
+def test_the_job_as_a_process_of_its_own_merges(bench: MergeBench) -> None:
+    bench.queue(**CONCAT)
+    assert bench.run(spark=SparkLauncher()) is Ending.DONE
+    assert bench.visible_rows() == bench.expected_rows()
+    assert manifest.dump(orders_manifest())["metadata"]["name"] == "orders"
+    assert len(bench.deep_store.list(ORDERS)) == len(bench.view().segments)

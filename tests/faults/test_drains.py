@@ -70,9 +70,9 @@ async def test_a_third_server_joins_and_leaves_again_and_no_query_fails(
 ) -> None:
     async with QueryLoad(cluster.broker.url, cases) as load:
         third = cluster.new_server()
-        third.start()
-        await asyncio.to_thread(third.wait_ready)
         try:
+            third.start()
+            await asyncio.to_thread(third.wait_ready)
             instance = instance_of(cluster, third)
             await until(lambda: state_of(cluster, instance).get("loaded", 0) >= 5)
             await until(lambda: not call(f"{cluster.controller.url}/status")["tables"]["orders"]["moving"])
@@ -86,5 +86,29 @@ async def test_a_third_server_joins_and_leaves_again_and_no_query_fails(
         finally:
             assert await asyncio.to_thread(third.stop) == 0
         await load.answered(50)
+    print(load.tally)
+    assert (load.tally.wrong, load.tally.examples) == ([], [])
+
+
+async def test_a_new_life_of_a_server_takes_over_while_the_old_one_still_drains(
+    cluster: ClusterProcesses, cases: Mapping[str, list[list[Any]]]
+) -> None:
+    old = cluster.servers[0]
+    instance = instance_of(cluster, old)
+    new = cluster.new_server(instance)
+    async with QueryLoad(cluster.broker.url, cases) as load:
+        await load.answered(50)
+        try:
+            new.start()
+            await asyncio.to_thread(new.wait_ready)
+            await load.answered(50)
+            assert await asyncio.to_thread(old.stop) == 0
+            await load.answered(50)
+            state = state_of(cluster, instance)
+            assert (state["live"], state["loaded"], state["assigned"]) == (True, 8, 8)
+            routed = call(f"{cluster.broker.url}/debug/routingTable/orders")["orders_OFFLINE"]
+            assert instance in routed
+        finally:
+            assert await asyncio.to_thread(new.stop) == 0
     print(load.tally)
     assert (load.tally.wrong, load.tally.examples) == ([], [])

@@ -174,10 +174,12 @@ class ClusterProcesses:
         self.servers = [self._server(number, shared) for number in range(num_servers)]
         self.minions = [self._minion(number, shared) for number in range(num_minions)]
 
-    def new_server(self) -> RoleProcess:
-        """One more server, not started, which is not among `servers`: whoever asks for it ends it."""
+    def new_server(self, instance: str | None = None) -> RoleProcess:
+        """One more server, not started, which is not among `servers`: whoever asks for it ends it. It may take over the
+        name of another one."""
         self._num_servers += 1
-        return self._server(self._num_servers - 1, self._shared)
+        named = [] if instance is None else ["--instance", instance]
+        return self._server(self._num_servers - 1, [*self._shared, *named])
 
     @property
     def processes(self) -> list[RoleProcess]:

@@ -13,7 +13,7 @@ from merlot.merge.plan import MergePlan, MergeType
 from merlot.merge.source import Selection, num_rows
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.dict_ids import width_bytes
-from merlot.segment.metadata import ColumnEncoding, ColumnMetadata
+from merlot.segment.metadata import ColumnMetadata
 
 _COPIES: Final = 4
 _ENTRY_BYTES: Final = 64
@@ -74,17 +74,16 @@ def _column_bytes(selection: Selection, name: str) -> float:
 
 
 def _decoded_bytes(column: ColumnMetadata) -> float:
-    sizes = {name: ref.size * int(ref.dtype[1:]) for name, ref in column.buffers.items()}
-    entries = column.cardinality or 0
+    """Of one segment's column, in all the forms that a merge gives it."""
+    count, entries = column.total_values, column.cardinality or 0
+    lists = 24 * count if column.multi_value else 0
     if column.encoding.has_dictionary:
-        values = sizes.get("dict.bytes", 0) + 8 * entries
-        flat = column.total_values * width_bytes(entries)
-    else:
-        values = 0
-        flat = max(8 * column.total_values, sizes.get("raw.bytes", 0) + 8 * column.total_values)
-        entries = column.total_values if column.encoding is not ColumnEncoding.RAW_VARIABLE else 0
-    lists = 24 * column.total_values if column.multi_value else 0
-    return _COPIES * (flat + values) + min(entries, column.total_values) * _ENTRY_BYTES + lists
+        text = column.buffers.get("dict.bytes")
+        size = count * width_bytes(entries) + 8 * entries + (0 if text is None else text.size)
+        return _COPIES * size + entries * _ENTRY_BYTES + lists
+    text = column.buffers.get("raw.bytes")
+    size = 8 * count + (0 if text is None else text.size)
+    return _COPIES * size + (count * _ENTRY_BYTES if text is None else 0) + lists
 
 
 def _segments(selection: Selection) -> list[ImmutableSegment]:

@@ -33,6 +33,8 @@ class PoolNote:
     problem: str | None = None
     is_stuck: bool = False
     """Whether the same steps have been waited for too long."""
+    notes: tuple[str, ...] = ()
+    """What is asked for and never done, such as to shrink a volume."""
 
 
 @dataclass(frozen=True, slots=True)

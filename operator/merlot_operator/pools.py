@@ -40,7 +40,11 @@ async def reconcile_pool(context: Context, namespace: str, pool: str) -> float |
         raise
     steps = tuple(plan.steps)
     note = PoolNote(steps, plan.num_outdated, demand.replicas, plan.replicas)
-    _note(context, demand, dataclasses.replace(note, is_stuck=_is_stuck(context, (namespace, pool), steps)))
+    _note(
+        context,
+        demand,
+        dataclasses.replace(note, is_stuck=_is_stuck(context, (namespace, pool), steps), notes=tuple(plan.notes)),
+    )
     return BUSY_S if plan.steps or plan.restart or plan.drain else context.config.resync_s
 
 

@@ -58,6 +58,8 @@ class PoolPlan:
     delete_claims: list[Object] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
     """For people: what is under way or waited for."""
+    notes: list[str] = field(default_factory=list)
+    """For people: what is asked for and never done."""
     num_outdated: int = 0
 
 
@@ -80,11 +82,11 @@ def _plan_volumes(demand: PoolDemand, state: PoolState, result: PoolPlan) -> Non
     size = template["spec"]["resources"]["requests"]["storage"]
     storage_class = template["spec"].get("storageClassName", "")
     if demand.storage_class and storage_class != demand.storage_class:
-        result.steps.append(f"volumes stay in class {storage_class or 'default'}: a volume cannot change its class")
+        result.notes.append(f"volumes stay in class {storage_class or 'default'}: a volume cannot change its class")
     result.storage_class = storage_class if storage_class and demand.storage_class else demand.storage_class
     if quantity(demand.storage) < quantity(size):
         result.storage = size
-        result.steps.append(f"volumes stay at {size}: a volume cannot shrink to {demand.storage}")
+        result.notes.append(f"volumes stay at {size}: a volume cannot shrink to {demand.storage}")
         return
     result.recreate = quantity(demand.storage) > quantity(size)
     result.grow_claims = [one for one in state.claims if quantity(_size_of(one)) < quantity(demand.storage)]

@@ -74,7 +74,7 @@ def table_status(facts: TableFacts) -> Json:
     status: Json = {
         "brokers": f"{pod_facts.num_ready(facts.brokers)}/{facts.cluster_note.num_brokers}",
         "brokerUrl": broker_url(facts.namespace),
-        "plan": list(facts.pool_note.steps),
+        "plan": [*facts.pool_note.steps, *facts.pool_note.notes],
         "batches": [dict(run) for run in facts.runs],
     }
     if facts.revision is not None:

@@ -39,12 +39,15 @@ async def reconcile_pool(context: Context, namespace: str, pool: str) -> float |
         _note(context, demand, dataclasses.replace(before, problem=str(error), wanted=demand.replicas))
         raise
     steps = tuple(plan.steps)
-    note = PoolNote(steps, plan.num_outdated, demand.replicas, plan.replicas)
-    _note(
-        context,
-        demand,
-        dataclasses.replace(note, is_stuck=_is_stuck(context, (namespace, pool), steps), notes=tuple(plan.notes)),
+    note = PoolNote(
+        steps=steps,
+        num_outdated=plan.num_outdated,
+        wanted=demand.replicas,
+        replicas=plan.replicas,
+        is_stuck=_is_stuck(context, (namespace, pool), steps),
+        notes=tuple(plan.notes),
     )
+    _note(context, demand, note)
     return BUSY_S if plan.steps or plan.restart or plan.drain else context.config.resync_s
 
 

@@ -1,0 +1,132 @@
+"""What is odd about inputs, plans and values."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.merge.merge_tables import METRICS, TIMES, built, merge, plan_of, read_rows, summed
+
+from merlot.errors import InvalidInputError
+from merlot.merge.plan import MergeType
+from merlot.merge.shuffle import shuffle
+from merlot.spec import periods
+from merlot.spec.indexing import IndexingSpec, PartitioningSpec
+from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
+from merlot.spec.types import TypeName
+
+PLAIN = IndexingSpec()
+
+
+def schema_of(*fields: FieldSpec) -> TableSchema:
+    return TableSchema(fields=(TIMES[0], *fields))
+
+
+def dimension(name: str, type_name: TypeName, **more: Any) -> FieldSpec:
+    return FieldSpec(name=name, type=type_name, **more)
+
+
+def test_a_segment_whose_column_has_another_type_is_named(tmp_path: Path) -> None:
+    before, now = schema_of(dimension("who", TypeName.STRING)), schema_of(dimension("who", TypeName.LONG))
+    path = built(tmp_path, "in_0", before, {"at": [0], "who": ["a"]}, PLAIN).path
+    with pytest.raises(InvalidInputError, match=r"does not fit the schema segment=in_0 column=who stored=STRING"):
+        merge(plan_of(now), [path], tmp_path)
+
+
+def test_only_dimensions_are_erased_and_segments_have_room(tmp_path: Path) -> None:
+    schema = schema_of(*METRICS)
+    for name in ("ints", "at", "absent"):
+        with pytest.raises(InvalidInputError, match=f"only a dimension can be erased table=t column={name}"):
+            merge(plan_of(schema, erased=frozenset({name})), [], tmp_path)
+    with pytest.raises(InvalidInputError, match="needs room for a row"):
+        merge(plan_of(schema, max_records_per_segment=0), [], tmp_path)
+
+
+def test_rows_cannot_be_sorted_by_lists(tmp_path: Path) -> None:
+    schema = schema_of(dimension("tags", TypeName.INT, multi_value=True))
+    path = built(tmp_path, "in_0", schema, {"at": [0, 1], "tags": [[1], [2]]}, PLAIN).path
+    with pytest.raises(InvalidInputError, match="cannot be sorted by this column"):
+        merge(plan_of(schema, indexing=IndexingSpec(sorted_columns=("tags",))), [path], tmp_path)
+
+
+def test_both_zeros_are_sorted_as_a_fresh_build_sorts_them(tmp_path: Path) -> None:
+    schema = schema_of(dimension("ratio", TypeName.DOUBLE))
+    indexing = IndexingSpec(sorted_columns=("ratio",))
+    cells = {"at": [0, 1, 2, 3], "ratio": [0.0, -0.0, 0.0, -0.0]}
+    halves = [{name: column[start : start + 2] for name, column in cells.items()} for start in (0, 2)]
+    paths = [built(tmp_path, f"in_{place}", schema, half, indexing).path for place, half in enumerate(halves)]
+    fresh = built(tmp_path, "fresh", schema, cells, indexing)
+    (merged,) = merge(plan_of(schema, indexing=indexing), paths, tmp_path)
+    assert merged.metadata.crc == fresh.metadata.crc
+    (folded,) = merge(
+        plan_of(schema, indexing=indexing, merge_type=MergeType.ROLLUP, round_period=periods.parse("1s")),
+        paths,
+        tmp_path,
+    )
+    assert read_rows(folded, schema) == [(0, (0.0, 1.0))]
+
+
+def test_lists_are_equal_only_in_the_same_order(tmp_path: Path) -> None:
+    schema = schema_of(dimension("tags", TypeName.STRING, multi_value=True))
+    cells = {"at": [0] * 6, "tags": [["a", "b"], ["b", "a"], ["a", "b"], [], ["a"], []]}
+    path = built(tmp_path, "in_0", schema, cells, PLAIN).path
+    (output,) = merge(plan_of(schema, merge_type=MergeType.DEDUP), [path], tmp_path)
+    assert read_rows(output, schema) == [(0, ()), (0, ("a",)), (0, ("a", "b")), (0, ("b", "a"))]
+
+
+def test_values_that_the_partition_function_refuses_stay_apart(tmp_path: Path) -> None:
+    schema = schema_of(dimension("who", TypeName.STRING))
+    columns = {"who": {"functionName": "Modulo", "numPartitions": 2}}
+    partitioning = PartitioningSpec.model_validate({"columns": columns})
+    cells = {"at": [0, 1, 2, 3], "who": ["1", "x", "2", "3"]}
+    path = built(tmp_path, "in_0", schema, cells, PLAIN, partitioning=partitioning).path
+    outputs = merge(plan_of(schema, partitioning=partitioning), [path], tmp_path)
+    assert [[row[1] for row in read_rows(segment, schema)] for segment in outputs] == [["x"], ["2"], ["1", "3"]]
+    assert list(outputs[0].unpartitioned) == ["who"]
+
+
+@pytest.mark.parametrize("function", ["Murmur", "Murmur3"])
+def test_partitions_of_numbers_and_text_are_those_that_the_builder_sees(function: str, tmp_path: Path) -> None:
+    schema = schema_of(dimension("who", TypeName.STRING), dimension("number", TypeName.LONG))
+    functions = {name: {"functionName": function, "numPartitions": 3} for name in ("who", "number")}
+    partitioning = PartitioningSpec.model_validate({"columns": functions})
+    cells = {"at": [0] * 40, "who": [f"w{place}" for place in range(40)], "number": list(range(-20, 20))}
+    path = built(tmp_path, "in_0", schema, cells, PLAIN).path
+    outputs = merge(plan_of(schema, partitioning=partitioning), [path], tmp_path)
+    seen = [tuple(info.partitions for _, info in sorted(one.metadata.partitions.items())) for one in outputs]
+    assert all(len(partitions) == 1 for pair in seen for partitions in pair)
+    assert len(set(seen)) == len(seen)
+    assert sum((Counter(read_rows(one, schema)) for one in outputs), Counter()).total() == 40
+
+
+def test_shards_of_a_concatenation_are_even_and_may_be_empty(tmp_path: Path) -> None:
+    schema = schema_of(dimension("who", TypeName.STRING))
+    path = built(tmp_path, "in_0", schema, {"at": [0, 1, 2], "who": ["a", "b", "c"]}, PLAIN).path
+    shards = shuffle(plan_of(schema), [path], tmp_path, 5, lambda *_: None, lambda: False)
+    assert sorted(shard.metadata.num_docs for shard in shards) == [0, 0, 1, 1, 1]
+    rows = [row for shard in shards for row in read_rows(shard, schema)]
+    assert [row[1] for row in rows] == ["a", "b", "c"]
+    assert merge(plan_of(schema), [shard.path for shard in shards if not shard.metadata.num_docs], tmp_path) == []
+    with pytest.raises(InvalidInputError, match="at least one shard"):
+        shuffle(plan_of(schema), [path], tmp_path, 0, lambda *_: None, lambda: False)
+
+
+def test_erased_dimensions_are_null_and_rows_that_differed_by_them_meet(tmp_path: Path) -> None:
+    schema = schema_of(dimension("who", TypeName.STRING), dimension("tags", TypeName.INT, multi_value=True), METRICS[0])
+    cells = {"at": [0, 0, 0], "who": ["a", "b", "b"], "tags": [[1], [2], []], "ints": [1, 2, None]}
+    path = built(tmp_path, "in_0", schema, cells, PLAIN).path
+    plan = plan_of(schema, merge_type=MergeType.ROLLUP, erased=frozenset({"who", "tags"}))
+    (output,) = merge(plan, [path], tmp_path)
+    assert read_rows(output, schema) == [(0, None, None, 3)]
+    kept = plan_of(schema, erased=frozenset({"who"}))
+    (same,) = merge(kept, [path], tmp_path)
+    assert [row[1:] for row in read_rows(same, schema)] == [(None, (1,), 1), (None, (2,), 2), (None, (), None)]
+
+
+def test_least_and_greatest_text_fold_too(tmp_path: Path) -> None:
+    schema = schema_of(FieldSpec(name="note", type=TypeName.STRING, role=FieldRole.METRIC))
+    path = built(tmp_path, "in_0", schema, {"at": [0, 0, 1], "note": ["b", "a", None]}, PLAIN).path
+    for function, expected in (("min", "a"), ("MAX", "b")):
+        plan = plan_of(schema, merge_type=MergeType.ROLLUP, aggregations={"note": summed(function)})
+        (output,) = merge(plan, [path], tmp_path)
+        assert read_rows(output, schema) == [(0, expected), (1, None)]

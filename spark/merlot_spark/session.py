@@ -42,7 +42,9 @@ def create_session(
 
     `is_short` is for local jobs of less than a minute or so: see SHORT_JVM."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    chosen = dict(SETTINGS) | (WARM_WORKERS if master.startswith(("local", "k8s:")) else {})
+    chosen = dict(SETTINGS)
+    if master.startswith(("local", "k8s:")):
+        chosen |= WARM_WORKERS
     if master.startswith("local"):
         os.environ["JAVA_HOME"] = str(jvm.java_home())
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

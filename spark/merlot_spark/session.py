@@ -31,6 +31,11 @@ SETTINGS: Mapping[str, str] = {
     "spark.python.worker.reuse": "true",
     "spark.ui.showConsoleProgress": "false",
 }
+PATIENT: Mapping[str, str] = {
+    "spark.kubernetes.driver.connectionTimeout": "60000",
+    "spark.kubernetes.driver.requestTimeout": "60000",
+}
+"""Milliseconds: with Spark's ten seconds a busy API server ends the job."""
 WARM_WORKERS: Mapping[str, str] = {"spark.python.daemon.module": "merlot_spark.worker_daemon"}
 """Python workers fork from one daemon, which has loaded the segment builder before: where executors surely have it."""
 
@@ -45,6 +50,8 @@ def create_session(
     chosen = dict(SETTINGS)
     if master.startswith(("local", "k8s:")):
         chosen |= WARM_WORKERS
+    if master.startswith("k8s:"):
+        chosen |= PATIENT
     if master.startswith("local"):
         os.environ["JAVA_HOME"] = str(jvm.java_home())
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

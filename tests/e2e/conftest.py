@@ -20,7 +20,7 @@ from e2e_load import Load, flights_queries
 
 HERE = Path(__file__).parent
 IMAGES = ("operator", "runtime", "runtime-next", "spark", "e2e")
-STEP_S = 420
+STEP_S = 900
 KEPT = os.environ.get("MERLOT_NAMESPACE", "")
 
 
@@ -148,7 +148,7 @@ def served(release: Cluster, flights: Json) -> Cluster:
     """Flights answer."""
     release.apply(flights)
     is_built = lambda: release.get("table", "flights").get("status", {}).get("totalDocs") == 336_776  # noqa: E731
-    release.await_true("every flight is there", is_built, 300)
+    release.await_true("every flight is there", is_built, 600)
     release.await_true("flights are ready", lambda: release.holds("table", "flights", "Ready"), 120)
     return release
 

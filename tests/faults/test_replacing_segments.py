@@ -18,7 +18,8 @@ import pytest
 from merlot.catalog.publish import upload
 from merlot.cluster.records import SegmentRecord
 from merlot.segment.build.builder import build_segment
-from merlot.segment.build.request import BuildRequest, CreationFacts
+from merlot.segment.build.request import BuildRequest
+from merlot.segment.metadata import CreationFacts
 from merlot.store.deepstore import DeepStore
 from merlot.testing.load import QueryLoad
 from merlot.testing.processes import ClusterProcesses

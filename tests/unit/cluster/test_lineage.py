@@ -20,12 +20,12 @@ from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.view import TableView, load
 from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
 from merlot.ids import InstanceId, SegmentKey, SegmentName, TableName
-from merlot.spec.manifest import load as load_manifest
+from merlot.spec.manifest import load_tables
 from merlot.testing.faults import Fault, FaultyMetastore, ProcessDied
 
 TABLE = TableName("t_OFFLINE")
 SERVER = InstanceId("Server_host_1")
-MANIFEST = load_manifest("""
+MANIFEST = load_tables("""
 apiVersion: merlot.dev/v1alpha1
 kind: Table
 metadata: {name: t}
@@ -371,7 +371,7 @@ def test_a_deleted_table_leaves_no_lineage(store: SqliteMetastore) -> None:
     assert store.children(paths.lineage(TABLE)) == []
 
 
-Step = Callable[[Metastore], None]
+Step = Callable[[Metastore], object]
 STEPS: list[Step] = [start, put, end, revert, forget]
 
 

@@ -22,7 +22,7 @@ from merlot.controller.loop import ControllerLoop, LoopConfig
 from merlot.controller.trash import empty_trash
 from merlot.errors import MerlotError
 from merlot.ids import TableName
-from merlot.spec.manifest import load as load_manifest
+from merlot.spec.manifest import load_tables
 from merlot.testing.clock import FakeClock
 from merlot.testing.faults import Fault, FaultyMetastore, ProcessDied
 
@@ -87,7 +87,7 @@ def store(tmp_path: Path, clock: FakeClock, files: Files) -> Iterator[SqliteMeta
 
 
 def make_table(store: Metastore, clock: FakeClock, files: Files, manifest: str = MANIFEST) -> None:
-    tables.put_table(store, load_manifest(manifest)[0], clock=clock)
+    tables.put_table(store, load_tables(manifest)[0], clock=clock)
     publish(store, clock, *(files.upload(segment(name, clock)) for name in ("h1", "h2", "other")))
 
 
@@ -213,7 +213,7 @@ def test_retention_by_time_leaves_what_a_replacement_needs(
 def test_a_suspended_table_is_left_alone(store: SqliteMetastore, files: Files, clock: FakeClock) -> None:
     replace(store, clock, files, until="end")
     suspended = MANIFEST.replace("  retention: 30d", "  retention: 30d\n  suspend: true")
-    tables.put_table(store, load_manifest(suspended)[0], clock=clock)
+    tables.put_table(store, load_tables(suspended)[0], clock=clock)
     loop = loop_of(store, files, clock)
     pass_time(loop, clock, 2 * DAY_S)
     assert "h1" in load(store, TABLE).segments
@@ -279,7 +279,7 @@ def test_a_file_that_is_published_while_it_is_being_deleted_is_refused_or_kept(
         publish(store, clock, replace=("other",))
         clock.advance(HOUR_S + 61)
         looks = itertools.count()
-        refused = []
+        refused: list[str] = []
 
         def look(url: str, looks: Iterator[int] = looks, at_look: int = at_look, refused: list[str] = refused) -> None:
             if next(looks) == at_look:

@@ -18,12 +18,12 @@ from merlot.cluster.sqlite import SqliteMetastore
 from merlot.controller.api import make_app
 from merlot.controller.service import ControllerService
 from merlot.ids import InstanceId, TableName
-from merlot.spec.manifest import load as load_manifest
+from merlot.spec.manifest import load_tables
 
 Client = TestClient[web.Request, web.Application]
 TABLE = TableName("t_OFFLINE")
 SERVER = InstanceId("Server_host_1")
-MANIFEST = load_manifest("""
+MANIFEST = load_tables("""
 apiVersion: merlot.dev/v1alpha1
 kind: Table
 metadata: {name: t}

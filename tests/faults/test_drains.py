@@ -3,13 +3,13 @@
 import asyncio
 import json
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from merlot.testing.load import QueryLoad
-from merlot.testing.processes import ClusterProcesses, RoleProcess
+from merlot.testing.processes import PATIENCE_S, ClusterProcesses, RoleProcess
 from merlot.testing.servers import until
 
 pytestmark = pytest.mark.cluster
@@ -18,6 +18,11 @@ pytestmark = pytest.mark.cluster
 def call(url: str, method: str = "GET") -> Any:
     with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=10) as answer:
         return json.load(answer)
+
+
+async def eventually(condition: Callable[[], object]) -> None:
+    """As long as processes may take to start on a busy machine."""
+    await until(condition, PATIENCE_S)
 
 
 def instance_of(cluster: ClusterProcesses, server: RoleProcess) -> str:
@@ -39,7 +44,7 @@ async def test_draining_stopping_and_restarting_each_server_fails_no_query(
             await load.answered(50)
             instance = instance_of(cluster, server)
             call(f"{cluster.controller.url}/instances/{instance}/drain", "POST")
-            await until(lambda instance=instance: state_of(cluster, instance)["drained"])
+            await eventually(lambda instance=instance: state_of(cluster, instance)["drained"])
             routed = call(f"{cluster.broker.url}/debug/routingTable/orders")["orders_OFFLINE"]
             assert instance not in routed
             await load.answered(50)
@@ -47,7 +52,7 @@ async def test_draining_stopping_and_restarting_each_server_fails_no_query(
             await load.answered(50)
             server.start()
             await asyncio.to_thread(server.wait_ready)
-            await until(lambda instance=instance: state_of(cluster, instance).get("loaded") == 8)
+            await eventually(lambda instance=instance: state_of(cluster, instance).get("loaded") == 8)
             state = state_of(cluster, instance)
             assert (state["live"], state["draining"], state["drained"]) == (True, False, False)
             await load.answered(50)
@@ -59,9 +64,9 @@ async def test_a_mark_that_is_taken_back_brings_the_server_into_routing_again(cl
     instance = instance_of(cluster, cluster.servers[0])
     url = f"{cluster.controller.url}/instances/{instance}"
     call(f"{url}/drain", "POST")
-    await until(lambda: state_of(cluster, instance)["drained"])
+    await eventually(lambda: state_of(cluster, instance)["drained"])
     call(f"{url}/undrain", "POST")
-    await until(lambda: instance in call(f"{cluster.broker.url}/debug/routingTable/orders")["orders_OFFLINE"])
+    await eventually(lambda: instance in call(f"{cluster.broker.url}/debug/routingTable/orders")["orders_OFFLINE"])
     assert not state_of(cluster, instance)["draining"]
 
 
@@ -74,11 +79,11 @@ async def test_a_third_server_joins_and_leaves_again_and_no_query_fails(
             third.start()
             await asyncio.to_thread(third.wait_ready)
             instance = instance_of(cluster, third)
-            await until(lambda: state_of(cluster, instance).get("loaded", 0) >= 5)
-            await until(lambda: not call(f"{cluster.controller.url}/status")["tables"]["orders"]["moving"])
+            await eventually(lambda: state_of(cluster, instance).get("loaded", 0) >= 5)
+            await eventually(lambda: not call(f"{cluster.controller.url}/status")["tables"]["orders"]["moving"])
             await load.answered(50)
             call(f"{cluster.controller.url}/instances/{instance}/drain?leaving=true", "POST")
-            await until(lambda: state_of(cluster, instance)["drained"])
+            await eventually(lambda: state_of(cluster, instance)["drained"])
             status = call(f"{cluster.controller.url}/status")["tables"]["orders"]
             assert status["servers"][instance]["assigned"] == 0
             assert (status["segmentsUnavailable"], status["totalDocs"]) == (0, 800)

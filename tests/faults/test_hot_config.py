@@ -3,13 +3,12 @@
 from typing import Any
 
 import pytest
-from tests.faults.test_drains import call
+from tests.faults.test_drains import call, eventually
 
 from merlot.cluster.tables import put_table
 from merlot.spec.table import RoutingSpec, Table
 from merlot.testing.processes import ClusterProcesses
 from merlot.testing.sample import DAY_MS, START_MS, orders_manifest
-from merlot.testing.servers import until
 
 pytestmark = pytest.mark.cluster
 
@@ -35,7 +34,7 @@ async def test_changed_pruners_are_at_work_when_every_process_echoes_the_new_rev
     with cluster.metastore() as metastore:
         for pruners, num_pruned in ((("time",), 6), ((), 0)):
             record = put_table(metastore, with_pruners(*pruners))
-            await until(lambda revision=record.revision: revisions(cluster) == {revision})
+            await eventually(lambda revision=record.revision: revisions(cluster) == {revision})
             answer = cluster.query(SQL)
             assert (answer["resultTable"]["rows"], answer["totalDocs"]) == ([[200]], 800)
             assert answer["numSegmentsPrunedByBroker"] == num_pruned

@@ -12,13 +12,16 @@ IMAGES := operator runtime spark
 comma := ,
 KIND_CONFIG := build/kind/kubeconfig
 
-.PHONY: help quickstart test check bench bench-pruning bench-merge fuzz crds format clean images kind-up kind-test kind-down test-e2e chart
+.PHONY: help quickstart demo-rollup test check bench bench-pruning bench-merge fuzz crds format clean images kind-up kind-test kind-down test-e2e chart
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 quickstart: $(VENV)/.quickstart ## Build a year of real flights with Spark, serve them, answer five queries (SERVE=no ends after them)
 	@$(BIN)/python -m merlot_spark.quickstart --port $(PORT) $(if $(filter no,$(SERVE)),--no-serve,--serve)
+
+demo-rollup: $(VENV)/.dev ## Merge a year of flights, 366 days to 13 months to a row per day, carrier and origin; segments, bytes, times
+	@$(BIN)/python -m tests.bench.flights_rollup
 
 test: $(VENV)/.dev ## Run everything that a fresh machine can run, fast tests first
 	$(BIN)/python -m pytest tests/unit tests/kernels tests/golden tests/contracts tests/sql tests/oracle tests/clients \

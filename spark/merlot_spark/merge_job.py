@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from merlot.cluster.tasks import MergeTaskConfig, TaskRecord, merge_config
-from merlot.errors import InvalidInputError, MerlotError, UnavailableError
+from merlot.errors import CorruptionError, InvalidInputError, MerlotError, UnavailableError
 from merlot.spec import manifest
 from merlot_spark import merge_executor
 from merlot_spark.build_job import EXIT_FAILED, EXIT_WRONG_INPUT
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         records = _run(chosen)
     except MerlotError as error:
         chosen.report.write_text(json.dumps({"error": str(error)}))
-        return EXIT_WRONG_INPUT if isinstance(error, InvalidInputError) else EXIT_FAILED
+        return EXIT_WRONG_INPUT if isinstance(error, InvalidInputError | CorruptionError) else EXIT_FAILED
     except Py4JError as error:
         chosen.report.write_text(json.dumps({"error": f"Spark no longer answers: {error}"}))
         return EXIT_FAILED
@@ -89,7 +89,7 @@ def _run(chosen: argparse.Namespace) -> list[dict[str, Any]]:
         deep_store=chosen.deep_store,
     )
     settings = PIECE_BY_PIECE | dict(text.partition("=")[::2] for text in chosen.conf)
-    spark = create_session(chosen.master, settings=settings)
+    spark = create_session(chosen.master, is_short=True, settings=settings)
     try:
         return merge(spark, order, document["inputs"])
     except PySparkException as error:

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from merlot.errors import InvalidInputError, NotFoundError, UnavailableError
-from merlot.ingest.batch import BadRowsError
+from merlot.ingest.batch import BadRowsError, Stretch
 from merlot.spec import manifest
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.table import Table
@@ -175,6 +175,33 @@ def test_refresh_replaces_every_segment(spark: SparkSession, source: Path, deep:
     later = run(spark, source, table, deep, controller, filter="at >= timestamp '2013-01-03'")
     assert later.removed == 2
     assert published(controller) == list(later.segments)
+
+
+def test_a_batch_that_stands_for_a_window_removes_what_it_does_not_build_anew(
+    spark: SparkSession, source: Path, deep: Path, controller: str
+) -> None:
+    table = table_of()
+    apply(controller, table)
+    first = run(spark, source, table, deep, controller)
+    window = {"start": "2013-01-02", "end": "2013-01-04T00:00:00Z"}
+    later = run(spark, source, table, deep, controller, overwrite=window, filter="at >= timestamp '2013-01-03'")
+    assert (later.removed, later.unchanged) == (1, 1)
+    assert published(controller) == [first.segments[0], first.segments[2]]
+
+
+def test_a_backfill_builds_the_rows_of_its_window_under_names_of_its_own(
+    spark: SparkSession, source: Path, deep: Path, tmp_path: Path
+) -> None:
+    table = table_of()
+    day_ms = 86_400_000
+    window = (START_S * 1000 + day_ms, START_S * 1000 + 2 * day_ms)
+    options = JobOptions(parallelism=1, stretch=Stretch(window=window, name_suffix="_b1"))
+    df = spark.read.parquet(str(source))
+    report = build_segments(df, table, deep_store=str(deep), controller_url=None, options=options)
+    assert (report.rows_in, report.rows_out + report.rows_outside) == (3000, 3000)
+    assert [record["name"] for record in report.records] == ["trips_2013-01-02_b1"]
+    assert 0 < report.rows_out < 3000
+    assert all(window[0] <= record["startTimeMs"] <= record["endTimeMs"] < window[1] for record in report.records)
 
 
 def test_days_are_split_by_partition_function(

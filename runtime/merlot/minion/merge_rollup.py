@@ -23,7 +23,7 @@ from merlot.cluster.records import LineageState, SegmentRecord
 from merlot.cluster.tables import find_table, spec_of
 from merlot.cluster.tasks import EndedTask, MergeTaskConfig, TaskOutcome, TaskRecord, TaskState
 from merlot.cluster.view import TableView, load
-from merlot.errors import InvalidInputError, NotFoundError, UnavailableError
+from merlot.errors import CorruptionError, InvalidInputError, NotFoundError, UnavailableError
 from merlot.ids import SegmentKey
 from merlot.merge import task as merge_task
 from merlot.merge.plan import MergePlan
@@ -406,5 +406,5 @@ def _has_all(view: TableView, entry: LineageEntry, config: MergeTaskConfig) -> b
 def _config(task: TaskRecord) -> MergeTaskConfig:
     try:
         return tasks.merge_config(task)
-    except ValueError as error:
-        raise InvalidInputError(f"task cannot be read task={task.id} cause={error}") from error
+    except CorruptionError as error:
+        raise InvalidInputError(str(error)) from error

@@ -12,6 +12,7 @@ from operator_parts import Api, Controller, Operator, eventually, run_pods, serv
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning"),
 ]
 

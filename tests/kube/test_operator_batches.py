@@ -18,6 +18,7 @@ from merlot_spark.zookeeper import ZooKeeper
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning"),
 ]
 

@@ -12,6 +12,7 @@ from test_operator import flights, wait
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning"),
 ]
 

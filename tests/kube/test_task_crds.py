@@ -85,7 +85,7 @@ WRONG_ROLLUPS = [
     (("mergeType: rollup", "mergeType: rollupp"), 'Unsupported value: "rollupp"'),
     (("mergeType: rollup", "mergeType: dedup"), "no level rolls up"),
     (("[tags, details]", "[tags, tags]"), "Duplicate value"),
-    (("aggregationType: sum", "aggregationType: avg"), 'Unsupported value: "avg"'),
+    (("aggregationType: sum", "aggregationType: median"), 'Unsupported value: "median"'),
     (("maxNumRecordsPerTask: 50000000", "maxNumRecordsPerTask: 0"), "should be greater than or equal to 1"),
     (("schedule: 10m", "schedule: 0 0 3 * * ?"), "or cron of five fields"),
     (("schedule: 10m", "schedule: 0m"), "or cron of five fields"),

@@ -15,7 +15,7 @@ KIND_CONFIG := build/kind/kubeconfig
 .PHONY: help quickstart demo-rollup test check bench bench-pruning bench-merge fuzz crds format clean images kind-up kind-test kind-down test-e2e chart
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 quickstart: $(VENV)/.quickstart ## Build a year of real flights with Spark, serve them, answer five queries (SERVE=no ends after them)
 	@$(BIN)/python -m merlot_spark.quickstart --port $(PORT) $(if $(filter no,$(SERVE)),--no-serve,--serve)

@@ -147,7 +147,8 @@ def built(
 def tables(draw: Any, directory: Any, schema: TableSchema, indexing: IndexingSpec) -> Inputs:
     """Some segments, of today's schema and older ones."""
     folder: Path = directory
-    found, rows = [], {one.name: [] for one in schema.fields}
+    found: list[BuiltSegment] = []
+    rows: Cells = {one.name: [] for one in schema.fields}
     for place in range(draw(st.integers(1, 4))):
         lost = draw(st.sets(st.sampled_from([one.name for one in schema.fields[1:]]), max_size=2))
         then = older(schema, sorted(lost), draw(st.booleans()))

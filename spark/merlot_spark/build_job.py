@@ -50,8 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _write_report(chosen.report, {"error": str(error)})
         return _fail(error, EXIT_WRONG_INPUT if isinstance(error, InvalidInputError) else EXIT_FAILED)
     except Py4JError as error:
-        _write_report(chosen.report, {"error": f"Spark no longer answers: {error}"})
-        return _fail(UnavailableError(f"Spark no longer answers: {error}"), EXIT_FAILED)
+        reason = f"Spark no longer answers: {_java_reason(str(error))}"
+        _write_report(chosen.report, {"error": reason})
+        return _fail(UnavailableError(reason), EXIT_FAILED)
     except KeyboardInterrupt:
         sys.stderr.write("stopped; nothing was published\n")
         return EXIT_FAILED
@@ -180,6 +181,16 @@ def _write_report(path: Path | None, report: dict[str, Any]) -> None:
         shortest = {**shortest, "error": report["error"][:LONGEST_ERROR]}
     texts = [json.dumps(one, ensure_ascii=False) for one in (report, short, shorter, shortest)]
     path.write_text(next((text for text in texts if len(text.encode()) < MAX_REPORT_BYTES), texts[-1]) + "\n")
+
+
+def _java_reason(trace: str) -> str:
+    """The error and its last cause, of a text whose other lines are stack frames."""
+    lines = [line.strip() for line in trace.splitlines()]
+    errors = [
+        line.removeprefix(": ") for line in lines if line.startswith(": ") or "Exception" in line.partition(" ")[0]
+    ]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return "; caused by ".join(dict.fromkeys([*errors[:1], *causes[-1:]])) or " ".join(lines[:2])
 
 
 def _fail(error: MerlotError, code: int) -> int:

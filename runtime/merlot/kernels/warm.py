@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.kernels import aggregate, arithmetic, bits, group, hashing, merge, murmur, radix, scan, take, topk
+from merlot.kernels import aggregate, arithmetic, bits, group, hashing, merge, murmur, radix, scan, sketch, take, topk
 
 IDS = (np.uint8, np.uint16, np.uint32)
 NUMBERS = (np.int32, np.int64, np.float32, np.float64)
@@ -28,6 +28,7 @@ def cases() -> Iterator[Case]:
     yield from _arithmetic()
     yield from _filters()
     yield from _merges()
+    yield from _sketches()
 
 
 def column(dtype: Any, *, size: int = 64) -> NDArray[Any]:
@@ -139,6 +140,14 @@ def _merges() -> Iterator[Case]:
     yield merge.hash_lists, (words, offsets, words.copy())
     yield merge.add_hashes, (words, words.copy())
     yield murmur.murmur2, (offsets, column(np.uint8), rows.copy())
+
+
+def _sketches() -> Iterator[Case]:
+    bounds, places, none = np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(0, np.int64)
+    yield sketch.rows_by_group, (np.zeros(2, np.uint32), bounds.copy(), places.copy())
+    facts = (column(np.uint8), places, places, none, bounds)
+    yield sketch.union_registers, (*facts, np.zeros(64, np.uint8), places)
+    yield sketch.merge_centroids, (*facts, 100.0, np.zeros(64, np.uint8), places.copy())
 
 
 def warm() -> int:

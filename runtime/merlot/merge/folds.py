@@ -6,6 +6,7 @@ does not show.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from merlot.errors import InvalidInputError
 from merlot.kernels import aggregate
+from merlot.merge import sketches
 from merlot.merge.columns import Array, Column, Values, fixed_dtype
 from merlot.merge.groups import Groups
 from merlot.merge.plan import Aggregation, MergePlan
@@ -44,7 +46,7 @@ def aggregation_of(plan: MergePlan, field: FieldSpec) -> Aggregation:
 
 
 def fold(column: Column, target: FieldSpec, how: Aggregation, groups: Groups) -> Column:
-    """A value per group, of the type of `target`; raises SumOverflowError."""
+    """A value per group, of the type of `target`; raises SumOverflowError, SketchError."""
     return _fold_of(target, how)(column, target, groups)
 
 
@@ -57,9 +59,15 @@ Fold = Callable[[Column, FieldSpec, Groups], Column]
 
 
 def _fold_of(field: FieldSpec, how: Aggregation) -> Fold:
-    function = FOLDS.get(how.function.upper())
+    name = how.function.upper()
+    if name in sketches.MERGES:
+        if field.type is not TypeName.BYTES:
+            text = f"{how.function} merges serialized sketches, which a BYTES metric holds"
+            raise InvalidInputError(f"{text} column={field.name} type={field.type}")
+        return partial(_sketch, name, how.parameters)
+    function = FOLDS.get(name)
     if function is None:
-        known = ", ".join(FOLDS)
+        known = ", ".join((*FOLDS, *sketches.MERGES))
         raise InvalidInputError(f"unknown aggregation column={field.name} function={how.function}; one of {known}")
     if is_sum(how) and field.type not in _NUMBERS:
         raise InvalidInputError(f"{field.type} cannot be summed column={field.name}; make the column a dimension")
@@ -89,6 +97,15 @@ def _minimum(column: Column, target: FieldSpec, groups: Groups) -> Column:
 
 def _maximum(column: Column, target: FieldSpec, groups: Groups) -> Column:
     return _extreme(column, target, groups, is_min=False)
+
+
+def _sketch(name: str, parameters: Mapping[str, str], column: Column, target: FieldSpec, groups: Groups) -> Column:
+    merged = sketches.fold(column, groups, name, parameters)
+    if column.nulls is None or not column.nulls.any():
+        return _result(target, merged, None)
+    is_null = np.ones(len(groups), np.bool_)
+    is_null[groups.of_rows[~column.nulls]] = False
+    return _result(target, merged, is_null if is_null.any() else None)
 
 
 FOLDS: Final[Mapping[str, Fold]] = {"SUM": _sum, "MIN": _minimum, "MAX": _maximum, "COUNT": _count}

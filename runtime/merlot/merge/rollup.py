@@ -21,6 +21,7 @@ from merlot.merge.groups import group
 from merlot.merge.order import KeyWords, key_codes, with_one_zero
 from merlot.merge.output import Outputs, Rows
 from merlot.merge.plan import MergePlan, Phase
+from merlot.merge.sketches import SketchError
 from merlot.merge.source import Selection, Source, num_rows, open_source, slice_selection, sub_selection
 from merlot.segment.build.request import BuiltSegment
 from merlot.spec.indexing import IndexingSpec
@@ -55,7 +56,10 @@ class Folded(Rows):
         assert read is not None
         if self._plan.folds(read):
             values = self._source.column(read, self._selection)
-            column = folds.fold(values, field, folds.aggregation_of(self._plan, field), self._groups)
+            try:
+                column = folds.fold(values, field, folds.aggregation_of(self._plan, field), self._groups)
+            except SketchError as error:
+                raise error.found_in(_segment_of(self._selection, error.row)) from None
         else:
             column = with_one_zero(self._source.column(read, self._firsts))
         return column if self._order is None else column.take(self._order)
@@ -76,6 +80,15 @@ def fold_rows(plan: MergePlan, source: Source, selection: Selection, outputs: Ou
                 outputs.watch.tell(Phase.ORDER)
                 outputs.write(Folded(wide, plan.schema, again, part), 0)
                 memory.release()
+
+
+def _segment_of(selection: Selection, row: int) -> str:
+    """The name of the input that a row is of."""
+    for part in selection:
+        if row < part.num_rows:
+            return part.segment.metadata.name
+        row -= part.num_rows
+    raise IndexError(row)
 
 
 class _Spill:

@@ -15,7 +15,16 @@ from merlot.spec import periods
 from merlot.spec.manifest_problems import Problem, suggestion
 from merlot.spec.schema import FieldRole
 from merlot.spec.table import PushType, TableSpec
-from merlot.spec.tasks import AggregationFunction, MergeRollupSpec, MergeType
+from merlot.spec.tasks import (
+    COMPRESSION_FACTOR,
+    LEAST_COMPRESSION,
+    MOST_COMPRESSION,
+    SKETCHES,
+    TDIGESTS,
+    AggregationFunction,
+    MergeRollupSpec,
+    MergeType,
+)
 from merlot.spec.types import TypeName
 
 JsonObject = Mapping[str, Any]
@@ -40,9 +49,7 @@ def check(document: JsonObject) -> Iterator[Problem]:
     if aggregations and levels and all(level.get("mergeType", "concat") in ("concat", "dedup") for level in levels):
         yield Problem("spec.aggregations", "no level rolls up; write mergeType: rollup in one, or remove it")
     for name, aggregation in aggregations.items():
-        if _mapping(_mapping(aggregation).get("parameters")):
-            kind = _mapping(aggregation).get("aggregationType", AggregationFunction.SUM)
-            yield Problem(f"spec.aggregations.{name}.parameters", f"{kind} has no parameters; remove them")
+        yield from _check_parameters(f"spec.aggregations.{name}.parameters", _mapping(aggregation))
 
 
 def against_table(spec: MergeRollupSpec, table: TableSpec) -> list[Problem]:
@@ -71,6 +78,11 @@ def _column_problems(spec: MergeRollupSpec, table: TableSpec) -> Iterator[Proble
             yield Problem(path, f'the table has no column "{name}"{suggestion(name, metrics)}')
         elif field.role is not FieldRole.METRIC:
             yield Problem(path, f'"{name}" is a {field.role} of the table; only metrics are aggregated')
+        elif spec.aggregations[name].aggregation_type in SKETCHES:
+            if field.type is not TypeName.BYTES:
+                kind = spec.aggregations[name].aggregation_type
+                text = f'"{name}" is {field.type}; {kind} merges serialized sketches, which a BYTES metric holds'
+                yield Problem(path, text)
         elif field.type not in NUMBERS and spec.aggregations[name].aggregation_type in SUMS:
             kind = spec.aggregations[name].aggregation_type
             yield Problem(path, f'"{name}" is {field.type}, of which {kind} makes no sense; write min or max')
@@ -108,6 +120,27 @@ def _default_sum_problems(path: str, spec: MergeRollupSpec, table: TableSpec) ->
                 f'metric "{field.name}" is {field.type} and cannot be summed; name it in spec.aggregations, min or max'
             )
             yield Problem(path, text)
+
+
+def _check_parameters(path: str, aggregation: JsonObject) -> Iterator[Problem]:
+    kind, parameters = aggregation.get("aggregationType", AggregationFunction.SUM), aggregation.get("parameters")
+    if kind not in TDIGESTS:
+        if _mapping(parameters):
+            yield Problem(path, f"{kind} has no parameters; remove them")
+        return
+    for name, value in _mapping(parameters).items():
+        if name != COMPRESSION_FACTOR:
+            yield Problem(f"{path}.{name}", f"{kind} has no such parameter; it has {COMPRESSION_FACTOR}")
+        elif not _is_compression(value):
+            text = f'"{value}" is no whole number from {LEAST_COMPRESSION} to {MOST_COMPRESSION}'
+            yield Problem(f"{path}.{name}", text)
+
+
+def _is_compression(value: object) -> bool:
+    text = value if isinstance(value, str) else ""
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(MOST_COMPRESSION))):
+        return False
+    return LEAST_COMPRESSION <= int(text) <= MOST_COMPRESSION
 
 
 def _check_table(spec: JsonObject) -> Iterator[Problem]:

@@ -58,15 +58,36 @@ class AggregationFunction(StrEnum):
     MIN = "min"
     MAX = "max"
     COUNT = "count"
+    DISTINCT_COUNT_HLL = "distinctCountHLL"
+    DISTINCT_COUNT_RAW_HLL = "distinctCountRawHLL"
+    PERCENTILE_TDIGEST = "percentileTDigest"
+    PERCENTILE_RAW_TDIGEST = "percentileRawTDigest"
+    AVG = "avg"
+
+
+SKETCHES = (
+    AggregationFunction.DISTINCT_COUNT_HLL,
+    AggregationFunction.DISTINCT_COUNT_RAW_HLL,
+    AggregationFunction.PERCENTILE_TDIGEST,
+    AggregationFunction.PERCENTILE_RAW_TDIGEST,
+    AggregationFunction.AVG,
+)
+"""Functions of serialized sketches, which BYTES metrics hold."""
+TDIGESTS = (AggregationFunction.PERCENTILE_TDIGEST, AggregationFunction.PERCENTILE_RAW_TDIGEST)
+COMPRESSION_FACTOR = "compressionFactor"
+"""Parameter of t-digests: about how many centroids are kept."""
+DEFAULT_COMPRESSION = 100
+LEAST_COMPRESSION, MOST_COMPRESSION = 10, 10_000
 
 
 class Aggregation(SpecModel):
     """How a rollup folds one metric."""
 
     aggregation_type: AggregationFunction = AggregationFunction.SUM
-    """sum, min or max; count says that the column holds counts of rows, and adds them."""
+    """sum, min or max; count says that the column holds counts of rows, and adds them. The others merge serialized
+    sketches, in BYTES: HyperLogLogs, t-digests, pairs of sum and count."""
     parameters: Mapping[str, str] = {}
-    """Settings of the function; those that there are now have none."""
+    """Settings of the function: compressionFactor of a t-digest (100), a whole number from 10; the others have none."""
 
 
 class MergeLevel(SpecModel):

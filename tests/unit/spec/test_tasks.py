@@ -100,7 +100,7 @@ spec:
     - {name: daily, bucketTimePeriod: 7d, bufferTimePeriod: 10d, roundBucketTimePeriod: 2d, mergeTyp: rollup}
     - {name: Daily, bucketTimePeriod: 1mo, bufferTimePeriod: 7d, eraseDimensionValues: [a, a]}
     - {name: x, bucketTimePeriod: 0d, bufferTimePeriod: 1y}
-  aggregations: {a: {aggregationType: avg}, b: {aggregationType: min, parameters: {x: "1"}}}
+  aggregations: {a: {aggregationType: median}, b: {aggregationType: min, parameters: {x: "1"}}}
 """
     assert sorted(problem.partition(": ")[0] for problem in problems(text)) == [
         "spec.aggregations",
@@ -196,6 +196,22 @@ def test_only_numbers_are_summed() -> None:
     [found, *_] = against(SEED + "  aggregations: {clicks: {}}", table)
     assert found == 'spec.aggregations.clicks: "clicks" is BYTES, of which sum makes no sense; write min or max'
     assert against(SEED + "  aggregations: {clicks: {aggregationType: max}}", table) == []
+
+
+def test_sketches_need_bytes_and_say_their_parameters() -> None:
+    table = TABLE.replace("{name: clicks, type: LONG, role: metric}", "{name: clicks, type: BYTES, role: metric}")
+    digest = SEED + "  aggregations: {clicks: {aggregationType: percentileTDigest, parameters: {compressionFactor: X}}}"
+    assert against(digest.replace("X", '"200"'), table) == []
+    [found] = against(digest.replace("X", '"200"'))
+    assert found == (
+        'spec.aggregations.clicks: "clicks" is LONG; percentileTDigest merges serialized sketches, '
+        "which a BYTES metric holds"
+    )
+    for wrong in ('"9"', '"10001"', '"1e2"', '"-50"'):
+        [found] = problems(digest.replace("X", wrong))
+        assert found.startswith("spec.aggregations.clicks.parameters.compressionFactor: ")
+    [found] = problems(digest.replace("percentileTDigest", "avg").replace("X", '"10"'))
+    assert found == "spec.aggregations.clicks.parameters: avg has no parameters; remove them"
 
 
 def test_a_rollup_needs_something_to_fold() -> None:

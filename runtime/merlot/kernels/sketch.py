@@ -1,0 +1,209 @@
+"""Serialized sketches of many rows to one per group: HyperLogLog registers, t-digest centroids.
+
+Bytes are one buffer; `starts` tells where each entry begins. `members` are entries, those of group g at
+[bounds[g], bounds[g + 1]), in the order of rows. Results are written big-endian, one group after another, at
+`out_starts`. A kernel that meets an entry that does not fit returns its place among the members, else -1.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.kernels.jit import kernel
+
+Bytes = NDArray[np.uint8]
+Places = NDArray[np.int64]
+REGISTER_BITS = 5
+REGISTERS_PER_WORD = 6
+HLL_HEADER = 8
+VERBOSE_HEADER = 32
+SMALL_HEADER = 30
+VERBOSE = 1
+_NONE = -1
+
+
+@kernel
+def rows_by_group(of_rows: NDArray[np.uint32], ends: Places, rows: Places) -> None:
+    """Row numbers by group, then by row. `ends` holds where each group starts, and afterwards where it ends."""
+    for row in range(len(of_rows)):
+        group = of_rows[row]
+        rows[ends[group]] = row
+        ends[group] += 1
+
+
+@kernel
+def union_registers(
+    data: Bytes, starts: Places, lengths: Places, members: Places, bounds: Places, out: Bytes, out_starts: Places
+) -> int:
+    """The greatest of each register, as clearspring's RegisterSet packs them; entries of a group have one log2m."""
+    for group in range(len(bounds) - 1):
+        if bounds[group] == bounds[group + 1]:
+            continue
+        first = members[bounds[group]]
+        length, target = lengths[first], out_starts[group]
+        for place in range(length):
+            out[target + place] = data[starts[first] + place]
+        for number in range(bounds[group] + 1, bounds[group + 1]):
+            entry = members[number]
+            # The last byte of log2m says all of it.
+            if lengths[entry] != length or data[starts[entry] + 3] != data[starts[first] + 3]:
+                return number
+            for place in range(HLL_HEADER, length, 4):
+                _union_word(data, starts[entry] + place, out, target + place)
+    return _NONE
+
+
+@kernel
+def _union_word(data: Bytes, source: int, out: Bytes, target: int) -> None:
+    ours, theirs, union = 0, 0, 0
+    for place in range(4):
+        ours = (ours << 8) | int(out[target + place])
+        theirs = (theirs << 8) | int(data[source + place])
+    if ours == theirs:
+        return
+    for register in range(REGISTERS_PER_WORD):
+        mask = 0x1F << (REGISTER_BITS * register)
+        union |= max(ours & mask, theirs & mask)
+    for place in range(4):
+        out[target + place] = (union >> (24 - 8 * place)) & 0xFF
+
+
+@kernel
+def merge_centroids(
+    data: Bytes,
+    starts: Places,
+    lengths: Places,
+    members: Places,
+    bounds: Places,
+    compression: float,
+    out: Bytes,
+    out_starts: Places,
+) -> int:
+    """The t-digest of all centroids of a group, by the scale function K_2 of com.tdunning's MergingDigest 3.3.
+
+    A group of one entry keeps its bytes. `out_starts[0]` is given, the others are found; `out` has room for a verbose
+    digest of all centroids of each group."""
+    for group in range(len(bounds) - 1):
+        target = out_starts[group]
+        first, last = bounds[group], bounds[group + 1]
+        if last - first == 1:
+            entry = members[first]
+            out[target : target + lengths[entry]] = data[starts[entry] : starts[entry] + lengths[entry]]
+            out_starts[group + 1] = target + lengths[entry]
+        elif last > first:
+            size, unfit = _merge_group(data, starts, members[first:last], compression, out, target)
+            if unfit != _NONE:
+                return first + unfit
+            out_starts[group + 1] = target + size
+        else:
+            out_starts[group + 1] = target
+    return _NONE
+
+
+@kernel
+def _merge_group(
+    data: Bytes, starts: Places, members: Places, compression: float, out: Bytes, target: int
+) -> tuple[int, int]:
+    """Bytes written, and the place of a member that makes no sense."""
+    total = 0
+    for entry in members:
+        total += count_centroids(data, starts[entry])
+    bits = np.zeros(2 * total + 2, np.uint64)
+    numbers = bits.view(np.float64)
+    least, greatest = np.inf, -np.inf
+    number = 0
+    for place in range(len(members)):
+        start = starts[members[place]]
+        bits[2 * total] = _read_word(data, start + 4, 8)
+        bits[2 * total + 1] = _read_word(data, start + 12, 8)
+        least, greatest = min(least, numbers[2 * total]), max(greatest, numbers[2 * total + 1])
+        count = count_centroids(data, start)
+        _read_centroids(data, start, count, numbers, bits, number, total)
+        for one in range(number, number + count):
+            if not (0 < numbers[one] < np.inf) or not (-np.inf < numbers[total + one] < np.inf):
+                return 0, place
+        number += count
+    kept = _merge_sorted(numbers[:total], numbers[total : 2 * total], compression)
+    _write_word(np.uint64(VERBOSE), out, target, 4)
+    scratch = np.empty(3, np.float64)
+    scratch[0], scratch[1], scratch[2] = least, greatest, compression
+    header = scratch.view(np.uint64)
+    for place in range(3):
+        _write_word(header[place], out, target + 4 + 8 * place, 8)
+    _write_word(np.uint64(kept), out, target + 28, 4)
+    for one in range(kept):
+        _write_word(bits[one], out, target + VERBOSE_HEADER + 16 * one, 8)
+        _write_word(bits[total + one], out, target + VERBOSE_HEADER + 16 * one + 8, 8)
+    return VERBOSE_HEADER + 16 * kept, _NONE
+
+
+@kernel
+def count_centroids(data: Bytes, start: int) -> int:
+    """Of a digest in either encoding."""
+    if data[start + 3] == VERBOSE:
+        return int(_read_word(data, start + 28, 4))
+    return int(_read_word(data, start + 28, 2))
+
+
+@kernel
+def _read_centroids(
+    data: Bytes, start: int, count: int, numbers: NDArray[np.float64], bits: Any, number: int, total: int
+) -> None:
+    """Weights to [number:], means to [total + number:]."""
+    if data[start + 3] == VERBOSE:
+        for one in range(count):
+            at = start + VERBOSE_HEADER + 16 * one
+            bits[number + one] = _read_word(data, at, 8)
+            bits[total + number + one] = _read_word(data, at + 8, 8)
+        return
+    halves = np.empty(2 * count, np.uint32)
+    for one in range(2 * count):
+        halves[one] = np.uint32(_read_word(data, start + SMALL_HEADER + 4 * one, 4))
+    floats = halves.view(np.float32)
+    for one in range(count):
+        numbers[number + one] = floats[2 * one]
+        numbers[total + number + one] = floats[2 * one + 1]
+
+
+@kernel
+def _merge_sorted(weights: NDArray[np.float64], means: NDArray[np.float64], compression: float) -> int:
+    """One pass over the centroids in the order of their means; the first and the last stay on their own."""
+    count = len(weights)
+    if count == 0:
+        return 0
+    order = np.argsort(means, kind="mergesort")
+    old_means, old_weights = means[order], weights[order]
+    whole = 0.0
+    for weight in weights:
+        whole += weight
+    normalizer = compression / (4.0 * math.log(whole / compression) + 24.0)
+    before, last = 0.0, 0
+    means[0], weights[0] = old_means[0], old_weights[0]
+    for one in range(1, count):
+        proposed = weights[last] + old_weights[one]
+        low, high = before / whole, (before + proposed) / whole
+        limit = whole * min(low * (1.0 - low) / normalizer, high * (1.0 - high) / normalizer)
+        if proposed <= limit and one not in (1, count - 1):
+            weights[last] += old_weights[one]
+            means[last] += (old_means[one] - means[last]) * old_weights[one] / weights[last]
+        else:
+            before += weights[last]
+            last += 1
+            means[last], weights[last] = old_means[one], old_weights[one]
+    return last + 1
+
+
+@kernel
+def _read_word(data: Bytes, start: int, width: int) -> Any:
+    word = np.uint64(0)
+    for place in range(width):
+        word = (word << np.uint64(8)) | np.uint64(data[start + place])
+    return word
+
+
+@kernel
+def _write_word(word: Any, out: Bytes, start: int, width: int) -> None:
+    for place in range(width):
+        out[start + place] = np.uint8((word >> np.uint64(8 * (width - 1 - place))) & np.uint64(0xFF))

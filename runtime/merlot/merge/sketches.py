@@ -1,0 +1,199 @@
+"""Serialized sketches of a BYTES metric to one per group: HyperLogLog, t-digest, pairs of sum and count.
+
+The forms are those that Pinot stores: `HyperLogLog.getBytes` of clearspring's stream-lib, `MergingDigest.asBytes` and
+`asSmallBytes` of com.tdunning's t-digest, AvgPair. Nulls and empty bytes do not count. The only sketch of a group stays
+as it is, to the byte.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.errors import InvalidInputError
+from merlot.kernels import aggregate, sketch
+from merlot.merge.columns import Column
+from merlot.merge.groups import Groups
+from merlot.spec.tasks import COMPRESSION_FACTOR, DEFAULT_COMPRESSION
+
+_MAX_LOG2M: Final = 30
+_PAIR: Final = np.dtype([("sum", ">f8"), ("count", ">i8")])
+_TEXT_LIMIT: Final = (1 << 31) - 1
+Places = NDArray[np.int64]
+
+
+class SketchError(InvalidInputError):
+    """Bytes are no sketch of the kind that is merged, or one that does not go with the others of its group."""
+
+    def __init__(self, problem: str, column: str, row: int, segment: str = "") -> None:
+        where = f"segment={segment} column={column}" if segment else f"column={column} row={row}"
+        super().__init__(f"{problem} {where}")
+        self._problem, self._column = problem, column
+        self.row = row
+        """Of the rows that were folded."""
+
+    def found_in(self, segment: str) -> "SketchError":
+        """The same, of one input."""
+        return SketchError(self._problem, self._column, self.row, segment)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sketches:
+    """The sketches of some rows by group; rows without one are left out."""
+
+    column: str
+    data: NDArray[np.uint8]
+    starts: Places
+    """Of each entry."""
+    lengths: Places
+    rows: Places
+    """By group, then by row."""
+    members: Places
+    """The entry of each of these rows."""
+    bounds: Places
+    """Where each group begins among them."""
+
+    def error(self, problem: str, member: int) -> SketchError:
+        return SketchError(problem, self.column, int(self.rows[member]))
+
+    def check(self, is_sound: NDArray[np.bool_], problem: str) -> None:
+        """Raises SketchError if a member is not sound."""
+        bad = np.flatnonzero(~is_sound)
+        if len(bad):
+            raise self.error(problem, int(bad[0]))
+
+    def numbers(self, offset: int, dtype: str, members: Places) -> NDArray[Any]:
+        """The number that each of some members has at a place in its bytes."""
+        width = np.arange(np.dtype(dtype).itemsize)
+        cells = self.data[(self.starts[self.members[members]] + offset)[:, np.newaxis] + width]
+        return np.ascontiguousarray(cells).view(dtype)[:, 0]
+
+
+def fold(column: Column, groups: Groups, function: str, parameters: Mapping[str, str]) -> pa.Array:
+    """A sketch per group, empty bytes where there is none; `function` is one of MERGES. Raises SketchError."""
+    sketches = _by_group(column, groups)
+    buffer, starts = MERGES[function](sketches, parameters)
+    wide = len(buffer) > _TEXT_LIMIT
+    offsets = starts if wide else starts.astype(np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(buffer)]
+    return pa.Array.from_buffers(pa.large_binary() if wide else pa.binary(), len(groups), buffers)
+
+
+def _by_group(column: Column, groups: Groups) -> _Sketches:
+    starts, data = _bytes_of(column.values)
+    lengths = np.diff(starts)
+    entries = np.arange(column.num_rows) if column.ids is None else column.ids.astype(np.int64)
+    counts = lengths[entries] > 0
+    if column.nulls is not None:
+        counts &= ~column.nulls
+    kept = np.flatnonzero(counts)
+    of_rows = groups.of_rows[kept]
+    bounds = np.zeros(len(groups) + 1, np.int64)
+    np.cumsum(np.bincount(of_rows, minlength=len(groups)), out=bounds[1:])
+    order = np.empty(len(kept), np.int64)
+    sketch.rows_by_group(of_rows, bounds[:-1].copy(), order)
+    rows = kept[order]
+    return _Sketches(column.field.name, data, starts[:-1], lengths, rows, entries[rows], bounds)
+
+
+def _bytes_of(values: Any) -> tuple[Places, NDArray[np.uint8]]:
+    """Where each value begins, and where the last one ends; all bytes."""
+    _, offsets, data = values.buffers()
+    is_large = pa.types.is_large_binary(values.type)
+    if offsets is None or len(values) == 0:
+        starts = np.zeros(1, np.int64)
+    else:
+        every = np.frombuffer(offsets, np.int64 if is_large else np.int32)
+        starts = every[values.offset : values.offset + len(values) + 1].astype(np.int64)
+    flat = np.zeros(1, np.uint8) if data is None or data.size == 0 else np.frombuffer(data, np.uint8).view()
+    flat.flags.writeable = False
+    return starts, flat
+
+
+def _union_hll(sketches: _Sketches, parameters: Mapping[str, str]) -> tuple[NDArray[np.uint8], Places]:
+    """Exact, in whatever steps."""
+    _check_hll(sketches)
+    sizes = np.zeros(len(sketches.bounds) - 1, np.int64)
+    is_used = sketches.bounds[1:] > sketches.bounds[:-1]
+    sizes[is_used] = sketches.lengths[sketches.members[sketches.bounds[:-1][is_used]]]
+    starts = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=starts[1:])
+    out = np.zeros(int(starts[-1]), np.uint8)
+    facts = (sketches.data, sketches.starts, sketches.lengths, sketches.members, sketches.bounds)
+    unfit = sketch.union_registers(*facts, out, starts)
+    if unfit >= 0:
+        raise sketches.error("HyperLogLogs of different log2m meet in one row", unfit)
+    return out, starts
+
+
+def _check_hll(sketches: _Sketches) -> None:
+    lengths = sketches.lengths[sketches.members]
+    problem = "bytes are no serialized HyperLogLog"
+    sketches.check(lengths >= sketch.HLL_HEADER + 4, problem)
+    every = np.arange(len(lengths))
+    log2m, size = sketches.numbers(0, ">i4", every), sketches.numbers(4, ">i4", every)
+    is_sound = (log2m >= 0) & (log2m <= _MAX_LOG2M) & (size == lengths - sketch.HLL_HEADER)
+    words = (np.int64(1) << np.where(is_sound, log2m, 0).astype(np.int64)) // sketch.REGISTERS_PER_WORD + 1
+    sketches.check(is_sound & (size == 4 * words), problem)
+
+
+def _merge_digests(sketches: _Sketches, parameters: Mapping[str, str]) -> tuple[NDArray[np.uint8], Places]:
+    _check_digests(sketches)
+    compression = float(parameters.get(COMPRESSION_FACTOR, DEFAULT_COMPRESSION))
+    starts = np.zeros(len(sketches.bounds), np.int64)
+    # A centroid in the small encoding has half the bytes that it has in the verbose one.
+    out = np.empty(2 * int(sketches.lengths[sketches.members].sum()), np.uint8)
+    facts = (sketches.data, sketches.starts, sketches.lengths, sketches.members, sketches.bounds)
+    unfit = sketch.merge_centroids(*facts, compression, out, starts)
+    if unfit >= 0:
+        raise sketches.error("a serialized t-digest has a centroid that is no number", unfit)
+    return out[: int(starts[-1])], starts
+
+
+def _check_digests(sketches: _Sketches) -> None:
+    lengths = sketches.lengths[sketches.members]
+    problem = "bytes are no serialized t-digest (MergingDigest)"
+    sketches.check(lengths >= sketch.SMALL_HEADER, problem)
+    kinds = sketches.numbers(0, ">i4", np.arange(len(lengths)))
+    is_verbose, is_small = (kinds == 1) & (lengths >= sketch.VERBOSE_HEADER), kinds == 2
+    sketches.check(is_verbose | is_small, problem)
+    needed = np.full(len(lengths), -1, np.int64)
+    verbose, small = np.flatnonzero(is_verbose), np.flatnonzero(is_small)
+    needed[verbose] = sketch.VERBOSE_HEADER + 16 * sketches.numbers(28, ">i4", verbose).astype(np.int64)
+    needed[small] = sketch.SMALL_HEADER + 8 * sketches.numbers(28, ">i2", small).astype(np.int64)
+    sketches.check(lengths == needed, problem)
+
+
+def _add_pairs(sketches: _Sketches, parameters: Mapping[str, str]) -> tuple[NDArray[np.uint8], Places]:
+    """Sums are compensated, counts exact."""
+    problem = "bytes are no pair of sum and count"
+    sketches.check(sketches.lengths[sketches.members] == _PAIR.itemsize, problem)
+    every = np.arange(len(sketches.members))
+    sums, counts = sketches.numbers(0, ">f8", every), sketches.numbers(8, ">i8", every)
+    sketches.check(counts >= 0, problem)
+    per_group = np.diff(sketches.bounds)
+    of_members = np.repeat(np.arange(len(per_group), dtype=np.uint32), per_group)
+    pairs = np.zeros(len(per_group), _PAIR)
+    totals, errors, numbers = np.zeros(len(pairs)), np.zeros(len(pairs)), np.zeros(len(pairs), np.int64)
+    aggregate.sum_float_groups(of_members, sums.astype(np.float64), totals, errors)
+    aggregate.sum_int_groups(of_members, counts.astype(np.int64), numbers)
+    with np.errstate(invalid="ignore"):
+        pairs["sum"] = np.where(np.isfinite(totals) & np.isfinite(errors), totals + errors, totals)
+    pairs["count"] = numbers
+    starts = np.zeros(len(pairs) + 1, np.int64)
+    np.cumsum(np.where(per_group > 0, _PAIR.itemsize, 0), out=starts[1:])
+    return pairs[per_group > 0].view(np.uint8), starts
+
+
+Merge = Callable[[_Sketches, Mapping[str, str]], tuple[NDArray[np.uint8], Places]]
+MERGES: Final[Mapping[str, Merge]] = {
+    "DISTINCTCOUNTHLL": _union_hll,
+    "DISTINCTCOUNTRAWHLL": _union_hll,
+    "PERCENTILETDIGEST": _merge_digests,
+    "PERCENTILERAWTDIGEST": _merge_digests,
+    "AVG": _add_pairs,
+}
+"""What a metric of serialized sketches may be aggregated by."""

@@ -13,6 +13,7 @@ from merlot.errors import CorruptionError
 from merlot.query.partial import PlainRows
 
 FEW_ROWS: Final = 16
+MAX_TEXTS: Final = 1_024
 _TYPES: Final = {
     "b": pa.bool_(),
     "i": pa.int32(),
@@ -50,8 +51,20 @@ def _is_exact(column: list[Any]) -> bool:
     return all(not isinstance(value, float) or math.isfinite(value) for value in column)
 
 
-@functools.lru_cache(maxsize=1024)
+_TEXTS: dict[int, tuple[pa.Schema, str | None]] = {}
+"""By the identity of schemas, which plans share: hashing one takes longer than all the rest here."""
+
+
 def _columns_text(schema: pa.Schema) -> str | None:
+    known = _TEXTS.get(id(schema))
+    if known is None:
+        if len(_TEXTS) >= MAX_TEXTS:
+            _TEXTS.clear()
+        known = _TEXTS[id(schema)] = schema, _make_columns_text(schema)
+    return known[1]
+
+
+def _make_columns_text(schema: pa.Schema) -> str | None:
     if not schema.names or any(field.type not in _LETTERS for field in schema):
         return None
     return ",".join(f"{field.name}:{_LETTERS[field.type]}" for field in schema)

@@ -21,7 +21,7 @@ import pinotdb
 RETRIED = (httpx.ConnectError, httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
 MAX_SAMPLES = 20
 USES = 10
-TIMEOUT_S = 10
+TIMEOUT_S = 30
 
 
 @dataclass

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from operator_parts import Api, Controller, Operator, write_kubeconfig
 
-START_S = 60
+START_S = 180
 PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from merlot.cluster.drains import unmark
 from merlot.cluster.liveness import Registration
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import InstanceRecord, Role
+from merlot.errors import MerlotError
 from merlot.ids import InstanceId
 
 _LOG = logging.getLogger(__name__)
@@ -85,8 +87,9 @@ class BrokerRole:
             version=__version__,
         )
         self._registration = await asyncio.to_thread(liveness.register, self._metastore, record)
-        # What it was to stop for is over: clients may come again.
-        await asyncio.to_thread(unmark, self._metastore, record.id)
+        # What it was to stop for is over: clients may come again. If this fails, an `undrain` does it.
+        with contextlib.suppress(MerlotError):
+            await asyncio.to_thread(unmark, self._metastore, record.id)
         self._unready = None
         _LOG.info("broker serves id=%s tables=%d", record.id, len(self._directory.tables))
         return port

@@ -150,8 +150,7 @@ class ServerRole:
         if self._endpoint is not None:
             await self._endpoint.start()
         self._registration = await self._in_io(lambda: register(self._metastore, self._record()))
-        # What it was to stop for is over: brokers may come again.
-        await self._in_io(lambda: unmark(self._metastore, self.instance))
+        self._background.append(self._loop.create_task(self._clear_mark()))
         self._background.append(self._loop.create_task(self._watch_tables()))
         self._background.append(self._loop.create_task(scrub(lambda: self.keepers, self._config.scrub)))
         _LOG.info(
@@ -251,6 +250,17 @@ class ServerRole:
         if store is None:
             store = self._stores[uri] = self._open_deep_store(uri)
         return store
+
+    async def _clear_mark(self) -> None:
+        """What it was to stop for is over: brokers may come again."""
+        while True:
+            try:
+                await self._in_io(lambda: unmark(self._metastore, self.instance))
+            except MerlotError as error:
+                _LOG.warning("drain mark not cleared instance=%s cause=%s", self.instance, error)
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
 
     async def _watch_tables(self) -> None:
         while True:

@@ -95,7 +95,8 @@ def merge_centroids(
         elif last > first:
             size, unfit = _merge_group(data, starts, members[first:last], compression, out, target)
             if unfit != _NONE:
-                return first + unfit
+                place: int = first + unfit
+                return place
             out_starts[group + 1] = target + size
         else:
             out_starts[group + 1] = target

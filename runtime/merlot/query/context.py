@@ -79,6 +79,10 @@ class CancelToken:
             raise QueryTimeoutError("query passed its deadline")
 
 
+class TooMuchWorkError(UnavailableError):
+    """More docs have to be looked at than the caller wants to: somebody with more time must."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionContext:
     """What `execute` may use. The calling thread works too, so a pool that is busy slows a query but cannot stop it."""
@@ -91,6 +95,8 @@ class ExecutionContext:
     limits: ExecutionLimits = field(default_factory=ExecutionLimits)
     host: str = ""
     """Answers `$hostName`."""
+    most_docs: int | None = None
+    """TooMuchWorkError if more docs have to be looked at."""
     prunes: bool = True
     """False: every segment is run on its own, though its footer tells that no row can match; to compare with."""
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from merlot.query.batch import batches
 from merlot.query.columns import Columns, SegmentColumns
 from merlot.query.combine import merge_tables
-from merlot.query.context import ExecutionContext, ExecutionLimits, check_groups, check_size
+from merlot.query.context import ExecutionContext, ExecutionLimits, TooMuchWorkError, check_groups, check_size
 from merlot.query.docset import DocSet
 from merlot.query.expressions import columns_of
 from merlot.query.filtering import FilterRun
@@ -87,6 +87,8 @@ def execute(plan: LogicalPlan, segments: Sequence[ImmutableSegment], context: Ex
     targets = _targets(plan, segments, context)
     alive = [target for target in targets if not (context.prunes and isinstance(target.node, Nothing))]
     tasks = [task for target in alive for task in _split(target, len(alive), context)]
+    if context.most_docs is not None and sum(map(_docs_to_visit, tasks)) > context.most_docs:
+        raise TooMuchWorkError(f"query looks at too many docs limit={context.most_docs}")
     num_helpers = _num_helpers(tasks, context)
     content: pa.Table | PlainRows
     if plan.plain is not None and not num_helpers:

@@ -17,7 +17,7 @@ from merlot import telemetry
 from merlot.clock import Clock
 from merlot.errors import CorruptionError, MerlotError
 from merlot.ids import TableName
-from merlot.query.context import CancelToken, ExecutionContext
+from merlot.query.context import CancelToken, ExecutionContext, TooMuchWorkError
 from merlot.query.execute import execute
 from merlot.query.expressions import children
 from merlot.query.logical import LogicalPlan, PlanKind, plan, refilter
@@ -40,6 +40,7 @@ SEGMENT_MISSING: Final = 235
 MAX_PLANS: Final = 2_000
 INLINE_SEGMENTS: Final = 32
 INLINE_DOCS: Final = 65_536
+"""To look at, once indexes have said where; queries of more take a thread."""
 INLINE_QUERY_BYTES: Final = 4_096
 _LIGHT: Final = frozenset(
     {"count", "sum", "min", "max", "avg", "and", "or", "not", "equals", "not_equals", "between", "in", "not_in"}
@@ -109,6 +110,8 @@ class QueryHandler:
             response = ServerResponse(
                 partial=execute(prepared.plan, acquired.segments, context), missing=acquired.missing
             )
+        except TooMuchWorkError:
+            return None
         except MerlotError as error:
             response = self._respond_error(request, keeper, error)
         finally:
@@ -173,6 +176,7 @@ class QueryHandler:
             limits=state.limits,
             host=self._host,
             prunes=plan is None or not plan.skips_pruning,
+            most_docs=None if plan is None else INLINE_DOCS,
         )
 
     def _respond_error(self, request: ServerRequest, keeper: TableKeeper, error: MerlotError) -> ServerResponse:
@@ -185,10 +189,8 @@ class QueryHandler:
 
 
 def _is_light_work(prepared: _Prepared, acquired: Acquired, state: TableState) -> bool:
-    """Whether the segments are there and small, their columns were read before, and the schema is the broker's."""
-    if not acquired.segments or sum([segment.num_docs for segment in acquired.segments]) > INLINE_DOCS:
-        return False
-    return prepared.fits(state) and acquired.has_read(prepared.columns)
+    """Whether the segments are there, their columns were read before, and the schema is the broker's."""
+    return bool(acquired.segments) and prepared.fits(state) and acquired.has_read(prepared.columns)
 
 
 def _work(prepared: _Prepared, acquired: Acquired, context: ExecutionContext) -> Partial:

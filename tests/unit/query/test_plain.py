@@ -1,10 +1,12 @@
 """One row of sums in plain numbers equals the same row by Arrow tables, on every kind of column."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from merlot.query.context import TooMuchWorkError
 from merlot.query.execute import execute
 from merlot.query.logical import plan
 from merlot.query.partial import Partial, PlainRows
@@ -131,3 +133,15 @@ def test_sorted_columns_are_searched_and_not_scanned(make_table: Any) -> None:
     table = make_table(FIELDS, rows(1, start=0), rows(2, start=100))
     stats = table.partial("SELECT COUNT(*) FROM t WHERE k >= 10 AND k < 20").stats
     assert (stats.num_docs_scanned, stats.num_entries_scanned_in_filter) == (20, 0)
+
+
+def test_a_query_that_looks_at_more_docs_than_the_caller_wants_is_left_to_somebody_else(make_table: Any) -> None:
+    table = make_table(FIELDS, rows(1, start=0), rows(2, start=100))
+    context = replace(table.context, most_docs=30)
+
+    def ask(sql: str) -> Partial:
+        return execute(plan(bind(parse(sql), table.schema, {})), table.segments, context)
+
+    assert ask("SELECT COUNT(*) FROM t WHERE k >= 10 AND k < 20").stats.num_docs_scanned == 20
+    with pytest.raises(TooMuchWorkError):
+        ask("SELECT COUNT(*) FROM t WHERE i = 3")

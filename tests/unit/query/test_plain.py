@@ -137,7 +137,7 @@ def test_sorted_columns_are_searched_and_not_scanned(make_table: Any) -> None:
 
 def test_a_query_that_looks_at_more_docs_than_the_caller_wants_is_left_to_somebody_else(make_table: Any) -> None:
     table = make_table(FIELDS, rows(1, start=0), rows(2, start=100))
-    context = replace(table.context, most_docs=30)
+    context = replace(table.context, most_docs=50)
 
     def ask(sql: str) -> Partial:
         return execute(plan(bind(parse(sql), table.schema, {})), table.segments, context)

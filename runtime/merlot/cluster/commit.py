@@ -69,7 +69,7 @@ def commit(
     written = _write_plan(view, changed, context)
     swap: list[Op] = [*checks, Put(paths.segments_root(view.table), written.root.to_bytes(), view.version)]
     creates = [Create(path, data) for path, data in written.nodes.items()]
-    if sum(len(create.data) for create in creates) <= MAX_MULTI_BYTES:
+    if sum(len(op.data) for op in (*creates, *swap) if isinstance(op, Create | Put)) <= MAX_MULTI_BYTES:
         metastore.multi([*creates, *swap])
     else:
         _stage_and_swap(metastore, creates, swap)

@@ -19,8 +19,8 @@ from merlot.cluster.visibility import is_leftover, is_visible
 if TYPE_CHECKING:
     from merlot.cluster.draft import Draft
 
-MAX_ENTRIES = 4096
-"""Live entries of a table: the root, which every write rewrites, holds some 80 bytes of each."""
+MAX_ENTRIES = 3000
+"""Live entries of a table: the root, which every write rewrites, holds some 100 bytes of each."""
 
 
 def start(draft: Draft, mutation: StartReplacement) -> None:

@@ -32,6 +32,7 @@ __all__ = [
     "Assign",
     "Changed",
     "Context",
+    "Decide",
     "EndReplacement",
     "ForgetReplacement",
     "Mutation",

@@ -8,13 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from merlot.cluster import commit, lineage, lineage_nodes, paths, sqlite, tables
+from merlot.cluster import commit, lineage, lineage_draft, lineage_nodes, paths, sqlite, tables
 from merlot.cluster.lineage import Ending, Replacement
 from merlot.cluster.liveness import register
 from merlot.cluster.metastore import Check, Metastore
-from merlot.cluster.mutations import Assign, ForgetReplacement, PreconditionError, mutate, sweep
+from merlot.cluster.mutations import (
+    Assign,
+    ForgetReplacement,
+    PreconditionError,
+    mutate,
+    sweep,
+)
 from merlot.cluster.publish import PublishRequest, publish, publish_request
-from merlot.cluster.records import InstanceRecord, LineageState, Role, SegmentRecord
+from merlot.cluster.records import InstanceRecord, LineageMark, LineageState, Role, RootRecord, SegmentRecord
 from merlot.cluster.reports import write_report
 from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.view import TableView, load
@@ -551,3 +557,15 @@ def _clean_up(store: SqliteMetastore) -> None:
     assert view.visible == view.segments
     assert {(one.replaces, one.replaced_by) for one in view.segments.values()} <= {("", "")}
     assert all(lineage_nodes.epoch_of_node(name) > view.epoch for name in store.children(paths.lineage(TABLE)))
+
+
+def test_a_root_full_of_entries_fits_a_node_and_takes_no_more(
+    store: SqliteMetastore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = LineageMark(LineageState.IN_PROGRESS, 1 << 41, f"{1 << 30}.0123456789", 1000, 1000)
+    marks = {f"{number:0120d}": mark for number in range(lineage_draft.MAX_ENTRIES)}
+    assert len(RootRecord(lineage=marks).to_bytes()) < 700_000
+    monkeypatch.setattr(lineage_draft, "MAX_ENTRIES", 1)
+    start(store)
+    with pytest.raises(PreconditionError, match="too many replacements are kept"):
+        start(store, Replacement(segments_from=("other",), segments_to=("x",)))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 from aiohttp import web
 
-from merlot.broker import front
+from merlot.broker.http_queries import MAX_BODY_BYTES
 from merlot.broker.listener import Listener
 from merlot.broker.queries import SqlRequest
 from merlot.broker.response import BrokerAnswer
@@ -97,7 +97,7 @@ async def bench() -> AsyncIterator[Bench]:
         body = await request.read()
         return web.Response(text=f"server {request.method} {request.path} {len(body)}")
 
-    app = web.Application(client_max_size=front.MAX_BODY_BYTES)
+    app = web.Application(client_max_size=MAX_BODY_BYTES)
     app.router.add_route("*", "/{path:.*}", by_server)
     broker = Broker()
     listener = Listener(broker, app, SystemClock())

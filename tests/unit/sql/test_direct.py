@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -57,7 +58,7 @@ def keeps(expr: Expr | None, row: dict[str, int | str]) -> bool:
     assert isinstance(column, Column)
     value = row[column.name]
     operands = [arg.value for arg in expr.args[1:] if isinstance(arg, Literal)]
-    compare = {
+    compare: dict[str, Callable[..., bool]] = {
         "equals": lambda a: value == a,
         "less_than": lambda a: value < a,
         "less_than_or_equal": lambda a: value <= a,

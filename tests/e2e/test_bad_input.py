@@ -79,7 +79,7 @@ def test_a_batch_that_fails(under_load: Load, served: Cluster, tiny: str, s3: st
     served.await_true("it failed", lambda: says(served, tiny, "TaskSucceeded", "False", "cannot read source"), 180)
     assert has_event(served, tiny, "cannot read source")
     served.patch("table", tiny, {"spec": {"ingestion": {"batch": [{**source, "format": "PARQUET"}]}}})
-    served.await_true("it succeeded", lambda: served.holds("table", tiny, "TaskSucceeded"), 180)
+    served.await_true("it succeeded", lambda: served.holds("table", tiny, "TaskSucceeded"), 300)
     has_rows = lambda: served.get("table", tiny)["status"].get("totalDocs", 0) > 20_000  # noqa: E731
     served.await_true("a month of rows is there", has_rows, 60)
 

@@ -26,7 +26,7 @@ async def restart(server: RoleProcess, rng: random.Random) -> None:
     await asyncio.to_thread(server.wait_ready)
 
 
-@pytest.mark.timeout(60 + 6 * NUM_KILLS)
+@pytest.mark.timeout(120 + 20 * NUM_KILLS)
 async def test_every_answer_is_right_or_says_that_it_is_not_whole(
     cluster: ClusterProcesses, cases: Mapping[str, list[list[Any]]]
 ) -> None:

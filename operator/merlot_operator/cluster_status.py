@@ -5,7 +5,6 @@ An unchanged status costs a 304. One event loop.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -118,13 +117,6 @@ class ClusterStatuses:
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S))
         return self._session
-
-
-async def ask_for_ever(interval_s: float, refresh: Any) -> None:
-    """Call `refresh` again and again, until cancelled."""
-    while True:
-        await refresh()
-        await asyncio.sleep(interval_s)
 
 
 def _numbers(tasks: Mapping[str, Any] | None) -> dict[str, int]:

@@ -4,24 +4,14 @@ pass that was cut short is continued by the next."""
 from __future__ import annotations
 
 import contextlib
-import logging
 
 from merlot.cluster import tables as shared_tables
 from merlot.cluster.metastore import Metastore
-from merlot.errors import NotFoundError, UnavailableError
+from merlot.errors import NotFoundError
 from merlot_operator import demand as demands
 from merlot_operator.context import Context
-from merlot_operator.finalizers import drop_finalizer, has_finalizer, may_skip_shared_state
-from merlot_operator.kinds import (
-    FORCE_DELETE,
-    JOBS,
-    STATEFUL_SETS,
-    TABLE,
-    Object,
-    name_of,
-)
-
-_LOG = logging.getLogger(__name__)
+from merlot_operator.finalizers import clear_shared_state, drop_finalizer, has_finalizer
+from merlot_operator.kinds import JOBS, STATEFUL_SETS, TABLE, Object, name_of
 
 AGAIN_S = 2.0
 
@@ -35,14 +25,7 @@ async def delete_table(context: Context, body: Object) -> float | None:
     (await context.writer.delete_all(jobs)).check()
     pool = demands.pool_of(body)
     context.wake_pool(namespace, pool)
-    try:
-        is_clean = await context.metastores.call(namespace, lambda store: _forget(store, body))
-    except UnavailableError as error:
-        if not await may_skip_shared_state(context, body):
-            await context.events.warning(body, "CleanupWaits", f"{error}; or set the annotation {FORCE_DELETE}: 'true'")
-            raise
-        _LOG.warning("table goes without its shared state being removed table=%s/%s", namespace, name)
-        is_clean = True
+    is_clean = await clear_shared_state(context, body, lambda store: _forget(store, body), skipped=True)
     is_pool_gone = demands.shared_tenant(body) is not None or context.store.get(STATEFUL_SETS, namespace, pool) is None
     if not (is_clean and is_pool_gone):
         return AGAIN_S

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from merlot.errors import ConflictError, MerlotError, NotFoundError
+from merlot.cluster.metastore import Metastore
+from merlot.errors import ConflictError, MerlotError, NotFoundError, UnavailableError
 from merlot_operator import handlers
 from merlot_operator.context import Context
 from merlot_operator.kinds import (
@@ -18,6 +21,10 @@ from merlot_operator.kinds import (
     name_of,
     namespace_of,
 )
+
+_LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 def has_finalizer(body: Object) -> bool:
@@ -40,7 +47,23 @@ async def drop_finalizer(context: Context, body: Object) -> None:
         handlers.observe(context, kind_of(body), "DELETED", dict(gone))
 
 
-async def may_skip_shared_state(context: Context, body: Object) -> bool:
+async def clear_shared_state(context: Context, body: Object, forget: Callable[[Metastore], T], skipped: T) -> T:
+    """What `forget` says of its removing the object from shared state; `skipped` if that is away and may stay as it is.
+
+    Otherwise UnavailableError, and an event that tells what the object waits for.
+    """
+    try:
+        return await context.metastores.call(namespace_of(body), forget)
+    except UnavailableError as error:
+        if not await _may_skip_shared_state(context, body):
+            await context.events.warning(body, "CleanupWaits", f"{error}; or set the annotation {FORCE_DELETE}: 'true'")
+            raise
+        what = (kind_of(body).plural, namespace_of(body), name_of(body))
+        _LOG.warning("object goes without its shared state being removed object=%s/%s/%s", *what)
+        return skipped
+
+
+async def _may_skip_shared_state(context: Context, body: Object) -> bool:
     """Whoever says so, or a namespace that goes with all that is in it: its ZooKeeper may be gone already."""
     if annotations_of(body).get(FORCE_DELETE) == "true":
         return True

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from merlot.cluster import rollups as shared_rollups
+from merlot.cluster.metastore import Metastore
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from merlot.spec import manifest
 from merlot.spec.tasks import MergeRollupTask
@@ -14,8 +15,8 @@ from merlot_operator.cluster_status import ClusterStatus
 from merlot_operator.conditions import Condition, Json
 from merlot_operator.context import Context
 from merlot_operator.events import timestamp
-from merlot_operator.finalizers import drop_finalizer, ensure_finalizer, has_finalizer, may_skip_shared_state
-from merlot_operator.kinds import FORCE_DELETE, ROLLUPS, TABLES, Object, is_deleting, name_of, namespace_of
+from merlot_operator.finalizers import clear_shared_state, drop_finalizer, ensure_finalizer, has_finalizer
+from merlot_operator.kinds import ROLLUPS, TABLES, Object, is_deleting, name_of, namespace_of
 from merlot_operator.reporting import write_status
 from merlot_operator.status import Refusal
 
@@ -126,9 +127,7 @@ def _ready(
     if not has_table:
         return Condition("Ready", False, "NoTable", "waits for its Table: apply it")
     if not state:
-        return Condition(
-            "Ready", False, "ControllerUnavailable", cluster.problem or "the controller does not know it yet"
-        )
+        return Condition("Ready", False, "ControllerUnavailable", cluster.problem or UNKNOWN_TASK)
     if state in ("Waiting", "Refused", "Suspended"):
         return Condition("Ready", False, state, message)
     return Condition("Ready", True, state, message)
@@ -153,14 +152,9 @@ async def _delete(context: Context, body: Object) -> None:
     if not has_finalizer(body):
         return
 
-    def forget(store: Any) -> None:
+    def forget(store: Metastore) -> None:
         with contextlib.suppress(NotFoundError):
             shared_rollups.delete_rollup(store, name_of(body))
 
-    try:
-        await context.metastores.call(namespace_of(body), forget)
-    except UnavailableError as error:
-        if not await may_skip_shared_state(context, body):
-            await context.events.warning(body, "CleanupWaits", f"{error}; or set the annotation {FORCE_DELETE}: 'true'")
-            raise
+    await clear_shared_state(context, body, forget, skipped=None)
     await drop_finalizer(context, body)

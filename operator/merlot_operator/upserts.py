@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
 
 from merlot.cluster import upserts as shared_upserts
+from merlot.cluster.metastore import Metastore
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from merlot.spec import manifest
 from merlot.spec.upsert import NOT_EXECUTED, UpsertConfig
 from merlot_operator.conditions import Condition
 from merlot_operator.context import Context
-from merlot_operator.finalizers import drop_finalizer, ensure_finalizer, has_finalizer, may_skip_shared_state
-from merlot_operator.kinds import FORCE_DELETE, TABLES, UPSERTS, Object, is_deleting, name_of, namespace_of
+from merlot_operator.finalizers import clear_shared_state, drop_finalizer, ensure_finalizer, has_finalizer
+from merlot_operator.kinds import TABLES, UPSERTS, Object, is_deleting, name_of
 from merlot_operator.reporting import write_status
 from merlot_operator.rollups import WAITING_S, plain
 
@@ -56,14 +56,9 @@ async def _delete(context: Context, body: Object) -> None:
     if not has_finalizer(body):
         return
 
-    def forget(store: Any) -> None:
+    def forget(store: Metastore) -> None:
         with contextlib.suppress(NotFoundError):
             shared_upserts.delete_upsert(store, name_of(body))
 
-    try:
-        await context.metastores.call(namespace_of(body), forget)
-    except UnavailableError as error:
-        if not await may_skip_shared_state(context, body):
-            await context.events.warning(body, "CleanupWaits", f"{error}; or set the annotation {FORCE_DELETE}: 'true'")
-            raise
+    await clear_shared_state(context, body, forget, skipped=None)
     await drop_finalizer(context, body)

@@ -53,10 +53,6 @@ class WorkQueue:
     def __len__(self) -> int:
         return len(self._due)
 
-    def is_idle(self, now: float) -> bool:
-        """Whether nothing is due or under way."""
-        return not self._active and all(due > now for due in self._due.values())
-
     def wake(self, key: Key, delay_s: float = 0.0) -> None:
         """Have the key worked on in `delay_s` at the latest."""
         due = asyncio.get_running_loop().time() + delay_s

@@ -22,7 +22,15 @@ from merlot.merge.order import KeyWords, key_codes, with_one_zero
 from merlot.merge.output import Outputs, Rows
 from merlot.merge.plan import MergePlan, Phase
 from merlot.merge.sketches import SketchError
-from merlot.merge.source import Selection, Source, num_rows, open_source, slice_selection, sub_selection
+from merlot.merge.source import (
+    Selection,
+    Source,
+    num_rows,
+    open_source,
+    slice_selection,
+    split_selection,
+    sub_selection,
+)
 from merlot.segment.build.request import BuiltSegment
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import FieldSpec, TableSchema
@@ -130,12 +138,7 @@ def _parts_by_key(plan: MergePlan, source: Source, memory_bytes: int) -> Iterato
         (hashing.key_hashes(plan, source, [part]) >> np.uint64(32)).astype(np.uint32) % np.uint32(number)
         for part in selection
     ]
-    for wanted in range(number):
-        picked = [
-            part.sub(np.flatnonzero(numbers == wanted).astype(np.uint32))
-            for part, numbers in zip(selection, parts, strict=True)
-        ]
-        yield [part for part in picked if part.num_rows]
+    yield from split_selection(selection, parts, number)
 
 
 def _widened(plan: MergePlan, selection: Selection) -> MergePlan:

@@ -13,7 +13,7 @@ from merlot.errors import InvalidInputError
 from merlot.merge import hashing
 from merlot.merge.output import Watch
 from merlot.merge.plan import MergePlan, MergeType, Phase
-from merlot.merge.source import Selection, Source, num_rows, open_source, slice_selection
+from merlot.merge.source import Selection, Source, num_rows, open_source, slice_selection, split_selection
 from merlot.merge.windows import select_windows
 from merlot.segment.build.builder import SegmentWriter
 from merlot.segment.build.request import BuildRequest, BuiltSegment
@@ -55,12 +55,7 @@ def _shards(plan: MergePlan, source: Source, selection: Selection, number: int) 
             yield slice_selection(selection, rows * shard // number, rows * (shard + 1) // number)
         return
     shard_of = [(hashing.key_hashes(plan, source, [part]) % np.uint64(number)).astype(np.uint32) for part in selection]
-    for shard in range(number):
-        picked = [
-            part.sub(np.flatnonzero(shards == shard).astype(np.uint32))
-            for part, shards in zip(selection, shard_of, strict=True)
-        ]
-        yield [part for part in picked if part.num_rows]
+    yield from split_selection(selection, shard_of, number)
 
 
 def _request(plan: MergePlan, number: int) -> BuildRequest:

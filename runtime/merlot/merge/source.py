@@ -88,6 +88,16 @@ def slice_selection(selection: Selection, start: int, stop: int) -> Selection:
     return found
 
 
+def split_selection(selection: Selection, numbers: Sequence[Rows], number: int) -> Iterator[Selection]:
+    """Rows by their number, 0 to `number` - 1, some maybe without rows; `numbers` has an array for each part."""
+    for wanted in range(number):
+        picked = [
+            part.sub(np.flatnonzero(of_part == wanted).astype(np.uint32))
+            for part, of_part in zip(selection, numbers, strict=True)
+        ]
+        yield [part for part in picked if part.num_rows]
+
+
 class Source:
     """The inputs of one merge; one thread's."""
 

@@ -101,9 +101,9 @@ class Directory:
     def _subscribe(self) -> None:
         servers, tables = self._servers_refresher, self._tables_refresher
         self._subscriptions = [
-            self._metastore.watch_children(paths.LIVE, servers.poke_from_thread),
-            self._metastore.watch_children(paths.DRAINS, servers.poke_from_thread),
-            self._metastore.watch_children(paths.TABLES, tables.poke_from_thread),
+            self._metastore.watch_children(paths.LIVE, servers.poke),
+            self._metastore.watch_children(paths.DRAINS, servers.poke),
+            self._metastore.watch_children(paths.TABLES, tables.poke),
         ]
 
     def _unsubscribe(self) -> None:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from merlot.errors import MerlotError
+from merlot.wakeups import WakeUp
 
 _LOG = logging.getLogger(__name__)
 
@@ -21,12 +22,12 @@ LONGEST_REST_S = 1.0
 
 
 class Refresher:
-    """Owns the task that reads. All but `poke_from_thread` belong to the event loop's thread."""
+    """Owns the task that reads. All but `poke` belong to the event loop's thread."""
 
     def __init__(self, name: str, read: Callable[[], Awaitable[None]]) -> None:
         self._name = name
         self._read = read
-        self._is_stale = asyncio.Event()
+        self._stale = WakeUp()
         self._was_read = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
@@ -38,22 +39,17 @@ class Refresher:
 
     async def read_once(self) -> None:
         """Have the state read, and wait until that was tried."""
-        self._is_stale.set()
+        self._stale.call()
         await self._was_read.wait()
 
     def poke(self) -> None:
-        """The state may have changed."""
-        self._is_stale.set()
-
-    def poke_from_thread(self) -> None:
-        """As `poke`, from a metastore's thread; a loop that has ended is not told."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._is_stale.set)
+        """The state may have changed; any thread."""
+        self._stale.call()
 
     def poke_in(self, delay_s: float) -> None:
         """Poke after a delay; a later call replaces the delay."""
         self._cancel_timer()
-        self._timer = self._loop.call_later(max(0.0, delay_s), self._is_stale.set)
+        self._timer = self._loop.call_later(max(0.0, delay_s), self._stale.call)
 
     async def stop(self) -> None:
         """End the task; a reading under way is abandoned."""
@@ -68,8 +64,7 @@ class Refresher:
 
     async def _run(self) -> None:
         while True:
-            await self._is_stale.wait()
-            self._is_stale.clear()
+            await self._stale.wait()
             started = self._loop.time()
             try:
                 await self._read()

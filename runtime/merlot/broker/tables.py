@@ -131,7 +131,7 @@ class TableWatch:
     def _state_changed(self) -> None:
         """On a metastore's thread."""
         self._is_read_due = True
-        self._refresher.poke_from_thread()
+        self._refresher.poke()
 
     async def _refresh(self) -> None:
         if self._is_read_due:

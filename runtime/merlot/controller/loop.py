@@ -7,7 +7,6 @@ that watches leave. Losing the lease or the metastore ends a round, and so does 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping, Set
@@ -44,6 +43,7 @@ from merlot.errors import (
 )
 from merlot.ids import InstanceId, TableName
 from merlot.spec.table import TableSpec
+from merlot.wakeups import WakeUp
 
 _LOG = logging.getLogger(__name__)
 
@@ -121,22 +121,11 @@ class ControllerLoop:
 
     async def run(self) -> None:
         """Until cancelled; then releases the lease."""
-        loop = asyncio.get_running_loop()
-        awake = asyncio.Event()
-
-        def wake() -> None:
-            with contextlib.suppress(RuntimeError):  # the event loop may be closed while a watch still calls
-                loop.call_soon_threadsafe(awake.set)
-
-        self._wake = wake
+        wake_up = WakeUp()
+        self._wake = wake_up.call
         try:
             while True:
-                awake.clear()
-                pause_s = await asyncio.to_thread(self.round)
-                with contextlib.suppress(TimeoutError):
-                    # Not wait_for: in Python 3.11 it swallows a cancellation that meets a wake-up.
-                    async with asyncio.timeout(pause_s):
-                        await awake.wait()
+                await wake_up.wait(await asyncio.to_thread(self.round))
         finally:
             await asyncio.to_thread(self.close)
 

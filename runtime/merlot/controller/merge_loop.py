@@ -8,7 +8,6 @@ all that blocks runs on one thread at a time.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -23,6 +22,7 @@ from merlot.controller.merge_gauges import MergeGauges
 from merlot.controller.merge_pass import clean_up, run_pass
 from merlot.errors import ConflictError, MerlotError
 from merlot.spec import schedules
+from merlot.wakeups import WakeUp
 
 _LOG = logging.getLogger(__name__)
 
@@ -68,22 +68,11 @@ class MergeLoop:
 
     async def run(self) -> None:
         """Until cancelled."""
-        loop = asyncio.get_running_loop()
-        awake = asyncio.Event()
-
-        def wake() -> None:
-            with contextlib.suppress(RuntimeError):  # the event loop may be closed while a watch still calls
-                loop.call_soon_threadsafe(awake.set)
-
-        self._wake = wake
+        wake_up = WakeUp()
+        self._wake = wake_up.call
         try:
             while True:
-                awake.clear()
-                pause_s = await asyncio.to_thread(self.round)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(pause_s):
-                        await awake.wait()
-                        await asyncio.sleep(SETTLE_S)
+                await wake_up.wait(await asyncio.to_thread(self.round), settle_s=SETTLE_S)
         finally:
             await asyncio.to_thread(self.close)
 

@@ -29,6 +29,7 @@ from merlot.ids import InstanceId
 from merlot.minion.control import CrashPoint, StopReason, TaskControl
 from merlot.minion.execution import Ending, Execution, TaskKind
 from merlot.minion.leftovers import sweep
+from merlot.wakeups import WakeUp
 
 _LOG = logging.getLogger(__name__)
 
@@ -78,7 +79,7 @@ class Worker:
         self._is_draining = False
         self._wake_at_ms: int | None = None
         self._next_sweep = time.monotonic() + SWEEP_S
-        self._awake: asyncio.Event | None = None
+        self._wake_up: WakeUp | None = None
 
     @property
     def running(self) -> list[dict[str, Any]]:
@@ -100,23 +101,13 @@ class Worker:
 
     async def run(self) -> None:
         """Until cancelled. Tasks under way go on: see `drain`."""
-        loop = asyncio.get_running_loop()
-        awake = self._awake = asyncio.Event()
-
-        def wake() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(awake.set)
-
-        watches = await asyncio.to_thread(self._watch, wake)
+        wake_up = self._wake_up = WakeUp()
+        watches = await asyncio.to_thread(self._watch, wake_up)
         _LOG.info("minion works kinds=%s slots=%d", ",".join(sorted(self._kinds)) or "none", self._slots)
         looking = asyncio.create_task(self._look_after())
         try:
             while True:
-                awake.clear()
-                pause_s = await self._work_off()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(pause_s):
-                        await awake.wait()
+                await wake_up.wait(await self._work_off())
         finally:
             looking.cancel()
             for watch in watches:
@@ -134,8 +125,8 @@ class Worker:
             _LOG.warning("task does not stop, its lease ends with the session task=%s", one.task_id)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _watch(self, wake: Any) -> list[Watch]:
-        return [self._metastore.watch_children(paths.tasks(kind), wake) for kind in self._kinds]
+    def _watch(self, wake_up: WakeUp) -> list[Watch]:
+        return [self._metastore.watch_children(paths.tasks(kind), wake_up.call) for kind in self._kinds]
 
     async def _work_off(self) -> float:
         """Start what can be started; returns how long to wait for a wake-up."""
@@ -209,8 +200,8 @@ class Worker:
             _LOG.info("task ends kind=%s task=%s ending=%s seconds=%.1f", one.kind, one.task_id, ending, seconds)
             await loop.run_in_executor(self._threads, self._leave, one, ending)
             del self._running[one.task_id]
-            if self._awake is not None:
-                self._awake.set()
+            if self._wake_up is not None:
+                self._wake_up.call()
 
     async def _look_after(self) -> None:
         while True:

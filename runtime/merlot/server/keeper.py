@@ -34,6 +34,7 @@ from merlot.server.tables import TableSegments
 from merlot.spec.table import TableSpec
 from merlot.sql.types import SqlType
 from merlot.store.deepstore import DeepStore
+from merlot.wakeups import WakeUp
 
 _LOG = logging.getLogger(__name__)
 
@@ -96,7 +97,7 @@ class TableKeeper:
         self.segments = TableSegments(table, self._dispose)
         self._around = around
         self._loop = asyncio.get_running_loop()
-        self._wake = asyncio.Event()
+        self._wake_up = WakeUp()
         self._dirty = asyncio.Event()
         self._state: TableState | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -134,8 +135,7 @@ class TableKeeper:
 
     def wake(self) -> None:
         """Look again soon; any thread."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody needs to look
-            self._loop.call_soon_threadsafe(self._wake.set)
+        self._wake_up.call()
 
     def rewrite_report(self) -> None:
         """Look at what stands in the metastore, and mend it: it may be from before a session was lost."""
@@ -225,7 +225,7 @@ class TableKeeper:
         self._dirty.set()
         self._retired.pop(key, None)
         await self._in_io(lambda: self._around.files.quarantine(self.table, key, reason))
-        self._wake.set()
+        self.wake()
 
     async def _guarded_pass(self) -> float | None:
         """A pass, or another try soon: whatever fails, what is served stays served."""
@@ -252,11 +252,7 @@ class TableKeeper:
 
     async def _sleep(self, wake_at: float | None) -> None:
         timeout = None if wake_at is None else max(0.0, wake_at - self._around.clock.monotonic())
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                await self._wake.wait()
-                await asyncio.sleep(SETTLE_S if self._tasks else 0)
-        self._wake.clear()
+        await self._wake_up.wait(timeout, settle_s=SETTLE_S if self._tasks else 0.0)
 
     def _holdings(self) -> Holdings:
         loaded = [key for key in self.segments.keys if key not in self._leaving]
@@ -303,7 +299,7 @@ class TableKeeper:
             telemetry.SERVER_LOAD_SECONDS.observe(self._around.clock.monotonic() - started)
         finally:
             self._tasks.pop(key, None)
-            self._wake.set()
+            self.wake()
             self._dirty.set()
 
     def _bring(self, record: SegmentRecord, spec: TableSpec) -> tuple[ImmutableSegment, Source]:
@@ -353,7 +349,7 @@ class TableKeeper:
         finally:
             self._leaving.difference_update(keys)
             self._tasks.pop(name, None)
-            self._wake.set()
+            self.wake()
 
     async def _reported(self) -> None:
         """Wait until the report says what is so now: one that is being written already may not."""

@@ -37,6 +37,7 @@ from merlot.server.scheduler import Scheduler, SchedulerConfig
 from merlot.server.scrub import ScrubConfig, scrub
 from merlot.spec.table import TableSpec
 from merlot.store.deepstore import DeepStore
+from merlot.wakeups import WakeUp
 from merlot.wire.endpoint import TcpEndpoint
 from merlot.wire.messages import ServerRequest, ServerResponse
 
@@ -96,7 +97,7 @@ class ServerRole:
         self._tasks: dict[TableName, asyncio.Task[None]] = {}
         self._background: list[asyncio.Task[None]] = []
         self._watches: list[Watch] = []
-        self._tables_changed = asyncio.Event()
+        self._tables_changed = WakeUp()
         self._handler = QueryHandler(self._keepers.get, self._scheduler, self._clock, config.host)
         self._registration: Registration | None = None
         self._endpoint: TcpEndpoint | None = None
@@ -141,7 +142,8 @@ class ServerRole:
             self._endpoint = TcpEndpoint(self.handle, lambda: self.instance, answer_now=self._handler.answer_now)
             self.query_port = self._endpoint.bind(bind_host, self._config.query_port)
         self._surroundings = self._make_surroundings()
-        self._watches.append(await self._in_io(lambda: self._metastore.watch_children(paths.TABLES, self._notice)))
+        changed = self._tables_changed.call
+        self._watches.append(await self._in_io(lambda: self._metastore.watch_children(paths.TABLES, changed)))
         self._watches.append(self._metastore.on_session(self._on_session))
         await self._follow_tables(await self._in_io(lambda: list(list_tables(self._metastore))))
         await self._in_io(self._sweep_unknown_tables)
@@ -265,12 +267,11 @@ class ServerRole:
     async def _watch_tables(self) -> None:
         while True:
             await self._tables_changed.wait()
-            self._tables_changed.clear()
             try:
                 await self._follow_tables(await self._in_io(lambda: list(list_tables(self._metastore))))
             except MerlotError as error:
                 _LOG.warning("tables not read, kept as they are cause=%s", error)
-                asyncio.get_running_loop().call_later(RETRY_S, self._tables_changed.set)
+                self._loop.call_later(RETRY_S, self._tables_changed.call)
 
     async def _follow_tables(self, names: Collection[TableName]) -> None:
         """Keep a keeper per table: new ones open what is on disk first, those of dropped tables clean up."""
@@ -303,11 +304,6 @@ class ServerRole:
         for name in self._surroundings.files.tables():
             if name not in self._keepers:
                 self._surroundings.files.sweep(name, ())
-
-    def _notice(self) -> None:
-        """On a thread of the metastore."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._tables_changed.set)
 
     def _on_session(self, state: SessionState) -> None:
         """On a thread of the metastore: after a lost session nothing that was written can be taken for granted."""

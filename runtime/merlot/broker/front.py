@@ -29,6 +29,7 @@ from merlot.broker.http_queries import (
     answer_body,
 )
 from merlot.clock import Clock
+from merlot.wire.room import RoomyProtocol
 
 _LOG = logging.getLogger(__name__)
 
@@ -127,16 +128,15 @@ class Front:
             connection.close_if_unused()
 
 
-class _Connection(asyncio.Protocol):
+class _Connection(RoomyProtocol):
     """One client: one request at a time, in order."""
 
     def __init__(self, front: Front) -> None:
+        super().__init__()
         self._front = front
-        self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._ahead = b""
         """What came and was not looked at: the start of a body, or later requests."""
-        self._room: asyncio.Future[None] | None = None
         self._is_finishing = False
         self._was_used = True
         self.task: asyncio.Task[None] | None = None
@@ -171,14 +171,6 @@ class _Connection(asyncio.Protocol):
         self.resume_writing()
         if self.task is not None:
             self.task.cancel()  # a client that hangs up cancels its query
-
-    def pause_writing(self) -> None:
-        self._room = self._loop.create_future()
-
-    def resume_writing(self) -> None:
-        room, self._room = self._room, None
-        if room is not None and not room.done():
-            room.set_result(None)
 
     def data_received(self, data: bytes) -> None:
         self._was_used = True
@@ -225,8 +217,7 @@ class _Connection(asyncio.Protocol):
             self.abort()
             return
         self._write(answer)
-        while self._room is not None:
-            await asyncio.shield(self._room)
+        await self.room()
         self.task = None
         if self._transport is None:
             return

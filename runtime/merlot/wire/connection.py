@@ -16,6 +16,7 @@ from typing import Final
 from merlot.errors import CorruptionError, UnavailableError
 from merlot.wire import frames
 from merlot.wire.frames import PART_BYTES, Frame, FrameReader, Hello, Kind, MessageReader
+from merlot.wire.room import RoomyProtocol
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,18 +37,17 @@ class _Pulse:
     unwritten: int = 0
 
 
-class Connection(asyncio.Protocol):
+class Connection(RoomyProtocol):
     """Both ends' common half. Subclasses say what messages mean, by the methods at the end."""
 
     def __init__(self, *, tick_s: float = TICK_S) -> None:
-        self._loop = asyncio.get_running_loop()
+        super().__init__()
         self._tick_s = tick_s
         self._transport: asyncio.Transport | None = None
         self._frames = FrameReader()
         self._messages = MessageReader()
         self._pulse = _Pulse()
         self._timer: asyncio.TimerHandle | None = None
-        self._room: asyncio.Future[None] | None = None
         self._reason: str | None = None
         self.peer_hello: Hello | None = None
         self.peer = ""
@@ -66,7 +66,7 @@ class Connection(asyncio.Protocol):
         """Write a message; what is returned, if anything, must be awaited: not all could be written at once.
 
         Awaiting raises UnavailableError when the connection is lost before all was written."""
-        if self._room is None and len(message) <= PART_BYTES:
+        if self.has_room and len(message) <= PART_BYTES:
             self.send(Kind.LAST, call, message)
             return None
         return self._send_in_parts(call, message)
@@ -87,8 +87,7 @@ class Connection(asyncio.Protocol):
 
     async def _send_in_parts(self, call: int, message: bytes) -> None:
         for frame in frames.cut(call, message):
-            while self._room is not None:
-                await asyncio.shield(self._room)
+            await self.room()
             if self._transport is None or self._reason is not None:
                 raise UnavailableError(f"connection is lost peer={self.peer} reason={self._reason}")
             self._transport.write(frame)
@@ -124,14 +123,6 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self.resume_writing()
         self.lost(self._reason)
-
-    def pause_writing(self) -> None:
-        self._room = self._loop.create_future()
-
-    def resume_writing(self) -> None:
-        room, self._room = self._room, None
-        if room is not None and not room.done():
-            room.set_result(None)
 
     def _take(self, frame: Frame) -> None:
         kind, call, payload = frame

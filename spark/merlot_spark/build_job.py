@@ -23,7 +23,8 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from merlot.errors import InvalidInputError, MerlotError, UnavailableError
 from merlot.ingest.batch import BadRowsError, Stretch
 from merlot.spec import manifest
-from merlot.spec.ingestion import BatchFormat, BatchIngestion
+from merlot.spec.formats import BatchFormat
+from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.table import Table
 from merlot_spark import sources
 from merlot_spark.build_segments import JobOptions, build_segments

@@ -22,7 +22,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from merlot.errors import InvalidInputError, NotFoundError, UnavailableError
-from merlot.spec.ingestion import BatchFormat, BatchIngestion
+from merlot.spec.formats import BatchFormat
+from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.schema import TableSchema
 from merlot.store.deepstore import S3_OPTIONS
 

@@ -13,7 +13,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from merlot.errors import InvalidInputError, NotFoundError
 from merlot.ingest.transform import CORRUPT_RECORD
-from merlot.spec.ingestion import BatchFormat, BatchIngestion, CsvOptions
+from merlot.spec.formats import BatchFormat
+from merlot.spec.ingestion import BatchIngestion, CsvOptions
 from merlot.spec.schema import TableSchema
 from merlot_spark import object_sources
 

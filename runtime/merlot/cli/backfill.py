@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +13,7 @@ from merlot.cli import output
 from merlot.cli.client import DEFAULT_URL, Client, Url
 from merlot.cli.errors import CommandError, UsageError
 from merlot.cli.output import plural
+from merlot.spec.formats import BatchFormat
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -23,21 +23,12 @@ if TYPE_CHECKING:
     from merlot.spec.table import Table
 
 
-class SourceFormat(StrEnum):
-    """`BatchFormat`, without loading the manifest's models before there is something to do."""
-
-    PARQUET = "PARQUET"
-    ORC = "ORC"
-    CSV = "CSV"
-    JSON = "JSON"
-
-
 _SUFFIXES = {
-    ".parquet": SourceFormat.PARQUET,
-    ".orc": SourceFormat.ORC,
-    ".csv": SourceFormat.CSV,
-    ".json": SourceFormat.JSON,
-    ".jsonl": SourceFormat.JSON,
+    ".parquet": BatchFormat.PARQUET,
+    ".orc": BatchFormat.ORC,
+    ".csv": BatchFormat.CSV,
+    ".json": BatchFormat.JSON,
+    ".jsonl": BatchFormat.JSON,
 }
 
 
@@ -55,7 +46,7 @@ def backfill(
         typer.Option("--source", metavar="URI", help="File, folder or glob that holds the window's rows."),
     ] = None,
     source_format: Annotated[
-        SourceFormat | None,
+        BatchFormat | None,
         typer.Option("--format", case_sensitive=False, help="Of the source.  [default: by the file's name]"),
     ] = None,
     ingestion: Annotated[
@@ -118,26 +109,23 @@ def _backfiller() -> ModuleType:
     return backfiller
 
 
-def _source(table: Table, uri: str | None, given: SourceFormat | None, name: str | None) -> BatchIngestion:
+def _source(table: Table, uri: str | None, given: BatchFormat | None, name: str | None) -> BatchIngestion:
     """One of the manifest's sources, or one of its own; --source and --format have the last word."""
-    from merlot.spec.ingestion import BatchFormat, BatchIngestion
+    from merlot.spec.ingestion import BatchIngestion
 
     declared = [one for one in table.spec.ingestion.batch if name == one.name]
     if name is not None and not declared:
         known = ", ".join(one.name for one in table.spec.ingestion.batch) or "none"
         raise UsageError(f"no such batch source: {name}; the table declares {known}")
     if declared:
-        update = {
-            "source_uri": uri or declared[0].source_uri,
-            "format": BatchFormat(given) if given else declared[0].format,
-        }
+        update = {"source_uri": uri or declared[0].source_uri, "format": given or declared[0].format}
         return declared[0].model_copy(update=update)
     if uri is None:
         raise UsageError("say where the rows are: --source URI, or --ingestion NAME of the table's manifest")
     suffix = next((ending for ending in _SUFFIXES if uri.lower().endswith(ending)), None)
     if given is None and suffix is None:
         raise UsageError(f"say what {uri} is: --format parquet, orc, csv or json")
-    return BatchIngestion(source_uri=uri, format=BatchFormat(given or _SUFFIXES[str(suffix)]))
+    return BatchIngestion(source_uri=uri, format=given or _SUFFIXES[str(suffix)])
 
 
 def _millis(option: str, text: str) -> int:

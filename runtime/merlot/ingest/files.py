@@ -19,7 +19,8 @@ from pyarrow import parquet as pq
 from merlot.errors import InvalidInputError, NotFoundError, UnavailableError
 from merlot.ingest.casts import json_text
 from merlot.ingest.transform import CORRUPT_RECORD
-from merlot.spec.ingestion import BatchFormat, BatchIngestion, CsvOptions
+from merlot.spec.formats import BatchFormat
+from merlot.spec.ingestion import BatchIngestion, CsvOptions
 from merlot.spec.schema import TableSchema
 
 _GLOB = frozenset("*?[")

@@ -1,7 +1,6 @@
 """Where rows come from."""
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field, field_validator
@@ -9,20 +8,12 @@ from pydantic import Field, field_validator
 from merlot.errors import InvalidInputError
 from merlot.spec import schedules
 from merlot.spec.durations import Duration
+from merlot.spec.formats import BatchFormat
 from merlot.spec.model import SpecModel
 from merlot.spec.schema import ColumnName
 from merlot.spec.tenancy import Resources
 
 INSTANT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?$"
-
-
-class BatchFormat(StrEnum):
-    """File formats of batch sources. JSON is JSON lines: one object per line."""
-
-    PARQUET = "PARQUET"
-    ORC = "ORC"
-    CSV = "CSV"
-    JSON = "JSON"
 
 
 class CsvOptions(SpecModel):

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from merlot.ids import RawTableName, TableName, offline
 from merlot.spec.durations import Duration, duration_ms
+from merlot.spec.formats import BatchFormat
 from merlot.spec.indexing import (
     Compression,
     Encoding,
@@ -16,7 +17,7 @@ from merlot.spec.indexing import (
     PartitionFunctionSpec,
     PartitioningSpec,
 )
-from merlot.spec.ingestion import BatchFormat, BatchIngestion, BatchJob, CsvOptions, IngestionSpec, OverwriteWindow
+from merlot.spec.ingestion import BatchIngestion, BatchJob, CsvOptions, IngestionSpec, OverwriteWindow
 from merlot.spec.model import SpecModel
 from merlot.spec.schema import ColumnName, FieldRole, FieldSpec, TableSchema
 from merlot.spec.tenancy import DeepStoreSpec, Resources, TenantSpec, TenantsSpec

@@ -258,14 +258,20 @@ class CondemnedRecord(PackedRecord):
     urls: tuple[str, ...] = ()
 
 
-class TableRecord(Record):
-    """A table as it was last applied: its manifest with the defaults of that day."""
+class ManifestRecord(Record):
+    """A manifest as it was last applied, with the defaults of that day."""
 
-    name: TableName
+    name: str
     revision: int
     manifest: dict[str, Any]
     created_ms: int = -1
     updated_ms: int = -1
+
+
+class TableRecord(ManifestRecord):
+    """A table as it was last applied."""
+
+    name: TableName
 
 
 class Role(StrEnum):

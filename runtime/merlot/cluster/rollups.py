@@ -5,15 +5,11 @@ Deleting a MergeRollupTask forgets how far it had come; what it merged stays mer
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
+from merlot.cluster.applied import Applied, Manifests, Outcome
 from merlot.cluster.metastore import Create, Delete, Metastore, Node, Op, Put
-from merlot.cluster.records import Record
-from merlot.cluster.tables import Outcome
+from merlot.cluster.records import ManifestRecord
 from merlot.cluster.task_records import WatermarkRecord
 from merlot.cluster.tasks import MERGE_ROLLUP
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError
@@ -24,23 +20,18 @@ from merlot.spec.tasks import MergeRollupTask
 _ATTEMPTS = 20
 
 
-class RollupRecord(Record):
+class RollupRecord(ManifestRecord):
     """A MergeRollupTask as it was last applied."""
 
-    name: str
-    revision: int
     table: TableName
-    manifest: dict[str, Any]
-    created_ms: int = -1
-    updated_ms: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedRollup:
-    """The record after it was applied."""
+ROLLUPS = Manifests(kind="MergeRollupTask", root=paths.ROLLUPS, path=paths.rollup_config, record=RollupRecord)
 
-    record: RollupRecord
-    outcome: Outcome
+find_rollup = ROLLUPS.find
+get_rollup = ROLLUPS.get
+list_rollups = ROLLUPS.all
+list_versions = ROLLUPS.versions
 
 
 class RollupConflictError(InvalidInputError):
@@ -56,15 +47,17 @@ def put_rollup(metastore: Metastore, manifest: MergeRollupTask, *, clock: Clock 
     return apply_rollup(metastore, manifest, clock=clock).record
 
 
-def apply_rollup(metastore: Metastore, manifest: MergeRollupTask, *, clock: Clock | None = None) -> AppliedRollup:
+def apply_rollup(
+    metastore: Metastore, manifest: MergeRollupTask, *, clock: Clock | None = None
+) -> Applied[RollupRecord]:
     """As `put_rollup`, telling what it did. Rerunning it changes nothing."""
     now_ms = (clock or SystemClock()).now_ms()
-    for _ in range(_ATTEMPTS):
-        try:
-            return _apply(metastore, manifest, now_ms)
-        except ConflictError:
-            continue
-    raise ConflictError(f"MergeRollupTask is applied by too many at once name={manifest.metadata.name}")
+
+    def change(record: RollupRecord, version: int) -> Applied[RollupRecord]:
+        _check_same_table(record, manifest)
+        return ROLLUPS.revise(metastore, record, version, dump(manifest), now_ms)
+
+    return ROLLUPS.apply(metastore, manifest.metadata.name, lambda: _create(metastore, manifest, now_ms), change)
 
 
 def check_rollup(metastore: Metastore, manifest: MergeRollupTask) -> Outcome:
@@ -77,37 +70,6 @@ def check_rollup(metastore: Metastore, manifest: MergeRollupTask) -> Outcome:
     return Outcome.CREATED
 
 
-def find_rollup(metastore: Metastore, name: str) -> RollupRecord | None:
-    """The record of that name, or None."""
-    path = paths.rollup_config(name)
-    node = metastore.get(path)
-    return None if node is None else RollupRecord.from_bytes(node.data, path)
-
-
-def get_rollup(metastore: Metastore, name: str) -> RollupRecord:
-    """As `find_rollup`, but raises NotFoundError."""
-    record = find_rollup(metastore, name)
-    if record is None:
-        raise NotFoundError(f"MergeRollupTask does not exist name={name}")
-    return record
-
-
-def list_rollups(metastore: Metastore) -> Mapping[str, RollupRecord]:
-    """All, by name."""
-    return {name: record for name, (record, _) in list_versions(metastore).items()}
-
-
-def list_versions(metastore: Metastore) -> Mapping[str, tuple[RollupRecord, int]]:
-    """All, by name, with the versions of their nodes, for a Check."""
-    names = metastore.children(paths.ROLLUPS)
-    config_paths = [paths.rollup_config(name) for name in names]
-    return {
-        name: (RollupRecord.from_bytes(node.data, path), node.version)
-        for name, path, node in zip(names, config_paths, metastore.get_many(config_paths), strict=True)
-        if node is not None
-    }
-
-
 def delete_rollup(metastore: Metastore, name: str) -> None:
     """Delete it with its watermarks; the controller cancels its tasks. NotFoundError if there is none."""
     for _ in range(_ATTEMPTS):
@@ -115,7 +77,7 @@ def delete_rollup(metastore: Metastore, name: str) -> None:
         node = metastore.get(path)
         if node is None:
             raise NotFoundError(f"MergeRollupTask does not exist name={name}")
-        record = RollupRecord.from_bytes(node.data, path)
+        record = ROLLUPS.read(name, node)
         ops: list[Op] = [Delete(path, node.version)]
         claim = _claim(metastore, record.table)
         if claim is not None and _watermarks(claim, record.table).rollup == name:
@@ -145,28 +107,16 @@ def put_watermarks(table: str, record: WatermarkRecord, version: int | None) -> 
     return Create(path, record.to_bytes()) if version is None else Put(path, record.to_bytes(), version)
 
 
-def _apply(metastore: Metastore, manifest: MergeRollupTask, now_ms: int) -> AppliedRollup:
-    name, document = manifest.metadata.name, dump(manifest)
-    path = paths.rollup_config(name)
-    node = metastore.get(path)
-    if node is None:
-        table = manifest.spec.table_name
-        claim = _claim(metastore, table)
-        _check_only_one(metastore, manifest, claim)
-        record = RollupRecord(
-            name=name, revision=1, table=table, manifest=document, created_ms=now_ms, updated_ms=now_ms
-        )
-        claimed = put_watermarks(table, WatermarkRecord(rollup=name), None if claim is None else claim.version)
-        metastore.multi([Create(path, record.to_bytes()), claimed])
-        return AppliedRollup(record, Outcome.CREATED)
-    record = RollupRecord.from_bytes(node.data, path)
-    _check_same_table(record, manifest)
-    if record.manifest == document:
-        return AppliedRollup(record, Outcome.UNCHANGED)
-    update = {"revision": record.revision + 1, "manifest": document, "updated_ms": now_ms}
-    changed = record.model_copy(update=update)
-    metastore.put(path, changed.to_bytes(), node.version)
-    return AppliedRollup(changed, Outcome.CONFIGURED)
+def _create(metastore: Metastore, manifest: MergeRollupTask, now_ms: int) -> RollupRecord:
+    name, table = manifest.metadata.name, manifest.spec.table_name
+    claim = _claim(metastore, table)
+    _check_only_one(metastore, manifest, claim)
+    record = RollupRecord(
+        name=name, revision=1, table=table, manifest=dump(manifest), created_ms=now_ms, updated_ms=now_ms
+    )
+    claimed = put_watermarks(table, WatermarkRecord(rollup=name), None if claim is None else claim.version)
+    metastore.multi([Create(paths.rollup_config(name), record.to_bytes()), claimed])
+    return record
 
 
 def _check_same_table(record: RollupRecord, manifest: MergeRollupTask) -> None:

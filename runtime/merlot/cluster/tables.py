@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
+from merlot.cluster.applied import Applied, Manifests, Outcome
 from merlot.cluster.lineage_nodes import epoch_of_node
 from merlot.cluster.metastore import Create, Delete, Metastore, Node, Op, Put
 from merlot.cluster.mutations import Context, RemoveSegments, epoch_of_bucket, mutate, trash_nodes
@@ -26,20 +27,7 @@ _ATTEMPTS = 20
 _MOST_SEGMENTS_AT_ONCE = 50_000
 
 
-class Outcome(StrEnum):
-    """What applying a manifest did; kubectl's words."""
-
-    CREATED = "created"
-    CONFIGURED = "configured"
-    UNCHANGED = "unchanged"
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """A table's record after it was applied."""
-
-    record: TableRecord
-    outcome: Outcome
+TABLES = Manifests(kind="Table", root=paths.TABLES, path=paths.table_config, record=TableRecord)
 
 
 class EvolutionError(InvalidInputError):
@@ -56,19 +44,17 @@ def put_table(metastore: Metastore, manifest: Table, *, clock: Clock | None = No
     return apply_table(metastore, manifest, clock=clock).record
 
 
-def apply_table(metastore: Metastore, manifest: Table, *, clock: Clock | None = None) -> Applied:
+def apply_table(metastore: Metastore, manifest: Table, *, clock: Clock | None = None) -> Applied[TableRecord]:
     """As `put_table`, telling what it did. Rerunning it changes nothing."""
-    clock = clock or SystemClock()
-    table = manifest.name
-    for _ in range(_ATTEMPTS):
-        node = metastore.get(paths.table_config(table))
-        try:
-            if node is None:
-                return _create(metastore, table, manifest, clock.now_ms())
-            return _change(metastore, table, manifest, node, clock.now_ms())
-        except ConflictError:
-            continue
-    raise ConflictError(f"table is applied by too many at once table={table}")
+    now_ms = (clock or SystemClock()).now_ms()
+    document = dump(manifest)
+
+    def change(record: TableRecord, version: int) -> Applied[TableRecord]:
+        if record.manifest != document:
+            _check_evolution(record, manifest)
+        return TABLES.revise(metastore, record, version, document, now_ms)
+
+    return TABLES.apply(metastore, manifest.name, lambda: _create(metastore, manifest.name, document, now_ms), change)
 
 
 def check_table(metastore: Metastore, manifest: Table) -> Outcome:
@@ -85,9 +71,7 @@ def check_table(metastore: Metastore, manifest: Table) -> Outcome:
 
 def find_table(metastore: Metastore, table: str) -> TableRecord | None:
     """The record of `flights` or `flights_OFFLINE`, or None."""
-    path = paths.table_config(offline(raw_name(table)))
-    node = metastore.get(path)
-    return None if node is None else TableRecord.from_bytes(node.data, path)
+    return TABLES.find(metastore, offline(raw_name(table)))
 
 
 def get_table(metastore: Metastore, table: str) -> TableRecord:
@@ -100,13 +84,7 @@ def get_table(metastore: Metastore, table: str) -> TableRecord:
 
 def list_tables(metastore: Metastore) -> Mapping[TableName, TableRecord]:
     """All tables, by name."""
-    names = metastore.children(paths.TABLES)
-    config_paths = [paths.table_config(name) for name in names]
-    return {
-        TableName(name): TableRecord.from_bytes(node.data, path)
-        for name, path, node in zip(names, config_paths, metastore.get_many(config_paths), strict=True)
-        if node is not None
-    }
+    return {TableName(name): record for name, record in TABLES.all(metastore).items()}
 
 
 class Files(StrEnum):
@@ -148,8 +126,8 @@ def spec_of(record: TableRecord) -> Table:
     return from_stored(record.manifest)
 
 
-def _create(metastore: Metastore, table: TableName, manifest: Table, now_ms: int) -> Applied:
-    record = TableRecord(name=table, revision=1, manifest=dump(manifest), created_ms=now_ms, updated_ms=now_ms)
+def _create(metastore: Metastore, table: TableName, document: dict[str, Any], now_ms: int) -> TableRecord:
+    record = TableRecord(name=table, revision=1, manifest=document, created_ms=now_ms, updated_ms=now_ms)
     ops: list[Op] = [Create(paths.table_config(table), record.to_bytes())]
     root = metastore.get(paths.segments_root(table))
     if root is None:
@@ -160,20 +138,7 @@ def _create(metastore: Metastore, table: TableName, manifest: Table, now_ms: int
         fresh = RootRecord(epoch=old.epoch + 1)
         ops.append(Put(paths.segments_root(table), fresh.to_bytes(), root.version))
     metastore.multi(ops)
-    return Applied(record, Outcome.CREATED)
-
-
-def _change(metastore: Metastore, table: TableName, manifest: Table, node: Node, now_ms: int) -> Applied:
-    path = paths.table_config(table)
-    record = TableRecord.from_bytes(node.data, path)
-    document = dump(manifest)
-    if record.manifest == document:
-        return Applied(record, Outcome.UNCHANGED)
-    _check_evolution(record, manifest)
-    update = {"revision": record.revision + 1, "manifest": document, "updated_ms": now_ms}
-    changed = record.model_copy(update=update)
-    metastore.put(path, changed.to_bytes(), node.version)
-    return Applied(changed, Outcome.CONFIGURED)
+    return record
 
 
 def _check_evolution(record: TableRecord, manifest: Table) -> None:
@@ -200,7 +165,7 @@ def _hide(metastore: Metastore, table: TableName, config: Node | None, files: Fi
 def _deep_store(table: TableName, config: Node | None) -> str | None:
     if config is None:
         return None
-    declared = spec_of(TableRecord.from_bytes(config.data, paths.table_config(table))).spec.deep_store
+    declared = spec_of(TABLES.read(table, config)).spec.deep_store
     return None if declared is None else declared.uri
 
 

@@ -12,9 +12,9 @@ from typing import assert_never
 
 from merlot.clock import Clock
 from merlot.cluster import liveness, rollups, tables, upserts
+from merlot.cluster.applied import Outcome
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import InstanceRecord, Role
-from merlot.cluster.tables import Outcome
 from merlot.controller.pinot_json import Json
 from merlot.errors import InvalidInputError
 from merlot.ids import InstanceId

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from merlot.cluster import rollups, upserts
+from merlot.cluster.applied import Outcome
 from merlot.cluster.rollups import RollupConflictError
 from merlot.cluster.sqlite import SqliteMetastore
-from merlot.cluster.tables import Outcome
 from merlot.errors import NotFoundError
 from merlot.ids import TableName
 from merlot.spec.manifest import load

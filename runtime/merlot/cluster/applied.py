@@ -1,0 +1,97 @@
+"""Manifests as they were last applied, of any kind: a node each, whose record counts the changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+from merlot.cluster.metastore import Metastore, Node
+from merlot.cluster.records import ManifestRecord
+from merlot.errors import ConflictError, NotFoundError
+
+_ATTEMPTS = 20
+RecordT = TypeVar("RecordT", bound=ManifestRecord)
+
+
+class Outcome(StrEnum):
+    """What applying a manifest did; kubectl's words."""
+
+    CREATED = "created"
+    CONFIGURED = "configured"
+    UNCHANGED = "unchanged"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied(Generic[RecordT]):
+    """The record after its manifest was applied."""
+
+    record: RecordT
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifests(Generic[RecordT]):
+    """Where the manifests of one kind are: the children of `root`."""
+
+    kind: str
+    root: str
+    path: Callable[[str], str]
+    record: type[RecordT]
+
+    def find(self, metastore: Metastore, name: str) -> RecordT | None:
+        """The record of that name, or None."""
+        node = metastore.get(self.path(name))
+        return None if node is None else self.read(name, node)
+
+    def get(self, metastore: Metastore, name: str) -> RecordT:
+        """As `find`, but raises NotFoundError."""
+        record = self.find(metastore, name)
+        if record is None:
+            raise NotFoundError(f"{self.kind} does not exist name={name}")
+        return record
+
+    def all(self, metastore: Metastore) -> Mapping[str, RecordT]:
+        """All, by name."""
+        return {name: record for name, (record, _) in self.versions(metastore).items()}
+
+    def versions(self, metastore: Metastore) -> Mapping[str, tuple[RecordT, int]]:
+        """All, by name, with the versions of their nodes, for a Check."""
+        names = metastore.children(self.root)
+        nodes = metastore.get_many([self.path(name) for name in names])
+        found = [(name, node) for name, node in zip(names, nodes, strict=True) if node is not None]
+        return {name: (self.read(name, node), node.version) for name, node in found}
+
+    def read(self, name: str, node: Node) -> RecordT:
+        """The record in a node; raises CorruptionError."""
+        return self.record.from_bytes(node.data, self.path(name))
+
+    def apply(
+        self,
+        metastore: Metastore,
+        name: str,
+        create: Callable[[], RecordT],
+        change: Callable[[RecordT, int], Applied[RecordT]],
+    ) -> Applied[RecordT]:
+        """Have it created, or changed as of the node's version, until nobody else writes it at the same time."""
+        for _ in range(_ATTEMPTS):
+            node = metastore.get(self.path(name))
+            try:
+                if node is None:
+                    return Applied(create(), Outcome.CREATED)
+                return change(self.read(name, node), node.version)
+            except (ConflictError, NotFoundError):
+                continue
+        raise ConflictError(f"{self.kind} is applied by too many at once name={name}")
+
+    def revise(
+        self, metastore: Metastore, record: RecordT, version: int, document: dict[str, Any], now_ms: int
+    ) -> Applied[RecordT]:
+        """Write the manifest down as the next revision, unless it is the same; raises ConflictError."""
+        if record.manifest == document:
+            return Applied(record, Outcome.UNCHANGED)
+        update = {"revision": record.revision + 1, "manifest": document, "updated_ms": now_ms}
+        changed = record.model_copy(update=update)
+        metastore.put(self.path(record.name), changed.to_bytes(), version)
+        return Applied(changed, Outcome.CONFIGURED)

@@ -16,6 +16,7 @@ from merlot_operator.kinds import (
     SELECTOR,
     TABLE,
     TABLES,
+    UPSERTS,
     WATCHED,
     Kind,
     Object,
@@ -23,6 +24,7 @@ from merlot_operator.kinds import (
     name_of,
     namespace_of,
 )
+from merlot_operator.upsert_links import config_ref
 from merlot_operator.workqueue import Key, Subject
 
 _SUBJECTS = {"Table": Subject.TABLE, "MergeRollupTask": Subject.ROLLUP, "UpsertConfig": Subject.UPSERT}
@@ -59,6 +61,8 @@ def wake(context: Context, kind: Kind, body: Object) -> None:
             context.wake_cluster(namespace)
             context.wake_pool(namespace, pool_of(body))
             _wake_those_that_name(context, body)
+        elif kind is UPSERTS:
+            _wake_those_that_it_rules(context, body)
         return
     labels = labels_of(body)
     if POOL in labels:
@@ -77,9 +81,15 @@ def _wake_those_that_name(context: Context, table: Object) -> None:
     for rollup in context.store.of(ROLLUPS, namespace):
         if rollup["spec"].get("table") == name_of(table):
             context.queue.wake(Key(Subject.ROLLUP, namespace, name_of(rollup)), SETTLE_S)
-    config = (table["spec"].get("upsert") or {}).get("configRef")
-    if config:
-        context.queue.wake(Key(Subject.UPSERT, namespace, config), SETTLE_S)
+    for config in context.store.of(UPSERTS, namespace):
+        if name_of(config) == config_ref(table) or name_of(table) in (config.get("status", {}).get("tables") or ()):
+            context.queue.wake(Key(Subject.UPSERT, namespace, name_of(config)), SETTLE_S)
+
+
+def _wake_those_that_it_rules(context: Context, config: Object) -> None:
+    for table in context.store.of(TABLES, namespace_of(config)):
+        if config_ref(table) == name_of(config):
+            context.wake_table(namespace_of(config), name_of(table), SETTLE_S)
 
 
 def configure(settings: kopf.OperatorSettings, *, is_cluster_wide: bool) -> None:

@@ -113,6 +113,12 @@ def is_deleting(body: Object) -> bool:
     return "deletionTimestamp" in body["metadata"]
 
 
+def as_written(body: Object) -> dict[str, Any]:
+    """The manifest as its user wrote it."""
+    metadata = {"name": name_of(body), "namespace": namespace_of(body)}
+    return {"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": metadata, "spec": body["spec"]}
+
+
 def digest(value: object, length: int = 10) -> str:
     """A short stable hash of a JSON value."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))

@@ -16,7 +16,7 @@ from merlot_operator.conditions import Condition, Json
 from merlot_operator.context import Context
 from merlot_operator.events import timestamp
 from merlot_operator.finalizers import clear_shared_state, drop_finalizer, ensure_finalizer, has_finalizer
-from merlot_operator.kinds import ROLLUPS, TABLES, Object, is_deleting, name_of, namespace_of
+from merlot_operator.kinds import ROLLUPS, TABLES, Object, as_written, is_deleting, name_of
 from merlot_operator.reporting import write_status
 from merlot_operator.status import Refusal
 
@@ -37,7 +37,7 @@ async def reconcile_rollup(context: Context, namespace: str, name: str) -> float
     body = await ensure_finalizer(context, body)
     refusal, problem, revision = None, None, body.get("status", {}).get("revision")
     try:
-        task = manifest.load_document(plain(body), MergeRollupTask)
+        task = manifest.load_document(as_written(body), MergeRollupTask)
         record = await context.metastores.call(namespace, lambda store: shared_rollups.put_rollup(store, task))
         revision = record.revision
     except manifest.ManifestError as error:
@@ -51,12 +51,6 @@ async def reconcile_rollup(context: Context, namespace: str, name: str) -> float
     conditions = rollup_conditions(name, has_table, refusal, problem, cluster)
     await write_status(context, body, conditions, rollup_status(body, revision, cluster))
     return WAITING_S if problem else context.config.resync_s
-
-
-def plain(body: Object) -> Json:
-    """The manifest as its user wrote it."""
-    metadata = {"name": name_of(body), "namespace": namespace_of(body)}
-    return {"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": metadata, "spec": body["spec"]}
 
 
 def rollup_conditions(

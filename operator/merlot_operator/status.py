@@ -13,6 +13,7 @@ from merlot_operator.context import ClusterNote, PoolNote
 from merlot_operator.kinds import POOL, SELECTOR, Object
 from merlot_operator.manifests.cluster import broker_url
 from merlot_operator.spark_jobs import ACTIVE, Run
+from merlot_operator.upsert_links import UPSERT_PROBLEMS
 
 UNKNOWN_TABLE = "the controller does not know the table yet"
 
@@ -46,7 +47,8 @@ class TableFacts:
     runs: Sequence[Run]
     was_ready: bool
     is_suspended: bool
-    has_upsert: bool
+    upsert: Condition | None
+    """Condition UpsertConfigured, if it names an UpsertConfig."""
 
     @property
     def table(self) -> Mapping[str, Any] | None:
@@ -66,6 +68,8 @@ def table_conditions(facts: TableFacts) -> list[Condition]:
         _segments_available(facts),
         _restart_pending(facts),
     ]
+    if facts.upsert is not None:
+        conditions.append(facts.upsert)
     return [*conditions, _task_succeeded(facts)] if facts.runs else conditions
 
 
@@ -79,7 +83,7 @@ def table_status(facts: TableFacts) -> Json:
     }
     if facts.revision is not None:
         status["revision"] = facts.revision
-    if not facts.has_upsert:
+    if facts.upsert is None:
         status["servers"] = f"{pod_facts.num_ready(facts.servers)}/{facts.pool_note.wanted}"
         status["serverReplicas"] = facts.pool_note.replicas
         status["serverSelector"] = f"{SELECTOR},{POOL}={facts.pool}"
@@ -108,7 +112,7 @@ def _obstacles(facts: TableFacts) -> Iterator[tuple[str, str]]:
     """Why queries are not answered in full, the cause before its effects."""
     if facts.refusal is not None:
         yield "NotAccepted", "the table is not accepted; see condition Accepted"
-    if facts.has_upsert:
+    if facts.upsert is not None:
         yield (
             "UpsertNotAvailable",
             "upserts are not executed in this version: nothing is ingested or served; remove spec.upsert, or wait",
@@ -171,6 +175,8 @@ def _problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
     """What is wrong, the gravest first."""
     if facts.refusal is not None:
         yield facts.refusal.reason, facts.refusal.message
+    if facts.upsert is not None and facts.upsert.reason in UPSERT_PROBLEMS:
+        yield facts.upsert.reason, facts.upsert.message
     if facts.config_problem is not None:
         yield "MetastoreUnavailable", facts.config_problem
     if facts.cluster_note.problem is not None:

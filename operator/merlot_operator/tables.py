@@ -14,14 +14,16 @@ from merlot.spec import manifest
 from merlot.spec.table import Table
 from merlot_operator import demand as demands
 from merlot_operator import spark_jobs
+from merlot_operator.conditions import Condition
 from merlot_operator.context import Context
 from merlot_operator.deletion import delete_table
 from merlot_operator.finalizers import ensure_finalizer
-from merlot_operator.kinds import COMPONENT, JOBS, PODS, POOL, TABLE, TABLES, Object, is_deleting, name_of
+from merlot_operator.kinds import COMPONENT, JOBS, PODS, POOL, TABLE, TABLES, UPSERTS, Object, is_deleting, name_of
 from merlot_operator.manifests.batch import BatchPod, job
 from merlot_operator.manifests.parts import BROKER, CONTROLLER
 from merlot_operator.reporting import write_status
 from merlot_operator.status import Refusal, TableFacts, table_conditions, table_status
+from merlot_operator.upsert_links import config_ref, table_condition
 
 _LOG = logging.getLogger(__name__)
 
@@ -181,8 +183,16 @@ def _facts(
         was_ready=old.get("Ready") == "True",
         runs=runs,
         is_suspended=bool(body["spec"].get("suspend")),
-        has_upsert="upsert" in body["spec"],
+        upsert=_upsert(context, body),
     )
+
+
+def _upsert(context: Context, body: Object) -> Condition | None:
+    name = config_ref(body)
+    if name is None:
+        return None
+    config = context.store.get(UPSERTS, body["metadata"]["namespace"], name)
+    return table_condition(name, config, accept(body)[0])
 
 
 async def _write_status(context: Context, body: Object, facts: TableFacts) -> Object:

@@ -1,4 +1,5 @@
-"""Reconcile one UpsertConfig: checked, kept in shared state, and said plainly not to be executed in this version."""
+"""Reconcile one UpsertConfig: checked, against the Tables that name it too, kept in shared state, and said plainly not
+to be executed in this version."""
 
 from __future__ import annotations
 
@@ -12,9 +13,11 @@ from merlot.spec.upsert import NOT_EXECUTED, UpsertConfig
 from merlot_operator.conditions import Condition
 from merlot_operator.context import Context
 from merlot_operator.finalizers import clear_shared_state, drop_finalizer, ensure_finalizer, has_finalizer
-from merlot_operator.kinds import TABLES, UPSERTS, Object, is_deleting, name_of
+from merlot_operator.kinds import TABLES, UPSERTS, Object, as_written, is_deleting, name_of
 from merlot_operator.reporting import write_status
-from merlot_operator.rollups import WAITING_S, plain
+from merlot_operator.rollups import WAITING_S
+from merlot_operator.tables import accept
+from merlot_operator.upsert_links import config_ref, degraded_by
 
 
 async def reconcile_upsert(context: Context, namespace: str, name: str) -> float | None:
@@ -26,30 +29,26 @@ async def reconcile_upsert(context: Context, namespace: str, name: str) -> float
         await _delete(context, body)
         return None
     body = await ensure_finalizer(context, body)
-    accepted, problem, revision = Condition("Accepted", True, "Valid"), None, body.get("status", {}).get("revision")
+    accepted, revision = Condition("Accepted", True, "Valid"), body.get("status", {}).get("revision")
+    linked = [one for one in context.store.of(TABLES, namespace) if config_ref(one) == name]
+    is_written = True
     try:
-        config = manifest.load_document(plain(body), UpsertConfig)
+        config = manifest.load_document(as_written(body), UpsertConfig)
+        degraded = degraded_by(config, [(name_of(one), accept(one)[0]) for one in linked])
         record = await context.metastores.call(namespace, lambda store: shared_upserts.put_upsert(store, config))
         revision = record.revision
     except InvalidInputError as error:
         accepted = Condition("Accepted", False, "Invalid", str(error))
+        degraded = Condition("Degraded", True, "Invalid", str(error))
     except (UnavailableError, ConflictError) as error:
-        problem = f"{error}; see that ZooKeeper runs at {context.config.metastore_of(namespace)}"
-    tables = [name_of(one) for one in context.store.of(TABLES, namespace) if _refers(one, name)]
-    degraded = (
-        Condition("Degraded", False, "AsDeclared")
-        if problem is None
-        else Condition("Degraded", True, "MetastoreUnavailable", problem)
-    )
+        is_written = False
+        step = f"see that ZooKeeper runs at {context.config.metastore_of(namespace)}"
+        degraded = Condition("Degraded", True, "MetastoreUnavailable", f"{error}; {step}")
     conditions = [accepted, Condition("Ready", False, "NotExecuted", NOT_EXECUTED), degraded]
-    status = {"tables": tables, "revision": revision}
+    status = {"tables": sorted(map(name_of, linked)), "revision": revision}
     kept = {name: value for name, value in status.items() if value not in (None, [])}
     await write_status(context, body, conditions, kept)
-    return WAITING_S if problem else context.config.resync_s
-
-
-def _refers(table: Object, name: str) -> bool:
-    return bool((table["spec"].get("upsert") or {}).get("configRef") == name)
+    return context.config.resync_s if is_written else WAITING_S
 
 
 async def _delete(context: Context, body: Object) -> None:

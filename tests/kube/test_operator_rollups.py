@@ -92,5 +92,38 @@ def test_upsert_config_is_accepted_linked_and_said_not_to_run(api: Api, operator
         api.create("tables", flights(upsert={"configRef": name}, schema=schema))
         wait(operator, lambda: api.get("upsertconfigs", name)["status"].get("tables"), ["flights"])
         wait(operator, lambda: api.reason("Ready"), "False/UpsertNotAvailable")
+        wait(operator, lambda: api.reason("UpsertConfigured"), "False/UpsertConfigUnfit")
+        assert 'has no column "ordered_ms"' in api.condition("UpsertConfigured")["message"]
         api.delete("upsertconfigs", name)
         wait(operator, lambda: api.get("upsertconfigs", name), None)
+        wait(operator, lambda: api.reason("UpsertConfigured"), "False/NoUpsertConfig")
+
+
+def test_table_and_upsert_config_say_what_one_has_against_the_other(api: Api, operator: Operator) -> None:
+    def degraded() -> str:
+        return api.reason("Degraded", "latest", "upsertconfigs")
+
+    config = {"apiVersion": "merlot.dev/v1alpha1", "kind": "UpsertConfig", "metadata": {"name": "latest"}}
+    spec = {"mode": "PARTIAL", "comparisonColumns": ["hours"], "partialUpsertStrategies": {"carrier": "INCREMENT"}}
+    schema = {**flights()["spec"]["schema"], "primaryKey": ["flight", "time_hour"]}
+    with operator:
+        api.create("tables", flights(upsert={"configRef": "latest"}, schema=schema))
+        wait(operator, lambda: api.reason("UpsertConfigured"), "False/NoUpsertConfig")
+        assert 'waits for the UpsertConfig "latest"' in api.condition("UpsertConfigured")["message"]
+        api.create("upsertconfigs", {**config, "spec": spec})
+        wait(operator, degraded, "True/DoesNotFit")
+        wait(operator, lambda: api.reason("Degraded"), "True/UpsertConfigUnfit")
+        for message in (
+            api.condition("Degraded", "latest", "upsertconfigs")["message"],
+            api.condition("UpsertConfigured")["message"],
+        ):
+            assert 'spec.comparisonColumns[0]: the table has no column "hours"' in message
+            assert 'spec.partialUpsertStrategies.carrier: INCREMENT needs a number; "carrier" is STRING' in message
+        assert api.reason("Accepted", "latest", "upsertconfigs") == "True/Valid"
+        wait(operator, lambda: {"DoesNotFit", "UpsertConfigUnfit"} <= api.event_reasons())
+        mended = {"comparisonColumns": ["hour"], "partialUpsertStrategies": {"carrier": None}}
+        api.patch("upsertconfigs", "latest", {"spec": mended})
+        wait(operator, degraded, "False/AsDeclared")
+        wait(operator, lambda: api.reason("UpsertConfigured"), "True/Fits")
+        assert api.reason("Degraded") == "False/AsDeclared"
+        assert api.reason("Ready") == "False/UpsertNotAvailable"

@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 
 from merlot_operator.cluster_status import ClusterStatus
+from merlot_operator.conditions import Condition
 from merlot_operator.context import ClusterNote, PoolNote
 from merlot_operator.status import Refusal, TableFacts, table_conditions, table_status
 
 AWAY = ClusterStatus(problem="controller does not answer at http://x")
+WAITS = Condition("UpsertConfigured", False, "NoUpsertConfig", "x")
+UNFIT = Condition("UpsertConfigured", False, "UpsertConfigUnfit", "x")
 
 
 def pod(name: str, *, is_ready: bool = True) -> dict[str, Any]:
@@ -42,7 +45,7 @@ def facts(**changes: Any) -> TableFacts:
         "runs": [],
         "was_ready": False,
         "is_suspended": False,
-        "has_upsert": False,
+        "upsert": None,
     }
     return TableFacts(**given | changes)
 
@@ -84,7 +87,10 @@ def saying(**changes: Any) -> ClusterStatus:
         ({"pool_note": PoolNote(("wait",), 2, 1, 1)}, "RestartPending", (True, "SettingsChanged")),
         ({"pool_note": PoolNote(("wait",), 2, 1, 1, is_stuck=True)}, "Degraded", (True, "RolloutStuck")),
         ({"pool_note": PoolNote(problem="denied", wanted=1)}, "Degraded", (True, "PoolNotApplied")),
-        ({"has_upsert": True, "revision": None}, "Ready", (False, "UpsertNotAvailable")),
+        ({"upsert": WAITS, "revision": None}, "Ready", (False, "UpsertNotAvailable")),
+        ({"upsert": WAITS, "revision": None}, "UpsertConfigured", (False, "NoUpsertConfig")),
+        ({"upsert": WAITS, "revision": None}, "Degraded", (False, "AsDeclared")),
+        ({"upsert": UNFIT, "revision": None}, "Degraded", (True, "UpsertConfigUnfit")),
         ({"runs": [{"name": "a", "state": "Running", "job": "j"}]}, "TaskSucceeded", (None, "BatchUnderWay")),
         ({"runs": [{"name": "a", "state": "Failed", "job": "j"}]}, "Degraded", (True, "BatchFailed")),
     ],

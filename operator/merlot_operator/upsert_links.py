@@ -1,0 +1,48 @@
+"""Where a Table and the UpsertConfig that it names meet: what the one says against the other. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from merlot.spec import manifest
+from merlot.spec.table import Table
+from merlot.spec.upsert import UpsertConfig
+from merlot.spec.upsert_checks import against_table
+from merlot_operator.conditions import Condition
+from merlot_operator.kinds import Object, as_written, is_deleting
+
+UPSERT_PROBLEMS = ("UpsertConfigInvalid", "UpsertConfigUnfit")
+"""Reasons of UpsertConfigured that want somebody to act; objects may come in any order, so waiting for one does not."""
+
+
+def config_ref(table: Object) -> str | None:
+    """Name of the UpsertConfig that a Table names."""
+    return (table["spec"].get("upsert") or {}).get("configRef")
+
+
+def table_condition(name: str, config: Object | None, table: Table | None) -> Condition:
+    """What becomes of a Table's `spec.upsert`. config: as stored, None if there is none of that name."""
+    if config is None or is_deleting(config):
+        return Condition("UpsertConfigured", False, "NoUpsertConfig", f'waits for the UpsertConfig "{name}": apply it')
+    try:
+        upsert = manifest.load_document(as_written(config), UpsertConfig)
+    except manifest.ManifestError:
+        text = f'the UpsertConfig "{name}" is not accepted; see its condition Accepted'
+        return Condition("UpsertConfigured", False, "UpsertConfigInvalid", text)
+    problems = [] if table is None else against_table(upsert.spec, table.spec)
+    if problems:
+        text = f'the UpsertConfig "{name}" does not fit: {"; ".join(map(str, problems))}'
+        return Condition("UpsertConfigured", False, "UpsertConfigUnfit", text)
+    return Condition("UpsertConfigured", True, "Fits", f'by the UpsertConfig "{name}"')
+
+
+def degraded_by(config: UpsertConfig, tables: Iterable[tuple[str, Table | None]]) -> Condition:
+    """What the Tables that name an UpsertConfig say against it; one that is not accepted itself says nothing."""
+    found = [
+        f'table "{name}": {"; ".join(map(str, problems))}'
+        for name, table in tables
+        if table is not None and (problems := against_table(config.spec, table.spec))
+    ]
+    if found:
+        return Condition("Degraded", True, "DoesNotFit", "; ".join(found))
+    return Condition("Degraded", False, "AsDeclared")

@@ -9,6 +9,7 @@ import logging
 import threading
 import zlib
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import orjson
@@ -17,17 +18,20 @@ from merlot.cluster import paths
 from merlot.cluster.drains import marks
 from merlot.cluster.echoes import read_echoes
 from merlot.cluster.liveness import live_instances
-from merlot.cluster.metastore import Metastore
+from merlot.cluster.metastore import Metastore, Watch
 from merlot.cluster.records import Role
 from merlot.cluster.reports import ReportReader
 from merlot.cluster.tables import get_table, spec_of
 from merlot.cluster.view import load
 from merlot.controller.pinot_json import Json
 from merlot.controller.status import ClusterFacts, TableFacts, instances_status, table_status
-from merlot.errors import CorruptionError, InvalidInputError, NotFoundError
+from merlot.errors import CorruptionError, InvalidInputError, MerlotError, NotFoundError
 from merlot.ids import TableName, raw_name
 
 _LOG = logging.getLogger(__name__)
+
+READERS = 4
+"""Tables that are read at once: a table is a dozen answers of the metastore, one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,10 @@ class StatusSource:
             self._tables.pop(name).close()
         for name in names - self._tables.keys():
             self._tables[name] = _TableSource(self._metastore, name)
+        stale = [source for source in self._tables.values() if source.is_stale]
+        with ThreadPoolExecutor(READERS, thread_name_prefix="status-read") as readers:
+            for _ in readers.map(_TableSource.refresh, stale):
+                pass
         statuses = {raw_name(name): self._tables[name].status(cluster) for name in sorted(names)}
         return {name: status for name, status in statuses.items() if status is not None}
 
@@ -105,39 +113,54 @@ class _TableSource:
     def __init__(self, metastore: Metastore, name: TableName) -> None:
         self._metastore = metastore
         self._name = name
-        self._is_stale = threading.Event()
-        self._is_stale.set()
+        self._has_changed = threading.Event()
+        self._has_changed.set()
         self._facts: TableFacts | None = None
+        self._problem: MerlotError | None = None
         self._made: tuple[TableFacts, ClusterFacts, Json] | None = None
         self._reader = ReportReader(metastore, name)
-        self._reader.watch(self._is_stale.set)
-        nodes = (paths.table_config(name), paths.segments_root(name))
-        self._watches = [metastore.watch(path, self._is_stale.set) for path in nodes]
+        self._watches: list[Watch] = []
+        self._is_watched = False
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether it has to be read again."""
+        return self._has_changed.is_set()
+
+    def refresh(self) -> None:
+        """Read it again."""
+        self._has_changed.clear()
+        try:
+            self._watch()
+            self._facts, self._problem = self._read_anew(self._facts), None
+        except (NotFoundError, CorruptionError, InvalidInputError) as error:
+            self._problem = error
+            self._has_changed.set()
+        except BaseException:
+            self._has_changed.set()
+            raise
 
     def status(self, cluster: ClusterFacts) -> Json | None:
         """None while the table is on its way in or out."""
-        try:
-            facts = self._read()
-        except NotFoundError:
+        if isinstance(self._problem, NotFoundError):
             return None
-        except (CorruptionError, InvalidInputError) as error:
-            _LOG.warning("table has no status table=%s cause=%s", self._name, error)
-            return {"name": raw_name(self._name), "error": str(error), "servers": {}, "brokers": {}}
-        made = self._made
+        if self._problem is not None:
+            _LOG.warning("table has no status table=%s cause=%s", self._name, self._problem)
+            return {"name": raw_name(self._name), "error": str(self._problem), "servers": {}, "brokers": {}}
+        facts, made = self._facts, self._made
+        assert facts is not None, "refreshed before"
         if made is None or made[0] is not facts or made[1] is not cluster:
             made = self._made = (facts, cluster, table_status(facts, cluster))
         return made[2]
 
-    def _read(self) -> TableFacts:
-        if self._facts is not None and not self._is_stale.is_set():
-            return self._facts
-        self._is_stale.clear()
-        try:
-            self._facts = self._read_anew(self._facts)
-        except BaseException:
-            self._is_stale.set()
-            raise
-        return self._facts
+    def _watch(self) -> None:
+        if self._is_watched:
+            return
+        self.close()
+        for path in (paths.table_config(self._name), paths.segments_root(self._name)):
+            self._watches.append(self._metastore.watch(path, self._has_changed.set))
+        self._reader.watch(self._has_changed.set)
+        self._is_watched = True
 
     def _read_anew(self, before: TableFacts | None) -> TableFacts:
         record = get_table(self._metastore, self._name)
@@ -151,6 +174,6 @@ class _TableSource:
 
     def close(self) -> None:
         """Stop watching."""
-        for watch in self._watches:
-            watch.cancel()
+        while self._watches:
+            self._watches.pop().cancel()
         self._reader.close()

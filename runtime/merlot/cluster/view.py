@@ -2,11 +2,14 @@
 
 A view is never torn: every bucket that a root names is immutable, so the view is exactly what one compare-and-set
 published. Content ids are unique for ever (epoch and a random part), so a bucket that two roots name alike holds the
-same bytes even after ZooKeeper was restored from an old snapshot and epochs went back.
+same bytes even after ZooKeeper was restored from an old snapshot and epochs went back. So all readers of a session
+share the buckets that one of them has: the roles of a node wake together, and decoding is what costs.
 """
 
 from __future__ import annotations
 
+import threading
+import weakref
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -23,8 +26,12 @@ from merlot.ids import InstanceId, TableName
 MAX_ATTEMPTS = 100
 """Roots that may pass by while one is read; buckets stay a while after they retire, so one retry is rare."""
 
+_SHARED: weakref.WeakKeyDictionary[Metastore, weakref.WeakValueDictionary[str, Bucket]] = weakref.WeakKeyDictionary()
+"""Buckets by path, as long as some view has them."""
+_SHARED_LOCK = threading.Lock()
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Bucket:
     """The segments whose names hash to one number."""
 
@@ -176,18 +183,27 @@ def _load_buckets(
     metastore: Metastore, table: TableName, root: RootRecord, known: Mapping[int, Bucket]
 ) -> Mapping[int, Bucket] | None:
     """All buckets that the root names, or None if one is gone: then the root has moved on."""
-    same = {number: known[number] for number, content_id in root.buckets.items() if _is_same(known, number, content_id)}
-    wanted = [(number, content_id) for number, content_id in root.buckets.items() if number not in same]
-    bucket_paths = [paths.segment_bucket(table, number, content_id) for number, content_id in wanted]
-    for (number, content_id), path, node in zip(wanted, bucket_paths, metastore.get_many(bucket_paths), strict=True):
+    shared = _shared(metastore)
+    found = {number: bucket for number, bucket in known.items() if root.buckets.get(number) == bucket.content_id}
+    wanted: dict[str, tuple[int, str]] = {}
+    for number, content_id in root.buckets.items():
+        path = paths.segment_bucket(table, number, content_id)
+        if number not in found and (bucket := shared.get(path)) is not None:
+            found[number] = bucket
+        elif number not in found:
+            wanted[path] = (number, content_id)
+    for (path, (number, content_id)), node in zip(wanted.items(), metastore.get_many(list(wanted)), strict=True):
         if node is None:
             return None
-        same[number] = Bucket.of(content_id, BucketRecord.from_bytes(node.data, path))
-    return same
+        # Somebody who was woken by the same change may have decoded it in the meantime.
+        bucket = shared.get(path) or Bucket.of(content_id, BucketRecord.from_bytes(node.data, path))
+        found[number] = shared[path] = bucket
+    return found
 
 
-def _is_same(known: Mapping[int, Bucket], number: int, content_id: str) -> bool:
-    return number in known and known[number].content_id == content_id
+def _shared(metastore: Metastore) -> weakref.WeakValueDictionary[str, Bucket]:
+    with _SHARED_LOCK:
+        return _SHARED.setdefault(metastore, weakref.WeakValueDictionary())
 
 
 def _differs(old: TableView, new: TableView, number: int) -> bool:

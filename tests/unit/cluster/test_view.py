@@ -153,3 +153,16 @@ def test_readers_of_an_old_root_find_its_buckets_for_a_while(store: SqliteMetast
     mutate(store, TABLE, lambda _: [PutSegments((segment("s1", 10),))])
     assert store.get(path) is None
     assert len(store.children(paths.segments_root(TABLE))) == 1 + 2 * 4
+
+
+def test_readers_of_a_session_share_what_has_not_changed(store: SqliteMetastore) -> None:
+    mutate(store, TABLE, lambda _: [PutSegments(tuple(segment(f"s{number}") for number in range(20)))])
+    one, other = load(store, TABLE), load(store, TABLE)
+    assert {number: id(bucket) for number, bucket in one.buckets.items()} == {
+        number: id(bucket) for number, bucket in other.buckets.items()
+    }
+    mutate(store, TABLE, lambda _: [PutSegments((segment("s0", 2),))])
+    changed = load(store, TABLE)
+    same = [number for number, bucket in changed.buckets.items() if bucket is one.buckets[number]]
+    assert len(same) == len(one.buckets) - 1
+    assert (one.segments["s0"].crc, changed.segments["s0"].crc) == (1, 2)

@@ -44,6 +44,8 @@ class MergeOrder:
     manifest_text: str
     config_text: str
     deep_store: str
+    inputs: tuple[str, ...] = ()
+    """Their records, as JSON."""
 
     @property
     def table(self) -> Table:
@@ -68,13 +70,14 @@ def _config(text: str) -> MergeTaskConfig:
 
 
 def cut(order: MergeOrder) -> BatchFunction:
-    """Inputs' records, as JSON, to pieces: (shard, segment file)."""
+    """Inputs' numbers to pieces: (shard, segment file)."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for text in batch.column(0).to_pylist():
+            for number in batch.column(0).to_pylist():
+                record = SegmentRecord.model_validate_json(order.inputs[number])
                 with tempfile.TemporaryDirectory(prefix="merlot-merge-") as folder:
-                    for shard, path in _pieces(order, SegmentRecord.model_validate_json(text), Path(folder)):
+                    for shard, path in _pieces(order, record, Path(folder)):
                         yield pa.RecordBatch.from_arrays(
                             [pa.array([shard], pa.int32()), pa.array([path.read_bytes()], pa.binary())],
                             schema=PIECE_SCHEMA,

@@ -47,11 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def merge(spark: SparkSession, order: MergeOrder, inputs: Sequence[Any]) -> list[dict[str, Any]]:
-    """Build and upload the outputs of these inputs, which are records as JSON; the outputs' records, by name."""
-    texts = [(json.dumps(one),) for one in inputs]
-    source = spark.createDataFrame(spark.sparkContext.parallelize(texts, max(1, len(texts))), "record string")
-    pieces = source.mapInArrow(merge_executor.cut(order), from_arrow_schema(merge_executor.PIECE_SCHEMA))
+def merge(spark: SparkSession, order: MergeOrder) -> list[dict[str, Any]]:
+    """Build and upload the outputs of the order's inputs; the outputs' records, by name."""
+    # A task per input. Their records travel with the order: an RDD of Python's would start workers of its own.
+    numbers = spark.range(0, len(order.inputs), 1, max(1, len(order.inputs)))
+    pieces = numbers.mapInArrow(merge_executor.cut(order), from_arrow_schema(merge_executor.PIECE_SCHEMA))
     shard = merge_executor.SHARD
     grouped = pieces.repartition(order.config.num_shards + 1, shard).sortWithinPartitions(shard)
     built = grouped.mapInArrow(merge_executor.build(order), from_arrow_schema(merge_executor.RECORD_SCHEMA))
@@ -87,11 +87,12 @@ def _run(chosen: argparse.Namespace) -> list[dict[str, Any]]:
         manifest_text=json.dumps(manifest.dump(table)),
         config_text=config.model_dump_json(by_alias=True),
         deep_store=chosen.deep_store,
+        inputs=tuple(json.dumps(one) for one in document["inputs"]),
     )
     settings = PIECE_BY_PIECE | dict(text.partition("=")[::2] for text in chosen.conf)
     spark = create_session(chosen.master, is_short=True, settings=settings)
     try:
-        return merge(spark, order, document["inputs"])
+        return merge(spark, order)
     except PySparkException as error:
         raise UnavailableError(f"the Spark job failed: {str(error).splitlines()[0]}") from error
     finally:

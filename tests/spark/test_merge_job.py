@@ -41,10 +41,11 @@ class InThisSession(SparkLauncher):
                 by_alias=True
             ),
             deep_store=order.deep_store,
+            inputs=tuple(map(json.dumps, document["inputs"])),
         )
         session = SparkSession.getActiveSession()
         assert session is not None
-        return [SegmentRecord.model_validate(one) for one in merge_job.merge(session, merge_order, document["inputs"])]
+        return [SegmentRecord.model_validate(one) for one in merge_job.merge(session, merge_order)]
 
 
 @pytest.fixture

@@ -154,7 +154,7 @@ def served(release: Cluster, flights: Json) -> Cluster:
 
 
 @pytest.fixture(scope="session")
-def load(served: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Load]:
+def load(served: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Load:
     """Queries all the time, from a pod, through the brokers' Service."""
     queries = flights_queries(tmp_path_factory.mktemp("flights"))
     # Its address, not its name: a busy cluster's DNS fails now and then, and is not what is tested.
@@ -165,8 +165,7 @@ def load(served: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     served.kubectl("wait", "--for=condition=Ready", "pod/load", "--timeout=60s")
     running = Load(served)
     running.await_queries(20)
-    yield running
-    print(f"\nload: {running.sums()}")
+    return running
 
 
 @pytest.fixture

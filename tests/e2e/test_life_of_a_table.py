@@ -122,7 +122,6 @@ def test_the_merge_has_ended(under_load: Load, served: Cluster) -> None:
 
 def test_nothing_is_left(load: Load, served: Cluster) -> None:
     final = load.sums()
-    print(f"\nload: {final}")
     served.kubectl("delete", "pod", "load", "--wait=false")
     served.kubectl("delete", "rollups,tables", "--all", "--timeout=180s")
     kinds = "pods,deployments,statefulsets,services,configmaps,jobs,pdb,networkpolicies,pvc,serviceaccounts"

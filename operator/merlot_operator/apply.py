@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from merlot.errors import InvalidInputError, MerlotError, NotFoundError
-from merlot_operator.compare import holds
+from merlot_operator.compare import differences, holds
 from merlot_operator.kinds import (
     DESIRED,
     FIELD_MANAGER,
     MANAGED_BY,
     Object,
+    annotations_of,
     digest,
     is_deleting,
     kind_of,
@@ -62,6 +63,8 @@ class Writer:
     def __init__(self, kube: Kube, store: Store) -> None:
         self._kube = kube
         self._store = store
+        self._untaken: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
+        """By object: the hash of what was applied, and what of it the API server did not take over."""
 
     async def apply_all(self, bodies: Iterable[Mapping[str, Any]]) -> Written:
         """Apply what differs, in order."""
@@ -80,13 +83,30 @@ class Writer:
         """Apply one object unless it is as it should be; returns whether it was written."""
         wanted = stamped(body)
         live = self._store.get(kind_of(body), namespace_of(body), name_of(body))
-        if live is not None and (is_deleting(live) or holds(live, wanted)):
+        if live is not None and (is_deleting(live) or holds(live, wanted) or self._is_as_taken(live, wanted)):
             return False
         if live is None:
             await self._refuse_foreign(body)
-        self._store.put(await self._kube.apply(wanted))
+        taken = await self._kube.apply(wanted)
+        self._store.put(taken)
         _LOG.info("applied object=%s namespace=%s", title(body), namespace_of(body))
+        self._note_untaken(taken, wanted)
         return True
+
+    def _is_as_taken(self, live: Object, wanted: Mapping[str, Any]) -> bool:
+        """Whether it differs in nothing but what the API server did not take over from this very object."""
+        known = self._untaken.get(_key(wanted))
+        return known is not None and known == (_hash(wanted), differences(live, wanted))
+
+    def _note_untaken(self, taken: Object, wanted: Mapping[str, Any]) -> None:
+        """An empty text in what a user lays over a pod is dropped, an admission plugin may change what it likes: to
+        apply that again and again would be for ever."""
+        untaken = differences(taken, wanted)
+        if untaken:
+            self._untaken[_key(wanted)] = (_hash(wanted), untaken)
+            _LOG.warning("fields are not as applied object=%s fields=%s", title(wanted), ", ".join(untaken))
+        else:
+            self._untaken.pop(_key(wanted), None)
 
     async def delete_all(self, bodies: Iterable[Object]) -> Written:
         """Delete objects; those on their way already are left alone."""
@@ -120,6 +140,14 @@ class Writer:
 def _was_ours(live: Object) -> bool:
     """Somebody took our label away."""
     return any(entry.get("manager") == FIELD_MANAGER for entry in live["metadata"].get("managedFields", ()))
+
+
+def _key(body: Object) -> tuple[str, str]:
+    return namespace_of(body), title(body)
+
+
+def _hash(stamped_body: Mapping[str, Any]) -> str:
+    return str(annotations_of(stamped_body)[DESIRED])
 
 
 def title(body: Object) -> str:

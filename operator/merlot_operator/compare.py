@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+_NOTHING: tuple[Any, ...] = ({}, [], None)
 _FACTORS = {
     "": Decimal(1),
     "m": Decimal("0.001"),
@@ -22,13 +23,26 @@ def holds(live: Any, wanted: Any) -> bool:
     """Whether `live` has all that `wanted` asks for."""
     if isinstance(wanted, Mapping):
         return isinstance(live, Mapping) and all(
-            key in live and holds(live[key], value) for key, value in wanted.items() if value not in ({}, [], None)
+            key in live and holds(live[key], value) for key, value in wanted.items() if value not in _NOTHING
         )
     if isinstance(wanted, list):
         return isinstance(live, list) and _holds_list(live, wanted)
     if isinstance(wanted, str) and isinstance(live, str) and live != wanted:
         return _is_same_quantity(live, wanted)
     return bool(live == wanted)
+
+
+def differences(live: Any, wanted: Any, path: str = "") -> dict[str, Any]:
+    """What there is instead, by path, of the smallest parts of `wanted` that `live` does not have; a list is one."""
+    if holds(live, wanted):
+        return {}
+    if not (isinstance(live, Mapping) and isinstance(wanted, Mapping)):
+        return {path: live}
+    found: dict[str, Any] = {}
+    for key, value in wanted.items():
+        if value not in _NOTHING:
+            found |= differences(live.get(key), value, f"{path}.{key}".lstrip("."))
+    return found
 
 
 def quantity(text: str) -> Decimal:

@@ -43,6 +43,8 @@ class PoolDemand:
     restarted_at: str
     deletes_claims: bool
     """Whether its volumes go with it."""
+    pod_template: Mapping[str, Any] | None = None
+    """What is laid over the template of its pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,8 @@ class ClusterDemand:
     controller: RoleSize
     broker: RoleSize
     minion: RoleSize
+    broker_template: Mapping[str, Any] | None = None
+    """What is laid over the template of the brokers' pods."""
 
 
 def cluster_demand(namespace: str, tables: Iterable[Object], config: Config) -> ClusterDemand | None:
@@ -71,6 +75,7 @@ def cluster_demand(namespace: str, tables: Iterable[Object], config: Config) -> 
         controller=config.sizes.controller,
         broker=RoleSize(replicas=0 if is_all_suspended else replicas, resources=resources),
         minion=config.sizes.minion,
+        broker_template=_template(asking),
     )
 
 
@@ -120,6 +125,7 @@ def pool_demand(namespace: str, pool: str, tables: Iterable[Object], config: Con
         secrets=tuple(sorted(_secrets(members))),
         restarted_at=max(annotations_of(table).get(RESTARTED_AT, "") for table in members),
         deletes_claims=all(_at(table, "spec").get("deletionPolicy") == "Delete" for table in members),
+        pod_template=_template(asking),
     )
 
 
@@ -133,6 +139,11 @@ def owner_reference(table: Object) -> dict[str, Any]:
         "controller": True,
         "blockOwnerDeletion": False,
     }
+
+
+def _template(asking: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The first one: two do not mix."""
+    return next((one["podTemplate"] for one in asking if one.get("podTemplate")), None)
 
 
 def _secrets(tables: Iterable[Object]) -> set[str]:

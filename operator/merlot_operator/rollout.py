@@ -17,7 +17,7 @@ from merlot.ids import InstanceId
 from merlot_operator.compare import quantity
 from merlot_operator.demand import PoolDemand
 from merlot_operator.kinds import INPUTS, Object, is_deleting, name_of
-from merlot_operator.manifests.pool import claim_name, instance_of, ordinal_of, pod_name
+from merlot_operator.manifests.pool import claim_name, has_own_volume, instance_of, ordinal_of, pod_name
 from merlot_operator.pods import inputs_of, is_ready
 
 TableStatuses = Mapping[str, Mapping[str, Any]]
@@ -78,7 +78,10 @@ def plan(demand: PoolDemand, wanted: Object, state: PoolState) -> PoolPlan:
 
 def _plan_volumes(demand: PoolDemand, state: PoolState, result: PoolPlan) -> None:
     assert state.live is not None
-    [template] = state.live["spec"]["volumeClaimTemplates"]
+    templates = state.live["spec"].get("volumeClaimTemplates") or ()
+    if has_own_volume(demand) or not templates:
+        return
+    [template] = templates
     size = template["spec"]["resources"]["requests"]["storage"]
     storage_class = template["spec"].get("storageClassName", "")
     if demand.storage_class and storage_class != demand.storage_class:

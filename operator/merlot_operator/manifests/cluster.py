@@ -69,6 +69,7 @@ def _deployment(role: str, size: RoleSize, demand: ClusterDemand, config: Config
         resources=size.resources,
         labels=pod_labels,
         inputs=_inputs(size, demand, config),
+        overlay=demand.broker_template if role == BROKER else None,
     )
     return {
         "apiVersion": "apps/v1",

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from merlot.spec.tenancy import Resources
 from merlot_operator.config import Config
 from merlot_operator.kinds import COMPONENT, FIELD_MANAGER, INPUTS, MANAGED_BY, TEMPLATE_VERSION, digest
+from merlot_operator.manifests.overlay import overlaid
 
 VERSION = "1"
 """Of the pod templates below. A new one changes what new pods are like; it restarts none."""
@@ -43,6 +44,8 @@ class RolePod:
     labels: Mapping[str, str]
     inputs: Mapping[str, Any]
     """What users chose: pods restart when this changes."""
+    overlay: Mapping[str, Any] | None = None
+    """What users lay over the template."""
     secrets: Sequence[str] = ()
     volumes: Sequence[Json] = ()
     mounts: Sequence[Json] = ()
@@ -68,10 +71,12 @@ def metadata(name: str, namespace: str, labels_: Mapping[str, str], owner: Mappi
 
 def pod_template(pod: RolePod, config: Config) -> Json:
     """The template of a role's pods."""
-    return {
+    # Only if there is one: pods of before there could be any are not to be restarted.
+    inputs = pod.inputs if pod.overlay is None else {**pod.inputs, "overlay": pod.overlay}
+    template = {
         "metadata": {
             "labels": dict(pod.labels),
-            "annotations": {INPUTS: digest(pod.inputs), TEMPLATE_VERSION: VERSION},
+            "annotations": {INPUTS: digest(inputs), TEMPLATE_VERSION: VERSION},
         },
         "spec": {
             "serviceAccountName": ACCOUNT,
@@ -85,6 +90,7 @@ def pod_template(pod: RolePod, config: Config) -> Json:
             "volumes": [temporary(), *store_volumes(config), *pod.volumes],
         },
     }
+    return template if pod.overlay is None else overlaid(template, pod.overlay)
 
 
 def pod_security() -> Json:

@@ -11,6 +11,7 @@ from merlot.ids import InstanceId
 from merlot_operator.config import Config
 from merlot_operator.demand import PoolDemand
 from merlot_operator.kinds import POOL
+from merlot_operator.manifests.overlay import volume_names
 from merlot_operator.manifests.parts import (
     PORTS,
     SERVER,
@@ -70,6 +71,7 @@ def stateful_set(demand: PoolDemand, config: Config, replicas: int) -> Json:
         resources=demand.resources,
         labels=set_labels,
         inputs=_inputs(demand, config),
+        overlay=demand.pod_template,
         secrets=demand.secrets,
         mounts=[{"name": VOLUME, "mountPath": DATA}],
     )
@@ -89,9 +91,14 @@ def stateful_set(demand: PoolDemand, config: Config, replicas: int) -> Json:
             },
             "selector": {"matchLabels": selector(set_labels)},
             "template": pod_template(pod, config),
-            "volumeClaimTemplates": [_claim(demand)],
+            "volumeClaimTemplates": [] if has_own_volume(demand) else [_claim(demand)],
         },
     }
+
+
+def has_own_volume(demand: PoolDemand) -> bool:
+    """Whether the user says where segments are kept: no claim is made then."""
+    return demand.pod_template is not None and VOLUME in volume_names(demand.pod_template)
 
 
 def _arguments(demand: PoolDemand, config: Config) -> list[str]:

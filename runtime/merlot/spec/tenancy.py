@@ -1,7 +1,7 @@
 """Which processes serve a table, how many and how large; where its segments are kept."""
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator
@@ -9,6 +9,8 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator
 from merlot.spec.model import SpecModel
 
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
+_OPEN = WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+"""An object that Kubernetes itself checks."""
 DEEP_STORE_SCHEMES = ("file", "s3", "gs", "hdfs")
 
 Quantity = Annotated[
@@ -31,6 +33,24 @@ class Resources(SpecModel):
     """Size of a server's volume for segments."""
 
 
+class PodMetadata(SpecModel):
+    """What pods are marked with."""
+
+    labels: Mapping[str, str] = {}
+    """Labels besides those of the operator."""
+    annotations: Mapping[str, str] = {}
+    """Annotations besides those of the operator."""
+
+
+class PodTemplate(SpecModel):
+    """Part of a Kubernetes PodTemplateSpec."""
+
+    metadata: PodMetadata = PodMetadata()
+    """What pods are marked with."""
+    spec: Annotated[Mapping[str, Any], _OPEN] = {}
+    """Part of a PodSpec: nodeSelector, tolerations, affinity, priorityClassName, containers and volumes by name."""
+
+
 class TenantSpec(SpecModel):
     """A group of processes of one role."""
 
@@ -43,6 +63,10 @@ class TenantSpec(SpecModel):
     """What each process asks for in Kubernetes."""
     storage_class: str | None = Field(None, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=253)
     """Class of the servers' volumes in Kubernetes; the operator's default if left out."""
+    pod_template: PodTemplate | None = None
+    """Laid over the pods that the operator makes: objects are merged, lists of named things by name, all else is
+    replaced. A volume named segments takes the place of the servers' own, such as an emptyDir. Of tables that share the
+    processes, the first by name that has one decides."""
 
 
 class TenantsSpec(SpecModel):

@@ -10,7 +10,7 @@ import pytest
 
 from merlot.errors import InvalidInputError
 from merlot_operator import conditions
-from merlot_operator.compare import holds
+from merlot_operator.compare import differences, holds
 from merlot_operator.conditions import Condition
 from merlot_operator.config import Config, from_environment
 from merlot_operator.demand import cluster_demand, pool_demand, tenant_of
@@ -78,6 +78,14 @@ async def test_failures_are_tried_again_with_growing_pauses() -> None:
         assert await queue.take() == ONE
         pauses.append(queue.failed(ONE))
     assert pauses[0] < 2 < pauses[3] < pauses[7] <= 72
+
+
+def test_what_there_is_instead_is_told_by_path() -> None:
+    live = {"spec": {"a": 1, "list": [{"name": "x", "v": 1}], "deep": {"kept": True}}, "more": 0}
+    wanted = {"spec": {"a": 2, "list": [{"name": "x", "v": 2}], "deep": {"kept": True, "text": ""}}, "empty": {}}
+    told = {"spec.a": 1, "spec.list": [{"name": "x", "v": 1}], "spec.deep.text": None}
+    assert differences(live, wanted) == told
+    assert differences(live, live) == {}
 
 
 def test_older_version_never_replaces_a_newer_one() -> None:

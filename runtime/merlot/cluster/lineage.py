@@ -8,14 +8,9 @@ from __future__ import annotations
 
 import re
 import secrets
-import threading
-import time
-import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
-from merlot.cluster import liveness
 from merlot.cluster.changes import (
     EndReplacement,
     ForgetReplacement,
@@ -25,27 +20,17 @@ from merlot.cluster.changes import (
     RevertReplacement,
     StartReplacement,
 )
-from merlot.cluster.lineage_nodes import read_details
+from merlot.cluster.lineage_loading import wait_until_loaded
+from merlot.cluster.lineage_nodes import dropped_outputs, read_details
+from merlot.cluster.lineage_views import consistent, recent, remember
 from merlot.cluster.metastore import Check, Metastore
 from merlot.cluster.mutations import Context, Decide, mutate
-from merlot.cluster.records import LineageMark, LineageRecord, LineageState, Role, SegmentRecord
-from merlot.cluster.reports import ReportReader
-from merlot.cluster.view import TableView, load
-from merlot.errors import InvalidInputError, NotFoundError, UnavailableError
+from merlot.cluster.records import LineageMark, LineageRecord, LineageState, SegmentRecord
+from merlot.cluster.view import TableView
+from merlot.errors import InvalidInputError, NotFoundError
 from merlot.ids import SegmentKey, TableName
 
-T = TypeVar("T")
-
-RECENT_TABLES = 4
-"""Tables of which a session keeps the last view: reading 20,000 records anew takes 0.6 s of CPU."""
-_RECENT: weakref.WeakKeyDictionary[Metastore, dict[TableName, TableView]] = weakref.WeakKeyDictionary()
-_LOCK = threading.Lock()
-
 ENTRY_PATTERN = re.compile(r"[A-Za-z0-9_.:@-]{1,120}")
-LOOK_S = 1.0
-"""Longest time between two looks at what servers have loaded, whatever the watches say."""
-ATTEMPTS = 20
-
 TASK_LEASE = "merlot.taskLease"
 """Key of an entry's custom map: the lease of the task behind it; while it is held, the entry is not given up."""
 
@@ -171,13 +156,13 @@ def end_replacement(
     UnavailableError if some output is not loaded in time, telling which and why. A completed entry stays as it is.
     """
     context = context or Context()
-    wait_until_loaded(metastore, table, entry, ending)
+    wait_until_loaded(metastore, table, entry, ending.segments_to, ending.wait_loaded_s)
 
     def decide(view: TableView) -> Sequence[Mutation]:
         details = _details(metastore, view, entry)
         if view.lineage[entry].state is LineageState.COMPLETED:
             return []
-        dropped = _dropped(details, entry, ending.segments_to)
+        dropped = dropped_outputs(details, entry, ending.segments_to)
         now_ms = context.clock.now_ms()
         return [
             EndReplacement(entry=entry, details=details, now_ms=now_ms, dropped=dropped, custom_map=ending.custom_map)
@@ -219,7 +204,7 @@ def list_entries(metastore: Metastore, table: TableName, previous: TableView | N
             tuple(sorted(entries, key=lambda one: (one.created_ms, one.id))) if len(entries) == len(details) else None
         )
 
-    return _consistent(metastore, table, read, previous)
+    return consistent(metastore, table, read, previous)
 
 
 def find_entry(metastore: Metastore, table: TableName, entry: str) -> LineageEntry | None:
@@ -231,113 +216,12 @@ def find_entry(metastore: Metastore, table: TableName, entry: str) -> LineageEnt
         details = read_details(metastore, table, {entry: view.lineage[entry]})[entry]
         return None if details is None else [_of(entry, view.lineage[entry], details)]
 
-    return _consistent(metastore, table, read)[0]
-
-
-def not_loaded(
-    metastore: Metastore, view: TableView, names: Collection[str], reader: ReportReader | None = None
-) -> Mapping[str, str]:
-    """Which of these segments are not loaded on every live server that they are assigned to, and why."""
-    reports = (reader or ReportReader(metastore, view.table)).read()
-    live = liveness.live_instances(metastore, Role.SERVER)
-    reasons = {}
-    for name in names:
-        record = view.segment(name)
-        if record is None:
-            reasons[name] = "not published"
-            continue
-        key = str(record.key)
-        servers = [server for server in view.servers_of(name) if server in live]
-        lacking = [server for server in servers if server not in reports or key not in reports[server].loaded]
-        if not servers:
-            reasons[name] = "assigned to no live server yet"
-        elif lacking:
-            errors = [reports[one].errors[key] for one in lacking if one in reports and key in reports[one].errors]
-            reasons[name] = f"not loaded by {lacking[0]}" + (f": {errors[0]}" if errors else "")
-    return reasons
-
-
-def wait_until_loaded(metastore: Metastore, table: TableName, entry: str, ending: Ending) -> None:
-    """Return once the outputs of an entry IN_PROGRESS are loaded; UnavailableError if they are not in time."""
-    reader = ReportReader(metastore, table)
-    changed = threading.Event()
-    deadline = time.monotonic() + ending.wait_loaded_s
-    is_watching = False
-    try:
-        while True:
-            changed.clear()
-            missing = _outputs_not_loaded(metastore, table, entry, ending.segments_to, reader)
-            if not missing:
-                return
-            left_s = deadline - time.monotonic()
-            if left_s <= 0:
-                name, reason = next(iter(missing.items()))
-                raise UnavailableError(
-                    f"outputs are not loaded yet, end the replacement again later table={table} entry={entry} "
-                    f"missing={len(missing)} first={name} reason: {reason}"
-                )
-            if not is_watching:
-                reader.watch(changed.set)
-                is_watching = True
-                continue
-            changed.wait(min(left_s, LOOK_S))
-    finally:
-        reader.close()
-
-
-def _outputs_not_loaded(
-    metastore: Metastore, table: TableName, entry: str, segments_to: Sequence[str] | None, reader: ReportReader
-) -> Mapping[str, str]:
-    def read(view: TableView) -> Mapping[str, str] | None:
-        mark = view.lineage.get(entry)
-        if mark is None:
-            raise NotFoundError(f"replacement does not exist table={table} entry={entry}")
-        if mark.state is not LineageState.IN_PROGRESS:
-            return {}
-        details = read_details(metastore, table, {entry: mark})[entry]
-        if details is None:
-            return None
-        dropped = _dropped(details, entry, segments_to)
-        return not_loaded(metastore, view, [name for name in details.segments_to if name not in dropped], reader)
-
-    return _consistent(metastore, table, read)
+    return consistent(metastore, table, read)[0]
 
 
 def _mutate(metastore: Metastore, table: TableName, decide: Decide, fence: Check | None, context: Context) -> TableView:
-    view = mutate(metastore, table, decide, fence, previous=_recent(metastore, table), context=context)
-    return _remember(metastore, view)
-
-
-def _recent(metastore: Metastore, table: TableName) -> TableView | None:
-    """The last view of this session: what it shares with the current one is not read again."""
-    with _LOCK:
-        return _RECENT.get(metastore, {}).get(table)
-
-
-def _remember(metastore: Metastore, view: TableView) -> TableView:
-    with _LOCK:
-        views = _RECENT.setdefault(metastore, {})
-        views.pop(view.table, None)
-        views[view.table] = view
-        while len(views) > RECENT_TABLES:
-            del views[next(iter(views))]
-    return view
-
-
-def _consistent(
-    metastore: Metastore,
-    table: TableName,
-    read: Callable[[TableView], T | None],
-    previous: TableView | None = None,
-) -> T:
-    """What `read` makes of one root; None from it means that the root has moved on meanwhile."""
-    view = previous or _recent(metastore, table)
-    for _ in range(ATTEMPTS):
-        view = _remember(metastore, load(metastore, table, view))
-        found = read(view)
-        if found is not None:
-            return found
-    raise UnavailableError(f"replacements change faster than they can be read table={table}")
+    view = mutate(metastore, table, decide, fence, previous=recent(metastore, table), context=context)
+    return remember(metastore, view)
 
 
 def _details(metastore: Metastore, view: TableView, entry: str) -> LineageRecord:
@@ -402,15 +286,6 @@ def _older(metastore: Metastore, view: TableView, inputs: Collection[str]) -> li
 def _check_same(details: LineageRecord, entry: str, inputs: Mapping[str, int | None], outputs: Sequence[str]) -> None:
     if set(details.segments_from) != inputs.keys() or set(details.segments_to) != set(outputs):
         raise PreconditionError(f"replacement exists already, of other segments entry={entry}")
-
-
-def _dropped(details: LineageRecord, entry: str, segments_to: Sequence[str] | None) -> tuple[str, ...]:
-    if segments_to is None:
-        return ()
-    strange = sorted(set(segments_to) - set(details.segments_to))
-    if strange:
-        raise InvalidInputError(f"segments are no outputs of the replacement entry={entry} segments={strange[:3]}")
-    return tuple(name for name in details.segments_to if name not in set(segments_to))
 
 
 def _pushed(record: SegmentRecord, view: TableView, now_ms: int) -> SegmentRecord:

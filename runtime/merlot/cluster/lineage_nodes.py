@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from merlot.cluster import paths
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import LineageChunk, LineageMark, LineageRecord
+from merlot.errors import InvalidInputError
 from merlot.ids import TableName
 
 NODE_NAMES = 5_000
@@ -35,6 +36,16 @@ def read_details(
         head = None if node is None else LineageRecord.from_bytes(node.data, path)
         found[entry] = head if head is None or not head.num_chunks else _joined(metastore, table, entry, mark, head)
     return found
+
+
+def dropped_outputs(details: LineageRecord, entry: str, segments_to: Sequence[str] | None) -> tuple[str, ...]:
+    """The outputs of the entry that are not among these; None: they all shall be."""
+    if segments_to is None:
+        return ()
+    strange = sorted(set(segments_to) - set(details.segments_to))
+    if strange:
+        raise InvalidInputError(f"segments are no outputs of the replacement entry={entry} segments={strange[:3]}")
+    return tuple(name for name in details.segments_to if name not in set(segments_to))
 
 
 def epoch_of_node(name: str) -> int:

@@ -86,6 +86,8 @@ def check_room(folder: Path, needed_bytes: int) -> None:
 
 
 def _is_whole(path: Path, record: SegmentRecord) -> bool:
+    if not path.exists():
+        return False
     try:
         verify(path, record)
     except (NotFoundError, CorruptionError):

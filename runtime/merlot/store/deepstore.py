@@ -12,6 +12,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from urllib.parse import parse_qsl, urlsplit
 
@@ -35,7 +36,8 @@ class DeepStore:
     """
 
     def __init__(self, uri: str, *, retry: RetryPolicy | None = None, keeps_copies: bool = True) -> None:
-        """`keeps_copies`: files that are fetched must outlive a crash of the machine; False for working files."""
+        """`keeps_copies`: files that are fetched must outlive a crash of the machine, and damage to the store's own.
+        False for working files, which nobody writes to: of a local store they are links."""
         self.uri = uri if "://" in uri else Path(uri).resolve().as_uri()
         parts = urlsplit(self.uri)
         self._root_url = f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
@@ -170,7 +172,7 @@ class DeepStore:
     ) -> None:
         partial = destination.with_name(f".{destination.name}.{secrets.token_hex(4)}.tmp")
         try:
-            size = self._copy(path, partial, deadline)
+            size = self._bring(path, partial, deadline)
             if verify is not None:
                 verify(partial)
             elif expected_size is not None and size != expected_size:
@@ -184,6 +186,13 @@ class DeepStore:
             raise _unavailable("read", path, error) from error
         finally:
             partial.unlink(missing_ok=True)
+
+    def _bring(self, path: str, partial: Path, deadline: float | None) -> int:
+        if self._is_local and not self._keeps_copies:
+            with suppress(OSError):  # another file system, or one without links: then a copy
+                os.link(path, partial)
+                return partial.stat().st_size
+        return self._copy(path, partial, deadline)
 
     def _copy(self, path: str, partial: Path, deadline: float | None) -> int:
         """Copy and fsync; returns the number of bytes. The writer is closed here so that ENOSPC is never lost."""

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -155,3 +156,28 @@ def test_a_full_disk_is_said_and_leaves_nothing(tiny_disk: Path, tmp_path: Path)
     with pytest.raises(OutOfSpaceError, match="no space left"):
         full.put(large, full.url_of(TABLE, KEY))
     assert [path for path in tiny_disk.rglob("*") if path.is_file()] == []
+
+
+def test_a_working_file_of_a_local_store_is_a_link_and_outlives_the_store_s_own(tmp_path: Path) -> None:
+    store = DeepStore(str(tmp_path / "deep"), retry=QUICK, keeps_copies=False)
+    url = store.url_of(TABLE, KEY)
+    store.put(written(tmp_path / "a"), url)
+    store.fetch(url, tmp_path / "b", expected_size=5000)
+    assert (tmp_path / "b").stat().st_nlink == 2
+    store.put(written(tmp_path / "c", b"y" * 5000), url)
+    store.delete(url)
+    assert (tmp_path / "b").read_bytes() == b"x" * 5000
+    with pytest.raises(NotFoundError):
+        store.fetch(url, tmp_path / "d")
+    assert not (tmp_path / "d").exists()
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs a second file system")
+def test_a_working_file_of_a_store_on_another_file_system_is_a_copy(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
+        store = DeepStore(other, retry=QUICK, keeps_copies=False)
+        url = store.url_of(TABLE, KEY)
+        store.put(written(tmp_path / "a"), url)
+        store.fetch(url, tmp_path / "b", expected_size=5000)
+        assert (tmp_path / "b").stat().st_nlink == 1
+        assert (tmp_path / "b").read_bytes() == b"x" * 5000

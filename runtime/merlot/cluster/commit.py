@@ -18,7 +18,7 @@ from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
 from merlot.cluster.draft import Changed
 from merlot.cluster.lineage_nodes import details_nodes
-from merlot.cluster.metastore import Check, Create, Metastore, Op, Put
+from merlot.cluster.metastore import Check, Create, Delete, Metastore, Op, Put
 from merlot.cluster.records import LineageMark, RootRecord, SegmentRecord, TrashRecord
 from merlot.cluster.view import Bucket, TableView, bucket_of
 from merlot.errors import ConflictError, MerlotError, NotFoundError
@@ -31,6 +31,9 @@ MAX_BUCKET_BYTES = 256 * 1024
 
 MAX_MULTI_BYTES = 512 * 1024
 """What one transaction carries; more is staged in several before the root is swapped."""
+
+MAX_DELETES = 500
+"""What one transaction deletes."""
 
 RING_LENGTH = 16
 RING_NAMES = 8
@@ -73,8 +76,7 @@ def commit(
         metastore.multi([*creates, *swap])
     else:
         _stage_and_swap(metastore, creates, swap)
-    for path in written.expired:
-        delete_quietly(metastore, path)
+    delete_quietly(metastore, written.expired)
     return TableView(view.table, written.root, view.version + 1, written.buckets)
 
 
@@ -185,8 +187,7 @@ def _stage_and_swap(metastore: Metastore, creates: Sequence[Create], swap: Seque
             metastore.multi(chunk)
         metastore.multi([*trash, *swap])
     except ConflictError:
-        for create in staged:
-            delete_quietly(metastore, create.path)
+        delete_quietly(metastore, [create.path for create in staged])
         raise
 
 
@@ -203,8 +204,23 @@ def _chunks(creates: Sequence[Create]) -> Iterable[list[Op]]:
         yield chunk
 
 
-def delete_quietly(metastore: Metastore, path: str) -> bool:
-    """Delete what nobody reads; if it fails, `sweep` finds it later."""
+def delete_quietly(metastore: Metastore, unread: Sequence[str]) -> int:
+    """Delete what nobody reads, many at a time; returns how many were there. If it fails, `sweep` finds them later."""
+    num_deleted = 0
+    for start in range(0, len(unread), MAX_DELETES):
+        some = unread[start : start + MAX_DELETES]
+        try:
+            metastore.multi([Delete(path) for path in some])
+            num_deleted += len(some)
+        except ConflictError:
+            # One of them is gone already.
+            num_deleted += sum(_delete_one_quietly(metastore, path) for path in some)
+        except MerlotError as error:
+            _LOG.warning("buckets not deleted num_buckets=%d cause=%s", len(some), error)
+    return num_deleted
+
+
+def _delete_one_quietly(metastore: Metastore, path: str) -> bool:
     with suppress(NotFoundError):
         try:
             metastore.delete(path)

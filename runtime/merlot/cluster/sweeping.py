@@ -18,15 +18,18 @@ def sweep(metastore: Metastore, table: TableName) -> int:
     """
     root, _ = load_root(metastore, table)
     named = {f"{number}-{content_id}" for number, content_id in root.buckets.items()} | set(root.retired)
-    num_deleted = 0
-    for name in metastore.children(paths.segments_root(table)):
-        if name not in named and epoch_of_bucket(name) <= root.epoch:
-            num_deleted += delete_quietly(metastore, paths.child(paths.segments_root(table), name))
+    unread = [
+        paths.child(paths.segments_root(table), name)
+        for name in metastore.children(paths.segments_root(table))
+        if name not in named and epoch_of_bucket(name) <= root.epoch
+    ]
     details = {(entry, mark.details) for entry, mark in root.lineage.items()}
-    for name in metastore.children(paths.lineage(table)):
-        if head_of_node(name) not in details and epoch_of_node(name) <= root.epoch:
-            num_deleted += delete_quietly(metastore, paths.child(paths.lineage(table), name))
-    return num_deleted
+    unread += [
+        paths.child(paths.lineage(table), name)
+        for name in metastore.children(paths.lineage(table))
+        if head_of_node(name) not in details and epoch_of_node(name) <= root.epoch
+    ]
+    return delete_quietly(metastore, unread)
 
 
 def epoch_of_bucket(bucket_name: str) -> int:

@@ -84,11 +84,35 @@ def test_a_batch_that_fails(under_load: Load, served: Cluster, tiny: str, s3: st
     served.await_true("a month of rows is there", has_rows, 60)
 
 
+def test_a_full_disk(under_load: Load, served: Cluster, tiny: str, s3: str) -> None:
+    """A server's disk is a small tmpfs: what fits is loaded, the rest once the disk is larger."""
+    source = {"name": "one", "sourceUri": f"s3://sources/flights/2013-01.parquet?{s3}", "format": "PARQUET"}
+    batch = [{**source, "job": {"retries": 0, "cores": 1}}]
+    served.apply(table(tiny, tenants=disk("16640Ki"), ingestion={"batch": batch}))
+    is_said = lambda: says(served, tiny, "Degraded", "True", "SegmentsFailed", "no space left on the disk")  # noqa: E731
+    served.await_true("the table says so", is_said, 300)
+    assert says(served, tiny, "Ready", "False", "SegmentsUnavailable")
+    served.await_true("an event says so", lambda: has_event(served, tiny, "no space left on the disk"), 30)
+    assert served.get("pvc", "segments-merlot-server-tiny-0") == {}
+    served.patch("table", tiny, {"spec": {"tenants": disk("64Mi")}})
+    served.await_true("it is ready", lambda: served.holds("table", tiny, "Ready"), 180)
+    is_healed = lambda: served.condition("table", tiny, "Degraded").get("status") == "False"  # noqa: E731
+    served.await_true("it is healed", is_healed, 60)
+    assert served.get("table", tiny)["status"]["totalDocs"] > 20_000
+
+
+def disk(size: str) -> Json:
+    """Tenants whose servers keep segments in memory of that size."""
+    volume = {"name": "segments", "emptyDir": {"medium": "Memory", "sizeLimit": size}}
+    return {"server": {"podTemplate": {"spec": {"volumes": [volume]}}}}
+
+
 def test_zookeeper_that_cannot_be_reached(under_load: Load, served: Cluster) -> None:
     served.kubectl("scale", "statefulset", "merlot-zookeeper", "--replicas=0")
     served.patch("table", "flights", {"spec": {"limits": {"timeoutMs": 20_000}}})
     is_said = lambda: says(served, "flights", "ConfigInSync", "False", "ZooKeeper")  # noqa: E731
     served.await_true("the table says so", is_said, 120)
+    served.await_true("an event says so", lambda: has_event(served, "flights", "MetastoreUnavailable"), 30)
     served.kubectl("scale", "statefulset", "merlot-zookeeper", "--replicas=1")
     served.await_true("it is in sync", lambda: served.holds("table", "flights", "ConfigInSync"), 120)
     assert served.holds("table", "flights", "Ready")
@@ -100,6 +124,7 @@ def test_an_image_that_is_not_there_stops_the_rollout(under_load: Load, served: 
     wrong.write_text(yaml.safe_dump({**values, "images": images}))
     served.helm("upgrade", "merlot", str(package), "--values", str(wrong), "--wait", "--timeout=3m")
     served.await_true("it is said", lambda: says(served, "flights", "Degraded", "True", "not-there"), 120)
+    served.await_true("an event says so", lambda: has_event(served, "flights", "not-there"), 30)
     served.helm("upgrade", "merlot", str(package), "--values", str(right), "--wait", "--timeout=3m")
     is_healed = lambda: served.condition("table", "flights", "Degraded").get("status") == "False"  # noqa: E731
     served.await_true("it is healed", is_healed, 180)

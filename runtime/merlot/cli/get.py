@@ -74,7 +74,12 @@ def segments(
     how: Output = ListFormat.TABLE,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """List the segments of a table, by time, with the servers that have loaded them."""
+    """List the segments of a table, by time, with the servers that have loaded them.
+
+    STATE tells what queries see of it: all of it (Visible), nothing yet, since
+    it is to replace others (Pending), nothing any more, since others did
+    (Replaced), or that its replacement was taken back (Reverted).
+    """
     statuses = Client(url).get(path_of("segments", table, "metadata"))
     if not statuses and how is ListFormat.TABLE:
         output.warn(f"no segments: table {table} is empty")
@@ -82,6 +87,7 @@ def segments(
     found = [_segment(status) for status in statuses.values()]
     found.sort(key=lambda one: (one.get("startTimeMs") or 0, one["name"]))
     columns = {"NAME": "name", "ROWS": "totalDocs", "SIZE": "size", "START": "start", "END": "end", "LOADED": "loaded"}
+    columns |= {"STATE": "visibility"}
     wide = {"CRC": "version", "SERVERS": "where", "DEFAULTED": "defaulted", "WIDENED": "widened"}
     wide |= {"PARTITIONS": "partitioned", "URL": "url"}
     output.show_list(found, columns, wide, how)

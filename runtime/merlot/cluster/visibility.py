@@ -8,19 +8,38 @@ removes the records of its hidden side in the same stroke.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from enum import StrEnum
 
 from merlot.cluster.records import LineageMark, LineageState, SegmentRecord
 
 Lineage = Mapping[str, LineageMark]
 
 
-def is_visible(record: SegmentRecord, lineage: Lineage) -> bool:
-    """Whether queries see the segment."""
+class Visibility(StrEnum):
+    """What a segment is to queries; all but VISIBLE are hidden."""
+
+    VISIBLE = "Visible"
+    PENDING = "Pending"
+    """Output of a replacement under way."""
+    REPLACED = "Replaced"
+    """Others answer in its place; it is kept for a while, so that they can be taken back."""
+    REVERTED = "Reverted"
+    """Output of a replacement that was taken back; it goes."""
+
+
+def visibility(record: SegmentRecord, lineage: Lineage) -> Visibility:
+    """Whether queries see the segment, and why they do not."""
     output_of = lineage.get(record.replaces) if record.replaces else None
     if output_of is not None and output_of.state is not LineageState.COMPLETED:
-        return False
+        return Visibility.PENDING if output_of.state is LineageState.IN_PROGRESS else Visibility.REVERTED
     input_of = lineage.get(record.replaced_by) if record.replaced_by else None
-    return input_of is None or input_of.state is not LineageState.COMPLETED
+    is_replaced = input_of is not None and input_of.state is LineageState.COMPLETED
+    return Visibility.REPLACED if is_replaced else Visibility.VISIBLE
+
+
+def is_visible(record: SegmentRecord, lineage: Lineage) -> bool:
+    """Whether queries see the segment."""
+    return visibility(record, lineage) is Visibility.VISIBLE
 
 
 def is_visible_under(record: SegmentRecord, lineage: Container[str], completed: Container[str]) -> bool:
@@ -32,8 +51,7 @@ def is_visible_under(record: SegmentRecord, lineage: Container[str], completed: 
 
 def is_leftover(record: SegmentRecord, lineage: Lineage) -> bool:
     """Whether it is what a reverted replacement left: hidden, and free to go."""
-    output_of = lineage.get(record.replaces) if record.replaces else None
-    return output_of is not None and output_of.state is LineageState.REVERTED
+    return visibility(record, lineage) is Visibility.REVERTED
 
 
 def is_held(record: SegmentRecord, lineage: Lineage) -> bool:

@@ -14,6 +14,7 @@ from merlot.cluster.publish import PublishRequest, PublishResult, publish_reques
 from merlot.cluster.records import AnnotationRecord, DrainRecord, InstanceRecord, Role, TableRecord
 from merlot.cluster.reports import ReportReader
 from merlot.cluster.view import TableView, load
+from merlot.cluster.visibility import visibility
 from merlot.controller import pinot_json
 from merlot.controller.apply import AppliedDocument, apply_manifests
 from merlot.controller.merge_service import MergeService
@@ -120,7 +121,7 @@ class ControllerService:
         return sorted(view.visible if only_visible else view.segments)
 
     def segment_statuses(self, name: str, segment: str | None = None) -> Json:
-        """Record, servers with their states, and defaulted columns, by segment."""
+        """Record, servers with their states, defaulted columns, and what it is to queries, by segment."""
         view = self.view(name)
         spec = tables.spec_of(self.table(name)).spec
         if segment is not None and segment not in view.segments:
@@ -137,6 +138,7 @@ class ControllerService:
             }
             status = pinot_json.segment_status(record, view.servers_of(record.name), states, spec)
             status["visible"] = record.name in view.visible
+            status["visibility"] = visibility(record, view.lineage)
             status["errors"] = {server: one.errors[key] for server, one in reports.items() if key in one.errors}
             statuses[record.name] = status
         return statuses

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from merlot.cli.main import run
-from merlot.cluster import liveness
+from merlot.cluster import lineage, liveness
+from merlot.cluster.lineage import Replacement
 from merlot.cluster.publish import publish
 from merlot.cluster.records import InstanceRecord, PartitionRecord, Role, SegmentRecord
 from merlot.ids import InstanceId, TableName
@@ -140,7 +141,29 @@ def test_segments_are_listed_by_time(flights: Any, capsys: Captured) -> None:
     assert capsys.readouterr().out.split() == ["flights_1", "flights_2"]
     assert run(["get", "segments", "flights"]) == 0
     first = capsys.readouterr().out.splitlines()[2].split()
-    assert first == ["flights_1", "1,000", "3.0", "MiB", "2013-01-02", "00:00:00", "2013-01-02", "01:00:00", "0/0"]
+    times = ["2013-01-02", "00:00:00", "2013-01-02", "01:00:00"]
+    assert first == ["flights_1", "1,000", "3.0", "MiB", *times, "0/0", "Visible"]
+
+
+def test_segments_tell_whether_queries_see_them(
+    flights: Any, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    def states() -> dict[str, str]:
+        assert run(["get", "segments", "flights"]) == 0
+        rows = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
+        return {row[0]: row[-1] for row in rows}
+
+    monkeypatch.setattr(lineage, "wait_until_loaded", lambda *_: None)
+    store, table = flights.metastore, TableName("flights_OFFLINE")
+    add_segments(flights)
+    replacement = Replacement(segments_from=("flights_1",), segments_to=("merged",), entry="e")
+    lineage.start_replacement(store, table, replacement)
+    lineage.put_outputs(store, table, "e", [SegmentRecord(name="merged", crc=1, size_bytes=1, url="u", total_docs=1)])
+    assert states() == {"flights_1": "Visible", "flights_2": "Visible", "merged": "Pending"}
+    lineage.end_replacement(store, table, "e")
+    assert states() == {"flights_1": "Replaced", "flights_2": "Visible", "merged": "Visible"}
+    lineage.revert_replacement(store, table, "e")
+    assert states() == {"flights_1": "Visible", "flights_2": "Visible", "merged": "Reverted"}
 
 
 def test_instances_are_listed(node: Any, capsys: Captured) -> None:

@@ -86,11 +86,11 @@ async def test_a_replacement_is_started_ended_and_reverted(client: Client, store
     assert told["state"] == "COMPLETED"
     assert told["customMap"] == {"why": "merge"}
     metadata = await (await client.get("/segments/t/metadata")).json()
-    assert {name: one["visible"] for name, one in metadata.items()} == {
-        "day": True,
-        "other": True,
-        "h1": False,
-        "h2": False,
+    assert {name: (one["visible"], one["visibility"]) for name, one in metadata.items()} == {
+        "day": (True, "Visible"),
+        "other": (True, "Visible"),
+        "h1": (False, "Replaced"),
+        "h2": (False, "Replaced"),
     }
     assert (await (await client.get("/tables/t/metadata")).json())["numSegments"] == 2
     status, body = await call(client, "revertReplaceSegments", segmentLineageEntryId=entry)

@@ -6,8 +6,9 @@ import pytest
 
 from merlot.server import loader
 from merlot.testing.faulty_s3 import FaultyS3
+from merlot.testing.patience import until
 from merlot.testing.sample import publish_orders
-from merlot.testing.servers import KeeperBench, until
+from merlot.testing.servers import KeeperBench
 
 
 @pytest.fixture(autouse=True)

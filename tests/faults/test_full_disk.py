@@ -7,9 +7,10 @@ import pytest
 
 from merlot.cluster.publish import publish
 from merlot.server import files, loader
+from merlot.testing.patience import until
 from merlot.testing.processes import can_mount, resize_disk, small_disk
 from merlot.testing.sample import ORDERS, publish_orders, upload_orders
-from merlot.testing.servers import KeeperBench, until
+from merlot.testing.servers import KeeperBench
 
 ROWS = 20_000
 """About 150 kB a segment."""

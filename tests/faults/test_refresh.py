@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +22,7 @@ from merlot.segment.build.request import BuildRequest
 from merlot.spec.table import RoutingSpec, Table
 from merlot.store.deepstore import DeepStore
 from merlot.testing.faulty_s3 import FaultyS3, serve_faulty_s3
+from merlot.testing.patience import PATIENCE_S, until
 from merlot.testing.processes import ClusterProcesses, RoleProcess
 from merlot.testing.sample import (
     DAY_MS,
@@ -154,17 +153,11 @@ def plain(row: Sequence[Any]) -> list[Any]:
 async def until_loaded(server: RoleProcess, key: str) -> float:
     """When a server first says that it has loaded this version."""
 
-    def has_loaded() -> bool:
-        with urllib.request.urlopen(f"{server.url}/tables", timeout=5) as answer:
-            return key in json.load(answer)[ORDERS]["loaded"]
-
-    async with asyncio.timeout(60 + LATE_S):
-        while not await asyncio.to_thread(has_loaded):
-            await asyncio.sleep(0.005)
+    await until(lambda: key in server.get("/tables")[ORDERS]["loaded"], PATIENCE_S + LATE_S)
     return time.monotonic()
 
 
-@pytest.mark.timeout(120 + 2 * LATE_S)
+@pytest.mark.timeout(180 + 2 * LATE_S)
 async def test_a_refresh_is_seen_whole_and_at_once_though_one_replica_loads_late(
     cluster: LateCluster, stores: tuple[FaultyS3, FaultyS3]
 ) -> None:
@@ -196,9 +189,7 @@ async def test_a_refresh_is_seen_whole_and_at_once_though_one_replica_loads_late
 
 async def until_answered(answers: list[Answer], more: int) -> None:
     goal = len(answers) + more
-    async with asyncio.timeout(30):
-        while len(answers) < goal:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(answers) >= goal)
 
 
 def publish_now(cluster: ClusterProcesses, record: SegmentRecord) -> None:

@@ -17,6 +17,7 @@ from merlot.cluster.records import SegmentRecord
 from merlot.errors import UnavailableError
 from merlot.spec.table import RoutingSpec, Table
 from merlot.testing.load import QueryLoad
+from merlot.testing.patience import until
 from merlot.testing.processes import ClusterProcesses, RoleProcess
 from merlot.testing.sample import DAY_MS, ORDERS, START_MS, order_rows, orders_manifest, total_amount, upload_orders
 from merlot_spark.zookeeper import ZooKeeper
@@ -27,7 +28,6 @@ SILENCE_S = float(os.environ.get("MERLOT_SILENCE_S", "5"))
 """10 and 60 tell more, and take longer."""
 SESSION_MS = 2000
 """Shorter than the silence: every session expires in it."""
-PATIENCE_S = 60.0
 DAYS = range(6)
 END_MS = START_MS + len(DAYS) * DAY_MS
 
@@ -79,13 +79,8 @@ async def until_visible(cluster: ClusterProcesses, day: int) -> None:
     sql = (
         f"SELECT sum(amount) FROM orders WHERE at >= {START_MS + day * DAY_MS} AND at < {START_MS + (day + 1) * DAY_MS}"
     )
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            answer = await asyncio.to_thread(cluster.query, sql)
-            if answer["resultTable"]["rows"] == [[float(total_amount([day]))]]:
-                assert answer["exceptions"] == []
-                return
-            await asyncio.sleep(0.02)
+    rows = [[float(total_amount([day]))]]
+    await until(lambda: (answer := cluster.query(sql))["resultTable"]["rows"] == rows and not answer["exceptions"])
 
 
 def live(cluster: ClusterProcesses) -> set[str]:
@@ -94,9 +89,7 @@ def live(cluster: ClusterProcesses) -> set[str]:
 
 
 async def until_live(cluster: ClusterProcesses, is_right: Callable[[set[str]], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not is_right(await asyncio.to_thread(live, cluster)):
-            await asyncio.sleep(0.05)
+    await until(lambda: is_right(live(cluster)))
 
 
 @asynccontextmanager

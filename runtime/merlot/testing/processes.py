@@ -13,10 +13,8 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -32,8 +30,9 @@ from merlot.errors import UnavailableError
 from merlot.ids import TableName, offline, raw_name
 from merlot.spec.table import Table
 from merlot.store.deepstore import DeepStore
+from merlot.testing.nursery import Child
+from merlot.testing.patience import PATIENCE_S, wait_until
 
-PATIENCE_S = 60.0
 POLL_S = 0.02
 MAX_MOVES = 5
 """How often a process may find its port taken between its choice and its start."""
@@ -58,11 +57,11 @@ class RoleProcess:
     ) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
-        self._arguments = [sys.executable, "-m", "merlot.cli.main", *arguments]
+        self._arguments = arguments
         self._ports = {option: free_port() for option in ports}
         self._moves_left = MAX_MOVES
         self._log_start = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Child | None = None
 
     @property
     def url(self) -> str:
@@ -84,11 +83,8 @@ class RoleProcess:
     def start(self) -> None:
         """Returns at once; see `wait_ready`."""
         ports = [text for option, port in self._ports.items() for text in (option, str(port))]
-        with self.log.open("ab") as log:
-            self._log_start = log.tell()
-            self._process = subprocess.Popen(
-                [*self._arguments, *ports], stdout=log, stderr=log, stdin=subprocess.DEVNULL
-            )
+        self._log_start = self.log.stat().st_size if self.log.exists() else 0
+        self._process = Child("merlot.cli.main", [*self._arguments, *ports], self.log)
 
     def wait_ready(self) -> None:
         """Until its health is OK; UnavailableError, with the end of its log, if it ends before."""
@@ -116,10 +112,15 @@ class RoleProcess:
         except OSError:
             return False
 
+    def get(self, path: str) -> Any:
+        """The JSON that its HTTP endpoint answers."""
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=PATIENCE_S) as answer:
+            return json.load(answer)
+
     def send(self, number: signal.Signals) -> None:
         """A signal, if it runs."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(number)
+        if self._process is not None:
+            self._process.send(number)
 
     def kill(self) -> None:
         """SIGKILL, and wait for the end."""
@@ -134,13 +135,7 @@ class RoleProcess:
 
     def wait(self) -> int:
         """Wait for the end; killed if it does not come. Returns the exit code."""
-        if self._process is None:
-            return 0
-        try:
-            return self._process.wait(PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            return self._process.wait()
+        return 0 if self._process is None else self._process.wait(PATIENCE_S)
 
     def tail(self, num_bytes: int = 4000) -> str:
         """End of its log."""
@@ -236,13 +231,25 @@ class ClusterProcesses:
         self.wait_served(table, sum(record.total_docs for record in records), manifest.spec.replication)
 
     def wait_served(self, table: TableName, num_docs: int, num_replicas: int = 1) -> None:
-        """Until a count over the table is right, and every server that should hold it has loaded all it should."""
-        deadline = time.monotonic() + PATIENCE_S
-        while self._count(table) != num_docs or sum(self._holds(one, table) for one in self.servers) < num_replicas:
-            if time.monotonic() > deadline:
-                tails = "\n".join(f"{process.name}:\n{process.tail()}" for process in self.processes)
-                raise UnavailableError(f"table is not served table={table} num_docs={num_docs}\n{tails}")
-            time.sleep(POLL_S)
+        """Until a count over the table is right, so many servers have loaded all they should, and the broker, which
+        hears of it later, asks so many."""
+
+        def is_served() -> bool:
+            num_holders = sum(self._holds(one, table) for one in self.servers)
+            return self._count(table) == num_docs and num_holders >= num_replicas and self._asks(table, num_replicas)
+
+        try:
+            wait_until(is_served)
+        except TimeoutError as error:
+            tails = "\n".join(f"{process.name}:\n{process.tail()}" for process in self.processes)
+            raise UnavailableError(f"table is not served table={table} num_docs={num_docs}\n{tails}") from error
+
+    def _asks(self, table: TableName, num_servers: int) -> bool:
+        try:
+            routes = self.broker.get(f"/debug/routingTable/{raw_name(table)}")[table]
+        except OSError:
+            return False
+        return len(routes) >= min(num_servers, sum(len(segments) for segments in routes.values()))
 
     def query(self, sql: str, options: str = "") -> dict[str, Any]:
         """The broker's answer, whole."""
@@ -267,9 +274,8 @@ class ClusterProcesses:
     @staticmethod
     def _holds(server: RoleProcess, table: TableName) -> bool:
         try:
-            with urllib.request.urlopen(f"{server.url}/tables", timeout=5) as answer:
-                held = json.load(answer).get(table, {})
-        except (OSError, urllib.error.URLError):
+            held = server.get("/tables").get(table, {})
+        except OSError:
             return False
         return bool(held.get("loaded")) and bool(held.get("isSettled"))
 

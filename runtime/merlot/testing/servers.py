@@ -1,9 +1,8 @@
-"""One server's keeper of `orders` over a real metastore, deep store and folder; and patience for what has no event."""
+"""One server's keeper of `orders` over a real metastore, deep store and folder."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -18,13 +17,6 @@ from merlot.server.keeper import Surroundings, TableKeeper
 from merlot.store.deepstore import DeepStore
 from merlot.store.retry import RetryPolicy
 from merlot.testing.sample import ORDERS
-
-
-async def until(condition: Callable[[], object], patience_s: float = 15.0) -> None:
-    """Wait for something that no event tells of; TimeoutError if it does not come."""
-    async with asyncio.timeout(patience_s):
-        while not await asyncio.to_thread(condition):
-            await asyncio.sleep(0.01)
 
 
 class KeeperBench:

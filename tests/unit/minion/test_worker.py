@@ -26,7 +26,7 @@ from merlot.minion.leftovers import sweep
 from merlot.minion.role import MinionConfig, MinionRole
 from merlot.minion.worker import Worker
 from merlot.testing.clock import FakeClock
-from merlot.testing.servers import until
+from merlot.testing.patience import until
 
 KIND = "Greet"
 TABLE = TableName("t_OFFLINE")

@@ -11,8 +11,9 @@ from merlot.cluster.reports import write_report
 from merlot.cluster.tables import delete_table, put_table
 from merlot.errors import UnavailableError
 from merlot.server import files, keeper, loader
+from merlot.testing.patience import until
 from merlot.testing.sample import ORDERS, orders_manifest, publish_orders, upload_orders
-from merlot.testing.servers import KeeperBench, until
+from merlot.testing.servers import KeeperBench
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,9 @@ from merlot.spec.table import Table
 from merlot.sql.bind import bind
 from merlot.sql.parse import parse
 from merlot.sql.tree_json import to_json
+from merlot.testing.patience import until
 from merlot.testing.sample import ORDERS, orders_manifest, publish_orders, total_amount
-from merlot.testing.servers import KeeperBench, until
+from merlot.testing.servers import KeeperBench
 from merlot.wire.messages import ServerRequest, ServerResponse
 
 

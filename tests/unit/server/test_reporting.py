@@ -9,8 +9,9 @@ from merlot.cluster.reports import ReportWriter, remove_report
 from merlot.cluster.tables import put_table
 from merlot.server import keeper
 from merlot.server.keeper import TableKeeper
+from merlot.testing.patience import until
 from merlot.testing.sample import ORDERS, orders_manifest, publish_orders
-from merlot.testing.servers import KeeperBench, until
+from merlot.testing.servers import KeeperBench
 
 
 class HeldWriter(ReportWriter):

@@ -1,0 +1,148 @@
+"""Processes of our programs that are forked from one that has imported them, the nursery.
+
+Each is a process of its own, to be killed and frozen like any other; what is saved are the two seconds of CPU time that
+an interpreter takes to import everything. That a program starts without this is for the tests of its command line.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import gc
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+PRELOADED = ("merlot.cli.main", "merlot.cli.serve", "merlot_operator.__main__")
+"""A program that is not among them works too, and starts more slowly."""
+POLL_S = 0.005
+
+
+class Child:
+    """A running program; what it says is appended to a file."""
+
+    def __init__(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        log: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        is_fresh: bool = False,
+    ) -> None:
+        """module: has `main()`, which may return an exit code and reads `sys.argv`. environment: ours if left out.
+        is_fresh: an interpreter of its own after all, for who measures its memory."""
+        order = {
+            "module": module,
+            "arguments": list(arguments),
+            "log": str(log),
+            "environment": dict(os.environ if environment is None else environment),
+            "is_fresh": is_fresh,
+        }
+        self.pid: int = _nursery().ask({"start": order, "path": sys.path})
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+        if self._code is None:
+            self._code = _nursery().ask({"poll": self.pid})
+        return self._code
+
+    def send(self, number: signal.Signals) -> None:
+        """A signal, if it runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def wait(self, patience_s: float) -> int:
+        """Wait for the end; killed if it does not come. Returns the exit code."""
+        deadline = time.monotonic() + patience_s
+        while (code := self.poll()) is None:
+            if time.monotonic() > deadline:
+                self.send(signal.SIGKILL)
+            time.sleep(POLL_S)
+        return code
+
+
+class _Nursery:
+    """Our end of it: one order after the other, from any thread."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "merlot.testing.nursery"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._lock = threading.Lock()
+        atexit.register(self._close)
+
+    def ask(self, order: Mapping[str, Any]) -> Any:
+        """The answer to an order."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with self._lock:
+            self._process.stdin.write(json.dumps(order).encode() + b"\n")
+            self._process.stdin.flush()
+            return json.loads(self._process.stdout.readline())
+
+    def _close(self) -> None:
+        self._process.communicate()
+
+
+@functools.cache
+def _nursery() -> _Nursery:
+    return _Nursery()
+
+
+def main() -> None:
+    """The nursery itself: takes orders until its input ends, then kills who is left."""
+    for module in PRELOADED:
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module(module)
+    gc.freeze()
+    codes: dict[int, int | None] = {}
+    answer: int | None
+    for line in sys.stdin.buffer:
+        order = json.loads(line)
+        if "start" in order:
+            pid = os.fork()
+            if not pid:
+                sys.path[:] = order["path"]
+                return _live(**order["start"])
+            codes[pid], answer = None, pid
+        else:
+            answer = _reap(codes, order["poll"])
+        sys.stdout.write(f"{json.dumps(answer)}\n")
+        sys.stdout.flush()
+    for pid in codes:
+        if _reap(codes, pid) is None:
+            os.kill(pid, signal.SIGKILL)
+    return None
+
+
+def _reap(codes: dict[int, int | None], pid: int) -> int | None:
+    if codes[pid] is None and (ended := os.waitpid(pid, os.WNOHANG))[0]:
+        codes[pid] = os.waitstatus_to_exitcode(ended[1])
+    return codes[pid]
+
+
+def _live(module: str, arguments: list[str], log: str, environment: dict[str, str], is_fresh: bool) -> None:
+    """Be the child from here on."""
+    silence, output = os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    for stream, target in enumerate((silence, output, output)):
+        os.dup2(target, stream)
+    if is_fresh:
+        os.execve(sys.executable, [sys.executable, "-m", module, *arguments], environment)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = [module, *arguments]
+    sys.exit(importlib.import_module(module).main())
+
+
+if __name__ == "__main__":
+    main()

@@ -118,11 +118,16 @@ class Config:
         return f"{text.rstrip('/')}/{namespace}"
 
 
+def namespaces_in(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Those to serve; none: all of them."""
+    return _names(environment.get("MERLOT_NAMESPACE", ""))
+
+
 def from_environment(environment: Mapping[str, str]) -> Config:
     """Read MERLOT_… variables; raises InvalidInputError naming the one that is wrong."""
     get = environment.get
     return Config(
-        namespaces=_names(get("MERLOT_NAMESPACE", "")),
+        namespaces=namespaces_in(environment),
         metastore=_required(environment, "MERLOT_METASTORE"),
         deep_store=_required(environment, "MERLOT_DEEP_STORE"),
         runtime_image=_required(environment, "MERLOT_RUNTIME_IMAGE"),

@@ -17,7 +17,7 @@ import yaml
 from merlot.errors import MerlotError, UnavailableError
 from merlot.spec import crd
 from merlot_operator.kinds import Kind
-from merlot_operator.kube import Kube
+from merlot_operator.kube import Kube, with_client
 
 CRDS = Kind("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition")
 WAIT_S = 60.0
@@ -49,18 +49,10 @@ def _is_established(definition: dict[str, Any]) -> bool:
     return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
 
-async def _install_and_close() -> list[str]:
-    kube = Kube(kopf.OperatorSettings())
-    try:
-        return await install(kube)
-    finally:
-        await kube.close()
-
-
 def main() -> int:
     """Returns the exit code."""
     try:
-        names = asyncio.run(_install_and_close())
+        names = asyncio.run(with_client(install))
     except (MerlotError, kopf.LoginError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1

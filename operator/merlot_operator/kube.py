@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
 
 import aiohttp
 import kopf
@@ -18,6 +18,7 @@ from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoun
 from merlot_operator.kinds import FIELD_MANAGER, Kind, Object, kind_of, name_of, namespace_of
 
 _LOG = logging.getLogger(__name__)
+T = TypeVar("T")
 
 PAGE = 100
 REQUEST_TIMEOUT_S = 30.0
@@ -180,3 +181,12 @@ async def _error(response: aiohttp.ClientResponse, request: str) -> MerlotError:
             return InvalidInputError(text)
         case _:
             return UnavailableError(text)
+
+
+async def with_client(work: Callable[[Kube], Awaitable[T]]) -> T:
+    """What a program does that ends: with a client of its own."""
+    kube = Kube(kopf.OperatorSettings())
+    try:
+        return await work(kube)
+    finally:
+        await kube.close()

@@ -118,6 +118,7 @@ def release(restricted: Cluster, values: Json, package: Path) -> Iterator[Cluste
         restricted.helm("install", "merlot", str(package), "--values", str(file), "--wait", "--timeout=4m")
     yield restricted
     if not KEPT:
+        restricted.kubectl("delete", "tables,mergerolluptasks,upsertconfigs", "--all", "--timeout=100s")
         restricted.helm("uninstall", "merlot", "--wait", "--timeout=2m")
 
 

@@ -1,0 +1,56 @@
+"""`python -m merlot_operator.uninstall`: whether the operator may go. Run by the chart before a release is removed.
+
+What users declared has a finalizer of the operator's: without it, nothing that is deleted later would ever be gone, its
+namespace included. Ends with 0 if nothing is declared any more where the operator serves, or with 1 and what there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+import kopf
+
+from merlot.errors import InvalidInputError, MerlotError, NotFoundError
+from merlot_operator.config import namespaces_in
+from merlot_operator.finalizers import has_finalizer
+from merlot_operator.kinds import DECLARED, Kind, Object, name_of, namespace_of
+from merlot_operator.kube import Kube, with_client
+
+MOST_SHOWN = 10
+
+
+async def check(kube: Kube, namespaces: tuple[str, ...]) -> None:
+    """Raise InvalidInputError if anything is declared in these namespaces, in any if there are none."""
+    places = namespaces or (None,)
+    found = [one for place in places for kind in DECLARED for one in await _all(kube, kind, place)]
+    if not found:
+        return
+    names = sorted(f"{one['kind']} {namespace_of(one)}/{name_of(one)}" for one in found)
+    shown = ", ".join([*names[:MOST_SHOWN], *(["…"] if len(names) > MOST_SHOWN else [])])
+    raise InvalidInputError(
+        f"{len(names)} objects need the operator to be deleted: {shown}; delete them first, or leave them as they are, "
+        "and all that they run, by `helm uninstall --no-hooks`"
+    )
+
+
+async def _all(kube: Kube, kind: Kind, namespace: str | None) -> list[Object]:
+    try:
+        return [one for one in await kube.list(kind, namespace) if has_finalizer(one)]
+    except NotFoundError:
+        return []  # Its definition is gone, and with it all of its objects.
+
+
+def main() -> int:
+    """Returns the exit code."""
+    try:
+        asyncio.run(with_client(lambda kube: check(kube, namespaces_in(os.environ))))
+    except (MerlotError, kopf.LoginError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -114,7 +114,7 @@ class Directory:
         records = await self._in_thread(lambda: live_instances(self._metastore, Role.SERVER))
         self._drains = await self._in_thread(lambda: marks(self._metastore))
         now = self._clock.monotonic()
-        self._health.observe_live(records, now)
+        self._health.observe_live({name: record.started_ms for name, record in records.items()}, now)
         self._channels.observe(records)
         self._reroute(now)
         self._channels.forget(set(self._health.standings(now)))

@@ -8,7 +8,7 @@ event loop's thread only; time is an argument.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -37,6 +37,7 @@ class CallOutcome(Enum):
 
 @dataclass(slots=True)
 class _Server:
+    started_ms: int
     lost_at: float | None = None
     failures: int = 0
     failed_at: float = 0.0
@@ -58,13 +59,13 @@ class ServerHealth:
     def __init__(self) -> None:
         self._servers: dict[InstanceId, _Server] = {}
 
-    def observe_live(self, instances: Iterable[InstanceId], now: float) -> None:
-        """The ephemerals that stand now. A server that comes back starts afresh: it is a new process, or was healed."""
-        live = set(instances)
-        for instance in live:
-            server = self._servers.setdefault(instance, _Server())
-            if server.lost_at is not None:
-                self._servers[instance] = _Server()
+    def observe_live(self, live: Mapping[InstanceId, int], now: float) -> None:
+        """The ephemerals that stand now, and when their processes started, in ms. A server that comes back starts
+        afresh: it is a new process, which may have taken the old one's place between two looks, or it was healed."""
+        for instance, started_ms in live.items():
+            server = self._servers.get(instance)
+            if server is None or server.lost_at is not None or server.started_ms != started_ms:
+                self._servers[instance] = _Server(started_ms)
         for instance, server in list(self._servers.items()):
             if instance not in live and server.lost_at is None:
                 server.lost_at = now

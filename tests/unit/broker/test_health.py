@@ -9,13 +9,13 @@ A, B = InstanceId("Server_a_1"), InstanceId("Server_b_1")
 
 def health_of(*live: InstanceId) -> ServerHealth:
     health = ServerHealth()
-    health.observe_live(live, 0.0)
+    health.observe_live(dict.fromkeys(live, 1), 0.0)
     return health
 
 
 def test_lost_ephemeral_alone_does_not_take_a_server_out_at_once() -> None:
     health = health_of(A, B)
-    health.observe_live([B], 10.0)
+    health.observe_live({B: 1}, 10.0)
     assert health.standings(10.0 + SUSPECT_S - 1) == {A: Standing.PREFERRED, B: Standing.PREFERRED}
     assert health.next_change(10.0) == 10.0 + SUSPECT_S
     assert health.standings(10.0 + SUSPECT_S) == {B: Standing.PREFERRED}
@@ -23,7 +23,7 @@ def test_lost_ephemeral_alone_does_not_take_a_server_out_at_once() -> None:
 
 def test_suspect_leaves_when_a_call_to_it_fails() -> None:
     health = health_of(A, B)
-    health.observe_live([B], 10.0)
+    health.observe_live({B: 1}, 10.0)
     assert health.observe_call(A, UNREACHED, 11.0)
     assert health.standings(11.0) == {B: Standing.PREFERRED}
 
@@ -49,22 +49,33 @@ def test_answer_ends_the_pause() -> None:
 def test_server_that_failed_and_then_lost_its_ephemeral_is_gone() -> None:
     health = health_of(A)
     health.observe_call(A, UNREACHED, 10.0)
-    health.observe_live([], 12.0)
+    health.observe_live({}, 12.0)
     assert health.standings(12.0) == {}
 
 
 def test_server_that_comes_back_starts_afresh() -> None:
     health = health_of(A)
-    health.observe_live([], 10.0)
+    health.observe_live({}, 10.0)
     health.observe_call(A, UNREACHED, 11.0)
-    health.observe_live([A], 12.0)
+    health.observe_live({A: 1}, 12.0)
     assert health.standings(12.0) == {A: Standing.PREFERRED}
     assert health.next_change(12.0) is None
 
 
+def test_new_process_starts_afresh_though_its_ephemeral_was_never_seen_to_be_gone() -> None:
+    health = health_of(A)
+    for second in range(5):
+        health.observe_call(A, UNREACHED, second)
+    assert health.standings(5.0) == {A: Standing.BACKUP}
+    health.observe_live({A: 1}, 5.0)
+    assert health.standings(5.0) == {A: Standing.BACKUP}
+    health.observe_live({A: 2}, 5.0)
+    assert health.standings(5.0) == {A: Standing.PREFERRED}
+
+
 def test_late_answer_takes_out_a_suspect_but_not_a_live_server() -> None:
     health = health_of(A, B)
-    health.observe_live([B], 10.0)
+    health.observe_live({B: 1}, 10.0)
     assert health.observe_call(A, LATE, 20.0)
     assert not health.observe_call(B, LATE, 20.0)
     assert health.standings(20.0) == {B: Standing.PREFERRED}

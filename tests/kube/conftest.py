@@ -178,7 +178,6 @@ def settings(api: Api, controller: Controller, tmp_path: Path) -> dict[str, str]
         "MERLOT_SPARK_IMAGE": "merlot-spark:1",
         "MERLOT_SPARK_DRIVER_ROLE": "ClusterRole/merlot-spark-driver",
         "MERLOT_CONTROLLER_URL": controller.url,
-        "MERLOT_RESYNC_SECONDS": "1",
         "MERLOT_LOG_FORMAT": "line",
     }
 

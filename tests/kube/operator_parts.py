@@ -9,18 +9,18 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import requests
 import yaml
+
+from merlot.testing.nursery import Child
 
 PATIENCE_S = 150.0
 """For machines that do other work too; nothing takes more than seconds on one that does not."""
@@ -166,6 +166,10 @@ class Controller:
                 controller.drains.append(self.path.removeprefix("/instances/"))
                 self._answer(200, b"{}", "")
 
+            def handle(self) -> None:
+                with contextlib.suppress(ConnectionError):  # operators are killed
+                    super().handle()
+
             def log_message(self, *_: object) -> None:
                 pass
 
@@ -209,18 +213,24 @@ class Operator:
     """The operator as a process of its own."""
 
     def __init__(
-        self, environment: Mapping[str, str], log: Path, *, program: tuple[str, ...] = ("-m", "merlot_operator")
+        self,
+        environment: Mapping[str, str],
+        log: Path,
+        *,
+        program: str = "quick_operator",
+        arguments: Sequence[str] = (),
+        is_fresh: bool = False,
     ):
+        """is_fresh: with an interpreter of its own, as a pod has it."""
         self.port = _free_port()
         self._environment = {**os.environ, **environment, "MERLOT_LIVENESS_PORT": str(self.port)}
-        self._log, self._program = log, program
-        self._process: subprocess.Popen[bytes] | None = None
+        self._log, self._program, self._arguments, self._is_fresh = log, program, arguments, is_fresh
+        self._process: Child | None = None
 
     def __enter__(self) -> Operator:
-        with self._log.open("ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, *self._program], env=self._environment, stdout=output, stderr=subprocess.STDOUT
-            )
+        self._process = Child(
+            self._program, self._arguments, self._log, environment=self._environment, is_fresh=self._is_fresh
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -234,9 +244,8 @@ class Operator:
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         """Stop it; returns its exit code."""
         assert self._process is not None
-        if self._process.poll() is None:
-            self._process.send_signal(how)
-        return self._process.wait(20)
+        self._process.send(how)
+        return self._process.wait(PATIENCE_S)
 
     def dies_within(self, passes: int) -> bool:
         """Whether it ends by itself before it has made so many passes, or has nothing left to look at."""

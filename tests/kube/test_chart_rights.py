@@ -44,6 +44,7 @@ def test_a_whole_life_needs_nothing_else(
         **settings,
         "KUBECONFIG": str(kubeconfig),
         "MERLOT_NAMESPACE": "" if is_cluster_wide else api.namespace,
+        "MERLOT_RESYNC_SECONDS": "1",
     }
     document = yaml.safe_load(FLIGHTS.read_text())
     document["spec"] |= {
@@ -52,7 +53,7 @@ def test_a_whole_life_needs_nothing_else(
         "tenants": {"server": {"replicas": 2}},
     }
     servers = {f"Server_merlot-server-flights-{number}_8098": server_word() for number in range(2)}
-    with Operator(environment, tmp_path / "operator.log") as operator:
+    with Operator(environment, tmp_path / "operator.log", program="merlot_operator", is_fresh=True) as operator:
         log = lambda: operator.log  # noqa: E731
         api.create("tables", document)
         eventually(lambda: api.get("statefulsets", "merlot-server-flights") is not None, log=log)

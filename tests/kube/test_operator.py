@@ -251,8 +251,7 @@ def test_new_version_of_the_operator_restarts_nothing(
         wait(operator, lambda: api.reason("Ready"), "True/Serving")
         operator.settle()
     before, templates = api.versions(), _templates(api)
-    program = str(Path(__file__).with_name("upgraded_operator.py"))
-    with Operator(settings, tmp_path / "later.log", program=(program,)) as later:
+    with Operator(settings, tmp_path / "later.log", program="upgraded_operator") as later:
         later.settle()
         assert _templates(api) == templates
         unchanged = {name: version for name, version in api.versions().items() if name.startswith("pods/")}
@@ -358,7 +357,7 @@ def test_stranger_of_the_same_name_is_not_taken_over(api: Api, running: Operator
     api.create("tables", flights())
     wait(running, lambda: api.reason("Degraded"), "True/ClusterNotApplied")
     assert "is not the operator's" in api.condition("Degraded")["message"]
-    assert api.children() == (SHARED - {"services/merlot-broker"}) | OWN
+    wait(running, api.children, (SHARED - {"services/merlot-broker"}) | OWN)
     api.delete("services", "merlot-broker")
     wait(running, api.children, SHARED | OWN)
     wait(running, lambda: api.reason("Degraded") != "True/ClusterNotApplied")
@@ -370,4 +369,6 @@ def test_upserts_are_said_not_to_be_there(api: Api, running: Operator) -> None:
     api.create("tables", flights(upsert={"configRef": "latest"}, schema=schema))
     wait(running, lambda: api.reason("Ready"), "False/UpsertNotAvailable")
     assert api.reason("Accepted") == "True/Valid"
+    wait(running, api.children, SHARED)
+    running.settle()
     assert api.children() == SHARED

@@ -16,7 +16,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning"),
 ]
 
-PROGRAM = str(Path(__file__).with_name("dying_operator.py"))
 MOST_LIVES = 60
 FEWER = {"MERLOT_NETWORK_POLICIES": "false", "MERLOT_SPARK_DRIVER_ROLE": ""}
 """Fewer objects of a kind that others stand for: each write costs the start of an operator."""
@@ -104,7 +103,7 @@ def _live_and_die(settings: dict[str, str], log: Path) -> int:
     for life in range(MOST_LIVES):
         is_fourth = life % 4 == 3
         arguments = ("1", "shared") if is_fourth else ("1",)
-        with Operator(settings, log, program=(PROGRAM, *arguments)) as operator:
+        with Operator(settings, log, program="dying_operator", arguments=arguments) as operator:
             if not operator.dies_within(QUIET_PASSES):
                 return num_died
             num_died += not is_fourth

@@ -99,7 +99,9 @@ def test_upsert_config_is_accepted_linked_and_said_not_to_run(api: Api, operator
         wait(operator, lambda: api.reason("UpsertConfigured"), "False/NoUpsertConfig")
 
 
-def test_table_and_upsert_config_say_what_one_has_against_the_other(api: Api, operator: Operator) -> None:
+def test_table_and_upsert_config_say_what_one_has_against_the_other(
+    merlot_api: Any, api: Api, operator: Operator
+) -> None:
     def degraded() -> str:
         return api.reason("Degraded", "latest", "upsertconfigs")
 
@@ -120,6 +122,7 @@ def test_table_and_upsert_config_say_what_one_has_against_the_other(api: Api, op
             assert 'spec.comparisonColumns[0]: the table has no column "hours"' in message
             assert 'spec.partialUpsertStrategies.carrier: INCREMENT needs a number; "carrier" is STRING' in message
         assert api.reason("Accepted", "latest", "upsertconfigs") == "True/Valid"
+        assert '["flights"]' in merlot_api.check("get", "upserts", f"--namespace={api.namespace}")
         wait(operator, lambda: {"DoesNotFit", "UpsertConfigUnfit"} <= api.event_reasons())
         mended = {"comparisonColumns": ["hour"], "partialUpsertStrategies": {"carrier": None}}
         api.patch("upsertconfigs", "latest", {"spec": mended})

@@ -34,7 +34,7 @@ from merlot.cluster.changes import (
 from merlot.cluster.lineage import Replacement
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.mutations import mutate
-from merlot.cluster.publish import publish
+from merlot.cluster.publish import PublishRequest, publish, publish_request
 from merlot.cluster.records import LineageRecord, RootRecord, SegmentRecord
 from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.view import TableView, load, load_root
@@ -43,7 +43,7 @@ from merlot_spark.zookeeper import ZooKeeper
 
 PEER = "one node"
 Sessions = Callable[[str], Metastore]
-NUM_ENDS = 30
+NUM_ENDS = 15
 
 
 def output(number: int) -> SegmentRecord:
@@ -56,6 +56,9 @@ class Cost:
 
     cpu_ms: float
     wall_ms: float
+
+    def __str__(self) -> str:
+        return f"{self.cpu_ms:.1f} ms of CPU, {self.wall_ms:.1f} ms"
 
     @staticmethod
     def now() -> Cost:
@@ -78,15 +81,20 @@ class Ours:
         self.writer, self.reader = sessions("ours"), sessions("ours")
         self.writer.create(paths.segments_root(TABLE), RootRecord().to_bytes())
         publish(self.writer, TABLE, [record(number) for number in range(num_segments)], publish_id="all")
-        mutate(self.writer, TABLE, lambda view: [Assign(dict.fromkeys(view.segments, (SERVER,)))])
+        # Kept by the writer as by a controller, by the reader as by a broker: what does not change is not read again.
+        self.written = mutate(self.writer, TABLE, lambda view: [Assign(dict.fromkeys(view.segments, (SERVER,)))])
+        self.seen = load(self.reader, TABLE)
 
-    def begin(self, number: int, size: int) -> None:
-        """One entry of `size` inputs and one output, up to its end."""
+    def begin(self, number: int, size: int) -> Cost:
+        """One entry of `size` inputs and one output, up to its end; what the start cost."""
         inputs = [record(place).key for place in range(number * size, (number + 1) * size)]
         outputs = (f"merged_{number}",)
         replacement = Replacement(segments_from=inputs, segments_to=outputs, entry=f"{number:032x}")
+        start = Cost.now()
         entry = lineage.start_replacement(self.writer, TABLE, replacement)
+        cost = Cost.now() - start
         lineage.put_outputs(self.writer, TABLE, entry, [output(number)])
+        return cost
 
     def complete(self, numbers: range, size: int) -> None:
         """Entries from their start to their end, in one write."""
@@ -99,32 +107,29 @@ class Ours:
                 entry=entry, segments_from=dict.fromkeys(names), segments_to=details.segments_to, now_ms=0
             )
             mutations += [start, PutOutputs(entry, (made,)), EndReplacement(entry=entry, details=details, now_ms=0)]
-        mutate(self.writer, TABLE, lambda _: mutations)
+        self.written = mutate(self.writer, TABLE, lambda _: mutations, previous=self.written)
 
     def end(self, number: int) -> None:
         lineage.end_replacement(self.writer, TABLE, f"{number:032x}")
 
     def end_and_see(self, number: int) -> Cost:
         """From the end until a reader that watches has the new view."""
-        before = load(self.reader, TABLE)
-        return self._see(
-            lambda: self.end(number), lambda: f"merged_{number}" in load(self.reader, TABLE, before).visible
-        )
+        return self._see(lambda: self.end(number), f"merged_{number}")
 
     def publish_and_see(self, number: int) -> Cost:
-        before = load(self.reader, TABLE)
         new = record(number).model_copy(update={"name": f"new_{number}"})
-        return self._see(
-            lambda: publish(self.writer, TABLE, [new]), lambda: new.name in load(self.reader, TABLE, before).visible
-        )
+        request = PublishRequest(records=(new,))
+        return self._see(lambda: publish_request(self.writer, TABLE, request, previous=self.written), new.name)
 
-    def _see(self, act: Callable[[], object], is_seen: Callable[[], bool]) -> Cost:
+    def _see(self, act: Callable[[], object], name: str) -> Cost:
+        self.written, self.seen = load(self.writer, TABLE, self.written), load(self.reader, TABLE, self.seen)
         changed = threading.Event()
         watch = self.reader.watch(paths.segments_root(TABLE), changed.set)
         start = Cost.now()
         act()
         assert changed.wait(60)
-        assert is_seen()
+        self.seen = load(self.reader, TABLE, self.seen)
+        assert name in self.seen.visible
         cost = Cost.now() - start
         watch.cancel()
         return cost
@@ -138,8 +143,9 @@ class Ours:
 class OneNode:
     """All entries with all names in a node of their own, beside segments that know nothing of them."""
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: Sessions, num_segments: int) -> None:
         self.writer, self.reader = sessions("one"), sessions("one")
+        self._names = [record(number).name for number in range(num_segments)]
         self.writer.create("/LINEAGE/t", b"{}")
 
     def fill(self, num_entries: int, size: int) -> None:
@@ -147,7 +153,7 @@ class OneNode:
             f"{number:032x}": [
                 [record(place).name for place in range(number * size, (number + 1) * size)],
                 [f"merged_{number}"],
-                "IN_PROGRESS",
+                "COMPLETED" if number < num_entries - NUM_ENDS else "IN_PROGRESS",
                 0,
             ]
             for number in range(num_entries)
@@ -166,10 +172,18 @@ class OneNode:
         assert changed.wait(60)
         seen = self.reader.get("/LINEAGE/t")
         assert seen is not None
-        assert json.loads(seen.data)[f"{number:032x}"][2] == "COMPLETED"
+        assert not set(entries[f"{number:032x}"][0]) & set(self._visible(seen.data))
         cost = Cost.now() - start
         watch.cancel()
         return cost
+
+    def _visible(self, data: bytes) -> list[str]:
+        """What a reader makes of it."""
+        entries = json.loads(data).values()
+        hidden = {
+            name for inputs, outputs, state, _ in entries for name in (inputs if state == "COMPLETED" else outputs)
+        }
+        return [name for name in self._names if name not in hidden]
 
     def node_bytes(self) -> int:
         node = self.writer.get("/LINEAGE/t")
@@ -201,23 +215,23 @@ def one_process(folder: Path) -> Iterator[Sessions]:
 def measure(
     num_segments: int, num_entries: int, backend: Callable[[Path], AbstractContextManager[Sessions]]
 ) -> list[Case]:
-    lineage.wait_until_loaded = lambda *_: None
+    lineage.wait_until_loaded = lambda *_: None  # there are no servers
     size = num_segments // num_entries
     with tempfile.TemporaryDirectory() as folder, backend(Path(folder)) as sessions:
-        ours, one = Ours(sessions, num_segments), OneNode(sessions)
+        ours, one = Ours(sessions, num_segments), OneNode(sessions, num_segments)
         empty = ours.root_bytes(), least(ours.publish_and_see(number) for number in range(10))
         first = num_entries - NUM_ENDS
         for number in range(0, first, 250):
             ours.complete(range(number, min(first, number + 250)), size)
-        for number in range(first, num_entries):
-            ours.begin(number, size)
+        starts = least(ours.begin(number, size) for number in range(first, num_entries))
         one.fill(num_entries, size)
         ends = [least(it.end_and_see(number) for number in range(first, num_entries)) for it in (ours, one)]
         full = ours.root_bytes(), least(ours.publish_and_see(number) for number in range(10, 20))
         print(f"root without entries {empty[0]:,} bytes, with {num_entries:,} {full[0]:,} bytes")
         print(f"publish of one segment until seen: {empty[1]} without entries, {full[1]} with them")
-        _print_times(ours)
+        print(f"start of an entry of {size} segments: {starts}")
         sizes = ours.root_bytes(), one.node_bytes()
+        _print_times(ours)
         for it in (ours, one):
             it.writer.close()
             it.reader.close()

@@ -81,7 +81,7 @@ def rollup_status(body: Object, revision: int | None, cluster: ClusterStatus) ->
     if revision is not None:
         status["revision"] = revision
     if said is None:
-        kept = ("state", "message", "level", "watermark", "delay", "lastRun", "lastError", "levels")
+        kept = ("state", "message", "level", "watermark", "delay", "lastRun", "lastError", "levels", "history")
         before = {} if cluster.is_known else body.get("status") or {}
         return status | {name: before[name] for name in kept if name in before}
     levels = [_level(one) for one in said["levels"]]
@@ -95,6 +95,7 @@ def rollup_status(body: Object, revision: int | None, cluster: ClusterStatus) ->
         "lastRun": _time(said.get("lastRunMs")),
         "lastError": said.get("lastError"),
         "levels": levels,
+        "history": [_run(one) for one in said.get("history") or ()],
     }
     return {name: value for name, value in status.items() if value not in (None, "", [])}
 
@@ -104,6 +105,20 @@ def _level(said: Mapping[str, Any]) -> Json:
     level["delay"] = said.get("delay")
     level |= {name: said.get(name) for name in LEVEL_FIELDS}
     return {name: value for name, value in level.items() if value not in (None, "")}
+
+
+def _run(said: Mapping[str, Any]) -> Json:
+    """A task that ended."""
+    windows, started_ms, ended_ms = said.get("windows") or (), said.get("startedMs", -1), said.get("endedMs", -1)
+    run: Json = {"id": said["id"], "outcome": said["outcome"], "level": said.get("level")}
+    if windows:
+        run |= {"start": _time(windows[0][0]), "end": _time(windows[-1][1])}
+    if 0 <= started_ms <= ended_ms:
+        run["seconds"] = round((ended_ms - started_ms) / 1000)
+    run |= {"finished": _time(ended_ms), "attempts": said.get("attempts"), "error": str(said.get("error") or "")[:2000]}
+    for what in ("segments", "rows", "bytes"):
+        run |= {f"{what}In": said.get(f"{what}Before"), f"{what}Out": said.get(f"{what}After")}
+    return {name: value for name, value in run.items() if value not in (None, "")}
 
 
 def _time(millis: int | None) -> str | None:

@@ -36,6 +36,22 @@ def word(state: str, **more: Any) -> dict[str, Any]:
     return {"name": "merge", "state": state, "message": "", "lastRunMs": JANUARY_MS, "levels": [level]} | more
 
 
+ENDED = {
+    "id": "merge-1",
+    "outcome": "SUCCEEDED",
+    "level": "daily",
+    "windows": [[JANUARY_MS, JANUARY_MS + 86_400_000]],
+    "startedMs": JANUARY_MS,
+    "endedMs": JANUARY_MS + 12_000,
+    "attempts": 1,
+    "segmentsBefore": 3,
+    "segmentsAfter": 1,
+    "rowsBefore": 90,
+    "rowsAfter": 40,
+    "error": "",
+}
+
+
 def test_rollup_waits_for_its_table_and_then_tells_how_far_it_is(
     api: Api, controller: Controller, operator: Operator
 ) -> None:
@@ -59,8 +75,11 @@ def test_rollup_waits_for_its_table_and_then_tells_how_far_it_is(
         controller.rollups = {"merge": word("Failing", message="1 tasks failed for good")}
         wait(operator, lambda: reason("TaskSucceeded"), "False/Failing")
         wait(operator, lambda: "Failing" in api.event_reasons())
-        controller.rollups = {"merge": word("UpToDate")}
+        controller.rollups = {"merge": word("UpToDate", history=[ENDED])}
         wait(operator, lambda: reason("TaskSucceeded"), "True/UpToDate")
+        [run] = status()["history"]
+        assert (run["outcome"], run["level"], run["seconds"], run["rowsOut"]) == ("SUCCEEDED", "daily", 12, 40)
+        assert (run["start"], run["end"]) == ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")
         assert reason("Degraded") == "False/AsDeclared"
         api.delete("mergerolluptasks", "merge")
         wait(operator, lambda: api.get("mergerolluptasks", "merge"), None)

@@ -17,6 +17,8 @@ from merlot.ids import raw_name
 from merlot.spec.tasks import MergeLevel
 
 RECENT_TASKS = 10
+LAST_TASKS = 5
+"""In the status of the cluster, which holds those of all tables."""
 
 
 class RollupState(StrEnum):
@@ -53,6 +55,7 @@ def summary(facts: RollupFacts, generated: Generated | None, history: TaskHistor
             _level(level, by_level.get(level.key), _of_level(facts.tasks, level), history, state)
             for level in facts.spec.levels
         ],
+        "history": _ended(history, LAST_TASKS),
     }
 
 
@@ -61,7 +64,7 @@ def detail(body: Json, facts: RollupFacts, history: TaskHistory, running: Mappin
     return {
         **body,
         "tasks": [_task(task, running) for task in facts.tasks],
-        "history": [one.model_dump(mode="json", by_alias=True) for one in history.tasks[:RECENT_TASKS]],
+        "history": _ended(history, RECENT_TASKS),
     }
 
 
@@ -75,6 +78,10 @@ def task_counts(tasks: Iterable[RollupTask], running: int) -> Json:
         "poisoned": states.count(TaskState.POISONED),
         "cancelled": states.count(TaskState.CANCELLED),
     }
+
+
+def _ended(history: TaskHistory, number: int) -> list[Json]:
+    return [one.model_dump(mode="json", by_alias=True) for one in history.tasks[:number]]
 
 
 def _state(facts: RollupFacts, generated: Generated | None) -> tuple[RollupState, str]:

@@ -35,6 +35,41 @@ class LevelStatus(SpecModel):
     """Why a task failed last."""
 
 
+class MergeRun(SpecModel):
+    """A task that ended."""
+
+    id: str = Field(min_length=1)
+    """Its name in the queue."""
+    outcome: str
+    """SUCCEEDED, POISONED (failed for good) or CANCELLED."""
+    level: str | None = None
+    """Name of the level."""
+    start: str | None = None
+    """Start of its first bucket, RFC 3339."""
+    end: str | None = None
+    """End of its last bucket, RFC 3339."""
+    finished: str | None = None
+    """When it ended, RFC 3339."""
+    seconds: Count | None = None
+    """How long the last attempt took."""
+    attempts: Count | None = None
+    """How often it was begun."""
+    segments_in: Count | None = None
+    """Segments that it merged."""
+    segments_out: Count | None = None
+    """Segments that took their place."""
+    rows_in: Count | None = None
+    """Rows of the former."""
+    rows_out: Count | None = None
+    """Rows of the latter."""
+    bytes_in: Count | None = None
+    """Size of the former."""
+    bytes_out: Count | None = None
+    """Size of the latter."""
+    error: str | None = Field(None, max_length=2048)
+    """Why it failed."""
+
+
 class MergeRollupTaskStatus(SpecModel):
     """State of the merges of a table."""
 
@@ -62,6 +97,8 @@ class MergeRollupTaskStatus(SpecModel):
     """Why a task failed last."""
     levels: tuple[LevelStatus, ...] = ()
     """Every level, from the finest to the coarsest."""
+    history: tuple[MergeRun, ...] = ()
+    """The last tasks that ended, the newest first."""
 
 
 class UpsertConfigStatus(SpecModel):

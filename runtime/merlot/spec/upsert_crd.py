@@ -8,6 +8,7 @@ NAMES = Names(kind="UpsertConfig", plural="upsertconfigs", singular="upsertconfi
 COLUMNS: tuple[Column, ...] = (
     ("Mode", "string", ".spec.mode", 0),
     ("TTL", "string", ".spec.primaryKeyTtl", 0),
+    ("Tables", "string", ".status.tables", 0),
     ("Accepted", "string", condition("Accepted"), 0),
     ("Ready", "string", condition("Ready"), 0),
     ("Reason", "string", condition("Ready", "reason"), 0),

@@ -1,7 +1,6 @@
 """Merge tasks over a real metastore: queued by schedule and in one stroke, cancelled, set aside, told over HTTP."""
 
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,13 +49,6 @@ spec:
     - {name: daily, bucketTimePeriod: 1d, bufferTimePeriod: 1d, maxNumParallelBuckets: 2}
     - {name: monthly, bucketTimePeriod: 1mo, bufferTimePeriod: 7d, mergeType: rollup}
 """
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteMetastore]:
-    store = SqliteMetastore(tmp_path / "meta.db")
-    yield store
-    store.close()
 
 
 @pytest.fixture
@@ -327,6 +319,7 @@ async def test_how_far_merges_are_is_told_over_http(
     assert [one["outcome"] for one in body["history"]] == ["SUCCEEDED", "SUCCEEDED"]
     status = await (await client.get("/status")).json()
     assert status["rollups"]["trips-merge"]["levels"][0]["bucketsDone"] == 2
+    assert status["rollups"]["trips-merge"]["history"] == body["history"]
     assert (await client.get("/rollups/none")).status == 404
     assert (await client.delete("/rollups/trips-merge")).status == 200
     assert (await (await client.get("/rollups")).json())["rollups"] == []

@@ -23,7 +23,10 @@ from merlot_operator.status import Refusal
 WAITING_S = 5.0
 UP_TO_DATE = "UpToDate"
 UNKNOWN_TASK = "the controller does not know it yet"
-LEVEL_FIELDS = ("bucketsDone", "bucketsToDo", "segments", "sizeBytes", "tasksQueued", "tasksPoisoned", "lastError")
+LEVEL_FIELDS = (
+    *("bucketsDone", "bucketsToDo", "segments", "sizeBytes", "segmentsBehindWatermark"),
+    *("tasksQueued", "tasksPoisoned", "lastError"),
+)
 
 
 async def reconcile_rollup(context: Context, namespace: str, name: str) -> float | None:

@@ -33,6 +33,7 @@ def _level(name: str, period: str) -> dict[str, str]:
 
 def word(state: str, **more: Any) -> dict[str, Any]:
     level = {"name": "daily", "state": state, "watermarkMs": JANUARY_MS, "delay": 3, "bucketsToDo": 3, "lastError": ""}
+    level["segmentsBehindWatermark"] = 2
     return {"name": "merge", "state": state, "message": "", "lastRunMs": JANUARY_MS, "levels": [level]} | more
 
 
@@ -71,6 +72,7 @@ def test_rollup_waits_for_its_table_and_then_tells_how_far_it_is(
         controller.rollups = {"merge": word("Running")}
         wait(operator, lambda: reason("Ready"), "True/Running")
         assert (status()["level"], status()["watermark"], status()["delay"]) == ("daily", "2026-01-01T00:00:00Z", 3)
+        assert status()["levels"][0]["segmentsBehindWatermark"] == 2
         assert reason("Progressing") == "True/Running"
         controller.rollups = {"merge": word("Failing", message="1 tasks failed for good")}
         wait(operator, lambda: reason("TaskSucceeded"), "False/Failing")

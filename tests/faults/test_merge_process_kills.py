@@ -5,7 +5,8 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from merlot.cluster.view import TableView, load
 from merlot.errors import MerlotError
 from merlot.spec.manifest import load as load_manifest
 from merlot.spec.tasks import MERGE_LEVEL, MergeRollupTask
-from merlot.testing.load import QueryLoad
+from merlot.testing.load import QueryLoad, Tally
 from merlot.testing.processes import ClusterProcesses, RoleProcess
 from merlot.testing.sample import DAY_MS, ORDERS, START_MS, order_rows, orders_manifest, upload_orders
 from merlot_spark.zookeeper import ZooKeeper
@@ -75,6 +76,14 @@ def cases() -> Mapping[str, list[list[Any]]]:
     }
 
 
+@dataclass(frozen=True)
+class Hurts:
+    """What was done to the cluster, and what clients saw."""
+
+    hurts: list[str]
+    tally: Tally
+
+
 def is_finished(metastore: Metastore) -> bool:
     try:
         view = load(metastore, ORDERS)
@@ -84,16 +93,29 @@ def is_finished(metastore: Metastore) -> bool:
     return not queued and {record.custom_map.get(MERGE_LEVEL) for record in view.visible.values()} == {"eight-days"}
 
 
+def is_under_way(metastore: Metastore) -> bool:
+    """Whether some minion works."""
+    try:
+        queued = tasks.list_tasks(metastore, tasks.MERGE_ROLLUP)
+        return any(tasks.progress(metastore, tasks.MERGE_ROLLUP, one) is not None for one in queued)
+    except MerlotError:
+        return False
+
+
+async def restart(zookeeper: ZooKeeper, down_s: float, rng: random.Random) -> str:
+    """Kill it and start it again."""
+    await asyncio.to_thread(zookeeper.kill)
+    await asyncio.sleep(rng.uniform(0, down_s))
+    await asyncio.to_thread(zookeeper.restart)
+    return "zookeeper"
+
+
 async def hurt(cluster: ClusterProcesses, zookeeper: ZooKeeper, rng: random.Random) -> str:
     """Kill or freeze one process for a while."""
     victims: list[RoleProcess | ZooKeeper] = [*cluster.minions * 3, cluster.controller, *cluster.servers, zookeeper]
     victim = rng.choice(victims)
-    pause_s = rng.uniform(0, 0.5)
     if isinstance(victim, ZooKeeper):
-        await asyncio.to_thread(victim.kill)
-        await asyncio.sleep(pause_s)
-        await asyncio.to_thread(victim.restart)
-        return "zookeeper"
+        return await restart(victim, 0.5, rng)
     if victim in cluster.minions and rng.random() < 0.3:
         # Longer than its session: another minion has its task when it wakes.
         victim.send(signal.SIGSTOP)
@@ -101,17 +123,22 @@ async def hurt(cluster: ClusterProcesses, zookeeper: ZooKeeper, rng: random.Rand
         victim.send(signal.SIGCONT)
         return f"{victim.name} frozen"
     await asyncio.to_thread(victim.kill)
-    await asyncio.sleep(pause_s)
+    await asyncio.sleep(rng.uniform(0, 0.5))
     victim.start()
     await asyncio.to_thread(victim.wait_ready)
     return victim.name
 
 
-async def test_merges_finish_and_every_answer_is_right_whoever_dies(
-    cluster: ClusterProcesses, zookeeper_to_hurt: ZooKeeper, cases: Mapping[str, list[list[Any]]]
-) -> None:
+Hurt = Callable[[random.Random], Awaitable[str]]
+
+
+async def merge_while(
+    cluster: ClusterProcesses, cases: Mapping[str, list[list[Any]]], num_kills: int, hurt: Hurt
+) -> Hurts:
+    """Merge the table, level by level, with clients that ask and something that is hurt again and again, until it was
+    hurt often enough or nothing is left to merge; then everything gets well, and all has to be as it should."""
     rng = random.Random(SEED)
-    print(f"seed={SEED} (MERLOT_SEED), kills={NUM_KILLS} (MERLOT_KILLS)")
+    print(f"seed={SEED} (MERLOT_SEED), kills={num_kills} (MERLOT_KILLS)")
     (manifest,) = load_manifest(LEVELS)
     assert isinstance(manifest, MergeRollupTask)
     hurts: list[str] = []
@@ -119,9 +146,10 @@ async def test_merges_finish_and_every_answer_is_right_whoever_dies(
         async with QueryLoad(cluster.broker.url, cases, num_clients=2) as queries:
             await queries.answered(10)
             await asyncio.to_thread(put_rollup, metastore, manifest)
-            while len(hurts) < NUM_KILLS and not await asyncio.to_thread(is_finished, metastore):
-                await asyncio.sleep(rng.uniform(0.02, 0.4))
-                hurts.append(await hurt(cluster, zookeeper_to_hurt, rng))
+            while len(hurts) < num_kills and not await asyncio.to_thread(is_finished, metastore):
+                await asyncio.sleep(rng.uniform(0.01, 0.3))
+                if await asyncio.to_thread(is_under_way, metastore):
+                    hurts.append(await hurt(rng))
             deadline = time.monotonic() + PATIENCE_S
             while not await asyncio.to_thread(is_finished, metastore):
                 tails = "\n".join(f"{one.name}:\n{one.tail()}" for one in (cluster.controller, *cluster.minions))
@@ -131,11 +159,31 @@ async def test_merges_finish_and_every_answer_is_right_whoever_dies(
         view = await asyncio.to_thread(load, metastore, ORDERS)
         history = await asyncio.to_thread(tasks.history, metastore, tasks.MERGE_ROLLUP, ORDERS)
     print(f"hurts={hurts} {queries.tally}")
+    assert hurts, "merges were over before anything was hurt"
     assert queries.tally.wrong == []
-    assert queries.tally.num_flagged <= len([one for one in hurts if one.startswith("server")]), queries.tally.examples
     assert view.total_docs == len(DAYS) * ROWS
     assert TaskOutcome.POISONED not in {one.outcome for one in history.tasks}
     check_files(cluster, view)
+    return Hurts(hurts, queries.tally)
+
+
+async def test_merges_finish_and_every_answer_is_right_whoever_dies(
+    cluster: ClusterProcesses, zookeeper_to_hurt: ZooKeeper, cases: Mapping[str, list[list[Any]]]
+) -> None:
+    done = await merge_while(cluster, cases, NUM_KILLS, lambda rng: hurt(cluster, zookeeper_to_hurt, rng))
+    num_servers_killed = sum(one.startswith("server") for one in done.hurts)
+    assert done.tally.num_flagged <= num_servers_killed, done.tally.examples
+
+
+async def test_merges_finish_through_kills_of_zookeeper_and_no_query_fails(
+    cluster: ClusterProcesses, zookeeper_to_hurt: ZooKeeper, cases: Mapping[str, list[list[Any]]]
+) -> None:
+    """Down for a moment, or for longer than the sessions of those that run the tasks."""
+    num_kills = NUM_KILLS // 2  # each takes ZooKeeper's start
+    done = await merge_while(
+        cluster, cases, num_kills, lambda rng: restart(zookeeper_to_hurt, rng.choice([0.2, 1, 3]), rng)
+    )
+    assert done.tally.num_flagged == 0, done.tally.examples
 
 
 def check_files(cluster: ClusterProcesses, view: TableView) -> None:

@@ -12,7 +12,6 @@ import os
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from urllib.parse import parse_qsl, urlsplit
 
@@ -37,7 +36,7 @@ class DeepStore:
 
     def __init__(self, uri: str, *, retry: RetryPolicy | None = None, keeps_copies: bool = True) -> None:
         """`keeps_copies`: files that are fetched must outlive a crash of the machine, and damage to the store's own.
-        False for working files, which nobody writes to: of a local store they are links."""
+        False for working files, which nobody writes to again: links to a local store's, and the store's to them."""
         self.uri = uri if "://" in uri else Path(uri).resolve().as_uri()
         parts = urlsplit(self.uri)
         self._root_url = f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
@@ -49,6 +48,7 @@ class DeepStore:
             raise InvalidInputError(f"cannot open deep store uri={uri} reason={error}") from error
         self._root = root.rstrip("/")
         self._is_local = isinstance(self._fs, fs.LocalFileSystem)
+        self._links = self._is_local and not keeps_copies
 
     def url_of(self, table: TableName, key: SegmentKey) -> str:
         """Where the file of this version of a segment belongs."""
@@ -150,17 +150,20 @@ class DeepStore:
         try:
             if self._is_local:
                 Path(path).parent.mkdir(parents=True, exist_ok=True)
-            with source.open("rb") as reader, self._fs.open_output_stream(target) as writer:
-                while chunk := reader.read(CHUNK_BYTES):
-                    writer.write(chunk)
+            if not (self._links and _is_linked(str(source), target)):
+                with source.open("rb") as reader, self._fs.open_output_stream(target) as writer:
+                    while chunk := reader.read(CHUNK_BYTES):
+                        writer.write(chunk)
             if self._is_local:
                 _sync(Path(target))
                 Path(target).rename(path)
                 _sync(Path(path).parent)
         except OSError as error:
-            if self._is_local:
-                Path(target).unlink(missing_ok=True)
             raise _unavailable("write", path, error) from error
+        finally:
+            if self._is_local:
+                # There after a failure; and after success too if both names were one file's before.
+                Path(target).unlink(missing_ok=True)
 
     def _fetch_once(
         self,
@@ -172,7 +175,8 @@ class DeepStore:
     ) -> None:
         partial = destination.with_name(f".{destination.name}.{secrets.token_hex(4)}.tmp")
         try:
-            size = self._bring(path, partial, deadline)
+            is_linked = self._links and _is_linked(path, str(partial))
+            size = partial.stat().st_size if is_linked else self._copy(path, partial, deadline)
             if verify is not None:
                 verify(partial)
             elif expected_size is not None and size != expected_size:
@@ -186,13 +190,6 @@ class DeepStore:
             raise _unavailable("read", path, error) from error
         finally:
             partial.unlink(missing_ok=True)
-
-    def _bring(self, path: str, partial: Path, deadline: float | None) -> int:
-        if self._is_local and not self._keeps_copies:
-            with suppress(OSError):  # another file system, or one without links: then a copy
-                os.link(path, partial)
-                return partial.stat().st_size
-        return self._copy(path, partial, deadline)
 
     def _copy(self, path: str, partial: Path, deadline: float | None) -> int:
         """Copy and fsync; returns the number of bytes. The writer is closed here so that ENOSPC is never lost."""
@@ -219,6 +216,15 @@ def _open(uri: str) -> tuple[fs.FileSystem, str]:
         raise InvalidInputError(f"unknown option in deep store uri options={unknown} known={sorted(S3_OPTIONS)}")
     once = fs.AwsStandardS3RetryStrategy(max_attempts=1)
     return fs.S3FileSystem(retry_strategy=once, **options), parts.netloc + parts.path
+
+
+def _is_linked(path: str, target: str) -> bool:
+    """Make `target` another name of a file, where that is possible."""
+    try:
+        os.link(path, target)
+    except OSError:  # another file system, or one without links
+        return False
+    return True
 
 
 def _sync(path: Path) -> None:

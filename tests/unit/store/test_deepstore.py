@@ -158,10 +158,13 @@ def test_a_full_disk_is_said_and_leaves_nothing(tiny_disk: Path, tmp_path: Path)
     assert [path for path in tiny_disk.rglob("*") if path.is_file()] == []
 
 
-def test_a_working_file_of_a_local_store_is_a_link_and_outlives_the_store_s_own(tmp_path: Path) -> None:
+def test_working_files_and_a_local_store_s_are_links_that_outlive_each_other(tmp_path: Path) -> None:
     store = DeepStore(str(tmp_path / "deep"), retry=QUICK, keeps_copies=False)
     url = store.url_of(TABLE, KEY)
     store.put(written(tmp_path / "a"), url)
+    store.put(tmp_path / "a", url)
+    assert [path.name for path in (tmp_path / "deep" / TABLE).iterdir()] == [f"{KEY}.mseg"]
+    (tmp_path / "a").unlink()
     store.fetch(url, tmp_path / "b", expected_size=5000)
     assert (tmp_path / "b").stat().st_nlink == 2
     store.put(written(tmp_path / "c", b"y" * 5000), url)

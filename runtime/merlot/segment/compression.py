@@ -6,6 +6,7 @@ Every chunk but the last expands to `chunk_bytes`; `ends` count from the end of 
 """
 
 import struct
+import threading
 from typing import Any, Final
 
 import lz4.block
@@ -50,6 +51,18 @@ def compress_if_small(data: memoryview) -> bytes | None:
         return None
     stored = compress(data, ZSTD)
     return stored if len(stored) <= AUTO_SHARE * len(data) else None
+
+
+_THREAD = threading.local()
+
+
+def expand(frame: memoryview | bytes, length: int) -> bytes:
+    """What a zstd frame holds, `length` bytes at most; raises zstandard.ZstdError. A thread keeps its decompressor: to
+    make one took more than to expand the footer of a day's segment."""
+    decompressor: zstandard.ZstdDecompressor | None = getattr(_THREAD, "decompressor", None)
+    if decompressor is None:
+        decompressor = _THREAD.decompressor = zstandard.ZstdDecompressor()
+    return decompressor.decompress(frame, max_output_size=length)
 
 
 class ChunkTable:
@@ -98,7 +111,7 @@ def _compress_chunk(chunk: memoryview, codec: str) -> bytes:
 def _expand_chunk(chunk: memoryview, codec: str, length: int) -> bytes:
     try:
         if codec == ZSTD:
-            return zstandard.ZstdDecompressor().decompress(chunk, max_output_size=length)
+            return expand(chunk, length)
         if codec == LZ4:
             return bytes(lz4.block.decompress(chunk, uncompressed_size=length))
     except (zstandard.ZstdError, lz4.block.LZ4BlockError) as error:

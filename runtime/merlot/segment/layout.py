@@ -14,6 +14,7 @@ import orjson
 import zstandard
 
 from merlot.errors import CorruptionError
+from merlot.segment import compression
 
 FORMAT_VERSION: Final = 1
 ALIGNMENT: Final = 64
@@ -165,7 +166,7 @@ def _read_trailer(view: memoryview, path: Path) -> _Trailer:
 
 def _footer_parts(stored: bytes, raw_length: int, path: Path) -> tuple[bytes, bytes, bytes]:
     try:
-        raw = zstandard.ZstdDecompressor().decompress(stored, max_output_size=raw_length)
+        raw = compression.expand(stored, raw_length)
     except zstandard.ZstdError as error:
         raise damaged(path, f"footer does not decompress: {error}") from error
     if len(raw) != raw_length or raw_length < _FOOTER_PARTS.size:

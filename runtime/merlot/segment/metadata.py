@@ -33,7 +33,7 @@ class ColumnEncoding(StrEnum):
 
     @property
     def has_dictionary(self) -> bool:
-        return self.name.startswith("DICTIONARY")
+        return self.startswith("DICTIONARY")
 
 
 class BufferRef(NamedTuple):

@@ -365,7 +365,7 @@ class TableKeeper:
             self._dirty.clear()
             started = self._around.clock.monotonic()
             try:
-                await self._write_report()
+                has_changed = await self._write_report()
             except MerlotError as error:
                 _LOG.warning("report not written table=%s cause=%s", self.table, error)
                 self.rewrite_report()
@@ -373,9 +373,11 @@ class TableKeeper:
                 continue
             self._log_progress()
             # A report of 20,000 segments takes its time: while they load, four fifths of it go to loading.
-            await asyncio.sleep(max(SETTLE_S / 2, 4 * (self._around.clock.monotonic() - started)))
+            rest_s = 4 * (self._around.clock.monotonic() - started)
+            await asyncio.sleep(max(SETTLE_S / 2, rest_s) if has_changed else rest_s)
 
-    async def _write_report(self) -> None:
+    async def _write_report(self) -> bool:
+        """Say what is so; returns whether that was news."""
         async with self._writing:
             # What is so is looked at under the lock: of two reports, the one written last is the newer one.
             asked, is_doubtful, self._is_doubtful = self._num_asked, self._is_doubtful, False
@@ -384,7 +386,7 @@ class TableKeeper:
             revision = 0 if self._state is None else self._state.revision
             if is_doubtful:
                 self._writer.doubt()
-            await self._in_io(lambda: self._writer.write(loaded, errors, revision=revision))
+            has_changed = await self._in_io(lambda: self._writer.write(loaded, errors, revision=revision))
         async with self._written:
             self._num_written = max(self._num_written, asked)
             self._written.notify_all()
@@ -392,6 +394,7 @@ class TableKeeper:
         counts = {"loaded": len(loaded), "failed": len(errors), "retired": len(self._retired)}
         for state, count in counts.items():
             telemetry.SERVER_SEGMENTS.labels(self.table, state).set(count)
+        return has_changed
 
     def _note_superseded(self) -> None:
         if self._writer.is_superseded and not self._is_superseded:

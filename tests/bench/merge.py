@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from tests.bench.report import ROOT, Case, publish
 from tests.bench.segment_build import FLIGHT_METRICS, SSB_METRICS, flights, schema_of
 from tests.bench.ssb_data import generate
 
-from merlot.merge.plan import MergePlan, MergeType
+from merlot.merge.plan import Aggregation, MergePlan, MergeType
 from merlot.merge.task import run
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
@@ -69,7 +70,9 @@ def main() -> None:
             *_pair("rollup by day and two cities", "rollup_wide", "duckdb_rollup_wide", directory, rows),
             *_flights(directory),
         ]
+        told = [_sketches(kind, directory, rows // 20) for kind in SKETCHES]
     publish("merge", "Merge on one core", cases)
+    print("\n".join(["", *told]))
 
 
 def _pair(label: str, ours: str, theirs: str, directory: Path, rows: int) -> list[Case]:
@@ -237,6 +240,60 @@ def _month_sums() -> Job:
     return _months(merge_type=MergeType.ROLLUP, round_period=periods.parse("1d"), erased=erased)
 
 
+def _sketches(kind: str, directory: Path, rows: int) -> str:
+    """What rolling up sketches takes. DuckDB has none of these kinds, so there is nothing to stand beside."""
+    folder = directory / kind
+    folder.mkdir()
+    random = np.random.default_rng(1)
+    made = SKETCHES[kind].make(random, rows // INPUTS)
+    for number in range(INPUTS):
+        keys = pa.array(random.integers(0, SKETCH_GROUPS, rows // INPUTS), pa.int32())
+        request = BuildRequest(name=f"in_{number}", table="sketches", schema=SKETCH_SCHEMA)
+        build_segment(request, pa.table({"key": keys, "sketch": made}), folder)
+    found = _child(kind, folder)
+    size = len(made[0].as_py())
+    return f"rollup of {rows:,} {kind} of {size} bytes to {SKETCH_GROUPS:,}: {rows / found['s'] / 1e3:,.0f} k/s"
+
+
+def _sketch_rollup(function: str) -> Job:
+    how = {"sketch": Aggregation(function=function)}
+    plan = MergePlan(table="sketches", schema=SKETCH_SCHEMA, merge_type=MergeType.ROLLUP, aggregations=how)
+    return lambda inputs, output: _merge(inputs, output, plan)
+
+
+def _binary(cells: NDArray[Any]) -> pa.Array:
+    """Each entry's bytes as one value."""
+    kind = pa.binary(cells[0].nbytes)
+    return pa.FixedSizeBinaryArray.from_buffers(kind, len(cells), [None, pa.py_buffer(cells.tobytes())]).cast(
+        pa.binary()
+    )
+
+
+def _hyperloglogs(random: np.random.Generator, number: int) -> pa.Array:
+    """Of log2m 8: 256 registers of five bits, six to a word."""
+    words = 256 // 6 + 1
+    cells = np.empty((number, 2 + words), ">i4")
+    cells[:, :2] = 8, 4 * words
+    cells[:, 2:] = random.integers(0, 1 << 30, (number, words))
+    return _binary(cells)
+
+
+def _digests(random: np.random.Generator, number: int) -> pa.Array:
+    """Of 30 values each."""
+    fields = [("encoding", ">i4"), ("bounds", ">f8", 2), ("compression", ">f8"), ("number", ">i4")]
+    cells = np.empty(number, [*fields, ("centroids", ">f8", (30, 2))])
+    values = np.sort(random.lognormal(3, 1, (number, 30)))
+    cells["encoding"], cells["compression"], cells["number"] = 1, 100, 30
+    cells["bounds"], cells["centroids"][:, :, 0], cells["centroids"][:, :, 1] = values[:, [0, -1]], 1, values
+    return _binary(cells)
+
+
+def _pairs(random: np.random.Generator, number: int) -> pa.Array:
+    cells = np.empty(number, [("sum", ">f8"), ("count", ">i8")])
+    cells["sum"], cells["count"] = random.random(number), random.integers(1, 100, number)
+    return _binary(cells)
+
+
 def _duckdb_months(select: str) -> Job:
     def work(inputs: Path, output: Path) -> None:
         with duckdb.connect() as connection:
@@ -248,6 +305,26 @@ def _duckdb_months(select: str) -> Job:
     return work
 
 
+@dataclass(frozen=True)
+class SketchKind:
+    """What merges sketches of a kind, and some of them."""
+
+    function: str
+    make: Callable[[np.random.Generator, int], pa.Array]
+
+
+SKETCHES = {
+    "HyperLogLogs": SketchKind("distinctCountHLL", _hyperloglogs),
+    "t-digests": SketchKind("percentileTDigest", _digests),
+    "pairs": SketchKind("avg", _pairs),
+}
+SKETCH_GROUPS = 1_000
+SKETCH_SCHEMA = TableSchema(
+    fields=(
+        FieldSpec(name="key", type=TypeName.INT),
+        FieldSpec(name="sketch", type=TypeName.BYTES, role=FieldRole.METRIC),
+    )
+)
 FLIGHT_COLUMNS = (
     *("year", "month", "day", "dep_time", "sched_dep_time", "arr_time", "sched_arr_time", "hour", "minute"),
     *("flight", "tailnum", "dest"),
@@ -277,6 +354,7 @@ JOBS: dict[str, Job] = {
     "duckdb_months": _duckdb_months("SELECT * FROM {source} ORDER BY time_hour"),
     "month_sums": _month_sums(),
     "duckdb_month_sums": _duckdb_months(DAILY),
+    **{name: _sketch_rollup(kind.function) for name, kind in SKETCHES.items()},
 }
 
 

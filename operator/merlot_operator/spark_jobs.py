@@ -16,6 +16,7 @@ from typing import Any
 from merlot.spec import schedules
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.status import BatchRunState as State
+from merlot_operator import pods as pod_facts
 from merlot_operator.events import timestamp
 from merlot_operator.kinds import Object, digest, fit, name_of
 
@@ -163,7 +164,10 @@ def _observed(run: Run, facts: BatchFacts) -> Run:
     ended = next((one for one in status.get("conditions") or () if _is_end(one)), None)
     if ended is None:
         seen["state"] = (State.SUSPENDED if job["spec"].get("suspend") else State.RUNNING).value
-        return seen
+        # The driver's, whose name begins with the Job's, and the executors', whose names begin with the driver's.
+        own = [pod for pod in facts.pods if name_of(pod).startswith(f"{run['job']}-")]
+        obstacle = next(iter(pod_facts.problems(own)), None)
+        return seen if obstacle is None else {**seen, "message": obstacle.message[:2000]}
     report = _report(run["job"], facts.pods)
     seen |= _counts(report)
     seen["finished"] = status.get("completionTime") or ended["lastTransitionTime"]

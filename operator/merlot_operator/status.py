@@ -191,9 +191,15 @@ def _problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
         yield "RolloutStuck", f"{'; '.join(facts.pool_note.steps)}; see conditions SegmentsAvailable and ConfigInSync"
     if not facts.cluster.is_known and pod_facts.num_ready(facts.brokers):
         yield "ControllerUnavailable", f"{facts.cluster.problem}; queries go on, what is shown may be old"
+    yield from _batch_problems(facts)
+
+
+def _batch_problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
     for name, run in _last_runs(facts.runs).items():
         if run["state"] == "Failed":
             yield "BatchFailed", f"batch {name}: {run.get('message', 'failed')}; see `kubectl logs job/{run['job']}`"
+        elif run["state"] in ACTIVE and "message" in run:
+            yield "BatchBlocked", f"batch {name}: {run['message']}"
 
 
 def _segment_errors(table: Mapping[str, Any]) -> str:
@@ -260,10 +266,14 @@ def _task_succeeded(facts: TableFacts) -> Condition:
     failed = [f"{name}: {run.get('message', '')}" for name, run in last.items() if run["state"] == "Failed"]
     if failed:
         return Condition("TaskSucceeded", False, "BatchFailed", "; ".join(failed))
-    pending = [f"{name} is {run['state'].lower()}" for name, run in last.items() if run["state"] != "Succeeded"]
+    pending = [_pending(name, run) for name, run in last.items() if run["state"] != "Succeeded"]
     if pending:
         return Condition("TaskSucceeded", None, "BatchUnderWay", "; ".join(pending))
     return Condition("TaskSucceeded", True, "AllBatches", f"{', '.join(last)} succeeded")
+
+
+def _pending(name: str, run: Run) -> str:
+    return f"{name} is {run['state'].lower()}" + (f": {run['message']}" if run.get("message") else "")
 
 
 def _last_runs(runs: Sequence[Run]) -> dict[str, Run]:

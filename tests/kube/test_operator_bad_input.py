@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from operator_parts import Api, Controller, Operator, run_pods, server_word, table_word
-from test_operator import flights, wait
+from test_operator import BATCH, flights, wait
 
 pytestmark = [
     pytest.mark.cluster,
@@ -88,6 +88,27 @@ def test_pod_that_does_not_run(api: Api, controller: Controller, operator: Opera
         api.patch("pods", SERVER, {"status": READY}, "status")
         wait(operator, lambda: api.reason("Degraded"), "False/AsDeclared")
         wait(operator, lambda: api.reason("Ready"), "True/Serving")
+
+
+def test_batch_whose_driver_cannot_start(api: Api, controller: Controller, operator: Operator) -> None:
+    with operator:
+        serve(api, controller, operator)
+        api.patch("tables", "flights", {"spec": {"ingestion": {"batch": [BATCH]}}})
+        wait(operator, lambda: len(api.list("jobs")), 1)
+        [job] = api.list("jobs")
+        template = job["spec"]["template"]
+        driver = {"metadata": {"name": f"{job['metadata']['name']}-x", "labels": template["metadata"]["labels"]}}
+        spec = {name: value for name, value in template["spec"].items() if not name.startswith("serviceAccount")}
+        status = container({"reason": "CreateContainerConfigError", "message": MISSING})
+        api.create("pods", {**driver, "spec": spec, "status": status})
+        wait(operator, lambda: api.reason("Degraded"), "True/BatchBlocked")
+        assert MISSING in api.condition("Degraded")["message"]
+        assert MISSING in api.condition("TaskSucceeded")["message"]
+        assert api.reason("Ready") == "True/Serving"
+        wait(operator, lambda: "BatchBlocked" in api.event_reasons())
+        other_goes_on(api, operator)
+        api.patch("pods", driver["metadata"]["name"], {"status": READY}, "status")
+        wait(operator, lambda: api.reason("Degraded"), "False/AsDeclared")
 
 
 def test_segments_for_which_the_disk_has_no_room(api: Api, controller: Controller, operator: Operator) -> None:

@@ -102,6 +102,19 @@ def test_failed_run_is_tried_again_only_after_an_edit() -> None:
     assert plan(batch(job={"retries": 5}), runs=failed.runs).started
 
 
+def test_run_whose_pods_cannot_start_says_why_until_they_do() -> None:
+    [run] = plan(batch()).runs
+    jobs = {run["job"]: {"spec": {}, "status": {"active": 1}}}
+    waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
+    stuck = {"containerStatuses": [{"name": "executor", "restartCount": 0, "state": {"waiting": waiting}}]}
+    executor = {"metadata": {"name": f"{run['job']}-abcde-exec-1"}, "status": stuck}
+    other = {"metadata": {"name": "flights-other-1"}, "status": stuck}
+    [blocked] = plan(batch(), runs=(run,), jobs=jobs, pods=(executor,)).runs
+    assert (blocked["state"], "Back-off pulling image" in blocked["message"]) == ("Running", True)
+    [healed] = plan(batch(), runs=(blocked,), jobs=jobs, pods=(other,)).runs
+    assert "message" not in healed
+
+
 def test_words_that_are_no_report_are_shown_as_they_are() -> None:
     [run] = plan(batch()).runs
     pods = (driver(run["job"], "Traceback …\nMemoryError: no room\n"),)

@@ -12,6 +12,7 @@ from merlot_operator.context import ClusterNote, PoolNote
 from merlot_operator.status import Refusal, TableFacts, table_conditions, table_status
 
 AWAY = ClusterStatus(problem="controller does not answer at http://x")
+BLOCKED = {"name": "all", "job": "t-all-1", "state": "Running", "message": "pod t-all-1-x: no such image"}
 WAITS = Condition("UpsertConfigured", False, "NoUpsertConfig", "x")
 UNFIT = Condition("UpsertConfigured", False, "UpsertConfigUnfit", "x")
 
@@ -87,6 +88,8 @@ def saying(**changes: Any) -> ClusterStatus:
         ({"pool_note": PoolNote(("wait",), 2, 1, 1)}, "RestartPending", (True, "SettingsChanged")),
         ({"pool_note": PoolNote(("wait",), 2, 1, 1, is_stuck=True)}, "Degraded", (True, "RolloutStuck")),
         ({"pool_note": PoolNote(problem="denied", wanted=1)}, "Degraded", (True, "PoolNotApplied")),
+        ({"runs": [BLOCKED]}, "Degraded", (True, "BatchBlocked")),
+        ({"runs": [BLOCKED]}, "Ready", (True, "Serving")),
         ({"upsert": WAITS, "revision": None}, "Ready", (False, "UpsertNotAvailable")),
         ({"upsert": WAITS, "revision": None}, "UpsertConfigured", (False, "NoUpsertConfig")),
         ({"upsert": WAITS, "revision": None}, "Degraded", (False, "AsDeclared")),

@@ -24,6 +24,7 @@ from merlot_operator.kinds import (
     name_of,
     namespace_of,
 )
+from merlot_operator.manifests.parts import MINION
 from merlot_operator.upsert_links import config_ref
 from merlot_operator.workqueue import Key, Subject
 
@@ -73,6 +74,9 @@ def wake(context: Context, kind: Kind, body: Object) -> None:
     elif COMPONENT in labels:
         context.wake_cluster(namespace)
         context.wake_tables(namespace)
+        if labels[COMPONENT] == MINION:
+            for rollup in context.store.of(ROLLUPS, namespace):
+                context.queue.wake(Key(Subject.ROLLUP, namespace, name_of(rollup)), SETTLE_S)
 
 
 def _wake_those_that_name(context: Context, table: Object) -> None:

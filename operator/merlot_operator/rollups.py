@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from merlot.cluster import rollups as shared_rollups
@@ -11,12 +11,14 @@ from merlot.cluster.metastore import Metastore
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from merlot.spec import manifest
 from merlot.spec.tasks import MergeRollupTask
+from merlot_operator import pods as pod_facts
 from merlot_operator.cluster_status import ClusterStatus
 from merlot_operator.conditions import Condition, Json
 from merlot_operator.context import Context
 from merlot_operator.events import timestamp
 from merlot_operator.finalizers import clear_shared_state, drop_finalizer, ensure_finalizer, has_finalizer
-from merlot_operator.kinds import ROLLUPS, TABLES, Object, as_written, is_deleting, name_of
+from merlot_operator.kinds import COMPONENT, PODS, ROLLUPS, TABLES, Object, as_written, is_deleting, name_of
+from merlot_operator.manifests.parts import MINION
 from merlot_operator.reporting import write_status
 from merlot_operator.status import Refusal
 
@@ -51,13 +53,19 @@ async def reconcile_rollup(context: Context, namespace: str, name: str) -> float
         problem = f"{error}; see that ZooKeeper runs at {context.config.metastore_of(namespace)}"
     has_table = context.store.get(TABLES, namespace, body["spec"]["table"]) is not None
     cluster = context.statuses.of(namespace)
-    conditions = rollup_conditions(name, has_table, refusal, problem, cluster)
+    minions = context.store.with_label(PODS, namespace, COMPONENT, MINION)
+    conditions = rollup_conditions(name, has_table, refusal, problem, cluster, minions)
     await write_status(context, body, conditions, rollup_status(body, revision, cluster))
     return WAITING_S if problem else context.config.resync_s
 
 
 def rollup_conditions(
-    name: str, has_table: bool, refusal: Refusal | None, problem: str | None, cluster: ClusterStatus
+    name: str,
+    has_table: bool,
+    refusal: Refusal | None,
+    problem: str | None,
+    cluster: ClusterStatus,
+    minions: Sequence[Object] = (),
 ) -> list[Condition]:
     """All conditions. Pure."""
     said = cluster.rollups.get(name)
@@ -72,7 +80,7 @@ def rollup_conditions(
         accepted,
         _ready(has_table, refusal, problem, cluster, (state, message)),
         Condition("Progressing", state in ("Running", "Pending"), state or "Waiting"),
-        _degraded(refusal, problem, (state, message)),
+        _degraded(refusal, problem, (state, message), pod_facts.problems(minions)),
         Condition("TaskSucceeded", _succeeded(state), state or "Waiting", message),
     ]
 
@@ -145,7 +153,9 @@ def _ready(
     return Condition("Ready", True, state, message)
 
 
-def _degraded(refusal: Refusal | None, problem: str | None, said: tuple[str, str]) -> Condition:
+def _degraded(
+    refusal: Refusal | None, problem: str | None, said: tuple[str, str], troubles: Sequence[pod_facts.Problem]
+) -> Condition:
     state, message = said
     if refusal is not None:
         return Condition("Degraded", True, refusal.reason, refusal.message)
@@ -153,6 +163,8 @@ def _degraded(refusal: Refusal | None, problem: str | None, said: tuple[str, str
         return Condition("Degraded", True, "MetastoreUnavailable", problem)
     if state in ("Failing", "Refused"):
         return Condition("Degraded", True, state, message)
+    if state == "Running" and troubles:
+        return Condition("Degraded", True, troubles[0].reason, troubles[0].message)
     return Condition("Degraded", False, "AsDeclared")
 
 

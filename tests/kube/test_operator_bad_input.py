@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from operator_parts import Api, Controller, Operator, run_pods, server_word, table_word
 from test_operator import BATCH, flights, wait
+from test_operator_rollups import rollup
+from test_operator_rollups import word as merges
 
 pytestmark = [
     pytest.mark.cluster,
@@ -109,6 +111,28 @@ def test_batch_whose_driver_cannot_start(api: Api, controller: Controller, opera
         other_goes_on(api, operator)
         api.patch("pods", driver["metadata"]["name"], {"status": READY}, "status")
         wait(operator, lambda: api.reason("Degraded"), "False/AsDeclared")
+
+
+def test_minion_that_cannot_start_is_told_by_what_it_would_do(
+    api: Api, controller: Controller, operator: Operator
+) -> None:
+    def degraded() -> str:
+        return api.reason("Degraded", "merge", "mergerolluptasks")
+
+    with operator:
+        api.create("mergerolluptasks", rollup())
+        serve(api, controller, operator)
+        controller.tasks = {"queued": 1, "running": 0}
+        controller.rollups = {"merge": merges("Running")}
+        wait(operator, lambda: api.get("deployments", "merlot-minion")["spec"]["replicas"], 1)
+        wait(operator, degraded, "False/AsDeclared")
+        run_pods(api)
+        back_off = container({"reason": "ImagePullBackOff", "message": BACK_OFF})
+        api.patch("pods", "merlot-minion-0", {"status": back_off}, "status")
+        wait(operator, degraded, "True/ImageNotFound")
+        assert api.reason("Ready") == "True/Serving"
+        api.patch("pods", "merlot-minion-0", {"status": READY}, "status")
+        wait(operator, degraded, "False/AsDeclared")
 
 
 def test_segments_for_which_the_disk_has_no_room(api: Api, controller: Controller, operator: Operator) -> None:

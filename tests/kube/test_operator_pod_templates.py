@@ -55,6 +55,10 @@ def test_template_that_kubernetes_refuses_is_told_and_healed(api: Api, operator:
         wait(operator, lambda: api.reason("Degraded"), "True/PoolNotApplied")
         assert "emptyDri" in api.condition("Degraded")["message"]
         assert api.get("statefulsets", POOL) is None
+        api.create("tables", flights("wrong", **with_template("server", nodeSelector=["a list"])))
+        wait(operator, lambda: api.reason("Degraded", "wrong"), "True/PoolNotApplied")
+        api.delete("tables", "wrong")
+        wait(operator, lambda: api.get("tables", "wrong"), None)
         api.create("tables", flights("other"))
         wait(operator, lambda: api.get("statefulsets", "merlot-server-other") is not None)
         api.patch("tables", "flights", {"spec": {"tenants": None}})

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from merlot.cluster import sqlite
 from merlot.testing.faulty_s3 import FaultyS3, serve_faulty_s3
 from merlot_spark.zookeeper import ZooKeeper
 
@@ -16,6 +17,15 @@ _CHROOTS = itertools.count()
 # How long an example takes says something about the machine, nothing about the code.
 settings.register_profile("merlot", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("merlot")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_fsync() -> Iterator[None]:
+    """Processes die here, machines do not: the page cache is enough, and thousands of stores and segments are made."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite, "SYNCHRONOUS", "OFF")
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from merlot.cluster import lineage, paths, sqlite, tasks
+from merlot.cluster import lineage, paths, tasks
 from merlot.cluster.lineage import LineageEntry
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import LineageState
@@ -37,9 +37,7 @@ SEED = int(os.environ.get("MERLOT_SEED", "0")) or random.SystemRandom().randrang
 
 
 @pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes die here, machines do not: the page cache is enough, and hundreds of stores are made."""
-    monkeypatch.setattr(sqlite, "SYNCHRONOUS", "OFF")
+def _no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "FIRST_BACKOFF_MS", 0)
 
 

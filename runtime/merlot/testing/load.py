@@ -10,6 +10,11 @@ from typing import Any, Self
 
 import aiohttp
 
+from merlot.testing.patience import PATIENCE_S
+
+OPTIONS = f"timeoutMs={1000 * PATIENCE_S / 2:.0f}"
+"""A machine that stands still for some seconds has not lost a query; one that is lost is noticed later."""
+
 
 @dataclass(slots=True)
 class Tally:
@@ -53,7 +58,7 @@ class QueryLoad:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60))
+        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=PATIENCE_S))
         self._tasks = [asyncio.create_task(self._ask(number)) for number in range(self._num_clients)]
         return self
 
@@ -86,6 +91,6 @@ class QueryLoad:
         while True:
             sql, expected = self._cases[number % len(self._cases)]
             number += 1
-            async with self._session.post(self._url, json={"sql": sql}) as answer:
+            async with self._session.post(self._url, json={"sql": sql, "queryOptions": OPTIONS}) as answer:
                 assert answer.status == 200
                 self.tally.judge(sql, await answer.json(), expected)

@@ -41,6 +41,7 @@ class Child:
     ) -> None:
         """module: has `main()`, which may return an exit code and reads `sys.argv`. environment: ours if left out.
         is_fresh: an interpreter of its own after all, for who measures its memory."""
+        log.touch()
         order = {
             "module": module,
             "arguments": list(arguments),

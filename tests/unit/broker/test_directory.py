@@ -1,8 +1,7 @@
 """The directory follows tables, segments, reports and servers through the metastore."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -14,7 +13,6 @@ from merlot.clock import SystemClock
 from merlot.cluster import liveness, publish, reports, tables, view
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.errors import UnavailableError
 from merlot.ids import InstanceId, TableName
 from merlot.spec.manifest import load
@@ -48,10 +46,8 @@ async def answer_nothing(request: ServerRequest) -> ServerResponse:
 
 
 @pytest.fixture
-def metastore(tmp_path: Path) -> Iterator[Metastore]:
-    store = SqliteMetastore(tmp_path / "meta.db")
-    yield store
-    store.close()
+def metastore(store: Metastore) -> Metastore:
+    return store
 
 
 @pytest.fixture

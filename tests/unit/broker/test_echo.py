@@ -1,8 +1,7 @@
 """A broker says which revisions it runs, and when it has routed around a marked server."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -13,7 +12,6 @@ from merlot.cluster import drains, liveness, publish, reports, tables
 from merlot.cluster.echoes import echoing, read_echoes
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import EchoRecord, InstanceRecord, Role, SegmentRecord
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.ids import InstanceId, TableName
 from merlot.spec.manifest import load
 from merlot.wire.client import LocalChannel
@@ -36,10 +34,8 @@ async def answer_nothing(request: ServerRequest) -> ServerResponse:
 
 
 @pytest.fixture
-def metastore(tmp_path: Path) -> Iterator[Metastore]:
-    store = SqliteMetastore(tmp_path / "meta.db")
-    yield store
-    store.close()
+def metastore(store: Metastore) -> Metastore:
+    return store
 
 
 @pytest.fixture

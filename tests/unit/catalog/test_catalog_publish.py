@@ -1,6 +1,5 @@
 """From built segments to published ones, over a real deep store and a real metastore."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,13 +30,6 @@ spec:
       - {name: city, type: STRING}
       - {name: tags, type: STRING, multiValue: true}
 """
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteMetastore]:
-    store = SqliteMetastore(tmp_path / "meta.db")
-    yield store
-    store.close()
 
 
 @pytest.fixture

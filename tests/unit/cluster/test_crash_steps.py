@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from merlot.cluster import commit, paths, sqlite, tables
+from merlot.cluster import commit, paths, tables
 from merlot.cluster.metastore import Check, Metastore
 from merlot.cluster.mutations import Assign, mutate, sweep
 from merlot.cluster.publish import PublishRequest, publish_request
@@ -92,12 +92,6 @@ def make_store(folder: Path) -> SqliteMetastore:
     tables.put_table(store, MANIFEST)
     publish_request(store, TABLE, PublishRequest(records=tuple(segment(number) for number in range(NUM_OLD))))
     return store
-
-
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes die here, machines do not: the page cache is enough, and hundreds of stores are made."""
-    monkeypatch.setattr(sqlite, "SYNCHRONOUS", "OFF")
 
 
 @pytest.fixture(params=["in one transaction", "staged"])

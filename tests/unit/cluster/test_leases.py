@@ -1,8 +1,6 @@
 """One holder at a time, fenced by version."""
 
 import contextlib
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,13 +12,6 @@ from merlot.testing.clock import FakeClock
 from merlot.testing.faults import Fault, FaultyMetastore
 
 CLOCK = FakeClock()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteMetastore]:
-    store = SqliteMetastore(tmp_path / "meta.db")
-    yield store
-    store.close()
 
 
 def test_one_holds_until_it_releases(store: SqliteMetastore) -> None:

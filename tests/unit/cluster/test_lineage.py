@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from merlot.cluster import commit, lineage, lineage_draft, lineage_nodes, paths, sqlite, tables
+from merlot.cluster import commit, lineage, lineage_draft, lineage_nodes, paths, tables
 from merlot.cluster.lineage import Ending, Replacement
 from merlot.cluster.liveness import register
 from merlot.cluster.metastore import Check, Metastore
@@ -48,12 +48,6 @@ def make_store(folder: Path) -> SqliteMetastore:
     tables.put_table(store, MANIFEST)
     publish(store, TABLE, [segment("h1"), segment("h2"), segment("other")])
     return store
-
-
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes die here, machines do not."""
-    monkeypatch.setattr(sqlite, "SYNCHRONOUS", "OFF")
 
 
 @pytest.fixture

@@ -1,22 +1,10 @@
 """Ephemerals of instances, and what happens where two lives of one instance overlap."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
 from merlot.cluster.liveness import live_instances, register
 from merlot.cluster.metastore import SessionState
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.cluster.sqlite import SqliteMetastore
 from merlot.ids import InstanceId
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteMetastore]:
-    store = SqliteMetastore(tmp_path / "meta.db")
-    yield store
-    store.close()
 
 
 def life(started_ms: int) -> InstanceRecord:

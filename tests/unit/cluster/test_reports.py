@@ -1,14 +1,12 @@
 """Reports: what a reader reads is what the server wrote last, whatever happened in between."""
 
 import contextlib
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merlot.cluster import paths, reports, sqlite
+from merlot.cluster import paths, reports
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.reports import ReportReader, ReportWriter, remove_report
 from merlot.cluster.sqlite import SqliteMetastore
@@ -34,20 +32,12 @@ class ForgetfulMetastore(FaultyMetastore):
         self._at = -1
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteMetastore]:
-    store = SqliteMetastore(tmp_path / "meta.db")
-    yield store
-    store.close()
-
-
 @settings(deadline=None, max_examples=30)
 @given(steps=st.lists(st.tuples(keys, keys, st.sampled_from(["write", "restart", "clean", "fault"])), max_size=8))
 def test_a_reader_sees_the_last_report(
     steps: list[tuple[set[str], set[str], str]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sqlite, "SYNCHRONOUS", "OFF")
         patch.setattr(reports, "MAX_MULTI_BYTES", 200)
         store = SqliteMetastore(tmp_path_factory.mktemp("reports") / "meta.db")
         store_of_writer = ForgetfulMetastore(store)

@@ -1,8 +1,6 @@
 """MergeRollupTasks and UpsertConfigs in shared state."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -17,13 +15,6 @@ from merlot.spec.tasks import MergeRollupTask
 from merlot.spec.upsert import NOT_EXECUTED, UpsertConfig
 
 TABLE = TableName("t_OFFLINE")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteMetastore]:
-    store = SqliteMetastore(tmp_path / "meta.db")
-    yield store
-    store.close()
 
 
 def rollup(name: str = "merge", table: str = "t", buffer: str = "1d") -> MergeRollupTask:

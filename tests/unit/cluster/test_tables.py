@@ -1,8 +1,5 @@
 """Applying, changing and deleting tables."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from merlot.cluster import paths, tables
@@ -17,13 +14,6 @@ from merlot.spec.manifest import load as load_manifest
 from merlot.spec.table import Table
 
 FLIGHTS = TableName("flights_OFFLINE")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteMetastore]:
-    store = SqliteMetastore(tmp_path / "meta.db")
-    yield store
-    store.close()
 
 
 def manifest(*columns: str, replication: int = 1) -> Table:

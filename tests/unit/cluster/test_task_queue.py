@@ -1,8 +1,6 @@
 """The queue of tasks: failed, set aside, cancelled, ended, split; and what is remembered of them."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -27,13 +25,6 @@ CONFIG = MergeTaskConfig(
     entry="e",
     output_prefix="merged",
 )
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteMetastore]:
-    store = SqliteMetastore(tmp_path / "meta.db")
-    yield store
-    store.close()
 
 
 @pytest.fixture

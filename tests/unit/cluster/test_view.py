@@ -1,13 +1,10 @@
 """Views built step by step equal views built at once, and both equal a plain dictionary."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merlot.cluster import commit, paths, sqlite
+from merlot.cluster import commit, paths
 from merlot.cluster.mutations import Assign, PreconditionError, PutSegments, RemoveSegments, mutate
 from merlot.cluster.records import BucketRecord, RootRecord, SegmentRecord, format_columns
 from merlot.cluster.sqlite import SqliteMetastore
@@ -30,11 +27,9 @@ def segment(name: str, crc: int = 1) -> SegmentRecord:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteMetastore]:
-    store = SqliteMetastore(tmp_path / "meta.db")
+def store(store: SqliteMetastore) -> SqliteMetastore:
     store.create(paths.segments_root(TABLE), RootRecord(num_buckets=4).to_bytes())
-    yield store
-    store.close()
+    return store
 
 
 @settings(deadline=None, max_examples=40)
@@ -43,7 +38,6 @@ def test_a_view_is_what_the_mutations_made(
     steps: list[list[tuple[str, set[int], int]]], skipped: set[int], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sqlite, "SYNCHRONOUS", "OFF")
         patch.setattr(commit, "MAX_BUCKET_BYTES", 900)
         store = SqliteMetastore(tmp_path_factory.mktemp("view") / "meta.db")
         store.create(paths.segments_root(TABLE), RootRecord(num_buckets=2).to_bytes())

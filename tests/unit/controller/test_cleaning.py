@@ -2,12 +2,12 @@
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from merlot.cluster import lineage, paths, sqlite, tables
+from merlot.cluster import lineage, paths, tables, tasks
 from merlot.cluster.condemned import FileCondemnedError, condemn, guard, pardon
 from merlot.cluster.leases import Lease
 from merlot.cluster.lineage import TASK_LEASE, Replacement
@@ -16,6 +16,7 @@ from merlot.cluster.mutations import Context
 from merlot.cluster.publish import PublishRequest, publish_request
 from merlot.cluster.records import LineageState, SegmentRecord
 from merlot.cluster.sqlite import SqliteMetastore
+from merlot.cluster.task_records import SHUFFLE_FOLDER, MergeTaskConfig, TaskRecord
 from merlot.cluster.view import load
 from merlot.controller.cleaning import CleaningConfig
 from merlot.controller.loop import ControllerLoop, LoopConfig
@@ -59,12 +60,19 @@ class Files:
         self.files.pop(url, None)
 
     def list(self, table: TableName) -> list[str]:
-        return sorted(self.files)
+        return sorted(url for url in self.files if f"{table}/{SHUFFLE_FOLDER}/" not in url)
+
+    def list_below(self, table: TableName, folder: str) -> Sequence[str]:
+        return sorted(url for url in self.files if f"{table}/{folder}/" in url)
+
+    def shuffle(self, entry: str) -> None:
+        """What the shards of a task share."""
+        for name in ("0.mseg", "0.json", "1.mseg"):
+            self.files[f"file:///d/{TABLE}/{SHUFFLE_FOLDER}/{entry}/{name}"] = self._clock.now_ms()
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "SYNCHRONOUS", "OFF")
     monkeypatch.setattr(lineage, "wait_until_loaded", lambda *_: None)
 
 
@@ -79,11 +87,9 @@ def files(clock: FakeClock) -> Files:
 
 
 @pytest.fixture
-def store(tmp_path: Path, clock: FakeClock, files: Files) -> Iterator[SqliteMetastore]:
-    store = SqliteMetastore(tmp_path / "meta.db")
+def store(store: SqliteMetastore, clock: FakeClock, files: Files) -> SqliteMetastore:
     make_table(store, clock, files)
-    yield store
-    store.close()
+    return store
 
 
 def make_table(store: Metastore, clock: FakeClock, files: Files, manifest: str = MANIFEST) -> None:
@@ -231,6 +237,7 @@ def test_a_controller_that_dies_at_any_write_of_the_cleaning_leaves_a_table_that
         make_table(store, clock, files)
         replace(store, clock, files, until="end")
         files.upload(segment("orphan", clock))
+        files.shuffle("e")
         clock.advance(DAY_S + 1)
         faulty = FaultyMetastore(store.session(), fault, at)
         first = loop_of(faulty, files, clock)
@@ -269,6 +276,63 @@ def test_files_that_nobody_names_go_after_a_day_but_not_those_somebody_is_about_
     pass_time(loop, clock, HOUR_S + 61)
     assert names(files) == {"h1@1.mseg", "h2@1.mseg", "other@1.mseg", "awaited@1.mseg", "young@1.mseg"}
     loop.close()
+
+
+def test_what_shards_left_goes_after_a_day_unless_a_task_or_a_replacement_may_go_on(
+    store: SqliteMetastore, files: Files, clock: FakeClock
+) -> None:
+    replacement = Replacement(segments_from=("h1",), segments_to=("awaited",), entry="under-way")
+    lineage.start_replacement(store, TABLE, replacement, context=Context(clock=clock))
+    queue_merge(store, "queued", output_prefix="merged_1")
+    for entry in ("under-way", "queued", "gone"):
+        files.shuffle(entry)
+    for name in ("merged_1_s0_t_1_2_0", "merged_10_s0_t_1_2_0"):
+        files.upload(segment(name, clock))
+    loop = loop_of(store, files, clock, abandoned_s=30 * DAY_S)
+    pass_time(loop, clock, DAY_S - 61)
+    assert len(files.files) == 3 + 9 + 2
+    files.shuffle("young")
+    pass_time(loop, clock, 122)
+    pass_time(loop, clock, HOUR_S + 61)
+    assert {url.split("/")[-2] for url in files.files} == {str(TABLE), "under-way", "queued", "young"}
+    assert {"merged_1_s0_t_1_2_0@1.mseg"} == {name for name in names(files) if name.startswith("merged")}
+    assert len(files.files) == 3 + 9 + 1
+    loop.close()
+
+
+def test_what_shards_write_again_while_it_is_in_the_trash_stays(
+    store: SqliteMetastore, files: Files, clock: FakeClock
+) -> None:
+    files.shuffle("e")
+    loop = loop_of(store, files, clock)
+    pass_time(loop, clock, DAY_S + 61)
+    assert store.children(paths.trash(TABLE)) != []
+    clock.advance(1)
+    files.shuffle("e")
+    queue_merge(store, "e", output_prefix="merged_1")
+    pass_time(loop, clock, HOUR_S + 61)
+    pass_time(loop, clock, HOUR_S + 61)
+    assert sum(SHUFFLE_FOLDER in url for url in files.files) == 3
+    loop.close()
+
+
+def queue_merge(store: Metastore, entry: str, *, output_prefix: str) -> None:
+    config = MergeTaskConfig(
+        rollup="t",
+        level="day",
+        level_index=0,
+        bucket_period="1d",
+        windows=((0, 1),),
+        inputs=("h1@1",),
+        entry=entry,
+        output_prefix=output_prefix,
+        num_shards=2,
+        shard=1,
+    )
+    task = TaskRecord(
+        id=f"task-{entry}", kind=tasks.MERGE_ROLLUP, table=TABLE, created_ms=1, config=tasks.config_json(config)
+    )
+    store.create(paths.task(task.kind, task.id), task.to_bytes())
 
 
 def test_a_file_that_is_published_while_it_is_being_deleted_is_refused_or_kept(

@@ -1,7 +1,6 @@
 """The controller's paths, over HTTP and a real metastore."""
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
@@ -34,13 +33,6 @@ spec:
       - {name: tags, type: STRING, multiValue: true}
       - {name: delay, type: INT, role: metric}
 """
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteMetastore]:
-    store = SqliteMetastore(tmp_path / "meta.db")
-    yield store
-    store.close()
 
 
 @pytest.fixture

@@ -2,10 +2,10 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 import pytest
+from tests.unit.controller.told_loop import ToldLoop
 
 from merlot.cluster import paths, tables
 from merlot.cluster.liveness import Registration, register
@@ -49,12 +49,8 @@ class FakeFiles:
     def list(self, table: TableName) -> list[str]:
         return sorted(self.files)
 
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteMetastore]:
-    store = SqliteMetastore(tmp_path / "meta.db")
-    yield store
-    store.close()
+    def list_below(self, table: TableName, folder: str) -> Sequence[str]:
+        return []
 
 
 @pytest.fixture
@@ -64,7 +60,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def loop(store: SqliteMetastore, clock: FakeClock) -> Iterator[ControllerLoop]:
-    loop = ControllerLoop(store, LoopConfig(owner="c1"), clock=clock)
+    loop = ToldLoop(store, LoopConfig(owner="c1"), clock=clock)
     yield loop
     loop.close()
 

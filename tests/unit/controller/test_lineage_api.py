@@ -1,7 +1,6 @@
 """Pinot's replacement protocol over HTTP."""
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
@@ -33,12 +32,10 @@ HOURS = {"segmentsFrom": ["h1", "h2"], "segmentsTo": ["day"], "customMap": {"why
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteMetastore]:
-    store = SqliteMetastore(tmp_path / "meta.db")
+def store(store: SqliteMetastore) -> SqliteMetastore:
     tables.put_table(store, MANIFEST)
     register(store.session(), InstanceRecord(id=SERVER, role=Role.SERVER, host="host"))
-    yield store
-    store.close()
+    return store
 
 
 @pytest.fixture

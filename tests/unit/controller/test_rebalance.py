@@ -1,12 +1,12 @@
 """A rebalance can be seen before, watched, and stopped half-way."""
 
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
+from tests.unit.controller.told_loop import ToldLoop
 
 from merlot.cluster import tables
 from merlot.cluster.drains import mark
@@ -45,14 +45,12 @@ def manifest(*, suspend: bool = False) -> Any:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteMetastore]:
-    store = SqliteMetastore(tmp_path / "meta.db")
+def store(store: SqliteMetastore) -> SqliteMetastore:
     tables.put_table(store, manifest())
     publish(store, TABLE, [SegmentRecord(name=one, crc=1, size_bytes=7, url=one, total_docs=1) for one in NAMES])
     mutate(store, TABLE, lambda _: [Assign(dict.fromkeys(NAMES, (ONE,)))])
     write_report(store, TABLE, ONE, KEYS, {})
-    yield store
-    store.close()
+    return store
 
 
 @pytest.fixture
@@ -68,7 +66,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def loop(store: SqliteMetastore, clock: FakeClock) -> Iterator[ControllerLoop]:
-    loop = ControllerLoop(store, LoopConfig(owner="c1"), clock=clock)
+    loop = ToldLoop(store, LoopConfig(owner="c1"), clock=clock)
     yield loop
     loop.close()
 

@@ -1,7 +1,6 @@
 """One answer tells how the cluster is, and changes only when the cluster does."""
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -35,13 +34,6 @@ spec:
   partitioning: {columns: {a: {functionName: Modulo, numPartitions: 4}}}
   schema: {fields: [{name: a, type: INT}]}
 """
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteMetastore]:
-    store = SqliteMetastore(tmp_path / "meta.db")
-    yield store
-    store.close()
 
 
 @pytest.fixture

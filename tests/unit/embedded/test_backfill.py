@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +9,17 @@ import httpx
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from tests.unit.embedded.nodes import StartNode, ask, until_rows
 
 from merlot.cli import backfiller, main
 from merlot.cli.errors import CommandError
 from merlot.cli.replacement import Replacer
 from merlot.cluster.records import SegmentRecord
-from merlot.embedded.node import Node, NodeConfig
+from merlot.embedded.node import Node
 from merlot.spec.tasks import BACKFILLED
 from merlot.store.deepstore import DeepStore
-from merlot.testing.sample import DAY_MS, ORDERS, START_MS, order_rows, orders_manifest, upload_orders
+from merlot.testing.patience import until
+from merlot.testing.sample import DAY_MS, ORDERS, START_MS, order_rows, orders_manifest
 
 DAYS = range(6)
 TOTALS = "SELECT count(*), sum(amount) FROM orders"
@@ -37,19 +38,10 @@ spec:
 
 
 @pytest.fixture
-async def node(tmp_path: Path) -> AsyncIterator[Node]:
-    node = Node(NodeConfig(data_dir=tmp_path / "node", http_port=0))
-    await node.start()
-    manifest = json.dumps({**orders_manifest().model_dump(mode="json", by_alias=True, exclude_none=True)})
-    store = DeepStore(str(tmp_path / "node" / "deepstore"))
-    records = await asyncio.to_thread(upload_orders, store, DAYS)
-    async with httpx.AsyncClient(base_url=url_of(node)) as client:
-        (await client.post("/apply", content=manifest)).raise_for_status()
-        body = {"records": [one.model_dump(mode="json", by_alias=True) for one in records]}
-        (await client.post("/segments/orders/publish", json=body)).raise_for_status()
+async def node(start_with_orders: StartNode) -> Node:
+    node = await start_with_orders(orders_manifest(), DAYS)
     await settled(node, expected(DAYS))
-    yield node
-    await node.stop()
+    return node
 
 
 def url_of(node: Node) -> str:
@@ -63,20 +55,13 @@ def expected(days: Any, revision: int = 0) -> list[int]:
 
 
 async def totals(node: Node) -> list[Any]:
-    async with httpx.AsyncClient(base_url=url_of(node)) as client:
-        answer = (await client.post("/query/sql", json={"sql": TOTALS})).json()
+    answer = await ask(node, TOTALS)
     assert answer["exceptions"] == [], answer
     return list(answer["resultTable"]["rows"][0])
 
 
 async def settled(node: Node, wanted: list[Any]) -> None:
-    async with asyncio.timeout(30):
-        while True:
-            async with httpx.AsyncClient(base_url=url_of(node)) as client:
-                answer = (await client.post("/query/sql", json={"sql": TOTALS})).json()
-            if not answer["exceptions"] and answer["resultTable"]["rows"][0] == wanted:
-                return
-            await asyncio.sleep(0.05)
+    await until_rows(node, TOTALS, [wanted])
 
 
 async def watch(node: Node, seen: list[list[Any]]) -> None:
@@ -155,22 +140,17 @@ async def test_what_was_merged_before_is_merged_again(
     async with httpx.AsyncClient(base_url=url_of(node)) as client:
         (await client.post("/apply", content=MANIFEST)).raise_for_status()
 
-    async def until_merged() -> None:
-        for _ in range(300):
-            if len(await segments(node)) == NUM_BUCKETS:
-                return
-            await asyncio.sleep(0.1)
-        async with httpx.AsyncClient(base_url=url_of(node)) as client:
-            raise TimeoutError((await client.get("/rollups/orders")).text)
+    async def is_merged() -> bool:
+        return len(await segments(node)) == NUM_BUCKETS
 
-    await until_merged()
+    await until(is_merged)
     await settled(node, expected(DAYS))
     source = write_source(tmp_path, [1], revision=1)
     outcome = await run(node, command(node, source, 1, 2), capsys)
     assert len(outcome["rewritten"]) == 1
     kept, new = expected([0, 2, 3, 4, 5]), expected([1], revision=1)
     await settled(node, [kept[0] + new[0], kept[1] + new[1]])
-    await until_merged()
+    await until(is_merged)
     await settled(node, [kept[0] + new[0], kept[1] + new[1]])
 
 

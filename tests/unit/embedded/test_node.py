@@ -3,13 +3,13 @@
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 import yaml
+from tests.unit.embedded.nodes import StartNode
 
 from merlot.cluster import paths
 from merlot.cluster.sqlite import SqliteMetastore
@@ -17,28 +17,8 @@ from merlot.cluster.tables import put_table
 from merlot.embedded.node import METASTORE_FILE, Node, NodeConfig
 from merlot.errors import UnavailableError
 from merlot.store.deepstore import DeepStore
+from merlot.testing.patience import until
 from merlot.testing.sample import orders_manifest, total_amount, upload_orders
-
-
-@pytest.fixture
-async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as session:
-        yield session
-
-
-@pytest.fixture
-async def start_node(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
-    nodes: list[Node] = []
-
-    async def start(http_port: int = 0) -> Node:
-        node = Node(NodeConfig(data_dir=tmp_path / "node", http_port=http_port))
-        nodes.append(node)
-        await node.start()
-        return node
-
-    yield start
-    for node in nodes:
-        await node.stop()
 
 
 async def publish(session: aiohttp.ClientSession, node: Node, folder: Path, days: list[int], revision: int = 0) -> None:
@@ -63,13 +43,14 @@ async def total(session: aiohttp.ClientSession, node: Node) -> Any:
 
 
 async def until_total(session: aiohttp.ClientSession, node: Node, expected: int) -> None:
-    async with asyncio.timeout(15):
-        while await total(session, node) != expected:
-            await asyncio.sleep(0.01)
+    async def is_right() -> bool:
+        return bool(await total(session, node) == expected)
+
+    await until(is_right)
 
 
 async def test_what_is_published_over_http_is_answered_and_survives_a_restart(
-    start_node: Callable[..., Any], session: aiohttp.ClientSession, tmp_path: Path
+    start_node: StartNode, session: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
     node = await start_node()
     await publish(session, node, tmp_path, [0, 1, 2])
@@ -81,7 +62,7 @@ async def test_what_is_published_over_http_is_answered_and_survives_a_restart(
 
 
 async def test_a_table_that_cannot_be_read_keeps_no_other_from_being_served(
-    start_node: Callable[..., Any], session: aiohttp.ClientSession, tmp_path: Path
+    start_node: StartNode, session: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
     node = await start_node()
     await publish(session, node, tmp_path, [0])
@@ -106,7 +87,7 @@ def put_unreadable_table(metastore_file: Path) -> None:
 
 
 async def test_a_refreshed_segment_is_switched_without_a_wrong_answer(
-    start_node: Callable[..., Any], session: aiohttp.ClientSession, tmp_path: Path
+    start_node: StartNode, session: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
     node = await start_node()
     await publish(session, node, tmp_path, [0])
@@ -114,14 +95,17 @@ async def test_a_refreshed_segment_is_switched_without_a_wrong_answer(
     await until_total(session, node, old)
     await publish(session, node, tmp_path, [0], revision=1)
     seen = set()
-    async with asyncio.timeout(15):
-        while new not in seen:
-            seen.add(await total(session, node))
+
+    async def is_new() -> bool:
+        seen.add(await total(session, node))
+        return new in seen
+
+    await until(is_new)
     assert seen <= {old, new}
 
 
 async def test_one_port_answers_brokers_and_controllers_paths(
-    start_node: Callable[..., Any], session: aiohttp.ClientSession
+    start_node: StartNode, session: aiohttp.ClientSession
 ) -> None:
     node = await start_node()
     for path in ("/health", "/health/liveness", "/health/readiness", "/version", "/tables", "/instances"):
@@ -135,14 +119,14 @@ async def test_one_port_answers_brokers_and_controllers_paths(
         assert answer.status == 404
 
 
-async def test_a_folder_serves_one_node_at_a_time(start_node: Callable[..., Any]) -> None:
+async def test_a_folder_serves_one_node_at_a_time(start_node: StartNode) -> None:
     await start_node()
     with pytest.raises(UnavailableError) as refused:
         await start_node()
     assert "\n" not in str(refused.value)
 
 
-async def test_a_taken_port_is_said_in_one_line(start_node: Callable[..., Any], tmp_path: Path) -> None:
+async def test_a_taken_port_is_said_in_one_line(start_node: StartNode, tmp_path: Path) -> None:
     node = await start_node()
     other = Node(NodeConfig(data_dir=tmp_path / "other", http_port=node.port))
     with pytest.raises(UnavailableError, match=f"cannot listen address=127.0.0.1:{node.port}"):

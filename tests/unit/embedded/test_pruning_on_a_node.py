@@ -1,46 +1,21 @@
 """Pruning from manifest to answer: turned on while the node runs, exact counts, and no server where none is needed."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 import yaml
+from tests.unit.embedded.nodes import StartNode, ask, until_answer
 
-from merlot.cluster.publish import publish
-from merlot.cluster.sqlite import SqliteMetastore
-from merlot.cluster.tables import put_table
-from merlot.embedded.node import METASTORE_FILE, Node, NodeConfig
-from merlot.store.deepstore import DeepStore
-from merlot.testing.sample import DAY_MS, ORDERS, START_MS, orders_manifest, total_amount, upload_orders
+from merlot.embedded.node import Node
+from merlot.testing.sample import DAY_MS, START_MS, orders_manifest, total_amount
 
 DAYS = list(range(6))
 
 
 @pytest.fixture
-async def node(tmp_path: Path) -> AsyncIterator[Node]:
-    folder = tmp_path / "node"
-    folder.mkdir()
-    await asyncio.to_thread(fill, folder)
-    node = Node(NodeConfig(data_dir=folder, http_port=0))
-    await node.start()
-    yield node
-    await node.stop()
-
-
-def fill(folder: Path) -> None:
-    metastore = SqliteMetastore(folder / METASTORE_FILE)
-    put_table(metastore, orders_manifest())
-    publish(metastore, ORDERS, upload_orders(DeepStore(str(folder / "deepstore")), DAYS))
-    metastore.close()
-
-
-async def ask(node: Node, sql: str) -> dict[str, Any]:
-    async with aiohttp.ClientSession() as session, session.post(f"{node.url}/query/sql", json={"sql": sql}) as answer:
-        fields: dict[str, Any] = await answer.json()
-    return fields
+async def node(start_with_orders: StartNode) -> Node:
+    return await start_with_orders(orders_manifest(), DAYS)
 
 
 async def turn_on(node: Node, *pruners: str) -> None:
@@ -52,21 +27,13 @@ async def turn_on(node: Node, *pruners: str) -> None:
         assert answer.status == 200, await answer.text()
 
 
-async def until(node: Node, sql: str, name: str, expected: int) -> dict[str, Any]:
-    async with asyncio.timeout(15):
-        while (answer := await ask(node, sql)).get(name) != expected:
-            await asyncio.sleep(0.01)
-    assert answer["exceptions"] == []
-    return answer
-
-
 async def test_pruning_is_turned_on_without_a_restart(node: Node) -> None:
     low, high = START_MS + 2 * DAY_MS, START_MS + 3 * DAY_MS - 1
     sql = f"SELECT sum(amount) FROM orders WHERE at BETWEEN {low} AND {high}"
-    before = await until(node, sql, "totalDocs", 100 * len(DAYS))
+    before = await until_answer(node, sql, "totalDocs", 100 * len(DAYS))
     assert before["numSegmentsPrunedByBroker"] == 0
     await turn_on(node, "time")
-    after = await until(node, sql, "numSegmentsPrunedByBroker", len(DAYS) - 1)
+    after = await until_answer(node, sql, "numSegmentsPrunedByBroker", len(DAYS) - 1)
     assert after["resultTable"]["rows"] == before["resultTable"]["rows"] == [[total_amount([2])]]
     assert after["totalDocs"] == 100 * len(DAYS)
     assert after["numSegmentsQueried"] == 1
@@ -85,9 +52,9 @@ async def test_pruning_is_turned_on_without_a_restart(node: Node) -> None:
     ],
 )
 async def test_an_answer_without_servers_is_the_answer_of_servers(node: Node, select: str, rows: list[Any]) -> None:
-    before = await until(node, select, "totalDocs", 100 * len(DAYS))
+    before = await until_answer(node, select, "totalDocs", 100 * len(DAYS))
     await turn_on(node, "empty", "time", "range")
-    after = await until(node, select, "numSegmentsPrunedByBroker", len(DAYS))
+    after = await until_answer(node, select, "numSegmentsPrunedByBroker", len(DAYS))
     assert after["resultTable"] == before["resultTable"]
     assert len(after["resultTable"]["rows"]) == len(rows)
     assert after["totalDocs"] == 100 * len(DAYS)
@@ -98,7 +65,7 @@ async def test_an_answer_without_servers_is_the_answer_of_servers(node: Node, se
 async def test_explain_tells_which_pruner_removes_how_many_segments(node: Node) -> None:
     await turn_on(node, "empty", "time")
     sql = f"SELECT count(*) FROM orders WHERE at < {START_MS + DAY_MS}"
-    await until(node, sql, "numSegmentsPrunedByBroker", len(DAYS) - 1)
+    await until_answer(node, sql, "numSegmentsPrunedByBroker", len(DAYS) - 1)
     answer = await ask(node, f"EXPLAIN PLAN FOR {sql}")
     assert answer["exceptions"] == []
     assert answer["resultTable"]["dataSchema"]["columnNames"] == ["Operator", "Operator_Id", "Parent_Id"]

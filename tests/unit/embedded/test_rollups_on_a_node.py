@@ -1,19 +1,16 @@
 """Merges on a node: declared, done by its minion while queries go on, told, and nothing lost."""
 
-import asyncio
-import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-import yaml
+from tests.unit.embedded.nodes import StartNode, ask, until_rows
 
-from merlot.embedded.node import Node, NodeConfig
-from merlot.store.deepstore import DeepStore
-from merlot.testing.sample import orders_manifest, total_amount, upload_orders
+from merlot.embedded.node import Node
+from merlot.testing.patience import PATIENCE_S, until
+from merlot.testing.sample import orders_manifest, total_amount
 
+TOTAL = "SELECT sum(amount), count(*) FROM orders"
 NUM_DAYS = 5
 # Buckets of 36 hours: every second day's segment spills over the edge of one.
 ROLLUP = """
@@ -30,27 +27,9 @@ spec:
 
 
 @pytest.fixture
-async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as session:
-        yield session
-
-
-@pytest.fixture
-async def node(tmp_path: Path, session: aiohttp.ClientSession) -> AsyncIterator[Node]:
+async def node(start_with_orders: StartNode) -> Node:
     """A node with orders of some days, a segment a day."""
-    node = Node(NodeConfig(data_dir=tmp_path / "node", http_port=0))
-    await node.start()
-    table = orders_manifest()
-    document = table.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    await post(
-        session, f"{node.url}/apply", yaml.safe_dump({**document, "apiVersion": table.api_version, "kind": table.kind})
-    )
-    store = DeepStore(str(tmp_path / "node" / "deepstore"))
-    records = await asyncio.to_thread(upload_orders, store, range(NUM_DAYS))
-    body = {"publishId": "test", "records": [json.loads(record.to_bytes()) for record in records]}
-    await post(session, f"{node.url}/segments/orders/publish", json.dumps(body))
-    yield node
-    await node.stop()
+    return await start_with_orders(orders_manifest(), range(NUM_DAYS))
 
 
 async def post(session: aiohttp.ClientSession, url: str, text: str) -> Any:
@@ -64,31 +43,28 @@ async def get(session: aiohttp.ClientSession, url: str) -> Any:
         return await answer.json()
 
 
-async def total(session: aiohttp.ClientSession, node: Node) -> list[int]:
-    sql = {"sql": "SELECT sum(amount), count(*) FROM orders"}
-    answer = await post(session, f"{node.url}/query/sql", json.dumps(sql))
+async def total(node: Node) -> list[int]:
+    answer = await ask(node, TOTAL)
     assert answer["exceptions"] == []
     return [int(value) for value in answer["resultTable"]["rows"][0]]
 
 
 async def test_segments_are_merged_and_no_answer_changes(node: Node, session: aiohttp.ClientSession) -> None:
     expected = [total_amount(range(NUM_DAYS)), NUM_DAYS * 100]
-    async with asyncio.timeout(30):
-        while await total(session, node) != expected:
-            await asyncio.sleep(0.05)
+    await until_rows(node, TOTAL, [expected])
     await post(session, f"{node.url}/apply", ROLLUP)
     states = set()
-    async with asyncio.timeout(100):
-        while True:
-            assert await total(session, node) == expected
-            rollup = await get(session, f"{node.url}/rollups/orders-merge")
-            states.add(rollup["state"])
-            if rollup["state"] == "UpToDate" and rollup["history"]:
-                break
-            await asyncio.sleep(0.05)
+
+    async def end() -> Any:
+        assert await total(node) == expected
+        rollup = await get(session, f"{node.url}/rollups/orders-merge")
+        states.add(rollup["state"])
+        return rollup if rollup["state"] == "UpToDate" and rollup["history"] else None
+
+    rollup = await until(end, 2 * PATIENCE_S)
     assert "Failing" not in states
     fine, coarse = rollup["levels"]
     assert (fine["delay"], coarse["delay"], fine["segmentsBehindWatermark"]) == (0, 0, 0)
     assert fine["merged"]["rowsBefore"] >= NUM_DAYS * 100
     assert coarse["segments"] <= 3
-    assert await total(session, node) == expected
+    assert await total(node) == expected

@@ -1,71 +1,85 @@
 """`merlot serve` as a process: what it prints, and how it ends."""
 
-import os
 import re
 import signal
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-Serve = Callable[..., "subprocess.Popen[str]"]
+from merlot.testing.nursery import Child
+from merlot.testing.patience import PATIENCE_S, wait_until
+
+SERVES = re.compile(r"serves at (http://localhost:\d+), data in .*\. Stop it with Ctrl-C\.\n")
+
+
+class Node:
+    """The process, and all that it says, on both streams."""
+
+    def __init__(self, number: int, folder: Path, arguments: list[str], *, is_fresh: bool) -> None:
+        self._log = folder / f"log-{number}"
+        command = ["serve", "--data", str(folder / "data"), "--port", "0", *arguments]
+        self.process = Child("merlot.cli.main", command, self._log, is_fresh=is_fresh)
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def url(self) -> str:
+        """Once it serves."""
+        wait_until(lambda: SERVES.search(self.said) or self.process.poll() is not None)
+        found = SERVES.search(self.said)
+        assert found is not None, self.said
+        return found[1]
+
+    def end(self) -> int:
+        return self.process.wait(PATIENCE_S)
+
+
+Serve = Callable[..., Node]
 
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Serve]:
-    running: list[subprocess.Popen[str]] = []
+    running: list[Node] = []
 
-    def start(*arguments: str) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-m", "merlot.cli.main", "serve", "--data", str(tmp_path / "data"), "--port", "0"]
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        process = subprocess.Popen(
-            [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-        )
-        running.append(process)
-        return process
+    def start(*arguments: str, is_fresh: bool = False) -> Node:
+        running.append(Node(len(running), tmp_path, list(arguments), is_fresh=is_fresh))
+        return running[-1]
 
     yield start
-    for process in running:
-        process.kill()
-        process.communicate()
+    for node in running:
+        node.process.send(signal.SIGKILL)
+        node.end()
 
 
-def url_of(process: "subprocess.Popen[str]") -> str:
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    found = re.search(r"serves at (http://localhost:\d+), data in .*\. Stop it with Ctrl-C\.", line)
-    assert found is not None, line
-    return found[1]
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_says_where_it_is_and_ends_in_peace(serve: Serve, number: signal.Signals) -> None:
-    process = serve()
-    with urllib.request.urlopen(f"{url_of(process)}/health", timeout=10) as answer:
+@pytest.mark.parametrize(("number", "is_fresh"), [(signal.SIGTERM, True), (signal.SIGINT, False)])
+def test_it_says_where_it_is_and_ends_in_peace(serve: Serve, number: signal.Signals, is_fresh: bool) -> None:
+    node = serve(is_fresh=is_fresh)
+    with urllib.request.urlopen(f"{node.url()}/health", timeout=PATIENCE_S) as answer:
         assert answer.read() == b"OK"
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=20)
-    assert (process.returncode, errors) == (0, "")
+    node.process.send(number)
+    assert node.end() == 0
+    assert node.said.count("\n") == 1
 
 
 def test_a_folder_in_use_is_one_line_and_exit_code_one(serve: Serve) -> None:
-    url_of(serve())
+    serve().url()
     second = serve()
-    output, errors = second.communicate(timeout=20)
-    assert (second.returncode, output) == (1, "")
-    assert errors.count("\n") == 1
-    assert errors.startswith("error: ")
+    assert second.end() == 1
+    assert second.said.count("\n") == 1
+    assert second.said.startswith("error: ")
 
 
 def test_json_logs_are_one_object_per_line(serve: Serve) -> None:
-    process = serve("--log-format", "json", "--log-level", "info")
-    url_of(process)
-    process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=20)
-    assert all(line.startswith('{"ts": "') and '"role": "node"' in line for line in errors.splitlines())
+    node = serve("--log-format", "json", "--log-level", "info")
+    node.url()
+    node.process.send(signal.SIGTERM)
+    node.end()
+    lines = [line for line in node.said.splitlines(keepends=True) if not SERVES.search(line)]
+    assert lines
+    assert all(line.startswith('{"ts": "') and '"role": "node"' in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -82,8 +96,7 @@ def test_what_cannot_be_served_is_said_without_a_traceback(
 ) -> None:
     file = tmp_path / "file"
     file.touch()
-    process = serve(*(argument.format(file=file) for argument in arguments))
-    _, errors = process.communicate(timeout=20)
-    assert process.returncode == code
-    assert said.format(file=file) in " ".join(errors.replace("│", " ").split())
-    assert "Traceback" not in errors
+    node = serve(*(argument.format(file=file) for argument in arguments))
+    assert node.end() == code
+    assert said.format(file=file) in " ".join(node.said.replace("│", " ").split())
+    assert "Traceback" not in node.said

@@ -1,0 +1,16 @@
+"""Fixtures that folders of unit tests share."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from merlot.cluster.sqlite import SqliteMetastore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteMetastore]:
+    """An empty metastore."""
+    with contextlib.closing(SqliteMetastore(tmp_path / "meta.db")) as store:
+        yield store

@@ -93,7 +93,7 @@ def test_a_full_disk(under_load: Load, served: Cluster, tiny: str, s3: str) -> N
     served.await_true("the table says so", is_said, 300)
     assert says(served, tiny, "Ready", "False", "SegmentsUnavailable")
     served.await_true("an event says so", lambda: has_event(served, tiny, "no space left on the disk"), 30)
-    assert served.get("pvc", "segments-merlot-server-tiny-0") == {}
+    served.await_true("there is no claim", lambda: not served.get("pvc", "segments-merlot-server-tiny-0"), 60)
     served.patch("table", tiny, {"spec": {"tenants": disk("64Mi")}})
     served.await_true("it is ready", lambda: served.holds("table", tiny, "Ready"), 180)
     is_healed = lambda: served.condition("table", tiny, "Degraded").get("status") == "False"  # noqa: E731

@@ -17,6 +17,9 @@ from merlot.spec.tasks import Executor, MergeType
 Window = tuple[int, int]
 """Start and end of a bucket, epoch milliseconds; the end is not part of it."""
 
+SHUFFLE_FOLDER = ".shuffle"
+"""Beside a table's segments: what the shards of its large buckets share, in a folder for each replacement."""
+
 
 class TaskState(StrEnum):
     """QUEUED: to be run, or being run by the holder of its lease. POISONED: failed too often, set aside with its last

@@ -1,21 +1,26 @@
-"""Finds files that nobody will ever name: uploads of jobs that failed before they published.
+"""Finds files that nobody will ever name: uploads of jobs that failed before they published, and what shards of tasks
+left that are no more.
 
-A file is an orphan if no record names it, no list in the trash does, no replacement under way is about to, and it has
-lain there for so long that no job can still be working. It goes to the trash, so that all that `trash` takes care of
-holds for it too.
+A file is an orphan if no record names it, no list in the trash does, no replacement under way or task that waits is
+about to, and it has lain there for so long that no job can still be working. It goes to the trash, so that all that
+`trash` takes care of holds for it too.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Set
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from merlot.clock import Clock
+from merlot.cluster import tasks
 from merlot.cluster.commit import trash_nodes
 from merlot.cluster.lineage import list_entries
 from merlot.cluster.metastore import Check, Create, Metastore
 from merlot.cluster.records import LineageState
+from merlot.cluster.task_records import SHUFFLE_FOLDER
 from merlot.cluster.view import load
 from merlot.controller.trash import OpenFiles, declared_store, trash_lists, urls_in_use
 from merlot.errors import InvalidInputError
@@ -31,13 +36,13 @@ def collect_orphans(
     store = declared_store(metastore, table)
     files = open_files(store)
     # Files first: what is published while this looks around was there before, or is not in the list.
-    present = files.list(table)
+    present = [*files.list(table), *files.list_below(table, SHUFFLE_FOLDER)]
+    claims = _claims(metastore, table)
     named = urls_in_use(metastore, table) | {url for _, one in trash_lists(metastore, table) for url in one.urls}
-    awaited = _awaited(metastore, table)
     oldest_ms = clock.now_ms() - grace_ms
     orphans = []
     for url in present:
-        if url not in named and _name(url) not in awaited:
+        if url not in named and not claims.hold(url):
             modified_ms = files.modified_ms(url)
             if modified_ms is not None and modified_ms <= oldest_ms:
                 orphans.append(url)
@@ -50,10 +55,36 @@ def collect_orphans(
     return len(orphans)
 
 
-def _awaited(metastore: Metastore, table: TableName) -> set[str]:
-    """Names of outputs that may be uploaded and not published yet."""
-    under_way = (one for one in list_entries(metastore, table) if one.state is not LineageState.COMPLETED)
-    return {name for one in under_way for name in one.segments_to}
+@dataclass(frozen=True)
+class _Claims:
+    """Files that may be uploaded and not published yet."""
+
+    entries: Set[str]
+    """Replacements whose shards may go on."""
+    outputs: Set[str]
+    """Names of segments."""
+    prefixes: tuple[str, ...]
+    """Of the names of segments that tasks will make."""
+
+    def hold(self, url: str) -> bool:
+        """Whether somebody may still need the file."""
+        folder, name = PurePosixPath(url).parts[-3:-1], _name(url)
+        if folder[0] == SHUFFLE_FOLDER:
+            return folder[1] in self.entries
+        return name in self.outputs or name.startswith(self.prefixes)
+
+
+def _claims(metastore: Metastore, table: TableName) -> _Claims:
+    queued = [
+        one.record for one in tasks.list_tasks(metastore, tasks.MERGE_ROLLUP).values() if one.record.table == table
+    ]
+    configs = [tasks.merge_config(record) for record in queued]
+    under_way = [one for one in list_entries(metastore, table) if one.state is not LineageState.COMPLETED]
+    return _Claims(
+        entries={one.entry for one in configs} | {one.id for one in under_way},
+        outputs={name for one in under_way for name in one.segments_to},
+        prefixes=tuple(f"{prefix}_" for one in configs for prefix in (one.output_prefix, one.rest_prefix) if prefix),
+    )
 
 
 def _name(url: str) -> str:

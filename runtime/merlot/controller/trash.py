@@ -42,6 +42,10 @@ class SegmentFiles(Protocol):
         """URLs of the table's segment files."""
         ...
 
+    def list_below(self, table: TableName, folder: str) -> Sequence[str]:
+        """URLs of the files in a folder beside them, and in its folders."""
+        ...
+
 
 OpenFiles = Callable[[str | None], SegmentFiles]
 """The deep store of a URI; None is the cluster's own."""

@@ -151,13 +151,18 @@ class _Work:
             lineage.revert_replacement(
                 self.metastore, self.task.table, self.config.entry, fence=self.control.fence, context=self.context
             )
-        is_alone = self.config.num_shards == 1 or not self._siblings()
-        self._delete_unnamed(is_alone)
-        if self.config.num_shards > 1 and self.task.state is TaskState.CANCELLED:
-            if is_alone:
-                self._remove_shuffled()
-            elif self.config.shard is not None:
-                self.shards.remove([self.config.shard])
+        if self.task.state is TaskState.POISONED:
+            # It may be tried again, when the tasks of the other shards are no more: what they made stays.
+            if self.config.shard is not None:
+                self.shards.forget_outputs(self.config.shard)
+            self._delete_unnamed(is_last=False)
+            return
+        is_last = self.config.num_shards == 1 or not self._siblings()
+        if is_last:
+            self._remove_shuffled()
+        elif self.config.shard is not None:
+            self.shards.remove([self.config.shard])
+        self._delete_unnamed(is_last)
 
     def _inputs(self, view: TableView) -> list[SegmentRecord]:
         """The records of the inputs; ObsoleteError if one of them is part of the table no more."""
@@ -375,12 +380,10 @@ class _Work:
         queued = tasks.list_tasks(self.metastore, self.task.kind)
         return [one for one in queued if one != self.task.id and (one == base or one.startswith(f"{base}-"))]
 
-    def _delete_unnamed(self, is_alone: bool) -> None:
-        """Files of outputs that were uploaded and never published."""
-        prefixes = [merge_plans.output_prefix(self.config)]
-        if self.config.shard is None or is_alone:
-            prefixes = [self.config.output_prefix]
-        if self.config.rest_prefix and self.config.shard in (None, 0):
+    def _delete_unnamed(self, is_last: bool) -> None:
+        """Files of outputs that were uploaded and never published: this task's, or all of the entry's."""
+        prefixes = [self.config.output_prefix if is_last else merge_plans.output_prefix(self.config)]
+        if self.config.rest_prefix and (is_last or self.config.shard in (None, 0)):
             prefixes.append(self.config.rest_prefix)
         try:
             named = {record.url for record in load(self.metastore, self.task.table).segments.values()}

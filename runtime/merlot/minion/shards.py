@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from merlot.cluster.records import SegmentRecord
+from merlot.cluster.task_records import SHUFFLE_FOLDER
 from merlot.errors import NotFoundError
 from merlot.ids import TableName
 from merlot.minion.control import TaskControl
@@ -24,7 +25,7 @@ class ShardFiles:
 
     def __init__(self, store: DeepStore, table: TableName, entry: str) -> None:
         self._store = store
-        self._base = store.url_below(table, ".shuffle", entry)
+        self._base = store.url_below(table, SHUFFLE_FOLDER, entry)
 
     def put_inputs(self, files: Sequence[Path], control: TaskControl) -> None:
         """Upload the rows of every shard."""
@@ -66,6 +67,10 @@ class ShardFiles:
             return None
         found = [self.outputs_of(shard) for shard in range(num_shards)]
         return None if None in found else [record for records in found if records is not None for record in records]
+
+    def forget_outputs(self, shard: int) -> None:
+        """Have the shard merged anew: its outputs are to be deleted."""
+        self._store.delete(self._output_url(shard))
 
     def remove(self, shards: Iterable[int]) -> None:
         """Delete the files of shards; those that are gone are fine."""

@@ -11,7 +11,7 @@ import errno
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from urllib.parse import parse_qsl, urlsplit
 
@@ -125,16 +125,21 @@ class DeepStore:
         return retrying(self._retry, attempt)
 
     def list(self, table: TableName) -> list[str]:
-        """URLs of a table's files, sorted."""
-        selector = fs.FileSelector(f"{self._root}/{table}", allow_not_found=True)
+        """URLs of a table's segment files, sorted."""
+        found = self._files(fs.FileSelector(f"{self._root}/{table}", allow_not_found=True))
+        return [url for url in found if url.endswith(SUFFIX)]
 
-        def attempt() -> list[str]:
+    def list_below(self, table: TableName, folder: str) -> Sequence[str]:
+        """URLs of all files in a folder of a table and in its folders, sorted."""
+        return self._files(fs.FileSelector(f"{self._root}/{table}/{folder}", allow_not_found=True, recursive=True))
+
+    def _files(self, selector: fs.FileSelector) -> Sequence[str]:
+        def attempt() -> Sequence[str]:
             try:
                 infos = self._fs.get_file_info(selector)
             except OSError as error:
                 raise _unavailable("list", selector.base_dir, error) from error
-            files = (info for info in infos if info.is_file and info.extension == "mseg")
-            return sorted(f"{self._root_url}/{table}/{info.base_name}" for info in files)
+            return sorted(f"{self._root_url}{info.path.removeprefix(self._root)}" for info in infos if info.is_file)
 
         return retrying(self._retry, attempt)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from merlot.cluster import lineage, paths, tables, tasks
+from merlot.cluster import lineage, paths, sqlite, tables, tasks
 from merlot.cluster.condemned import FileCondemnedError, condemn, guard, pardon
 from merlot.cluster.leases import Lease
 from merlot.cluster.lineage import TASK_LEASE, Replacement
@@ -73,6 +73,7 @@ class Files:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "SYNCHRONOUS", "OFF")
     monkeypatch.setattr(lineage, "wait_until_loaded", lambda *_: None)
 
 
@@ -87,9 +88,11 @@ def files(clock: FakeClock) -> Files:
 
 
 @pytest.fixture
-def store(store: SqliteMetastore, clock: FakeClock, files: Files) -> SqliteMetastore:
+def store(tmp_path: Path, clock: FakeClock, files: Files) -> Iterator[SqliteMetastore]:
+    store = SqliteMetastore(tmp_path / "meta.db")
     make_table(store, clock, files)
-    return store
+    yield store
+    store.close()
 
 
 def make_table(store: Metastore, clock: FakeClock, files: Files, manifest: str = MANIFEST) -> None:

@@ -8,7 +8,9 @@ import pytest
 from merlot.cluster import lineage, tasks
 from merlot.cluster.publish import publish
 from merlot.cluster.records import LineageState
+from merlot.cluster.task_records import SHUFFLE_FOLDER
 from merlot.cluster.tasks import TaskOutcome
+from merlot.errors import InvalidInputError
 from merlot.minion.execution import Ending
 from merlot.spec.tasks import MERGE_LEVEL, MERGE_TIME
 from merlot.testing.merges import ENTRY, LEVEL, MergeBench
@@ -83,3 +85,53 @@ def test_a_task_that_was_reverted_can_be_done_again(bench: MergeBench) -> None:
     assert bench.run() is Ending.DONE
     assert len(bench.view().visible) == 1
     assert bench.visible_rows() == bench.expected_rows()
+
+
+SHARDS = {"num_shards": 3}
+
+
+def leftovers(bench: MergeBench) -> list[str]:
+    """Files of the shuffle."""
+    return list(bench.deep_store.list_below(ORDERS, SHUFFLE_FOLDER))
+
+
+def shuffle(bench: MergeBench) -> list[str]:
+    """Run the task that cuts a large bucket; the shards' tasks."""
+    bench.queue(**SHARDS)
+    assert bench.run() is Ending.DONE
+    assert len(leftovers(bench)) == 3
+    return sorted(bench.queued())
+
+
+def test_a_shard_that_fails_for_good_can_be_tried_again_though_the_others_are_done(
+    bench: MergeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "FIRST_BACKOFF_MS", 0)
+    *others, last = shuffle(bench)
+    for task_id in others:
+        assert bench.run(task_id) is Ending.DONE
+
+    def break_off(step: str) -> None:
+        if step == "shard done":
+            raise InvalidInputError("as if it could not be done")
+
+    assert bench.run(last, reached=break_off) is Ending.POISONED
+    found = tasks.find_task(bench.inner, tasks.MERGE_ROLLUP, last)
+    assert found is not None
+    tasks.retry(bench.inner, found)
+    assert bench.run(last) is Ending.DONE
+    assert bench.visible_rows() == bench.expected_rows()
+    assert len(bench.view().visible) == 3
+    assert bench.queued() == leftovers(bench) == []
+
+
+def test_shards_of_an_input_that_was_replaced_leave_nothing(bench: MergeBench) -> None:
+    first, *others = shuffle(bench)
+    assert bench.run(first) is Ending.DONE
+    publish(bench.inner, ORDERS, upload_orders(bench.deep_store, [0], revision=1))
+    bench.serve()
+    for task_id in others:
+        assert bench.run(task_id) is Ending.CANCELLED
+    assert bench.queued() == leftovers(bench) == []
+    named = {record.url for record in bench.view().segments.values()}
+    assert [url for url in bench.deep_store.list(ORDERS) if url not in named and "merged" in url] == []

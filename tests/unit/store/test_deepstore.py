@@ -53,6 +53,15 @@ def test_a_file_comes_back_as_it_was_put(store: DeepStore, tmp_path: Path) -> No
         store.fetch(url, tmp_path / "c")
 
 
+def test_what_is_in_folders_beside_the_segments_is_listed_apart(store: DeepStore, tmp_path: Path) -> None:
+    beside = [store.url_below(TABLE, ".shuffle", entry, name) for entry in ("a", "b") for name in ("0.json", "0.mseg")]
+    for url in (store.url_of(TABLE, KEY), *beside):
+        store.put(written(tmp_path / "file"), url)
+    assert store.list(TABLE) == [store.url_of(TABLE, KEY)]
+    assert store.list_below(TABLE, ".shuffle") == beside
+    assert store.list_below(TABLE, ".nothing") == store.list_below(TableName("none_OFFLINE"), ".shuffle") == []
+
+
 def test_a_wrong_size_or_a_failed_verification_leaves_nothing(store: DeepStore, tmp_path: Path) -> None:
     url = store.url_of(TABLE, KEY)
     store.put(written(tmp_path / "a"), url)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from merlot.cluster import lineage, paths, sqlite, tables, tasks
+from merlot.cluster import lineage, paths, tables, tasks
 from merlot.cluster.condemned import FileCondemnedError, condemn, guard, pardon
 from merlot.cluster.leases import Lease
 from merlot.cluster.lineage import TASK_LEASE, Replacement
@@ -73,7 +73,6 @@ class Files:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "SYNCHRONOUS", "OFF")
     monkeypatch.setattr(lineage, "wait_until_loaded", lambda *_: None)
 
 
@@ -88,11 +87,9 @@ def files(clock: FakeClock) -> Files:
 
 
 @pytest.fixture
-def store(tmp_path: Path, clock: FakeClock, files: Files) -> Iterator[SqliteMetastore]:
-    store = SqliteMetastore(tmp_path / "meta.db")
+def store(store: SqliteMetastore, clock: FakeClock, files: Files) -> SqliteMetastore:
     make_table(store, clock, files)
-    yield store
-    store.close()
+    return store
 
 
 def make_table(store: Metastore, clock: FakeClock, files: Files, manifest: str = MANIFEST) -> None:

@@ -52,9 +52,6 @@ class FakeFiles:
     def list_below(self, table: TableName, folder: str) -> Sequence[str]:
         return []
 
-    def list_below(self, table: TableName, folder: str) -> Sequence[str]:
-        return []
-
 
 @pytest.fixture
 def clock() -> FakeClock:

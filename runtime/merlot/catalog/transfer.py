@@ -6,6 +6,7 @@ Calls block. A failure of one ends the others at their next file; what is done s
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -25,6 +26,8 @@ R = TypeVar("R")
 
 NUM_TRANSFERS = 4
 """Files under way at a time: enough to hide an object store's latency."""
+LEAST_WAIT_S = 0.001
+"""Of one file: below it, one after another is fastest."""
 SPARE_BYTES = 16 << 20
 """Left free on the disk, so that a full one is seen before it is hit."""
 
@@ -96,13 +99,26 @@ def _is_whole(path: Path, record: SegmentRecord) -> bool:
 
 
 def _each(act: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    if len(items) < 2:
-        return [act(item) for item in items]
-    with ThreadPoolExecutor(min(NUM_TRANSFERS, len(items)), thread_name_prefix="merlot-transfer") as threads:
-        futures = [threads.submit(act, item) for item in items]
+    """In order. The first one shows whether there is a latency to hide: where there is none, threads only get in each
+    other's way, and 31 small files of a local store took 25 ms instead of 12."""
+    if not items:
+        return []
+    first, waited_s = _timed(act, items[0])
+    rest = items[1:]
+    if len(rest) < 2 or waited_s < LEAST_WAIT_S:
+        return [first, *(act(item) for item in rest)]
+    with ThreadPoolExecutor(min(NUM_TRANSFERS, len(rest)), thread_name_prefix="merlot-transfer") as threads:
+        futures = [threads.submit(act, item) for item in rest]
         wait(futures, return_when=FIRST_EXCEPTION)
         threads.shutdown(wait=True, cancel_futures=True)
         failed = next((one for one in futures if one.done() and not one.cancelled() and one.exception()), None)
         if failed is not None:
             failed.result()
-        return [one.result() for one in futures]
+        return [first, *(one.result() for one in futures)]
+
+
+def _timed(act: Callable[[T], R], item: T) -> tuple[R, float]:
+    """A result, and how long it was waited for without using the processor."""
+    started, worked = time.monotonic(), time.thread_time()
+    result = act(item)
+    return result, (time.monotonic() - started) - (time.thread_time() - worked)

@@ -2,6 +2,13 @@
 
 import asyncio
 import contextlib
+from collections.abc import Callable
+
+
+def run_on(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+    """Have the event loop run it soon; any thread. Once the loop is closed nobody needs it."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(function)
 
 
 class WakeUp:
@@ -12,9 +19,8 @@ class WakeUp:
         self._called = asyncio.Event()
 
     def call(self) -> None:
-        """Any thread; once the loop is closed nobody needs to wake."""
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._called.set)
+        """Any thread."""
+        run_on(self._loop, self._called.set)
 
     async def wait(self, timeout_s: float | None = None, *, settle_s: float = 0.0) -> None:
         """Until somebody calls, or has since the last wait, or so long; then `settle_s` more, for calls that come

@@ -16,6 +16,7 @@ from merlot.cluster.metastore import Metastore, SessionState, Watch
 from merlot.cluster.records import DrainRecord, EchoRecord
 from merlot.errors import MerlotError
 from merlot.ids import InstanceId, TableName
+from merlot.wakeups import run_on
 
 _LOG = logging.getLogger(__name__)
 
@@ -74,8 +75,7 @@ class Echo:
     def _on_session(self, state: SessionState) -> None:
         """On a thread of the metastore: the node may have been cleaned away while this broker was out of sight."""
         if state is SessionState.CONNECTED:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._write_anew)
+            run_on(self._loop, self._write_anew)
 
     def _write_anew(self) -> None:
         self._written = None

@@ -34,7 +34,7 @@ from merlot.server.tables import TableSegments
 from merlot.spec.table import TableSpec
 from merlot.sql.types import SqlType
 from merlot.store.deepstore import DeepStore
-from merlot.wakeups import WakeUp
+from merlot.wakeups import WakeUp, run_on
 
 _LOG = logging.getLogger(__name__)
 
@@ -446,8 +446,7 @@ class TableKeeper:
 
     def _on_report(self) -> None:
         """On a thread of the metastore."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self.rewrite_report)
+        run_on(self._loop, self.rewrite_report)
 
     def _dispose(self, segment: ImmutableSegment) -> None:
         self._around.io.submit(segment.close)

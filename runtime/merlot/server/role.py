@@ -37,7 +37,7 @@ from merlot.server.scheduler import Scheduler, SchedulerConfig
 from merlot.server.scrub import ScrubConfig, scrub
 from merlot.spec.table import TableSpec
 from merlot.store.deepstore import DeepStore
-from merlot.wakeups import WakeUp
+from merlot.wakeups import WakeUp, run_on
 from merlot.wire.endpoint import TcpEndpoint
 from merlot.wire.messages import ServerRequest, ServerResponse
 
@@ -311,8 +311,7 @@ class ServerRole:
             self._was_lost = True
         elif state is SessionState.CONNECTED and self._was_lost:
             self._was_lost = False
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._rewrite_reports)
+            run_on(self._loop, self._rewrite_reports)
 
     def _rewrite_reports(self) -> None:
         for keeper in self.keepers:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from operator_parts import Api
 
 from merlot_operator.config import from_environment
 
@@ -106,3 +107,18 @@ def test_every_pod_is_restricted(helm: Path, tmp_path: Path, name: str) -> None:
             assert not security["allowPrivilegeEscalation"]
             assert security["capabilities"] == {"drop": ["ALL"]}
             assert "latest" not in container["image"]
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("name", CASES)
+def test_a_restricted_namespace_takes_all_of_it(
+    helm: Path, merlot_api: Any, api: Api, tmp_path: Path, name: str
+) -> None:
+    labels = [f"pod-security.kubernetes.io/{mode}=restricted" for mode in ("enforce", "warn")]
+    merlot_api.check("label", "namespace", api.namespace, *labels)
+    values = CASES[name] if name == "all" else {**CASES[name], "scope": {"namespaces": [api.namespace]}}
+    rendered = documents(render(helm, tmp_path, values, f"--namespace={api.namespace}").stdout)
+    known = [one for one in rendered if not one["apiVersion"].startswith("monitoring.coreos.com/")]
+    done = merlot_api("apply", "--dry-run=server", "-f", "-", text=yaml.safe_dump_all(known))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == len(known)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from merlot.cluster import origins
 from merlot.cluster.changes import (
     EndReplacement,
     ForgetReplacement,
@@ -113,13 +114,24 @@ def forget(draft: Draft, mutation: ForgetReplacement) -> None:
     is_completed = mark.state is LineageState.COMPLETED
     del draft.lineage[entry]
     draft.details.pop(entry, None)
-    for record in [one for one in draft.all_records() if entry in (one.replaces, one.replaced_by)]:
+    concerned = [one for one in draft.all_records() if entry in (one.replaces, one.replaced_by)]
+    if is_completed:
+        concerned = _with_origins(entry, concerned)
+    for record in concerned:
         if is_completed if record.replaced_by == entry else not is_completed:
             draft.drop(record.name)
         elif record.replaces == entry:
             draft.store(record.model_copy(update={"replaces": ""}))
         else:
             draft.store(record.model_copy(update={"replaced_by": ""}))
+
+
+def _with_origins(entry: str, records: Sequence[SegmentRecord]) -> list[SegmentRecord]:
+    """The inputs and outputs of an entry, of which the outputs keep in mind what the inputs were."""
+    inputs = [one for one in records if one.replaced_by == entry]
+    outputs = [one for one in records if one.replaces == entry]
+    remembering = {one.name: one for one in origins.remember(inputs, outputs)}
+    return [remembering.get(one.name, one) for one in records]
 
 
 def _check_lists(mutation: StartReplacement) -> None:

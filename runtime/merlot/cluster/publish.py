@@ -17,6 +17,7 @@ from merlot.cluster.mutations import (
     RemoveSegments,
     mutate,
 )
+from merlot.cluster.origins import Origin, origins
 from merlot.cluster.records import LineageRecord, LineageState, SegmentRecord
 from merlot.cluster.view import TableView
 from merlot.cluster.visibility import is_leftover, is_visible, why_held
@@ -116,6 +117,9 @@ def _decide(
     leftover: list[SegmentKey] = []
     produced: list[str] = []
     outputs: dict[str, list[SegmentRecord]] = {}
+    kept = {record.name for record in request.records}
+    removed = [record for record in _leaving(view, request) if record.name not in kept]
+    merged = _merged_before(view, kept, {record.name for record in removed})
     for record in request.records:
         present = view.segment(record.name)
         entry = awaited.get(record.name)
@@ -130,10 +134,11 @@ def _decide(
         if present is not None and present.crc == record.crc:
             _check_unchanged(present, view, is_whole=request.replace_all)
             unchanged.append(record.name)
+        elif present is None and record.name in merged:
+            _check_merged(record, merged[record.name])
+            unchanged.append(record.name)
         else:
             changed.append(_stamped(record, present, now_ms))
-    kept = {record.name for record in request.records}
-    removed = [record for record in _leaving(view, request) if record.name not in kept]
     names = (*(record.name for record in changed), *produced)
     result = PublishResult(names, tuple(unchanged), tuple(record.name for record in removed), view.epoch)
     return result, [
@@ -142,6 +147,22 @@ def _decide(
         *(PutOutputs(entry, tuple(records)) for entry, records in outputs.items()),
         RemoveSegments(tuple(record.key for record in removed)),
     ]
+
+
+def _merged_before(view: TableView, names: Collection[str], leaving: Collection[str]) -> Mapping[str, Origin]:
+    """Names that are gone, but whose rows are in segments that stay."""
+    new = [name for name in names if view.segment(name) is None]
+    staying = (one for bucket in view.buckets.values() for one in bucket.segments.values() if one.name not in leaving)
+    return origins(staying, new) if new else {}
+
+
+def _check_merged(record: SegmentRecord, origin: Origin) -> None:
+    """The same version again is part of the table as it is; another one would count its rows twice."""
+    if not origin.is_whole(record.crc):
+        raise PreconditionError(
+            f"segment was merged or backfilled before, and its rows would count twice segment={record.name} "
+            f"now_in={origin.holder}; replace its time instead: merlot backfill"
+        )
 
 
 def _leaving(view: TableView, request: PublishRequest) -> Iterable[SegmentRecord]:
@@ -163,7 +184,7 @@ def _check_unchanged(present: SegmentRecord, view: TableView, *, is_whole: bool)
 
 def _stamped(record: SegmentRecord, present: SegmentRecord | None, now_ms: int) -> SegmentRecord:
     """Push time is the first publication's, refresh time the last replacement's. Marks are the table's alone."""
-    record = record.model_copy(update={"replaces": "", "replaced_by": ""})
+    record = record.model_copy(update={"replaces": "", "replaced_by": "", "made_of": ""})
     if present is None:
         return record.model_copy(update={"push_time_ms": now_ms})
     return record.model_copy(update={"push_time_ms": present.push_time_ms, "refresh_time_ms": now_ms})

@@ -135,6 +135,8 @@ class SegmentRecord(Record):
     """Lineage entry whose output it is."""
     replaced_by: Interned = ""
     """Lineage entry whose input it is. What the two mean is in the root: `visibility`."""
+    made_of: str = ""
+    """Segments whose rows it holds and whose records are gone: `origins`."""
 
     @property
     def key(self) -> SegmentKey:

@@ -143,7 +143,7 @@ def segment_status(
         for name in table_schema.names
         if name in present and (field := table_schema.field(name)) is not None and field.type != present[name][0]
     }
-    answer: Json = record.model_dump(mode="json", by_alias=True)
+    answer: Json = record.model_dump(mode="json", by_alias=True, exclude={"made_of"})
     answer["servers"] = {server: states.get(server, "OFFLINE") for server in assigned}
     answer["defaultedColumns"] = defaulted
     answer["widenedColumns"] = widened

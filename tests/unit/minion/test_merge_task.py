@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from merlot.cluster import lineage, tasks
+from merlot.cluster.changes import ForgetReplacement, PreconditionError
+from merlot.cluster.mutations import mutate
 from merlot.cluster.publish import publish
 from merlot.cluster.records import LineageState
 from merlot.cluster.task_records import SHUFFLE_FOLDER
@@ -73,6 +75,18 @@ def test_a_cancelled_task_takes_back_what_it_has_begun(bench: MergeBench) -> Non
     assert lineage.list_entries(bench.inner, ORDERS)[0].state is LineageState.REVERTED
     assert bench.queued() == []
     assert len(bench.deep_store.list(ORDERS)) == 4
+    assert bench.visible_rows() == bench.expected_rows()
+
+
+def test_pushing_what_was_merged_once_more_adds_nothing_after_the_inputs_are_gone(bench: MergeBench) -> None:
+    bench.queue()
+    bench.run()
+    mutate(bench.inner, ORDERS, lambda _: [ForgetReplacement(ENTRY)])
+    assert len(bench.view().segments) == 1
+    again = publish(bench.inner, ORDERS, upload_orders(bench.deep_store, bench.days))
+    assert (again.published, len(again.unchanged)) == ((), 4)
+    with pytest.raises(PreconditionError, match="rows would count twice"):
+        publish(bench.inner, ORDERS, upload_orders(bench.deep_store, [0], revision=1))
     assert bench.visible_rows() == bench.expected_rows()
 
 

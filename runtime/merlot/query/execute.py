@@ -29,7 +29,7 @@ from merlot.query.logical import LogicalPlan, PlanKind
 from merlot.query.partial import Partial, PlainRows
 from merlot.query.plain import PlainAggregation, Tally
 from merlot.query.predicates import DocList, SpanMatch
-from merlot.query.resolve import And, Node, Nothing, Resolver
+from merlot.query.resolve import All, And, Node, Nothing, Resolver
 from merlot.query.result import QueryStats
 from merlot.query.selection import select_first, select_top
 from merlot.segment.immutable import ImmutableSegment
@@ -87,9 +87,10 @@ def execute(plan: LogicalPlan, segments: Sequence[ImmutableSegment], context: Ex
     targets = _targets(plan, segments, context)
     alive = [target for target in targets if not (context.prunes and isinstance(target.node, Nothing))]
     tasks = [task for target in alive for task in _split(target, len(alive), context)]
-    if context.most_docs is not None and sum(map(_docs_to_visit, tasks)) > context.most_docs:
+    to_visit = sum([_docs_to_visit(plan, task) for task in tasks])
+    if context.most_docs is not None and to_visit > context.most_docs:
         raise TooMuchWorkError(f"query looks at too many docs limit={context.most_docs}")
-    num_helpers = _num_helpers(tasks, context)
+    num_helpers = _num_helpers(len(tasks), to_visit, context)
     content: pa.Table | PlainRows
     if plan.plain is not None and not num_helpers:
         content, found = _tally(plan, plan.plain, tasks, context)
@@ -176,10 +177,12 @@ def _targets(plan: LogicalPlan, segments: Sequence[ImmutableSegment], context: E
     return targets
 
 
-def _docs_to_visit(task: Task) -> float:
-    """Docs that the filter may have to look at, or that are known to match."""
+def _docs_to_visit(plan: LogicalPlan, task: Task) -> float:
+    """Docs that the filter may have to look at, or that are known to match and whose values are read."""
     num_docs = task.stop - task.start
     node = task.target.node
+    if isinstance(node, All) and plan.kind is PlanKind.AGGREGATION and not plan.columns_after_filter:
+        return 0.0
     nodes = node.children if isinstance(node, And) else (node,)
     return num_docs * min([one.share for one in nodes if isinstance(one, DocList | SpanMatch)], default=1.0)
 
@@ -237,12 +240,11 @@ def _select_in_order(plan: LogicalPlan, tasks: Sequence[Task], context: Executio
     return found
 
 
-def _num_helpers(tasks: Sequence[Task], context: ExecutionContext) -> int:
+def _num_helpers(num_tasks: int, docs_to_visit: float, context: ExecutionContext) -> int:
     """Threads of the pool worth waking beside the caller's."""
-    if context.pool is None or len(tasks) < 2:
+    if context.pool is None or num_tasks < 2:
         return 0
-    worthwhile = int(sum(map(_docs_to_visit, tasks))) // MIN_HELPER_DOCS
-    return max(0, min(context.threads, len(tasks), worthwhile) - 1)
+    return max(0, min(context.threads, num_tasks, int(docs_to_visit) // MIN_HELPER_DOCS) - 1)
 
 
 def _run(tasks: Sequence[Task], work: Callable[[Task], R], num_helpers: int, context: ExecutionContext) -> list[R]:

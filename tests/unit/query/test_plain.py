@@ -145,3 +145,12 @@ def test_a_query_that_looks_at_more_docs_than_the_caller_wants_is_left_to_somebo
     assert ask("SELECT COUNT(*) FROM t WHERE k >= 10 AND k < 20").stats.num_docs_scanned == 20
     with pytest.raises(TooMuchWorkError):
         ask("SELECT COUNT(*) FROM t WHERE i = 3")
+    with pytest.raises(TooMuchWorkError):
+        ask("SELECT SUM(l) FROM t")
+
+
+def test_counting_all_rows_looks_at_none_of_them(make_table: Any) -> None:
+    table = make_table(FIELDS, rows(1, start=0), rows(2, start=100))
+    logical = plan(bind(parse("SELECT COUNT(*) FROM t"), table.schema, {}))
+    partial = execute(logical, table.segments, replace(table.context, most_docs=0))
+    assert plain_answer(logical, [partial]) == [200]

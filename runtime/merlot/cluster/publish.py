@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from merlot.cluster.changes import ForgetReplacement
 from merlot.cluster.lineage_nodes import read_details
 from merlot.cluster.metastore import Check, Metastore
 from merlot.cluster.mutations import (
@@ -17,7 +18,7 @@ from merlot.cluster.mutations import (
     RemoveSegments,
     mutate,
 )
-from merlot.cluster.origins import Origin, origins
+from merlot.cluster.pushed_again import PushedAgain
 from merlot.cluster.records import LineageRecord, LineageState, SegmentRecord
 from merlot.cluster.view import TableView
 from merlot.cluster.visibility import is_leftover, is_visible, why_held
@@ -119,7 +120,8 @@ def _decide(
     outputs: dict[str, list[SegmentRecord]] = {}
     kept = {record.name for record in request.records}
     removed = [record for record in _leaving(view, request) if record.name not in kept]
-    merged = _merged_before(view, kept, {record.name for record in removed})
+    again = PushedAgain(view, kept, {record.name for record in removed})
+    forgotten: set[str] = set()
     for record in request.records:
         present = view.segment(record.name)
         entry = awaited.get(record.name)
@@ -131,38 +133,28 @@ def _decide(
         if present is not None and is_leftover(present, view.lineage):
             leftover.append(present.key)
             present = None
+        elif not request.replace_all and (entries := again.entries_to_forget(record)):
+            forgotten |= entries
+            present = None
+        elif present is None and again.is_merged(record):
+            unchanged.append(record.name)
+            continue
         if present is not None and present.crc == record.crc:
             _check_unchanged(present, view, is_whole=request.replace_all)
-            unchanged.append(record.name)
-        elif present is None and record.name in merged:
-            _check_merged(record, merged[record.name])
+            again.check_hidden(record)
             unchanged.append(record.name)
         else:
             changed.append(_stamped(record, present, now_ms))
     names = (*(record.name for record in changed), *produced)
     result = PublishResult(names, tuple(unchanged), tuple(record.name for record in removed), view.epoch)
+    oldest_first = sorted(forgotten, key=lambda entry: (view.lineage[entry].since_ms, entry))
     return result, [
+        *map(ForgetReplacement, oldest_first),
         RemoveSegments(tuple(leftover)),
         PutSegments(tuple(changed)),
         *(PutOutputs(entry, tuple(records)) for entry, records in outputs.items()),
         RemoveSegments(tuple(record.key for record in removed)),
     ]
-
-
-def _merged_before(view: TableView, names: Collection[str], leaving: Collection[str]) -> Mapping[str, Origin]:
-    """Names that are gone, but whose rows are in segments that stay."""
-    new = [name for name in names if view.segment(name) is None]
-    staying = (one for bucket in view.buckets.values() for one in bucket.segments.values() if one.name not in leaving)
-    return origins(staying, new) if new else {}
-
-
-def _check_merged(record: SegmentRecord, origin: Origin) -> None:
-    """The same version again is part of the table as it is; another one would count its rows twice."""
-    if not origin.is_whole(record.crc):
-        raise PreconditionError(
-            f"segment was merged or backfilled before, and its rows would count twice segment={record.name} "
-            f"now_in={origin.holder}; replace its time instead: merlot backfill"
-        )
 
 
 def _leaving(view: TableView, request: PublishRequest) -> Iterable[SegmentRecord]:

@@ -1,6 +1,7 @@
 """A segment that was merged away long ago is not taken a second time, and nobody else is refused."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -31,11 +32,9 @@ def table(store: SqliteMetastore) -> SqliteMetastore:
     return store
 
 
-def segment(name: str, crc: int = 7, custom_map: dict[str, str] | None = None, end: int = 0) -> SegmentRecord:
+def segment(name: str, crc: int = 7, custom_map: dict[str, str] | None = None) -> SegmentRecord:
     url = f"file:///d/{name}@{crc}"
-    return SegmentRecord(
-        name=name, crc=crc, size_bytes=1, url=url, total_docs=1, end_time_ms=end, custom_map=custom_map or {}
-    )
+    return SegmentRecord(name=name, crc=crc, size_bytes=1, url=url, total_docs=1, custom_map=custom_map or {})
 
 
 def push(store: SqliteMetastore, *records: SegmentRecord, replace: tuple[str, ...] = ()) -> PublishResult:
@@ -107,15 +106,63 @@ def test_who_replaces_segments_by_himself_may_have_them_back(table: SqliteMetast
     assert push(table, segment("h2", crc=8)).published == ("h2",)
 
 
-def test_what_is_kept_in_mind_is_bounded_and_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+def timed(name: str, start: int, end: int, **more: Any) -> SegmentRecord:
+    return segment(name, **more).model_copy(update={"start_time_ms": start, "end_time_ms": end})
+
+
+def two_halves(store: SqliteMetastore, *, is_over: bool) -> str:
+    """Three segments merged into two: the second of them is in both."""
+    parts = [timed("p1", 0, 3), timed("p2", 4, 6), timed("p3", 7, 9)]
+    push(store, *parts)
+    halves = [timed("m1", 0, 5, custom_map=MERGED), timed("m2", 5, 9, custom_map=MERGED)]
+    return replaced(store, [one.name for one in parts], halves, is_over=is_over)
+
+
+def test_a_push_that_removes_a_part_of_what_a_segment_became_loses_and_doubles_nothing(table: SqliteMetastore) -> None:
+    two_halves(table, is_over=True)
+    with pytest.raises(PreconditionError, match="a part of what holds its rows stays segment=p2"):
+        push(table, timed("p2", 4, 6), replace=("m1",))
+    result = push(table, timed("p1", 0, 3), timed("p3", 7, 9), replace=("m1",))
+    assert (result.published, result.unchanged, result.removed) == (("p1",), ("p3",), ("m1",))
+    assert names(table) == {"h1", "h2", "other", "p1", "m2"}
+
+
+@pytest.mark.parametrize("crc", [7, 8], ids=["same rows", "other rows"])
+def test_a_batch_that_stands_for_a_window_takes_the_place_of_what_was_merged_from_it_just_now(
+    crc: int, table: SqliteMetastore
+) -> None:
+    """The inputs are still there, hidden, and must not be taken for part of the table."""
+    first = replaced(table, ["h1", "h2"], [segment("day", custom_map=MERGED)], is_over=False)
+    second = replaced(table, ["day", "other"], [segment("month", custom_map=MERGED)], is_over=False)
+    result = push(table, segment("h1", crc=crc), segment("new"), replace=("month",))
+    assert (result.published, result.removed) == (("h1", "new"), ("month",))
+    view = load(table, TABLE)
+    assert set(view.visible) == set(view.segments) == {"h1", "new"}
+    assert view.segments["h1"].crc == crc
+    assert not view.lineage.keys() & {first, second}
+
+
+def test_a_batch_that_removes_a_part_of_what_was_merged_just_now_is_refused(table: SqliteMetastore) -> None:
+    two_halves(table, is_over=False)
+    with pytest.raises(PreconditionError, match="a part of what holds its rows stays segment=p1"):
+        push(table, timed("p1", 0, 3), replace=("m1",))
+    assert set(load(table, TABLE).visible) == {"h1", "h2", "other", "m1", "m2"}
+
+
+def test_what_was_deleted_after_a_merge_can_be_pushed_again_at_once(table: SqliteMetastore) -> None:
+    replaced(table, ["h1", "h2"], [segment("day", custom_map=MERGED)], is_over=False)
+    push(table, replace=("day",))
+    assert set(load(table, TABLE).visible) == {"other"}
+    assert push(table, segment("h1")).published == ("h1",)
+    assert set(load(table, TABLE).visible) == {"h1", "other"}
+
+
+def test_what_is_kept_in_mind_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(origins, "MOST", 3)
     inputs = [segment(f"in_{number}", crc=number + 1) for number in range(8)]
-    outputs = [segment(f"out_{end}", custom_map=MERGED, end=end) for end in (1, 2)]
-    kept = origins.remember(inputs, outputs)
-    assert [one.name for one in kept] == ["out_2", "out_1"]
-    assert [len(one.made_of) for one in kept] == [48, 48]
-    found = origins.origins(kept, [one.name for one in inputs])
-    assert len(found) == 6
+    (kept,) = origins.remember(inputs, [segment("out", custom_map=MERGED)])
+    found = origins.origins([kept], [one.name for one in inputs])
+    assert len(found) == 3
     assert all(found[one.name].is_whole(one.crc) for one in inputs if one.name in found)
 
 

@@ -1,0 +1,111 @@
+"""Segments that are pushed again after others took their place: part of the table still, free to come back, or neither.
+Pure.
+
+While a replacement's grace period lasts, its inputs are there, hidden; later, merged segments keep in mind what they
+were made of (`origins`). A request that removes all of what became of a segment, as a batch does that stands for a
+window, brings it back; one that removes a part of that would lose rows, or count them twice, and is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from merlot.cluster.changes import PreconditionError
+from merlot.cluster.origins import Origin, origins
+from merlot.cluster.records import LineageState, SegmentRecord
+from merlot.cluster.view import TableView
+from merlot.cluster.visibility import Visibility, visibility
+
+
+@dataclass(frozen=True, slots=True)
+class _Became:
+    """What took the place of an input of completed replacements."""
+
+    ends: frozenset[str]
+    """Segments that hold its rows and are not replaced themselves."""
+    entries: frozenset[str]
+    """The replacements on the way to them."""
+    is_complete: bool
+    """Whether none of the outputs was removed since."""
+
+
+class PushedAgain:
+    """A request's names that are not visible, but may be part of the table."""
+
+    def __init__(self, view: TableView, names: Collection[str], leaving: Collection[str]) -> None:
+        self._view = view
+        self._leaving = frozenset(leaving)
+        gone = [name for name in names if view.segment(name) is None]
+        self._merged = origins(_records(view), gone) if gone else {}
+        hidden = [record for name in names if (record := view.segment(name)) is not None and self._is_replaced(record)]
+        outputs = _outputs(view) if hidden else {}
+        self._became = {record.name: _follow(record.replaced_by, view, outputs) for record in hidden}
+
+    def entries_to_forget(self, record: SegmentRecord) -> frozenset[str]:
+        """Replacements of which nothing stays: without them the segment is free to come back. Empty if it is none of
+        their inputs, or stays replaced."""
+        became = self._became.get(record.name)
+        return became.entries if became is not None and not became.ends - self._leaving else frozenset()
+
+    def check_hidden(self, record: SegmentRecord) -> None:
+        """Of an input that stays replaced: PreconditionError if a part of what it became goes or is gone."""
+        became = self._became.get(record.name)
+        if became is not None and (became.ends & self._leaving or not became.is_complete):
+            raise _partly(record, min(became.ends))
+
+    def is_merged(self, record: SegmentRecord) -> bool:
+        """Whether a segment whose record is gone is in the table, as it is; PreconditionError if its rows are in part,
+        or as they were in another version."""
+        origin: Origin | None = self._merged.get(record.name)
+        if origin is None or not origin.holders - self._leaving:
+            return False
+        if origin.holders & self._leaving:
+            raise _partly(record, min(origin.holders))
+        if not origin.is_whole(record.crc):
+            raise PreconditionError(
+                f"segment was merged or backfilled before, and its rows would count twice segment={record.name} "
+                f"now_in={min(origin.holders)}; replace its time instead: merlot backfill"
+            )
+        return True
+
+    def _is_replaced(self, record: SegmentRecord) -> bool:
+        return visibility(record, self._view.lineage) is Visibility.REPLACED
+
+
+def _partly(record: SegmentRecord, holder: str) -> PreconditionError:
+    return PreconditionError(
+        f"segment was merged or backfilled before, and a part of what holds its rows stays segment={record.name} "
+        f"now_in={holder}; replace its time instead: merlot backfill"
+    )
+
+
+def _records(view: TableView) -> Iterator[SegmentRecord]:
+    return (record for bucket in view.buckets.values() for record in bucket.segments.values())
+
+
+def _outputs(view: TableView) -> dict[str, list[SegmentRecord]]:
+    found: dict[str, list[SegmentRecord]] = {}
+    for record in _records(view):
+        if record.replaces in view.lineage:
+            found.setdefault(record.replaces, []).append(record)
+    return found
+
+
+def _follow(first: str, view: TableView, outputs: dict[str, list[SegmentRecord]]) -> _Became:
+    entries, ends, is_complete = set[str](), set[str](), True
+    ahead = [first]
+    while ahead:
+        entry = ahead.pop()
+        if entry in entries:
+            continue
+        entries.add(entry)
+        made = outputs.get(entry, [])
+        is_complete &= len(made) == view.lineage[entry].num_to
+        for record in made:
+            after = view.lineage.get(record.replaced_by)
+            if after is not None and after.state is LineageState.COMPLETED:
+                ahead.append(record.replaced_by)
+            else:
+                ends.add(record.name)
+    return _Became(frozenset(ends), frozenset(entries), is_complete)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TypeVar
@@ -32,6 +32,7 @@ from merlot.query.predicates import DocList, SpanMatch
 from merlot.query.resolve import All, And, Node, Nothing, Resolver
 from merlot.query.result import QueryStats
 from merlot.query.selection import select_first, select_top
+from merlot.segment.arrow_types import is_fixed_width
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.zones import BLOCK_DOCS
 
@@ -39,9 +40,13 @@ R = TypeVar("R")
 
 MIN_SPLIT_DOCS = 4 * BLOCK_DOCS
 """Fewest docs of a task when a segment is split; a multiple of the zone maps' block."""
-MIN_HELPER_DOCS = 4 * BLOCK_DOCS
-"""Docs to look at per thread that are worth waking it for: a look-up in 8 segments is 0.3 ms of Python, and two threads
-that take turns at it cost more than one; 10,000 rows took 208 us alone and 243 with a helper."""
+MIN_HELPER_DOCS = 64 * BLOCK_DOCS
+"""Docs to look at per thread that are worth waking it for. Kernels of tens of microseconds and Python between them: two
+threads take turns at the interpreter's lock, and each turn costs more than it wins. On two cores, sums of 336,776 rows
+in 13 segments took 0.2 ms alone and 0.9 with a helper, group-by 0.8 and 2.1; of 2.7 million rows they break even, of 6
+million in 8 segments a helper takes off a tenth to a quarter."""
+TEXT_DOCS = 16
+"""As many docs is one with a text of its own worth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +91,12 @@ def execute(plan: LogicalPlan, segments: Sequence[ImmutableSegment], context: Ex
     started = clock_ns()
     targets = _targets(plan, segments, context)
     alive = [target for target in targets if not (context.prunes and isinstance(target.node, Nothing))]
-    tasks = [task for target in alive for task in _split(target, len(alive), context)]
-    to_visit = sum([_docs_to_visit(plan, task) for task in tasks])
+    to_visit = sum([_docs_to_visit(plan, target) for target in alive])
     if context.most_docs is not None and to_visit > context.most_docs:
         raise TooMuchWorkError(f"query looks at too many docs limit={context.most_docs}")
-    num_helpers = _num_helpers(len(tasks), to_visit, context)
+    num_helpers = _num_helpers(plan, alive, context)
+    tasks = [task for target in alive for task in _split(target, len(alive), num_helpers, context)]
+    num_helpers = min(num_helpers, max(0, len(tasks) - 1))
     content: pa.Table | PlainRows
     if plan.plain is not None and not num_helpers:
         content, found = _tally(plan, plan.plain, tasks, context)
@@ -162,9 +168,7 @@ def _num_matched(tasks: Sequence[Task], found: Sequence[Found]) -> int:
 
 def _targets(plan: LogicalPlan, segments: Sequence[ImmutableSegment], context: ExecutionContext) -> list[Target]:
     with_docs = [segment for segment in segments if segment.num_docs]
-    names = plan.columns_after_filter
-    if plan.filter is not None:
-        names |= columns_of(plan.filter)
+    names = _columns_read(plan)
     is_few_rows = plan.kind is PlanKind.SELECTION and not plan.order_by and plan.filter is None
     joined, rest = ([], with_docs) if is_few_rows or not context.prunes else batches(with_docs, context.schema, names)
     every: list[tuple[Columns, NDArray[np.int64] | None]] = [(batch, batch.starts) for batch in joined]
@@ -177,20 +181,25 @@ def _targets(plan: LogicalPlan, segments: Sequence[ImmutableSegment], context: E
     return targets
 
 
-def _docs_to_visit(plan: LogicalPlan, task: Task) -> float:
+def _columns_read(plan: LogicalPlan) -> frozenset[str]:
+    names = plan.columns_after_filter
+    return names if plan.filter is None else names | columns_of(plan.filter)
+
+
+def _docs_to_visit(plan: LogicalPlan, target: Target) -> float:
     """Docs that the filter may have to look at, or that are known to match and whose values are read."""
-    num_docs = task.stop - task.start
-    node = task.target.node
+    num_docs = target.columns.num_docs
+    node = target.node
     if isinstance(node, All) and plan.kind is PlanKind.AGGREGATION and not plan.columns_after_filter:
         return 0.0
     nodes = node.children if isinstance(node, And) else (node,)
     return num_docs * min([one.share for one in nodes if isinstance(one, DocList | SpanMatch)], default=1.0)
 
 
-def _split(target: Target, num_targets: int, context: ExecutionContext) -> list[Task]:
+def _split(target: Target, num_targets: int, num_helpers: int, context: ExecutionContext) -> list[Task]:
     """Ranges of docs, so that few targets keep every thread busy."""
     num_docs = target.columns.num_docs
-    if context.pool is None or num_targets >= 2 * context.threads or num_docs < 2 * MIN_SPLIT_DOCS:
+    if not num_helpers or num_targets >= 2 * context.threads or num_docs < 2 * MIN_SPLIT_DOCS:
         return [Task(target, 0, num_docs)]
     size = max(MIN_SPLIT_DOCS, -(-num_docs // (2 * context.threads) // BLOCK_DOCS) * BLOCK_DOCS)
     return [Task(target, start, min(start + size, num_docs)) for start in range(0, num_docs, size)]
@@ -240,11 +249,22 @@ def _select_in_order(plan: LogicalPlan, tasks: Sequence[Task], context: Executio
     return found
 
 
-def _num_helpers(num_tasks: int, docs_to_visit: float, context: ExecutionContext) -> int:
+def _num_helpers(plan: LogicalPlan, targets: Sequence[Target], context: ExecutionContext) -> int:
     """Threads of the pool worth waking beside the caller's."""
-    if context.pool is None or num_tasks < 2:
+    if context.pool is None:
         return 0
-    return max(0, min(context.threads, num_tasks, int(docs_to_visit) // MIN_HELPER_DOCS) - 1)
+    names = _columns_read(plan)
+    work = 0.0
+    for target in targets:
+        num_docs = _docs_to_visit(plan, target)
+        work += num_docs * TEXT_DOCS if num_docs and _reads_texts(target.columns, names) else num_docs
+    return max(0, min(context.threads, int(work) // MIN_HELPER_DOCS) - 1)
+
+
+def _reads_texts(columns: Columns, names: Iterable[str]) -> bool:
+    """Whether there is a column of which every doc's text has to be looked at."""
+    readers = map(columns.reader, names)
+    return any(reader.dictionary is None and not is_fixed_width(reader.type) for reader in readers)
 
 
 def _run(tasks: Sequence[Task], work: Callable[[Task], R], num_helpers: int, context: ExecutionContext) -> list[R]:

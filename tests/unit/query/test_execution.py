@@ -91,6 +91,7 @@ def test_a_split_segment_answers_as_a_whole_one(make_table, monkeypatch, sql):
     table = make_table(FIELDS, rows(20_000))
     whole = table.query(sql)
     monkeypatch.setattr(execution, "MIN_SPLIT_DOCS", 1024)
+    monkeypatch.setattr(execution, "MIN_HELPER_DOCS", 1024)
     monkeypatch.setattr(execution, "BLOCK_DOCS", 1024)
     assert table.query(sql) == whole
     assert whole

@@ -20,6 +20,7 @@ from merlot.cluster.condemned import condemn, pardon
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import TrashRecord
 from merlot.cluster.tables import find_table, spec_of
+from merlot.cluster.task_records import SHUFFLE_FOLDER
 from merlot.cluster.view import load
 from merlot.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError, UnavailableError
 from merlot.ids import TableName
@@ -108,7 +109,8 @@ def urls_in_use(metastore: Metastore, table: TableName) -> set[str]:
 
 def _delete_files(metastore: Metastore, table: TableName, files: SegmentFiles, record: TrashRecord) -> int:
     in_use = urls_in_use(metastore, table)
-    doomed = [url for url in record.urls if url not in in_use and _is_old(files, url, record.deleted_ms)]
+    urls = [*record.urls, *_left_by_shards(metastore, table, files)]
+    doomed = [url for url in urls if url not in in_use and _is_old(files, url, record.deleted_ms)]
     if not doomed:
         return 0
     condemn(metastore, table, doomed)
@@ -119,6 +121,11 @@ def _delete_files(metastore: Metastore, table: TableName, files: SegmentFiles, r
             files.delete(url)
             num_deleted += 1
     return num_deleted
+
+
+def _left_by_shards(metastore: Metastore, table: TableName, files: SegmentFiles) -> Sequence[str]:
+    """Of a table that is gone: its tasks, which would clean up after themselves, no longer know where."""
+    return files.list_below(table, SHUFFLE_FOLDER) if find_table(metastore, table) is None else ()
 
 
 def _is_old(files: SegmentFiles, url: str, deleted_ms: int) -> bool:

@@ -391,3 +391,14 @@ def test_files_of_a_deleted_table_stay_go_at_once_or_later(
     assert empty_trash(store, lambda _: files, clock, grace_ms=HOUR_S * 1000) == num_deleted
     assert len(files.files) == num_left
     assert tables.is_rid_of_files(store, "t") == (fate is not tables.Files.LATER)
+
+
+def test_what_shards_of_a_deleted_table_left_goes_with_its_files(
+    store: SqliteMetastore, clock: FakeClock, files: Files
+) -> None:
+    files.shuffle("e")
+    clock.advance(HOUR_S + 1)
+    assert empty_trash(store, lambda _: files, clock, grace_ms=0) == 0
+    tables.delete_table(store, "t", files=tables.Files.NOW, clock=clock)
+    assert empty_trash(store, lambda _: files, clock, grace_ms=HOUR_S * 1000) == 6
+    assert files.files == {}

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.clients.flights_node import Address, running_node
+from tests.clients.flights_node import Address, flights_node
 
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
     """Serves the flights."""
-    with running_node(tmp_path_factory.mktemp("node")) as address:
+    with flights_node(tmp_path_factory.mktemp("node")) as address:
         yield address

@@ -1,8 +1,6 @@
-"""A table of flights and a node that serves it, in a thread of its own: clients block."""
+"""A table of flights and a node that serves it."""
 
-import asyncio
 import datetime as dt
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,11 +11,12 @@ import pyarrow as pa
 
 from merlot.catalog.publish import upload
 from merlot.cluster.records import SegmentRecord
-from merlot.embedded.node import Node, NodeConfig
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.spec.manifest import load
 from merlot.store.deepstore import DeepStore
+from merlot.testing.patience import PATIENCE_S, wait_until
+from merlot_spark.local_node import LocalNode
 
 MANIFEST = """
 apiVersion: merlot.dev/v1alpha1
@@ -105,29 +104,15 @@ class Address:
         return f"http://{self.host}:{self.port}"
 
 
-@contextmanager
-def loop_thread() -> Iterator[asyncio.AbstractEventLoop]:
-    """A running event loop in a thread."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    try:
-        yield loop
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-
-
 def wait_for_rows(url: str, expected: int) -> None:
     """Until every row can be queried."""
-    with httpx.Client() as client:
-        for _ in range(500):
-            answer = client.post(f"{url}/query/sql", json={"sql": "SELECT COUNT(*) FROM flights"}).json()
-            if not answer["exceptions"] and answer["resultTable"]["rows"] == [[expected]]:
-                return
-            threading.Event().wait(0.02)
-    raise AssertionError(f"rows are not served answer={answer}")
+
+    def are_served() -> bool:
+        answer = client.post(f"{url}/query/sql", json={"sql": "SELECT COUNT(*) FROM flights"}).json()
+        return not answer["exceptions"] and answer["resultTable"]["rows"] == [[expected]]
+
+    with httpx.Client(timeout=PATIENCE_S) as client:
+        wait_until(are_served)
 
 
 def apply_and_publish(url: str, records: Sequence[SegmentRecord]) -> None:
@@ -139,22 +124,13 @@ def apply_and_publish(url: str, records: Sequence[SegmentRecord]) -> None:
 
 
 @contextmanager
-def running_node(folder: Path) -> Iterator[Address]:
+def flights_node(folder: Path) -> Iterator[Address]:
     """An embedded node that serves the flights."""
-    config = NodeConfig(data_dir=folder / "data", http_port=0)
-    records = build_records(folder / "built", DeepStore(config.deep_store_uri))
-
-    async def start() -> Node:
-        node = Node(config)
-        await node.start()
-        return node
-
-    with loop_thread() as loop:
-        node = asyncio.run_coroutine_threadsafe(start(), loop).result()
-        try:
-            address = Address("127.0.0.1", node.port)
-            apply_and_publish(address.url, records)
-            wait_for_rows(address.url, NUM_ROWS)
-            yield address
-        finally:
-            asyncio.run_coroutine_threadsafe(node.stop(), loop).result()
+    node = LocalNode(folder / "data", 0)
+    try:
+        node.start()
+        apply_and_publish(node.url, build_records(folder / "built", DeepStore(str(folder / "data" / "deepstore"))))
+        wait_for_rows(node.url, NUM_ROWS)
+        yield Address("127.0.0.1", node.port)
+    finally:
+        node.stop()

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from merlot.cli.main import run
 from merlot.ingest.batch import build_from_tables
 from merlot.spec import manifest
 from merlot.store.deepstore import DeepStore
+from merlot.testing.patience import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -53,7 +53,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.setenv("MERLOT_URL", url[0])
         yield folder
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=PATIENCE_S) == 0
 
 
 def publish_trips(folder: Path) -> None:
@@ -73,20 +73,18 @@ def publish_trips(folder: Path) -> None:
     records = [upload(store, one, table.name).model_dump(mode="json", by_alias=True) for one in segments]
     body = json.dumps({"publishId": "test", "records": records}).encode()
     request = urllib.request.Request(f"{os.environ['MERLOT_URL']}/segments/trips/publish", body)
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
         assert len(json.load(answer)["published"]) == 3
 
 
 def wait_until_loaded(capsys: Captured) -> None:
     """Ask until the server has all rows: that is when the count is whole."""
-    deadline = time.monotonic() + 30
-    while True:
+
+    def is_loaded() -> bool:
         code = run(["query", "SELECT count(*) FROM trips", "-o", "csv"])
-        answer = capsys.readouterr()
-        if (code, answer.out) == (0, "count(*)\n30\n"):
-            return
-        assert time.monotonic() < deadline, answer
-        time.sleep(0.05)
+        return (code, capsys.readouterr().out) == (0, "count(*)\n30\n")
+
+    wait_until(is_loaded)
 
 
 def test_a_table_from_declaration_to_deletion(node: Path, tmp_path: Path, capsys: Captured) -> None:
@@ -103,7 +101,7 @@ def test_a_table_from_declaration_to_deletion(node: Path, tmp_path: Path, capsys
     assert run(["get", "tables"]) == 0
     assert capsys.readouterr().out.splitlines()[2].split()[:3] == ["trips", "3", "30"]
     assert run(["get", "segments", "trips"]) == 0
-    assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()[2:]] == ["1/1"] * 3
+    assert [line.split()[-2:] for line in capsys.readouterr().out.splitlines()[2:]] == [["1/1", "Visible"]] * 3
     assert run(["get", "instances", "-o", "name"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 4
 

@@ -24,7 +24,7 @@ from merlot.testing.nursery import Child
 
 PATIENCE_S = 150.0
 """For machines that do other work too; nothing takes more than seconds on one that does not."""
-IDLE_S = 10.0
+IDLE_S = 4.0
 KINDS = {
     "tables": "apis/merlot.dev/v1alpha1",
     "mergerolluptasks": "apis/merlot.dev/v1alpha1",
@@ -248,12 +248,13 @@ class Operator:
         return self._process.wait(PATIENCE_S)
 
     def dies_within(self, passes: int) -> bool:
-        """Whether it ends by itself before it has made so many passes, or has nothing left to look at."""
+        """Whether it ends by itself before it has made so many passes, or has listed everything and makes none."""
         assert self._process is not None
         deadline, before, since = time.monotonic() + PATIENCE_S, 0.0, float("inf")
         while self._process.poll() is None:
             assert time.monotonic() < deadline, self.log[-4000:]
             with contextlib.suppress(OSError):
+                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=5).close()
                 made = self.metric("merlot_operator_passes_total")
                 since = time.monotonic() if made != before or since == float("inf") else since
                 before = made

@@ -3,19 +3,30 @@
 from dataclasses import replace
 from typing import Any
 
+from merlot.cluster.connect import connect
+from merlot.cluster.metastore import Metastore
+from merlot.cluster.zookeeper import ZooKeeperMetastore
 from merlot_operator import __main__ as program
 from merlot_operator import config, deletion, metastore, pools, reconcile, rollups, tables, upserts, workqueue
 
 RESYNC_S = 0.25
 PAUSE_S = 0.3
+SILENCE_S = 2.0
+"""A metastore that says nothing for so long is away."""
 
 
 def main() -> int:
     """Run it; returns the exit code."""
     program.from_environment = _with_short_resync  # type: ignore[attr-defined]
+    metastore.connect = _connect  # type: ignore[attr-defined]
     reconcile.STATUS_S = deletion.AGAIN_S = metastore.PAUSE_S = pools.BUSY_S = tables.SOON_S = PAUSE_S
     rollups.WAITING_S = upserts.WAITING_S = workqueue.FIRST_BACKOFF_S = PAUSE_S
     return program.main()
+
+
+def _connect(url: str) -> Metastore:
+    scheme, _, hosts = url.partition("://")
+    return ZooKeeperMetastore(hosts, operation_timeout_s=SILENCE_S) if scheme == "zk" else connect(url)
 
 
 def _with_short_resync(environment: Any) -> config.Config:

@@ -22,7 +22,7 @@ NUM_TABLES = int(os.environ.get("MERLOT_TABLES", "200"))
 """1000 tell more, and take two minutes longer."""
 MOST_MB = 90 + 0.06 * NUM_TABLES
 QUIET_S = 2.0
-IDLE_S = 8.0
+IDLE_S = 5.0
 """Some looks at the controller."""
 
 

@@ -1,21 +1,19 @@
 """One Spark session for all tests, a controller's HTTP API over SQLite, and the rows of segment files as Arrow."""
 
-import asyncio
 import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from aiohttp import web
 from pyspark.sql import SparkSession
 
 from merlot.cluster.sqlite import SqliteMetastore
 from merlot.controller.api import make_app
 from merlot.controller.service import ControllerService
 from merlot.segment.immutable import ImmutableSegment
+from merlot.testing.apps import serve_app
 from merlot_spark.session import create_session
 
 TESTS_OF_SPARK = Path(__file__).parent
@@ -47,23 +45,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def controller(tmp_path: Path) -> Iterator[str]:
     """URL of a controller's API that decides nothing: what is published stays as it is."""
     metastore = SqliteMetastore(tmp_path / "state.sqlite")
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    runner = web.AppRunner(make_app(ControllerService(metastore)))
-
-    async def serve() -> int:
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        return int(runner.addresses[0][1])
-
-    port = asyncio.run_coroutine_threadsafe(serve(), loop).result()
-    yield f"http://127.0.0.1:{port}"
-    asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+    with serve_app(make_app(ControllerService(metastore))) as url:
+        yield url
     metastore.close()
 
 

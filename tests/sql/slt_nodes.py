@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import json
-import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -19,12 +17,13 @@ from slt_segments import build_paths, uneven_edges
 
 from merlot.catalog.publish import record_of
 from merlot.cluster.records import SegmentRecord
-from merlot.embedded.node import Node, NodeConfig
 from merlot.ids import offline
 from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.manifest import load_document
 from merlot.store.deepstore import DeepStore
+from merlot.testing.patience import PATIENCE_S, wait_until
 from merlot.testing.processes import ClusterProcesses
+from merlot_spark.local_node import LocalNode
 from merlot_spark.zookeeper import ZooKeeper
 
 
@@ -57,22 +56,20 @@ class Remote:
         request = urllib.request.Request(f"{self.url}{path}", json.dumps(body).encode(), method="POST")
         request.add_header("Content-Type", "application/json")
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{path}: {error.code} {error.read().decode()}") from error
 
     def wait_for_rows(self, dataset: Dataset) -> None:
         """Until every row of a table can be queried."""
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            try:
-                if self.query(f"SELECT COUNT(*) FROM {dataset.name}").rows == [[dataset.rows.num_rows]]:
-                    return
-            except QueryRefused:
-                pass
-            threading.Event().wait(0.02)
-        raise AssertionError(f"rows of {dataset.name} are not served")
+
+        def are_served() -> bool:
+            with contextlib.suppress(QueryRefused):
+                return self.query(f"SELECT COUNT(*) FROM {dataset.name}").rows == [[dataset.rows.num_rows]]
+            return False
+
+        wait_until(are_served)
 
 
 def manifest(dataset: Dataset) -> dict[str, Any]:
@@ -101,40 +98,20 @@ def upload_segments(dataset: Dataset, folder: Path, store: DeepStore) -> list[Se
 @contextmanager
 def embedded_node(datasets: Sequence[Dataset], folder: Path) -> Iterator[Remote]:
     """Every role in one process, applied to and published to over HTTP."""
-    config = NodeConfig(data_dir=folder / "data", http_port=0)
-    store = DeepStore(config.deep_store_uri)
-
-    async def start() -> Node:
-        node = Node(config)
-        await node.start()
-        return node
-
-    with _loop_thread() as loop:
-        node = asyncio.run_coroutine_threadsafe(start(), loop).result()
-        try:
-            remote = Remote(f"http://127.0.0.1:{node.port}")
-            for dataset in datasets:
-                records = upload_segments(dataset, folder / "built", store)
-                remote.post("/apply", manifest(dataset))
-                listed = [record.model_dump(mode="json", by_alias=True) for record in records]
-                remote.post(f"/segments/{dataset.name}/publish", {"publishId": "first", "records": listed})
-                remote.wait_for_rows(dataset)
-            yield remote
-        finally:
-            asyncio.run_coroutine_threadsafe(node.stop(), loop).result()
-
-
-@contextmanager
-def _loop_thread() -> Iterator[asyncio.AbstractEventLoop]:
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
+    store = DeepStore(str(folder / "data" / "deepstore"))
+    node = LocalNode(folder / "data", 0)
     try:
-        yield loop
+        node.start()
+        remote = Remote(node.url)
+        for dataset in datasets:
+            records = upload_segments(dataset, folder / "built", store)
+            remote.post("/apply", manifest(dataset))
+            listed = [record.model_dump(mode="json", by_alias=True) for record in records]
+            remote.post(f"/segments/{dataset.name}/publish", {"publishId": "first", "records": listed})
+            remote.wait_for_rows(dataset)
+        yield remote
     finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+        node.stop()
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from aiohttp import web
 from merlot.cluster.sqlite import SqliteMetastore
 from merlot.controller import api
 from merlot.controller.service import ControllerService
+from merlot.testing.apps import serve_app
 
 
 @dataclass
@@ -54,30 +55,12 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNode]:
     """Runs on a thread of its own, since the command line blocks. MERLOT_URL points to it."""
     metastore = SqliteMetastore(tmp_path / "node.db")
     fake = FakeNode(metastore)
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-
-    async def start() -> web.AppRunner:
-        app = web.Application()
-        app.add_routes([*api.routes(ControllerService(metastore)), web.post("/query/sql", fake.query)])
-        runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        fake.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        return runner
-
-    runner = asyncio.run_coroutine_threadsafe(start(), loop).result()
-    monkeypatch.setenv("MERLOT_URL", fake.url)
-    try:
+    app = web.Application()
+    app.add_routes([*api.routes(ControllerService(metastore)), web.post("/query/sql", fake.query)])
+    with serve_app(app) as fake.url:
+        monkeypatch.setenv("MERLOT_URL", fake.url)
         yield fake
-    finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-        metastore.close()
+    metastore.close()
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Exactness, limits, cancellation and statistics, over many segments and split ones."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from merlot.query.context import (
     QueryCancelledError,
     QueryTimeoutError,
 )
+from merlot.spec.indexing import IndexingSpec
 from merlot.testing.clock import FakeClock
 
 FIELDS = [
@@ -95,6 +97,37 @@ def test_a_split_segment_answers_as_a_whole_one(make_table, monkeypatch, sql):
     monkeypatch.setattr(execution, "BLOCK_DOCS", 1024)
     assert table.query(sql) == whole
     assert whole
+
+
+class CountingPool(ThreadPoolExecutor):
+    """Tells how many helpers were asked for."""
+
+    num_asked = 0
+
+    def submit(self, *args, **kwargs):
+        self.num_asked += 1
+        return super().submit(*args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("sql", "num_helpers"),
+    [
+        ("SELECT SUM(n), MAX(d) FROM t", 0),
+        ("SELECT k, COUNT(*) FROM t GROUP BY k ORDER BY k LIMIT 100", 0),
+        ("SELECT COUNT(*) FROM t WHERE s LIKE 's1%'", 1),
+        ("SELECT s, SUM(n) FROM t GROUP BY s ORDER BY s LIMIT 1000", 1),
+    ],
+)
+def test_a_doc_whose_text_is_looked_at_is_worth_more_help(make_table, monkeypatch, sql, num_helpers):
+    table = make_table(FIELDS, rows(2000), rows(2000, seed=2), indexing=IndexingSpec(no_dictionary=("s",)))
+    alone = table.query(sql)
+    monkeypatch.setattr(execution, "MIN_SPLIT_DOCS", 1024)
+    monkeypatch.setattr(execution, "BLOCK_DOCS", 1024)
+    monkeypatch.setattr(execution, "MIN_HELPER_DOCS", 8000)
+    with CountingPool(2) as pool:
+        context = replace(table.context, pool=pool)
+        assert replace(table, context=context).query(sql) == alone
+        assert pool.num_asked == num_helpers
 
 
 def test_selection_without_order_stops_at_its_limit(make_table):

@@ -8,7 +8,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-NAMES = ("ssb", "flights_queries", "segment_build", "point_query", "pruning", "metastore", "merge", "merge_generator")
+NAMES = (
+    "ssb",
+    "flights_queries",
+    "segment_build",
+    "point_query",
+    "pruning",
+    "metastore",
+    "merge",
+    "merge_generator",
+    "flights_rollup",
+)
 ROOT = Path(__file__).resolve().parents[2]
 
 

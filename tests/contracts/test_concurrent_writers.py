@@ -15,6 +15,7 @@ from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.view import TableView, diff, load
 from merlot.cluster.zookeeper import ZooKeeperMetastore
 from merlot.ids import TableName
+from merlot.testing.patience import PATIENCE_S, wait_until
 
 TABLE = TableName("t_OFFLINE")
 NUM_WRITERS = 100
@@ -58,7 +59,7 @@ class Watcher:
 
     def _run(self) -> None:
         while not self._is_stopping:
-            if not self._changed.wait(10):
+            if not self._changed.wait(PATIENCE_S):
                 return
             self._changed.clear()
             new = load(self._store, TABLE, self.view)
@@ -70,12 +71,7 @@ class Watcher:
             self.epochs.append(new.epoch)
 
     def reaches(self, epoch: int) -> bool:
-        pause = threading.Event()
-        for _ in range(2000):
-            if self.view is not None and self.view.epoch >= epoch:
-                return True
-            pause.wait(0.005)
-        return False
+        return wait_until(lambda: self.view is not None and self.view.epoch >= epoch)
 
     def stop(self) -> None:
         self._is_stopping = True

@@ -17,6 +17,7 @@ from merlot.cluster.zookeeper import ZooKeeperMetastore
 from merlot.controller.role import ControllerConfig, ControllerRole
 from merlot.errors import NotFoundError
 from merlot.ids import InstanceId, TableName
+from merlot.testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.cluster
 
@@ -57,7 +58,7 @@ async def reaches(store: ZooKeeperMetastore, is_so: Callable[[TableView], bool])
         store.watch, paths.segments_root(TABLE), lambda: loop.call_soon_threadsafe(changed.set)
     )
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 with contextlib.suppress(NotFoundError):
                     view = await asyncio.to_thread(load, store, TABLE)

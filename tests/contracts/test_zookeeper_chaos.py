@@ -14,6 +14,7 @@ from merlot.cluster.view import TableView, load
 from merlot.cluster.zookeeper import ZooKeeperMetastore
 from merlot.errors import UnavailableError
 from merlot.ids import TableName
+from merlot.testing.patience import PATIENCE_S
 from merlot_spark.zookeeper import ZooKeeper
 
 pytestmark = pytest.mark.cluster
@@ -35,7 +36,7 @@ class Reader:
         store.watch(paths.segments_root(TABLE), self._woken.set)
 
     def follow_until(self, is_done: Callable[[TableView], bool]) -> bool:
-        while self._woken.wait(20):
+        while self._woken.wait(PATIENCE_S):
             self._woken.clear()
             try:
                 view = load(self._store, TABLE, self.view)

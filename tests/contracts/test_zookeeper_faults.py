@@ -21,12 +21,12 @@ from merlot.cluster.view import TableView, load
 from merlot.cluster.zookeeper import ZooKeeperMetastore
 from merlot.errors import ConflictError, UnavailableError
 from merlot.ids import InstanceId, TableName
+from merlot.testing.patience import PATIENCE_S, wait_until
 from merlot_spark.zookeeper import ZooKeeper
 
 pytestmark = pytest.mark.cluster
 
 TABLE = TableName("t_OFFLINE")
-PATIENCE_S = 20.0
 SERVER = InstanceRecord(id=InstanceId("Server_a_1"), role=Role.SERVER, host="a")
 
 
@@ -99,11 +99,13 @@ def make_table(store: ZooKeeperMetastore) -> None:
 
 
 def publish_patiently(store: ZooKeeperMetastore, *names: str) -> None:
-    for _ in range(10):
+    def is_published() -> bool:
         with contextlib.suppress(UnavailableError):
             publish(store, TABLE, segments(*names))
-            return
-    raise AssertionError("could not publish")
+            return True
+        return False
+
+    wait_until(is_published)
 
 
 def expire(store: ZooKeeperMetastore, hosts: str) -> None:
@@ -156,17 +158,11 @@ def test_an_expired_session_registers_anew_and_its_watches_stand(
     follower = Follower(victim)
     assert follower.catches_up_to({"s0"})
     states = States(victim)
-    appeared = threading.Event()
-    store.watch(paths.live(SERVER.id), appeared.set)
     expire(victim, own_zookeeper.hosts)
     assert states.reach(SessionState.LOST, SessionState.CONNECTED)
     publish(store, TABLE, segments("s1"))
     assert follower.catches_up_to({"s0", "s1"})
-    for _ in range(100):
-        if SERVER.id in live_instances(store):
-            break
-        appeared.wait(0.2)
-        appeared.clear()
+    wait_until(lambda: SERVER.id in live_instances(store))
     assert live_instances(store) == {SERVER.id: SERVER}
     registration.close()
     assert live_instances(store) == {}

@@ -10,9 +10,9 @@ import pytest
 
 from merlot.cluster.metastore import Check, Create, Delete, Metastore, Put
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError
+from merlot.testing.patience import PATIENCE_S, wait_until
 
 OpenSession = Callable[[], Metastore]
-PATIENCE_S = 10.0
 
 
 class MetastoreContract:
@@ -147,7 +147,7 @@ class MetastoreContract:
         with _called(lambda call: store.watch_children("/dir", call)) as called:
             other.create("/dir/a", b"")
             called()
-            _until(lambda: store.children("/dir") == ["a"])
+            wait_until(lambda: store.children("/dir") == ["a"])
             other.create("/dir/b", b"")
             called()
             other.delete("/dir/b")
@@ -182,7 +182,7 @@ class MetastoreContract:
 
         store.watch("/w", read)
         store.create("/w", b"1")
-        _until(lambda: seen[-1:] == [b"1"])
+        wait_until(lambda: seen[-1:] == [b"1"])
 
     def test_the_last_of_many_changes_is_always_heard(self, store: Metastore, open_session: OpenSession) -> None:
         other = open_session()
@@ -196,7 +196,7 @@ class MetastoreContract:
         store.watch("/w", read)
         for version in range(100):
             other.put("/w", str(version + 1).encode(), version)
-        _until(lambda: seen[-1:] == [b"100"])
+        wait_until(lambda: seen[-1:] == [b"100"])
 
     def test_only_one_of_many_writers_wins_each_version(self, store: Metastore, open_session: OpenSession) -> None:
         store.create("/counter", b"0")
@@ -221,16 +221,6 @@ class MetastoreContract:
         node = store.get("/counter")
         assert node is not None
         assert (node.data, node.version) == (b"60", 60)
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    """Wait for what other threads bring about."""
-    pause = threading.Event()
-    for _ in range(int(PATIENCE_S / 0.005)):
-        if condition():
-            return
-        pause.wait(0.005)
-    raise AssertionError("condition did not come true in time")
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.errors import UnavailableError
 from merlot.ids import InstanceId, TableName
 from merlot.spec.manifest import load
+from merlot.testing.patience import PATIENCE_S
 from merlot.wire.client import LocalChannel
 from merlot.wire.messages import ServerRequest, ServerResponse
 
@@ -61,7 +62,7 @@ async def directory(metastore: Metastore) -> AsyncIterator[Directory]:
 
 
 async def eventually(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while not is_so():
             await asyncio.sleep(0.005)
 

@@ -14,6 +14,7 @@ from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import EchoRecord, InstanceRecord, Role, SegmentRecord
 from merlot.ids import InstanceId, TableName
 from merlot.spec.manifest import load
+from merlot.testing.patience import PATIENCE_S
 from merlot.wire.client import LocalChannel
 from merlot.wire.messages import ServerRequest, ServerResponse
 
@@ -54,7 +55,7 @@ async def broker(metastore: Metastore, monkeypatch: pytest.MonkeyPatch) -> Async
 
 
 async def heard(metastore: Metastore, is_so: Callable[[EchoRecord], bool]) -> EchoRecord:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             for record in read_echoes(metastore, echoing(metastore)).values():
                 if is_so(record):
@@ -85,11 +86,11 @@ async def test_a_marked_server_is_routed_around_where_another_one_has_the_segmen
 async def test_a_marked_broker_is_not_ready_and_answers_all_the_same(broker: BrokerRole, metastore: Metastore) -> None:
     assert broker.unready_reason() is None
     drains.mark(metastore, InstanceId(broker.broker_id), leaving=False, now_ms=0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while broker.unready_reason() is None:
             await asyncio.sleep(0.005)
     assert (await broker.query(SqlRequest("SELECT 1"))).exceptions == ()
     drains.unmark(metastore, InstanceId(broker.broker_id))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while broker.unready_reason() is not None:
             await asyncio.sleep(0.005)

@@ -16,6 +16,7 @@ from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.sqlite import SqliteMetastore
 from merlot.ids import InstanceId, TableName
 from merlot.spec.manifest import load
+from merlot.testing.patience import PATIENCE_S
 from merlot.wire.client import LocalChannel
 from merlot.wire.messages import ServerRequest, ServerResponse
 
@@ -223,7 +224,7 @@ async def test_client_that_hangs_up_cancels_its_query(client: Client, server: Fa
     await server.arrived.wait()
     query.cancel()
     await asyncio.gather(query, return_exceptions=True)
-    await asyncio.wait_for(server.was_cancelled.wait(), 2)
+    await asyncio.wait_for(server.was_cancelled.wait(), PATIENCE_S)
 
 
 @pytest.mark.parametrize("by_client_id", [True, False])

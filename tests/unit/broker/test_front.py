@@ -14,6 +14,7 @@ from merlot.broker.listener import Listener
 from merlot.broker.queries import SqlRequest
 from merlot.broker.response import BrokerAnswer
 from merlot.clock import SystemClock
+from merlot.testing.patience import PATIENCE_S
 
 BODY = b'{"sql": "SELECT 1"}'
 
@@ -49,7 +50,7 @@ class Wire:
     writer: asyncio.StreamWriter
 
     async def answer(self) -> tuple[int, dict[str, str], bytes]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
             fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:-2])}
             if fields.get("transfer-encoding"):
@@ -58,7 +59,7 @@ class Wire:
         return int(head[0].split()[1]), fields, body
 
     async def is_closed(self) -> bool:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             with contextlib.suppress(ConnectionError):
                 return await self.reader.read() == b""
         return True
@@ -243,7 +244,7 @@ async def test_a_client_that_hangs_up_cancels_its_query(bench: Bench) -> None:
     while not bench.broker.asked:
         await asyncio.sleep(0.001)
     wire.writer.close()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await bench.broker.was_cancelled.wait()
 
 

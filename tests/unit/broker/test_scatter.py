@@ -17,6 +17,7 @@ from merlot.errors import CorruptionError, UnavailableError
 from merlot.ids import InstanceId, TableName
 from merlot.query.partial import Partial
 from merlot.query.result import QueryStats
+from merlot.testing.patience import PATIENCE_S
 from merlot.wire.client import Handler, LocalChannel
 from merlot.wire.messages import ServerRequest, ServerResponse
 
@@ -169,7 +170,7 @@ async def test_cancelling_cancels_the_calls_under_way() -> None:
     query.cancel()
     with pytest.raises(asyncio.CancelledError):
         await query
-    await asyncio.wait_for(ended.wait(), 1)
+    await asyncio.wait_for(ended.wait(), PATIENCE_S)
 
 
 async def test_table_without_segments_counts_the_broker_as_its_server() -> None:

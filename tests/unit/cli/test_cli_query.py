@@ -16,6 +16,7 @@ import pytest
 from aiohttp import web
 
 from merlot.cli.main import run
+from merlot.testing.patience import PATIENCE_S
 
 Captured = pytest.CaptureFixture[str]
 
@@ -131,9 +132,9 @@ def test_what_is_no_option_is_wrong_usage(node: Any, capsys: Captured) -> None:
 def test_interrupt_ends_quietly(node: Any) -> None:
     command = [sys.executable, "-m", "merlot.cli.main", "query", "SELECT 1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert node.is_hanging.wait(20)
+        assert node.is_hanging.wait(PATIENCE_S)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out, err) == (130, b"", b"")
 
 
@@ -175,7 +176,7 @@ class Terminal:
 
     def expect(self, text: str) -> None:
         """Wait until the text has been written; forgets everything up to it."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while text not in self._text:
             assert time.monotonic() < deadline, f"{text!r} did not come: {self._text!r}"
             if select.select([self._descriptor], [], [], 1)[0]:

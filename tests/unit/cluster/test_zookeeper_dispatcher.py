@@ -6,6 +6,7 @@ from typing import Any
 
 from merlot.cluster.metastore import SessionState
 from merlot.cluster.zookeeper import _Dispatcher, _StandingWatch
+from merlot.testing.patience import PATIENCE_S
 
 
 class SlowStore:
@@ -20,7 +21,7 @@ class SlowStore:
 
     def arm(self, watches: Sequence[Any]) -> None:
         self.is_arming.set()
-        assert self.may_arm.wait(10)
+        assert self.may_arm.wait(PATIENCE_S)
 
 
 def test_changes_of_the_session_are_told_in_their_order_whatever_fires_meanwhile() -> None:
@@ -40,11 +41,11 @@ def test_changes_of_the_session_are_told_in_their_order_whatever_fires_meanwhile
     store.is_arming.clear()
     store.may_arm.clear()
     dispatcher.post(watch)
-    assert store.is_arming.wait(10)
+    assert store.is_arming.wait(PATIENCE_S)
     states = [SessionState.SUSPENDED, SessionState.LOST, SessionState.CONNECTED]
     for item in (watch, *states):
         dispatcher.post(item)
     store.may_arm.set()
-    assert all_told.wait(10)
+    assert all_told.wait(PATIENCE_S)
     assert told == states
     dispatcher.close()

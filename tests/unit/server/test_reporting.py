@@ -9,7 +9,7 @@ from merlot.cluster.reports import ReportWriter, remove_report
 from merlot.cluster.tables import put_table
 from merlot.server import keeper
 from merlot.server.keeper import TableKeeper
-from merlot.testing.patience import until
+from merlot.testing.patience import PATIENCE_S, until
 from merlot.testing.sample import ORDERS, orders_manifest, publish_orders
 from merlot.testing.servers import KeeperBench
 
@@ -25,7 +25,7 @@ class HeldWriter(ReportWriter):
     def write(self, *arguments: object, **named: object) -> bool:  # type: ignore[override]
         if not self.is_held.is_set():
             self.is_held.set()
-            self.go.wait(5)
+            self.go.wait(PATIENCE_S)
         return super().write(*arguments, **named)  # type: ignore[arg-type]
 
 

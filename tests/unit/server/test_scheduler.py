@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from merlot.server.scheduler import OutOfCapacityError, Scheduler, SchedulerConfig, SchedulingTimeoutError
+from merlot.testing.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ class Gate:
 
     def __call__(self) -> str:
         self.started.set()
-        assert self.released.wait(10)
+        assert self.released.wait(PATIENCE_S)
         return "done"
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from merlot.errors import UnavailableError
 from merlot.ids import TableName
+from merlot.testing.patience import PATIENCE_S
 from merlot.wire import endpoint
 from merlot.wire.client import Handler, LocalChannel, ServerChannel, TcpChannel
 from merlot.wire.endpoint import TcpEndpoint
@@ -85,7 +86,7 @@ async def test_cancelling_a_call_cancels_the_query(connect: Connect) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         await cancelled.wait()
 
 
@@ -150,7 +151,7 @@ async def test_a_restarted_server_is_found_again(exits: AsyncExitStack) -> None:
     with pytest.raises(UnavailableError):
         await channel.execute(REQUEST, 1.0)
     await serve(exits, echo, port)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
                 assert (await channel.execute(REQUEST, 1.0)).missing == REQUEST.segments

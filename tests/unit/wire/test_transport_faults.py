@@ -8,6 +8,7 @@ import pytest
 
 from merlot.errors import CorruptionError, UnavailableError
 from merlot.ids import TableName
+from merlot.testing.patience import PATIENCE_S
 from merlot.wire import connection, frames
 from merlot.wire.client import TcpChannel
 from merlot.wire.codec import encode_request
@@ -237,7 +238,7 @@ async def test_a_request_that_is_none_is_refused_and_the_connection_stays(exits:
 
 async def test_a_peer_that_never_speaks_is_dropped(exits: contextlib.AsyncExitStack) -> None:
     server, _ = await real_server(exits, tick_s=TICK_S)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while server.connections:
             await asyncio.sleep(TICK_S)
 
@@ -250,7 +251,7 @@ async def test_a_broker_that_does_not_read_is_given_no_more_and_dropped_in_the_e
     for call in range(1, 20):
         writer.write(encode(Kind.LAST, call, encode_request(REQUEST)))
     (peer,) = server.connections
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while peer.is_open:
             transport = peer._transport
             assert transport is None or transport.get_write_buffer_size() <= (1 << 16) + 2 * frames.PART_BYTES

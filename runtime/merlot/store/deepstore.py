@@ -155,7 +155,9 @@ class DeepStore:
         try:
             if self._is_local:
                 Path(path).parent.mkdir(parents=True, exist_ok=True)
-            if not (self._links and _is_linked(str(source), target)):
+            if self._links and _is_linked(str(source), target):
+                os.utime(target)  # it is as old as its time in the store: see `modified_ms`
+            else:
                 with source.open("rb") as reader, self._fs.open_output_stream(target) as writer:
                     while chunk := reader.read(CHUNK_BYTES):
                         writer.write(chunk)

@@ -170,7 +170,11 @@ def test_a_full_disk_is_said_and_leaves_nothing(tiny_disk: Path, tmp_path: Path)
 def test_working_files_and_a_local_store_s_are_links_that_outlive_each_other(tmp_path: Path) -> None:
     store = DeepStore(str(tmp_path / "deep"), retry=QUICK, keeps_copies=False)
     url = store.url_of(TABLE, KEY)
-    store.put(written(tmp_path / "a"), url)
+    os.utime(written(tmp_path / "a"), (1000, 1000))
+    store.put(tmp_path / "a", url)
+    written_ms = store.modified_ms(url)
+    assert written_ms is not None
+    assert abs(written_ms - time.time() * 1000) < 600_000
     store.put(tmp_path / "a", url)
     assert [path.name for path in (tmp_path / "deep" / TABLE).iterdir()] == [f"{KEY}.mseg"]
     (tmp_path / "a").unlink()

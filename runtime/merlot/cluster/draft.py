@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from merlot.cluster import lineage_draft
+from merlot.cluster import lineage_draft, origins
 from merlot.cluster.changes import (
     Assign,
     EndReplacement,
@@ -83,6 +83,7 @@ class Draft:
             self.store(record if marks == (record.replaces, record.replaced_by) else marked(record, *marks))
 
     def remove(self, mutation: RemoveSegments) -> None:
+        removed = []
         for key in mutation.keys:
             record = self.find(key.name)
             if record is None:
@@ -92,6 +93,9 @@ class Draft:
             if reason is not None:
                 raise PreconditionError(reason)
             self.drop(key.name)
+            removed.append(record)
+        for record in origins.without(removed, self.all_records()):
+            self.store(record)
 
     def assign(self, mutation: Assign) -> None:
         for name, instances in mutation.instances.items():

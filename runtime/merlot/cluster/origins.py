@@ -2,7 +2,7 @@
 rows in the table already. Pure.
 
 `SegmentRecord.made_of` holds 12 bytes for each segment that was pushed once, in base64: a hash of its name, and its
-crc, or 0 if rows of it were replaced since by a backfill. A merge of merged segments takes over what they hold.
+crc, or 0 if some of its rows may be in the table no more. A merge of merged segments takes over what they hold.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 from merlot.cluster.records import SegmentRecord
 from merlot.spec.tasks import BACKFILLED, MERGE_LEVEL
@@ -21,34 +20,41 @@ MOST = 5_000
 """Origins of one record: 60 KB of a node that shall not pass 1 MB. What is more is forgotten."""
 _ORIGIN = struct.Struct(">QI")
 _CRC_BITS = 0xFFFF_FFFF
-_REPLACED = 0
+_NOT_WHOLE = 0
 
 
-def remember(inputs: Sequence[SegmentRecord], outputs: Sequence[SegmentRecord]) -> list[SegmentRecord]:
-    """The outputs, each with those of the inputs in mind that it may have rows of. None, if they are neither of a merge
-    nor of a backfill: who replaces segments by himself knows better."""
+def remember(
+    inputs: Sequence[SegmentRecord], outputs: Sequence[SegmentRecord], *, are_all: bool = True
+) -> list[SegmentRecord]:
+    """The outputs, each with all of the inputs in mind, since it may have rows of any. None, if they are neither of a
+    merge nor of a backfill: who replaces segments by himself knows better. `are_all`: no output was removed since."""
     is_backfill = any(BACKFILLED in one.custom_map for one in outputs)
     if not is_backfill and not any(MERGE_LEVEL in one.custom_map for one in outputs):
         return []
-    return [_remembering(output, [one for one in inputs if _overlap(one, output)], is_backfill) for output in outputs]
-
-
-def _remembering(output: SegmentRecord, inputs: Sequence[SegmentRecord], is_backfill: bool) -> SegmentRecord:
-    found = _of(output)
-    for record in inputs:
+    found: dict[int, int] = {}
+    for record in [*outputs, *inputs]:
         found |= _of(record)
+    for record in inputs:
         if not _is_made(record):
             found[_hash(record.name)] = record.crc & _CRC_BITS
-    packed = [_ORIGIN.pack(name, _REPLACED if is_backfill else crc) for name, crc in sorted(found.items())]
-    return output.model_copy(update={"made_of": base64.b64encode(b"".join(packed[:MOST])).decode()})
+    is_whole = are_all and not is_backfill
+    made_of = _packed({name: crc if is_whole else _NOT_WHOLE for name, crc in found.items()})
+    return [one.model_copy(update={"made_of": made_of}) for one in outputs]
 
 
-def _overlap(one: SegmentRecord, other: SegmentRecord) -> bool:
-    """Whether they have an instant in common, or it is not known."""
-    first, last = (one.start_time_ms, other.start_time_ms), (one.end_time_ms, other.end_time_ms)
-    if None in first or None in last:
-        return True
-    return max(cast(tuple[int, int], first)) <= min(cast(tuple[int, int], last))
+def without(gone: Iterable[SegmentRecord], staying: Iterable[SegmentRecord]) -> list[SegmentRecord]:
+    """Those that stay and share an origin with what is removed from the table: of that they hold a part at most."""
+    lost = {name for record in gone if record.made_of for name in _of(record)}
+    if not lost:
+        return []
+    found = [(record, _of(record)) for record in staying if record.made_of]
+    return [
+        record.model_copy(
+            update={"made_of": _packed({name: _NOT_WHOLE if name in lost else crc for name, crc in crcs.items()})}
+        )
+        for record, crcs in found
+        if not lost.isdisjoint(crcs)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +67,7 @@ class Origin:
 
     def is_whole(self, crc: int) -> bool:
         """Whether all rows of this version are in the holders."""
-        return crc & _CRC_BITS == self.crc != _REPLACED
+        return crc & _CRC_BITS == self.crc != _NOT_WHOLE
 
 
 def origins(records: Iterable[SegmentRecord], names: Iterable[str]) -> dict[str, Origin]:
@@ -73,13 +79,18 @@ def origins(records: Iterable[SegmentRecord], names: Iterable[str]) -> dict[str,
             if name in wanted:
                 known = found.get(wanted[name], Origin(crc, frozenset()))
                 is_same = known.crc == crc
-                found[wanted[name]] = Origin(crc if is_same else _REPLACED, known.holders | {record.name})
+                found[wanted[name]] = Origin(crc if is_same else _NOT_WHOLE, known.holders | {record.name})
     return found
 
 
 def _of(record: SegmentRecord) -> dict[int, int]:
     """Crcs by hash of the name."""
     return dict(_ORIGIN.iter_unpack(base64.b64decode(record.made_of)))
+
+
+def _packed(crcs: Mapping[int, int]) -> str:
+    entries = [_ORIGIN.pack(name, crc) for name, crc in sorted(crcs.items())[:MOST]]
+    return base64.b64encode(b"".join(entries)).decode()
 
 
 def _is_made(record: SegmentRecord) -> bool:

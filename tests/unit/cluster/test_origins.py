@@ -1,7 +1,6 @@
 """A segment that was merged away long ago is not taken a second time, and nobody else is refused."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
@@ -106,25 +105,22 @@ def test_who_replaces_segments_by_himself_may_have_them_back(table: SqliteMetast
     assert push(table, segment("h2", crc=8)).published == ("h2",)
 
 
-def timed(name: str, start: int, end: int, **more: Any) -> SegmentRecord:
-    return segment(name, **more).model_copy(update={"start_time_ms": start, "end_time_ms": end})
-
-
 def two_halves(store: SqliteMetastore, *, is_over: bool) -> str:
-    """Three segments merged into two: the second of them is in both."""
-    parts = [timed("p1", 0, 3), timed("p2", 4, 6), timed("p3", 7, 9)]
-    push(store, *parts)
-    halves = [timed("m1", 0, 5, custom_map=MERGED), timed("m2", 5, 9, custom_map=MERGED)]
-    return replaced(store, [one.name for one in parts], halves, is_over=is_over)
+    """Three segments merged into two: whose rows are in which, nobody knows."""
+    names = ["p1", "p2", "p3"]
+    push(store, *map(segment, names))
+    halves = [segment("m1", custom_map=MERGED), segment("m2", custom_map=MERGED)]
+    return replaced(store, names, halves, is_over=is_over)
 
 
-def test_a_push_that_removes_a_part_of_what_a_segment_became_loses_and_doubles_nothing(table: SqliteMetastore) -> None:
-    two_halves(table, is_over=True)
-    with pytest.raises(PreconditionError, match="a part of what holds its rows stays segment=p2"):
-        push(table, timed("p2", 4, 6), replace=("m1",))
-    result = push(table, timed("p1", 0, 3), timed("p3", 7, 9), replace=("m1",))
-    assert (result.published, result.unchanged, result.removed) == (("p1",), ("p3",), ("m1",))
-    assert names(table) == {"h1", "h2", "other", "p1", "m2"}
+@pytest.mark.parametrize("is_over", [False, True], ids=["within the grace period", "after it"])
+def test_a_push_that_removes_a_part_of_what_a_segment_became_is_refused(is_over: bool, table: SqliteMetastore) -> None:
+    two_halves(table, is_over=is_over)
+    with pytest.raises(PreconditionError, match="a part of what holds its rows stays segment=p1"):
+        push(table, segment("p1"), replace=("m1",))
+    assert set(load(table, TABLE).visible) == {"h1", "h2", "other", "m1", "m2"}
+    assert push(table, segment("p1"), replace=("m1", "m2")).published == ("p1",)
+    assert set(load(table, TABLE).visible) == {"h1", "h2", "other", "p1"}
 
 
 @pytest.mark.parametrize("crc", [7, 8], ids=["same rows", "other rows"])
@@ -142,19 +138,28 @@ def test_a_batch_that_stands_for_a_window_takes_the_place_of_what_was_merged_fro
     assert not view.lineage.keys() & {first, second}
 
 
-def test_a_batch_that_removes_a_part_of_what_was_merged_just_now_is_refused(table: SqliteMetastore) -> None:
-    two_halves(table, is_over=False)
-    with pytest.raises(PreconditionError, match="a part of what holds its rows stays segment=p1"):
-        push(table, timed("p1", 0, 3), replace=("m1",))
-    assert set(load(table, TABLE).visible) == {"h1", "h2", "other", "m1", "m2"}
-
-
 def test_what_was_deleted_after_a_merge_can_be_pushed_again_at_once(table: SqliteMetastore) -> None:
     replaced(table, ["h1", "h2"], [segment("day", custom_map=MERGED)], is_over=False)
     push(table, replace=("day",))
     assert set(load(table, TABLE).visible) == {"other"}
     assert push(table, segment("h1")).published == ("h1",)
     assert set(load(table, TABLE).visible) == {"h1", "other"}
+
+
+@pytest.mark.parametrize("is_over", [False, True], ids=["within the grace period", "after it"])
+def test_what_was_merged_into_segments_of_which_one_was_deleted_is_not_there_as_it_was(
+    is_over: bool, table: SqliteMetastore
+) -> None:
+    entry = two_halves(table, is_over=is_over)
+    push(table, replace=("m1",))
+    with pytest.raises(PreconditionError, match="segment=p1 now_in=m2"):
+        push(table, segment("p1"))
+    if not is_over:
+        forget(table, entry)
+        with pytest.raises(PreconditionError, match="segment=p1 now_in=m2"):
+            push(table, segment("p1"))
+    push(table, replace=("m2",))
+    assert push(table, segment("p1")).published == ("p1",)
 
 
 def test_what_is_kept_in_mind_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

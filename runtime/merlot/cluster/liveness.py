@@ -1,4 +1,4 @@
-"""Who is running: an ephemeral per process, made anew whenever its session was lost."""
+"""Who is running: an ephemeral per process, made anew whenever its session was lost and whenever it is gone."""
 
 from __future__ import annotations
 
@@ -28,9 +28,13 @@ class Registration:
         self._wanted = threading.Event()
         self._is_closed = False
         self._announce()
-        self._watch = metastore.on_session(self._on_session)
         self._thread = threading.Thread(target=self._run, name=f"registration-{record.id}", daemon=True)
         self._thread.start()
+        # A new session may find the ephemeral of the one that was lost still standing, and sees it go a little later.
+        self._watches = (
+            metastore.on_session(self._on_session),
+            metastore.watch(paths.live(record.id), self._wanted.set),
+        )
 
     @property
     def record(self) -> InstanceRecord:
@@ -50,7 +54,8 @@ class Registration:
 
     def close(self) -> None:
         """Unregister: from now on nobody sends work here. A later life of this instance keeps its own ephemeral."""
-        self._watch.cancel()
+        for watch in self._watches:
+            watch.cancel()
         path = paths.live(self._record.id)
         with self._lock:
             self._is_closed = True

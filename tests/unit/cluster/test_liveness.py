@@ -1,10 +1,12 @@
 """Ephemerals of instances, and what happens where two lives of one instance overlap."""
 
+from merlot.cluster import paths
 from merlot.cluster.liveness import live_instances, register
 from merlot.cluster.metastore import SessionState
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.cluster.sqlite import SqliteMetastore
 from merlot.ids import InstanceId
+from merlot.testing.patience import wait_until
 
 
 def life(started_ms: int) -> InstanceRecord:
@@ -13,6 +15,16 @@ def life(started_ms: int) -> InstanceRecord:
 
 def test_a_registration_lasts_until_it_is_closed(store: SqliteMetastore) -> None:
     registration = register(store.session(), life(1))
+    assert live_instances(store) == {"Server_a_1": life(1)}
+    registration.close()
+    assert live_instances(store) == {}
+
+
+def test_an_ephemeral_that_a_lost_session_takes_away_is_made_anew(store: SqliteMetastore) -> None:
+    """After a reconnect the lost session's one may still stand: ZooKeeper expires it later."""
+    registration = register(store.session(), life(1))
+    store.delete(paths.live(life(1).id))
+    wait_until(lambda: live_instances(store))
     assert live_instances(store) == {"Server_a_1": life(1)}
     registration.close()
     assert live_instances(store) == {}

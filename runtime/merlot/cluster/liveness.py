@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping
 
 from merlot.cluster import paths
-from merlot.cluster.metastore import Metastore, SessionState
+from merlot.cluster.metastore import Metastore, MetastoreClosedError, SessionState
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.errors import ConflictError, CorruptionError, MerlotError, NotFoundError
 from merlot.ids import InstanceId
@@ -81,6 +81,8 @@ class Registration:
             try:
                 self._restore()
                 delay_s = None
+            except MetastoreClosedError:
+                return
             except MerlotError as error:
                 _LOG.warning("instance not registered instance=%s cause=%s", self._record.id, error)
                 delay_s = RETRY_S

@@ -15,12 +15,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from merlot.errors import InvalidInputError
+from merlot.errors import InvalidInputError, UnavailableError
 
 _LOG = logging.getLogger(__name__)
 
 MAX_TRANSACTION_BYTES = 1_000_000
 """ZooKeeper takes 1,048,575 bytes per request (jute.maxbuffer), paths and headers included."""
+
+
+class MetastoreClosedError(UnavailableError):
+    """This session was closed by its owner: it will never answer again."""
 
 
 @dataclass(frozen=True, slots=True)

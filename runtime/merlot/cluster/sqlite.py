@@ -16,7 +16,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self, assert_never
 
-from merlot.cluster.metastore import Check, Create, Delete, Node, Op, Put, SessionState, Watch, check_size, run_callback
+from merlot.cluster.metastore import (
+    Check,
+    Create,
+    Delete,
+    MetastoreClosedError,
+    Node,
+    Op,
+    Put,
+    SessionState,
+    Watch,
+    check_size,
+    run_callback,
+)
 from merlot.cluster.paths import parents
 from merlot.errors import ConflictError, CorruptionError, NotFoundError, UnavailableError
 
@@ -110,7 +122,7 @@ class SqliteMetastore:
     @contextmanager
     def _cursor(self) -> Iterator[sqlite3.Cursor]:
         if self._is_closed:
-            raise UnavailableError(f"metastore is closed path={self._database.path}")
+            raise MetastoreClosedError(f"metastore is closed path={self._database.path}")
         with self._database.cursor() as cursor:
             yield cursor
 

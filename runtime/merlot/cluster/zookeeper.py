@@ -32,7 +32,19 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent
 
-from merlot.cluster.metastore import Check, Create, Delete, Node, Op, Put, SessionState, Watch, check_size, run_callback
+from merlot.cluster.metastore import (
+    Check,
+    Create,
+    Delete,
+    MetastoreClosedError,
+    Node,
+    Op,
+    Put,
+    SessionState,
+    Watch,
+    check_size,
+    run_callback,
+)
 from merlot.errors import ConflictError, NotFoundError, UnavailableError
 
 _LOG = logging.getLogger(__name__)
@@ -201,7 +213,7 @@ class ZooKeeperMetastore:
         """A deadline for the calls inside, once there is a connection; errors come out as the protocol's."""
         deadline = _Deadline(self._timeout_s)
         if self._is_closed:
-            raise UnavailableError(f"metastore is closed hosts={self.hosts}")
+            raise MetastoreClosedError(f"metastore is closed hosts={self.hosts}")
         if not self._is_connected.wait(deadline.left_s()):
             raise UnavailableError(f"metastore is silent hosts={self.hosts} waited_s={self._timeout_s:g}")
         with _wrapped(path):

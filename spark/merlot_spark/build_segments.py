@@ -13,9 +13,10 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -43,6 +44,7 @@ _LOG = logging.getLogger(__name__)
 
 TASKS_PER_CORE = 4
 """Enough to balance days of unequal size; more cost more than they balance."""
+PUBLISH_WAIT_S = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +58,8 @@ class JobOptions:
     show_progress: bool = False
     stretch: Stretch = EVERYTHING
     """Which rows to take, and what the names of the segments end with."""
+    publish_patience_s: float = 180.0
+    """How long a controller may be away, or busy deleting files of the same names: three of its looks at them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,9 +112,10 @@ def build_segments(
     )
     if controller_url is None:
         return report
-    _check_files(built, table, deep_store)
     overwritten = () if ingestion is None else _overwritten(ControllerClient(controller_url), table, ingestion)
-    return _publish(report, built, table, ControllerClient(controller_url), options, overwritten)
+    client = ControllerClient(controller_url, waits_s=())
+    publish = partial(_publish, report, built, table, client, options, overwritten)
+    return _repeatedly(publish, partial(_check_files, built, table, deep_store), options.publish_patience_s)
 
 
 def _overwritten(client: ControllerClient, table: Table, ingestion: BatchIngestion) -> Collection[str]:
@@ -147,6 +152,21 @@ def _publish(
         removed=len(done.removed),
         seconds={**report.seconds, "publish": time.monotonic() - started},
     )
+
+
+def _repeatedly(publish: Callable[[], JobReport], check: Callable[[], None], patience_s: float) -> JobReport:
+    """Publish, however long the controller is away. A file of a removed segment, built again, cannot be published until
+    the removal is done with it, and may be deleted until then: each attempt looks first."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        check()
+        try:
+            return publish()
+        except UnavailableError as error:
+            if time.monotonic() > deadline:
+                raise
+            _LOG.warning("not published yet, will try again cause=%s", error)
+            time.sleep(PUBLISH_WAIT_S)
 
 
 def _selected(df: DataFrame, table: Table, ingestion: BatchIngestion | None) -> tuple[DataFrame, tuple[str, ...]]:

@@ -42,12 +42,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def controller(tmp_path: Path) -> Iterator[str]:
+def metastore(tmp_path: Path) -> Iterator[SqliteMetastore]:
+    """The controller's."""
+    store = SqliteMetastore(tmp_path / "state.sqlite")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def controller(metastore: SqliteMetastore) -> Iterator[str]:
     """URL of a controller's API that decides nothing: what is published stays as it is."""
-    metastore = SqliteMetastore(tmp_path / "state.sqlite")
     with serve_app(make_app(ControllerService(metastore))) as url:
         yield url
-    metastore.close()
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from merlot.cluster.condemned import condemn, pardon
+from merlot.cluster.sqlite import SqliteMetastore
 from merlot.errors import InvalidInputError, NotFoundError, UnavailableError
 from merlot.ingest.batch import BadRowsError, Stretch
 from merlot.spec import manifest
@@ -154,6 +156,46 @@ def test_a_file_that_is_deleted_while_a_job_relies_on_it_is_not_published(
     assert published(controller) == []
     assert run(spark, source, table, deep, controller).segments_uploaded == 1
     assert len(published(controller)) == 3
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_job_waits_until_files_of_the_same_names_are_deleted(
+    spark: SparkSession,
+    source: Path,
+    deep: Path,
+    controller: str,
+    metastore: SqliteMetastore,
+    monkeypatch: pytest.MonkeyPatch,
+    is_kept: bool,
+) -> None:
+    """A table was deleted with its files, and comes again: what the cleaner takes of the new ones is not published."""
+    table = table_of()
+    apply(controller, table)
+    report = run(spark, source, table, deep, None)
+    condemn(metastore, table.name, [str(record["url"]) for record in report.records])
+    monkeypatch.setattr(build_job, "PUBLISH_WAIT_S", 0.1)
+
+    refused, publish = [], ControllerClient.publish
+
+    def publish_and_end_the_cleaning(*arguments: Any, **options: Any) -> Any:
+        try:
+            return publish(*arguments, **options)
+        except UnavailableError as error:
+            refused.append(str(error))
+            if not is_kept:
+                files_of(deep)[1].unlink()
+            pardon(metastore, table.name)
+            raise
+
+    monkeypatch.setattr(ControllerClient, "publish", publish_and_end_the_cleaning)
+    if is_kept:
+        assert run(spark, source, table, deep, controller).published == 3
+    else:
+        with pytest.raises(UnavailableError, match="run it again"):
+            run(spark, source, table, deep, controller)
+    assert len(refused) == 1
+    assert "is being deleted" in refused[0]
+    assert len(published(controller)) == (3 if is_kept else 0)
 
 
 def test_new_rows_of_a_day_replace_that_day_alone(

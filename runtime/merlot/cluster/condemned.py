@@ -13,12 +13,13 @@ from collections.abc import Collection
 from merlot.cluster import paths
 from merlot.cluster.metastore import Check, Metastore
 from merlot.cluster.records import CondemnedRecord
-from merlot.errors import ConflictError
+from merlot.errors import ConflictError, UnavailableError
 from merlot.ids import TableName
 
 
-class FileCondemnedError(ConflictError):
-    """A file to publish is that of an earlier removal and is being deleted: it has to be uploaded again."""
+class FileCondemnedError(UnavailableError):
+    """A file to publish is that of an earlier removal, which may be deleting it: once it is pardoned, publish it if it
+    is still there, else upload it again."""
 
 
 def condemn(metastore: Metastore, table: TableName, urls: Collection[str]) -> None:
@@ -44,8 +45,8 @@ def guard(metastore: Metastore, table: TableName, urls: Collection[str]) -> Chec
     taken = sorted(set(urls) & set(record.urls))
     if taken:
         raise FileCondemnedError(
-            f"file of a removed segment is being deleted, upload it again and publish in a minute table={table} "
-            f"files={taken[:3]}"
+            "file of a removed segment is being deleted, publish in a minute, and upload it again if it is gone then "
+            f"table={table} files={taken[:3]}"
         )
     return Check(paths.condemned(table), version)
 

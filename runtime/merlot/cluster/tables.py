@@ -14,7 +14,7 @@ from merlot.cluster.applied import Applied, Manifests, Outcome
 from merlot.cluster.lineage_nodes import epoch_of_node
 from merlot.cluster.metastore import Create, Delete, Metastore, Node, Op, Put
 from merlot.cluster.mutations import Context, RemoveSegments, epoch_of_bucket, mutate, trash_nodes
-from merlot.cluster.records import RootRecord, TableRecord
+from merlot.cluster.records import RootRecord, TableRecord, TrashRecord
 from merlot.cluster.reports import remove_report
 from merlot.cluster.view import TableView, load
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError
@@ -117,8 +117,10 @@ def delete_table(metastore: Metastore, table: str, *, files: Files = Files.LATER
 
 
 def is_rid_of_files(metastore: Metastore, table: str) -> bool:
-    """Whether no file of the table waits to be deleted any more."""
-    return not metastore.children(paths.trash(offline(raw_name(table))))
+    """Whether all files of a table that was deleted with `Files.NOW` are."""
+    folder = paths.trash(offline(raw_name(table)))
+    nodes = ((path, metastore.get(path)) for name in metastore.children(folder) for path in [paths.child(folder, name)])
+    return not any(TrashRecord.from_bytes(node.data, path).is_urgent for path, node in nodes if node is not None)
 
 
 def spec_of(record: TableRecord) -> Table:
@@ -156,6 +158,10 @@ def _hide(metastore: Metastore, table: TableName, config: Node | None, files: Fi
         content_id, store = f"{view.epoch + 1}.{secrets.token_hex(5)}", _deep_store(table, config)
         trash = trash_nodes(table, content_id, urls, clock, store, is_urgent=files is Files.NOW)
         deleted = RootRecord(epoch=view.epoch + 1, is_deleted=True)
+        if not urls and files is not Files.KEEP:
+            # What may have been uploaded and never published has time, and is looked for when that is over.
+            leftovers = TrashRecord(deleted_ms=clock.now_ms(), urls=(), deep_store=store)
+            trash = {paths.child(paths.trash(table), content_id): leftovers.to_bytes()}
         ops += [Create(path, data) for path, data in trash.items()]
         ops.append(Put(paths.segments_root(table), deleted.to_bytes(), view.version))
     if ops:

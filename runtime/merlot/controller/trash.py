@@ -109,7 +109,7 @@ def urls_in_use(metastore: Metastore, table: TableName) -> set[str]:
 
 def _delete_files(metastore: Metastore, table: TableName, files: SegmentFiles, record: TrashRecord) -> int:
     in_use = urls_in_use(metastore, table)
-    urls = [*record.urls, *_left_by_shards(metastore, table, files)]
+    urls = dict.fromkeys([*record.urls, *_left_behind(metastore, table, files)])
     doomed = [url for url in urls if url not in in_use and _is_old(files, url, record.deleted_ms)]
     if not doomed:
         return 0
@@ -123,9 +123,12 @@ def _delete_files(metastore: Metastore, table: TableName, files: SegmentFiles, r
     return num_deleted
 
 
-def _left_by_shards(metastore: Metastore, table: TableName, files: SegmentFiles) -> Sequence[str]:
-    """Of a table that is gone: its tasks, which would clean up after themselves, no longer know where."""
-    return files.list_below(table, SHUFFLE_FOLDER) if find_table(metastore, table) is None else ()
+def _left_behind(metastore: Metastore, table: TableName, files: SegmentFiles) -> Sequence[str]:
+    """Of a table that is gone: what was uploaded and never published, and what shards of its tasks left. Nobody else
+    looks there again."""
+    if find_table(metastore, table) is not None:
+        return ()
+    return [*files.list(table), *files.list_below(table, SHUFFLE_FOLDER)]
 
 
 def _is_old(files: SegmentFiles, url: str, deleted_ms: int) -> bool:

@@ -372,7 +372,7 @@ def test_condemned_files_cannot_be_named_until_they_are_pardoned(store: SqliteMe
     condemn(store, TABLE, [new.url])
     with pytest.raises(MerlotError):
         store.multi([check])
-    with pytest.raises(FileCondemnedError, match="upload it again"):
+    with pytest.raises(FileCondemnedError, match="publish in a minute"):
         publish(store, clock, new)
     pardon(store, TABLE)
     publish(store, clock, new)
@@ -387,10 +387,36 @@ def test_files_of_a_deleted_table_stay_go_at_once_or_later(
 ) -> None:
     clock.advance(1)
     tables.delete_table(store, "t", files=fate, clock=clock)
-    assert tables.is_rid_of_files(store, "t") == (fate is tables.Files.KEEP)
+    assert tables.is_rid_of_files(store, "t") == (fate is not tables.Files.NOW)
     assert empty_trash(store, lambda _: files, clock, grace_ms=HOUR_S * 1000) == num_deleted
     assert len(files.files) == num_left
-    assert tables.is_rid_of_files(store, "t") == (fate is not tables.Files.LATER)
+    assert tables.is_rid_of_files(store, "t")
+
+
+def test_what_was_never_published_goes_with_a_deleted_table(
+    store: SqliteMetastore, clock: FakeClock, files: Files
+) -> None:
+    files.upload(segment("unpublished", clock))
+    clock.advance(1)
+    tables.delete_table(store, "t", files=tables.Files.NOW, clock=clock)
+    assert empty_trash(store, lambda _: files, clock, grace_ms=HOUR_S * 1000) == 4
+    assert files.files == {}
+
+
+@pytest.mark.parametrize("fate", [tables.Files.NOW, tables.Files.LATER, tables.Files.KEEP])
+def test_what_a_table_without_segments_leaves_goes_after_the_grace_period(
+    store: SqliteMetastore, clock: FakeClock, files: Files, fate: tables.Files
+) -> None:
+    publish(store, clock, replace=("h1", "h2", "other"))
+    clock.advance(HOUR_S + 1)
+    empty_trash(store, lambda _: files, clock, grace_ms=HOUR_S * 1000)
+    files.upload(segment("unpublished", clock))
+    clock.advance(1)
+    tables.delete_table(store, "t", files=fate, clock=clock)
+    assert tables.is_rid_of_files(store, "t"), "nobody waits for what nobody knows"
+    assert empty_trash(store, lambda _: files, clock, grace_ms=HOUR_S * 1000) == 0
+    clock.advance(HOUR_S + 1)
+    assert empty_trash(store, lambda _: files, clock, grace_ms=HOUR_S * 1000) == (fate is not tables.Files.KEEP)
 
 
 def test_what_shards_of_a_deleted_table_left_goes_with_its_files(

@@ -1,6 +1,7 @@
 """One answer tells how the cluster is, and changes only when the cluster does."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -49,6 +50,13 @@ async def status(client: Client) -> dict[str, Any]:
     assert answer.status == 200
     body: dict[str, Any] = await answer.json()
     return body
+
+
+async def until(client: Client, holds: Callable[[dict[str, Any]], bool]) -> None:
+    """A table's status follows watches, which call a moment after the change."""
+    async with asyncio.timeout(10):
+        while not holds(await status(client)):
+            await asyncio.sleep(0.01)
 
 
 def go_live(store: SqliteMetastore, *instances: InstanceId) -> None:
@@ -107,9 +115,9 @@ async def test_the_etag_is_the_same_until_something_changes(client: Client, stor
     again = await client.get("/status", headers={"If-None-Match": first.headers["ETag"]})
     assert (again.status, await again.read()) == (304, b"")
     write_report(store, TABLE, ONE, ["x@1"], {})
+    await until(client, lambda body: body["tables"]["t"]["servers"][ONE]["loaded"] == 1)
     changed = await client.get("/status", headers={"If-None-Match": first.headers["ETag"]})
-    assert changed.status == 200
-    assert (await changed.json())["tables"]["t"]["servers"][ONE]["loaded"] == 1
+    assert (changed.status, (await changed.json())["tables"]["t"]["servers"][ONE]["loaded"]) == (200, 1)
 
 
 async def test_a_marked_server_is_drained_when_every_live_broker_says_so(
@@ -142,7 +150,7 @@ async def test_a_server_that_leaves_for_good_is_not_drained_while_it_is_assigned
     assert (await answer.json())["leaving"] is True
     assert (await status(client))["instances"][ONE]["drained"] is False
     mutate(store, TABLE, lambda _: [Assign(dict.fromkeys("xyz", (TWO,)))])
-    assert (await status(client))["instances"][ONE]["drained"] is True
+    await until(client, lambda body: body["instances"][ONE]["drained"] is True)
 
 
 def test_a_mark_keeps_its_token_when_it_becomes_one_for_good(store: SqliteMetastore) -> None:

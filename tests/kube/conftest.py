@@ -152,11 +152,13 @@ def merlot_api(kubectl: Kubectl) -> Kubectl:
 
 
 @pytest.fixture
-def api(merlot_api: Kubectl) -> Api:
+def api(merlot_api: Kubectl) -> Iterator[Api]:
     """A namespace of its own."""
     namespace = f"n{secrets.token_hex(4)}"
     merlot_api.check("create", "namespace", namespace)
-    return Api(merlot_api.url, merlot_api.token, namespace)
+    api = Api(merlot_api.url, merlot_api.token, namespace)
+    yield api
+    api.withdraw()
 
 
 @pytest.fixture

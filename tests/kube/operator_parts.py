@@ -39,6 +39,7 @@ KINDS = {
         ("services", "configmaps", "serviceaccounts", "pods", "persistentvolumeclaims", "events"), "api/v1"
     ),
 }
+DECLARED = ("tables", "mergerolluptasks", "upsertconfigs")
 CHILDREN = (
     *("deployments", "statefulsets", "services", "configmaps", "serviceaccounts", "jobs", "poddisruptionbudgets"),
     *("networkpolicies", "rolebindings"),
@@ -87,6 +88,15 @@ class Api:
         answer = self._session.delete(self.path(plural, name), json=body)
         if answer.status_code != 404:
             self._checked(answer)
+
+    def withdraw(self) -> None:
+        """Leave nothing declared: an operator of the whole cluster would take it up."""
+        for plural in DECLARED:
+            for one in self.list(plural):
+                name = one["metadata"]["name"]
+                if one["metadata"].get("finalizers"):
+                    self.patch(plural, name, {"metadata": {"finalizers": None}})
+                self.delete(plural, name)
 
     def versions(self) -> dict[str, str]:
         """The resource version of every object but events."""

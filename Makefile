@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 SERVE ?= yes
 PORT ?= 8099
 FUZZ_SECONDS ?= 600
+WORKERS ?= 2
 DOCKER ?= docker
 REGISTRY ?=
 TAG ?= $(shell awk -F '"' '/^version = / {print $$2; exit}' pyproject.toml)
@@ -23,9 +24,9 @@ quickstart: $(VENV)/.quickstart ## Build a year of real flights with Spark, serv
 demo-rollup: $(VENV)/.dev ## Merge a year of flights, 366 days to 13 months to a row per day, carrier and origin; segments, bytes, times
 	@$(BIN)/python -m tests.bench.flights_rollup
 
-test: $(VENV)/.dev ## Run everything that a fresh machine can run, fast tests first
-	$(BIN)/python -m pytest tests/unit tests/kernels tests/golden tests/contracts tests/sql tests/oracle tests/clients \
-	  tests/kube tests/spark tests/faults $(PYTEST_ARGS)
+test: $(VENV)/.dev ## Run everything that a fresh machine can run, files spread over WORKERS processes (2)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/unit tests/kernels tests/golden tests/contracts tests/sql \
+	  tests/oracle tests/clients tests/kube tests/spark tests/faults $(PYTEST_ARGS)
 
 test-e2e: $(VENV)/.dev ## Run the end-to-end tests on the cluster of KUBECONFIG, with the images of MERLOT_IMAGES
 	$(BIN)/python -m pytest tests/e2e $(PYTEST_ARGS)
@@ -67,7 +68,9 @@ bench-merge: $(VENV)/.dev ## Measure concat and rollup on one core against DuckD
 	$(BIN)/python -m tests.bench.merge
 
 fuzz: $(VENV)/.dev ## Run the seeded random tests for FUZZ_SECONDS (600), the seed printed
-	MERLOT_FUZZ_SECONDS=$(FUZZ_SECONDS) MERLOT_KILLS=200 MERLOT_LATE_S=10 MERLOT_SILENCE_S=60 $(BIN)/python -m pytest tests/oracle tests/unit/query/pruning tests/faults --timeout=0 $(PYTEST_ARGS)
+	MERLOT_FUZZ_SECONDS=$(FUZZ_SECONDS) MERLOT_KILLS=200 MERLOT_LATE_S=10 MERLOT_SILENCE_S=60 MERLOT_TABLES=1000 \
+	  $(BIN)/python -m pytest tests/oracle tests/unit/query/pruning tests/faults tests/kube/test_operator_scale.py \
+	  --timeout=0 $(PYTEST_ARGS)
 
 crds: $(VENV)/.dev ## Write crds/ anew from the pydantic models
 	$(BIN)/python -m merlot.spec.crd crds

@@ -9,6 +9,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from operator_parts import Api, Controller, Operator, write_kubeconfig
+from urllib3.exceptions import InsecureRequestWarning
 
 START_S = 180
 PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
@@ -158,7 +160,9 @@ def api(merlot_api: Kubectl) -> Iterator[Api]:
     merlot_api.check("create", "namespace", namespace)
     api = Api(merlot_api.url, merlot_api.token, namespace)
     yield api
-    api.withdraw()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InsecureRequestWarning)
+        api.withdraw()
 
 
 @pytest.fixture

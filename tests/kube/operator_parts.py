@@ -19,6 +19,8 @@ from typing import Any
 
 import requests
 import yaml
+from requests.adapters import HTTPAdapter
+from urllib3.util import Retry
 
 from merlot.testing.nursery import Child
 
@@ -52,6 +54,9 @@ class Api:
     def __init__(self, url: str, token: str, namespace: str) -> None:
         self.url, self.token, self.namespace = url, token, namespace
         self._session = requests.Session()
+        # A kind that was just defined is not stored yet: "too many requests, retry after 1 s".
+        patient = Retry(total=30, status_forcelist=(429,), allowed_methods=None, raise_on_status=False)
+        self._session.mount(url, HTTPAdapter(max_retries=patient))
         self._session.headers["Authorization"] = f"Bearer {token}"
         self._session.verify = self._session.trust_env = False
 

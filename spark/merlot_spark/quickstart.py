@@ -9,13 +9,11 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from rich.text import Text
 
 import merlot
 from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
+from merlot.programs import run_group
 from merlot.segment.layout import FORMAT_VERSION
 from merlot.spec import manifest
 from merlot.spec.table import Table
@@ -198,7 +197,7 @@ def _build(settings: Settings, steps: Steps, table: Table, url: str, fingerprint
         *("--report", str(report_file), "--custom", f"{SOURCE_KEY}={fingerprint}"),
     ]
     with steps.step(f"Building one segment per UTC day of {table.spec.time_column}: a PySpark job") as notes:
-        code = _run_group(command)
+        code = run_group(command)
         report = _read_report(report_file, code)
         if code != 0:
             raise UnavailableError("the Spark job failed; its own error is above")
@@ -213,18 +212,6 @@ def _build(settings: Settings, steps: Steps, table: Table, url: str, fingerprint
 def _read_report(path: Path, code: int) -> dict[str, Any]:
     report: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"error": f"exit code {code}"}
     return report
-
-
-def _run_group(command: Sequence[str]) -> int:
-    """Exit code of a command; whatever interrupts the wait ends the command and all that it started."""
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
-    try:
-        return process.wait()
-    except BaseException:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        raise
 
 
 def _wait_until_served(port: int, table: Table) -> int:

@@ -6,10 +6,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +23,7 @@ from merlot.cluster.records import SegmentRecord
 from merlot.ingest.batch import Stretch, build_from_files
 from merlot.merge import task as merge_task
 from merlot.merge.plan import MergePlan
+from merlot.programs import run_group
 from merlot.segment.metadata import CreationFacts
 from merlot.spec import manifest
 from merlot.spec.ingestion import BatchIngestion
@@ -167,24 +165,12 @@ def _build_by_spark(order: Order, store: DeepStore, suffix: str, folder: Path) -
         *("--records", str(records_file), "--name-suffix", suffix),
         *("--from-ms", str(order.window.start_ms), "--to-ms", str(order.window.end_ms)),
     ]
-    code = _run_group(command)
+    code = run_group(command)
     report = json.loads(report_file.read_text()) if report_file.exists() else {}
     if code != 0:
         raise CommandError(report.get("error") or f"the Spark job failed, exit code {code}; its own error is above")
     records = [SegmentRecord.model_validate(one) for one in json.loads(records_file.read_text())]
     return Built(records=records, rows_in=report["rowsIn"], outside=report["rowsOutside"])
-
-
-def _run_group(command: Sequence[str]) -> int:
-    """Exit code of a command; whatever interrupts the wait ends the command and all that it started."""
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
-    try:
-        return process.wait()
-    except BaseException:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        raise
 
 
 def _rewrite(

@@ -85,10 +85,12 @@ def test_a_batch_that_fails(under_load: Load, served: Cluster, tiny: str, s3: st
 
 
 def test_a_full_disk(under_load: Load, served: Cluster, tiny: str, s3: str) -> None:
-    """A server's disk is a small tmpfs: what fits is loaded, the rest once the disk is larger."""
+    """A server's disk is a small tmpfs: what fits is loaded, the rest once the disk is larger.
+
+    A server spares 16 MiB; 64 KiB more hold half of the days, each of which takes a page."""
     source = {"name": "one", "sourceUri": f"s3://sources/flights/2013-01.parquet?{s3}", "format": "PARQUET"}
     batch = [{**source, "job": {"retries": 0, "cores": 1}}]
-    served.apply(table(tiny, tenants=disk("16640Ki"), ingestion={"batch": batch}))
+    served.apply(table(tiny, tenants=disk("16448Ki"), ingestion={"batch": batch}))
     is_said = lambda: says(served, tiny, "Degraded", "True", "SegmentsFailed", "no space left on the disk")  # noqa: E731
     served.await_true("the table says so", is_said, 300)
     assert says(served, tiny, "Ready", "False", "SegmentsUnavailable")

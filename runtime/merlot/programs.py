@@ -15,7 +15,7 @@ def run_group(command: Sequence[str]) -> int:
     """Exit code of a command; whatever interrupts the wait ends the command and all that it started."""
     process: subprocess.Popen[bytes] | None = None
     try:
-        with _postponed_signals():
+        with postponed_signals():
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
             )
@@ -29,9 +29,9 @@ def run_group(command: Sequence[str]) -> int:
 
 
 @contextmanager
-def _postponed_signals() -> Iterator[None]:
-    """What comes meanwhile is handled afterwards: Ctrl-C in the middle of a start would leave a process that nobody
-    knows. Blocking would not do, for the child would inherit it."""
+def postponed_signals() -> Iterator[None]:
+    """Ctrl-C and SIGTERM that come meanwhile are handled afterwards: half of a start is hard to undo, and a process in
+    the middle of its own would be left to itself. Blocking would not do, for a child would inherit it."""
     if threading.current_thread() is not threading.main_thread():
         yield  # no signal is handled here
         return

@@ -6,7 +6,6 @@ Owns that thread and its event loop. `start` and `stop` belong to one thread.
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
 import threading
 from collections.abc import Coroutine
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from merlot.embedded.node import Node, NodeConfig
+from merlot.programs import postponed_signals
 
 T = TypeVar("T")
 HOST = "127.0.0.1"
@@ -45,13 +45,10 @@ class LocalNode:
     def start(self) -> None:
         """UnavailableError if another node has the folder or the port.
 
-        Ctrl-C waits until it is done: a start takes a fraction of a second, and half of one is hard to undo."""
-        waiting = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-        try:
+        Ctrl-C waits until it is done, a fraction of a second."""
+        with postponed_signals():
             self._thread.start()
             self.port = self._call(self._node.start())
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, waiting)
 
     def stop(self) -> None:
         """End every role, whether or not `start` succeeded or was called."""

@@ -8,7 +8,7 @@ window, brings it back; one that removes a part of that would lose rows, or coun
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from merlot.cluster.changes import PreconditionError
@@ -37,7 +37,7 @@ class PushedAgain:
         self._view = view
         self._leaving = frozenset(leaving)
         gone = [name for name in names if view.segment(name) is None]
-        self._merged = origins(_records(view), gone) if gone else {}
+        self._merged = origins(view.segments.values(), gone) if gone else {}
         hidden = [record for name in names if (record := view.segment(name)) is not None and self._is_replaced(record)]
         outputs = _outputs(view) if hidden else {}
         self._became = {record.name: _follow(record.replaced_by, view, outputs) for record in hidden}
@@ -80,13 +80,9 @@ def _partly(record: SegmentRecord, holder: str) -> PreconditionError:
     )
 
 
-def _records(view: TableView) -> Iterator[SegmentRecord]:
-    return (record for bucket in view.buckets.values() for record in bucket.segments.values())
-
-
 def _outputs(view: TableView) -> dict[str, list[SegmentRecord]]:
     found: dict[str, list[SegmentRecord]] = {}
-    for record in _records(view):
+    for record in view.segments.values():
         if record.replaces in view.lineage:
             found.setdefault(record.replaces, []).append(record)
     return found

@@ -22,23 +22,13 @@ from merlot.spec.manifest import load as load_manifest
 from merlot.spec.tasks import BACKFILLED, MERGE_LEVEL, MergeRollupTask
 from merlot.testing.patience import until, wait_until
 from merlot.testing.processes import ClusterProcesses
-from merlot.testing.sample import DAY_MS, ORDERS, START_MS, order_rows, orders_manifest, upload_orders
+from merlot.testing.sample import BY_THREE_DAYS, DAY_MS, ORDERS, START_MS, order_rows, orders_manifest, upload_orders
 
 DAYS = range(6)
 NUM_BUCKETS = 3
 """Of three days, counted from 1970: the first two days, the next three, the last one."""
 WINDOW = (START_MS + round(1.5 * DAY_MS), START_MS + 3 * DAY_MS)
 TOTALS = "SELECT count(*), sum(amount), max(id) FROM orders"
-LEVELS = """
-apiVersion: merlot.dev/v1alpha1
-kind: MergeRollupTask
-metadata: {name: orders}
-spec:
-  table: orders
-  schedule: 1s
-  levels:
-    - {name: three-days, bucketTimePeriod: 3d, bufferTimePeriod: 0d, maxNumParallelBuckets: 4}
-"""
 
 pytestmark = pytest.mark.cluster
 
@@ -46,7 +36,7 @@ pytestmark = pytest.mark.cluster
 @pytest.fixture
 def cluster(tmp_path: Path, zookeeper: str) -> Iterator[ClusterProcesses]:
     """A table of six days that is merged."""
-    (manifest,) = load_manifest(LEVELS)
+    (manifest,) = load_manifest(BY_THREE_DAYS)
     assert isinstance(manifest, MergeRollupTask)
     with ClusterProcesses(tmp_path / "cluster", zookeeper, num_minions=1) as cluster:
         cluster.add_table(orders_manifest(replication=2), upload_orders(cluster.deep_store, DAYS))

@@ -26,6 +26,17 @@ ORDERS = TableName("orders_OFFLINE")
 DAY_MS = 86_400_000
 START_MS = 1_704_067_200_000
 CITIES = ("Bern", "Lima", "Oslo", "Rome")
+BY_THREE_DAYS = """
+apiVersion: merlot.dev/v1alpha1
+kind: MergeRollupTask
+metadata: {name: orders}
+spec:
+  table: orders
+  schedule: 1s
+  levels:
+    - {name: three-days, bucketTimePeriod: 3d, bufferTimePeriod: 0d, maxNumParallelBuckets: 4}
+"""
+"""Merges the table."""
 
 
 def orders_manifest(*, replication: int = 1, more_fields: str = "") -> Table:

@@ -19,22 +19,12 @@ from merlot.embedded.node import Node
 from merlot.spec.tasks import BACKFILLED
 from merlot.store.deepstore import DeepStore
 from merlot.testing.patience import until
-from merlot.testing.sample import DAY_MS, ORDERS, START_MS, order_rows, orders_manifest
+from merlot.testing.sample import BY_THREE_DAYS, DAY_MS, ORDERS, START_MS, order_rows, orders_manifest
 
 DAYS = range(6)
 TOTALS = "SELECT count(*), sum(amount) FROM orders"
 NUM_BUCKETS = 3
 """Of three days, counted from 1970."""
-MANIFEST = """
-apiVersion: merlot.dev/v1alpha1
-kind: MergeRollupTask
-metadata: {name: orders}
-spec:
-  table: orders
-  schedule: 1s
-  levels:
-    - {name: three-days, bucketTimePeriod: 3d, bufferTimePeriod: 0d, maxNumParallelBuckets: 4}
-"""
 
 
 @pytest.fixture
@@ -138,7 +128,7 @@ async def test_what_was_merged_before_is_merged_again(
     node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with httpx.AsyncClient(base_url=url_of(node)) as client:
-        (await client.post("/apply", content=MANIFEST)).raise_for_status()
+        (await client.post("/apply", content=BY_THREE_DAYS)).raise_for_status()
 
     async def is_merged() -> bool:
         return len(await segments(node)) == NUM_BUCKETS

@@ -16,7 +16,7 @@ OK: Final = "OK"
 
 @dataclass(frozen=True, slots=True)
 class HealthSources:
-    """`not_ready` tells why no query should come here now, or None; `keepers` are the tables."""
+    """`not_ready` tells why another server should not stop for this one, or None; `keepers` are the tables."""
 
     not_ready: Callable[[], str | None]
     keepers: Callable[[], Collection[TableKeeper]]

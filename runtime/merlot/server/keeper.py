@@ -128,10 +128,15 @@ class TableKeeper:
     @property
     def is_settled(self) -> bool:
         """Whether every assigned segment has been loaded, or tried."""
+        return self.missing == frozenset()
+
+    @property
+    def missing(self) -> frozenset[str] | None:
+        """Keys of assigned segments that have neither been loaded nor tried; None if the table was never read."""
         if self._state is None:
-            return False
-        keys = [str(record.key) for record in self._assigned().values()]
-        return all(key in self.segments or key in self._failures for key in keys)
+            return None
+        keys = (str(record.key) for record in self._assigned().values())
+        return frozenset(key for key in keys if key not in self.segments and key not in self._failures)
 
     def wake(self) -> None:
         """Look again soon; any thread."""

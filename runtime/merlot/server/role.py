@@ -106,6 +106,8 @@ class ServerRole:
         self._loop = asyncio.get_running_loop()
         self._was_lost = False
         self._is_draining = False
+        self._behind: dict[TableName, frozenset[str] | None] = {}
+        """By table: what it was assigned when this process began, and has not brought in yet; None: nobody knows."""
         self.http_port = 0
         self.query_port = 0
 
@@ -125,13 +127,27 @@ class ServerRole:
         return await self._handler(request)
 
     def not_ready(self) -> str | None:
-        """Why no query should come here now; None if they may."""
+        """Why another process should not stop for this one; None if it has caught up with what it missed while away.
+
+        Queries come as soon as it is registered, for whatever it reports. What is assigned to it later takes nothing
+        from what it serves: a server that were not ready at every load would look like one that can be spared.
+        """
         if self._is_draining:
             return "draining"
         if self._registration is None:
             return "starting"
-        unsettled = sorted(keeper.table for keeper in self.keepers if not keeper.is_settled)
-        return f"loading segments of {', '.join(unsettled)}" if unsettled else None
+        self._catch_up()
+        return f"loading segments of {', '.join(sorted(self._behind))}" if self._behind else None
+
+    def _catch_up(self) -> None:
+        for name, before in list(self._behind.items()):
+            keeper = self._keepers.get(name)
+            missing = frozenset[str]() if keeper is None else keeper.missing
+            left = missing if before is None or missing is None else before & missing
+            if left == frozenset():
+                del self._behind[name]
+            else:
+                self._behind[name] = left
 
     async def start(self) -> None:
         """Come into sight, with all segments that are on disk. UnavailableError if a port is taken."""
@@ -146,6 +162,7 @@ class ServerRole:
         self._watches.append(await self._in_io(lambda: self._metastore.watch_children(paths.TABLES, changed)))
         self._watches.append(self._metastore.on_session(self._on_session))
         await self._follow_tables(await self._in_io(lambda: list(list_tables(self._metastore))))
+        self._behind = {keeper.table: keeper.missing for keeper in self.keepers}
         await self._in_io(self._sweep_unknown_tables)
         if warming is not None:
             await asyncio.to_thread(warming.join, self._config.warm_up_s)

@@ -1,0 +1,116 @@
+"""A server is ready once it has caught up with what it missed while it was away, and stays so while it loads more."""
+
+import threading
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from merlot.cluster.mutations import Assign, mutate
+from merlot.cluster.publish import publish
+from merlot.cluster.reports import ReportReader
+from merlot.cluster.sqlite import SqliteMetastore
+from merlot.cluster.tables import put_table
+from merlot.ids import InstanceId
+from merlot.server.role import ServerConfig, ServerRole
+from merlot.store.deepstore import DeepStore
+from merlot.testing.patience import until
+from merlot.testing.sample import ORDERS, orders_manifest, publish_orders, segment_name, upload_orders
+
+ME = InstanceId("Server_me_1")
+
+
+class SlowStore(DeepStore):
+    """Gives a file when nobody withholds it any more."""
+
+    withheld: Collection[str] = ()
+    _changed = threading.Condition()
+
+    @classmethod
+    def withhold(cls, *words: str) -> None:
+        """From now on, files whose URL has one of these in it."""
+        with cls._changed:
+            cls.withheld = words
+            cls._changed.notify_all()
+
+    def fetch(self, url: str, *arguments: Any, **options: Any) -> None:
+        """Wait for it."""
+        with self._changed:
+            self._changed.wait_for(lambda: not any(word in url for word in self.withheld))
+        super().fetch(url, *arguments, **options)
+
+
+def assign_all(metastore: SqliteMetastore) -> None:
+    mutate(metastore, ORDERS, lambda view: [Assign(dict.fromkeys(view.segments, (ME,)))])
+
+
+@asynccontextmanager
+async def running(metastore: SqliteMetastore, folder: Path) -> AsyncIterator[ServerRole]:
+    config = ServerConfig(
+        data_dir=folder / "server", deep_store=str(folder / "deep"), instance=ME, http_port=None, query_port=None
+    )
+    server = ServerRole(metastore, config, open_deep_store=SlowStore)
+    await server.start()
+    try:
+        yield server
+    finally:
+        SlowStore.withhold()
+        await server.stop()
+
+
+def is_loaded(metastore: SqliteMetastore, num_segments: int) -> bool:
+    report = ReportReader(metastore, ORDERS).read().get(ME)
+    return report is not None and len(report.loaded) == num_segments
+
+
+async def test_a_server_is_ready_when_it_has_caught_up_and_stays_so_while_it_loads_more(
+    store: SqliteMetastore, tmp_path: Path
+) -> None:
+    deep_store = DeepStore(str(tmp_path / "deep"))
+    SlowStore.withhold("/")
+    publish_orders(store, deep_store, [0, 1])
+    assign_all(store)
+    async with running(store, tmp_path) as server:
+        assert server.not_ready() == f"loading segments of {ORDERS}"
+        SlowStore.withhold()
+        await until(lambda: server.not_ready() is None)
+        SlowStore.withhold("/")
+        publish(store, ORDERS, upload_orders(deep_store, [2, 3]))
+        assign_all(store)
+        [keeper] = server.keepers
+        await until(lambda: not keeper.is_settled)
+        assert server.not_ready() is None
+        SlowStore.withhold()
+        await until(lambda: is_loaded(store, 4))
+        assert server.not_ready() is None
+
+
+async def test_what_is_assigned_meanwhile_does_not_hold_up_a_server_that_catches_up(
+    store: SqliteMetastore, tmp_path: Path
+) -> None:
+    """Where segments come all the time there is no moment at which all of them are there."""
+    deep_store = DeepStore(str(tmp_path / "deep"))
+    SlowStore.withhold("/")
+    publish_orders(store, deep_store, [0])
+    assign_all(store)
+    async with running(store, tmp_path) as server:
+        assert server.not_ready() is not None
+        publish(store, ORDERS, upload_orders(deep_store, [1]))
+        assign_all(store)
+        [keeper] = server.keepers
+        await until(lambda: len(keeper.missing or ()) == 2)
+        SlowStore.withhold(segment_name(1))
+        await until(lambda: is_loaded(store, 1))
+        assert not keeper.is_settled
+        assert server.not_ready() is None
+
+
+async def test_a_table_that_comes_later_takes_no_readiness_away(store: SqliteMetastore, tmp_path: Path) -> None:
+    SlowStore.withhold("/")
+    async with running(store, tmp_path) as server:
+        assert server.not_ready() is None
+        put_table(store, orders_manifest())
+        publish(store, ORDERS, upload_orders(DeepStore(str(tmp_path / "deep")), [0]))
+        assign_all(store)
+        await until(lambda: bool(server.keepers) and not next(iter(server.keepers)).is_settled)
+        assert server.not_ready() is None

@@ -16,7 +16,7 @@ from merlot.clock import Clock
 from merlot.cluster import paths
 from merlot.cluster.metastore import Check, Metastore, Node
 from merlot.cluster.records import LeaseRecord
-from merlot.errors import ConflictError, MerlotError
+from merlot.errors import ConflictError, MerlotError, NotFoundError
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,8 @@ class Lease:
         try:
             version = metastore.put(path, record.to_bytes(), node.version)
         except ConflictError:
-            metastore.delete(pulse)
+            with contextlib.suppress(NotFoundError):  # gone with its session, which ended meanwhile
+                metastore.delete(pulse)
             return None
         return cls(name, owner, token, version)
 

@@ -9,19 +9,17 @@ about to, and it has lain there for so long that no job can still be working. It
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from merlot.clock import Clock
 from merlot.cluster import tasks
-from merlot.cluster.commit import trash_nodes
+from merlot.cluster.discarding import discard
 from merlot.cluster.lineage import list_entries
-from merlot.cluster.metastore import Check, Create, Metastore
+from merlot.cluster.metastore import Check, Metastore
 from merlot.cluster.records import LineageState
 from merlot.cluster.task_records import SHUFFLE_FOLDER
-from merlot.cluster.view import load
 from merlot.controller.trash import OpenFiles, declared_store, trash_lists, urls_in_use
 from merlot.errors import InvalidInputError
 from merlot.ids import SegmentKey, TableName
@@ -47,10 +45,7 @@ def collect_orphans(
             if modified_ms is not None and modified_ms <= oldest_ms:
                 orphans.append(url)
     if orphans:
-        epoch = load(metastore, table).epoch
-        nodes = trash_nodes(table, f"{epoch}.{secrets.token_hex(5)}", orphans, clock, store)
-        for path, data in nodes.items():
-            metastore.multi([fence, Create(path, data)])
+        discard(metastore, table, orphans, fence=fence, clock=clock, deep_store=store)
         _LOG.info("orphaned files go to the trash table=%s num_files=%d first=%s", table, len(orphans), orphans[0])
     return len(orphans)
 

@@ -6,7 +6,6 @@ nothing, and then the same inputs give the same files. A large bucket goes throu
 
 from __future__ import annotations
 
-import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from merlot.cluster.metastore import Metastore
 from merlot.cluster.mutations import Context
 from merlot.cluster.records import LineageState, SegmentRecord
 from merlot.cluster.tables import find_table, spec_of
-from merlot.cluster.tasks import EndedTask, MergeTaskConfig, TaskOutcome, TaskRecord, TaskState
+from merlot.cluster.tasks import EndedTask, MergeTaskConfig, TaskOutcome, TaskRecord
 from merlot.cluster.view import TableView, load
 from merlot.errors import CorruptionError, InvalidInputError, NotFoundError, UnavailableError
 from merlot.ids import SegmentKey
@@ -32,12 +31,11 @@ from merlot.minion.control import Deadline, TaskControl
 from merlot.minion.execution import ObsoleteError, TaskDone
 from merlot.minion.shards import ShardFiles
 from merlot.minion.spark_merge import SparkLauncher, SparkOrder
+from merlot.minion.undoing import Undoing
 from merlot.segment.build.request import BuiltSegment
 from merlot.spec.table import Table
 from merlot.spec.tasks import MERGE_TIME, Executor
 from merlot.store.deepstore import DeepStore
-
-_LOG = logging.getLogger(__name__)
 
 DISK_SHARE = 2.5
 """Room that a merge needs, in sizes of its inputs: they, the outputs, and what is spilled."""
@@ -84,7 +82,7 @@ class MergeRollup:
             work = self._work(task, control)
         except (ObsoleteError, InvalidInputError):
             return
-        work.undo()
+        work.undoing.undo()
 
     def _work(self, task: TaskRecord, control: TaskControl) -> _Work:
         config = _config(task)
@@ -141,28 +139,18 @@ class _Work:
             return self._shuffle(inputs)
         return self._merge_shard(entry, self.config.shard, inputs)
 
-    def undo(self) -> None:
-        """Take back a replacement under way, and delete what was uploaded and no record names."""
-        entry = lineage.find_entry(self.metastore, self.task.table, self.config.entry)
-        if entry is not None and entry.state is LineageState.COMPLETED:
-            self._remove_shuffled()
-            return
-        if entry is not None and entry.state is LineageState.IN_PROGRESS:
-            lineage.revert_replacement(
-                self.metastore, self.task.table, self.config.entry, fence=self.control.fence, context=self.context
-            )
-        if self.task.state is TaskState.POISONED:
-            # It may be tried again, when the tasks of the other shards are no more: what they made stays.
-            if self.config.shard is not None:
-                self.shards.forget_outputs(self.config.shard)
-            self._delete_unnamed(is_last=False)
-            return
-        is_last = self.config.num_shards == 1 or not self._siblings()
-        if is_last:
-            self._remove_shuffled()
-        elif self.config.shard is not None:
-            self.shards.remove([self.config.shard])
-        self._delete_unnamed(is_last)
+    @property
+    def undoing(self) -> Undoing:
+        declared = self.table.spec.deep_store
+        return Undoing(
+            metastore=self.metastore,
+            clock=self.clock,
+            task=self.task,
+            config=self.config,
+            store=self.store,
+            declared_store=None if declared is None else declared.uri,
+            control=self.control,
+        )
 
     def _inputs(self, view: TableView) -> list[SegmentRecord]:
         """The records of the inputs; ObsoleteError if one of them is part of the table no more."""
@@ -321,7 +309,7 @@ class _Work:
 
     def _done(self, entry: LineageEntry) -> TaskDone:
         """Nothing is left to do but to clean up; what the replacement did is told by whoever ended it."""
-        self._remove_shuffled()
+        self.undoing.remove_shuffled()
         self.control.reached("files removed")
         segments = load(self.metastore, self.task.table).segments
         before = [segments[name] for name in entry.segments_from if name in segments]
@@ -365,7 +353,10 @@ class _Work:
         place: two may find it at once, and do the same."""
         if self.shards.outputs_of(shard) is None:
             check_room(self.folder, round(DISK_SHARE * self.config.num_bytes / self.config.num_shards))
-            source = self.shards.fetch_input(shard, self.folder / "in")
+            try:
+                source = self.shards.fetch_input(shard, self.folder / "in")
+            except NotFoundError as error:
+                raise ObsoleteError(f"rows of the shard are gone, the bucket is cut anew cause={error}") from error
             records = self._upload(self._merged(inputs, [source]))
             self.shards.put_outputs(shard, records)
             self.control.reached("shard done")
@@ -373,31 +364,6 @@ class _Work:
         if everything is None:
             return TaskDone(EndedTask(id=self.task.id, outcome=TaskOutcome.SUCCEEDED, level=self.config.level))
         return self._replace(entry, everything)
-
-    def _siblings(self) -> list[str]:
-        """Other tasks that are queued for the same entry."""
-        base = self.task.id.rpartition("-")[0] if self.config.shard is not None else self.task.id
-        queued = tasks.list_tasks(self.metastore, self.task.kind)
-        return [one for one in queued if one != self.task.id and (one == base or one.startswith(f"{base}-"))]
-
-    def _delete_unnamed(self, is_last: bool) -> None:
-        """Files of outputs that were uploaded and never published: this task's, or all of the entry's."""
-        prefixes = [self.config.output_prefix if is_last else merge_plans.output_prefix(self.config)]
-        if self.config.rest_prefix and (is_last or self.config.shard in (None, 0)):
-            prefixes.append(self.config.rest_prefix)
-        try:
-            named = {record.url for record in load(self.metastore, self.task.table).segments.values()}
-        except NotFoundError:
-            return
-        for url in self.store.list(self.task.table):
-            name = url.rpartition("/")[2]
-            if url not in named and any(name.startswith(f"{prefix}_") for prefix in prefixes):
-                _LOG.info("unpublished file deleted url=%s", url)
-                self.store.delete(url)
-
-    def _remove_shuffled(self) -> None:
-        if self.config.num_shards > 1:
-            self.shards.remove(range(self.config.num_shards))
 
 
 def _has_all(view: TableView, entry: LineageEntry, config: MergeTaskConfig) -> bool:

@@ -1,10 +1,10 @@
-"""A metastore that fails where a test says: dies at the n-th write, or keeps the answer of one to itself."""
+"""Stores that fail where a test says: die at the n-th write, keep the answer of one to themselves, or freeze there."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from merlot.cluster.metastore import Metastore, Node, Op, SessionState, Watch
 from merlot.errors import UnavailableError
@@ -86,3 +86,42 @@ class FaultyMetastore:
             self._is_dead = True
             raise ProcessDied
         raise UnavailableError(f"metastore cannot answer write={number} fault={self._fault.name}")
+
+
+METASTORE_WRITES = ("create", "put", "delete", "multi")
+STORE_CALLS = ("put", "fetch", "delete", "list", "list_below", "modified_ms")
+
+
+class Interrupted:
+    """Passes calls on; before the call number `at` (from 0) of those named, `act` is called.
+
+    An `act` that raises ProcessDied is a kill, after which every such call dies; one that has others do their work is a
+    freeze: the call is made when it returns."""
+
+    def __init__(self, inner: Any, methods: Sequence[str], at: int, act: Callable[[], None]) -> None:
+        self._inner = inner
+        self._methods = methods
+        self._at = at
+        self._act = act
+        self._is_dead = False
+        self.num_calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name not in self._methods:
+            return found
+
+        def call(*args: Any, **options: Any) -> Any:
+            if self._is_dead:
+                raise ProcessDied
+            number = self.num_calls
+            self.num_calls += 1
+            if number == self._at:
+                try:
+                    self._act()
+                except ProcessDied:
+                    self._is_dead = True
+                    raise
+            return found(*args, **options)
+
+        return call

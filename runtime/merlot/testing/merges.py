@@ -25,6 +25,7 @@ from merlot.cluster.reports import ReportWriter
 from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.tasks import MergeTaskConfig, TaskRecord
 from merlot.cluster.view import TableView, load
+from merlot.controller.trash import empty_trash
 from merlot.errors import NotFoundError
 from merlot.ids import InstanceId
 from merlot.minion.control import TaskControl
@@ -173,6 +174,10 @@ class MergeBench:
     def queued(self) -> list[str]:
         """Tasks that have not ended."""
         return self.inner.children(paths.tasks(tasks.MERGE_ROLLUP))
+
+    def clean(self) -> int:
+        """Be the cleaner, without a grace period: delete the files in the trash; returns how many."""
+        return empty_trash(self.inner, lambda _: self.deep_store, self.clock, grace_ms=0)
 
     def free_lease(self, task_id: str = "t1") -> None:
         """The session of whoever ran the task ends."""

@@ -74,6 +74,7 @@ def test_a_cancelled_task_takes_back_what_it_has_begun(bench: MergeBench) -> Non
     assert bench.run() is Ending.CANCELLED
     assert lineage.list_entries(bench.inner, ORDERS)[0].state is LineageState.REVERTED
     assert bench.queued() == []
+    assert bench.clean() == 1
     assert len(bench.deep_store.list(ORDERS)) == 4
     assert bench.visible_rows() == bench.expected_rows()
 
@@ -147,5 +148,6 @@ def test_shards_of_an_input_that_was_replaced_leave_nothing(bench: MergeBench) -
     for task_id in others:
         assert bench.run(task_id) is Ending.CANCELLED
     assert bench.queued() == leftovers(bench) == []
+    bench.clean()
     named = {record.url for record in bench.view().segments.values()}
     assert [url for url in bench.deep_store.list(ORDERS) if url not in named and "merged" in url] == []

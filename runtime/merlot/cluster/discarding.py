@@ -1,0 +1,30 @@
+"""Files that somebody uploaded and nobody will name, on their way to the trash.
+
+Nobody but the cleaner deletes a segment's file (see `condemned`): whoever lists files and deletes them itself may be
+frozen in between, and wake when another one has published a file of the same name.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+from merlot.clock import Clock
+from merlot.cluster.commit import trash_nodes
+from merlot.cluster.metastore import Check, Create, Metastore
+from merlot.ids import TableName
+
+
+def discard(
+    metastore: Metastore,
+    table: TableName,
+    urls: Sequence[str],
+    *,
+    fence: Check,
+    clock: Clock,
+    deep_store: str | None = None,
+) -> None:
+    """Have the cleaner delete these files, unless a record names them by then or they are written again; ConflictError
+    if the fence is lost. `deep_store`: URI of the one that the table names for itself, if it does."""
+    for path, data in trash_nodes(table, f"discarded.{secrets.token_hex(8)}", urls, clock, deep_store).items():
+        metastore.multi([fence, Create(path, data)])

@@ -1,0 +1,116 @@
+"""Takes back what a merge task has begun: its replacement, what its shards share, and files that no record names.
+
+Whoever undoes may be frozen between any two steps and wake when the same work, under the same names, has been done by
+another minion. So what changes the metastore carries the task's lease, files of segments go to the trash in such a
+write, and only what shards share, which can be made again, is deleted here, after a look at the lease.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from merlot.clock import Clock
+from merlot.cluster import lineage, tasks
+from merlot.cluster.discarding import discard
+from merlot.cluster.metastore import Metastore
+from merlot.cluster.mutations import Context
+from merlot.cluster.records import LineageState
+from merlot.cluster.tasks import MergeTaskConfig, TaskRecord, TaskState
+from merlot.cluster.view import load
+from merlot.errors import ConflictError, NotFoundError
+from merlot.minion import merge_plans
+from merlot.minion.control import TaskControl
+from merlot.minion.shards import ShardFiles
+from merlot.store.deepstore import DeepStore
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Undoing:
+    """What one task has begun."""
+
+    metastore: Metastore
+    clock: Clock
+    task: TaskRecord
+    config: MergeTaskConfig
+    store: DeepStore
+    declared_store: str | None
+    """URI of the deep store that the table names for itself."""
+    control: TaskControl
+
+    def undo(self) -> None:
+        """Take it all back, unless the replacement is complete."""
+        entry = lineage.find_entry(self.metastore, self.task.table, self.config.entry)
+        self.control.reached("undo begun")
+        if entry is not None and entry.state is LineageState.COMPLETED:
+            self.remove_shuffled()
+            return
+        if entry is not None and entry.state is LineageState.IN_PROGRESS:
+            context = Context(clock=self.clock)
+            lineage.revert_replacement(
+                self.metastore, self.task.table, self.config.entry, fence=self.control.fence, context=context
+            )
+            self.control.reached("entry reverted")
+        if self.task.state is TaskState.POISONED:
+            # It may be tried again, when the tasks of the other shards are no more: what they made stays.
+            is_last = False
+            if self.config.shard is not None:
+                self._check_lease()
+                self._shards.forget_outputs(self.config.shard)
+        else:
+            is_last = self.config.num_shards == 1 or not self._siblings()
+            if is_last:
+                self.remove_shuffled()
+            elif self.config.shard is not None:
+                self._check_lease()
+                self._shards.remove([self.config.shard])
+        self.control.reached("shuffle removed")
+        self._discard_unnamed(is_last=is_last)
+
+    def remove_shuffled(self) -> None:
+        """Delete what shards share."""
+        if self.config.num_shards > 1:
+            self._check_lease()
+            self._shards.remove(range(self.config.num_shards))
+
+    @property
+    def _shards(self) -> ShardFiles:
+        return ShardFiles(self.store, self.task.table, self.config.entry)
+
+    def _check_lease(self) -> None:
+        """Before what cannot carry a fence: another minion may have begun the same work anew."""
+        if not self.control.lease.is_held(self.metastore):
+            raise ConflictError(f"lease is lost, the task is another minion's task={self.task.id}")
+
+    def _siblings(self) -> list[str]:
+        """Other tasks that are queued for the same entry."""
+        base = self.task.id.rpartition("-")[0] if self.config.shard is not None else self.task.id
+        queued = tasks.list_tasks(self.metastore, self.task.kind)
+        return [one for one in queued if one != self.task.id and (one == base or one.startswith(f"{base}-"))]
+
+    def _discard_unnamed(self, *, is_last: bool) -> None:
+        """Files of outputs that were uploaded and never published: this task's, or all of the entry's."""
+        prefixes = [self.config.output_prefix if is_last else merge_plans.output_prefix(self.config)]
+        if self.config.rest_prefix and (is_last or self.config.shard in (None, 0)):
+            prefixes.append(self.config.rest_prefix)
+        try:
+            named = {record.url for record in load(self.metastore, self.task.table).segments.values()}
+        except NotFoundError:
+            return
+        names = tuple(f"{prefix}_" for prefix in prefixes)
+        found = self.store.list(self.task.table)
+        unnamed = [url for url in found if url not in named and url.rpartition("/")[2].startswith(names)]
+        self.control.reached("files listed")
+        if unnamed:
+            discard(
+                self.metastore,
+                self.task.table,
+                unnamed,
+                fence=self.control.fence,
+                clock=self.clock,
+                deep_store=self.declared_store,
+            )
+            _LOG.info("unpublished files go to the trash task=%s num_files=%d", self.task.id, len(unnamed))
+        self.control.reached("files discarded")

@@ -1,0 +1,240 @@
+"""Whoever takes back a merge is killed or frozen at each step of it, while others finish that and do the work anew.
+
+Steps are the named ones, the writes of the metastore and the calls of the deep store; minions are no processes, as in
+`test_merge_kills`. Whatever happens, no file that a record names goes, and in the end nothing is left over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from merlot.cluster import lineage, paths, tasks
+from merlot.cluster.records import LineageState
+from merlot.cluster.task_records import SHUFFLE_FOLDER, TaskState
+from merlot.errors import InvalidInputError
+from merlot.testing.faults import METASTORE_WRITES, STORE_CALLS, Interrupted, ProcessDied
+from merlot.testing.merges import ENTRY, MergeBench
+from merlot.testing.sample import DAY_MS, ORDERS, START_MS
+
+NUM_KILLS = int(os.environ.get("MERLOT_KILLS", "5"))
+SEED = int(os.environ.get("MERLOT_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+WHOLE: dict[str, Any] = {}
+SHARDS = {"num_shards": 2, "max_records_per_segment": 50}
+REST = {
+    "windows": ((START_MS, START_MS + 2 * DAY_MS),),
+    "rest": ((START_MS + 2 * DAY_MS, START_MS + 3 * DAY_MS),),
+    "rest_prefix": "spilled_weekly_0001",
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "FIRST_BACKOFF_MS", 0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A task that broke off at a step, and was then cancelled or set aside."""
+
+    config: dict[str, Any]
+    step: str
+    is_poisoned: bool = False
+
+
+CASES = {
+    "uploaded": Case(WHOLE, "output uploaded"),
+    "published": Case(WHOLE, "outputs put"),
+    "with a rest": Case(REST, "outputs put"),
+    "shuffled": Case(SHARDS, "shards uploaded"),
+    "a shard uploaded": Case(SHARDS, "output uploaded"),
+    "all shards done": Case(SHARDS, "entry started"),
+    "set aside": Case(WHOLE, "output uploaded", is_poisoned=True),
+    "a shard set aside": Case(SHARDS, "shard done", is_poisoned=True),
+}
+
+
+@dataclass
+class World:
+    """The bench, with everybody but the minion under test."""
+
+    bench: MergeBench
+    case: Case
+    expected: list[dict[str, Any]] = field(default_factory=list)
+
+    def break_off(self) -> None:
+        """The task comes to its step, and is cancelled there; what is to be set aside only waits for its next run."""
+        self.expected = self.bench.expected_rows()
+        self.bench.queue(**self.case.config)
+        with contextlib.suppress(ProcessDied):
+            while queued := self.bench.queued():
+                self.bench.run(queued[0], reached=self._die)
+        if not self.case.is_poisoned:
+            self._cancel_all()
+
+    def undo(self, metastore: Any, store: Any, reached: Callable[[str], None]) -> None:
+        """What the minion under test does: it takes back all tasks of the queue, or fails at one for good."""
+
+        def at(step: str) -> None:
+            reached(step)
+            if self.case.is_poisoned and step == self.case.step:
+                raise InvalidInputError("as if it could not be done")
+
+        self._free_leases()
+        for task_id in self.bench.queued():
+            if self._state(task_id) is not TaskState.POISONED:
+                self.bench.run(task_id, metastore=metastore, store=store, reached=at)
+
+    def go_on(self, num_tasks: int) -> None:
+        """The others: they take back what is left, and do so many tasks of the same work anew."""
+        self._free_leases()
+        for task_id in self.bench.queued():
+            if self._state(task_id) is TaskState.CANCELLED:
+                self.bench.run(task_id, owner="Minion_3")
+        for _ in range(num_tasks):
+            self._do_one()
+        assert self.bench.visible_rows() == self.expected
+
+    def finish(self) -> None:
+        """Until the work is done, and the cleaner has been there: no row is lost, no file is left."""
+        for _ in range(20):
+            if self._is_done():
+                break
+            self._do_one()
+            assert self.bench.visible_rows() == self.expected
+        assert self._is_done()
+        self.bench.clean()
+        assert self.bench.visible_rows() == self.expected
+        view = self.bench.view()
+        assert all(record.replaces == ENTRY for record in view.visible.values())
+        assert {record.url for record in view.segments.values()} <= set(self.bench.deep_store.list(ORDERS))
+
+    def check_nothing_is_left(self) -> None:
+        """Only of a kill: what somebody who was frozen uploads late is an orphan, which goes a day later."""
+        view = self.bench.view()
+        assert sorted(record.url for record in view.segments.values()) == self.bench.deep_store.list(ORDERS)
+        assert list(self.bench.deep_store.list_below(ORDERS, SHUFFLE_FOLDER)) == []
+
+    def _do_one(self) -> None:
+        self._free_leases()
+        queued = self.bench.queued()
+        if not queued and not self._is_done():
+            self.bench.queue(**self.case.config)
+            queued = self.bench.queued()
+        for task_id in queued[:1]:
+            found = tasks.find_task(self.bench.inner, tasks.MERGE_ROLLUP, task_id)
+            if found is not None and found.record.state is TaskState.POISONED:
+                tasks.retry(self.bench.inner, found)
+            self.bench.serve()
+            self.bench.run(task_id, owner="Minion_3")
+
+    def _is_done(self) -> bool:
+        entry = lineage.find_entry(self.bench.inner, ORDERS, ENTRY)
+        return entry is not None and entry.state is LineageState.COMPLETED and not self.bench.queued()
+
+    def _state(self, task_id: str) -> TaskState | None:
+        found = tasks.find_task(self.bench.inner, tasks.MERGE_ROLLUP, task_id)
+        return None if found is None else found.record.state
+
+    def _cancel_all(self) -> None:
+        for task_id in self.bench.queued():
+            found = tasks.find_task(self.bench.inner, tasks.MERGE_ROLLUP, task_id)
+            assert found is not None
+            tasks.cancel(self.bench.inner, found)
+
+    def _free_leases(self) -> None:
+        for task_id in [*self.bench.queued(), "t1"]:
+            if self.bench.inner.get(paths.lease(tasks.lease_name(tasks.MERGE_ROLLUP, task_id))) is not None:
+                self.bench.free_lease(task_id)
+
+    def _die(self, step: str) -> None:
+        if step == self.case.step:
+            raise ProcessDied
+
+
+@contextlib.contextmanager
+def a_world(folder: Path, case: Case) -> Iterator[World]:
+    bench = MergeBench(folder, range(3), num_rows=40)
+    world = World(bench, case)
+    try:
+        world.break_off()
+        yield world
+    finally:
+        bench.close()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the minion under test is met: before the call number `at` of what it uses, or at that named step."""
+
+    what: str
+    at: int
+
+
+WHATS = ("steps", "metastore", "deep store")
+
+
+def undo_until(world: World, place: Place, act: Callable[[], None]) -> int:
+    """Take back, with `act` at the place; returns how many such places there were."""
+    bench = world.bench
+    is_step = place.what == "steps"
+    metastore = Interrupted(bench.inner, METASTORE_WRITES, place.at if place.what == "metastore" else -1, act)
+    store = Interrupted(bench.deep_store, STORE_CALLS, place.at if place.what == "deep store" else -1, act)
+    num_steps = 0
+
+    def reached(_: str) -> None:
+        nonlocal num_steps
+        number, num_steps = num_steps, num_steps + 1
+        if is_step and number == place.at:
+            act()
+
+    world.undo(metastore, store, reached)
+    return {"steps": num_steps, "metastore": metastore.num_calls, "deep store": store.num_calls}[place.what]
+
+
+def places(folder: Path, case: Case, what: str) -> list[Place]:
+    """All of them where there is time, else some, others at each run."""
+    with a_world(folder, case) as world:
+        number = undo_until(world, Place(what, -1), lambda: None)
+    assert number > 0
+    chosen = sorted(random.Random(SEED).sample(range(number), min(number, max(2, NUM_KILLS // 2))))
+    print(f"seed={SEED} (MERLOT_SEED), {len(chosen)} of {number} {what} (MERLOT_KILLS)")
+    return [Place(what, at) for at in chosen]
+
+
+@pytest.mark.parametrize("what", WHATS)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_an_undo_that_is_killed_is_finished_by_the_next_one(case: Case, what: str, tmp_path: Path) -> None:
+    def die() -> None:
+        raise ProcessDied
+
+    for place in places(tmp_path / "plain", case, what):
+        with a_world(tmp_path / str(place.at), case) as world:
+            with contextlib.suppress(ProcessDied):
+                undo_until(world, place, die)
+            world.go_on(0)
+            world.finish()
+            world.check_nothing_is_left()
+
+
+@pytest.mark.parametrize("what", WHATS)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_an_undo_that_wakes_late_takes_nothing_from_those_who_did_the_work_anew(
+    case: Case, what: str, tmp_path: Path
+) -> None:
+    """Frozen until the others have taken back the rest and have done some or all tasks of the same work."""
+    rng = random.Random(SEED)
+    for place in places(tmp_path / "plain", case, what):
+        num_tasks = rng.choice([0, 1, 2, 9])
+        with a_world(tmp_path / str(place.at), case) as world:
+            undo_until(world, place, partial(world.go_on, num_tasks))
+            assert world.bench.visible_rows() == world.expected, place
+            world.finish()

@@ -1,4 +1,7 @@
-"""Functions of time. Instants are whole numbers of a unit since the epoch; days have 86,400 seconds."""
+"""Functions of time. Instants are whole numbers of a unit since the epoch; days have 86,400 seconds.
+
+What lies outside LONG is the nearest LONG, as in Java's TimeUnit: the default value of a null stays the least one.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merlot.query.vector import Vector
+from merlot.query.zones import CYCLE_MS, DAY_MS, zone_clock
 from merlot.sql.types import SqlType
+
+Longs = NDArray[np.int64]
 
 _NANOS = {
     "NANOSECONDS": 1,
@@ -22,10 +26,13 @@ _NANOS = {
     "HOURS": 3_600_000_000_000,
     "DAYS": 86_400_000_000_000,
 }
-_FIXED_MS = {"MILLISECOND": 1, "SECOND": 1_000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": 86_400_000}
-_WEEK_MS = 7 * 86_400_000
-_MONDAY_MS = 4 * 86_400_000
+_FIXED_MS = {"MILLISECOND": 1, "SECOND": 1_000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": DAY_MS, "WEEK": 7 * DAY_MS}
+_OF_THE_CLOCK = ("MILLISECOND", "SECOND", "MINUTE", "HOUR")
+"""Units that a change of the clock repeats; a day, and what is longer, begins once."""
+_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+_MONDAY_MS = 4 * DAY_MS
 """1970-01-05 was a Monday."""
+_LOWEST, _HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
 def _datetrunc(_type: SqlType, args: Sequence[Vector]) -> Any:
@@ -36,33 +43,50 @@ def _datetrunc(_type: SqlType, args: Sequence[Vector]) -> Any:
     return convert_unit(truncated, "MILLISECONDS", output_unit)
 
 
-def convert_unit(values: NDArray[np.int64], source: str, target: str) -> NDArray[np.int64]:
+def convert_unit(values: Longs, source: str, target: str) -> Longs:
     """Whole units, rounded towards the past."""
     have, want = _NANOS[source], _NANOS[target]
-    return values * (have // want) if have >= want else values // (want // have)
+    return _times(values, have // want) if have >= want else values // (want // have)
 
 
-def truncate(millis: NDArray[np.int64], unit: str) -> NDArray[np.int64]:
+def truncate(millis: Longs, unit: str) -> Longs:
     """Start of the unit that holds each instant, in UTC; weeks begin on Monday."""
-    if unit in _FIXED_MS:
-        return millis - millis % _FIXED_MS[unit]
-    if unit == "WEEK":
-        return millis - (millis - _MONDAY_MS) % _WEEK_MS
-    months = millis.astype("datetime64[ms]").astype("datetime64[M]").astype(np.int64)
-    step = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}[unit]
-    months -= months % step
-    starts: NDArray[np.int64] = months.astype("datetime64[M]").astype("datetime64[ms]").astype(np.int64)
-    return starts
+    if unit in _MONTHS:
+        return _times(_first_days(millis // DAY_MS, _MONTHS[unit]), DAY_MS)
+    size = _FIXED_MS[unit]
+    since = millis % size if unit != "WEEK" else (millis % size - _MONDAY_MS) % size
+    return np.where(millis >= _LOWEST + since, millis - since, _LOWEST)
 
 
-def _truncate_in_zone(millis: NDArray[np.int64], unit: str, zone: str) -> NDArray[np.int64]:
-    """By the zone's wall clock; a start that a clock change skips or repeats is the later or the earlier instant."""
-    instants = pa.array(np.atleast_1d(millis)).cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("ms", zone))
-    local = pc.local_timestamp(instants).cast(pa.int64()).to_numpy()
-    starts = pa.array(truncate(local, unit)).cast(pa.timestamp("ms"))
-    back = pc.assume_timezone(starts, zone, ambiguous="earliest", nonexistent="latest")
-    result: NDArray[np.int64] = back.cast(pa.int64()).to_numpy().reshape(np.shape(millis))
-    return result
+def _first_days(days: Longs, months_each: int) -> Longs:
+    months = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
+    months -= months % months_each
+    firsts: Longs = months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+    return firsts
+
+
+def _truncate_in_zone(millis: Longs, unit: str, zone: str) -> Longs:
+    """By the zone's clocks. A start that they skip is the instant at which they do. Of an hour that they repeat each
+    is one of its own; a day of 25 hours is one day."""
+    if unit == "MILLISECOND":
+        return millis
+    flat = np.atleast_1d(millis)
+    clock = zone_clock(zone)
+    cycles = clock.cycles_off(flat)
+    instants = flat + cycles * CYCLE_MS
+    starts = truncate(clock.local(instants), unit)
+    find = clock.last_at if unit in _OF_THE_CLOCK else clock.first_at
+    found = find(starts, instants)
+    is_long = (cycles <= 0) | (found >= _LOWEST + cycles * CYCLE_MS)
+    return np.where(is_long, found - cycles * CYCLE_MS, _LOWEST).reshape(np.shape(millis))
+
+
+def _times(values: Longs, factor: int) -> Longs:
+    """The product, or the end of LONG that it lies beyond."""
+    limit = _HIGHEST // factor
+    if factor == 1 or not np.any((values > limit) | (values < -limit)):
+        return values * factor
+    return np.where(values > limit, _HIGHEST, np.where(values < -limit, _LOWEST, values * factor))
 
 
 FUNCTIONS: dict[str, Callable[[SqlType, Sequence[Vector]], Any]] = {"datetrunc": _datetrunc}

@@ -1,0 +1,179 @@
+"""Time zones as tables: what a zone's clocks show at an instant, and when they show a time. Exact for every LONG.
+
+The changes come from the zone's TZif file (RFC 8536), which `zoneinfo` finds and checks. Years after the file's last
+change follow its rule, which repeats every 400 years with the calendar; before its first change a zone has one offset.
+"""
+
+from __future__ import annotations
+
+import struct
+from calendar import isleap
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from zoneinfo import TZPATH, ZoneInfo, ZoneInfoNotFoundError
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.query.context import UnsupportedQueryError
+
+Longs = NDArray[np.int64]
+
+DAY_MS = 86_400_000
+CYCLE_MS = 146_097 * DAY_MS
+"""400 years: the Gregorian calendar repeats, weekdays included."""
+_HEADER = struct.Struct(">4s1s15x6l")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND = timedelta(seconds=1)
+_PROBE = timedelta(days=3)
+"""Shorter than what any rule lets pass between two changes."""
+_NEAR = (-2, -1, 0, 1, 2)
+"""Changes around an instant that may matter to a time of its clock: those of no two days are more."""
+
+
+class ZoneClock:
+    """Offsets of one zone. Instants and times are milliseconds since 1970, local times as if they were UTC."""
+
+    def __init__(self, changes_ms: Longs, offsets_ms: Longs, *, has_rule: bool) -> None:
+        self._changes = changes_ms
+        self._offsets = offsets_ms
+        first, last = (int(changes_ms[0]), int(changes_ms[-1])) if len(changes_ms) else (0, 0)
+        self._oldest = first - 2 * CYCLE_MS
+        self._newest = last if has_rule else max(0, last + 2 * CYCLE_MS)
+
+    def cycles_off(self, instants: Longs) -> Longs:
+        """How many times 400 years to add to bring each instant to years of which the table tells all."""
+        late = np.where(instants > self._newest, -((instants - self._newest) // CYCLE_MS + 1), 0)
+        return np.where(instants < self._oldest, -((instants - self._oldest) // CYCLE_MS), late)
+
+    def local(self, instants: Longs) -> Longs:
+        """What clocks show."""
+        return instants + self._offsets[self._place(instants)]
+
+    def first_at(self, times: Longs, instants: Longs) -> Longs:
+        """The first instant at which clocks show each time; a time that they skip is the instant of the change.
+
+        instants: later ones, at which clocks show a later time."""
+        return self._at(times, instants, wants_last=False)
+
+    def last_at(self, times: Longs, instants: Longs) -> Longs:
+        """The last such instant that is not after the given one."""
+        return self._at(times, instants, wants_last=True)
+
+    def _place(self, instants: Longs) -> Longs:
+        return np.searchsorted(self._changes, instants, side="right")
+
+    def _at(self, times: Longs, instants: Longs, *, wants_last: bool) -> Longs:
+        bounds = np.concatenate([[np.iinfo(np.int64).min], self._changes, [np.iinfo(np.int64).max]])
+        here = self._place(times - self._offsets[self._place(instants)])
+        found = np.full(len(times), np.iinfo(np.int64).min)
+        skipped = found.copy()
+        for step in _NEAR if wants_last else reversed(_NEAR):
+            place = np.clip(here + step, 0, len(self._offsets) - 1)
+            at = times - self._offsets[place]
+            begins, ends = bounds[place], bounds[place + 1]
+            found = np.where((at >= begins) & (at < ends) & (at <= instants), at, found)
+            is_gap = (at < begins) & (times - self._offsets[np.maximum(place - 1, 0)] >= begins) & (place > 0)
+            skipped = np.where(is_gap, begins, skipped)
+        return np.where(found > np.iinfo(np.int64).min, found, skipped)
+
+
+@lru_cache(maxsize=64)
+def zone_clock(name: str) -> ZoneClock:
+    """The clock of an IANA zone; raises UnsupportedQueryError where this machine does not know it."""
+    try:
+        zone = ZoneInfo(name)
+        content = _content(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError, ModuleNotFoundError) as error:
+        raise UnsupportedQueryError(f"unknown time zone name={name}") from error
+    changes, offsets, has_rule = _read(content)
+    if has_rule:
+        later, later_offsets = _by_rule(zone, changes[-1] if changes else 0)
+        changes, offsets = changes + later, offsets + later_offsets
+    return ZoneClock(np.array(changes, np.int64) * 1000, np.array(offsets, np.int64) * 1000, has_rule=has_rule)
+
+
+def _content(name: str) -> bytes:
+    for folder in TZPATH:
+        path = Path(folder) / name
+        if path.is_file():
+            return path.read_bytes()
+    return files("tzdata.zoneinfo").joinpath(*name.split("/")).read_bytes()
+
+
+def _read(content: bytes) -> tuple[list[int], list[int], bool]:
+    """Seconds of the changes, offsets before, between and after them, and whether a rule goes on after the last."""
+    _, version, *counts = _HEADER.unpack_from(content)
+    size, start = 4, _HEADER.size
+    if version >= b"2":
+        start += _block_size(counts, size)
+        _, _, *counts = _HEADER.unpack_from(content, start)
+        size, start = 8, start + _HEADER.size
+    num_changes, num_types = counts[3], counts[4]
+    changes = np.frombuffer(content, f">i{size}", num_changes, start).tolist()
+    kinds = np.frombuffer(content, np.uint8, num_changes, start + num_changes * size).tolist()
+    types = start + num_changes * (size + 1)
+    known = [struct.unpack_from(">lB", content, types + 6 * number) for number in range(num_types)]
+    first = next((offset for offset, is_summer in known if not is_summer), known[0][0])
+    footer = content[start + _block_size(counts, size) :] if version >= b"2" else b""
+    return changes, [first, *(known[kind][0] for kind in kinds)], b"," in footer
+
+
+def _block_size(counts: list[int], size: int) -> int:
+    num_utc, num_standard, num_leaps, num_changes, num_types, num_chars = counts
+    return num_changes * (size + 1) + num_types * 6 + num_chars + num_leaps * (size + 4) + num_standard + num_utc
+
+
+def _by_rule(zone: ZoneInfo, start: int) -> tuple[list[int], list[int]]:
+    """Changes of 402 years after a second. Years of one length that begin on one weekday have them at one time."""
+    first = (_EPOCH + timedelta(seconds=start)).year
+    changes: list[int] = []
+    offsets: list[int] = []
+    known: dict[tuple[bool, int], list[tuple[int, int]]] = {}
+    for year in range(first, first + 403):
+        begin = datetime(year, 1, 1, tzinfo=UTC)
+        kind = isleap(year), begin.weekday()
+        if kind not in known:
+            known[kind] = _changes_of(zone, year + 400)
+        for after, offset in known[kind]:
+            change = (begin - _EPOCH) // _SECOND + after
+            if change > start:
+                changes.append(change)
+                offsets.append(offset)
+    return changes, offsets
+
+
+def _changes_of(zone: ZoneInfo, year: int) -> list[tuple[int, int]]:
+    """Changes of a year, in seconds since it began, and the offsets after them: asked for every few days."""
+    begin = low = datetime(year, 1, 1, tzinfo=UTC)
+    offset = _offset(zone, low)
+    found: list[tuple[int, int]] = []
+    while low.year == year:
+        high = min(low + _PROBE, begin.replace(year=year + 1))
+        if _offset(zone, high) != offset:
+            change = _change(zone, low, high)
+            offset = _offset(zone, change)
+            found.append(((change - begin) // _SECOND, offset))
+        low = high
+    return found
+
+
+def _change(zone: ZoneInfo, low: datetime, high: datetime) -> datetime:
+    """The second after low, up to high, from which on the offset is another."""
+    before = _offset(zone, low)
+    first, last = 0, (high - low) // _SECOND
+    while last - first > 1:
+        middle = (first + last) // 2
+        if _offset(zone, low + timedelta(seconds=middle)) == before:
+            first = middle
+        else:
+            last = middle
+    return low + timedelta(seconds=last)
+
+
+def _offset(zone: ZoneInfo, instant: datetime) -> int:
+    shown = instant.astimezone(zone).utcoffset()
+    assert shown is not None
+    return shown // _SECOND

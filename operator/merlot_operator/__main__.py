@@ -44,7 +44,7 @@ def main() -> int:
 async def operate(config: Config) -> None:
     """Until SIGTERM or SIGINT, which Kopf takes care of."""
     settings = kopf.OperatorSettings()
-    handlers.configure(settings, is_cluster_wide=config.is_cluster_wide)
+    handlers.configure(settings, config)
     context = _context(config, settings)
     registry = kopf.OperatorRegistry()
     handlers.register(registry, context)

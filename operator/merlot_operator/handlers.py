@@ -6,6 +6,7 @@ from typing import Any
 
 import kopf
 
+from merlot_operator.config import Config
 from merlot_operator.context import SETTLE_S, Context
 from merlot_operator.demand import pool_of
 from merlot_operator.kinds import (
@@ -17,7 +18,6 @@ from merlot_operator.kinds import (
     TABLE,
     TABLES,
     UPSERTS,
-    WATCHED,
     Kind,
     Object,
     labels_of,
@@ -25,6 +25,7 @@ from merlot_operator.kinds import (
     namespace_of,
 )
 from merlot_operator.manifests.parts import MINION
+from merlot_operator.rights import listed, watched
 from merlot_operator.upsert_links import config_ref
 from merlot_operator.workqueue import Key, Subject
 
@@ -32,14 +33,14 @@ _SUBJECTS = {"Table": Subject.TABLE, "MergeRollupTask": Subject.ROLLUP, "UpsertC
 
 
 def register(registry: kopf.OperatorRegistry, context: Context) -> None:
-    """Watch every kind. `on.event` leaves no mark on objects, unlike Kopf's other handlers."""
+    """Watch every kind that may be watched. `on.event` leaves no mark on objects, unlike Kopf's other handlers."""
 
     def watch(kind: Kind) -> None:
         @kopf.on.event(kind.group or "", kind.version, kind.plural, registry=registry, id=f"watch-{kind.plural}")
         async def changed(event: Any, **_: Any) -> None:
             observe(context, kind, event["type"], dict(event["object"]))
 
-    for kind in (*DECLARED, *WATCHED):
+    for kind in listed(context.config):
         watch(kind)
 
 
@@ -96,10 +97,10 @@ def _wake_those_that_it_rules(context: Context, config: Object) -> None:
             context.wake_table(namespace_of(config), name_of(table), SETTLE_S)
 
 
-def configure(settings: kopf.OperatorSettings, *, is_cluster_wide: bool) -> None:
+def configure(settings: kopf.OperatorSettings, config: Config) -> None:
     """Kopf's settings for production."""
     # The role of one namespace cannot list namespaces and definitions.
-    settings.scanning.disabled = not is_cluster_wide
+    settings.scanning.disabled = not config.is_cluster_wide
     settings.posting.enabled = False
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
@@ -111,5 +112,5 @@ def configure(settings: kopf.OperatorSettings, *, is_cluster_wide: bool) -> None
     settings.queueing.idle_timeout = 0.1
     settings.queueing.batch_window = 0.05
     settings.queueing.worker_limit = 50
-    for kind in WATCHED:
+    for kind in watched(config):
         settings.watching.label_selectors[kind.group, kind.version, kind.plural] = SELECTOR

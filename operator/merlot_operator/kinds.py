@@ -59,7 +59,6 @@ UPSERTS = Kind("merlot.dev", "v1alpha1", "upsertconfigs", "UpsertConfig")
 DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment")
 STATEFUL_SETS = Kind("apps", "v1", "statefulsets", "StatefulSet")
 SERVICES = Kind("", "v1", "services", "Service")
-CONFIG_MAPS = Kind("", "v1", "configmaps", "ConfigMap")
 SERVICE_ACCOUNTS = Kind("", "v1", "serviceaccounts", "ServiceAccount")
 PODS = Kind("", "v1", "pods", "Pod")
 CLAIMS = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
@@ -73,12 +72,12 @@ ROLE_BINDINGS = Kind("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBin
 DECLARED = (TABLES, ROLLUPS, UPSERTS)
 """What users write."""
 WRITTEN = (
-    *(DEPLOYMENTS, STATEFUL_SETS, SERVICES, CONFIG_MAPS, SERVICE_ACCOUNTS, JOBS, BUDGETS, NETWORK_POLICIES),
+    *(DEPLOYMENTS, STATEFUL_SETS, SERVICES, SERVICE_ACCOUNTS, JOBS, BUDGETS, NETWORK_POLICIES),
     ROLE_BINDINGS,
 )
 """What the operator writes."""
 WATCHED = (*WRITTEN, PODS, CLAIMS)
-"""Watched with the operator's label only."""
+"""Watched with the operator's label only; `rights` says which of them where."""
 
 _BY_NAME = {kind.name: kind for kind in (*DECLARED, *WATCHED, EVENTS, NAMESPACES)}
 

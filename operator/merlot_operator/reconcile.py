@@ -16,9 +16,10 @@ from merlot_operator import handlers
 from merlot_operator.clusters import reconcile_cluster
 from merlot_operator.context import Context
 from merlot_operator.demand import pool_of
-from merlot_operator.kinds import DECLARED, SELECTOR, TABLES, WATCHED, Kind, namespace_of
+from merlot_operator.kinds import DECLARED, SELECTOR, TABLES, Kind, namespace_of
 from merlot_operator.metrics import FAILURES, PASS_SECONDS, PASSES, QUEUE
 from merlot_operator.pools import reconcile_pool
+from merlot_operator.rights import listed as listed_kinds
 from merlot_operator.rollups import reconcile_rollup
 from merlot_operator.tables import reconcile_table
 from merlot_operator.upserts import reconcile_upsert
@@ -73,10 +74,10 @@ async def _list_for_the_first_time(context: Context) -> None:
 
 async def list_all(context: Context) -> None:
     """Take over complete listings of all kinds, and wake everything."""
-    for kind in (*WATCHED, *DECLARED):
+    for kind in listed_kinds(context.config):
         for namespace in context.config.namespaces or (None,):
             await _list_kind(context, kind, namespace)
-    for kind in (*WATCHED, *DECLARED):
+    for kind in listed_kinds(context.config):
         for body in list(context.store.all(kind)):
             handlers.wake(context, kind, body)
 

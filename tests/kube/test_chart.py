@@ -3,8 +3,10 @@
 `MERLOT_UPDATE_GOLDEN=1 pytest tests/kube/test_chart.py` writes the golden files anew.
 """
 
+import itertools
 import os
 import subprocess
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 import yaml
 from operator_parts import Api
 
+from merlot_operator import rights
 from merlot_operator.config import from_environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,12 +84,35 @@ def test_wrong_values_are_refused_by_name(helm: Path, tmp_path: Path, values: di
     assert message in done.stderr
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_the_operator_understands_its_environment(helm: Path, tmp_path: Path, name: str) -> None:
-    rendered = documents(render(helm, tmp_path, CASES[name]).stdout)
+def environment(rendered: list[dict[str, Any]]) -> dict[str, str]:
+    """What the chart tells the operator."""
     (deployment,) = (one for one in rendered if one["kind"] == "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    config = from_environment({one["name"]: one["value"] for one in container["env"]})
+    return {one["name"]: one["value"] for one in container["env"]}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_granted_is_what_the_operator_uses(helm: Path, tmp_path: Path, name: str) -> None:
+    rendered = documents(render(helm, tmp_path, CASES[name]).stdout)
+    used = rights.rules(from_environment(environment(rendered)))
+    kind = "ClusterRole" if name == "all" else "Role"
+    roles = [one for one in rendered if one["kind"] == kind and one["metadata"]["name"] == "merlot-operator"]
+    assert len(roles) == len(CASES[name].get("scope", {}).get("namespaces", ["merlot"]))
+    for role in roles:
+        granted: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for rule in role["rules"]:
+            for key in itertools.product(rule["apiGroups"], rule["resources"]):
+                granted[key] |= set(rule["verbs"])
+        if kind == "ClusterRole":
+            # Kopf notices namespaces and definitions that come and go.
+            granted["", "namespaces"] -= {"list", "watch"}
+            assert granted.pop(("apiextensions.k8s.io", "customresourcedefinitions")) == {"get", "list", "watch"}
+        assert granted == used
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_operator_understands_its_environment(helm: Path, tmp_path: Path, name: str) -> None:
+    config = from_environment(environment(documents(render(helm, tmp_path, CASES[name]).stdout)))
     assert config.is_cluster_wide == (name == "all")
     assert config.sizes.broker.replicas == 2
     assert config.deep_store == "s3://bucket/merlot?region=eu-west-1"

@@ -1,0 +1,51 @@
+"""What the operator asks of the API server in a namespace that it serves. The one list: its watches are made of it, and
+the chart's rules are held against it (tests/kube/test_chart.py), so that none is watched that may not be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from merlot_operator.config import Config
+from merlot_operator.kinds import (
+    CLAIMS,
+    DECLARED,
+    EVENTS,
+    NAMESPACES,
+    PODS,
+    ROLE_BINDINGS,
+    WATCHED,
+    WRITTEN,
+    Kind,
+)
+
+_READ = frozenset({"get", "list", "watch"})
+
+
+def watched(config: Config) -> tuple[Kind, ...]:
+    """Kinds of which the operator watches its own objects. Without executors nobody is handed a role."""
+    return tuple(kind for kind in WATCHED if kind is not ROLE_BINDINGS or config.spark_driver_role)
+
+
+def listed(config: Config) -> tuple[Kind, ...]:
+    """All kinds whose objects the operator knows."""
+    return (*watched(config), *DECLARED)
+
+
+def rules(config: Config) -> Mapping[tuple[str, str], frozenset[str]]:
+    """Verbs by group and resource."""
+    rights: dict[tuple[str, str], frozenset[str]] = {}
+    for kind in DECLARED:
+        rights[kind.group, kind.plural] = _READ | {"patch"}
+        rights[kind.group, f"{kind.plural}/status"] = frozenset({"get", "patch"})
+        # Children block the deletion of their owner where the cluster asks for this permission.
+        rights[kind.group, f"{kind.plural}/finalizers"] = frozenset({"update"})
+    for kind in watched(config):
+        if kind in WRITTEN:
+            rights[kind.group, kind.plural] = _READ | {"create", "patch", "delete"}
+    rights[PODS.group, PODS.plural] = _READ | {"delete"}
+    rights[CLAIMS.group, CLAIMS.plural] = _READ | {"patch", "delete"}
+    rights[EVENTS.group, EVENTS.plural] = frozenset({"create", "patch"})
+    rights[NAMESPACES.group, NAMESPACES.plural] = frozenset({"get"})
+    if config.spark_driver_role:
+        rights[ROLE_BINDINGS.group, "clusterroles"] = frozenset({"bind"})
+    return rights

@@ -1,0 +1,72 @@
+"""Whatever the chart is told, its operator starts with the rights that the chart grants, and takes up Tables."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from operator_parts import Api, Controller, Operator, eventually, write_kubeconfig
+from test_chart import STORE, documents, environment, render
+from test_chart_rights import FLIGHTS, RIGHTS
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning"),
+]
+
+NO_EXECUTORS = {"spark": {"executors": False}}
+ALL = {"scope": {"clusterWide": True}}
+LIST = {"scope": {"namespaces": ["FIRST", "SECOND"]}}
+"""Stand for the namespaces of the test."""
+VALUES: dict[str, dict[str, Any]] = {
+    "as it comes": {},
+    "no executors": NO_EXECUTORS,
+    "no network policies": {"networkPolicies": False},
+    "a list": LIST,
+    "a list, no executors": LIST | NO_EXECUTORS,
+    "cluster-wide": ALL,
+    "cluster-wide, no executors": ALL | NO_EXECUTORS,
+}
+
+
+@pytest.fixture
+def other(merlot_api: Any) -> Iterator[Api]:
+    """Another namespace."""
+    api = Api(merlot_api.url, merlot_api.token, f"n{secrets.token_hex(4)}")
+    merlot_api.check("create", "namespace", api.namespace)
+    yield api
+    api.withdraw()
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_table_is_taken_up_with_the_rights_that_the_chart_grants(
+    helm: Path, merlot_api: Any, api: Api, other: Api, controller: Controller, tmp_path: Path, name: str
+) -> None:
+    text = yaml.safe_dump({**STORE, **VALUES[name]}).replace("FIRST", api.namespace).replace("SECOND", other.namespace)
+    done = render(helm, tmp_path, yaml.safe_load(text), f"--namespace={api.namespace}")
+    assert done.returncode == 0, done.stderr
+    rendered = documents(done.stdout)
+    rights = [one for one in rendered if one["kind"] in RIGHTS and "-crds" not in one["metadata"]["name"]]
+    text = yaml.safe_dump_all(rights)
+    merlot_api.check("apply", "-f", "-", text=text)
+    token = merlot_api.check("create", "token", "merlot-operator", f"--namespace={api.namespace}").strip()
+    settings = environment(rendered) | {
+        "KUBECONFIG": str(write_kubeconfig(tmp_path / "account", api.url, token)),
+        "MERLOT_METASTORE": f"sqlite://{tmp_path}/{{namespace}}.db",
+        "MERLOT_CONTROLLER_URL": controller.url,
+    }
+    served = [api, other] if "SECOND" in str(VALUES[name]) or "cluster-wide" in name else [api]
+    try:
+        with Operator(settings, tmp_path / "operator.log") as operator:
+            for place in served:
+                place.create("tables", yaml.safe_load(FLIGHTS.read_text()))
+                eventually(lambda: place.reason("Accepted"), "True/Valid", log=lambda: operator.log)  # noqa: B023
+                bindings = [one["metadata"]["name"] for one in place.list("rolebindings")]
+                assert ("merlot-spark-driver" in bindings) == ("no executors" not in name)
+                assert bool(place.list("networkpolicies")) == (name != "no network policies")
+    finally:
+        merlot_api.check("delete", "--wait=false", "-f", "-", text=text)

@@ -40,4 +40,4 @@ def _forget(metastore: Metastore, body: Object) -> bool:
     with contextlib.suppress(NotFoundError):
         files = shared_tables.Files.NOW if deletes else shared_tables.Files.KEEP
         shared_tables.delete_table(metastore, name_of(body), files=files)
-    return not deletes or shared_tables.is_rid_of_files(metastore, name_of(body))
+    return not deletes or shared_tables.files_left(metastore, name_of(body)) is None

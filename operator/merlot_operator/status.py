@@ -100,6 +100,10 @@ def table_status(facts: TableFacts) -> Json:
 def _accepted(facts: TableFacts) -> Condition:
     if facts.refusal is not None:
         return Condition("Accepted", False, facts.refusal.reason, facts.refusal.message)
+    num_adopted = 0 if facts.table is None else facts.table.get("adoptedSegments", 0)
+    if num_adopted:
+        text = f"{num_adopted} segments that an earlier table of this name left (deletionPolicy: Retain) are its own"
+        return Condition("Accepted", True, "Adopted", text)
     return Condition("Accepted", True, "Valid")
 
 

@@ -3,7 +3,8 @@
 /CONFIGS/TABLE/{table}                  TableRecord
 /CONFIGS/ROLLUP/{name}                  RollupRecord: a MergeRollupTask as applied
 /CONFIGS/UPSERT/{name}                  UpsertRecord: an UpsertConfig as applied
-/SEGMENTS/{table}                       root of the table's segments: one compare-and-set publishes anything
+/SEGMENTS/{table}                       root of the table's segments: one compare-and-set publishes anything; of a
+                                        deleted table whose files stay, what the next one of its name begins with
 /SEGMENTS/{table}/{bucket}-{content}    immutable bucket of segment records and their assignment
 /SEGMENT_LINEAGE/{table}/{entry}~{content}      what a replacement replaces by what, immutable; more names in …
 /SEGMENT_LINEAGE/{table}/{entry}~{content}~{n}  … chunks

@@ -227,6 +227,15 @@ class LineageChunk(PackedRecord):
     segments_to: tuple[str, ...] = ()
 
 
+class RetainedRecord(Record):
+    """What a deleted table has left on purpose, for the next one of its name."""
+
+    manifest: dict[str, Any]
+    """As it was last applied."""
+    num_segments: int
+    deleted_ms: int = -1
+
+
 class RootRecord(Record):
     """Root of a table's segments. `epoch` grows by one with every change, whatever it changes."""
 
@@ -241,6 +250,8 @@ class RootRecord(Record):
     lineage: dict[str, LineageMark] = Field(default_factory=dict)
     """Replacements that are not cleaned up yet, by entry id: what they make of records' marks, this root decides."""
     is_deleted: bool = False
+    retained: RetainedRecord | None = None
+    """Of a deleted table whose files stay: buckets and lineage are as they were, for whoever creates it again."""
 
 
 class TrashRecord(PackedRecord):
@@ -252,6 +263,10 @@ class TrashRecord(PackedRecord):
     """URI of the deep store, if the table that is gone named one of its own."""
     is_urgent: bool = False
     """Its table is gone, with its files: nothing of the table waits for a grace period."""
+    has_leftovers: bool = False
+    """Of a table that is gone: all that is in its folder, and was never published, goes too."""
+    error: str = ""
+    """Why the files could not be deleted at the last attempt."""
 
 
 class CondemnedRecord(PackedRecord):
@@ -274,6 +289,8 @@ class TableRecord(ManifestRecord):
     """A table as it was last applied."""
 
     name: TableName
+    num_adopted: int = 0
+    """Segments that it took over when it was created, from a table of its name whose files were retained."""
 
 
 class Role(StrEnum):

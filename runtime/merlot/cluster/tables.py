@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -14,9 +15,9 @@ from merlot.cluster.applied import Applied, Manifests, Outcome
 from merlot.cluster.lineage_nodes import epoch_of_node
 from merlot.cluster.metastore import Create, Delete, Metastore, Node, Op, Put
 from merlot.cluster.mutations import Context, RemoveSegments, epoch_of_bucket, mutate, trash_nodes
-from merlot.cluster.records import RootRecord, TableRecord, TrashRecord
+from merlot.cluster.records import RetainedRecord, RootRecord, TableRecord, TrashRecord
 from merlot.cluster.reports import remove_report
-from merlot.cluster.view import TableView, load
+from merlot.cluster.view import TableView, load, load_retained
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError
 from merlot.ids import InstanceId, TableName, offline, raw_name
 from merlot.spec.evolution import compare
@@ -37,6 +38,17 @@ class EvolutionError(InvalidInputError):
         text = "; ".join(str(problem) for problem in problems)
         super().__init__(f"table cannot change like this table={table} problems={text}")
         self.problems = tuple(problems)
+
+
+class RetainedFilesError(EvolutionError):
+    """The manifest does not fit what an earlier table of its name has left."""
+
+    def __init__(self, table: str, problems: Sequence[Problem]) -> None:
+        how = (
+            "an earlier table of this name left its files here (deletionPolicy: Retain), and they do not fit: keep to "
+            "what it declared, or have them deleted by deleting this table with deletionPolicy: Delete"
+        )
+        super().__init__(table, [Problem(one.path, f"{one.message}; {how}") for one in problems])
 
 
 def put_table(metastore: Metastore, manifest: Table, *, clock: Clock | None = None) -> TableRecord:
@@ -62,6 +74,7 @@ def check_table(metastore: Metastore, manifest: Table) -> Outcome:
     table = manifest.name
     record = find_table(metastore, table)
     if record is None:
+        _check_retained(find_retained(metastore, table), manifest)
         return Outcome.CREATED
     if record.manifest == dump(manifest):
         return Outcome.UNCHANGED
@@ -87,8 +100,17 @@ def list_tables(metastore: Metastore) -> Mapping[TableName, TableRecord]:
     return {TableName(name): record for name, record in TABLES.all(metastore).items()}
 
 
+def find_retained(metastore: Metastore, table: str) -> RetainedRecord | None:
+    """What a deleted table has left for the next one of its name, if anything."""
+    path = paths.segments_root(offline(raw_name(table)))
+    node = metastore.get(path)
+    root = None if node is None or not node.data else RootRecord.from_bytes(node.data, path)
+    return None if root is None or not root.is_deleted else root.retained
+
+
 class Files(StrEnum):
-    """What becomes of a deleted table's files: deleted after the usual grace period, at once, or never."""
+    """What becomes of a deleted table's files: deleted after the usual grace period, at once, or kept, with their
+    records, for the next table of its name."""
 
     LATER = "LATER"
     NOW = "NOW"
@@ -103,6 +125,8 @@ def delete_table(metastore: Metastore, table: str, *, files: Files = Files.LATER
         config = metastore.get(paths.table_config(name))
         if config is None and metastore.get(root_path) is None:
             raise NotFoundError(f"table does not exist table={raw_name(table)}")
+        if config is None and files is Files.KEEP and find_retained(metastore, name) is not None:
+            return
         try:
             _hide(metastore, name, config, files, clock or SystemClock())
             break
@@ -116,11 +140,25 @@ def delete_table(metastore: Metastore, table: str, *, files: Files = Files.LATER
     _delete(metastore, paths.reports(name))
 
 
-def is_rid_of_files(metastore: Metastore, table: str) -> bool:
-    """Whether all files of a table that was deleted with `Files.NOW` are."""
+@dataclass(frozen=True, slots=True)
+class FilesLeft:
+    """Of a table that was deleted with `Files.NOW`: what is still to be deleted."""
+
+    num_files: int
+    """Of those that records named."""
+    error: str
+    """Why the last attempt failed, if it did."""
+
+
+def files_left(metastore: Metastore, table: str) -> FilesLeft | None:
+    """What is still to be deleted of a table that was deleted with `Files.NOW`; None if nothing is."""
     folder = paths.trash(offline(raw_name(table)))
     nodes = ((path, metastore.get(path)) for name in metastore.children(folder) for path in [paths.child(folder, name)])
-    return not any(TrashRecord.from_bytes(node.data, path).is_urgent for path, node in nodes if node is not None)
+    found = [TrashRecord.from_bytes(node.data, path) for path, node in nodes if node is not None]
+    urgent = [one for one in found if one.is_urgent]
+    if not urgent:
+        return None
+    return FilesLeft(sum(len(one.urls) for one in urgent), next((one.error for one in urgent if one.error), ""))
 
 
 def spec_of(record: TableRecord) -> Table:
@@ -130,17 +168,36 @@ def spec_of(record: TableRecord) -> Table:
 
 def _create(metastore: Metastore, table: TableName, document: dict[str, Any], now_ms: int) -> TableRecord:
     record = TableRecord(name=table, revision=1, manifest=document, created_ms=now_ms, updated_ms=now_ms)
-    ops: list[Op] = [Create(paths.table_config(table), record.to_bytes())]
-    root = metastore.get(paths.segments_root(table))
-    if root is None:
-        ops.append(Create(paths.segments_root(table), RootRecord().to_bytes()))
-    else:
-        # What a deletion left behind: readers must see a later epoch.
-        old = RootRecord.from_bytes(root.data, paths.segments_root(table)) if root.data else RootRecord()
-        fresh = RootRecord(epoch=old.epoch + 1)
-        ops.append(Put(paths.segments_root(table), fresh.to_bytes(), root.version))
-    metastore.multi(ops)
+    root_path = paths.segments_root(table)
+    node = metastore.get(root_path)
+    if node is None:
+        metastore.multi(
+            [Create(paths.table_config(table), record.to_bytes()), Create(root_path, RootRecord().to_bytes())]
+        )
+        return record
+    # What a deletion left behind: readers must see a later epoch. Retained segments are the table's again at once.
+    old = RootRecord.from_bytes(node.data, root_path) if node.data else RootRecord()
+    root = RootRecord(epoch=old.epoch + 1)
+    if old.is_deleted and old.retained is not None:
+        _check_retained(old.retained, from_stored(document))
+        record = record.model_copy(update={"num_adopted": old.retained.num_segments})
+        root = old.model_copy(update={"epoch": old.epoch + 1, "is_deleted": False, "retained": None})
+    create = Create(paths.table_config(table), record.to_bytes())
+    metastore.multi([create, Put(root_path, root.to_bytes(), node.version)])
     return record
+
+
+def _check_retained(retained: RetainedRecord | None, manifest: Table) -> None:
+    if retained is None:
+        return
+    old = from_stored(retained.manifest).spec
+    problems = list(compare(old, manifest.spec))
+    before, after = (one.deep_store.uri if one.deep_store else None for one in (old, manifest.spec))
+    if before != after:
+        stores = [uri or "the cluster's own" for uri in (before, after)]
+        problems.append(Problem("spec.deepStore.uri", f"the files are in {stores[0]}, not in {stores[1]}"))
+    if problems:
+        raise RetainedFilesError(manifest.raw_name, problems)
 
 
 def _check_evolution(record: TableRecord, manifest: Table) -> None:
@@ -150,28 +207,64 @@ def _check_evolution(record: TableRecord, manifest: Table) -> None:
 
 
 def _hide(metastore: Metastore, table: TableName, config: Node | None, files: Files, clock: Clock) -> None:
-    """In one stroke the config goes, the root refuses readers and writers, and the files are in the trash."""
+    """In one stroke the config goes, the root refuses readers and writers, and the files are in the trash or retained,
+    with their records."""
     ops: list[Op] = [] if config is None else [Delete(paths.table_config(table), config.version)]
+    retained = load_retained(metastore, table)
+    view = retained
     with contextlib.suppress(NotFoundError):
-        view = _emptied_if_huge(metastore, load(metastore, table), clock)
-        urls = tuple(record.url for record in view.segments.values() if record.url and files is not Files.KEEP)
-        content_id, store = f"{view.epoch + 1}.{secrets.token_hex(5)}", _deep_store(table, config)
-        trash = trash_nodes(table, content_id, urls, clock, store, is_urgent=files is Files.NOW)
+        view = view or load(metastore, table)
+    if view is not None and files is Files.KEEP:
+        ops.append(_retaining(view, config, clock))
+    elif view is not None:
+        if retained is None:
+            view = _emptied_if_huge(metastore, view, clock)
+        ops += [Create(path, data) for path, data in _trash(view, config, files, clock).items()]
         deleted = RootRecord(epoch=view.epoch + 1, is_deleted=True)
-        if not urls and files is not Files.KEEP:
-            # What may have been uploaded and never published has time, and is looked for when that is over.
-            leftovers = TrashRecord(deleted_ms=clock.now_ms(), urls=(), deep_store=store)
-            trash = {paths.child(paths.trash(table), content_id): leftovers.to_bytes()}
-        ops += [Create(path, data) for path, data in trash.items()]
         ops.append(Put(paths.segments_root(table), deleted.to_bytes(), view.version))
     if ops:
         metastore.multi(ops)
 
 
-def _deep_store(table: TableName, config: Node | None) -> str | None:
-    if config is None:
+def _retaining(view: TableView, config: Node | None, clock: Clock) -> Put:
+    """The root that keeps buckets and lineage for the next table of the name. One without segments has none to keep."""
+    update: dict[str, Any] = {"epoch": view.epoch + 1, "is_deleted": True}
+    if config is not None and view.segments:
+        document = TABLES.read(view.table, config).manifest
+        update["retained"] = RetainedRecord(
+            manifest=document, num_segments=len(view.visible), deleted_ms=clock.now_ms()
+        )
+    kept = view.root if "retained" in update else RootRecord()
+    return Put(paths.segments_root(view.table), kept.model_copy(update=update).to_bytes(), view.version)
+
+
+def _trash(view: TableView, config: Node | None, files: Files, clock: Clock) -> dict[str, bytes]:
+    """Lists of the files that records name; and what looks for all others, now if there is a hurry, and once more
+    when every task of the table is over."""
+    content_id, store = f"{view.epoch + 1}.{secrets.token_hex(5)}", _deep_store(view, config)
+    is_urgent = files is Files.NOW
+    nodes: dict[str, bytes] = {}
+    if len(view.segments) <= _MOST_SEGMENTS_AT_ONCE:  # else those of a retained table: leftovers all of them
+        urls = [record.url for record in view.segments.values() if record.url]
+        nodes = trash_nodes(view.table, content_id, urls, clock, store, is_urgent=is_urgent)
+    for is_now in {is_urgent, False}:
+        leftovers = TrashRecord(
+            deleted_ms=clock.now_ms(), urls=(), deep_store=store, is_urgent=is_now, has_leftovers=True
+        )
+        name = f"{content_id}-leftovers-{'now' if is_now else 'later'}"
+        nodes[paths.child(paths.trash(view.table), name)] = leftovers.to_bytes()
+    return nodes
+
+
+def _deep_store(view: TableView, config: Node | None) -> str | None:
+    """The deep store that the table named for itself."""
+    if config is not None:
+        document = TABLES.read(view.table, config).manifest
+    elif view.root.retained is not None:
+        document = view.root.retained.manifest
+    else:
         return None
-    declared = spec_of(TABLES.read(table, config)).spec.deep_store
+    declared = from_stored(document).spec.deep_store
     return None if declared is None else declared.uri
 
 
@@ -188,7 +281,7 @@ def _remove_buckets(metastore: Metastore, table: TableName) -> None:
     path = paths.segments_root(table)
     node = metastore.get(path)
     root = RootRecord() if node is None or not node.data else RootRecord.from_bytes(node.data, path)
-    if node is None or not root.is_deleted:
+    if node is None or not root.is_deleted or root.retained is not None:
         return
     for bucket in metastore.children(path):
         if epoch_of_bucket(bucket) <= root.epoch:

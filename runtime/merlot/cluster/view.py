@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import weakref
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -29,6 +29,7 @@ MAX_ATTEMPTS = 100
 _SHARED: weakref.WeakKeyDictionary[Metastore, weakref.WeakValueDictionary[str, Bucket]] = weakref.WeakKeyDictionary()
 """Buckets by path, as long as some view has them."""
 _SHARED_LOCK = threading.Lock()
+_ReadRoot = Callable[[Metastore, TableName], tuple[RootRecord, int]]
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -150,9 +151,21 @@ def load(metastore: Metastore, table: TableName, previous: TableView | None = No
 
     NotFoundError if there is no such table, CorruptionError if a bucket that the current root names is missing.
     """
+    return _load(metastore, table, previous, load_root)
+
+
+def load_retained(metastore: Metastore, table: TableName) -> TableView | None:
+    """What a deleted table has left for the next one of its name; None if it has left nothing, or is not deleted."""
+    try:
+        return _load(metastore, table, None, _load_retained_root)
+    except NotFoundError:
+        return None
+
+
+def _load(metastore: Metastore, table: TableName, previous: TableView | None, read_root: _ReadRoot) -> TableView:
     seen: RootRecord | None = None
     for _ in range(MAX_ATTEMPTS):
-        root, version = load_root(metastore, table)
+        root, version = read_root(metastore, table)
         if previous is not None and previous.root == root and previous.version == version:
             return previous
         buckets = _load_buckets(metastore, table, root, {} if previous is None else previous.buckets)
@@ -166,12 +179,23 @@ def load(metastore: Metastore, table: TableName, previous: TableView | None = No
 
 def load_root(metastore: Metastore, table: TableName) -> tuple[RootRecord, int]:
     """The root and its version; NotFoundError if the table has none."""
+    root, version = _read_root(metastore, table)
+    if root is None or root.is_deleted:
+        raise NotFoundError(f"table does not exist table={table}")
+    return root, version
+
+
+def _load_retained_root(metastore: Metastore, table: TableName) -> tuple[RootRecord, int]:
+    root, version = _read_root(metastore, table)
+    if root is None or not root.is_deleted or root.retained is None:
+        raise NotFoundError(f"table has left nothing table={table}")
+    return root, version
+
+
+def _read_root(metastore: Metastore, table: TableName) -> tuple[RootRecord | None, int]:
     path = paths.segments_root(table)
     node = metastore.get(path)
-    root = None if node is None or not node.data else RootRecord.from_bytes(node.data, path)
-    if node is None or root is None or root.is_deleted:
-        raise NotFoundError(f"table does not exist table={table}")
-    return root, node.version
+    return (None, -1) if node is None or not node.data else (RootRecord.from_bytes(node.data, path), node.version)
 
 
 def bucket_of(name: str, num_buckets: int) -> int:

@@ -163,7 +163,7 @@ def _warnings(
 ) -> tuple[str, ...]:
     match document:
         case Table():
-            return _table_warnings(document, servers)
+            return (*_adoption(metastore, document), *_table_warnings(document, servers))
         case MergeRollupTask():
             if _table_of(metastore, document, documents) is None:
                 return (f'spec.table: there is no table "{document.spec.table}" yet; waits for it',)
@@ -172,6 +172,13 @@ def _warnings(
             return (NOT_EXECUTED,)
         case _:
             assert_never(document)
+
+
+def _adoption(metastore: Metastore, table: Table) -> tuple[str, ...]:
+    retained = tables.find_retained(metastore, table.name)
+    if retained is None:
+        return ()
+    return (f"it takes over {retained.num_segments} segments that an earlier table of this name left",)
 
 
 def _table_warnings(table: Table, servers: Mapping[InstanceId, InstanceRecord]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from merlot import telemetry
 from merlot.cluster import paths, rollups, tasks
-from merlot.cluster.metastore import Check, Metastore, Op
+from merlot.cluster.metastore import Check, Delete, Metastore, Op
 from merlot.cluster.rollups import RollupRecord
 from merlot.cluster.task_records import TaskRecord
 from merlot.cluster.tasks import QueuedTask, TaskState
@@ -73,8 +73,13 @@ def fitting(made: Sequence[TaskRecord]) -> list[TaskRecord]:
 
 
 def clean_up(metastore: Metastore, declared: Mapping[str, RollupRecord], fence: Check | None) -> None:
-    """Cancel the tasks of MergeRollupTasks that are gone; of tables that have none and no task, forget the history."""
+    """Cancel the tasks of MergeRollupTasks that are gone; of tables that have none and no task, forget the history. End
+    those of tables that are gone, too: what they leave, the table's deletion finds."""
     queued = tasks.list_tasks(metastore, tasks.MERGE_ROLLUP).values()
+    there = metastore.children(paths.TABLES) if queued else []
+    for task in queued:
+        if task.record.table not in there and tasks.owner_of(metastore, task.record) is None:
+            _end_unrun(metastore, task, fence)
     for task in queued:
         is_orphan = task.record.config.get("rollup") not in declared
         if is_orphan and task.record.state is not TaskState.CANCELLED:
@@ -110,6 +115,14 @@ def _cancel_one(metastore: Metastore, queued: QueuedTask, fence: Check | None) -
         return False
     _LOG.info("merge task cancelled table=%s task=%s", queued.record.table, queued.record.id)
     return True
+
+
+def _end_unrun(metastore: Metastore, task: QueuedTask, fence: Check | None) -> None:
+    """A minion that takes it up in this moment finds no table, and then no task."""
+    gone = Delete(paths.task(task.record.kind, task.record.id), task.version)
+    with contextlib.suppress(ConflictError, NotFoundError):
+        metastore.multi([gone] if fence is None else [fence, gone])
+        _LOG.info("merge task ended, its table is gone table=%s task=%s", task.record.table, task.record.id)
 
 
 def _is_doomed(facts: RollupFacts, task: RollupTask) -> bool:

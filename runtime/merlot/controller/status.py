@@ -63,6 +63,7 @@ def table_status(facts: TableFacts, cluster: ClusterFacts) -> Json:
     return {
         "name": name,
         "revision": facts.record.revision,
+        "adoptedSegments": facts.record.num_adopted,
         "updatedMs": facts.record.updated_ms,
         "suspended": facts.spec.suspend,
         "replication": facts.spec.replication,

@@ -1,10 +1,11 @@
 """Deletes the files that no record names, once their grace period is over.
 
 A removal lists its files in the same transaction (`/TRASH`), so none is forgotten; here they are deleted and the list
-after them, so that a crash in between only repeats deletions. A file that is named again, or was written again since,
-stays: the same version may have been published anew. Files are condemned before the last look at the records, so that
-none can be named between that look and its deletion; they are pardoned at the next pass, when whoever uploaded the same
-file in the very moment of its deletion has found it missing.
+after them, so that a crash in between only repeats deletions. Deleting a table lists its leftovers as well, which no
+record names. A file that is named again, or was written again since, stays: the same version may have been published
+anew. Files are condemned before the last look at the records, so that none can be named between that look and its
+deletion; they are pardoned at the next pass, when whoever uploaded the same file in the very moment of its deletion has
+found it missing.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from merlot.clock import Clock
-from merlot.cluster import paths
+from merlot.cluster import paths, tasks
 from merlot.cluster.condemned import condemn, pardon
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import TrashRecord
-from merlot.cluster.tables import find_table, spec_of
+from merlot.cluster.tables import find_retained, find_table
 from merlot.cluster.task_records import SHUFFLE_FOLDER
-from merlot.cluster.view import load
+from merlot.cluster.view import load, load_retained
 from merlot.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError, UnavailableError
 from merlot.ids import TableName
+from merlot.spec.manifest import from_stored
 
 _LOG = logging.getLogger(__name__)
 
@@ -62,21 +64,37 @@ def empty_trash(metastore: Metastore, open_files: OpenFiles, clock: Clock, *, gr
         lists = dict(trash_lists(metastore, name))
         is_urgent = any(record.is_urgent for record in lists.values())
         for path, record in lists.items():
+            if record.deleted_ms > oldest_ms and not (is_urgent and (record.is_urgent or not record.has_leftovers)):
+                continue
             try:
-                if record.deleted_ms > oldest_ms and not is_urgent:
-                    continue
                 files = open_files(record.deep_store or declared_store(metastore, name))
-                num_deleted += _delete_files(metastore, name, files, record)
+                if record.has_leftovers:
+                    cut_off_ms = clock.now_ms() if record.is_urgent else oldest_ms
+                    num, is_done = _delete_leftovers(metastore, name, files, record, cut_off_ms)
+                else:
+                    num, is_done = _delete_files(metastore, name, files, record), True
+                num_deleted += num
             except (UnavailableError, InvalidInputError) as error:
                 # One list that cannot be worked off must not keep the others.
                 _LOG.warning("files not deleted table=%s entry=%s cause=%s", name, path, error)
+                _tell(metastore, path, str(error))
                 continue
             except ConflictError as error:
                 _LOG.info("files not deleted yet, another one condemns table=%s cause=%s", name, error)
                 continue
-            with contextlib.suppress(NotFoundError):
-                metastore.delete(path)
+            if is_done:
+                with contextlib.suppress(NotFoundError):
+                    metastore.delete(path)
     return num_deleted
+
+
+def _tell(metastore: Metastore, path: str, error: str) -> None:
+    """Have whoever waits for the deletion know why it does not come; best effort."""
+    with contextlib.suppress(ConflictError, NotFoundError, CorruptionError):
+        node = metastore.get(path)
+        record = None if node is None else TrashRecord.from_bytes(node.data, path)
+        if node is not None and record is not None and record.error != error:
+            metastore.put(path, record.model_copy(update={"error": error}).to_bytes(), node.version)
 
 
 def trash_lists(metastore: Metastore, table: TableName) -> Iterator[tuple[str, TrashRecord]]:
@@ -93,42 +111,61 @@ def trash_lists(metastore: Metastore, table: TableName) -> Iterator[tuple[str, T
 
 
 def declared_store(metastore: Metastore, table: TableName) -> str | None:
-    """The deep store that the table names for itself."""
+    """The deep store that the table names for itself, or named if its files are retained."""
     record = find_table(metastore, table)
-    declared = None if record is None else spec_of(record).spec.deep_store
+    retained = find_retained(metastore, table) if record is None else None
+    document = record.manifest if record is not None else retained.manifest if retained is not None else None
+    declared = None if document is None else from_stored(document).spec.deep_store
     return None if declared is None else declared.uri
 
 
 def urls_in_use(metastore: Metastore, table: TableName) -> set[str]:
-    """Files that records name, of hidden segments too."""
+    """Files that records name, of hidden and of retained segments too."""
     try:
-        return {segment.url for segment in load(metastore, table).segments.values()}
+        view = load_retained(metastore, table) or load(metastore, table)
     except NotFoundError:
         return set()
+    return {segment.url for segment in view.segments.values()}
 
 
 def _delete_files(metastore: Metastore, table: TableName, files: SegmentFiles, record: TrashRecord) -> int:
+    return _delete_old(metastore, table, files, record.urls, record.deleted_ms)
+
+
+def _delete_leftovers(
+    metastore: Metastore, table: TableName, files: SegmentFiles, record: TrashRecord, cut_off_ms: int
+) -> tuple[int, bool]:
+    """Of a table that is gone: what was uploaded and never published, and what shards of its tasks left. Nobody else
+    looks there again. Returns the number of files deleted, and whether no more can come.
+
+    Whoever runs a task of the table may upload until it is over; and one that lost its task and does not know it yet
+    may go on for a while, which is why there is a second look, for as long as something is found.
+    """
+    if find_table(metastore, table) is not None or find_retained(metastore, table) is not None:
+        return 0, True
+    if any(one.record.table == table for one in tasks.list_tasks(metastore, tasks.MERGE_ROLLUP).values()):
+        raise UnavailableError("tasks of the table are not over yet: a minion takes leave of them")
+    found = [*files.list(table), *files.list_below(table, SHUFFLE_FOLDER)]
+    num_deleted = _delete_old(metastore, table, files, found, cut_off_ms)
+    return num_deleted, record.is_urgent or not found
+
+
+def _delete_old(
+    metastore: Metastore, table: TableName, files: SegmentFiles, urls: Sequence[str], cut_off_ms: int
+) -> int:
+    """Delete those that no record names and that were not written since; they are condemned in between."""
     in_use = urls_in_use(metastore, table)
-    urls = dict.fromkeys([*record.urls, *_left_behind(metastore, table, files)])
-    doomed = [url for url in urls if url not in in_use and _is_old(files, url, record.deleted_ms)]
+    doomed = [url for url in dict.fromkeys(urls) if url not in in_use and _is_old(files, url, cut_off_ms)]
     if not doomed:
         return 0
     condemn(metastore, table, doomed)
     in_use = urls_in_use(metastore, table)
     num_deleted = 0
     for url in doomed:
-        if url not in in_use and _is_old(files, url, record.deleted_ms):
+        if url not in in_use and _is_old(files, url, cut_off_ms):
             files.delete(url)
             num_deleted += 1
     return num_deleted
-
-
-def _left_behind(metastore: Metastore, table: TableName, files: SegmentFiles) -> Sequence[str]:
-    """Of a table that is gone: what was uploaded and never published, and what shards of its tasks left. Nobody else
-    looks there again."""
-    if find_table(metastore, table) is not None:
-        return ()
-    return [*files.list(table), *files.list_below(table, SHUFFLE_FOLDER)]
 
 
 def _is_old(files: SegmentFiles, url: str, deleted_ms: int) -> bool:

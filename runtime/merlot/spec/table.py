@@ -155,8 +155,8 @@ class TableSpec(SpecModel):
     upsert: UpsertRef | None = None
     """Later rows replace earlier ones of the same key; not available in this version."""
     deletion_policy: DeletionPolicy = DeletionPolicy.RETAIN
-    """What deleting the table does to its segment files and, in Kubernetes, to its servers' volumes. Retain: they stay.
-    Delete: they go."""
+    """What deleting the table does to its segment files and, in Kubernetes, to its servers' volumes. Retain: they stay,
+    and the next table of the name has the segments again, if its schema fits. Delete: they go."""
     suspend: bool = False
     """True pauses what the controller does for the table (retention, assignment, tasks). In Kubernetes its servers and
     batch jobs stop too, and its queries with them; data stays."""

@@ -20,8 +20,9 @@ from merlot.cluster.task_records import SHUFFLE_FOLDER, MergeTaskConfig, TaskRec
 from merlot.cluster.view import load
 from merlot.controller.cleaning import CleaningConfig
 from merlot.controller.loop import ControllerLoop, LoopConfig
+from merlot.controller.merge_pass import clean_up
 from merlot.controller.trash import empty_trash
-from merlot.errors import MerlotError
+from merlot.errors import MerlotError, UnavailableError
 from merlot.ids import TableName
 from merlot.spec.manifest import load_tables
 from merlot.testing.clock import FakeClock
@@ -387,10 +388,10 @@ def test_files_of_a_deleted_table_stay_go_at_once_or_later(
 ) -> None:
     clock.advance(1)
     tables.delete_table(store, "t", files=fate, clock=clock)
-    assert tables.is_rid_of_files(store, "t") == (fate is not tables.Files.NOW)
+    assert (tables.files_left(store, "t") is None) == (fate is not tables.Files.NOW)
     assert empty_trash(store, lambda _: files, clock, grace_ms=HOUR_S * 1000) == num_deleted
     assert len(files.files) == num_left
-    assert tables.is_rid_of_files(store, "t")
+    assert tables.files_left(store, "t") is None
 
 
 def test_what_was_never_published_goes_with_a_deleted_table(
@@ -403,9 +404,12 @@ def test_what_was_never_published_goes_with_a_deleted_table(
     assert files.files == {}
 
 
-@pytest.mark.parametrize("fate", [tables.Files.NOW, tables.Files.LATER, tables.Files.KEEP])
-def test_what_a_table_without_segments_leaves_goes_after_the_grace_period(
-    store: SqliteMetastore, clock: FakeClock, files: Files, fate: tables.Files
+@pytest.mark.parametrize(
+    ("fate", "num_at_once", "num_later"),
+    [(tables.Files.NOW, 1, 0), (tables.Files.LATER, 0, 1), (tables.Files.KEEP, 0, 0)],
+)
+def test_what_a_table_without_segments_leaves_goes_as_asked(
+    store: SqliteMetastore, clock: FakeClock, files: Files, fate: tables.Files, num_at_once: int, num_later: int
 ) -> None:
     publish(store, clock, replace=("h1", "h2", "other"))
     clock.advance(HOUR_S + 1)
@@ -413,10 +417,62 @@ def test_what_a_table_without_segments_leaves_goes_after_the_grace_period(
     files.upload(segment("unpublished", clock))
     clock.advance(1)
     tables.delete_table(store, "t", files=fate, clock=clock)
-    assert tables.is_rid_of_files(store, "t"), "nobody waits for what nobody knows"
-    assert empty_trash(store, lambda _: files, clock, grace_ms=HOUR_S * 1000) == 0
+    assert (tables.files_left(store, "t") is not None) == bool(num_at_once)
+    assert empty_trash(store, lambda _: files, clock, grace_ms=HOUR_S * 1000) == num_at_once
+    assert tables.files_left(store, "t") is None
     clock.advance(HOUR_S + 1)
-    assert empty_trash(store, lambda _: files, clock, grace_ms=HOUR_S * 1000) == (fate is not tables.Files.KEEP)
+    assert empty_trash(store, lambda _: files, clock, grace_ms=HOUR_S * 1000) == num_later
+
+
+def test_why_files_of_a_deleted_table_stay_is_told(store: SqliteMetastore, clock: FakeClock, files: Files) -> None:
+    def refuse(_: str | None) -> Files:
+        raise UnavailableError("the keys were revoked")
+
+    clock.advance(1)
+    tables.delete_table(store, "t", files=tables.Files.NOW, clock=clock)
+    assert empty_trash(store, refuse, clock, grace_ms=0) == 0
+    left = tables.files_left(store, "t")
+    assert left is not None
+    assert (left.num_files, left.error) == (3, "the keys were revoked")
+    assert empty_trash(store, lambda _: files, clock, grace_ms=0) == 3
+    assert tables.files_left(store, "t") is None
+
+
+@pytest.mark.parametrize("fate", [tables.Files.NOW, tables.Files.LATER])
+def test_what_is_uploaded_after_the_deletion_of_its_table_goes_too(
+    store: SqliteMetastore, clock: FakeClock, files: Files, fate: tables.Files
+) -> None:
+    queue_merge(store, "e", output_prefix="merged_1")
+    clock.advance(1)
+    tables.delete_table(store, "t", files=fate, clock=clock)
+    clock.advance(HOUR_S)
+    files.upload(segment("merged_1_s0", clock))
+    files.shuffle("e")
+    empty_trash(store, lambda _: files, clock, grace_ms=HOUR_S * 1000)
+    assert len(files.files) == 4, "its task may upload more"
+    assert (tables.files_left(store, "t") is not None) == (fate is tables.Files.NOW)
+    for name in store.children(paths.tasks(tasks.MERGE_ROLLUP)):
+        store.delete(paths.task(tasks.MERGE_ROLLUP, name))
+    for _ in range(3):
+        clock.advance(HOUR_S + 1)
+        empty_trash(store, lambda _: files, clock, grace_ms=HOUR_S * 1000)
+    assert files.files == {}
+    assert store.children(paths.trash(TABLE)) == []
+
+
+def test_a_task_of_a_table_that_is_gone_ends_without_a_minion(store: SqliteMetastore, clock: FakeClock) -> None:
+    for entry in ("waits", "runs"):
+        queue_merge(store, entry, output_prefix="merged_1")
+    lease = Lease.acquire(store, tasks.lease_name(tasks.MERGE_ROLLUP, "task-runs"), "minion", clock)
+    assert lease is not None
+    clean_up(store, {}, None)
+    assert len(tasks.list_tasks(store, tasks.MERGE_ROLLUP)) == 2
+    tables.delete_table(store, "t", clock=clock)
+    clean_up(store, {}, None)
+    assert set(tasks.list_tasks(store, tasks.MERGE_ROLLUP)) == {"task-runs"}
+    lease.release(store)
+    clean_up(store, {}, None)
+    assert tasks.list_tasks(store, tasks.MERGE_ROLLUP) == {}
 
 
 def test_what_shards_of_a_deleted_table_left_goes_with_its_files(

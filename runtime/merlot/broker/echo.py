@@ -1,6 +1,7 @@
-"""Tells the cluster what this broker runs: revisions, and the marked servers that it still routes to.
+"""Tells the cluster what this broker runs: revisions, the marked servers that it still routes to, pruners that fail.
 
-Written on change, at most once a second. Belongs to the event loop; writes go through a thread.
+Written on change, at most once a second; looked at now and then, since some of it changes with queries alone.
+Belongs to the event loop; writes go through a thread.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ _LOG = logging.getLogger(__name__)
 
 REST_S = 1.0
 """Between two writes; also until one that failed is tried again."""
+LOOK_S = 10.0
+"""Between two looks, if nobody says that something changed."""
+MAX_PROBLEMS = 5
+"""Told of one table."""
 
 
 def echo_of(tables: Mapping[TableName, ServedTable], drains: Mapping[InstanceId, DrainRecord]) -> EchoRecord:
@@ -31,6 +36,7 @@ def echo_of(tables: Mapping[TableName, ServedTable], drains: Mapping[InstanceId,
         revisions={name: tables[name].revision for name in sorted(tables)},
         drains={one: mark.token for one, mark in sorted(drains.items())},
         busy={one: names for one, names in sorted(busy.items()) if names},
+        problems={name: found[:MAX_PROBLEMS] for name in sorted(tables) if (found := tables[name].problems())},
     )
 
 
@@ -83,7 +89,8 @@ class Echo:
 
     async def _run(self) -> None:
         while True:
-            await self._is_due.wait()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._is_due.wait(), LOOK_S)
             self._is_due.clear()
             try:
                 await self._write()

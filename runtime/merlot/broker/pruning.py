@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
-from typing import Any, Final, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from merlot import telemetry
+from merlot.broker import own_pruners
+from merlot.broker.own_pruners import Keep, OwnPruner
 from merlot.broker.routing import RoutedSegment, RoutingSnapshot, ServerRoute
 from merlot.cluster.records import UNREADABLE, PartitionRecord, SegmentRecord
 from merlot.errors import CorruptionError, InvalidInputError
@@ -33,23 +34,10 @@ from merlot.segment.index import bloom
 from merlot.spec import pruners
 from merlot.spec.schema import FieldSpec
 from merlot.spec.table import TableSpec
+from merlot.spec.types import TypeName
 from merlot.sql.tree import Expr
 
 _LOG = logging.getLogger(__name__)
-
-Keep = NDArray[np.bool_]
-
-
-class PreparedPruner(Protocol):
-    """A user's own pruner over the segments of one snapshot."""
-
-    def __call__(self, where: Expr) -> Keep:
-        """For each of the records that it was made with, whether rows may pass the filter."""
-        ...
-
-
-PreparePruner = Callable[[TableSpec, Sequence[SegmentRecord]], PreparedPruner]
-"""What an entry point of `merlot.segment_pruners` names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +59,9 @@ class TablePruning:
     """None: the record is of another version than the one that is routed."""
     stages: tuple[tuple[str, SegmentStatistics], ...]
     """Statistics that each pruner may use together with those before it; the last has all."""
-    own: tuple[tuple[str, PreparedPruner], ...] = ()
+    own: tuple[OwnPruner, ...] = ()
+    unreadable: str | None = None
+    """Why segments are never pruned whose records say what this version cannot read; None if there are none."""
     keys: NDArray[np.object_] = field(repr=False)
     turns: tuple[NDArray[np.int16], ...] = field(repr=False)
     """Number of the server in `servers`, by turn and segment; -1 if nobody holds it."""
@@ -81,6 +71,12 @@ class TablePruning:
     def statistics(self) -> SegmentStatistics:
         """All that is known."""
         return self.stages[-1][1]
+
+    def problems(self) -> tuple[str, ...]:
+        """What keeps segments from being pruned that should be, a line each. Grows with what queries meet."""
+        functions = {one for known in self.statistics.partitions.values() for one in known.holders}
+        found = [self.unreadable, *(one.problem for one in self.own), *sorted({one.problem or "" for one in functions})]
+        return tuple(filter(None, found))
 
     def select(self, where: Expr | None, request_number: int, *, null_handling: bool) -> Selection:
         """Routes for the segments that may hold rows that pass the filter."""
@@ -99,9 +95,9 @@ class TablePruning:
             (name, int(np.count_nonzero(self._kept(where, statistics, (), null_handling=null_handling))))
             for name, statistics in self.stages
         ]
-        for position, (name, _) in enumerate(self.own, start=1):
+        for position, pruner in enumerate(self.own, start=1):
             kept = self._kept(where, self.statistics, self.own[:position], null_handling=null_handling)
-            counts.append((name, int(np.count_nonzero(kept))))
+            counts.append((pruner.name, int(np.count_nonzero(kept))))
         before = [num_segments, *(count for _, count in counts)]
         return [(name, earlier - count) for (name, count), earlier in zip(counts, before, strict=False)]
 
@@ -109,14 +105,14 @@ class TablePruning:
         self,
         where: Expr | None,
         statistics: SegmentStatistics,
-        own: Iterable[tuple[str, PreparedPruner]],
+        own: Iterable[OwnPruner],
         *,
         null_handling: bool,
     ) -> Keep:
         kept: Keep = evaluate(where, statistics, null_handling=null_handling) != NONE
         if where is not None:
-            for name, pruner in own:
-                kept &= _asked(self.snapshot.table, name, pruner, where, len(kept))
+            for pruner in own:
+                kept &= pruner.keep(where)
         return kept
 
     def _routes(self, positions: NDArray[np.intp], servers: NDArray[np.int16], num_pruned: int) -> Selection:
@@ -133,7 +129,7 @@ class TablePruning:
 def build(snapshot: RoutingSnapshot, spec: TableSpec, previous: TablePruning | None) -> TablePruning | None:
     """The pruning of a snapshot; None if the table names no pruner, or one that this version lacks."""
     names = spec.routing.segment_pruners
-    unknown = [name for name in names if not pruners.is_known(name)]
+    unknown = unknown_pruners(spec)
     telemetry.BROKER_UNKNOWN_PRUNERS.labels(snapshot.table).set(len(unknown))
     if unknown:
         _LOG.warning("pruning is off, a pruner is unknown table=%s names=%s", snapshot.table, ",".join(unknown))
@@ -142,16 +138,30 @@ def build(snapshot: RoutingSnapshot, spec: TableSpec, previous: TablePruning | N
     segments = list(snapshot.segments.values())
     records = [_record_of(segment) for segment in segments]
     if previous is not None and previous.spec == spec and _are_same(previous.records, records):
-        records, stages, own = list(previous.records), previous.stages, previous.own
+        records, stages, own, unreadable = list(previous.records), previous.stages, previous.own, previous.unreadable
     else:
-        stages = _Builder(snapshot.table, spec, records).stages()
-        own = _own_pruners(spec, records)
+        builder = _Builder(snapshot.table, spec, records)
+        stages, unreadable = builder.stages(), builder.unreadable()
+        own = own_pruners.prepare_all(snapshot.table, spec, records)
     keys = np.empty(len(segments), np.object_)
     keys[:] = [segment.key for segment in segments]
     servers, turns = _turns(snapshot, [segment.key for segment in segments])
     return TablePruning(
-        snapshot=snapshot, spec=spec, records=records, stages=stages, own=own, keys=keys, turns=turns, servers=servers
+        snapshot=snapshot,
+        spec=spec,
+        records=records,
+        stages=stages,
+        own=own,
+        unreadable=unreadable,
+        keys=keys,
+        turns=turns,
+        servers=servers,
     )
+
+
+def unknown_pruners(spec: TableSpec) -> list[str]:
+    """Names of pruners that the table lists and this installation lacks: any of them turns pruning off."""
+    return [name for name in spec.routing.segment_pruners if not pruners.is_known(name)]
 
 
 def select(snapshot: RoutingSnapshot, request_number: int) -> Selection:
@@ -191,6 +201,7 @@ class _Builder:
         self._spec = spec
         self._records = records
         self._unreadable: set[int] = set()
+        self._first_cause = "bounds, partitions or filters are no JSON of their kind"
 
     def stages(self) -> tuple[tuple[str, SegmentStatistics], ...]:
         """One entry for each built-in pruner of the table; one without a name if it has none of them."""
@@ -203,6 +214,11 @@ class _Builder:
                 stages.append((name, SegmentStatistics(**facts)))
         telemetry.BROKER_UNREADABLE_PRUNING.labels(self._table).set(len(self._unreadable))
         return tuple(stages) or (("", SegmentStatistics(**facts)),)
+
+    def unreadable(self) -> str | None:
+        """How many segments' records cannot be read in part, and the first cause."""
+        count = len(self._unreadable)
+        return f"pruning information cannot be read segments={count} first: {self._first_cause}" if count else None
 
     def _facts(self, name: str, facts: dict[str, Any]) -> dict[str, Any]:
         match name:
@@ -242,11 +258,11 @@ class _Builder:
         return ColumnRanges.of(bounds)
 
     def _bounds(self, position: int, record: SegmentRecord, field: FieldSpec, pair: tuple[Any, Any]) -> Bounds | None:
-        stored = record.column_types.get(field.name)
+        stored = self._stored(position, record, field)
         if stored is None:
             return None
         try:
-            return bounds_of(stored[0], field.type, *pair)
+            return bounds_of(stored, field.type, *pair)
         except CorruptionError as error:
             self._give_up(position, record, error)
             return None
@@ -261,8 +277,11 @@ class _Builder:
     def _partitions(
         self, position: int, record: SegmentRecord, field: FieldSpec, entry: PartitionRecord
     ) -> SegmentPartitions | None:
-        stored = record.column_types.get(field.name)
-        if stored is None or not are_texts_alike(stored[0], field.type):
+        stored = self._stored(position, record, field)
+        if stored is None or not are_texts_alike(stored, field.type):
+            return None
+        if not entry.partitions and record.total_docs:
+            self._give_up(position, record, CorruptionError("rows are of no partition"))
             return None
         try:
             function = function_of(entry.function_name, entry.num_partitions, entry.function_config)
@@ -279,42 +298,26 @@ class _Builder:
         return ColumnBlooms.of(known)
 
     def _bloom(self, position: int, record: SegmentRecord, field: FieldSpec, text: str) -> SegmentBloom | None:
-        stored = record.column_types.get(field.name)
+        stored = self._stored(position, record, field)
         if stored is None:
             return None
         try:
-            return SegmentBloom(stored[0], bloom.from_text(text))
+            return SegmentBloom(stored, bloom.from_text(text))
         except CorruptionError as error:
             self._give_up(position, record, error)
             return None
 
+    def _stored(self, position: int, record: SegmentRecord, field: FieldSpec) -> TypeName | None:
+        """The type that a column's values have in the segment; None if the record does not tell."""
+        found = record.column_types.get(field.name)
+        if found is not None:
+            return found[0]
+        if record.columns:
+            self._give_up(position, record, CorruptionError(f"type of the column is not known column={field.name}"))
+        return None
+
     def _give_up(self, position: int, record: SegmentRecord, error: Exception) -> None:
         if not self._unreadable:
+            self._first_cause = f"segment={record.name} {error}"
             _LOG.warning("segment is not pruned table=%s segment=%s cause=%s", self._table, record.name, error)
         self._unreadable.add(position)
-
-
-_NO_RECORD: Final = SegmentRecord(name="", crc=0, size_bytes=0, url="", total_docs=-1)
-
-
-def _own_pruners(spec: TableSpec, records: Sequence[SegmentRecord | None]) -> tuple[tuple[str, PreparedPruner], ...]:
-    found = []
-    told = [_NO_RECORD if record is None else record for record in records]
-    for name in filter(pruners.is_own, spec.routing.segment_pruners):
-        (entry_point,) = entry_points(group=pruners.ENTRY_POINTS, name=name)
-        prepare: PreparePruner = entry_point.load()
-        found.append((name, prepare(spec, told)))
-    return tuple(found)
-
-
-def _asked(table: TableName, name: str, pruner: PreparedPruner, where: Expr, num_segments: int) -> Keep:
-    """What a user's own pruner keeps; everything if it fails."""
-    try:
-        kept = np.asarray(pruner(where), np.bool_)
-    except Exception:  # noqa: BLE001 - foreign code must not fail a query
-        _LOG.exception("segment pruner failed table=%s name=%s", table, name)
-        kept = np.zeros(0, np.bool_)
-    if kept.shape == (num_segments,):
-        return kept
-    telemetry.BROKER_PRUNER_FAILURES.labels(table, name).inc()
-    return np.ones(num_segments, np.bool_)

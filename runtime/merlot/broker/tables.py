@@ -54,6 +54,12 @@ class ServedTable:
             return pruning.select(self.snapshot, request_number)
         return self.pruning.select(where, request_number, null_handling=null_handling)
 
+    def problems(self) -> tuple[str, ...]:
+        """What keeps segments from being pruned that should be, a line each."""
+        if self.pruning is not None:
+            return self.pruning.problems()
+        return tuple(f"pruner is unknown name={name}" for name in pruning.unknown_pruners(self.spec))
+
     @property
     def raw_name(self) -> RawTableName:
         """The name in SQL."""

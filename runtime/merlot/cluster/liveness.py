@@ -119,12 +119,13 @@ def register(metastore: Metastore, record: InstanceRecord) -> Registration:
 
 
 def live_instances(metastore: Metastore, role: Role | None = None) -> Mapping[InstanceId, InstanceRecord]:
-    """The processes that are registered now, of one role or of all."""
-    instances = metastore.children(paths.LIVE)
-    instance_paths = [paths.live(name) for name in instances]
-    records = [
-        InstanceRecord.from_bytes(node.data, path)
-        for path, node in zip(instance_paths, metastore.get_many(instance_paths), strict=True)
-        if node is not None
-    ]
+    """The processes that are registered now, of one role or of all. One of a role that this version lacks, or that
+    says nothing readable, is nobody to send anything to: it is left out."""
+    instance_paths = [paths.live(name) for name in metastore.children(paths.LIVE)]
+    records = []
+    for path, node in zip(instance_paths, metastore.get_many(instance_paths), strict=True):
+        try:
+            records += [] if node is None else [InstanceRecord.from_bytes(node.data, path)]
+        except CorruptionError as error:
+            _LOG.warning("instance left out cause=%s", error)
     return {record.id: record for record in records if role is None or record.role is role}

@@ -5,6 +5,7 @@ Buckets are zlib-compressed JSON, since their records repeat themselves; everyth
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import zlib
@@ -100,12 +101,6 @@ def _read_blooms(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
         return {UNREADABLE: ""}
 
 
-class SegmentStatus(StrEnum):
-    """UPLOADED: sealed and in the deep store."""
-
-    UPLOADED = "UPLOADED"
-
-
 class SegmentRecord(Record):
     """What brokers prune by and servers load by. Times are inclusive; -1 and None mean unknown."""
 
@@ -130,7 +125,8 @@ class SegmentRecord(Record):
     push_time_ms: int = -1
     refresh_time_ms: int = -1
     custom_map: dict[str, str] = Field(default_factory=dict)
-    status: SegmentStatus = SegmentStatus.UPLOADED
+    status: Interned = "UPLOADED"
+    """UPLOADED: sealed and in the deep store. A later version may know more: a text, so that it is kept."""
     replaces: Interned = ""
     """Lineage entry whose output it is."""
     replaced_by: Interned = ""
@@ -145,7 +141,8 @@ class SegmentRecord(Record):
 
     @property
     def column_types(self) -> Mapping[str, tuple[TypeName, bool]]:
-        """Type and whether multi-value, by column; empty if the publisher did not tell."""
+        """Type and whether multi-value, by column; a column that the publisher told nothing of, or nothing that this
+        version knows, is missing."""
         return _parse_columns(self.columns)
 
 
@@ -172,9 +169,10 @@ def format_columns(columns: Mapping[str, tuple[TypeName, bool]]) -> str:
 @functools.lru_cache(maxsize=256)
 def _parse_columns(text: str) -> Mapping[str, tuple[TypeName, bool]]:
     columns = {}
-    for item in filter(None, text.split(",")):
+    for item in text.split(","):
         name, _, type_name = item.rpartition(":")
-        columns[name] = (TypeName(type_name.removesuffix("[]")), type_name.endswith("[]"))
+        with contextlib.suppress(ValueError):
+            columns[name] = (TypeName(type_name.removesuffix("[]")), type_name.endswith("[]"))
     return MappingProxyType(columns)
 
 
@@ -349,6 +347,8 @@ class EchoRecord(Record):
     """Token of the mark that it has taken up, by instance."""
     busy: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Tables in which it still routes to a marked instance, by instance; one that it routes around has no entry."""
+    problems: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """What keeps it from pruning as the table wants, by table, a line each; queries are right all the same."""
 
 
 class LeaseRecord(Record):

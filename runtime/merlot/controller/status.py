@@ -56,9 +56,10 @@ def table_status(facts: TableFacts, cluster: ClusterFacts) -> Json:
     view, name = facts.view, raw_name(facts.view.table)
     servers = _servers_of(facts, cluster)
     states = {server: _ServerState.of(server, facts) for server in servers}
+    echoes = {broker: cluster.echoes.get(broker, EchoRecord()) for broker in cluster.of_role(Role.BROKER)}
     brokers = {
-        broker: {"revision": cluster.echoes[broker].revisions.get(view.table, 0) if broker in cluster.echoes else 0}
-        for broker in cluster.of_role(Role.BROKER)
+        broker: {"revision": echo.revisions.get(view.table, 0), "problems": list(echo.problems.get(view.table, ()))}
+        for broker, echo in echoes.items()
     }
     return {
         "name": name,

@@ -76,7 +76,11 @@ def _computed(plan: MergePlan, source: Source, part: Part, name: str) -> NDArray
 
 
 def _one_by_one(field: FieldSpec, function: PartitionFunctionSpec, values: Values) -> NDArray[np.int64]:
-    partition_of = partition_functions.get(function)
+    """Rows whose partition the function does not tell stay together, apart from the others."""
+    try:
+        partition_of = partition_functions.get(function)
+    except InvalidInputError:
+        return np.full(len(values), _MIXED, np.int64)
     found = []
     for text in texts(field.type, values):
         try:

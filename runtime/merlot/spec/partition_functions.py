@@ -4,6 +4,7 @@ Names, normalizers and variants are read without regard to case, as in Pinot. A 
 getStringValue` gives: decimal digits, hex for BYTES. Pure functions; the hashes are in `partition_hashes`.
 """
 
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -31,7 +32,8 @@ NORMALIZERS: Mapping[str, Normalizer] = {
 def get(spec: PartitionFunctionSpec) -> PartitionFunction:
     """The function that a table declares; raises InvalidInputError if the declaration is wrong.
 
-    The function itself raises InvalidInputError for text that it cannot take (Modulo of no number)."""
+    The function itself raises InvalidInputError for text that it cannot take (Modulo of no number). A user's own one
+    raises PlugInError, which is one, for whatever it raises, and for what is no number."""
     own = _own_function(spec)
     if own is not None:
         return own
@@ -55,6 +57,10 @@ class _Family:
     build: Callable[[PartitionFunctionSpec], tuple[Hash, int]]
 
 
+_MAX_DIGITS = 4000
+"""Leading zeros included; Python reads no text of more than 4,300."""
+
+
 def _modulo(spec: PartitionFunctionSpec) -> tuple[Hash, int]:
     return _parse_long, 64
 
@@ -62,8 +68,8 @@ def _modulo(spec: PartitionFunctionSpec) -> tuple[Hash, int]:
 def _parse_long(text: str) -> int:
     """Java's Long.parseLong."""
     digits = text[1:] if text[:1] in ("-", "+") else text
-    if not digits.isdecimal() or not -(2**63) <= int(text) < 2**63:
-        raise InvalidInputError(f"Modulo partitions whole numbers of 64 bits value={text!r}")
+    if not digits.isdecimal() or len(digits) > _MAX_DIGITS or not -(2**63) <= int(text) < 2**63:
+        raise InvalidInputError(f"Modulo partitions whole numbers of 64 bits value={text!r:.40}")
     return int(text)
 
 
@@ -177,14 +183,36 @@ ENTRY_POINTS = "merlot.partition_functions"
 """Group of users' own functions: each names a callable from PartitionFunctionSpec to PartitionFunction."""
 
 
+class PlugInError(InvalidInputError):
+    """A user's own partition function failed: nothing is known of the value's partition."""
+
+
 def _own_function(spec: PartitionFunctionSpec) -> PartitionFunction | None:
-    """The function that an installed package offers under this name."""
+    """The function that an installed package offers under this name; PlugInError if it cannot be had."""
     if spec.function_name.lower() in _FAMILIES:
         return None
     for entry_point in entry_points(group=ENTRY_POINTS, name=spec.function_name):
-        make: Callable[[PartitionFunctionSpec], PartitionFunction] = entry_point.load()
-        return make(spec)
+        try:
+            make: Callable[[PartitionFunctionSpec], PartitionFunction] = entry_point.load()
+            function = make(spec)
+        except Exception as error:
+            raise PlugInError(f"partition function cannot be had name={entry_point.name} cause={error!r}") from error
+        return _guarded(entry_point.name, function)
     return None
+
+
+def _guarded(name: str, function: PartitionFunction) -> PartitionFunction:
+    """The function as callers may trust it: a partition's number, or a PlugInError."""
+
+    def partition_of(text: str) -> int:
+        try:
+            return operator.index(function(text))
+        except InvalidInputError:
+            raise
+        except Exception as error:
+            raise PlugInError(f"partition function failed name={name} value={text!r:.40} cause={error!r}") from error
+
+    return partition_of
 
 
 def _family(name: str) -> _Family:

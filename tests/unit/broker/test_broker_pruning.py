@@ -175,6 +175,12 @@ def test_a_pruner_that_this_version_lacks_turns_pruning_off_and_is_counted() -> 
         {"ranges": {"day": ({}, [])}},
         {"ranges": "nonsense"},
         {"ranges": {"day": [1, 2, 3]}},
+        {"ranges": {"day": (10**30, 10**31)}},
+        {"ranges": {"price": (10**400, 10**401)}},
+        {"ranges": {"price": (-1e39, 1e39)}},
+        {"columns": "day:EON,id:STRING,price:FLOAT", "ranges": {"day": (50, 60)}},
+        {"columns": "day,id:STRING[][],price", "ranges": {"day": (50, 60)}},
+        {"partitions": partition()},
         {"partitions": partition(0, function="Quantum")},
         {"partitions": {"id": {"functionName": 7}}},
         {"partitions": [1]},
@@ -189,6 +195,8 @@ def test_what_cannot_be_read_prunes_nothing_and_is_counted(fields: dict[str, Any
     made = built(snapshot_of(*RECORDS, reread), "time", "range", "partition", "bloom")
     assert asked(made, "day = -5 AND id = '1'") == {"s3", "odd"}
     assert metric(telemetry.BROKER_UNREADABLE_PRUNING) == 1
+    (problem,) = made.problems()
+    assert "segments=1" in problem
 
 
 def test_a_record_of_another_version_says_nothing_of_the_routed_one() -> None:

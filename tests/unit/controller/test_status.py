@@ -94,7 +94,7 @@ async def test_a_table_tells_what_is_loaded_where_and_which_revision_runs(
         False,
         False,
     )
-    assert table["brokers"] == {BROKER: {"revision": 1}}
+    assert table["brokers"] == {BROKER: {"revision": 1, "problems": []}}
     assert table["servers"][ONE] == {
         "live": True,
         "revision": 1,

@@ -122,7 +122,7 @@ def test_modulo_is_never_negative() -> None:
     assert [partition("Modulo", text, 4) for text in ("-1", "7", "+7", str(-(2**63)))] == [3, 3, 3, 0]
 
 
-@pytest.mark.parametrize("text", ["", "1.0", " 1", "1_0", "x", str(2**63)])
+@pytest.mark.parametrize("text", ["", "1.0", " 1", "1_0", "x", "+-1", str(2**63), "9" * 5000])
 def test_modulo_refuses_what_is_no_long(text: str) -> None:
     with pytest.raises(InvalidInputError, match="whole numbers"):
         partition("Modulo", text)

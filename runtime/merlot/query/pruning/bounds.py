@@ -15,6 +15,7 @@ from merlot.spec.types import TypeName
 _WHOLE: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP, TypeName.BOOLEAN})
 _FLOATS: Final = frozenset({TypeName.FLOAT, TypeName.DOUBLE})
 _TEXT: Final = frozenset({TypeName.STRING, TypeName.JSON})
+_WIDEST: Final = 1 << 63
 
 
 def bounds_of(stored: TypeName, declared: TypeName, low: Any, high: Any) -> Bounds | None:
@@ -29,7 +30,7 @@ def bounds_of(stored: TypeName, declared: TypeName, low: Any, high: Any) -> Boun
     if declared in _FLOATS and stored in _WHOLE:
         least, greatest = float(least), float(greatest)
     if not least <= greatest:  # type: ignore[operator]  # both are of one type
-        raise CorruptionError(f"bounds are reversed low={low!r} high={high!r}")
+        raise CorruptionError(f"bounds are reversed low={low!r:.40} high={high!r:.40}")
     return least, greatest
 
 
@@ -41,11 +42,10 @@ def _is_same_kind(stored: TypeName, declared: TypeName) -> bool:
 
 
 def _value(type_: TypeName, value: Any) -> Bound:
-    if type_ in _WHOLE and isinstance(value, int):
+    if type_ in _WHOLE and isinstance(value, int) and -_WIDEST <= value < _WIDEST:
         return int(value)
     if type_ in _FLOATS and (isinstance(value, int | float) or value in ("NaN", "Infinity", "-Infinity")):
-        # A FLOAT is written with a float32's shortest digits: as a float64 they would be another number.
-        return float(np.float32(value)) if type_ is TypeName.FLOAT else float(value)
+        return _float(type_, value)
     if isinstance(value, str):
         if type_ in _TEXT:
             return value
@@ -53,21 +53,30 @@ def _value(type_: TypeName, value: Any) -> Bound:
             return _bytes(value)
         if type_ is TypeName.BIG_DECIMAL:
             return _decimal(value)
-    raise CorruptionError(f"bound is no value of its column type={type_} value={value!r}")
+    raise CorruptionError(f"bound is no value of its column type={type_} value={value!r:.40}")
+
+
+def _float(type_: TypeName, value: float | str) -> float:
+    """A FLOAT is written with a float32's shortest digits: as a float64 they would be another number."""
+    try:
+        with np.errstate(over="raise"):
+            return float(np.float32(float(value)) if type_ is TypeName.FLOAT else float(value))
+    except (OverflowError, FloatingPointError) as error:
+        raise CorruptionError(f"bound is beyond its column's type type={type_} value={value!r:.40}") from error
 
 
 def _bytes(text: str) -> bytes:
     try:
         return bytes.fromhex(text)
     except ValueError as error:
-        raise CorruptionError(f"bound is not hexadecimal value={text!r}") from error
+        raise CorruptionError(f"bound is not hexadecimal value={text!r:.40}") from error
 
 
 def _decimal(text: str) -> Decimal:
     try:
         value = Decimal(text)
     except InvalidOperation as error:
-        raise CorruptionError(f"bound is not a number value={text!r}") from error
+        raise CorruptionError(f"bound is not a number value={text!r:.40}") from error
     if not math.isfinite(value):
-        raise CorruptionError(f"bound is not a number value={text!r}")
+        raise CorruptionError(f"bound is not a number value={text!r:.40}")
     return value

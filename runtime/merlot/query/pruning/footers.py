@@ -54,6 +54,8 @@ def _partitions(footer: SegmentMetadata, field: FieldSpec) -> SegmentPartitions 
     info, column = footer.partitions.get(field.name), footer.columns.get(field.name)
     if info is None or column is None or not are_texts_alike(column.type, field.type):
         return None
+    if not info.partitions and footer.num_docs:
+        return None  # its rows are somewhere
     return _segment_partitions(info)
 
 

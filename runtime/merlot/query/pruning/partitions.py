@@ -18,7 +18,7 @@ from merlot.segment.build.partitions import texts
 from merlot.segment.json_values import plain_text
 from merlot.spec import partition_functions
 from merlot.spec.indexing import PartitionFunctionSpec
-from merlot.spec.partition_functions import PartitionFunction
+from merlot.spec.partition_functions import PartitionFunction, PlugInError
 from merlot.spec.types import TypeName
 
 CACHED_PARTITIONS = 4096
@@ -28,10 +28,21 @@ CACHED_PARTITIONS = 4096
 class HashedFunction:
     """A partition function that remembers the partitions of constants. Compared by identity: see `function_of`."""
 
-    __slots__ = ("partition_of",)
+    __slots__ = ("partition_of", "problem")
 
     def __init__(self, function: PartitionFunction) -> None:
-        self.partition_of = functools.lru_cache(maxsize=CACHED_PARTITIONS)(function)
+        self.problem: str | None = None
+        """How a user's own function failed last; None while it did not."""
+
+        @functools.lru_cache(maxsize=CACHED_PARTITIONS)
+        def partition_of(text: str) -> int:
+            try:
+                return function(text)
+            except PlugInError as error:
+                self.problem = str(error)
+                raise
+
+        self.partition_of = partition_of
 
 
 def function_of(name: str, num_partitions: int, config: Mapping[str, str] | None) -> HashedFunction:

@@ -33,7 +33,7 @@ def partition_info(
     type_name: TypeName, function: PartitionFunctionSpec, values: Array | pa.Array, *, must_be_one: bool
 ) -> dict[str, Any]:
     """Footer entry of one partition column, from its values. Raises NotPartitionedError if the function refuses a
-    value, or if there are several partitions and `must_be_one`."""
+    value or is not to be had, or if there are several partitions and `must_be_one`."""
     partitions = _partitions(type_name, function, values)
     if must_be_one and len(partitions) > 1:
         shown = ", ".join(map(str, partitions[:SHOWN_PARTITIONS])) + (", …" if partitions[SHOWN_PARTITIONS:] else "")
@@ -49,11 +49,11 @@ def partition_info(
 
 def _partitions(type_name: TypeName, function: PartitionFunctionSpec, values: Array | pa.Array) -> list[int]:
     """Those that occur, ascending."""
-    partition_of = partition_functions.get(function)
     found = murmur_partitions(type_name, function, values)
     if found is not None:
         return [int(partition) for partition in np.unique(found)]
     try:
+        partition_of = partition_functions.get(function)
         return sorted({partition_of(text) for text in texts(type_name, _distinct(values))})
     except InvalidInputError as error:
         raise NotPartitionedError(str(error)) from error

@@ -1,0 +1,81 @@
+"""Users' own segment pruners, from entry points: whatever they do, a query loses no row and ends.
+
+A pruner that cannot be had, or fails, or answers no mask, keeps every segment; that is counted, and `problem` tells it
+to whoever shows the table's state. Built in a thread, asked on the event loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot import telemetry
+from merlot.cluster.records import SegmentRecord
+from merlot.ids import TableName
+from merlot.spec import pruners
+from merlot.spec.table import TableSpec
+from merlot.sql.tree import Expr
+
+_LOG = logging.getLogger(__name__)
+
+Keep = NDArray[np.bool_]
+
+
+class PreparedPruner(Protocol):
+    """A user's own pruner over the segments of one snapshot."""
+
+    def __call__(self, where: Expr) -> Keep:
+        """For each of the records that it was made with, whether rows may pass the filter."""
+        ...
+
+
+PreparePruner = Callable[[TableSpec, Sequence[SegmentRecord]], PreparedPruner]
+"""What an entry point of `merlot.segment_pruners` names."""
+
+_NO_RECORD: Final = SegmentRecord(name="", crc=0, size_bytes=0, url="", total_docs=-1)
+
+
+class OwnPruner:
+    """One of them over the records of one snapshot."""
+
+    def __init__(self, table: TableName, name: str, spec: TableSpec, records: Sequence[SegmentRecord]) -> None:
+        self.name = name
+        self.problem: str | None = None
+        """What went wrong last, in one line; None while nothing did."""
+        self._table = table
+        self._num_segments = len(records)
+        self._prepared: PreparedPruner | None = None
+        try:
+            (entry_point,) = entry_points(group=pruners.ENTRY_POINTS, name=name)
+            prepare: PreparePruner = entry_point.load()
+            self._prepared = prepare(spec, records)
+        except Exception as error:  # noqa: BLE001 - foreign code must not take the table away
+            self._fail(f"pruner cannot be had name={name} cause={error!r:.200}", error)
+
+    def keep(self, where: Expr) -> Keep:
+        """What it keeps; everything if it fails."""
+        if self._prepared is not None:
+            try:
+                kept = np.asarray(self._prepared(where), np.bool_)
+                if kept.shape == (self._num_segments,):
+                    return kept
+                self._fail(f"pruner answered no mask name={self.name} shape={kept.shape}", None)
+            except Exception as error:  # noqa: BLE001 - foreign code must not fail a query
+                self._fail(f"pruner failed name={self.name} cause={error!r:.200}", error)
+        return np.ones(self._num_segments, np.bool_)
+
+    def _fail(self, problem: str, error: Exception | None) -> None:
+        self.problem = problem
+        telemetry.BROKER_PRUNER_FAILURES.labels(self._table, self.name).inc()
+        _LOG.warning("segments are kept table=%s problem=%s", self._table, problem, exc_info=error)
+
+
+def prepare_all(table: TableName, spec: TableSpec, records: Sequence[SegmentRecord | None]) -> tuple[OwnPruner, ...]:
+    """The own pruners that a table lists, in its order. None: nothing is known of a segment."""
+    told = [_NO_RECORD if record is None else record for record in records]
+    return tuple(OwnPruner(table, name, spec, told) for name in filter(pruners.is_own, spec.routing.segment_pruners))

@@ -75,6 +75,7 @@ def routes(broker: BrokerFace) -> list[web.RouteDef]:
         web.get("/debug/routingTable/sql", paths.routing_table_of_query),
         web.get("/debug/routingTable/{table}", paths.routing_table),
         web.get("/debug/timeBoundary/{table}", paths.time_boundary),
+        web.get("/debug/lineage/{table}", paths.lineage),
     ]
 
 
@@ -160,6 +161,14 @@ class _Paths:
             route.instance: [key.rpartition("@")[0] for key in route.segments] for route in table.snapshot.select(0)
         }
         return _json({table.name: servers})
+
+    async def lineage(self, request: web.Request) -> web.Response:
+        """`{tableWithType: {"epoch": 7, "completed": [entries]}}`: replacements whose outputs queries are sent to."""
+        table = self._broker.directory.find(request.match_info["table"])
+        if table is None:
+            raise web.HTTPNotFound(text="no routing for this table")
+        snapshot = table.snapshot
+        return _json({table.name: {"epoch": snapshot.epoch, "completed": sorted(snapshot.completed)}})
 
     async def time_boundary(self, _: web.Request) -> web.Response:
         """Tables of one type have none; clients take 404 for that."""

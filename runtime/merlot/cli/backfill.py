@@ -147,6 +147,8 @@ def _show(outcome: Outcome) -> None:
         output.say(
             f"  {plural(len(outcome.rewritten), 'segment')} reached beyond the window: their other rows are kept"
         )
+    if outcome.brokers_behind:
+        output.warn(f"these brokers may answer the old rows for a while: {', '.join(outcome.brokers_behind)}")
     if outcome.rows_outside:
         output.say(f"  {outcome.rows_outside:,} rows of the source are beyond the window and were left out")
 

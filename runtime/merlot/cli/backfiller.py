@@ -6,6 +6,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
+import secrets
 import socket
 import sys
 import tempfile
@@ -20,6 +22,7 @@ from merlot.cli.client import Client, path_of
 from merlot.cli.errors import CommandError
 from merlot.cli.replacement import Replacer, Window
 from merlot.cluster.records import SegmentRecord
+from merlot.errors import MerlotError
 from merlot.ingest.batch import Stretch, build_from_files
 from merlot.merge import task as merge_task
 from merlot.merge.plan import MergePlan
@@ -32,6 +35,10 @@ from merlot.spec.tasks import BACKFILLED
 from merlot.store.deepstore import DeepStore
 
 BUILDER = "merlot_backfill"
+SUFFIX_BYTES = 6
+MAX_REST_NAME_BYTES = 120
+"""With the run's suffix, two times and a number after it, a segment's name may have 200."""
+_EARLIER = re.compile(rf"_b[0-9a-f]{{{2 * SUFFIX_BYTES}}}(?=_|$)")
 _LEAST, _GREATEST = -(1 << 62), 1 << 62
 
 
@@ -71,6 +78,8 @@ class Outcome:
     published: list[str] = field(default_factory=list)
     rows: int = 0
     rows_outside: int = 0
+    brokers_behind: list[str] = field(default_factory=list)
+    """Those that may answer the old rows for a while still: they cannot be asked, or do not follow."""
     seconds: float = 0.0
 
 
@@ -93,7 +102,8 @@ def backfill(order: Order) -> Outcome:
     started = time.monotonic()
     replacer = Replacer(order.client, order.table.raw_name)
     inputs = replacer.select(order.window)
-    entry, suffix = _names(order, inputs)
+    family, suffix = _names(order, inputs)
+    entry = f"{family}{suffix}"
     outcome = Outcome(table=order.table.raw_name, entry=entry, replaced=[record.name for record in inputs])
     spilling = [record for record in inputs if not order.window.covers(record)]
     outcome.rewritten = [record.name for record in spilling]
@@ -108,14 +118,15 @@ def backfill(order: Order) -> Outcome:
             outputs += _rewrite(order, store, spilling, suffix, Path(folder))
         order.say("publishing")
         is_started = True
-        replacer.start(entry, inputs, outputs)
-        replacer.put(outputs)
+        replacer.start(entry, family, inputs, outputs)
+        replacer.put(entry, outputs)
         replacer.end(entry, lambda _: order.say("waiting until servers have loaded the new segments"))
     except BaseException:
         is_done = is_started and _taken_back(replacer, entry)
         if not is_done:
             _delete_unpublished(store, order.table, suffix, replacer)
             raise
+    outcome.brokers_behind = replacer.wait_routed(entry, lambda one: order.say(f"waiting until {one} follows"))
     outcome.published = [record.name for record in outputs]
     outcome.rows, outcome.rows_outside = sum(one.total_docs for one in built.records), built.outside
     outcome.seconds = time.monotonic() - started
@@ -123,12 +134,19 @@ def backfill(order: Order) -> Outcome:
 
 
 def _names(order: Order, inputs: Sequence[SegmentRecord]) -> tuple[str, str]:
-    """Id of the entry, and what the names of its outputs end with: the same as long as the window holds the same
-    segments, so that one that broke off is found again, and another one has other names."""
+    """What ids of entries begin with that do the same, so that one that broke off is found again; and what the names of
+    this run's outputs end with, which no other run has: whatever a run that was frozen takes back when it wakes, is its
+    own."""
     keys = "\n".join(sorted(str(record.key) for record in inputs))
     text = f"{order.table.raw_name}\n{order.window.start_ms}\n{order.window.end_ms}\n{keys}"
-    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    return f"backfill-{digest}", f"_b{digest}"
+    return f"backfill-{hashlib.sha256(text.encode()).hexdigest()[:12]}", f"_b{secrets.token_hex(SUFFIX_BYTES)}"
+
+
+def _rest_name(record: SegmentRecord, number: int, suffix: str) -> str:
+    """What the names begin with of the rows that a segment keeps: without what earlier backfills added to its own name,
+    and without the end of a long one, so that names do not grow."""
+    name = _EARLIER.split(record.name, maxsplit=1)[0]
+    return f"{name.encode()[:MAX_REST_NAME_BYTES].decode(errors='ignore')}{suffix}_{number}"
 
 
 def _store_uri(order: Order, inputs: Sequence[SegmentRecord]) -> str:
@@ -184,7 +202,7 @@ def _rewrite(
         check_room(place, 3 * record.size_bytes)
         paths = fetch_segments(store, [record], place / "in")
         (place / "out").mkdir()
-        plan = _rest_plan(order, f"{record.name}{suffix}")
+        plan = _rest_plan(order, _rest_name(record, number, suffix))
         built = merge_task.run(plan, paths, place / "out", lambda *_: None, lambda: False, 1 << 30)
         kept = upload_segments(store, built, order.table.name)
         rewritten += [_marked(one, record.custom_map) for one in kept]
@@ -227,8 +245,8 @@ def _taken_back(replacer: Replacer, entry: str) -> bool:
 
 
 def _delete_unpublished(store: DeepStore, table: Table, suffix: str, replacer: Replacer) -> None:
-    """Files of new segments that no record names; what cannot be deleted now is only in the way of nobody."""
-    with contextlib.suppress(Exception):
+    """Files of this run's segments that no record names; what cannot be deleted now goes as an orphan, a day later."""
+    with contextlib.suppress(MerlotError):
         statuses = replacer.client.get(path_of("segments", table.raw_name, "metadata"))
         named = {one["url"] for one in statuses.values()}
         for url in store.list(table.name):

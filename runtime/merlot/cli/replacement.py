@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,10 @@ from merlot.cli.errors import ApiError, CommandError
 from merlot.cluster.records import SegmentRecord
 
 LOAD_TIMEOUT_S = 600.0
+ROUTE_TIMEOUT_S = 30.0
+"""How long to wait for brokers that do not follow: a dead one is gone from the cluster by then."""
+ROUTE_LOOK_S = 0.05
+ROUTED = "Routed"
 IN_PROGRESS, COMPLETED = "IN_PROGRESS", "COMPLETED"
 
 
@@ -46,29 +51,32 @@ class Replacer:
         statuses: dict[str, Any] = self.client.get(path_of("segments", self.table, "metadata"))
         return [SegmentRecord.model_validate(statuses[name]) for name in sorted(names & statuses.keys())]
 
-    def state(self, entry: str) -> str | None:
-        """State of an entry; None if there is none."""
+    def states(self) -> Mapping[str, str]:
+        """State of every entry."""
         entries = self.client.get(path_of("segments", self.table, "lineage")).get("lineageEntries", {})
-        found = entries.get(entry)
-        return None if found is None else str(found["state"])
+        return {entry: str(found["state"]) for entry, found in entries.items()}
 
-    def start(self, entry: str, inputs: Sequence[SegmentRecord], outputs: Sequence[SegmentRecord]) -> None:
-        """Announce it. An entry of this id that was left under way is taken back first: its outputs may be others."""
-        if self.state(entry) == IN_PROGRESS:
-            self.revert(entry)
+    def start(self, entry: str, family: str, inputs: Sequence[SegmentRecord], outputs: Sequence[SegmentRecord]) -> None:
+        """Announce it. Entries whose ids begin with `family` and that were left under way are taken back first: they
+        broke off while they did the same."""
+        for other, state in self.states().items():
+            if other.startswith(family) and state == IN_PROGRESS:
+                self.revert(other)
         body = {
             "segmentsFrom": [record.name for record in inputs],
+            "segmentCrcs": {record.name: record.crc for record in inputs},
             "segmentsTo": [record.name for record in outputs],
             "segmentLineageEntryId": entry,
             "customMap": {"reason": "backfill"},
         }
         self.client.post_json(path_of("segments", self.table, "startReplaceSegments"), body)
 
-    def put(self, outputs: Sequence[SegmentRecord]) -> None:
-        """Publish the outputs; as an entry names them, they are hidden until its end."""
+    def put(self, entry: str, outputs: Sequence[SegmentRecord]) -> None:
+        """Publish the outputs, hidden until the entry's end; refused once the entry is not under way any more."""
         records = [record.model_dump(mode="json", by_alias=True, exclude_defaults=True) for record in outputs]
         if records:
-            self.client.post_json(path_of("segments", self.table, "publish"), {"records": records})
+            body = {"records": records, "segmentLineageEntryId": entry}
+            self.client.post_json(path_of("segments", self.table, "publish"), body)
 
     def end(self, entry: str, on_wait: Callable[[str], None]) -> None:
         """Show the outputs in place of the inputs, once servers have them."""
@@ -82,13 +90,31 @@ class Replacer:
                     raise
                 on_wait(str(error))
 
+    def wait_routed(self, entry: str, on_wait: Callable[[str], None]) -> list[str]:
+        """Wait until brokers send queries to the outputs; those that have not followed in time, or until somebody
+        interrupts: what is done stays done."""
+        deadline = time.monotonic() + ROUTE_TIMEOUT_S
+        behind: list[str] = []
+        with contextlib.suppress(KeyboardInterrupt):
+            while (behind := self._behind(entry)) and time.monotonic() < deadline:
+                on_wait(", ".join(behind))
+                time.sleep(ROUTE_LOOK_S)
+        return behind
+
+    def _behind(self, entry: str) -> list[str]:
+        try:
+            said = self.client.get(path_of("segments", self.table, "lineage", entry, "brokers"))["brokers"]
+        except CommandError as error:
+            return [f"all ({error})"]
+        return sorted(broker for broker, state in said.items() if state != ROUTED)
+
     def revert(self, entry: str) -> None:
         """Show the inputs again."""
         self._post("revertReplaceSegments", {"segmentLineageEntryId": entry, "forceRevert": "true"})
 
     def revert_if_under_way(self, entry: str) -> bool:
         """Take back what is not complete; returns whether the outputs answer. CommandError if nobody can tell."""
-        state = self.state(entry)
+        state = self.states().get(entry)
         if state == COMPLETED:
             return True
         if state == IN_PROGRESS:

@@ -43,13 +43,15 @@ class PublishResult:
 class PublishRequest:
     """Records to add. `replace_all`: segments that are not among them go, in the same stroke (push type REFRESH).
 
-    `replace`: names to remove in the same stroke.
+    `replace`: names to remove in the same stroke. `entry`: the replacement that all records are outputs of; without
+    it, names that a replacement waits for are its outputs, and all others are segments of their own.
     """
 
     records: tuple[SegmentRecord, ...]
     publish_id: str = ""
     replace: tuple[str, ...] = ()
     replace_all: bool = False
+    entry: str = ""
 
 
 def publish(
@@ -125,6 +127,11 @@ def _decide(
     for record in request.records:
         present = view.segment(record.name)
         entry = awaited.get(record.name)
+        if request.entry and entry != request.entry:
+            # It comes late: as a segment of its own it would be added to what it was to replace.
+            _check_put_before(record, present, request.entry)
+            unchanged.append(record.name)
+            continue
         if entry is not None:
             is_same = present is not None and (present.crc, present.replaces) == (record.crc, entry)
             (unchanged if is_same else produced).append(record.name)
@@ -172,6 +179,14 @@ def _check_unchanged(present: SegmentRecord, view: TableView, *, is_whole: bool)
     is_replaced = input_of is not None and input_of.state is LineageState.COMPLETED
     if not is_visible(present, view.lineage) and (is_whole or not is_replaced):
         raise PreconditionError(f"segment cannot be published reason: {why_held(present, view.lineage)}")
+
+
+def _check_put_before(record: SegmentRecord, present: SegmentRecord | None, entry: str) -> None:
+    """Of an entry that is not under way any more: putting an output again is harmless, anything else is refused."""
+    if present is None or (present.crc, present.replaces) != (record.crc, entry):
+        raise PreconditionError(
+            f"replacement takes no such output, or no outputs any more entry={entry} segment={record.name}"
+        )
 
 
 def _stamped(record: SegmentRecord, present: SegmentRecord | None, now_ms: int) -> SegmentRecord:

@@ -56,6 +56,8 @@ class PublishBody(BaseModel):
     """Names of segments that go in the same stroke."""
     replace_all: bool = Field(default=False)
     """True: every segment that is not among the records goes."""
+    segment_lineage_entry_id: str = ""
+    """The replacement that the records are outputs of: refused if it does not wait for them."""
 
 
 class AnnotateBody(BaseModel):
@@ -349,5 +351,9 @@ async def _forward(
 def _parse_publish(data: bytes) -> PublishRequest:
     body = parse_body(PublishBody, data)
     return PublishRequest(
-        records=body.records, publish_id=body.publish_id, replace=body.replace, replace_all=body.replace_all
+        records=body.records,
+        publish_id=body.publish_id,
+        replace=body.replace,
+        replace_all=body.replace_all,
+        entry=body.segment_lineage_entry_id,
     )

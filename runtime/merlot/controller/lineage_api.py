@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
+from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 
+import aiohttp
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from merlot.cluster import lineage
 from merlot.cluster.lineage import Ending, LineageEntry, Replacement
+from merlot.cluster.liveness import live_instances
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.mutations import Context
+from merlot.cluster.records import InstanceRecord, Role
 from merlot.cluster.tables import get_table, spec_of
 from merlot.controller.answers import answered, json_answer, parse_body
 from merlot.errors import InvalidInputError, UnavailableError
-from merlot.ids import OFFLINE_SUFFIX, TableName
+from merlot.ids import OFFLINE_SUFFIX, SegmentKey, SegmentName, TableName
 from merlot.spec.table import PushType
 
+_LOG = logging.getLogger(__name__)
+
+BROKER_TIMEOUT_S = 2.0
 WAIT_S = 60.0
 """How long an end waits for servers to load the outputs, if the caller does not say (`timeoutSeconds`)."""
 LONGEST_WAIT_S = 600.0
@@ -37,6 +47,8 @@ class StartBody(BaseModel):
     custom_map: dict[str, str] = Field(default_factory=dict)
     segment_lineage_entry_id: str | None = None
     """Not Pinot's: an id of the caller's own makes the call repeatable."""
+    segment_crcs: dict[str, int] = Field(default_factory=dict)
+    """Not Pinot's: the versions of inputs that the caller has seen; refused if one is another by now."""
 
 
 class EndBody(BaseModel):
@@ -49,13 +61,14 @@ class EndBody(BaseModel):
 
 
 def routes(metastore: Metastore, context: Context) -> list[web.RouteDef]:
-    """The four paths."""
+    """All paths."""
     api = _Api(metastore, context)
     return [
         web.post("/segments/{table}/startReplaceSegments", api.start),
         web.post("/segments/{table}/endReplaceSegments", api.end),
         web.post("/segments/{table}/revertReplaceSegments", api.revert),
         web.get("/segments/{table}/lineage", api.lineage),
+        web.get("/segments/{table}/lineage/{entry}/brokers", api.brokers),
     ]
 
 
@@ -76,7 +89,7 @@ class _Api:
     def _start(self, table: str, body: StartBody, is_forced: bool) -> str:
         record = get_table(self._metastore, table)
         replacement = Replacement(
-            segments_from=body.segments_from,
+            segments_from=[_input(name, body.segment_crcs) for name in body.segments_from],
             segments_to=body.segments_to,
             custom_map=body.custom_map,
             entry=body.segment_lineage_entry_id,
@@ -124,10 +137,32 @@ class _Api:
         """All entries that are not cleaned up yet, in the order of their times."""
         return json_answer(await asyncio.to_thread(self._lineage, _table(request)))
 
+    @answered
+    async def brokers(self, request: web.Request) -> web.Response:
+        """Not Pinot's: whether each live broker sends queries to the outputs of an entry that has ended."""
+        table = (await asyncio.to_thread(get_table, self._metastore, _table(request))).name
+        brokers = await asyncio.to_thread(live_instances, self._metastore, Role.BROKER)
+        entry = request.match_info["entry"]
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=BROKER_TIMEOUT_S)) as session:
+            said = await asyncio.gather(*(_routing(session, one, table, entry) for one in brokers.values()))
+        return json_answer({"brokers": dict(zip(brokers, said, strict=True))})
+
     def _lineage(self, table: str) -> dict[str, Any]:
         name = get_table(self._metastore, table).name
         entries = sorted(lineage.list_entries(self._metastore, name), key=lambda one: (one.since_ms, one.id))
         return {"tableNameWithType": name, "lineageEntries": {one.id: _to_json(one) for one in entries}}
+
+
+async def _routing(session: aiohttp.ClientSession, broker: InstanceRecord, table: TableName, entry: str) -> str:
+    """Of one broker: Routed, Behind, or Unreachable."""
+    url = f"http://{broker.host}:{broker.http_port}/debug/lineage/{quote(table)}"
+    try:
+        async with session.get(url) as answer:
+            found = (await answer.json()).get(table, {}) if answer.status == HTTPStatus.OK else {}
+    except (aiohttp.ClientError, TimeoutError) as error:
+        _LOG.info("broker does not say what it routes to url=%s cause=%r", url, error)
+        return "Unreachable"
+    return "Routed" if entry in found.get("completed", ()) else "Behind"
 
 
 def _to_json(entry: LineageEntry) -> dict[str, Any]:
@@ -147,6 +182,10 @@ def _table(request: web.Request) -> str:
     if asked != OFFLINE_SUFFIX.removeprefix("_"):
         raise InvalidInputError(f"table type has no segments to replace, leave it out or say OFFLINE type={asked!r}")
     return request.match_info["table"]
+
+
+def _input(name: str, crcs: Mapping[str, int]) -> SegmentKey | str:
+    return SegmentKey(SegmentName(name), crcs[name]) if name in crcs else name
 
 
 def _entry_id(request: web.Request) -> str:

@@ -212,6 +212,13 @@ async def test_routing_table_names_servers_and_segments(client: Client) -> None:
         assert response.status == 404
 
 
+async def test_a_broker_tells_which_replacements_it_follows(client: Client) -> None:
+    async with client.session.get(f"{client.url}/debug/lineage/flights") as response:
+        assert (await response.json())["flights_OFFLINE"]["completed"] == []
+    async with client.session.get(f"{client.url}/debug/lineage/planes") as response:
+        assert response.status == 404
+
+
 @pytest.mark.parametrize(("sql", "status"), [("SELECT * FROM flights", 200), ("SELECT * FROM planes", 404), ("S", 400)])
 async def test_routing_table_of_a_query(client: Client, sql: str, status: int) -> None:
     async with client.session.get(f"{client.url}/debug/routingTable/sql", params={"query": sql}) as response:

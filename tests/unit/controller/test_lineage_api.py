@@ -149,3 +149,50 @@ async def test_segments_that_a_replacement_needs_cannot_be_deleted(client: Clien
     answer = await client.delete("/segments/t/h1")
     assert answer.status == 409
     assert "end or revert the entry first" in (await answer.json())["error"]
+
+
+async def test_an_output_that_comes_late_is_no_segment_of_its_own(client: Client, store: SqliteMetastore) -> None:
+    """A request that a frozen controller takes up after the replacement was taken back."""
+    _, body = await call(client, "startReplaceSegments", HOURS)
+    entry = body["segmentLineageEntryId"]
+    record = SegmentRecord(name="day", crc=1, size_bytes=1, url="file:///d/day", total_docs=5)
+    put = {
+        "records": [record.model_dump(mode="json", by_alias=True, exclude_defaults=True)],
+        "segmentLineageEntryId": entry,
+    }
+    assert (await call(client, "publish", put))[0] == 200
+    await publish(client, store)
+    assert (await call(client, "endReplaceSegments", segmentLineageEntryId=entry))[0] == 200
+    status, body = await call(client, "publish", put)
+    assert (status, body["unchanged"]) == (200, ["day"])
+    await call(client, "revertReplaceSegments", segmentLineageEntryId=entry)
+    put["records"][0]["crc"] = 2
+    status, body = await call(client, "publish", put)
+    assert (status, "takes no such output, or no outputs any more" in body["error"]) == (409, True)
+    put["segmentLineageEntryId"] = "unknown"
+    assert (await call(client, "publish", put))[0] == 409
+    assert await segments(client, excludeReplacedSegments="true") == ["h1", "h2", "other"]
+
+
+async def test_a_start_is_refused_if_an_input_is_not_the_version_that_the_caller_has_seen(client: Client) -> None:
+    status, body = await call(client, "startReplaceSegments", {**HOURS, "segmentCrcs": {"h1": 1, "h2": 7}})
+    assert (status, "segment to replace has changed segment=h2 expected=7 got=1" in body["error"]) == (409, True)
+    assert (await call(client, "startReplaceSegments", {**HOURS, "segmentCrcs": {"h1": 1, "h2": 1}}))[0] == 200
+
+
+async def test_brokers_tell_whether_they_route_to_the_outputs(client: Client, store: SqliteMetastore) -> None:
+    completed: list[str] = []
+
+    async def lineage(_: web.Request) -> web.Response:
+        return web.json_response({TABLE: {"epoch": 1, "completed": completed}})
+
+    broker = web.Application()
+    broker.add_routes([web.get("/debug/lineage/{table}", lineage)])
+    async with TestServer(broker) as server:
+        for name, port in (("Broker_1", server.port), ("Broker_2", 1)):
+            record = InstanceRecord(id=InstanceId(name), role=Role.BROKER, host="127.0.0.1", http_port=port or 0)
+            register(store.session(), record)
+        for routed, said in (([], "Behind"), (["e"], "Routed")):
+            completed[:] = routed
+            answer = await client.get("/segments/t/lineage/e/brokers")
+            assert await answer.json() == {"brokers": {"Broker_1": said, "Broker_2": "Unreachable"}}

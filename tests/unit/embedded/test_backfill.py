@@ -155,6 +155,36 @@ async def test_a_second_run_of_the_same_backfill_replaces_the_first(
     await settled(node, [kept[0] + new[0], kept[1] + new[1]])
 
 
+async def test_names_do_not_grow_however_often_a_window_of_one_segment_is_replaced(
+    node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_source(tmp_path, [2], revision=1)
+    hour_ms = DAY_MS // 24
+    lengths = []
+    for hour in range(1, 9):
+        arguments = command(node, source, 2, 3)
+        arguments[3], arguments[5] = (str(START_MS + 2 * DAY_MS + at * hour_ms) for at in (hour, hour + 1))
+        outcome = await run(node, arguments, capsys)
+        assert outcome["brokers_behind"] == []
+        lengths.append(max(map(len, outcome["published"])))
+        old, new = order_rows(2).to_pylist(), order_rows(2, revision=1).to_pylist()
+        first, last = START_MS + 2 * DAY_MS + hour_ms, START_MS + 2 * DAY_MS + (hour + 1) * hour_ms
+        kept = [row["amount"] for row in old if not first <= row["at"] < last]
+        added = [row["amount"] for row in new if first <= row["at"] < last]
+        others = expected([0, 1, 3, 4, 5])
+        wanted = [others[0] + len(kept) + len(added), others[1] + sum(kept) + sum(added)]
+        assert await totals(node) == wanted, "a query right after the command sees the new rows"
+    assert max(lengths) - min(lengths) <= len("_0")
+
+
+def test_a_segment_with_a_long_name_keeps_its_other_rows_under_a_name_that_fits() -> None:
+    record = SegmentRecord(name="ü" * 95, crc=1, size_bytes=1, url="file:///x", total_docs=1)
+    name = backfiller._rest_name(record, 3, "_b0123456789ab")
+    assert name == "ü" * 60 + "_b0123456789ab_3"
+    again = record.model_copy(update={"name": f"{name}_1704067200000_1704153600000_0"})
+    assert backfiller._rest_name(again, 0, "_bcccccccccccc") == "ü" * 60 + "_bcccccccccccc_0"
+
+
 @pytest.mark.parametrize("step", ["start", "put", "end"])
 async def test_a_backfill_that_is_interrupted_leaves_the_old_rows_and_no_file(
     step: str, node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

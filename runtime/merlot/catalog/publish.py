@@ -8,8 +8,13 @@ from typing import Any
 from merlot.cluster.records import PartitionRecord, SegmentRecord, format_columns
 from merlot.ids import TableName
 from merlot.segment.build.request import BuiltSegment
-from merlot.segment.metadata import PartitionInfo, SegmentMetadata
+from merlot.segment.metadata import ColumnMetadata, PartitionInfo, SegmentMetadata
 from merlot.store.deepstore import DeepStore
+
+MAX_DISCOVERED = 8
+"""Columns that are sorted without being declared so, told of in a record: a segment of few rows may have dozens."""
+MAX_BOUND_CHARS = 64
+"""Of a text that is a bound of such a column."""
 
 
 def record_of(
@@ -42,14 +47,18 @@ def upload(deep_store: DeepStore, built: BuiltSegment, table: TableName) -> Segm
 
 
 def ranges_of(metadata: SegmentMetadata, more: Sequence[str] = ()) -> dict[str, tuple[Any, Any]]:
-    """Of the time column, every sorted column and `more`, where known: what brokers prune by."""
+    """Of the time column, the declared sorted columns and `more`, where known, and of columns that happen to be sorted:
+    what brokers prune by."""
     names = dict.fromkeys([*([metadata.time_column] if metadata.time_column else []), *metadata.sort_order, *more])
-    columns = ((name, metadata.columns.get(name)) for name in names)
-    return {
-        name: (column.min, column.max)
-        for name, column in columns
-        if column is not None and column.min is not None and column.max is not None
-    }
+    found = [metadata.columns[name] for name in names if name in metadata.columns]
+    found += [one for one in metadata.columns.values() if one.name not in names and _is_sorted(one)][:MAX_DISCOVERED]
+    return {one.name: (one.min, one.max) for one in found if one.min is not None and one.max is not None}
+
+
+def _is_sorted(column: ColumnMetadata) -> bool:
+    """Whether rows happen to be in the column's order, and its bounds are short enough for every broker to keep."""
+    texts = [bound for bound in (column.min, column.max) if isinstance(bound, str)]
+    return column.is_sorted and not column.multi_value and all(len(text) <= MAX_BOUND_CHARS for text in texts)
 
 
 def partition_records(partitions: Mapping[str, PartitionInfo]) -> dict[str, PartitionRecord]:

@@ -180,10 +180,8 @@ def _check_batches(ingestion: JsonObject, columns: _Columns) -> Iterator[Problem
 def _check_pruners(spec: JsonObject) -> Iterator[Problem]:
     """Known ones, each with what it goes by."""
     names = _list(_mapping(spec.get("routing")).get("segmentPruners"))
-    sorted_columns = _list(_mapping(spec.get("indexing")).get("sortedColumns"))
     missing = {
         "time": "" if "timeColumn" in spec else "spec.timeColumn",
-        "range": "" if sorted_columns else "spec.indexing.sortedColumns",
         "partition": "" if "partitioning" in spec else "spec.partitioning",
     }
     for position, name in enumerate(names):

@@ -99,9 +99,9 @@ class RoutingSpec(SpecModel):
     """balanced: each query spreads over the replicas of each segment."""
     segment_pruners: Annotated[tuple[Annotated[str, Field(max_length=100)], ...], Field(max_length=20)] = ()
     """What brokers go by to ask only for segments that may match; none if left out, and the order does not matter.
-    empty: no rows. time: least and greatest value of timeColumn. range: those of the sorted columns. partition:
-    partitions of spec.partitioning. bloom: filters of spec.indexing.bloom, those up to 2 KB. Names with a dot are of
-    installed packages."""
+    empty: no rows. time: least and greatest value of timeColumn. range: those of sorted columns, declared or not.
+    partition: partitions of spec.partitioning. bloom: filters of spec.indexing.bloom, those up to 2 KB. Names with a
+    dot are of installed packages."""
 
 
 class QueryLimits(SpecModel):

@@ -68,6 +68,29 @@ def test_a_record_says_what_brokers_prune_by_and_servers_load_by(table: Table, t
     }
 
 
+def test_a_record_bounds_columns_that_happen_to_be_sorted(table: Table, tmp_path: Path) -> None:
+    fields = table.spec.table_schema.fields
+    numbers = [fields[1].model_copy(update={"name": f"n{place}", "type": TypeName.LONG}) for place in range(10)]
+    texts = [fields[1].model_copy(update={"name": name}) for name in ("short", "long")]
+    schema = table.spec.table_schema.model_copy(update={"fields": (*fields, *texts, *numbers)})
+    rows = pa.table(
+        {
+            "at": pa.array([3000, 1000, 2000], pa.int64()),
+            "city": ["Oslo", "Bern", "Rome"],
+            "tags": pa.array([["a"], ["a"], ["a"]], pa.list_(pa.string())),
+            "short": ["c", "a", "b"],
+            "long": ["c" * 65, "a", "b"],
+            **{one.name: pa.array([3, 1, 2 if place else 0], pa.int64()) for place, one in enumerate(numbers)},
+        }
+    )
+    indexing = table.spec.indexing.model_copy(update={"sorted_columns": ("at",)})
+    request = BuildRequest(name="x", table="trips", schema=schema, indexing=indexing, time_column="at")
+    record = record_of(build_segment(request, rows, tmp_path).metadata, "file:///d/x", 1)
+    assert record.ranges["at"] == (1000, 3000)
+    assert record.ranges["short"] == ("a", "c")
+    assert list(record.ranges) == ["at", "short", *(f"n{place}" for place in range(1, 8))]
+
+
 def test_an_uploaded_segment_is_published_and_its_file_is_where_the_record_says(
     store: SqliteMetastore, table: Table, tmp_path: Path
 ) -> None:

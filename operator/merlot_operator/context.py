@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from merlot.clock import Clock
 from merlot_operator.apply import Writer
-from merlot_operator.cluster_status import ClusterStatuses
+from merlot_operator.cluster_status import Changes, ClusterStatuses
 from merlot_operator.config import Config
 from merlot_operator.demand import pool_of
 from merlot_operator.events import Events
@@ -75,6 +75,20 @@ class Context:
         for table in self.store.of(TABLES, namespace):
             if pool is None or pool_of(table) == pool:
                 self.wake_table(namespace, name_of(table), SETTLE_S)
+
+    def wake_changed(self, namespace: str, changes: Changes) -> None:
+        """Reconcile what the controller now says something else about."""
+        if changes.is_reachability:
+            self.wake_tables(namespace)
+        if changes.is_tasks:
+            self.wake_cluster(namespace)
+        for name in changes.rollups:
+            self.queue.wake(Key(Subject.ROLLUP, namespace, name))
+        for name in changes.tables:
+            self.wake_table(namespace, name, 0.1)
+            table = self.store.get(TABLES, namespace, name)
+            if table is not None:
+                self.wake_pool(namespace, pool_of(table))
 
     def wake_cluster(self, namespace: str) -> None:
         """Reconcile what a namespace's Tables share, soon."""

@@ -31,6 +31,10 @@ class ForbiddenError(InvalidInputError):
     """The API server does not allow it: the operator's role, a quota, or a namespace that is going away."""
 
 
+class TooManyRequestsError(UnavailableError):
+    """Not now: the API server is busy, or a disruption budget does not let a pod go."""
+
+
 class Kube:
     """A client. `settings` are Kopf's, for the proxy."""
 
@@ -102,6 +106,24 @@ class Kube:
             return
         except ConflictError:
             _LOG.info("object was replaced before it could be deleted object=%s", path)
+
+    async def evict(self, pod: Object) -> None:
+        """Have this very pod deleted as a drain of its node would; fine if it is gone. TooManyRequestsError if a
+        disruption budget does not allow it now."""
+        namespace, name = namespace_of(pod), name_of(pod)
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"namespace": namespace, "name": name},
+            "deleteOptions": {"preconditions": {"uid": pod["metadata"]["uid"]}},
+        }
+        path = kind_of(pod).path(namespace, name, "eviction")
+        try:
+            await self._request("POST", path, body=body, query=_MANAGER)
+        except NotFoundError:
+            return
+        except ConflictError:
+            _LOG.info("pod was replaced before it could be evicted object=%s", path)
 
     async def _request(
         self,
@@ -175,7 +197,9 @@ async def _error(response: aiohttp.ClientResponse, request: str) -> MerlotError:
             return ConflictError(text)
         case 403:
             return ForbiddenError(text)
-        case 401 | 408 | 429:
+        case 429:
+            return TooManyRequestsError(text)
+        case 401 | 408:
             return UnavailableError(text)
         case status if status < 500:
             return InvalidInputError(text)

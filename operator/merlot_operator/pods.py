@@ -36,6 +36,15 @@ def is_ready(pod: Object) -> bool:
     return not is_deleting(pod) and any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
+def may_run(pod: Object, container: str) -> bool:
+    """Whether a container of it may be at work: False only if Kubernetes says that it waits or has ended."""
+    status = pod.get("status", {})
+    states = [one.get("state") or {} for one in status.get("containerStatuses") or () if one["name"] == container]
+    if states:
+        return not any("waiting" in state or "terminated" in state for state in states)
+    return status.get("phase") not in ("Pending", "Succeeded", "Failed")
+
+
 def num_ready(pods: Iterable[Object]) -> int:
     """How many are ready."""
     return sum(map(is_ready, pods))

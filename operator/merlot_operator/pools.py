@@ -11,6 +11,7 @@ from merlot_operator import rollout
 from merlot_operator.context import Context, PoolNote
 from merlot_operator.demand import PoolDemand, pool_demand, pool_of
 from merlot_operator.kinds import CLAIMS, PODS, POOL, STATEFUL_SETS, TABLES, WRITTEN, Object, is_deleting, name_of
+from merlot_operator.kube import TooManyRequestsError
 from merlot_operator.manifests.pool import instance_of, pool_objects, stateful_set
 
 _LOG = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ async def _advance(context: Context, demand: PoolDemand) -> rollout.PoolPlan:
     for server in plan.undrain:
         await context.statuses.undrain(demand.namespace, server)
     if plan.restart is not None:
-        await _restart(context, demand, plan.restart)
+        await _restart(context, demand, wanted, plan)
     (await context.writer.delete_all(plan.delete_claims)).check()
     return plan
 
@@ -90,10 +91,17 @@ async def _advance(context: Context, demand: PoolDemand) -> rollout.PoolPlan:
 def _state(context: Context, demand: PoolDemand) -> rollout.PoolState:
     namespace = demand.namespace
     cluster = context.statuses.of(namespace)
-    statuses = {name: cluster.tables[name] for name in demand.tables if name in cluster.tables}
+    pods = context.store.with_label(PODS, namespace, POOL, demand.name)
+    servers = {instance_of(name_of(pod)) for pod in pods}
+    # A table that moves to another pool, or is being deleted, has segments here and does not ask for servers.
+    statuses = {
+        name: word
+        for name, word in cluster.tables.items()
+        if name in demand.tables or not servers.isdisjoint(word["servers"])
+    }
     return rollout.PoolState(
         live=context.store.get(STATEFUL_SETS, namespace, demand.name),
-        pods=context.store.with_label(PODS, namespace, POOL, demand.name),
+        pods=pods,
         claims=context.store.with_label(CLAIMS, namespace, POOL, demand.name),
         statuses=statuses if cluster.is_known else None,
     )
@@ -122,8 +130,20 @@ async def _grow(context: Context, claim: Object, storage: str) -> None:
     context.store.put(await context.kube.patch(CLAIMS, claim["metadata"]["namespace"], name_of(claim), body))
 
 
-async def _restart(context: Context, demand: PoolDemand, restart: rollout.Restart) -> None:
-    await context.writer.delete(restart.pod)
+async def _restart(context: Context, demand: PoolDemand, wanted: Object, planned: rollout.PoolPlan) -> None:
+    """By an eviction, if what the controller says this moment is no reason against it: the disruption budget knows of a
+    pod that a drain of its node has taken meanwhile."""
+    context.wake_changed(demand.namespace, await context.statuses.refresh(demand.namespace))
+    restart = rollout.plan(demand, wanted, _state(context, demand)).restart
+    if restart is None or planned.restart is None or name_of(restart.pod) != name_of(planned.restart.pod):
+        planned.steps.append(f"restart {planned.num_outdated} servers: what the controller says has changed")
+        return
+    try:
+        await context.kube.evict(restart.pod)
+    except TooManyRequestsError as error:
+        planned.steps.append(f"restart {planned.num_outdated} servers: {name_of(restart.pod)} waits, {error}")
+        return
+    _LOG.info("evicted pod=%s namespace=%s reason=%s", name_of(restart.pod), demand.namespace, restart.reason)
     await _tell(context, demand, "PodRestarted", f"pod {name_of(restart.pod)} is restarted: {restart.reason}")
 
 

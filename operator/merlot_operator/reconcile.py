@@ -15,7 +15,6 @@ from merlot.errors import InvalidInputError, MerlotError, NotFoundError
 from merlot_operator import handlers
 from merlot_operator.clusters import reconcile_cluster
 from merlot_operator.context import Context
-from merlot_operator.demand import pool_of
 from merlot_operator.kinds import DECLARED, SELECTOR, TABLES, Kind, namespace_of
 from merlot_operator.metrics import FAILURES, PASS_SECONDS, PASSES, QUEUE
 from merlot_operator.pools import reconcile_pool
@@ -146,16 +145,5 @@ async def _ask_controllers(context: Context) -> None:
 
 async def _ask_controller(context: Context, namespace: str) -> None:
     while True:
-        changes = await context.statuses.refresh(namespace)
-        if changes.is_reachability:
-            context.wake_tables(namespace)
-        if changes.is_tasks:
-            context.wake_cluster(namespace)
-        for name in changes.rollups:
-            context.queue.wake(Key(Subject.ROLLUP, namespace, name))
-        for name in changes.tables:
-            context.wake_table(namespace, name, 0.1)
-            table = context.store.get(TABLES, namespace, name)
-            if table is not None:
-                context.wake_pool(namespace, pool_of(table))
+        context.wake_changed(namespace, await context.statuses.refresh(namespace))
         await asyncio.sleep(STATUS_S)

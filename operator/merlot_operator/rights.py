@@ -42,7 +42,8 @@ def rules(config: Config) -> Mapping[tuple[str, str], frozenset[str]]:
     for kind in watched(config):
         if kind in WRITTEN:
             rights[kind.group, kind.plural] = _READ | {"create", "patch", "delete"}
-    rights[PODS.group, PODS.plural] = _READ | {"delete"}
+    rights[PODS.group, PODS.plural] = _READ
+    rights[PODS.group, f"{PODS.plural}/eviction"] = frozenset({"create"})
     rights[CLAIMS.group, CLAIMS.plural] = _READ | {"patch", "delete"}
     rights[EVENTS.group, EVENTS.plural] = frozenset({"create", "patch"})
     rights[NAMESPACES.group, NAMESPACES.plural] = frozenset({"get"})

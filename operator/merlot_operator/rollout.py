@@ -1,9 +1,10 @@
 """What to do to a pool of servers next, so that no query notices. Pure.
 
 - Replicas that go are first rid of their segments, from the highest ordinal on.
-- A pod whose choices are outdated is restarted when all others are ready and brokers no longer route to it; that they
-  do only when each of its segments has another replica. Tables that keep one copy (replication 1) cannot be spared.
-- A pod that is not ready and outdated is replaced at once: it serves nobody.
+- A pod whose choices are outdated is restarted when all others live and no broker routes to it any more, which is so
+  only when each of its segments has another replica that answers. Tables that keep one copy cannot be spared.
+- What serves is told by the controller, not by readiness: a server that loads is not ready, and answers queries.
+- An outdated pod whose container does not run (no image, no node, crashes) serves nobody and is replaced at once.
 - Volumes grow claim by claim; the StatefulSet, whose template of them cannot change, is made anew around its pods.
 """
 
@@ -14,11 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from merlot.ids import InstanceId
-from merlot_operator.compare import quantity
+from merlot_operator.compare import holds, quantity
 from merlot_operator.demand import PoolDemand
-from merlot_operator.kinds import INPUTS, Object, is_deleting, name_of
+from merlot_operator.kinds import INPUTS, RESTARTED_AT, Object, annotations_of, is_deleting, name_of
+from merlot_operator.manifests.parts import SERVER
 from merlot_operator.manifests.pool import claim_name, has_own_volume, instance_of, ordinal_of, pod_name
-from merlot_operator.pods import inputs_of, is_ready
+from merlot_operator.pods import inputs_of, is_ready, may_run
 
 TableStatuses = Mapping[str, Mapping[str, Any]]
 """The tables' parts of the controller's `GET /status`, by name."""
@@ -26,7 +28,7 @@ TableStatuses = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolState:
-    """A pool as it is. `statuses` is None if the controller does not answer."""
+    """A pool as it is. `statuses` are of every table that may have segments here; None if the controller is away."""
 
     live: Object | None
     pods: Sequence[Object]
@@ -36,7 +38,7 @@ class PoolState:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """A pod to delete so that it starts anew, and why."""
+    """A pod to evict so that it starts anew, and why."""
 
     pod: Object
     reason: str
@@ -145,45 +147,93 @@ def _holds_nothing(demand: PoolDemand, state: PoolState, ordinal: int) -> bool:
 
 
 def _plan_restart(demand: PoolDemand, wanted: Object, state: PoolState, result: PoolPlan) -> None:
-    hash_ = wanted["spec"]["template"]["metadata"]["annotations"][INPUTS]
+    template = wanted["spec"]["template"]
     kept = [pod for pod in state.pods if ordinal_of(name_of(pod)) < result.replicas]
-    outdated = [pod for pod in kept if not is_deleting(pod) and inputs_of(pod) != hash_]
+    outdated = [pod for pod in kept if not is_deleting(pod) and _is_outdated(pod, template)]
     result.num_outdated = len(outdated)
     if not outdated:
         return
-    unready = [name_of(pod) for pod in kept if not is_ready(pod)]
-    broken = [pod for pod in outdated if not is_ready(pod)]
-    if broken:
-        result.restart = Restart(broken[0], "it is not ready, and what it was started with is outdated")
+    idle = [pod for pod in outdated if not may_run(pod, SERVER)]
+    if idle:
+        result.restart = Restart(idle[0], f"it does not run, and {_cause(idle[0], template)}")
         return
-    if unready or len(kept) < min(result.replicas, state.live["spec"]["replicas"] if state.live else 0):
-        names = ", ".join(unready) or "a server that is about to start"
-        result.steps.append(f"restart {len(outdated)} servers: waits until {names} is ready")
+    # One that serves nobody first: the others would wait for it.
+    pod = min(outdated, key=lambda one: (_is_live(one, state), -ordinal_of(name_of(one))))
+    obstacle = next(_obstacles(demand, pod, template, state, result), None)
+    if obstacle is None:
+        result.restart = Restart(pod, _cause(pod, template))
+    else:
+        result.steps.append(f"restart {len(outdated)} servers: {obstacle}")
+
+
+def _obstacles(
+    demand: PoolDemand, pod: Object, template: Mapping[str, Any], state: PoolState, result: PoolPlan
+) -> Iterator[str]:
+    """Why a pod cannot be spared now. Marks it once nothing but the brokers' routes speaks against it."""
+    if state.statuses is None:
+        yield f"{name_of(pod)} waits, controller does not answer"
+        return
+    awaited = _awaited(pod, template, state, result.replicas)
+    if awaited:
+        yield f"waits until {', '.join(awaited)} is ready"
         return
     if any(result.drain.values()):
-        result.steps.append(f"restart {len(outdated)} servers: after those that leave")
-        return
-    pod = max(outdated, key=lambda one: ordinal_of(name_of(one)))
-    result.drain[instance_of(name_of(pod))] = False
-    obstacle = next(_obstacles(pod, state), None)
-    if obstacle is None:
-        result.restart = Restart(pod, "its image, resources or environment changed")
-    else:
-        result.steps.append(f"restart {len(outdated)} servers: {name_of(pod)} waits, {obstacle}")
-
-
-def _obstacles(pod: Object, state: PoolState) -> Iterator[str]:
-    """Why a pod cannot be spared now."""
-    if state.statuses is None:
-        yield "controller does not answer"
+        yield "after those that leave"
         return
     server = instance_of(name_of(pod))
+    result.drain[server] = False
     for table, status in state.statuses.items():
         entry = status["servers"].get(server)
-        if entry is None or status["replication"] < 2:
-            continue
-        if not entry["drained"]:
-            yield f"brokers still need it for table {table}"
+        if entry is not None and not entry["drained"] and _num_copies(demand, table, status) > 1:
+            yield f"{name_of(pod)} waits, brokers still need it for table {table}"
+
+
+def _awaited(pod: Object, template: Mapping[str, Any], state: PoolState, replicas: int) -> list[str]:
+    """Servers that shall be back before another one goes."""
+    others = {name_of(one): one for one in state.pods if one is not pod and ordinal_of(name_of(one)) < replicas}
+    missing = replicas - 1 - len(others)
+    away = [name for name, one in others.items() if not _is_back(one, template, state)]
+    return sorted(away) or ["a server that is about to start"] * (missing > 0)
+
+
+def _is_back(pod: Object, template: Mapping[str, Any], state: PoolState) -> bool:
+    """Whether another one may go now: one that was restarted has to be seen again, and to have caught up with what
+    it missed meanwhile. One that was not yet is no reason to wait: it may be what a restart shall mend."""
+    if is_deleting(pod):
+        return False
+    return _is_outdated(pod, template) or (may_run(pod, SERVER) and _is_live(pod, state) and is_ready(pod))
+
+
+def _is_live(pod: Object, state: PoolState) -> bool:
+    """Whether brokers see the server; where no table can tell, whether it is ready."""
+    server = instance_of(name_of(pod))
+    words = [one["servers"][server] for one in (state.statuses or {}).values() if server in one["servers"]]
+    return any(word["live"] for word in words) if words else is_ready(pod)
+
+
+def _num_copies(demand: PoolDemand, table: str, status: Mapping[str, Any]) -> int:
+    """Of each segment of a table: no more than there shall be servers."""
+    replication = int(status["replication"])
+    return min(replication, demand.wanted_replicas) if table in demand.tables else replication
+
+
+def _is_outdated(pod: Object, template: Mapping[str, Any]) -> bool:
+    return inputs_of(pod) != str(template["metadata"]["annotations"][INPUTS])
+
+
+def _cause(pod: Object, template: Mapping[str, Any]) -> str:
+    """What of its choices is another now."""
+    [new] = [one for one in template["spec"]["containers"] if one["name"] == SERVER]
+    spec = pod.get("spec", {"containers": [new]})
+    old = next((one for one in spec["containers"] if one["name"] == SERVER), new)
+    causes = []
+    if old["image"] != new["image"]:
+        causes.append(f"its image changes from {old['image']} to {new['image']}")
+    if not holds(old.get("resources", {}), new.get("resources", {})):
+        causes.append("its resources change")
+    if annotations_of(pod).get(RESTARTED_AT, "") != template["metadata"]["annotations"].get(RESTARTED_AT, ""):
+        causes.append(f"the annotation {RESTARTED_AT} asks for it")
+    return ", ".join(causes) or "its environment, store or pod template changed"
 
 
 def _plan_undrain(state: PoolState, result: PoolPlan) -> None:

@@ -347,6 +347,19 @@ def run_pods(api: Api, *, is_ready: bool = True) -> None:
                 api.create("pods", _pod(owner, name, is_ready))
             for name in sorted(there - wanted):
                 api.delete("pods", name)
+    watch_budgets(api)
+
+
+def watch_budgets(api: Api, *, num_allowed: int = 1) -> None:
+    """What the disruption controller does: every budget allows so many pods to go."""
+    for budget in api.list("poddisruptionbudgets"):
+        status = {
+            "observedGeneration": budget["metadata"]["generation"],
+            "disruptionsAllowed": num_allowed,
+            "disruptedPods": None,
+            **dict.fromkeys(("currentHealthy", "desiredHealthy", "expectedPods"), 1),
+        }
+        api.patch("poddisruptionbudgets", budget["metadata"]["name"], {"status": status}, "status")
 
 
 def _is_of(pod: Any, owner: Any) -> bool:

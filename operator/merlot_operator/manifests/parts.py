@@ -168,7 +168,12 @@ def budget(name: str, namespace: str, owner: Mapping[str, Any] | None, labels_: 
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": metadata(name, namespace, labels_, owner),
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector(labels_)}},
+        "spec": {
+            "maxUnavailable": 1,
+            # One that cannot start must not keep its node from being drained, nor itself from being replaced.
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": selector(labels_)},
+        },
     }
 
 

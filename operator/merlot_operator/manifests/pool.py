@@ -10,7 +10,7 @@ from typing import Any
 from merlot.ids import InstanceId
 from merlot_operator.config import Config
 from merlot_operator.demand import PoolDemand
-from merlot_operator.kinds import POOL
+from merlot_operator.kinds import POOL, RESTARTED_AT
 from merlot_operator.manifests.overlay import volume_names
 from merlot_operator.manifests.parts import (
     PORTS,
@@ -90,10 +90,17 @@ def stateful_set(demand: PoolDemand, config: Config, replicas: int) -> Json:
                 "whenScaled": "Retain",
             },
             "selector": {"matchLabels": selector(set_labels)},
-            "template": pod_template(pod, config),
+            "template": _template(pod, demand, config),
             "volumeClaimTemplates": [] if has_own_volume(demand) else [_claim(demand)],
         },
     }
+
+
+def _template(pod: RolePod, demand: PoolDemand, config: Config) -> Json:
+    template = pod_template(pod, config)
+    if demand.restarted_at:
+        template["metadata"]["annotations"][RESTARTED_AT] = demand.restarted_at
+    return template
 
 
 def has_own_volume(demand: PoolDemand) -> bool:

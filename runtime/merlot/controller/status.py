@@ -159,8 +159,21 @@ def _server_json(state: _ServerState, facts: TableFacts, cluster: ClusterFacts) 
         "errors": dict(islice(state.errors.items(), MAX_ERRORS)),
         "draining": mark is not None,
         "leaving": mark is not None and mark.leaving,
-        "drained": is_drained(state.server, facts.view.table, cluster, state.num_assigned),
+        "drained": is_drained(state.server, facts.view.table, cluster, state.num_assigned)
+        and not _is_last_holder(state.server, facts, cluster),
     }
+
+
+def _is_last_holder(server: InstanceId, facts: TableFacts, cluster: ClusterFacts) -> bool:
+    """Whether it reports a segment that no other live server does. What brokers echo is older than the reports: since
+    then this one alone may have loaded a new segment, or another holder have gone."""
+    report = facts.reports.get(server)
+    if report is None or server not in cluster.live:
+        return False
+    staying = (one for one in facts.reports.values() if one.instance in cluster.live.keys() - cluster.drains.keys())
+    elsewhere = frozenset[str]().union(*(one.loaded for one in staying if one.instance != server))
+    current = {str(record.key) for record in facts.view.segments.values()}
+    return not (report.loaded & current) <= elsewhere
 
 
 def _instance_json(instance: InstanceId, cluster: ClusterFacts, tables: Mapping[str, Json]) -> Json:

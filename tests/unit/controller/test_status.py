@@ -141,6 +141,28 @@ async def test_a_marked_server_is_drained_when_every_live_broker_says_so(
     assert await is_drained(EchoRecord()) == (False, False)
 
 
+async def test_a_marked_server_that_alone_reports_a_segment_is_not_drained(
+    client: Client, store: SqliteMetastore
+) -> None:
+    """Brokers said that they route around it before it had loaded that one, or before another holder went."""
+    go_live(store, ONE, TWO, BROKER)
+    add_table(store)
+    await client.post(f"/instances/{ONE}/drain")
+    write_report(store, TABLE, ONE, ["x@1", "y@1"], {})
+    write_report(store, TABLE, TWO, ["x@1"], {})
+    write_echo(store, BROKER, EchoRecord(drains={ONE: marks(store)[ONE].token}))
+
+    async def follows(is_drained: bool) -> None:
+        await until(client, lambda body: body["instances"][ONE]["drained"] is is_drained)
+
+    await until(client, lambda body: body["tables"]["t"]["servers"][ONE]["loaded"] == 2)
+    await follows(False)
+    write_report(store, TABLE, TWO, ["x@1", "y@1"], {})
+    await follows(True)
+    await client.post(f"/instances/{TWO}/drain")
+    await follows(False)
+
+
 async def test_a_server_that_leaves_for_good_is_not_drained_while_it_is_assigned_segments(
     client: Client, store: SqliteMetastore
 ) -> None:

@@ -6,36 +6,29 @@ import dataclasses
 from typing import Any
 
 import pytest
+from tests.unit.operator.pool_parts import CONFIG, DEMAND
 
 from merlot.spec.tenancy import Resources
 from merlot_operator import rollout
-from merlot_operator.config import Config
 from merlot_operator.demand import PoolDemand
 from merlot_operator.manifests.pool import instance_of, stateful_set
 from merlot_operator.rollout import PoolPlan, PoolState
 
-CONFIG = Config(metastore="zk://zk:2181/m", deep_store="s3://b/m", runtime_image="r:1", spark_image="s:1")
-DEMAND = PoolDemand(
-    namespace="n",
-    name="pool",
-    tenant="own-flights",
-    tables=("flights",),
-    owner=None,
-    replicas=3,
-    wanted_replicas=3,
-    resources=Resources(),
-    storage="10Gi",
-    storage_class="",
-    secrets=(),
-    restarted_at="",
-    deletes_claims=False,
-)
+RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+CRASHING = {"waiting": {"reason": "CrashLoopBackOff"}}
 
 
-def pod(number: int, demand: PoolDemand = DEMAND, *, is_ready: bool = True) -> dict[str, Any]:
+def pod(
+    number: int, demand: PoolDemand = DEMAND, *, is_ready: bool = True, state: Any = RUNNING, phase: str = "Running"
+) -> dict[str, Any]:
     template = stateful_set(demand, CONFIG, 3)["spec"]["template"]
-    ready = {"type": "Ready", "status": "True" if is_ready else "False"}
-    return {"metadata": {"name": f"pool-{number}", **template["metadata"]}, "status": {"conditions": [ready]}}
+    status = {
+        "phase": phase,
+        "conditions": [{"type": "Ready", "status": "True" if is_ready else "False"}],
+        "containerStatuses": [{"name": "server", "state": state}] if state else [],
+    }
+    metadata = {"name": f"pool-{number}", **template["metadata"]}
+    return {"metadata": metadata, "spec": template["spec"], "status": status}
 
 
 def claim(number: int, size: str = "10Gi") -> dict[str, Any]:
@@ -131,10 +124,78 @@ def test_next_pod_waits_until_the_one_before_is_ready(pods: tuple[Any, ...]) -> 
     assert "waits until" in waiting.steps[0]
 
 
-def test_outdated_pod_that_is_not_ready_is_replaced_at_once() -> None:
-    broken = plan(RESTARTED, pods=(pod(0), pod(1, is_ready=False), pod(2)), servers=None)
-    assert broken.restart is not None
-    assert broken.restart.pod["metadata"]["name"] == "pool-1"
+def test_pod_that_is_not_ready_and_serves_is_not_replaced_before_brokers_route_around_it() -> None:
+    """It loads, or probes are slow: the controller says that it lives, and brokers ask it."""
+    loading = tuple(pod(number, is_ready=False) for number in range(3))
+    before = plan(RESTARTED, pods=loading, servers=(server(0), server(1), server(2)))
+    assert (before.restart, before.drain) == (None, {instance_of("pool-2"): False})
+    assert plan(RESTARTED, pods=loading, servers=None).restart is None
+    drained = plan(RESTARTED, pods=loading, servers=(server(0), server(1), server(2, draining=True, drained=True)))
+    assert drained.restart is not None
+    assert drained.restart.pod["metadata"]["name"] == "pool-2"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        pod(1, is_ready=False, state=CRASHING),
+        pod(1, is_ready=False, state={"terminated": {"exitCode": 1}}),
+        pod(1, is_ready=False, state={"waiting": {"reason": "ImagePullBackOff"}}, phase="Pending"),
+        pod(1, is_ready=False, state=None, phase="Pending"),
+    ],
+)
+def test_outdated_pod_that_does_not_run_is_replaced_at_once(broken: Any) -> None:
+    """So that a broken image can be mended, though the controller does not answer and others are broken too."""
+    others = (pod(0, is_ready=False), broken, pod(2, is_ready=False))
+    replaced = plan(RESTARTED, pods=others, servers=None)
+    assert replaced.restart is not None
+    assert replaced.restart.pod["metadata"]["name"] == "pool-1"
+
+
+def test_rollout_stops_at_the_first_pod_that_does_not_come_back() -> None:
+    servers = (server(0), server(1, draining=True, drained=True), server(2, live=False))
+    broken = plan(RESTARTED, pods=(pod(0), pod(1), pod(2, RESTARTED, is_ready=False, state=CRASHING)), servers=servers)
+    assert broken.restart is None
+    assert "waits until pool-2" in broken.steps[0]
+
+
+def test_servers_that_hang_are_restarted_before_those_that_serve() -> None:
+    hanging = {"live": False, "draining": True, "drained": True}
+    servers = (server(0, **hanging), server(1, **hanging), server(2))
+    hung = plan(RESTARTED, pods=(pod(0, is_ready=False), pod(1, is_ready=False), pod(2)), servers=servers)
+    assert hung.restart is not None
+    assert hung.restart.pod["metadata"]["name"] == "pool-1"
+
+
+def test_restart_says_what_changed() -> None:
+    def cause(changed: PoolDemand, config: Any = CONFIG) -> str:
+        wanted = stateful_set(changed, config, 3)
+        servers = dict([server(2, draining=True, drained=True), server(0), server(1)])
+        statuses = {"flights": {"replication": 2, "servers": servers}}
+        pods = (pod(0), pod(1), pod(2))
+        restart = rollout.plan(changed, wanted, PoolState(live=wanted, pods=pods, claims=(), statuses=statuses)).restart
+        assert restart is not None
+        return restart.reason
+
+    image = dataclasses.replace(CONFIG, runtime_image="r:2")
+    assert cause(RESTARTED) == "the annotation merlot.dev/restarted-at asks for it"
+    assert cause(DEMAND, image) == "its image changes from r:1 to r:2"
+    assert cause(other(resources=Resources(limits={"memory": "2Gi"}))) == "its resources change"
+    assert cause(other(secrets=("keys",))) == "its environment, store or pod template changed"
+    assert cause(RESTARTED, image).count(", ") == 1
+
+
+def test_table_that_moved_away_is_asked_too() -> None:
+    """It has segments here still, and asks for servers elsewhere."""
+    statuses = {
+        "flights": {"replication": 2, "servers": dict([server(0), server(1), server(2, draining=True, drained=True)])},
+        "moved": {"replication": 2, "servers": dict([server(2, draining=True)])},
+    }
+    wanted = stateful_set(RESTARTED, CONFIG, 3)
+    state = PoolState(live=wanted, pods=(pod(0), pod(1), pod(2)), claims=(), statuses=statuses)
+    waiting = rollout.plan(RESTARTED, wanted, state)
+    assert waiting.restart is None
+    assert "for table moved" in waiting.steps[0]
 
 
 def test_pod_of_tables_with_one_copy_is_restarted_though_brokers_need_it() -> None:

@@ -1,106 +1,140 @@
-"""CAST between types. A value that does not fit is an error, except DOUBLE to FLOAT, which rounds."""
+"""CAST between types. A value that does not fit has failed, except DOUBLE to FLOAT, which rounds."""
 
 from __future__ import annotations
 
-from decimal import Decimal, InvalidOperation
+from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merlot.query.context import QueryArithmeticError, UnsupportedQueryError
-from merlot.query.vector import DTYPES, INTEGERS, TEXT, Vector
+from merlot.query.context import UnsupportedQueryError
+from merlot.query.vector import (
+    DTYPES,
+    INTEGERS,
+    TEXT,
+    Attempt,
+    Failure,
+    Rows,
+    Vector,
+    constant,
+    either_failed,
+    failed,
+    outside,
+)
 from merlot.spec.types import TypeName
-from merlot.sql.types import SqlType
+from merlot.sql import literals
+from merlot.sql.errors import SqlValidationError
+from merlot.sql.tree import Literal
+from merlot.sql.types import STRING, SqlType
+
+_CHARACTERS = (TypeName.STRING, TypeName.JSON)
+_FLOATS = (TypeName.FLOAT, TypeName.DOUBLE)
 
 
 def cast(target: SqlType, vector: Vector) -> Vector:
-    """The vector in another type; raises QueryArithmeticError for values that have no counterpart."""
+    """The vector in another type; what has no counterpart there has failed."""
     source = vector.type
     if source == target:
         return vector
     if source.is_array or target.is_array:
         raise UnsupportedQueryError(f"cannot cast type={source} to={target}")
     if source.base is TypeName.UNKNOWN:
-        return _null(target, vector)
-    if source.base in DTYPES and target.base in DTYPES:
-        return Vector(target, np.asarray(_fixed(target.base, vector)), vector.nulls)
+        return Vector(target, constant(Literal(None, target)).data, np.asarray(True))
     if source.base in TEXT and target.base in TEXT and TypeName.BYTES not in (source.base, target.base):
-        return Vector(target, vector.data, vector.nulls)
+        return Vector(target, vector.data, vector.nulls, vector.failure)
     if vector.is_constant:
-        spread = cast(target, vector.spread(1))
-        data = (
-            spread.data[0].reshape(()) if isinstance(spread.data, np.ndarray) and spread.data.dtype != object else None
-        )
-        if data is None:
-            data = _object(spread.data[0]) if isinstance(spread.data, np.ndarray) else spread.data[0]
-        return Vector(target, np.asarray(data) if not isinstance(data, pa.Scalar) else data, vector.nulls)
-    return Vector(target, _converted(target.base, vector), vector.nulls)
+        return _first(cast(target, vector.spread(1)))
+    attempt = _converted(target.base, vector)
+    failure = either_failed(vector.failure, outside(attempt.failure, vector.nulls))
+    return Vector(target, attempt.data, vector.nulls, failure)
 
 
-def _null(target: SqlType, vector: Vector) -> Vector:
-    from merlot.query.vector import constant
-    from merlot.sql.tree import Literal
-
-    return Vector(target, constant(Literal(None, target)).data, np.asarray(True))
-
-
-def _object(value: Any) -> Any:
-    out = np.empty((), dtype=object)
-    out[()] = value
-    return out
+def _first(one: Vector) -> Vector:
+    """The constant of a vector of one row."""
+    data = one.data.reshape(()) if isinstance(one.data, np.ndarray) else one.data[0]
+    nulls = None if one.nulls is None else one.nulls.reshape(())
+    return Vector(one.type, data, nulls, one.failure and Failure(one.failure.rows.reshape(()), one.failure.reason))
 
 
-def _fixed(target: TypeName, vector: Vector) -> Any:
-    data = vector.data
-    if target is TypeName.BOOLEAN:
-        return data != 0
-    if target in INTEGERS and data.dtype.kind == "f":
-        with np.errstate(all="ignore"):
-            data = np.trunc(data)
-    if target in INTEGERS:
-        _check_fits(target, vector, data)
-    with np.errstate(all="ignore"):
-        return data.astype(DTYPES[target])
-
-
-def _check_fits(target: TypeName, vector: Vector, data: Any) -> None:
-    bounds = np.iinfo(DTYPES[target])
-    if data.dtype.kind == "f":
-        fits = (data >= float(bounds.min)) & (data < float(bounds.max) + (1.0 if bounds.bits == 32 else 0.0))
-    elif data.dtype.kind == "b" or data.dtype.itemsize <= DTYPES[target].itemsize:
-        return
-    else:
-        fits = (data >= bounds.min) & (data <= bounds.max)
-    if not np.all(fits if vector.nulls is None else fits | vector.nulls):
-        raise QueryArithmeticError(f"value does not fit cast={vector.type} to={target}")
-
-
-def _converted(target: TypeName, vector: Vector) -> Any:
+def _converted(target: TypeName, vector: Vector) -> Attempt:
     source = vector.type.base
-    if target is TypeName.BIG_DECIMAL:
-        return _to_decimals(vector)
-    if source is TypeName.BIG_DECIMAL and target in DTYPES:
-        number = float if target in (TypeName.FLOAT, TypeName.DOUBLE) else int
-        try:
-            return np.array([number(value) for value in vector.data], dtype=DTYPES[target])
-        except (OverflowError, ValueError) as error:  # ValueError: NaN is no whole number
-            raise QueryArithmeticError(f"value does not fit cast=BIG_DECIMAL to={target}") from error
-    if target in (TypeName.STRING, TypeName.JSON):
-        return _to_text(vector)
-    if source in (TypeName.STRING, TypeName.JSON) and target in DTYPES:
-        return _parse(target, vector)
+    if target in _CHARACTERS:
+        return Attempt(_to_text(vector), None)
+    if source in _CHARACTERS:
+        return _parsed(target, vector)
+    if source in DTYPES and target in DTYPES:
+        return _fixed(target, vector)
+    if TypeName.BIG_DECIMAL in (source, target) and TypeName.BYTES not in (source, target):
+        return _to_decimals(vector) if target is TypeName.BIG_DECIMAL else _of_decimals(target, vector)
     raise UnsupportedQueryError(f"cannot cast type={source} to={target}")
 
 
-def _to_decimals(vector: Vector) -> Any:
-    values = vector.data.to_pylist() if not isinstance(vector.data, np.ndarray) else vector.data.tolist()
+def _fixed(target: TypeName, vector: Vector) -> Attempt:
+    data = vector.data
+    if target is TypeName.BOOLEAN:
+        return Attempt(data != 0, None)
+    with np.errstate(all="ignore"):
+        if target in INTEGERS and data.dtype.kind == "f":
+            data = np.trunc(data)
+        unfit = _unfit(target, data) if target in INTEGERS else False
+        return Attempt(data.astype(DTYPES[target]), failed(unfit, _reason(vector, target)))
+
+
+def _unfit(target: TypeName, data: Any) -> Rows | bool:
+    bounds = np.iinfo(DTYPES[target])
+    if data.dtype.kind == "f":
+        fits = (data >= float(bounds.min)) & (data < float(bounds.max) + (1.0 if bounds.bits == 32 else 0.0))
+        return np.asarray(~fits)
+    if data.dtype.kind == "b" or data.dtype.itemsize <= DTYPES[target].itemsize:
+        return False
+    return np.asarray((data < bounds.min) | (data > bounds.max))
+
+
+def _reason(vector: Vector, target: TypeName) -> str:
+    return f"value does not fit cast={vector.type} to={target}"
+
+
+def _each(values: Any, convert: Callable[[Any], Any], worthless: Any) -> tuple[list[Any], Rows]:
+    """Converted values, with the worthless one for those that convert to None, and which these are."""
+    converted = [convert(value) for value in values]
+    return [worthless if one is None else one for one in converted], np.array([one is None for one in converted], bool)
+
+
+def _of_decimals(target: TypeName, vector: Vector) -> Attempt:
+    if target is TypeName.BOOLEAN:
+        return Attempt(np.array([value != 0 for value in vector.data], np.bool_), None)
+    if target in _FLOATS:
+        with np.errstate(over="ignore"):
+            return Attempt(np.array([float(value) for value in vector.data], np.float64).astype(DTYPES[target]), None)
+    bounds = np.iinfo(DTYPES[target])
+
+    def whole(value: Decimal) -> int | None:
+        return int(value) if bounds.min - 1 < value < bounds.max + 1 else None
+
+    values, unfit = _each(vector.data, whole, 0)
+    return Attempt(np.array(values, DTYPES[target]), failed(unfit, _reason(vector, target)))
+
+
+def _to_decimals(vector: Vector) -> Attempt:
+    """Numbers as they are written; those that are none, NaN and the infinities, have failed."""
+
+    def exact(value: Any) -> Decimal | None:
+        number = Decimal(str(value))
+        return number if number.is_finite() else None
+
+    data = vector.data.astype(np.int64) if vector.data.dtype == np.bool_ else vector.data
+    # A float32 writes itself in fewer digits than the double it is made.
+    texts = data.astype(str).tolist() if data.dtype == np.float32 else data.tolist()
+    values, unfit = _each(texts, exact, Decimal(0))
+    return Attempt(_objects(values), failed(unfit, _reason(vector, TypeName.BIG_DECIMAL)))
+
+
+def _objects(values: list[Any]) -> Any:
     out = np.empty(len(values), dtype=object)
-    try:
-        out[:] = [Decimal(str(value)) for value in values]
-    except InvalidOperation as error:
-        raise QueryArithmeticError(f"value is not a number cast={vector.type} to=BIG_DECIMAL") from error
+    out[:] = values
     return out
 
 
@@ -110,7 +144,7 @@ def _to_text(vector: Vector) -> pa.Array:
         return pa.array([value.hex() for value in vector.data.to_pylist()], pa.string())
     if base is TypeName.BIG_DECIMAL:
         return pa.array([format(value, "f") for value in vector.data], pa.string())
-    if base in (TypeName.FLOAT, TypeName.DOUBLE):
+    if base in _FLOATS:
         return pa.array([str(value) for value in vector.data.astype(str).tolist()], pa.string())
     if base is TypeName.TIMESTAMP:
         from merlot.query.result import timestamp_texts
@@ -119,23 +153,55 @@ def _to_text(vector: Vector) -> pa.Array:
     return pc.cast(pa.array(vector.data), pa.string())
 
 
-def _parse(target: TypeName, vector: Vector) -> Any:
-    types: dict[TypeName, pa.DataType] = {
-        TypeName.INT: pa.int32(),
-        TypeName.LONG: pa.int64(),
-        TypeName.FLOAT: pa.float32(),
-        TypeName.DOUBLE: pa.float64(),
-        TypeName.BOOLEAN: pa.bool_(),
-        TypeName.TIMESTAMP: pa.timestamp("ms"),
-    }
+# Texts
+
+_PLAIN: dict[TypeName, tuple[str, pa.DataType]] = {
+    TypeName.INT: (r"\A-?[0-9]{1,9}\z", pa.int32()),
+    TypeName.LONG: (r"\A-?[0-9]{1,18}\z", pa.int64()),
+    TypeName.FLOAT: (r"\A-?[0-9]+(\.[0-9]+)?\z", pa.float64()),
+    TypeName.DOUBLE: (r"\A-?[0-9]+(\.[0-9]+)?\z", pa.float64()),
+    TypeName.TIMESTAMP: (
+        r"\A[1-9][0-9]{3}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,3})?\z",
+        pa.timestamp("ms"),
+    ),
+}
+"""Texts that Arrow reads as constants are read, without another form."""
+
+
+def _parsed(target: TypeName, vector: Vector) -> Attempt:
     texts = vector.data
-    if vector.nulls is not None:
-        texts = pc.if_else(pa.array(~vector.nulls), texts, pa.scalar(None, texts.type))
-    try:
-        parsed = pc.cast(pc.utf8_trim_whitespace(texts), types[target])
-    except pa.ArrowInvalid as error:
-        raise QueryArithmeticError(f"text is not a value of the type cast=STRING to={target}: {error}") from error
+    if target in _PLAIN:
+        pattern, type_ = _PLAIN[target]
+        if pc.all(pc.match_substring_regex(texts, pattern)).as_py():
+            try:
+                return Attempt(_numbers(pc.cast(texts, type_), target), None)
+            except pa.ArrowInvalid:
+                pass  # A day that no month has: each text is looked at.
+    return _text_by_text(target, texts, f"text is not a value of the type cast=STRING to={target}")
+
+
+def _numbers(values: pa.Array, target: TypeName) -> Any:
     if target is TypeName.TIMESTAMP:
-        parsed = parsed.cast(pa.int64())
-    filled = parsed.fill_null(False if target is TypeName.BOOLEAN else 0)
-    return filled.to_numpy(zero_copy_only=False).astype(DTYPES[target], copy=False)
+        values = values.cast(pa.int64())
+    with np.errstate(over="ignore"):
+        return values.to_numpy(zero_copy_only=False).astype(DTYPES[target], copy=False)
+
+
+def _text_by_text(target: TypeName, texts: pa.Array, reason: str) -> Attempt:
+    """Every distinct text as a constant is read."""
+    wanted = SqlType(target)
+
+    def read(text: str) -> Any:
+        try:
+            return literals.convert(Literal(text, STRING), wanted).value
+        except SqlValidationError:
+            return None
+
+    encoded = pc.dictionary_encode(texts)
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    worthless: Any = b"" if target is TypeName.BYTES else Decimal(0) if target is TypeName.BIG_DECIMAL else 0
+    values, unfit = _each(encoded.dictionary.to_pylist(), read, worthless)
+    if target is TypeName.BYTES:
+        return Attempt(pa.array(values, pa.binary()).take(pa.array(codes)), failed(unfit[codes], reason))
+    distinct = _objects(values) if target is TypeName.BIG_DECIMAL else np.array(values, DTYPES[target])
+    return Attempt(distinct[codes], failed(unfit[codes], reason))

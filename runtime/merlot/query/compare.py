@@ -1,6 +1,6 @@
 """Comparisons of vectors of one type; binding made both sides alike.
 
-Order: numbers by value with NaN as the largest, text and bytes by their bytes.
+Order: numbers by value with NaN, which equals itself, as the largest; text and bytes by their bytes.
 """
 
 from __future__ import annotations
@@ -23,14 +23,26 @@ _NUMPY: dict[str, Callable[[Any, Any], Any]] = {
     "not_equals": operator.ne,
     "less_than": operator.lt,
     "less_than_or_equal": operator.le,
-    # By complement, so that NaN, for which every comparison is false, counts as the largest.
-    "greater_than": lambda left, right: ~np.less_equal(left, right),
-    "greater_than_or_equal": lambda left, right: ~np.less(left, right),
-}
-_OBJECTS: dict[str, Callable[[Any, Any], Any]] = {
-    **_NUMPY,
     "greater_than": operator.gt,
     "greater_than_or_equal": operator.ge,
+}
+
+
+def _is_less(left: Any, right: Any) -> Any:
+    return (left < right) | (np.isnan(right) & ~np.isnan(left))
+
+
+def _is_equal(left: Any, right: Any) -> Any:
+    return (left == right) | (np.isnan(left) & np.isnan(right))
+
+
+_FLOATS: dict[str, Callable[[Any, Any], Any]] = {
+    "equals": _is_equal,
+    "not_equals": lambda left, right: ~_is_equal(left, right),
+    "less_than": _is_less,
+    "less_than_or_equal": lambda left, right: ~_is_less(right, left),
+    "greater_than": lambda left, right: _is_less(right, left),
+    "greater_than_or_equal": lambda left, right: ~_is_less(left, right),
 }
 _ARROW: dict[str, Callable[[Any, Any], Any]] = {
     "equals": pc.equal,
@@ -45,7 +57,7 @@ _ARROW: dict[str, Callable[[Any, Any], Any]] = {
 def compare(function: str, left: Vector, right: Vector) -> NDArray[np.bool_]:
     """Verdicts of one comparison."""
     if isinstance(left.data, np.ndarray):
-        table = _OBJECTS if left.data.dtype == object else _NUMPY
+        table = _FLOATS if left.data.dtype.kind == "f" else _NUMPY
         return np.asarray(table[function](left.data, right.data), np.bool_)
     return to_mask(_ARROW[function](left.data, right.data))
 
@@ -69,8 +81,10 @@ def is_in(_type: SqlType, args: Sequence[Vector]) -> Any:
     if isinstance(value.data, np.ndarray):
         if value.data.dtype == object:
             members = {one.data[()] for one in wanted}
-            return np.array([one in members for one in np.atleast_1d(value.data)], np.bool_)
-        return np.isin(value.data, np.array([one.data[()] for one in wanted], dtype=value.data.dtype))
+            return np.array([one in members for one in np.atleast_1d(value.data)], np.bool_).reshape(value.data.shape)
+        values = np.array([one.data[()] for one in wanted], dtype=value.data.dtype)
+        found = np.isin(value.data, values)
+        return found | np.isnan(value.data) if values.dtype.kind == "f" and np.isnan(values).any() else found
     return to_mask(pc.is_in(value.data, value_set=pa.array([one.data.as_py() for one in wanted], value.data.type)))
 
 

@@ -2,6 +2,10 @@
 
 Null rules: a function is null where an argument is, except those registered in LAZY, which see the arguments' masks.
 Whether columns have nulls at all is the source's matter: with null handling off they are the default values.
+
+Failures (an overflow, a division by zero, a text that is no number) are of their rows, and count where the result
+depends on them: not under a null, not in a branch that is not taken, and not beside an operand that decides an AND or
+an OR. So whether a query fails follows from its rows alone, not from what is looked at first.
 """
 
 from __future__ import annotations
@@ -16,8 +20,18 @@ from numpy.typing import NDArray
 from merlot.query import functions_number, functions_text, functions_time
 from merlot.query.cast import cast
 from merlot.query.compare import COMPARISONS, is_in, is_like
-from merlot.query.context import UnsupportedQueryError
-from merlot.query.vector import Vector, constant, either_null, from_arrow
+from merlot.query.context import QueryArithmeticError, UnsupportedQueryError
+from merlot.query.vector import (
+    Attempt,
+    Failure,
+    Rows,
+    Vector,
+    constant,
+    either_failed,
+    either_null,
+    from_arrow,
+    outside,
+)
 from merlot.spec.types import TypeName
 from merlot.sql.tree import Aggregate, Call, Column, Expr, Literal
 from merlot.sql.types import BOOLEAN, SqlType
@@ -42,7 +56,34 @@ Strict = Callable[[SqlType, Sequence[Vector]], Any]
 
 
 def evaluate(expr: Expr, source: ColumnSource) -> Vector:
-    """Values of an expression; a constant expression may give a constant. Raises UnsupportedQueryError."""
+    """Values of an expression; a constant expression may give a constant.
+
+    Raises UnsupportedQueryError, and QueryArithmeticError if a row has no value."""
+    vector = _attempt(expr, source)
+    if vector.failure is not None and source.num_rows:
+        raise QueryArithmeticError(vector.failure.reason)
+    return vector
+
+
+def matches(expr: Expr, source: ColumnSource) -> Rows:
+    """Rows where a predicate is TRUE (neither FALSE nor NULL); raises as evaluate."""
+    return _hits(evaluate(expr, source), source)
+
+
+def verdicts(expr: Expr, source: ColumnSource) -> tuple[Rows, Failure | None]:
+    """As matches, but rows without a verdict are given back beside."""
+    verdict = _attempt(expr, source).spread(source.num_rows)
+    hits = _hits(verdict, source)
+    return (hits, None) if verdict.failure is None else (hits & ~verdict.failure.rows, verdict.failure)
+
+
+def _hits(verdict: Vector, source: ColumnSource) -> Rows:
+    full = verdict.spread(source.num_rows)
+    data: Rows = np.asarray(full.data, dtype=np.bool_)
+    return data if full.nulls is None else data & ~full.nulls
+
+
+def _attempt(expr: Expr, source: ColumnSource) -> Vector:
     match expr:
         case Literal():
             return constant(expr)
@@ -57,24 +98,23 @@ def evaluate(expr: Expr, source: ColumnSource) -> Vector:
             return _strict(expr, source) if lazy is None else lazy(expr, source)
 
 
-def matches(expr: Expr, source: ColumnSource) -> NDArray[np.bool_]:
-    """Rows where a predicate is TRUE (neither FALSE nor NULL)."""
-    verdict = evaluate(expr, source).spread(source.num_rows)
-    data: NDArray[np.bool_] = np.asarray(verdict.data, dtype=np.bool_)
-    return data if verdict.nulls is None else data & ~verdict.nulls
-
-
 def _strict(call: Call, source: ColumnSource) -> Vector:
     function = _STRICT.get(call.function)
     if function is None:
         raise UnsupportedQueryError(f"unknown function name={call.function}")
-    args = [evaluate(arg, source) for arg in call.args]
+    args = [_attempt(arg, source) for arg in call.args]
     nulls = None
+    failure = None
     for arg in args:
         nulls = either_null(nulls, arg.nulls)
+        failure = either_failed(failure, arg.failure)
     data = function(call.type, args)
+    if isinstance(data, Attempt):
+        data, failure = data.data, either_failed(failure, data.failure)
     # Of constants alone, numpy computes a scalar of its own kind.
-    return Vector(call.type, np.asarray(data) if isinstance(data, np.generic) else data, nulls)
+    if isinstance(data, np.generic):
+        data = np.asarray(data)
+    return Vector(call.type, data, nulls, outside(failure, nulls))
 
 
 def _of_lists(call: Call, column: Column, source: ColumnSource) -> Vector:
@@ -117,24 +157,36 @@ def _or(call: Call, source: ColumnSource) -> Vector:
 
 
 def _kleene(call: Call, source: ColumnSource, *, decisive: bool) -> Vector:
-    """Three-valued AND (decisive False) or OR (decisive True): a decisive operand decides, else a null leaves it."""
+    """Three-valued AND (decisive False) or OR (decisive True): a decisive operand decides, else a failed one leaves no
+    value, else a null leaves it open."""
     decided = np.zeros(source.num_rows, np.bool_)
     unknown = np.zeros(source.num_rows, np.bool_)
+    failure: Failure | None = None
     for arg in call.args:
-        part = evaluate(arg, source)
-        known = np.True_ if part.nulls is None else ~part.nulls
-        decided |= (np.asarray(part.data, np.bool_) == decisive) & known
+        part = _attempt(arg, source).spread(source.num_rows)
+        hits = np.asarray(part.data, np.bool_) == decisive
         if part.nulls is not None:
+            hits &= ~part.nulls
             unknown |= part.nulls
-    unknown &= ~decided
-    return Vector(BOOLEAN, decided == decisive, unknown if unknown.any() else None)
+        if part.failure is not None:
+            hits &= ~part.failure.rows
+            failure = either_failed(failure, part.failure)
+        decided |= hits
+    failure = outside(failure, decided)
+    unknown &= ~decided if failure is None else ~(decided | failure.rows)
+    return Vector(BOOLEAN, decided == decisive, unknown if unknown.any() else None, failure)
 
 
 def _is_null(call: Call, source: ColumnSource) -> Vector:
     arg = call.args[0]
-    nulls = source.nulls(arg.name) if isinstance(arg, Column) else evaluate(arg, source).nulls
+    failure: Failure | None = None
+    if isinstance(arg, Column):
+        nulls = source.nulls(arg.name)
+    else:
+        tested = _attempt(arg, source)
+        nulls, failure = tested.nulls, tested.failure
     found = np.zeros(source.num_rows, np.bool_) if nulls is None else np.broadcast_to(nulls, source.num_rows)
-    return Vector(BOOLEAN, found if call.function == "is_null" else ~found)
+    return Vector(BOOLEAN, found if call.function == "is_null" else ~found, None, failure)
 
 
 class RowsOf:
@@ -154,22 +206,31 @@ class RowsOf:
 
 
 def _case(call: Call, source: ColumnSource) -> Vector:
-    """First branch whose condition is TRUE. Conditions see the rows still open, results their own: an error in a branch
-    (an overflow, a division by zero) is one only where the branch is taken."""
+    """First branch whose condition is TRUE. Conditions see the rows still open, results their own."""
     left = np.arange(source.num_rows)
     parts: list[tuple[NDArray[np.int64], Vector]] = []
     for condition, result in zip(call.args[:-1:2], call.args[1:-1:2], strict=True):
-        hit = matches(condition, RowsOf(source, left))
+        hit, failure = verdicts(condition, RowsOf(source, left))
+        if failure is not None:
+            parts.append(_undecided(call.type, failure, left))
+            left, hit = left[~failure.rows], hit[~failure.rows]
         parts.append(_branch(call.type, result, source, left[hit]))
         left = left[~hit]
     parts.append(_branch(call.type, call.args[-1], source, left))
     return _assemble(call.type, parts, source.num_rows)
 
 
+def _undecided(type_: SqlType, failure: Failure, left: NDArray[np.int64]) -> tuple[NDArray[np.int64], Vector]:
+    """Rows for which no branch is known."""
+    rows = left[failure.rows]
+    nothing = Vector(type_, constant(Literal(None, type_)).data).spread(len(rows))
+    return rows, Vector(type_, nothing.data, None, Failure(np.ones(len(rows), np.bool_), failure.reason))
+
+
 def _branch(
     type_: SqlType, result: Expr, source: ColumnSource, rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], Vector]:
-    chosen = evaluate(result, RowsOf(source, rows)) if len(rows) else constant(Literal(None, type_))
+    chosen = _attempt(result, RowsOf(source, rows)) if len(rows) else constant(Literal(None, type_))
     return rows, cast(type_, chosen).spread(len(rows))
 
 
@@ -177,17 +238,27 @@ def _assemble(type_: SqlType, parts: Sequence[tuple[NDArray[np.int64], Vector]],
     """One vector from the branches' rows."""
     place = np.empty(num_rows, np.int64)
     place[np.concatenate([rows for rows, _ in parts])] = np.arange(num_rows)
-    nulls = None
-    if any(vector.nulls is not None and len(rows) for rows, vector in parts):
-        masks = [np.zeros(len(rows), np.bool_) if one.nulls is None else one.nulls for rows, one in parts]
-        nulls = np.concatenate(masks)[place]
+    nulls = _joined([(rows, vector.nulls) for rows, vector in parts], place)
+    failures = [(rows, vector.failure) for rows, vector in parts]
+    lost = _joined([(rows, None if failure is None else failure.rows) for rows, failure in failures], place)
+    reason = next((failure.reason for _, failure in failures if failure is not None), "")
+    failure = None if lost is None else Failure(lost, reason)
     if isinstance(parts[0][1].data, np.ndarray):
-        return Vector(type_, np.concatenate([vector.data for _, vector in parts])[place], nulls)
-    return Vector(type_, pa.concat_arrays([vector.data for _, vector in parts]).take(pa.array(place)), nulls)
+        return Vector(type_, np.concatenate([vector.data for _, vector in parts])[place], nulls, failure)
+    return Vector(type_, pa.concat_arrays([vector.data for _, vector in parts]).take(pa.array(place)), nulls, failure)
+
+
+def _joined(parts: Sequence[tuple[NDArray[np.int64], Rows | None]], place: NDArray[np.int64]) -> Rows | None:
+    """A mask of all rows from those of the branches; None if it marks none."""
+    if not any(mask is not None and mask.any() for _, mask in parts):
+        return None
+    full = [np.zeros(len(rows), np.bool_) if mask is None else mask for rows, mask in parts]
+    joined: Rows = np.concatenate(full)[place]
+    return joined
 
 
 def _cast(call: Call, source: ColumnSource) -> Vector:
-    return cast(call.type, evaluate(call.args[0], source))
+    return cast(call.type, _attempt(call.args[0], source))
 
 
 def _not(_type: SqlType, args: Sequence[Vector]) -> Any:

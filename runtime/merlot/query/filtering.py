@@ -1,15 +1,20 @@
-"""Running a resolved filter over a range of docs: spans first, then whole-column scans, most selective first."""
+"""Running a resolved filter over a range of docs: spans first, then whole-column scans, most selective first.
+
+A doc whose verdict failed (by an overflow, say) is kept beside until the rest is known: under an AND another predicate
+may rule it out, under an OR one may take it in. The query fails if a doc is left. So it fails or not by its rows alone,
+in whatever order predicates run, and whichever are answered by a dictionary.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from merlot.kernels import scan as kernels
 from merlot.query.columns import Columns
-from merlot.query.context import CancelToken
+from merlot.query.context import CancelToken, QueryArithmeticError
 from merlot.query.docset import DocSet, Piece, from_list, from_words, span
 from merlot.query.predicates import SPARSE_SHARE, DocList, Scan, SpanMatch
 from merlot.query.resolve import All, And, Node, Nothing, Or
@@ -57,6 +62,8 @@ class FilterRun:
         self._conjunction(rest, scan)
         if base != first:
             scan.words[0] &= np.uint64(0xFFFFFFFFFFFFFFFF) << np.uint64(first - base)
+        if scan.failed is not None and np.any(scan.failed & scan.words):
+            raise QueryArithmeticError(scan.reason)
         self.num_entries += scan.num_entries
         return from_words(base, last, scan.words)
 
@@ -74,6 +81,13 @@ class FilterRun:
             self._apply(node, scan, kernels.AND)
         scan.is_sparse = False
 
+    def _disjunction(self, nodes: Sequence[Node], scan: Scan) -> None:
+        for node in nodes:
+            self._apply(node, scan, kernels.OR)
+        if scan.failed is not None:
+            scan.failed &= ~scan.words
+            scan.words |= scan.failed
+
     def _apply(self, node: Node, scan: Scan, mode: int) -> None:
         match node:
             case And() | Or():
@@ -81,23 +95,24 @@ class FilterRun:
                 if isinstance(node, And):
                     self._conjunction(list(node.children), part)
                 else:
-                    for child in node.children:
-                        self._apply(child, part, kernels.OR)
+                    self._disjunction(node.children, part)
                 scan.num_entries += part.num_entries
-                _merge(scan.words, part.words, mode)
+                _merge(scan, part, mode)
             case All() | Nothing():
                 raise AssertionError("constants are folded when a filter is resolved")
             case _:
                 node.apply(scan, mode)
 
 
-def _merge(words: NDArray[np.uint64], part: NDArray[np.uint64], mode: int) -> None:
+def _merge(scan: Scan, part: Scan, mode: int) -> None:
+    if part.failed is not None:
+        scan.fail(part.failed & part.words, part.reason)
     if mode == kernels.AND:
-        words &= part
+        scan.words &= part.words
     elif mode == kernels.OR:
-        words |= part
+        scan.words |= part.words if part.failed is None else part.words & ~part.failed
     else:
-        words[:] = part
+        scan.words[:] = part.words
 
 
 def _rank(node: Node) -> float:

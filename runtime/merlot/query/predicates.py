@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from merlot.kernels import scan as kernels
 from merlot.query.chunk import Chunk
 from merlot.query.columns import Columns, Reader
-from merlot.query.evaluate import matches
+from merlot.query.evaluate import verdicts
 from merlot.segment.index.zones import ZoneMaps
 from merlot.sql.tree import Expr
 
@@ -41,10 +41,18 @@ class Scan:
     into its neighbours."""
     num_entries: int = 0
     """Column values looked at, for the statistics."""
+    failed: Words | None = None
+    """Docs among those of `words` that have no verdict: they fail the query if nothing else rules them out."""
+    reason: str = ""
 
     def fork(self) -> Scan:
         """The same docs with words of their own, all clear."""
         return Scan(self.columns, self.start, self.stop, np.zeros_like(self.words), self.null_handling, mask=self.mask)
+
+    def fail(self, words: Words, reason: str) -> None:
+        """Note docs without a verdict."""
+        self.failed = words.copy() if self.failed is None else self.failed | words
+        self.reason = self.reason or reason
 
 
 class Predicate(Protocol):
@@ -188,7 +196,8 @@ class BitMatch:
 
 @dataclass(frozen=True, slots=True)
 class ValueMatch:
-    """Any predicate, evaluated over values; in a conjunction only where docs are left."""
+    """Any predicate, evaluated over values; in a conjunction only where docs are left, in which those without a
+    verdict stay."""
 
     expr: Expr
     share: float = 0.5
@@ -198,17 +207,28 @@ class ValueMatch:
         if mode == kernels.AND:
             docs = np.empty(kernels.count_words(scan.words), np.uint32)
             kernels.list_docs(scan.words, scan.start, docs)
-            kept = docs[self._matches(scan, docs)] if len(docs) else docs
+            rows = (docs - np.uint32(scan.start)).astype(np.int64)
+            hits = self._verdicts(scan, docs, rows, mode) if len(docs) else np.zeros(0, np.bool_)
             scan.words[:] = 0
-            kernels.set_docs(kept, scan.start, scan.stop - scan.start, scan.words)
+            kernels.set_docs(docs[hits], scan.start, scan.stop - scan.start, scan.words)
             return
-        mask = self._matches(scan, None)
+        mask = self._verdicts(scan, None, None, mode)
         kernels.pack_mask(np.ascontiguousarray(mask).view(np.uint8), mode, scan.words)
 
-    def _matches(self, scan: Scan, docs: NDArray[np.uint32] | None) -> NDArray[np.bool_]:
+    def _verdicts(
+        self, scan: Scan, docs: NDArray[np.uint32] | None, rows: NDArray[np.int64] | None, mode: int
+    ) -> NDArray[np.bool_]:
         chunk = Chunk(scan.columns, scan.start, scan.stop, docs, null_handling=scan.null_handling)
         scan.num_entries += chunk.num_rows
-        return matches(self.expr, chunk)
+        hits, failure = verdicts(self.expr, chunk)
+        if failure is None:
+            return hits
+        without = np.zeros(64 * len(scan.words), np.uint8)
+        without[slice(0, len(hits)) if rows is None else rows] = failure.rows
+        words = np.empty_like(scan.words)
+        kernels.pack_mask(without, kernels.SET, words)
+        scan.fail(words, failure.reason)
+        return hits if mode == kernels.OR else hits | failure.rows
 
     def blocks(self) -> NDArray[np.bool_] | None:
         return None

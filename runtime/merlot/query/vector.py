@@ -2,7 +2,8 @@
 
 Fixed-width types are numpy arrays (BOOLEAN as bool, TIMESTAMP as int64 milliseconds); STRING, JSON and BYTES are Arrow
 arrays without nulls; BIG_DECIMAL is a numpy array of Decimal objects; multi-value columns are Arrow lists. Nulls are a
-mask beside the values. A constant has one value: numpy of shape (), or an Arrow scalar.
+mask beside the values, and so are the rows whose value could not be computed: an overflow is one of its row, which the
+rest of the query may not ask for. A constant has one value: numpy of shape (), or an Arrow scalar.
 """
 
 from __future__ import annotations
@@ -54,13 +55,33 @@ def arrow_type(type_: SqlType) -> pa.DataType:
     return pa.list_(base) if type_.is_array else base
 
 
+Rows = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Rows without a value, True where computing it failed, and how it did."""
+
+    rows: Rows
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What a function computed: values, which at failed rows mean nothing."""
+
+    data: Any
+    failure: Failure | None
+
+
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """Values of one type; nulls is a bool mask, True where null, or None."""
+    """Values of one type; nulls is a bool mask, True where null, or None. No row is both null and failed."""
 
     type: SqlType
     data: Any
-    nulls: NDArray[np.bool_] | None = None
+    nulls: Rows | None = None
+    failure: Failure | None = None
 
     @property
     def is_constant(self) -> bool:
@@ -69,19 +90,21 @@ class Vector:
     def spread(self, num_rows: int) -> Vector:
         """The same values, a constant repeated for every row."""
         nulls = None if self.nulls is None else np.broadcast_to(self.nulls, num_rows)
+        failure = self.failure and Failure(np.broadcast_to(self.failure.rows, num_rows), self.failure.reason)
         if not self.is_constant:
-            return self if nulls is self.nulls else Vector(self.type, self.data, nulls)
+            return Vector(self.type, self.data, nulls, failure)
         if isinstance(self.data, pa.Scalar):
-            return Vector(self.type, pa.repeat(self.data, num_rows), nulls)
-        return Vector(self.type, np.full(num_rows, self.data[()], dtype=self.data.dtype), nulls)
+            return Vector(self.type, pa.repeat(self.data, num_rows), nulls, failure)
+        return Vector(self.type, np.full(num_rows, self.data[()], dtype=self.data.dtype), nulls, failure)
 
     def take(self, rows: NDArray[Any]) -> Vector:
         """Values of chosen rows; a constant stays one."""
         if self.is_constant:
             return self
         nulls = None if self.nulls is None else self.nulls[rows]
+        failure = self.failure and Failure(self.failure.rows[rows], self.failure.reason)
         data = self.data[rows] if isinstance(self.data, np.ndarray) else self.data.take(pa.array(rows))
-        return Vector(self.type, data, nulls)
+        return Vector(self.type, data, nulls, failure)
 
     def to_arrow(self, num_rows: int) -> pa.Array:
         """An Arrow array of `arrow_type(self.type)`."""
@@ -139,6 +162,23 @@ def decimals(values: pa.Array) -> NDArray[np.object_]:
     out = np.empty(len(values), dtype=object)
     out[:] = [Decimal(0) if text is None else Decimal(text) for text in values.to_pylist()]
     return out
+
+
+def failed(rows: Any, reason: str) -> Failure | None:
+    """The failure of these rows; None of none."""
+    return Failure(np.asarray(rows, np.bool_), reason) if np.any(rows) else None
+
+
+def either_failed(left: Failure | None, right: Failure | None) -> Failure | None:
+    """Rows where either failed, as the left says why."""
+    if left is None:
+        return right
+    return left if right is None else Failure(left.rows | right.rows, left.reason)
+
+
+def outside(failure: Failure | None, nulls: Rows | None) -> Failure | None:
+    """The failure where no null is: what lies under a null is not asked for."""
+    return failure if failure is None or nulls is None else failed(failure.rows & ~nulls, failure.reason)
 
 
 def either_null(left: NDArray[np.bool_] | None, right: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:

@@ -7,6 +7,7 @@ where a double could not hold every digit written. TIMESTAMP is epoch millisecon
 from __future__ import annotations
 
 import math
+import re
 import struct
 from datetime import UTC, datetime
 from decimal import ROUND_DOWN, Decimal, InvalidOperation
@@ -26,6 +27,10 @@ INTEGER_RANGES = {
 FLOAT_MAX = 3.4028234663852886e38
 NULL = Literal(None, UNKNOWN)
 _MAX_DIGITS = 2_000
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_INFINITIES = {f"{sign}{word}": float(f"{sign}inf") for sign in ("", "+", "-") for word in ("inf", "infinity")}
+_SPECIAL = {**_INFINITIES, "nan": math.nan}
+"""What CAST of a text to FLOAT or DOUBLE takes besides numbers, in any case."""
 
 
 def number(text: str) -> Literal:
@@ -139,11 +144,13 @@ def timestamp_text(millis: int) -> str:
 
 
 def _decimal(text: str) -> Decimal | None:
+    """The number that a text spells as SQL does; Python's own reading takes `1_000`, and digits of other scripts."""
+    if not _NUMBER.fullmatch(text.strip()):
+        return None
     try:
-        value = Decimal(text.strip())
+        return Decimal(text.strip())
     except InvalidOperation:
         return None
-    return value if value.is_finite() else None
 
 
 def _to_integer(literal: Literal, base: TypeName) -> int:
@@ -170,6 +177,8 @@ def _integer_value(literal: Literal, base: TypeName) -> int:
 
 
 def _to_float(literal: Literal, base: TypeName) -> float:
+    if isinstance(literal.value, str) and (special := _SPECIAL.get(literal.value.strip().lower())) is not None:
+        return special
     numeric = as_number(literal).value
     assert isinstance(numeric, int | float | Decimal)
     try:

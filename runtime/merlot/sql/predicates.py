@@ -66,7 +66,7 @@ def member(expr: Expr, candidates: Iterable[Expr], *, negated: bool, nulls: bool
     rest: list[Expr] = []
     element = SqlType(expr.type.base)
     for candidate in candidates:
-        if isinstance(candidate, Literal) and candidate.type == element and candidate.value is not None:
+        if isinstance(candidate, Literal) and candidate.type == element and _is_plain(candidate):
             wanted[candidate] = None
             continue
         verdict = compare("equals", expr, candidate, nulls=nulls)
@@ -79,6 +79,10 @@ def member(expr: Expr, candidates: Iterable[Expr], *, negated: bool, nulls: bool
     else:
         rest.extend(Call(function, (expr, value), BOOLEAN) for value in wanted)
     return combine(rest)
+
+
+def _is_plain(literal: Literal) -> bool:
+    return literal.value is not None and not _is_nan(literal)
 
 
 def between(expr: Expr, low: Expr, high: Expr, *, nulls: bool) -> Expr:
@@ -156,8 +160,12 @@ def _compare_constants(function: str, left: Literal, right: Literal) -> Expr:
 
 
 def _order_key(literal: Literal) -> Any:
-    """A value that Python orders as the engine does: text by code point, exact numbers of any kind together."""
-    return literal.value
+    """A value that Python orders as the engine does: text by code point, exact numbers of any kind, NaN last."""
+    return (True, 0) if _is_nan(literal) else (False, literal.value)
+
+
+def _is_nan(literal: Literal) -> bool:
+    return isinstance(literal.value, float) and math.isnan(literal.value)
 
 
 def _compare_with_literal(function: str, expr: Expr, literal: Literal, *, nulls: bool) -> Expr:
@@ -196,6 +204,8 @@ def _compare_integer(function: str, expr: Expr, value: Value, *, nulls: bool) ->
 def _compare_float(function: str, expr: Expr, literal: Literal, *, nulls: bool) -> Expr:
     element = SqlType(expr.type.base)
     converted = literals.convert(literal, element)
+    if _is_nan(converted):
+        return _compare_nan(function, expr, nulls=nulls)
     if converted.value in (math.inf, -math.inf) and literal.value != converted.value:
         is_above = converted.value == math.inf
         if function in ("equals", "not_equals"):
@@ -206,6 +216,17 @@ def _compare_float(function: str, expr: Expr, literal: Literal, *, nulls: bool) 
         else:
             function = "less_than_or_equal" if function.startswith("less") else "greater_than"
     return Call(function, (expr, converted), BOOLEAN)
+
+
+def _compare_nan(function: str, expr: Expr, *, nulls: bool) -> Expr:
+    """Against NaN, the one number above infinity."""
+    if function in ("less_than_or_equal", "greater_than"):
+        return _always(expr, function == "less_than_or_equal", nulls=nulls)
+    infinity = Literal(math.inf, SqlType(expr.type.base))
+    if function == "less_than":
+        return Call("less_than_or_equal", (expr, infinity), BOOLEAN)
+    is_nan = Call("greater_than", (expr, infinity), BOOLEAN)
+    return negation(is_nan) if function == "not_equals" else is_nan
 
 
 def _decided(function: str, expr: Expr, *, is_above: bool, nulls: bool) -> Expr:

@@ -145,4 +145,5 @@ def _decode_value(data: Any) -> Value:
         return value
     if "d" in data:
         return Decimal(data["d"])
-    return bytes.fromhex(data["b"]) if "b" in data else float(data["f"])
+    # One NaN: expressions are compared, and no NaN equals another.
+    return bytes.fromhex(data["b"]) if "b" in data else math.nan if data["f"] == "nan" else float(data["f"])

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from merlot.cluster.records import LineageRecord, SegmentRecord
-from merlot.errors import ConflictError
+from merlot.errors import ConflictError, UnavailableError
 from merlot.ids import InstanceId, SegmentKey
 
 
@@ -96,3 +96,7 @@ Mutation = PutSegments | RemoveSegments | Assign | LineageMutation
 
 class PreconditionError(ConflictError):
     """A mutation expects what is not so: whoever decided it has to look again."""
+
+
+class TooManyReplacementsError(UnavailableError):
+    """A table keeps as many replacements as its root has room for: wait until the grace period of some ends."""

@@ -13,6 +13,7 @@ from merlot.cluster.changes import (
     PutOutputs,
     RevertReplacement,
     StartReplacement,
+    TooManyReplacementsError,
 )
 from merlot.cluster.records import LineageMark, LineageRecord, LineageState, SegmentRecord
 from merlot.cluster.visibility import is_leftover, is_visible
@@ -29,7 +30,7 @@ def start(draft: Draft, mutation: StartReplacement) -> None:
     if entry in draft.lineage:
         raise PreconditionError(f"replacement exists already entry={entry} state={draft.lineage[entry].state}")
     if len(draft.lineage) >= MAX_ENTRIES:
-        raise PreconditionError(
+        raise TooManyReplacementsError(
             f"too many replacements are kept, wait until the grace period of some ends entries={len(draft.lineage)}"
         )
     _check_lists(mutation)

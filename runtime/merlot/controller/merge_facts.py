@@ -13,6 +13,7 @@ from functools import cached_property
 
 from merlot.clock import Clock
 from merlot.cluster import rollups, tasks
+from merlot.cluster.lineage_draft import MAX_ENTRIES
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import LineageState, TableRecord
 from merlot.cluster.rollups import RollupRecord
@@ -32,6 +33,9 @@ CLOCK_STEPS_MS = (1_000, 60_000)
 
 View = Callable[[TableName], TableView]
 """The current view of a table; raises NotFoundError."""
+
+RESERVED_ENTRIES = 100
+"""Of the replacements that a table may keep, those that merges leave to others: backfills, people."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -115,6 +119,13 @@ class RollupFacts:
             held |= {one.name for one in self.view.visible.values() if one.replaced_by in begun}
         return frozenset(held)
 
+    @property
+    def room(self) -> int:
+        """How many merges may be queued before the table keeps as many replacements as it can, each for hours."""
+        assert self.view is not None
+        kept = {*self.view.lineage, *(task.config.entry for task in self.tasks if task.is_unfinished)}
+        return max(0, MAX_ENTRIES - RESERVED_ENTRIES - len(kept))
+
     def situation(self) -> MergeSituation:
         """For the generator; the table must be there."""
         assert self.view is not None
@@ -130,6 +141,7 @@ class RollupFacts:
             retention_ms=self.table_spec.retention_ms,
             unfinished={task.config.level.lower() for task in self.tasks if task.is_unfinished},
             busy=self.busy,
+            room=self.room,
             set_aside={task.unit_id for task in self.tasks if not task.is_unfinished},
         )
 

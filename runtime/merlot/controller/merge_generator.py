@@ -49,6 +49,8 @@ class MergeSituation:
     """Names of segments that a task or another replacement is about to replace."""
     set_aside: Collection[str] = ()
     """Ids of tasks that failed for good: the same work is not begun again."""
+    room: int = 1 << 30
+    """How many replacements the table can take up now; what is beyond waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,8 @@ class Generated:
     levels: tuple[LevelOutlook, ...]
     without_time: int = 0
     """Segments that are left alone because nobody knows their times."""
+    waits_for_room: bool = False
+    """Whether buckets are due, and wait until the table keeps fewer replacements."""
 
 
 def generate(situation: MergeSituation) -> Generated:
@@ -93,18 +97,23 @@ def generate(situation: MergeSituation) -> Generated:
     outlooks = []
     busy = set(situation.busy)
     finer: _Level | None = None
+    room = situation.room
+    waits_for_room = False
     for rank, level in enumerate(spec.levels):
         state = _Level(situation, everything, rank, finer)
         outlook = state.outlook()
         if level.key not in situation.unfinished:
-            units = state.select(busy)
+            due = state.select(busy)
+            units = due[:room]
+            room -= len(units)
+            waits_for_room |= len(units) < len(due)
             tasks += [state.maker.task(unit, situation.now_ms) for unit in units]
             busy.update(one.name for unit in units for one in unit.inputs)
             if units and state.watermark_ms is not None:
                 watermarks[level.key] = state.advanced_ms(units)
         outlooks.append(outlook)
         finer = state
-    return Generated(tuple(tasks), watermarks, tuple(outlooks), everything.without_time)
+    return Generated(tuple(tasks), watermarks, tuple(outlooks), everything.without_time, waits_for_room)
 
 
 @dataclass(slots=True)

@@ -152,7 +152,7 @@ class MergeLoop:
         if run.is_on or facts.is_suspended or facts.problem is not None:
             done = run_pass(self._metastore, self._reader, facts, fence)
             is_waiting = any(task.is_unfinished for task in facts.tasks)
-            run.is_on = bool(done.created) or is_waiting
+            run.is_on = bool(done.created) or is_waiting or done.waits_for_room
             if done.created or done.cancelled:
                 facts = self._reader.one(facts.name)
         if facts.problem is None:

@@ -16,6 +16,7 @@ from merlot.cluster import paths, rollups, tasks
 from merlot.cluster.metastore import Check, Delete, Metastore, Op
 from merlot.cluster.rollups import RollupRecord
 from merlot.cluster.task_records import TaskRecord
+from merlot.cluster.task_settings import is_outdated
 from merlot.cluster.tasks import QueuedTask, TaskState
 from merlot.controller.merge_facts import RollupFacts, RollupReader, RollupTask
 from merlot.errors import ConflictError, NotFoundError
@@ -34,6 +35,8 @@ class PassResult:
 
     created: tuple[str, ...] = ()
     cancelled: tuple[str, ...] = ()
+    waits_for_room: bool = False
+    """Whether there is more to do as soon as the table keeps fewer replacements."""
 
 
 def run_pass(metastore: Metastore, reader: RollupReader, facts: RollupFacts, fence: Check | None = None) -> PassResult:
@@ -45,7 +48,7 @@ def run_pass(metastore: Metastore, reader: RollupReader, facts: RollupFacts, fen
         generated = reader.decide(facts)
         chosen = fitting(generated.tasks)
         if not chosen:
-            return PassResult(cancelled=cancelled)
+            return PassResult(cancelled=cancelled, waits_for_room=generated.waits_for_room)
         try:
             metastore.multi(_writes(facts, chosen, generated.watermarks, fence))
         except ConflictError:
@@ -56,7 +59,7 @@ def run_pass(metastore: Metastore, reader: RollupReader, facts: RollupFacts, fen
         for task in chosen:
             telemetry.CONTROLLER_MERGE_TASKS.labels(facts.record.table, str(task.config["level"])).inc()
             _LOG.info("merge task queued table=%s task=%s", facts.record.table, task.id)
-        return PassResult(tuple(task.id for task in chosen), cancelled)
+        return PassResult(tuple(task.id for task in chosen), cancelled, generated.waits_for_room)
     raise AssertionError("unreachable")
 
 
@@ -100,7 +103,8 @@ def retry_failed(metastore: Metastore, facts: RollupFacts) -> tuple[str, ...]:
 
 
 def _cancel(metastore: Metastore, facts: RollupFacts, fence: Check | None) -> tuple[str, ...]:
-    """Tasks that must not run: of a suspended manifest, of a table that is gone, of segments that are."""
+    """Tasks that must not run: of a manifest that is suspended or says otherwise by now, of a table that is gone, of
+    segments that are."""
     doomed = [task for task in facts.tasks if task.state is not TaskState.CANCELLED and _is_doomed(facts, task)]
     return tuple(task.id for task in doomed if _cancel_one(metastore, task.queued, fence))
 
@@ -128,7 +132,7 @@ def _end_unrun(metastore: Metastore, task: QueuedTask, fence: Check | None) -> N
 def _is_doomed(facts: RollupFacts, task: RollupTask) -> bool:
     if task.state is TaskState.POISONED:
         return facts.is_obsolete(task) or task.config.revision != facts.record.revision
-    return facts.is_suspended or facts.is_obsolete(task)
+    return facts.is_suspended or facts.is_obsolete(task) or is_outdated(task.config, facts.spec)
 
 
 def _writes(

@@ -98,10 +98,21 @@ def _state(facts: RollupFacts, generated: Generated | None) -> tuple[RollupState
         )
         return RollupState.FAILING, text
     if any(task.is_unfinished for task in facts.tasks):
-        return RollupState.RUNNING, ""
-    if generated is not None and generated.tasks:
-        return RollupState.PENDING, ""
+        return RollupState.RUNNING, _waiting(facts, generated)
+    if generated is not None and (generated.tasks or generated.waits_for_room):
+        return RollupState.PENDING, _waiting(facts, generated)
     return RollupState.UP_TO_DATE, _left_alone(generated)
+
+
+def _waiting(facts: RollupFacts, generated: Generated | None) -> str:
+    """Why what could be merged now is not."""
+    if generated is None or not generated.waits_for_room:
+        return ""
+    assert facts.view is not None
+    return (
+        f"{len(facts.view.lineage)} replacements are kept, which is as many as a table can; merges go on as the grace "
+        "period of the oldest ends (merlot controller --replaced-grace)"
+    )
 
 
 def _left_alone(generated: Generated | None) -> str:

@@ -6,13 +6,14 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from merlot.cluster.task_records import AggregationRecord, MergeTaskConfig, TaskRecord, Window
+from merlot.cluster.task_records import MergeTaskConfig, TaskRecord, Window
+from merlot.cluster.task_settings import level_settings
 from merlot.cluster.tasks import MERGE_ROLLUP, config_json, stable_hash
 from merlot.controller.merge_candidates import Candidate
 from merlot.errors import InvalidInputError
 from merlot.ids import TableName, raw_name
 from merlot.spec.datetime_format import datetime_of
-from merlot.spec.tasks import BACKFILLED, MERGE_LEVEL, MergeRollupSpec, MergeType
+from merlot.spec.tasks import BACKFILLED, MERGE_LEVEL, MergeRollupSpec
 
 HASH_LENGTH = 12
 
@@ -66,35 +67,22 @@ class TaskMaker:
 
     def _config(self, unit: Unit) -> MergeTaskConfig:
         level, digest = self._level, self._digest(unit)
-        is_rollup = level.merge_type is MergeType.ROLLUP
-        functions = self._spec.aggregations if is_rollup else {}
         prefix = f"{level.key}_{digest}_{raw_name(self._table)}"
         return MergeTaskConfig(
             rollup=self._rollup,
             revision=self._revision,
             level=level.name,
-            level_index=self._rank,
-            merge_type=level.merge_type,
-            bucket_period=level.bucket_time_period,
             windows=unit.windows,
             rest=unit.rest,
             inputs=tuple(one.key for one in unit.inputs),
             num_records=unit.num_docs,
             num_bytes=sum(one.num_bytes for one in unit.inputs),
-            round_period=level.round_bucket_time_period,
-            aggregations={
-                name: AggregationRecord(function=one.aggregation_type, parameters=dict(one.parameters))
-                for name, one in functions.items()
-            },
-            erase_dimensions=level.erase_dimension_values,
-            max_records_per_segment=level.max_num_records_per_segment,
-            num_shards=-(-unit.num_docs // level.max_num_records_per_task),
             entry=f"merge-{level.key}-{digest}",
             output_prefix=f"merged_{prefix}",
             rest_prefix=f"spilled_{prefix}",
             custom_map=self._custom_map(unit),
             rest_custom_map=self._rest_custom_map(unit),
-            executor=self._spec.executor,
+            **level_settings(self._spec, self._rank, unit.num_docs),
         )
 
     def _custom_map(self, unit: Unit) -> dict[str, str]:

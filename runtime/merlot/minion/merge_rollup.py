@@ -6,6 +6,7 @@ nothing, and then the same inputs give the same files. A large bucket goes throu
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +15,13 @@ from pathlib import Path
 
 from merlot.catalog.transfer import check_room, fetch_segments, upload_segments
 from merlot.clock import Clock
-from merlot.cluster import lineage, tasks
+from merlot.cluster import lineage, rollups, tasks
 from merlot.cluster.lineage import Ending, LineageEntry, Replacement
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.mutations import Context
 from merlot.cluster.records import LineageState, SegmentRecord
 from merlot.cluster.tables import find_table, spec_of
+from merlot.cluster.task_settings import is_outdated
 from merlot.cluster.tasks import EndedTask, MergeTaskConfig, TaskOutcome, TaskRecord
 from merlot.cluster.view import TableView, load
 from merlot.errors import CorruptionError, InvalidInputError, NotFoundError, UnavailableError
@@ -36,6 +38,8 @@ from merlot.segment.build.request import BuiltSegment
 from merlot.spec.table import Table
 from merlot.spec.tasks import MERGE_TIME, Executor
 from merlot.store.deepstore import DeepStore
+
+_LOG = logging.getLogger(__name__)
 
 DISK_SHARE = 2.5
 """Room that a merge needs, in sizes of its inputs: they, the outputs, and what is spilled."""
@@ -126,6 +130,7 @@ class _Work:
         entry = lineage.find_entry(self.metastore, self.task.table, self.config.entry)
         if entry is not None and entry.state is LineageState.COMPLETED:
             return self._done(entry)
+        self._check_wanted()
         view = load(self.metastore, self.task.table)
         inputs = self._inputs(view)
         if entry is not None and entry.state is LineageState.IN_PROGRESS and _has_all(view, entry, self.config):
@@ -151,6 +156,20 @@ class _Work:
             declared_store=None if declared is None else declared.uri,
             control=self.control,
         )
+
+    def _check_wanted(self) -> None:
+        """ObsoleteError if the manifest says otherwise by now, and nobody has come to cancel the task."""
+        record = rollups.find_rollup(self.metastore, self.config.rollup)
+        if record is None:
+            return
+        try:
+            manifest = rollups.spec_of(record)
+        except InvalidInputError as error:
+            # Of a newer version. The leader, which may be of that version too, has the say.
+            _LOG.warning("MergeRollupTask cannot be read name=%s cause=%s", record.name, error)
+            return
+        if is_outdated(self.config, manifest.spec):
+            raise ObsoleteError(f"manifest has changed rollup={record.name} revision={record.revision}")
 
     def _inputs(self, view: TableView) -> list[SegmentRecord]:
         """The records of the inputs; ObsoleteError if one of them is part of the table no more."""
@@ -289,6 +308,7 @@ class _Work:
         deadline = Deadline(self.settings.load_timeout_s)
         while True:
             self.control.check()
+            self._check_wanted()
             self.control.tell("LOAD")
             try:
                 entry = lineage.end_replacement(

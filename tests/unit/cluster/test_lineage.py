@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from merlot.cluster import commit, lineage, lineage_draft, lineage_nodes, paths, tables
+from merlot.cluster.changes import TooManyReplacementsError
 from merlot.cluster.lineage import Ending, Replacement
 from merlot.cluster.liveness import register
 from merlot.cluster.metastore import Check, Metastore
@@ -561,5 +562,5 @@ def test_a_root_full_of_entries_fits_a_node_and_takes_no_more(
     assert len(RootRecord(lineage=marks).to_bytes()) < 700_000
     monkeypatch.setattr(lineage_draft, "MAX_ENTRIES", 1)
     start(store)
-    with pytest.raises(PreconditionError, match="too many replacements are kept"):
+    with pytest.raises(TooManyReplacementsError, match="too many replacements are kept"):
         start(store, Replacement(segments_from=("other",), segments_to=("x",)))

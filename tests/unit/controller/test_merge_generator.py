@@ -69,6 +69,20 @@ def test_several_buckets_at_once_and_no_more() -> None:
     assert [merge_config(task).windows for task in tasks] == [((day * DAY, (day + 1) * DAY),) for day in range(3)]
 
 
+def test_no_more_is_begun_than_the_table_can_keep_replacements() -> None:
+    table, spec = MergeTable(), spec_of(level("daily", "1d", maxNumParallelBuckets=3))
+    for day in range(5):
+        table.add([day * DAY])
+    generated = table.generate(spec, 90 * DAY, room=0)
+    assert (generated.tasks, generated.waits_for_room) == ((), True)
+    generated = table.generate(spec, 90 * DAY, room=2)
+    assert (len(generated.tasks), generated.waits_for_room) == (2, True)
+    for task in generated.tasks:
+        table.run(task)
+    generated = table.generate(spec, 90 * DAY, room=3)
+    assert (len(generated.tasks), generated.waits_for_room) == (3, False)
+
+
 def test_buckets_of_a_pass_that_share_a_segment_become_one_task() -> None:
     table, spec = MergeTable(), spec_of(level("daily", "1d", maxNumParallelBuckets=2))
     table.add([HOUR])

@@ -8,16 +8,20 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from merlot import telemetry
-from merlot.cluster import paths, rollups, tables, tasks
+from merlot.cluster import lineage, paths, rollups, tables, tasks
+from merlot.cluster.changes import ForgetReplacement
 from merlot.cluster.leases import Lease
 from merlot.cluster.metastore import Check, Delete
+from merlot.cluster.mutations import mutate
 from merlot.cluster.publish import publish
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.tasks import MERGE_ROLLUP, EndedTask, QueuedTask, TaskOutcome, TaskState, merge_config
 from merlot.cluster.view import load
+from merlot.controller import merge_facts
 from merlot.controller.api import make_app
 from merlot.controller.merge_loop import MergeLoop
+from merlot.controller.merge_service import MergeService
 from merlot.controller.service import ControllerService
 from merlot.ids import SegmentKey, TableName
 from merlot.spec.manifest import load as load_manifests
@@ -223,6 +227,62 @@ def test_a_suspended_one_cancels_its_tasks_and_goes_on_later(
     put_rollup(store)
     loop.round()
     assert levels(store) == ["daily", "daily"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_cancelled"),
+    [
+        ("levels:", "schedule: 5m\n  levels:", False),
+        ("mergeType: rollup", "mergeType: concat", False),
+        ("bufferTimePeriod: 1d", "bufferTimePeriod: 2d", False),
+        ("maxNumParallelBuckets: 2", "mergeType: rollup", True),
+        ("maxNumParallelBuckets: 2", "roundBucketTimePeriod: 1h", True),
+        ("maxNumParallelBuckets: 2", "maxNumRecordsPerSegment: 3", True),
+        ("name: daily, bucketTimePeriod: 1d", "name: daily, bucketTimePeriod: 12h", True),
+        ("name: daily", "name: by-day", True),
+    ],
+)
+def test_tasks_are_cancelled_when_the_manifest_has_their_level_do_something_else(
+    old: str, new: str, is_cancelled: bool, store: SqliteMetastore, loop: MergeLoop, fence: Check
+) -> None:
+    make_table(store)
+    put_rollup(store)
+    loop.round()
+    assert old in ROLLUP
+    put_rollup(store, ROLLUP.replace(old, new))
+    loop.round()
+    states = {task.record.state for task in queued(store).values() if merge_config(task.record).revision == 1}
+    assert states == {TaskState.CANCELLED if is_cancelled else TaskState.QUEUED}
+    for task in queued(store).values():
+        tasks.end(store, task, EndedTask(id=task.record.id, outcome=TaskOutcome.CANCELLED), fence)
+    loop.round()
+    assert {merge_config(task.record).revision for task in queued(store).values()} == {2}
+
+
+def test_merges_wait_while_the_table_keeps_as_many_replacements_as_it_can_and_then_go_on_by_themselves(
+    store: SqliteMetastore, loop: MergeLoop, clock: FakeClock, fence: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merge_facts, "MAX_ENTRIES", merge_facts.RESERVED_ENTRIES + 2)
+    make_table(store, days=4)
+    lineage.start_replacement(store, TRIPS, lineage.Replacement(segments_from=(), segments_to=("x",), entry="e"))
+    put_rollup(store, ROLLUP.replace("table: trips", 'table: trips\n  schedule: "0 3 * * *"'))
+    loop.round()
+    clock.advance(24 * 3600)
+    loop.round()
+    assert levels(store) == ["daily"]
+    assert work_off(store, fence) == 1
+    lineage.start_replacement(store, TRIPS, lineage.Replacement(segments_from=(), segments_to=("y",), entry="f"))
+    loop.round()
+    assert levels(store) == []
+    told = MergeService(store, clock).rollup("trips-merge")
+    assert told["state"] == told["levels"][0]["state"] == "Pending"
+    assert "2 replacements are kept, which is as many as a table can" in told["message"]
+    for entry in ("e", "f"):
+        lineage.revert_replacement(store, TRIPS, entry)
+        mutate(store, TRIPS, lambda _, entry=entry: [ForgetReplacement(entry)])  # type: ignore[misc]
+    loop.round()
+    assert levels(store) == ["daily", "daily"], "without another call of the schedule"
+    assert MergeService(store, clock).rollup("trips-merge")["message"] == ""
 
 
 def test_a_deleted_one_leaves_only_tasks_to_undo(store: SqliteMetastore, loop: MergeLoop, fence: Check) -> None:

@@ -5,16 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from merlot.cluster import lineage, tasks
+from merlot.cluster import lineage, lineage_draft, tasks
 from merlot.cluster.changes import ForgetReplacement, PreconditionError
 from merlot.cluster.mutations import mutate
 from merlot.cluster.publish import publish
 from merlot.cluster.records import LineageState
+from merlot.cluster.rollups import put_rollup
 from merlot.cluster.task_records import SHUFFLE_FOLDER
 from merlot.cluster.tasks import TaskOutcome
 from merlot.errors import InvalidInputError
 from merlot.minion.execution import Ending
-from merlot.spec.tasks import MERGE_LEVEL, MERGE_TIME
+from merlot.spec.manifest import load as load_manifests
+from merlot.spec.tasks import MERGE_LEVEL, MERGE_TIME, MergeRollupTask
 from merlot.testing.merges import ENTRY, LEVEL, MergeBench
 from merlot.testing.sample import ORDERS, upload_orders
 
@@ -77,6 +79,52 @@ def test_a_cancelled_task_takes_back_what_it_has_begun(bench: MergeBench) -> Non
     assert bench.clean() == 1
     assert len(bench.deep_store.list(ORDERS)) == 4
     assert bench.visible_rows() == bench.expected_rows()
+
+
+WEEKLY = """
+apiVersion: merlot.dev/v1alpha1
+kind: MergeRollupTask
+metadata: {name: orders}
+spec: {table: orders, levels: [{name: weekly, bucketTimePeriod: 4d, bufferTimePeriod: 0d}]}
+"""
+
+
+def put_manifest(bench: MergeBench, text: str) -> None:
+    (manifest,) = load_manifests(text)
+    assert isinstance(manifest, MergeRollupTask)
+    put_rollup(bench.inner, manifest)
+
+
+@pytest.mark.parametrize("at", ["before", "outputs put"])
+def test_a_task_that_its_manifest_wants_no_more_is_dropped_though_nobody_cancels_it(at: str, bench: MergeBench) -> None:
+    put_manifest(bench, WEEKLY)
+    bench.queue()
+
+    def change(step: str) -> None:
+        if step == at:
+            put_manifest(bench, WEEKLY.replace("bufferTimePeriod: 0d", "bufferTimePeriod: 0d, mergeType: dedup"))
+
+    change("before")
+    assert bench.run(reached=change) is Ending.CANCELLED
+    assert len(bench.view().visible) == 4
+    put_manifest(bench, WEEKLY)
+    bench.queue()
+    assert bench.run() is Ending.DONE
+
+
+def test_a_table_without_room_for_another_replacement_has_a_task_wait_not_fail_for_good(
+    bench: MergeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "FIRST_BACKOFF_MS", 0)
+    bench.queue()
+    with monkeypatch.context() as patch:
+        patch.setattr(lineage_draft, "MAX_ENTRIES", 0)
+        for _ in range(2 * tasks.MAX_ATTEMPTS):
+            assert bench.run() is Ending.FAILED
+    found = tasks.find_task(bench.inner, tasks.MERGE_ROLLUP, "t1")
+    assert found is not None
+    assert "too many replacements are kept, wait" in found.record.last_error
+    assert bench.run() is Ending.DONE
 
 
 def test_pushing_what_was_merged_once_more_adds_nothing_after_the_inputs_are_gone(bench: MergeBench) -> None:

@@ -22,7 +22,9 @@ from merlot_operator.events import Events
 from merlot_operator.health import Health
 from merlot_operator.kube import Kube, login
 from merlot_operator.metastore import Metastores
+from merlot_operator.progress import Progress
 from merlot_operator.store import Store
+from merlot_operator.watchdog import Watchdog, end_at_once
 from merlot_operator.workqueue import WorkQueue
 
 _LOG = logging.getLogger(__name__)
@@ -49,21 +51,29 @@ async def operate(config: Config) -> None:
     registry = kopf.OperatorRegistry()
     handlers.register(registry, context)
     _register_login(registry)
+    watchdog = Watchdog(context.progress, context.clock)
+    watchdog.start()
     health = Health(context)
     await health.start(config.liveness_port)
-    loop = asyncio.create_task(reconcile.run(context, health.listed), name="reconcile")
+    loop = asyncio.create_task(reconcile.run(context), name="reconcile")
     loop.add_done_callback(_die_with)
     _register_stop(registry, loop)
     _LOG.info("operator starts namespaces=%s", ",".join(config.namespaces) or "all")
+    before = asyncio.all_tasks()
     try:
-        await kopf.operator(
+        tasks = await kopf.spawn_tasks(
             registry=registry,
             settings=settings,
             standalone=True,
             clusterwide=config.is_cluster_wide,
             namespaces=list(config.namespaces),
         )
+        for task in tasks:
+            # The first that ends, by a signal or by itself, is the beginning of Kopf's end, in which it may hang.
+            task.add_done_callback(lambda _: watchdog.expect_end())
+        await kopf.run_tasks(tasks, ignored=before)
     finally:
+        watchdog.expect_end()
         await _stop(loop)
         await health.stop()
         await context.statuses.close()
@@ -72,17 +82,18 @@ async def operate(config: Config) -> None:
 
 
 def _context(config: Config, settings: kopf.OperatorSettings) -> Context:
-    kube, store, clock = Kube(settings), Store(), SystemClock()
+    kube, store, clock, queue = Kube(settings), Store(), SystemClock(), WorkQueue(random.Random())
     return Context(
         config=config,
         kube=kube,
         store=store,
         writer=Writer(kube, store),
-        queue=WorkQueue(random.Random()),
+        queue=queue,
         metastores=Metastores(config),
         statuses=ClusterStatuses(config),
         events=Events(kube, clock),
         clock=clock,
+        progress=Progress(queue, config.namespaces or (None,), clock.monotonic()),
     )
 
 
@@ -110,7 +121,7 @@ def _die_with(loop: asyncio.Task[None]) -> None:
     """Without its loop the operator is of no use: end, and be started again."""
     if not loop.cancelled():
         _LOG.critical("the reconcile loop ended", exc_info=loop.exception())
-        os._exit(1)
+        end_at_once("the reconcile loop ended")
 
 
 if __name__ == "__main__":

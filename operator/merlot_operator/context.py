@@ -13,6 +13,7 @@ from merlot_operator.events import Events
 from merlot_operator.kinds import TABLES, name_of
 from merlot_operator.kube import Kube
 from merlot_operator.metastore import Metastores
+from merlot_operator.progress import Place, Progress
 from merlot_operator.store import Store
 from merlot_operator.workqueue import Key, Subject, WorkQueue
 
@@ -59,12 +60,22 @@ class Context:
     statuses: ClusterStatuses
     events: Events
     clock: Clock
+    progress: Progress
     pools: dict[tuple[str, str], PoolNote] = field(default_factory=dict)
     clusters: dict[str, ClusterNote] = field(default_factory=dict)
     waiting: dict[tuple[str, str], tuple[tuple[str, ...], float]] = field(default_factory=dict)
     """By pool: the steps that it waits for, and since when."""
     last_busy: dict[str, float] = field(default_factory=dict)
     """When a namespace last had tasks for minions."""
+
+    def forget(self, place: Place) -> None:
+        """Know nothing any more of a place: when it is taken up again, everything is looked at anew."""
+        self.store.forget(place)
+        for namespace in [one for one in self.clusters if place in (None, one)]:
+            del self.clusters[namespace]
+            self.statuses.forget(namespace)
+        for pool in [one for one in self.pools if place in (None, one[0])]:
+            del self.pools[pool]
 
     def wake_table(self, namespace: str, name: str, delay_s: float = 0.0) -> None:
         """Reconcile one Table."""

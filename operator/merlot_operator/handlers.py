@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import kopf
@@ -29,6 +31,7 @@ from merlot_operator.rights import listed, watched
 from merlot_operator.upsert_links import config_ref
 from merlot_operator.workqueue import Key, Subject
 
+LONGEST_PAUSE_S = 15.0
 _SUBJECTS = {"Table": Subject.TABLE, "MergeRollupTask": Subject.ROLLUP, "UpsertConfig": Subject.UPSERT}
 
 
@@ -97,6 +100,17 @@ def _wake_those_that_it_rules(context: Context, config: Object) -> None:
             context.wake_table(namespace_of(config), name_of(table), SETTLE_S)
 
 
+class _Endless:
+    """Pauses of watches that the API server refuses or does not answer.
+
+    Kopf ends the whole operator once they are used up: for one namespace that was deleted with its Role. `served` tells
+    of such a one, and `watchdog` ends an operator that is of no use.
+    """
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.chain((0.2, 0.7, 1.5, 3.1, 6.3), itertools.repeat(LONGEST_PAUSE_S))
+
+
 def configure(settings: kopf.OperatorSettings, config: Config) -> None:
     """Kopf's settings for production."""
     # The role of one namespace cannot list namespaces and definitions.
@@ -104,7 +118,7 @@ def configure(settings: kopf.OperatorSettings, config: Config) -> None:
     settings.posting.enabled = False
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
-    settings.networking.error_backoffs = (0.2, 0.7, 1.5, 3.1, 6.3)
+    settings.networking.error_backoffs = _Endless()
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 310
     settings.watching.chunk_size = 100

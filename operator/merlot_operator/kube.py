@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import aiohttp
@@ -35,6 +36,14 @@ class TooManyRequestsError(UnavailableError):
     """Not now: the API server is busy, or a disruption budget does not let a pod go."""
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All objects of a kind as of one version."""
+
+    items: list[dict[str, Any]]
+    version: int
+
+
 class Kube:
     """A client. `settings` are Kopf's, for the proxy."""
 
@@ -56,15 +65,26 @@ class Kube:
         return await self._request("GET", kind.path(namespace, name))
 
     async def list(self, kind: Kind, namespace: str | None, selector: str = "") -> list[dict[str, Any]]:
-        """All objects with these labels, page by page; `kind` and `apiVersion` are filled in."""
+        """All objects with these labels."""
+        return (await self.list_all(kind, namespace, selector)).items
+
+    async def list_all(
+        self, kind: Kind, namespace: str | None, selector: str = "", heard: Callable[[], None] = lambda: None
+    ) -> Listing:
+        """As `list`, page by page, each of which is told; `kind` and `apiVersion` are filled in."""
         query = {"limit": str(PAGE)} | ({"labelSelector": selector} if selector else {})
         items: list[dict[str, Any]] = []
         while True:
             page = await self._request("GET", kind.path(namespace), query=query)
+            heard()
             items.extend({"apiVersion": kind.api_version, "kind": kind.name, **item} for item in page["items"])
             query["continue"] = page["metadata"].get("continue") or ""
             if not query["continue"]:
-                return items
+                return Listing(items, int(page["metadata"]["resourceVersion"]))
+
+    async def probe(self, kind: Kind, namespace: str | None) -> None:
+        """Whether objects of a kind can be listed; raises what stands against it."""
+        await self._request("GET", kind.path(namespace), query={"limit": "1"})
 
     async def apply(self, body: Object) -> dict[str, Any]:
         """Server-side apply; what others own of these fields becomes ours."""
@@ -147,7 +167,7 @@ class Kube:
                         raise await _error(response, f"{method} {path}")
                     document: dict[str, Any] = await response.json()
                     return document
-            except (aiohttp.ClientError, TimeoutError) as error:
+            except (aiohttp.ClientError, TimeoutError, ValueError) as error:
                 raise UnavailableError(f"API server does not answer request={method} {path} cause={error!r}") from error
         raise UnavailableError(f"API server does not know the operator request={method} {path}")
 

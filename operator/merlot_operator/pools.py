@@ -169,7 +169,14 @@ def _is_still_needed(context: Context, namespace: str, pool: str) -> bool:
 
 
 async def _tear_down(context: Context, namespace: str, pool: str) -> None:
-    """No Table wants the pool. Its claims go with the StatefulSet if that says so."""
+    """No Table wants the pool. Its claims go with the StatefulSet if that says so. Asks the API server itself first: a
+    cache must not decide that."""
+    tables = await context.kube.list(TABLES, namespace)
+    for table in tables:
+        context.store.put(table)
+    if pool_demand(namespace, pool, tables, context.config) is not None:
+        context.wake_pool(namespace, pool)
+        return
     own = [one for kind in WRITTEN for one in context.store.with_label(kind, namespace, POOL, pool)]
     (await context.writer.delete_all(own)).check()
     context.pools.pop((namespace, pool), None)

@@ -11,14 +11,13 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
-from merlot.errors import InvalidInputError, MerlotError, NotFoundError
-from merlot_operator import handlers
+from merlot.errors import InvalidInputError, MerlotError, UnavailableError
+from merlot_operator import served
 from merlot_operator.clusters import reconcile_cluster
 from merlot_operator.context import Context
-from merlot_operator.kinds import DECLARED, SELECTOR, TABLES, Kind, namespace_of
+from merlot_operator.kinds import TABLES, namespace_of
 from merlot_operator.metrics import FAILURES, PASS_SECONDS, PASSES, QUEUE
 from merlot_operator.pools import reconcile_pool
-from merlot_operator.rights import listed as listed_kinds
 from merlot_operator.rollups import reconcile_rollup
 from merlot_operator.tables import reconcile_table
 from merlot_operator.upserts import reconcile_upsert
@@ -28,10 +27,9 @@ _LOG = logging.getLogger(__name__)
 
 STATUS_S = 3.0
 """Between two looks at a namespace's controller; an unchanged status costs it a 304."""
-RELIST_S = 600.0
-"""Between two complete listings, for what a watch may have missed."""
-FIRST_RELIST_S = 20.0
-"""The second listing comes soon: what was deleted between the first and the start of the watches told nobody."""
+PASS_S = 45.0
+"""For one pass. What was cut off goes on with the next: each does only what is left to do."""
+TURN_S = 1.0
 
 Reconcile = Callable[[Context, str, str], Awaitable[float | None]]
 
@@ -49,75 +47,49 @@ RECONCILES: Mapping[Subject, Reconcile] = {
 }
 
 
-async def run(context: Context, listed: Callable[[], None]) -> None:
-    """Everything but Kopf's watches, until cancelled. `listed` is called whenever all objects have been listed."""
-    await _list_for_the_first_time(context)
-    listed()
+async def run(context: Context) -> None:
+    """Everything but Kopf's watches, until cancelled."""
     async with asyncio.TaskGroup() as group:
+        group.create_task(_turn(context))
+        for place in context.progress.places:
+            group.create_task(served.follow(context, place))
         for _ in range(context.config.workers):
             group.create_task(_work(context))
-        group.create_task(_relist(context, listed))
         group.create_task(_ask_controllers(context))
 
 
-async def _list_for_the_first_time(context: Context) -> None:
-    """Nothing is decided before everything is known: who sees no Tables would delete their servers."""
+async def _turn(context: Context) -> None:
+    """Tell that the event loop comes by."""
     while True:
-        try:
-            await list_all(context)
-            return
-        except MerlotError as error:
-            _LOG.warning("objects cannot be listed yet cause=%s", error)
-            await asyncio.sleep(2)
-
-
-async def list_all(context: Context) -> None:
-    """Take over complete listings of all kinds, and wake everything."""
-    for kind in listed_kinds(context.config):
-        for namespace in context.config.namespaces or (None,):
-            await _list_kind(context, kind, namespace)
-    for kind in listed_kinds(context.config):
-        for body in list(context.store.all(kind)):
-            handlers.wake(context, kind, body)
-
-
-async def _list_kind(context: Context, kind: Kind, namespace: str | None) -> None:
-    try:
-        bodies = await context.kube.list(kind, namespace, "" if kind in DECLARED else SELECTOR)
-    except NotFoundError:
-        if kind is TABLES:
-            raise
-        return  # Its definition is not installed: Kopf watches it once it is.
-    for gone in context.store.replace(kind, namespace, bodies):
-        handlers.wake(context, kind, gone)
-
-
-async def _relist(context: Context, listed: Callable[[], None]) -> None:
-    pause_s = FIRST_RELIST_S
-    while True:
-        await asyncio.sleep(pause_s)
-        pause_s = RELIST_S
-        try:
-            await list_all(context)
-            listed()
-        except MerlotError as error:
-            _LOG.warning("objects cannot be listed cause=%s", error)
+        context.progress.turned_at = context.clock.monotonic()
+        await asyncio.sleep(TURN_S)
 
 
 async def _work(context: Context) -> None:
     while True:
         key = await context.queue.take()
+        if not context.progress.serves(key.namespace):
+            context.queue.done(key, None)  # Its listing wakes all that there is.
+            context.progress.passes.pop(key, None)
+            continue
         started = time.perf_counter()
+        context.progress.passes.setdefault(key, context.clock.monotonic())
         try:
-            again_s = await RECONCILES[key.subject](context, key.namespace, key.name)
+            async with asyncio.timeout(PASS_S) as limit:
+                again_s = await RECONCILES[key.subject](context, key.namespace, key.name)
         except MerlotError as error:
             _report(context, key, error)
         except Exception:  # noqa: BLE001 - the outermost loop of a pass: a bug in one must not stop the others
+            if limit.expired():
+                # It stays noted as not ended: when this happens again and again, the process ends.
+                _report(context, key, UnavailableError(f"a pass does not end waited_s={PASS_S:.0f}"))
+                continue
             _LOG.exception("pass failed key=%s", key)
             FAILURES.labels(key.subject, "bug").inc()
             context.queue.failed(key)
         else:
             context.queue.done(key, again_s)
+        context.progress.passes.pop(key, None)
         PASSES.labels(key.subject).inc()
         PASS_SECONDS.labels(key.subject).observe(time.perf_counter() - started)
         QUEUE.set(len(context.queue))

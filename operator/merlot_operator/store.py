@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from merlot_operator.kinds import Kind, Object, kind_of, labels_of, name_of, namespace_of
+from merlot_operator.kube import Listing
 
 
 class Store:
@@ -16,13 +17,15 @@ class Store:
 
     def __init__(self) -> None:
         self._objects: dict[Kind, dict[str, dict[str, Object]]] = defaultdict(lambda: defaultdict(dict))
+        self._removed: dict[str, None] = {}
+        """Uids of the last that were deleted: no listing that began before brings them back."""
 
     def put(self, body: dict[str, Any]) -> bool:
         """Keep a body; returns whether it is news."""
         objects = self._objects[kind_of(body)][namespace_of(body)]
         name = name_of(body)
         old = objects.get(name)
-        if old is not None and not _is_newer(body, old):
+        if body["metadata"]["uid"] in self._removed or (old is not None and not _is_newer(body, old)):
             return False
         objects[name] = _slim(body)
         return True
@@ -30,20 +33,32 @@ class Store:
     def remove(self, body: Object) -> None:
         """Forget an object that was deleted, unless one of the same name came after it."""
         objects = self._objects[kind_of(body)][namespace_of(body)]
-        old = objects.get(name_of(body))
-        if old is not None and old["metadata"]["uid"] == body["metadata"]["uid"]:
+        old, uid = objects.get(name_of(body)), body["metadata"]["uid"]
+        self._removed[uid] = None
+        if len(self._removed) > MOST_REMOVED:
+            del self._removed[next(iter(self._removed))]
+        if old is not None and old["metadata"]["uid"] == uid:
             del objects[name_of(body)]
 
-    def replace(self, kind: Kind, namespace: str | None, bodies: list[dict[str, Any]]) -> list[Object]:
-        """Take over a complete listing; returns what was known and is not in it."""
-        listed = {body["metadata"]["uid"] for body in bodies}
+    def replace(self, kind: Kind, namespace: str | None, listing: Listing) -> list[Object]:
+        """Take over a complete listing; returns what was known when it began and is not in it. What came while it was
+        under way stays, and what went does not come back."""
+        listed = {body["metadata"]["uid"] for body in listing.items}
         known = list(self.all(kind)) if namespace is None else list(self.of(kind, namespace))
-        gone = [body for body in known if body["metadata"]["uid"] not in listed]
+        gone = [one for one in known if one["metadata"]["uid"] not in listed and _version(one) <= listing.version]
         for body in gone:
             self.remove(body)
-        for body in bodies:
+        for body in listing.items:
             self.put(body)
         return gone
+
+    def forget(self, namespace: str | None) -> None:
+        """Know nothing any more of a namespace, or of any."""
+        for objects in self._objects.values():
+            if namespace is None:
+                objects.clear()
+            else:
+                objects.pop(namespace, None)
 
     def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """One object."""
@@ -67,7 +82,11 @@ class Store:
 def _is_newer(body: Object, old: Object) -> bool:
     if body["metadata"]["uid"] != old["metadata"]["uid"]:
         return True
-    return int(body["metadata"]["resourceVersion"]) > int(old["metadata"]["resourceVersion"])
+    return _version(body) > _version(old)
+
+
+def _version(body: Object) -> int:
+    return int(body["metadata"]["resourceVersion"])
 
 
 def _slim(body: dict[str, Any]) -> dict[str, Any]:
@@ -93,4 +112,5 @@ def _shared(value: Any) -> Any:
 
 
 LONG_TEXT = 100
+MOST_REMOVED = 10_000
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"

@@ -49,6 +49,7 @@ class WorkQueue:
         self._failures: dict[Key, int] = {}
         self._order = itertools.count()
         self._changed = asyncio.Event()
+        self._taken_at = float("-inf")
 
     def __len__(self) -> int:
         return len(self._due)
@@ -61,6 +62,11 @@ class WorkQueue:
             heapq.heappush(self._heap, (due, next(self._order), key))
             self._changed.set()
 
+    def overdue_s(self, now: float) -> float:
+        """For how long there has been a key that is due while none was taken."""
+        due = min(list(self._due.values()), default=now)
+        return max(0.0, now - max(due, self._taken_at))
+
     async def take(self) -> Key:
         """The next key that is due; the caller must call `done` or `failed` for it."""
         loop = asyncio.get_running_loop()
@@ -68,6 +74,7 @@ class WorkQueue:
             self._changed.clear()
             key, wait_s = self._next(loop.time())
             if key is not None:
+                self._taken_at = loop.time()
                 return key
             try:
                 async with asyncio.timeout(wait_s):

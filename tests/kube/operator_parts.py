@@ -262,6 +262,11 @@ class Operator:
         self._process.send(how)
         return self._process.wait(PATIENCE_S)
 
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        assert self._process is not None
+        return self._process.poll()
+
     def dies_within(self, passes: int) -> bool:
         """Whether it ends by itself before it has made so many passes, or has listed everything and makes none."""
         assert self._process is not None

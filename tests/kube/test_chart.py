@@ -148,3 +148,23 @@ def test_a_restricted_namespace_takes_all_of_it(
     done = merlot_api("apply", "--dry-run=server", "-f", "-", text=yaml.safe_dump_all(known))
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == len(known)
+
+
+@pytest.mark.parametrize(
+    ("scope", "is_told"),
+    [
+        ({}, False),
+        ({"namespaces": ["merlot"]}, False),
+        ({"namespaces": ["a", "b"]}, True),
+        ({"clusterWide": True}, True),
+    ],
+)
+def test_who_serves_other_namespaces_is_told_to_copy_the_secret(
+    helm: Path, tmp_path: Path, scope: dict[str, Any], is_told: bool
+) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump({"deepStore": {**STORE["deepStore"], "credentials": {"ID": "1"}}, "scope": scope}))
+    command = [helm, "install", "merlot", CHART, "--namespace=merlot", "--dry-run=client", "--values", file]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert ("Secret merlot-deep-store" in done.stdout.partition("NOTES:")[2]) == is_told

@@ -15,6 +15,7 @@ from merlot_operator.conditions import Condition
 from merlot_operator.config import Config, from_environment
 from merlot_operator.demand import cluster_demand, pool_demand, tenant_of
 from merlot_operator.kinds import TABLES
+from merlot_operator.kube import Listing
 from merlot_operator.pods import problems
 from merlot_operator.store import Store
 from merlot_operator.workqueue import Key, Subject, WorkQueue
@@ -100,8 +101,24 @@ def test_older_version_never_replaces_a_newer_one() -> None:
     assert store.put(version(10))
     store.remove(version(11, uid="of one before"))
     assert store.get(TABLES, "n", "t") == version(10)
-    assert store.replace(TABLES, None, [version(12, uid="2")]) == [version(10)]
+    assert store.replace(TABLES, None, Listing([version(12, uid="2")], 12)) == [version(10)]
     assert store.get(TABLES, "n", "t") == version(12, uid="2")
+
+
+def test_a_listing_changes_nothing_of_what_happened_while_it_was_under_way() -> None:
+    store = Store()
+
+    def body(name: str, version: int) -> dict[str, Any]:
+        metadata = {"name": name, "namespace": "n", "uid": name, "resourceVersion": str(version)}
+        return {"kind": "Table", "metadata": metadata}
+
+    for name in ("kept", "went", "gone before"):
+        store.put(body(name, 1))
+    store.put(body("came", 11))
+    store.remove(body("went", 12))
+    gone = store.replace(TABLES, "n", Listing([body("kept", 1), body("went", 1)], 10))
+    assert gone == [body("gone before", 1)]
+    assert store.of(TABLES, "n") == [body("came", 11), body("kept", 1)]
 
 
 def test_namespaces_of_a_cluster_wide_operator_are_kept_apart() -> None:

@@ -1,0 +1,104 @@
+"""Complete listings of each place: a namespace that is served, or None for all of them.
+
+One that the operator has no rights in is told of and left out, and the others go on: it may have been deleted with its
+Role. It is asked about again and again, and taken up when it answers. Nothing is decided in a namespace before every
+kind of it has been listed: who sees no Tables would delete their servers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from merlot.errors import MerlotError, NotFoundError
+from merlot_operator import handlers
+from merlot_operator.context import Context
+from merlot_operator.kinds import DECLARED, SELECTOR, TABLES, Kind
+from merlot_operator.kube import ForbiddenError
+from merlot_operator.metrics import SERVED
+from merlot_operator.progress import Place
+from merlot_operator.rights import listed
+
+_LOG = logging.getLogger(__name__)
+
+LOOK_S = 10.0
+"""Between two looks at whether the API server still answers about a place."""
+LOOK_TIMEOUT_S = 10.0
+FIRST_LOOK_S = 2.0
+"""Until the first listing succeeds."""
+RELIST_S = 600.0
+"""Between two complete listings, for what a watch may have missed."""
+FIRST_RELIST_S = 20.0
+"""The second listing comes soon: what was deleted between the first and the start of the watches told nobody."""
+
+
+async def follow(context: Context, place: Place) -> None:
+    """List a place, and again and again, until cancelled."""
+    clock, progress = context.clock, context.progress
+    relist_at, is_first = clock.monotonic(), True
+    while True:
+        is_known = place in progress.heard and place not in progress.left_out
+        is_listing = not is_known or clock.monotonic() >= relist_at
+        try:
+            await (list_place(context, place) if is_listing else _look(context, place))
+        except TimeoutError:
+            # Silence is no answer: a look that is never answered does not count as one.
+            _LOG.warning("API server does not answer place=%s waited_s=%.0f", place or "all", LOOK_TIMEOUT_S)
+            continue
+        except ForbiddenError as error:
+            _leave_out(context, place, error)
+            is_first = True
+        except MerlotError as error:
+            _LOG.warning("objects cannot be listed place=%s cause=%s", place or "all", error)
+        except Exception:  # noqa: BLE001 - the outermost loop: an answer that nobody foresaw must not end all the others
+            _LOG.exception("objects cannot be listed place=%s", place or "all")
+        else:
+            if not is_known:
+                _LOG.info("namespace is served place=%s", place or "all")
+            SERVED.labels(place or "").set(1)
+            if is_listing:
+                relist_at = clock.monotonic() + (FIRST_RELIST_S if is_first else RELIST_S)
+                is_first = False
+        progress.tried[place] = clock.monotonic()
+        await asyncio.sleep(LOOK_S if place in progress.heard else FIRST_LOOK_S)
+
+
+async def list_place(context: Context, place: Place) -> None:
+    """Take over complete listings of all kinds, and wake everything."""
+    kinds = listed(context.config)
+    for kind in kinds:
+        await _list_kind(context, kind, place)
+    context.progress.heard[place] = context.clock.monotonic()
+    context.progress.left_out.pop(place, None)
+    for kind in kinds:
+        bodies = context.store.all(kind) if place is None else context.store.of(kind, place)
+        for body in list(bodies):
+            handlers.wake(context, kind, body)
+
+
+async def _list_kind(context: Context, kind: Kind, place: Place) -> None:
+    def heard() -> None:
+        context.progress.tried[place] = context.clock.monotonic()
+
+    try:
+        listing = await context.kube.list_all(kind, place, "" if kind in DECLARED else SELECTOR, heard)
+    except NotFoundError:
+        if kind is TABLES:
+            raise
+        return  # Its definition is not installed: Kopf watches it once it is.
+    for gone in context.store.replace(kind, place, listing):
+        handlers.wake(context, kind, gone)
+
+
+async def _look(context: Context, place: Place) -> None:
+    async with asyncio.timeout(LOOK_TIMEOUT_S):
+        await context.kube.probe(TABLES, place)
+    context.progress.heard[place] = context.clock.monotonic()
+
+
+def _leave_out(context: Context, place: Place, error: ForbiddenError) -> None:
+    if place not in context.progress.left_out:
+        _LOG.error("namespace is left out until the rights are there place=%s cause=%s", place or "all", error)
+    context.progress.left_out[place] = str(error)
+    SERVED.labels(place or "").set(0)
+    context.forget(place)

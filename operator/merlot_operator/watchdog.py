@@ -1,0 +1,54 @@
+"""Ends the process when it no longer gets on with its work, or with its own end.
+
+A thread: what holds the event loop does not hold it. It says why on stderr, with the stacks of all threads, since
+logging may be what hangs.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+import threading
+
+from merlot.clock import Clock
+from merlot_operator.progress import Progress
+
+LOOK_S = 0.5
+END_S = 20.0
+"""For an end in good order: less than the 30 s after which kubelet kills."""
+
+
+class Watchdog:
+    """Looks at the progress until the process ends."""
+
+    def __init__(self, progress: Progress, clock: Clock) -> None:
+        self._progress = progress
+        self._clock = clock
+        self._ends_at = float("inf")
+
+    def start(self) -> None:
+        """Begin to look."""
+        threading.Thread(target=self._run, name="watchdog", daemon=True).start()
+
+    def expect_end(self) -> None:
+        """From now on the process is about to end: by itself soon, or by force."""
+        self._progress.is_ending = True
+        self._ends_at = min(self._ends_at, self._clock.monotonic() + END_S)
+
+    def _run(self) -> None:
+        pause = threading.Event()
+        while not pause.wait(LOOK_S):
+            now = self._clock.monotonic()
+            if now > self._ends_at:
+                end_at_once("the operator does not end by itself")
+            verdict = self._progress.verdict(now)
+            if not verdict.is_alive:
+                end_at_once(verdict.text)
+
+
+def end_at_once(why: str) -> None:
+    """Leave without any clean-up; kubelet starts the operator again."""
+    os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"operator ends by force: {why}\n".encode())
+    faulthandler.dump_traceback(all_threads=True)
+    os._exit(1)

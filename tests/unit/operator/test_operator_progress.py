@@ -1,0 +1,117 @@
+"""What is told of an operator that gets on with its work, and of one that does not."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from merlot_operator.progress import DEAD_S, UNHEARD_S, UNREADY_S, Progress
+from merlot_operator.workqueue import Key, Subject, WorkQueue
+
+KEY = Key(Subject.TABLE, "a", "flights")
+START = 1000.0
+MINUTE_S = 60.0
+FAILED_PROBES_S = 15.0
+"""Until kubelet takes an answer of /readyz seriously."""
+
+
+@pytest.fixture
+def progress() -> Progress:
+    """Of an operator of two namespaces that has listed everything."""
+    one = Progress(WorkQueue(random.Random(1)), ("a", "b"), START)
+    look(one, START)
+    return one
+
+
+def look(progress: Progress, now: float, *places: str) -> None:
+    """Everything is as it should be."""
+    progress.turned_at = now
+    for place in places or ("a", "b"):
+        progress.tried[place] = progress.heard[place] = now
+
+
+def test_it_is_unready_within_a_minute_and_ends_within_two() -> None:
+    assert UNREADY_S + FAILED_PROBES_S < MINUTE_S
+    assert DEAD_S < 2 * MINUTE_S
+
+
+def test_it_is_ready_once_every_namespace_is_listed() -> None:
+    progress = Progress(WorkQueue(random.Random(1)), ("a", "b"), START)
+    look(progress, START, "a")
+    assert not progress.verdict(START).is_ready
+    assert "namespace b is not listed yet" in progress.verdict(START).text
+    assert progress.serves("a")
+    assert not progress.serves("b")
+    look(progress, START, "b")
+    assert progress.verdict(START).is_ready
+
+
+def test_an_event_loop_that_stands_is_noticed(progress: Progress) -> None:
+    for place in ("a", "b"):
+        progress.tried[place] = progress.heard[place] = START + DEAD_S
+    assert not progress.verdict(START + UNREADY_S + 1).is_ready
+    assert progress.verdict(START + UNREADY_S + 1).is_alive
+    assert not progress.verdict(START + DEAD_S).is_alive
+
+
+def test_one_silent_namespace_is_enough(progress: Progress) -> None:
+    look(progress, START + DEAD_S, "a")
+    verdict = progress.verdict(START + DEAD_S)
+    assert not verdict.is_ready
+    assert not verdict.is_alive
+    assert "namespace b" in verdict.text
+
+
+def test_an_api_server_that_refuses_ends_nothing_for_long(progress: Progress) -> None:
+    now = START + DEAD_S + 1
+    progress.turned_at = progress.tried["a"] = progress.tried["b"] = now
+    assert not progress.verdict(now).is_ready
+    assert progress.verdict(now).is_alive
+    progress.turned_at = progress.tried["a"] = progress.tried["b"] = START + UNHEARD_S
+    assert not progress.verdict(START + UNHEARD_S).is_alive
+
+
+def test_a_pass_that_is_cut_off_again_and_again_is_noticed(progress: Progress) -> None:
+    progress.passes[KEY] = START
+    look(progress, START + DEAD_S)
+    assert not progress.verdict(START + DEAD_S).is_alive
+    del progress.passes[KEY]
+    assert progress.verdict(START + DEAD_S).is_ready
+
+
+async def test_keys_that_nobody_takes_are_noticed() -> None:
+
+    queue = WorkQueue(random.Random(1))
+    start = asyncio.get_running_loop().time()
+    progress = Progress(queue, ("a",), start)
+    queue.wake(KEY)
+    queue.wake(Key(Subject.POOL, "a", "later"), 10_000.0)
+    look(progress, start + DEAD_S + 1, "a")
+    assert not progress.verdict(start + DEAD_S + 1).is_alive
+    assert await queue.take() == KEY
+    assert progress.verdict(start + DEAD_S + 1).is_ready
+
+
+def test_a_namespace_without_rights_is_told_and_holds_up_nobody(progress: Progress) -> None:
+    progress.left_out["b"] = "forbidden"
+    look(progress, START + UNHEARD_S, "a")
+    progress.tried["b"] = START + UNHEARD_S
+    verdict = progress.verdict(START + UNHEARD_S)
+    assert verdict.is_ready
+    assert "left out: namespace b: forbidden" in verdict.text
+    assert not progress.serves("b")
+
+
+def test_an_operator_without_any_rights_ends(progress: Progress) -> None:
+    progress.left_out |= {"a": "forbidden", "b": "forbidden"}
+    now = START + DEAD_S
+    progress.turned_at = progress.tried["a"] = progress.tried["b"] = now
+    assert not progress.verdict(now).is_ready
+    assert not progress.verdict(now).is_alive
+
+
+def test_one_that_is_about_to_end_is_not_ready(progress: Progress) -> None:
+    progress.is_ending = True
+    assert not progress.verdict(START).is_ready

@@ -18,6 +18,7 @@ from merlot.errors import InvalidInputError, NotFoundError
 from merlot.ids import TableName, raw_name
 from merlot.query import logical
 from merlot.query.logical import LogicalPlan
+from merlot.query.pruning import monotone
 from merlot.query.rewrite import rewritten
 from merlot.sql import tree_json
 from merlot.sql.bind import bind
@@ -55,6 +56,8 @@ class PlannedQuery:
     logical: LogicalPlan | None = None
     skips_pruning: bool = False
     """`skipSegmentPruning=true`: ask for every segment, and have servers look at each."""
+    prunes_by_functions: bool = False
+    """Whether its filter has functions whose bounds pruning may have to compute."""
 
 
 @dataclass(slots=True)
@@ -180,6 +183,7 @@ def _fill(template: Template, planned: PlannedQuery, shape: Shape) -> PlannedQue
         where=encoded,
         logical=logical.refilter(planned.logical, condition),
         skips_pruning=planned.skips_pruning,
+        prunes_by_functions=planned.prunes_by_functions,
     )
 
 
@@ -195,4 +199,5 @@ def _plan_for(table: ServedTable, bound: BoundQuery) -> PlannedQuery:
         logical=plan,
         is_explain=bound.explain,
         skips_pruning=plan.skips_pruning,
+        prunes_by_functions=any(monotone.functions_of(plan.filter)),
     )

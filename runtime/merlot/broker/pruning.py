@@ -22,6 +22,7 @@ from merlot.broker.routing import RoutedSegment, RoutingSnapshot, ServerRoute
 from merlot.cluster.records import UNREADABLE, PartitionRecord, SegmentRecord
 from merlot.errors import CorruptionError, InvalidInputError
 from merlot.ids import InstanceId, TableName
+from merlot.query.pruning import monotone
 from merlot.query.pruning.blooms import ColumnBlooms, SegmentBloom
 from merlot.query.pruning.bounds import bounds_of
 from merlot.query.pruning.evaluate import evaluate
@@ -77,6 +78,15 @@ class TablePruning:
         functions = {one for known in self.statistics.partitions.values() for one in known.holders}
         found = [self.unreadable, *(one.problem for one in self.own), *sorted({one.problem or "" for one in functions})]
         return tuple(filter(None, found))
+
+    def is_prepared(self, where: Expr | None) -> bool:
+        """Whether `select` has nothing to compute that may hold up an event loop; else `prepare` does it."""
+        return self.statistics.knows(monotone.functions_of(where))
+
+    def prepare(self, where: Expr | None) -> None:
+        """Compute bounds of the functions that the filter has; any thread."""
+        for function in monotone.functions_of(where):
+            self.statistics.ranges_of(function)
 
     def select(self, where: Expr | None, request_number: int, *, null_handling: bool) -> Selection:
         """Routes for the segments that may hold rows that pass the filter."""

@@ -151,6 +151,8 @@ class Queries:
         assert plan.logical is not None
         for run in range(1, MAX_RUNS + 1):
             table = self._table(plan.table)
+            if plan.prunes_by_functions:
+                await _prepare(table, plan.logical)
             selection = _select(table, plan, plan.logical, number)
             if plan.is_explain:
                 answer.result = explain(plan, plan.logical, table, selection)
@@ -206,6 +208,12 @@ class Queries:
         answer.num_servers_queried = gathered.num_servers_queried
         answer.num_servers_responded = gathered.num_servers_responded
         answer.reduce_time_ms = int((self._clock.monotonic() - started) * 1000)
+
+
+async def _prepare(table: ServedTable, logical: LogicalPlan) -> None:
+    """Off the loop: bounds of a function of 10,000 segments took 20 ms, kernels that were never called a second."""
+    if table.pruning is not None and not table.pruning.is_prepared(logical.filter):
+        await asyncio.to_thread(table.pruning.prepare, logical.filter)
 
 
 def _select(table: ServedTable, plan: PlannedQuery, logical: LogicalPlan, number: int) -> Selection:

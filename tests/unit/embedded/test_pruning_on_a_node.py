@@ -40,6 +40,15 @@ async def test_pruning_is_turned_on_without_a_restart(node: Node) -> None:
     assert after["numServersQueried"] == after["numServersResponded"] == 1
 
 
+async def test_a_truncated_time_prunes_as_the_time_does(node: Node) -> None:
+    start_ms = START_MS + 2 * DAY_MS
+    sql = f"SELECT sum(amount), count(*) FROM orders WHERE DATETRUNC('DAY', at) = {start_ms} AND at + 1 > {start_ms}"
+    await turn_on(node, "time")
+    for _ in range(2):
+        after = await until_answer(node, sql, "numSegmentsPrunedByBroker", len(DAYS) - 1)
+        assert after["resultTable"]["rows"] == [[total_amount([2]), 100]]
+
+
 @pytest.mark.parametrize(
     ("select", "rows"),
     [

@@ -1,8 +1,8 @@
 """A filter over the statistics of all segments: a walk down its tree, one array operation or two at each node.
 
-Sound under NOT, since what is not known exactly is SOME at the leaf; functions, casts and columns compared with columns
-are SOME. Multi-value columns: a positive predicate asks for any value, so its ALL is weakened; `not_equals` and
-`not_in` are the complements of their positive twins.
+Sound under NOT, since what is not known exactly is SOME at the leaf; columns compared with columns are SOME, and so are
+functions but for those that rise with a column (`monotone`). Multi-value columns: a positive predicate asks for any
+value, so its ALL is weakened; `not_equals` and `not_in` are the complements of their positive twins.
 """
 
 from __future__ import annotations
@@ -65,15 +65,17 @@ class _Walk:
         return constant(self._statistics.num_segments, verdict)
 
     def _predicate(self, call: Call) -> Verdicts:
-        """A column compared with constants; anything else is SOME."""
+        """A column, or a function that rises with one, compared with constants; anything else is SOME."""
         if call.function in _POSITIVE:
             return complement(self._predicate(Call(_POSITIVE[call.function], call.args, call.type)))
         subject, constants = call.args[0], call.args[1:]
-        if not isinstance(subject, Column) or not all(isinstance(one, Literal) for one in constants):
+        if not all(isinstance(one, Literal) for one in constants):
             return self._constant(SOME)
         values = literal_values(constants)
-        ranges = self._statistics.ranges.get(subject.name)
+        ranges = self._statistics.ranges_of(subject)
         verdicts = self._constant(SOME) if ranges is None else ranges.evaluate(call.function, values)
+        if not isinstance(subject, Column):
+            return verdicts
         if subject.type.is_array:
             verdicts = weaken(verdicts)
         if call.function in ("equals", "in"):

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from merlot.query.pruning import monotone
 from merlot.query.pruning.blooms import ColumnBlooms
 from merlot.query.pruning.partitions import ColumnPartitions
 from merlot.query.pruning.ranges import ColumnRanges
+from merlot.sql.tree import Column, Expr
+
+MAX_MAPPED: Final = 16
+"""Functions of columns whose bounds are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +33,27 @@ class SegmentStatistics:
     """Docs whose value is null, by column; -1 if unknown."""
     num_docs: NDArray[np.int64] | None = None
     """Docs by segment, where `null_counts` are given."""
+    _mapped: dict[Expr, ColumnRanges | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Bounds of functions of columns: many queries ask for the same ones, with other constants."""
+
+    def knows(self, functions: Iterable[Expr]) -> bool:
+        """Whether `ranges_of` these functions has nothing to compute."""
+        return all(one in self._mapped for one in functions)
+
+    def ranges_of(self, expr: Expr) -> ColumnRanges | None:
+        """Bounds of a column, or of a function that rises with one; None if nothing is known. The first call for a
+        function takes a microsecond a segment, and what its kernels take to load."""
+        if isinstance(expr, Column):
+            return self.ranges.get(expr.name)
+        column = monotone.column_of(expr)
+        ranges = None if column is None else self.ranges.get(column.name)
+        if column is None:
+            return None
+        if expr not in self._mapped:
+            if len(self._mapped) >= MAX_MAPPED:
+                self._mapped.clear()
+            self._mapped[expr] = None if ranges is None else monotone.mapped(ranges, expr, column)
+        return self._mapped.get(expr)
 
     @property
     def nbytes(self) -> int:

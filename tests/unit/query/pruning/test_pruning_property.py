@@ -5,11 +5,13 @@ MERLOT_PRUNING_CASES sets how many pairs of filter and table are tried, MERLOT_F
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
@@ -25,7 +27,7 @@ from merlot.query.pruning.verdicts import ALL, NONE
 from merlot.segment.index import bloom
 from merlot.spec.types import TypeName
 from merlot.sql.tree import Call, Column, Expr, Literal
-from merlot.sql.types import BOOLEAN, LONG, STRING, SqlType
+from merlot.sql.types import BOOLEAN, DOUBLE, LONG, STRING, SqlType
 
 _FUZZ = "MERLOT_FUZZ_SECONDS" in os.environ
 CASES = int(os.environ.get("MERLOT_PRUNING_CASES", "100000" if _FUZZ else "2000"))
@@ -40,6 +42,45 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "greater_than_or_equal": lambda value, other: value >= other,
 }
 Row = dict[str, Any]
+
+
+def _of(function: str, *args: Expr, type_: SqlType = LONG) -> Expr:
+    return Call(function, args, type_)
+
+
+def _first_of_month(days: int) -> int:
+    return (date(1970, 1, 1) + timedelta(days=days)).replace(day=1).toordinal() - date(1970, 1, 1).toordinal()
+
+
+T, THREE, MINUS = Column("t", LONG), Literal(3, LONG), Literal(-2, LONG)
+FUNCTIONS: list[tuple[Expr, Callable[[int], Any]]] = [
+    (_of("plus", T, THREE), lambda t: t + 3),
+    (_of("plus", MINUS, T), lambda t: t - 2),
+    (_of("minus", T, THREE), lambda t: t - 3),
+    (_of("minus", THREE, T), lambda t: 3 - t),
+    (_of("minus", T, _of("mod", T, THREE)), lambda t: t - int(math.fmod(t, 3))),
+    (_of("minus", T, _of("mod", T, MINUS)), lambda t: t - int(math.fmod(t, -2))),
+    (_of("minus", T, _of("mod", _of("plus", T, THREE), THREE)), lambda t: t - int(math.fmod(t + 3, 3))),
+    (_of("times", THREE, _of("minus", T, THREE)), lambda t: 3 * (t - 3)),
+    (_of("times", T, MINUS), lambda t: t * -2),
+    (_of("times", T, T), lambda t: t * t),
+    (_of("divide", T, THREE, type_=DOUBLE), lambda t: t / 3),
+    (_of("divide", T, MINUS, type_=DOUBLE), lambda t: t / -2),
+    (_of("negate", T), lambda t: -t),
+    (_of("abs", _of("minus", T, THREE)), lambda t: abs(t - 3)),
+    (_of("mod", T, THREE), lambda t: int(math.fmod(t, 3))),
+    (_of("cast", T, type_=DOUBLE), float),
+    (
+        _of(
+            "datetrunc",
+            *(Literal("MONTH", STRING), _of("times", T, THREE)),
+            *(Literal(word, STRING) for word in ("DAYS", "UTC", "DAYS")),
+        ),
+        lambda t: _first_of_month(3 * t),
+    ),
+]
+"""Of the number `t`: some rise with it, some do not."""
+VALUE_OF = dict(FUNCTIONS)
 
 
 @dataclass
@@ -83,7 +124,9 @@ class Case:
         if kind == "is_null" and name != "l":
             return Call(self.rng.choice(["is_null", "is_not_null"]), (column,), BOOLEAN)
         if kind == "opaque" and name == "t":
-            return Call("equals", (Call("mod", (column, Literal(2, LONG)), LONG), Literal(0, LONG)), BOOLEAN)
+            function = self.rng.choice(FUNCTIONS)[0]
+            compare = self.rng.choice([*COMPARE, "not_equals"])
+            return Call(compare, (function, Literal(self._value(name), LONG)), BOOLEAN)
         if kind == "like" and name == "s":
             return Call(
                 "like", (column, Literal(self.rng.choice(["a%", "ab%", "%b", "_b", "é%", "a"]), STRING)), BOOLEAN
@@ -117,8 +160,7 @@ class Case:
                 verdict = self.passes(expr.args[0], row)
                 return None if verdict is None else not verdict
         subject = expr.args[0]
-        is_opaque = isinstance(subject, Call)
-        column = subject.args[0] if isinstance(subject, Call) else subject
+        column = T if isinstance(subject, Call) else subject
         assert isinstance(column, Column)
         value = row[column.name]
         if expr.function in ("is_null", "is_not_null"):
@@ -128,8 +170,8 @@ class Case:
                 return None
             value = DEFAULT[column.name]
         constants = [arg.value for arg in expr.args[1:] if isinstance(arg, Literal)]
-        if is_opaque:
-            return bool(value % 2 == constants[0])
+        if isinstance(subject, Call):
+            return _holds(expr.function, VALUE_OF[subject](value), constants)
         if isinstance(value, list):
             if expr.function in ("not_equals", "not_in"):
                 return not any(one in constants for one in value)

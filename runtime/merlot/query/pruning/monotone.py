@@ -1,0 +1,116 @@
+"""Functions of one column that never fall while the column rises: their bounds are those of the column, mapped.
+
+`DATETRUNC('DAY', at) = …` prunes as `at` does. What a bound maps to is computed by the code that computes rows, so it
+is rounded as rows are; a function that fails on a bound (an overflow) leaves its segments' bounds unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from merlot.errors import MerlotError
+from merlot.query.evaluate import evaluate
+from merlot.query.expressions import walk
+from merlot.query.pruning.ranges import ColumnRanges
+from merlot.query.vector import DTYPES, Vector
+from merlot.spec.types import TypeName
+from merlot.sql.tree import Call, Column, Expr, Literal
+from merlot.sql.types import SqlType
+
+_TYPES: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP, TypeName.DOUBLE})
+_WIDER: Final = frozenset(
+    {
+        (TypeName.INT, TypeName.LONG),
+        (TypeName.INT, TypeName.DOUBLE),
+        (TypeName.LONG, TypeName.DOUBLE),
+        (TypeName.LONG, TypeName.TIMESTAMP),
+        (TypeName.TIMESTAMP, TypeName.LONG),
+    }
+)
+
+
+def column_of(expr: Expr) -> Column | None:
+    """The column of which the expression is such a function; None if it is not known to be one."""
+    if expr.type.is_array or expr.type.base not in _TYPES:
+        return None
+    if isinstance(expr, Column):
+        return expr
+    if not isinstance(expr, Call):
+        return None
+    rising = _rising(expr)
+    return None if rising is None else column_of(rising)
+
+
+def functions_of(where: Expr | None) -> Iterator[Expr]:
+    """Such functions of a column that a filter compares with constants."""
+    for node in () if where is None else walk(where):
+        if isinstance(node, Call) and node.args and isinstance(node.args[0], Call) and column_of(node.args[0]):
+            yield node.args[0]
+
+
+def _rising(call: Call) -> Expr | None:
+    """The operand with which the call rises; its others are constants."""
+    args = call.args
+    match call.function:
+        case "datetrunc":
+            return args[1]
+        case "plus":
+            return args[0] if _number(args[1]) is not None else args[1] if _number(args[0]) is not None else None
+        case "minus":
+            return args[0] if _number(args[1]) is not None or _is_rest(args[0], args[1]) else None
+        case "times":
+            return args[0] if _is_positive(args[1]) else args[1] if _is_positive(args[0]) else None
+        case "divide":
+            return args[0] if _is_positive(args[1]) else None
+        case "cast":
+            return args[0] if (args[0].type.base, call.type.base) in _WIDER else None
+    return None
+
+
+def _number(expr: Expr) -> Any:
+    value = expr.value if isinstance(expr, Literal) else None
+    return None if isinstance(value, str | bytes | bool) else value
+
+
+def _is_positive(expr: Expr) -> bool:
+    value = _number(expr)
+    return value is not None and value > 0
+
+
+def _is_rest(whole: Expr, part: Expr) -> bool:
+    """Whether `whole - part` is `whole` rounded towards zero: how ROUND(value, bucket) is written."""
+    if not isinstance(part, Call) or part.function != "mod" or not part.type.is_integer:
+        return False
+    return part.args[0] == whole and _is_positive(part.args[1])
+
+
+def mapped(ranges: ColumnRanges, expr: Expr, column: Column) -> ColumnRanges | None:
+    """Bounds of the expression, from those of its column; None if the function fails on one of them."""
+    if not len(ranges.scale):
+        return ranges
+    try:
+        values = np.array(ranges.scale, DTYPES[column.type.base])
+        result = evaluate(expr, _Bounds(column, values)).spread(len(values)).data
+    except (MerlotError, OverflowError, ValueError, TypeError):
+        # TypeError and the like: the schema has changed since the query was planned.
+        return None
+    if result.dtype.kind == "f" and np.isnan(result).any():
+        return None
+    return ColumnRanges(result.tolist(), ranges.low, ranges.high)
+
+
+class _Bounds:
+    """The distinct bounds of a column, as rows."""
+
+    def __init__(self, column: Column, values: Any) -> None:
+        self.num_rows = len(values)
+        self._vector = Vector(column.type, values)
+
+    def column(self, name: str, type_: SqlType) -> Vector:
+        return self._vector
+
+    def nulls(self, name: str) -> None:
+        return None

@@ -37,6 +37,7 @@ EXIT_WRONG_INPUT = 2
 MAX_REPORT_BYTES = 4_000
 """Kubernetes cuts a termination message at 4,096."""
 LONGEST_ERROR = 700
+SHOWN_REASONS, LONGEST_ROW = 3, 120
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         report = _run(chosen)
     except BadRowsError as error:
-        _write_report(chosen.report, {"error": str(error).splitlines()[0], "badRows": error.bad.to_json()})
+        _write_report(chosen.report, {"error": _with_causes(error), "badRows": error.bad.to_json()})
         return _fail(error, EXIT_WRONG_INPUT)
     except MerlotError as error:
         _write_report(chosen.report, {"error": str(error)})
@@ -182,6 +183,15 @@ def _write_report(path: Path | None, report: dict[str, Any]) -> None:
         shortest = {**shortest, "error": report["error"][:LONGEST_ERROR]}
     texts = [json.dumps(one, ensure_ascii=False) for one in (report, short, shorter, shortest)]
     path.write_text(next((text for text in texts if len(text.encode()) < MAX_REPORT_BYTES), texts[-1]) + "\n")
+
+
+def _with_causes(error: BadRowsError) -> str:
+    """In one line: the error, its most frequent reasons, and a row of each."""
+    bad = error.bad
+    commonest = sorted(bad.by_reason, key=lambda reason: (-bad.by_reason[reason], reason))[:SHOWN_REASONS]
+    rows = {one.reason: json.dumps(dict(one.values), ensure_ascii=False) for one in reversed(bad.samples)}
+    causes = [f"{bad.by_reason[one]} × {one} {rows.get(one, '')[:LONGEST_ROW]}".strip() for one in commonest]
+    return "; ".join([str(error).splitlines()[0], *causes])
 
 
 def _java_reason(trace: str) -> str:

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from merlot.ingest.bad_rows import BadRow, BadRows
+from merlot.ingest.batch import BadRowsError
 from merlot_spark import build_job
 
 TRACE = """An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
@@ -21,6 +23,15 @@ def test_of_a_java_trace_the_error_and_its_last_cause_are_told() -> None:
         "io.vertx.core.impl.NoStackTraceTimeoutException: The timeout of 10000 ms has been exceeded"
     )
     assert build_job._java_reason("gone") == "gone"
+
+
+def test_a_job_that_fails_for_bad_rows_names_their_columns_in_one_line() -> None:
+    samples = (BadRow("amount: no LONG", (("amount", "abc"),)), BadRow("amount: no LONG", (("amount", "def"),)))
+    bad = BadRows({"at: no TIMESTAMP": 1, "amount: no LONG": 7}, samples)
+    error = BadRowsError("too many bad rows table=t\n8 bad rows left out:", bad)
+    assert build_job._with_causes(error) == (
+        'too many bad rows table=t; 7 × amount: no LONG {"amount": "abc"}; 1 × at: no TIMESTAMP'
+    )
 
 
 def test_a_report_fits_a_termination_message(tmp_path: Path) -> None:

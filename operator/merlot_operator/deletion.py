@@ -1,19 +1,28 @@
-"""A Table's end: its Jobs, its servers, its state in ZooKeeper, then its finalizer. Each step looks what is there, so a
-pass that was cut short is continued by the next."""
+"""A Table's end: its Jobs, its servers, its state in ZooKeeper, its files, then its finalizer. Each step looks what is
+there, so a pass that was cut short is continued by the next; what it waits for is in the status."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
+from collections.abc import Sequence
 
 from merlot.cluster import tables as shared_tables
 from merlot.cluster.metastore import Metastore
+from merlot.cluster.tables import FilesLeft
 from merlot.errors import NotFoundError
 from merlot_operator import demand as demands
+from merlot_operator import pods as pod_facts
 from merlot_operator.context import Context
-from merlot_operator.finalizers import clear_shared_state, drop_finalizer, has_finalizer
-from merlot_operator.kinds import JOBS, STATEFUL_SETS, TABLE, Object, name_of
+from merlot_operator.finalizers import clear_shared_state, drop_finalizer, has_finalizer, is_forced
+from merlot_operator.kinds import COMPONENT, JOBS, PODS, STATEFUL_SETS, TABLE, Object, name_of
+from merlot_operator.manifests.parts import CONTROLLER
+from merlot_operator.waiting import Obstacle, tell_waiting
+
+_LOG = logging.getLogger(__name__)
 
 AGAIN_S = 2.0
+MAX_NAMES = 3
 
 
 async def delete_table(context: Context, body: Object) -> float | None:
@@ -23,21 +32,55 @@ async def delete_table(context: Context, body: Object) -> float | None:
     namespace, name = body["metadata"]["namespace"], name_of(body)
     jobs = context.store.with_label(JOBS, namespace, TABLE, name)
     (await context.writer.delete_all(jobs)).check()
-    pool = demands.pool_of(body)
-    context.wake_pool(namespace, pool)
-    is_clean = await clear_shared_state(context, body, lambda store: _forget(store, body), skipped=True)
-    is_pool_gone = demands.shared_tenant(body) is not None or context.store.get(STATEFUL_SETS, namespace, pool) is None
-    if not (is_clean and is_pool_gone):
+    context.wake_pool(namespace, demands.pool_of(body))
+    obstacles = _running_jobs(context.store.with_label(PODS, namespace, TABLE, name))
+    if not obstacles or is_forced(body):
+        left = await clear_shared_state(context, body, lambda store: _forget(store, body), skipped=None)
+        controllers = context.store.with_label(PODS, namespace, COMPONENT, CONTROLLER)
+        obstacles += [*_files(left, controllers), *_pool(context, body)]
+    if obstacles and not is_forced(body):
+        await tell_waiting(context, body, obstacles)
         return AGAIN_S
+    for obstacle in obstacles:
+        _LOG.warning("table goes though something is left table=%s/%s left=%s", namespace, name, obstacle.text)
+        await context.events.warning(body, "LeftBehind", f"deleted by force: {obstacle.text}")
     await drop_finalizer(context, body)
     return None
 
 
-def _forget(metastore: Metastore, body: Object) -> bool:
-    """Remove the table from shared state; returns whether nothing of it is left to do. Files that shall go are deleted
-    by the controller, which is there as long as a Table is."""
+def _forget(metastore: Metastore, body: Object) -> FilesLeft | None:
+    """Remove the table from shared state; returns what is left to do. Files that shall go are deleted by the
+    controller, which is there as long as a Table is."""
     deletes = body["spec"].get("deletionPolicy") == "Delete"
     with contextlib.suppress(NotFoundError):
         files = shared_tables.Files.NOW if deletes else shared_tables.Files.KEEP
         shared_tables.delete_table(metastore, name_of(body), files=files)
-    return not deletes or shared_tables.files_left(metastore, name_of(body)) is None
+    return shared_tables.files_left(metastore, name_of(body)) if deletes else None
+
+
+def _running_jobs(pods: Sequence[Object]) -> list[Obstacle]:
+    """What a batch uploads after the table is gone would be nobody's."""
+    running = [name_of(pod) for pod in pods if pod.get("status", {}).get("phase") == "Running"]
+    if not running:
+        return []
+    return [Obstacle(f"pods of its Jobs end: {', '.join(running[:MAX_NAMES])}", is_problem=False)]
+
+
+def _files(left: FilesLeft | None, controllers: Sequence[Object]) -> list[Obstacle]:
+    """Files that the controller has to delete, and what keeps it from doing so."""
+    if left is None:
+        return []
+    text = f"the controller deletes {left.num_files} files" if left.num_files else "the controller looks for files"
+    if not pod_facts.num_ready(controllers):
+        problem = next(iter(pod_facts.problems(controllers)), None)
+        why = "no controller pod is ready" if problem is None else f"no controller pod is ready: {problem.message}"
+        return [Obstacle(f"{text}, but {why}", is_problem=True)]
+    return [Obstacle(f"{text}: {left.error}" if left.error else text, is_problem=bool(left.error))]
+
+
+def _pool(context: Context, body: Object) -> list[Obstacle]:
+    """Its own servers."""
+    namespace, pool = body["metadata"]["namespace"], demands.pool_of(body)
+    if demands.shared_tenant(body) is not None or context.store.get(STATEFUL_SETS, namespace, pool) is None:
+        return []
+    return [Obstacle(f"its StatefulSet {pool} goes", is_problem=False)]

@@ -21,6 +21,7 @@ from merlot_operator.kinds import (
     name_of,
     namespace_of,
 )
+from merlot_operator.waiting import Obstacle, tell_waiting
 
 _LOG = logging.getLogger(__name__)
 
@@ -50,22 +51,30 @@ async def drop_finalizer(context: Context, body: Object) -> None:
 async def clear_shared_state(context: Context, body: Object, forget: Callable[[Metastore], T], skipped: T) -> T:
     """What `forget` says of its removing the object from shared state; `skipped` if that is away and may stay as it is.
 
-    Otherwise UnavailableError, and an event that tells what the object waits for.
+    Otherwise UnavailableError, and conditions and an event that tell what the object waits for.
     """
     try:
         return await context.metastores.call(namespace_of(body), forget)
     except UnavailableError as error:
         if not await _may_skip_shared_state(context, body):
-            await context.events.warning(body, "CleanupWaits", f"{error}; or set the annotation {FORCE_DELETE}: 'true'")
+            where = context.config.metastore_of(namespace_of(body))
+            await tell_waiting(context, body, [Obstacle(f"ZooKeeper answers at {where}: {error}", is_problem=True)])
             raise
         what = (kind_of(body).plural, namespace_of(body), name_of(body))
         _LOG.warning("object goes without its shared state being removed object=%s/%s/%s", *what)
+        text = f"deleted without ZooKeeper, which still knows it and its files: {error}"
+        await context.events.warning(body, "LeftBehind", text)
         return skipped
+
+
+def is_forced(body: Object) -> bool:
+    """Whether somebody wants it gone, whatever is left behind."""
+    return annotations_of(body).get(FORCE_DELETE) == "true"
 
 
 async def _may_skip_shared_state(context: Context, body: Object) -> bool:
     """Whoever says so, or a namespace that goes with all that is in it: its ZooKeeper may be gone already."""
-    if annotations_of(body).get(FORCE_DELETE) == "true":
+    if is_forced(body):
         return True
     try:
         namespace = await context.kube.get(NAMESPACES, None, namespace_of(body))

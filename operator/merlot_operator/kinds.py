@@ -29,7 +29,7 @@ TEMPLATE_VERSION = "merlot.dev/template-version"
 RESTARTED_AT = "merlot.dev/restarted-at"
 """Annotation of a Table: change it to restart its servers."""
 FORCE_DELETE = "merlot.dev/force-delete"
-"""Annotation of a Table: "true" lets it go though its shared state cannot be reached."""
+"""Annotation of whatever users declare: "true" lets it go though something of it is left behind."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,169 @@
+"""The end of a Table against a real API server: what it waits for is told, and somebody may stop it from waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from operator_parts import Api, Controller, Operator, run_pods, table_word
+from test_operator import BATCH, flights, wait
+
+from merlot.clock import SystemClock
+from merlot.cluster import paths, tables
+from merlot.cluster.connect import connect
+from merlot.cluster.metastore import Metastore
+from merlot.cluster.publish import publish
+from merlot.cluster.records import SegmentRecord
+from merlot.controller.trash import SegmentFiles, empty_trash
+from merlot.errors import UnavailableError
+from merlot.ids import TableName
+from merlot.store.deepstore import DeepStore
+from merlot_spark.zookeeper import ZooKeeper
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning"),
+]
+
+FLIGHTS = TableName("flights_OFFLINE")
+NUM_SEGMENTS = 2
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    """A real one."""
+    with ZooKeeper(tmp_path_factory.mktemp("zookeeper")) as one:
+        yield one
+
+
+@pytest.fixture
+def settings(api: Api, settings: dict[str, str], zookeeper: ZooKeeper) -> dict[str, str]:
+    """With shared state that others reach too."""
+    return {**settings, "MERLOT_METASTORE": f"zk://{zookeeper.hosts}/{api.namespace}"}
+
+
+@pytest.fixture
+def metastore(settings: dict[str, str]) -> Iterator[Metastore]:
+    """What the operator writes its tables to."""
+    metastore = connect(settings["MERLOT_METASTORE"])
+    yield metastore
+    metastore.close()
+
+
+def serve(api: Api, operator: Operator, metastore: Metastore, **spec: Any) -> None:
+    """A Table with segments."""
+    api.create("tables", flights(**spec))
+    wait(operator, lambda: (api.get("tables", "flights").get("status") or {}).get("revision"), 1)
+    records = [
+        SegmentRecord(name=f"s{number}", crc=1, size_bytes=1, url=f"s3://bucket/merlot/s{number}", total_docs=1)
+        for number in range(NUM_SEGMENTS)
+    ]
+    publish(metastore, FLIGHTS, records)
+
+
+def work_off(metastore: Metastore, error: str = "") -> None:
+    """What the controller does about deleted files, once."""
+
+    def open_store(_: str | None) -> SegmentFiles:
+        if error:
+            raise UnavailableError(error)
+        return DeepStore("/nonexistent-deep-store")
+
+    empty_trash(metastore, open_store, SystemClock(), grace_ms=3_600_000)
+
+
+def test_a_deletion_tells_what_it_waits_for_until_the_files_are_gone(
+    api: Api, metastore: Metastore, operator: Operator
+) -> None:
+    with operator:
+        serve(api, operator, metastore, deletionPolicy="Delete")
+        api.delete("tables", "flights")
+        wait(operator, lambda: "no controller pod is ready" in api.condition("Degraded").get("message", ""))
+        assert api.reason("Ready") == "False/Deleting"
+        assert api.condition("Progressing")["message"].startswith("waits until the controller deletes 2 files")
+        assert "merlot.dev/force-delete: 'true'" in api.condition("Degraded")["message"]
+        assert api.reason("Accepted") == "True/Valid", "what else was known stays"
+        run_pods(api)
+        wait(operator, lambda: api.reason("Degraded"), "False/Deleting")
+        work_off(metastore, "the keys were revoked")
+        wait(operator, lambda: "2 files: the keys were revoked" in api.condition("Degraded").get("message", ""))
+        wait(operator, lambda: "CleanupWaits" in api.event_reasons())
+        assert api.get("deployments", "merlot-controller") is not None, "who shall delete the files stays"
+        work_off(metastore)
+        wait(operator, lambda: api.get("tables", "flights"), None)
+        wait(operator, api.children, set())
+
+
+def test_an_empty_table_waits_for_files_that_nobody_published(
+    api: Api, metastore: Metastore, operator: Operator
+) -> None:
+    with operator:
+        api.create("tables", flights(deletionPolicy="Delete"))
+        wait(operator, lambda: (api.get("tables", "flights").get("status") or {}).get("revision"), 1)
+        run_pods(api)
+        api.delete("tables", "flights")
+        wait(
+            operator, lambda: api.condition("Progressing").get("message"), "waits until the controller looks for files"
+        )
+        work_off(metastore)
+        wait(operator, lambda: api.get("tables", "flights"), None)
+
+
+def test_a_deletion_by_force_says_what_it_leaves(api: Api, metastore: Metastore, operator: Operator) -> None:
+    with operator:
+        serve(api, operator, metastore, deletionPolicy="Delete")
+        api.delete("tables", "flights")
+        wait(operator, lambda: api.reason("Degraded"), "True/CleanupWaits")
+        api.patch("tables", "flights", {"metadata": {"annotations": {"merlot.dev/force-delete": "true"}}})
+        wait(operator, lambda: api.get("tables", "flights"), None)
+        [left] = [one["message"] for one in api.list("events") if one["reason"] == "LeftBehind"]
+        assert left.startswith("deleted by force: the controller deletes 2 files, but no controller pod is ready")
+        assert metastore.children(paths.trash(FLIGHTS)) != [], "the next controller deletes them"
+
+
+def test_a_deletion_waits_for_the_pods_of_its_jobs(
+    api: Api, controller: Controller, metastore: Metastore, operator: Operator
+) -> None:
+    with operator:
+        controller.tables = {"flights": table_word()}
+        api.create("tables", flights(ingestion={"batch": [BATCH]}))
+        wait(operator, lambda: len(api.list("jobs")), 1)
+        job = api.list("jobs")[0]
+        api.create("pods", driver_of(job))
+        api.delete("tables", "flights")
+        wait(operator, lambda: "pods of its Jobs end: driver" in api.condition("Progressing").get("message", ""))
+        assert tables.find_table(metastore, "flights") is not None
+        api.delete("pods", "driver")
+        wait(operator, lambda: api.get("tables", "flights"), None)
+
+
+def driver_of(job: dict[str, Any]) -> dict[str, Any]:
+    spec = job["spec"]["template"]["spec"]
+    kept = {key: value for key, value in spec.items() if not key.startswith("serviceAccount")}
+    labels = job["spec"]["template"]["metadata"]["labels"]
+    metadata = {"name": "driver", "labels": labels}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": kept, "status": {"phase": "Running"}}
+
+
+def test_a_retained_table_comes_back_with_its_segments_and_their_rules(
+    api: Api, controller: Controller, metastore: Metastore, operator: Operator
+) -> None:
+    with operator:
+        serve(api, operator, metastore)
+        api.delete("tables", "flights")
+        wait(operator, lambda: api.get("tables", "flights"), None)
+        unfit = flights()
+        unfit["spec"]["schema"]["fields"] = [
+            one | ({"type": "INT"} if one["name"] == "carrier" else {}) for one in unfit["spec"]["schema"]["fields"]
+        ]
+        api.create("tables", unfit)
+        wait(operator, lambda: api.reason("Accepted"), "False/ChangeRefused")
+        assert "deletionPolicy: Delete" in api.condition("Accepted")["message"]
+        api.delete("tables", "flights")
+        wait(operator, lambda: api.get("tables", "flights"), None)
+        controller.tables = {"flights": table_word(adoptedSegments=NUM_SEGMENTS)}
+        api.create("tables", flights())
+        wait(operator, lambda: api.reason("Accepted"), "True/Adopted")
+        assert tables.get_table(metastore, "flights").num_adopted == NUM_SEGMENTS

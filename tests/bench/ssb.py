@@ -23,6 +23,7 @@ from tests.bench import report, ssb_data
 from tests.bench.report import Case
 
 import merlot.segment
+from merlot.query.binding import bind
 from merlot.query.context import ExecutionContext
 from merlot.query.execute import execute
 from merlot.query.logical import plan
@@ -32,7 +33,6 @@ from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.schema import TableSchema
-from merlot.sql.bind import bind
 from merlot.sql.parse import parse
 
 SEGMENTS = 8

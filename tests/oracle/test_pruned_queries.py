@@ -17,6 +17,7 @@ from slt_answers import first_difference, normalize, sort_rows
 from slt_data import things
 from slt_segments import build_paths
 
+from merlot.query.binding import bind
 from merlot.query.context import ExecutionContext
 from merlot.query.execute import execute
 from merlot.query.logical import LogicalPlan, plan
@@ -24,7 +25,6 @@ from merlot.query.partial import Partial
 from merlot.query.reduce import reduce
 from merlot.segment.immutable import ImmutableSegment
 from merlot.server.pruning import SetStatistics, prune
-from merlot.sql.bind import bind
 from merlot.sql.parse import parse
 
 _SECONDS = float(os.environ.get("MERLOT_FUZZ_SECONDS", "6"))

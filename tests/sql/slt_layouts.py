@@ -18,9 +18,9 @@ from slt_nodes import embedded_node, zookeeper_with_two_servers
 from slt_segments import build_paths, uneven_edges
 
 from merlot.query import combine, execute, logical, reduce
+from merlot.query.binding import bind
 from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.schema import TableSchema
-from merlot.sql.bind import bind
 from merlot.sql.parse import parse
 from merlot.sql.tree_json import from_json, to_json
 

@@ -14,7 +14,7 @@ from slt_oracle import Oracle
 from slt_reader import Case, read_file
 
 from merlot.errors import MerlotError
-from merlot.sql.bind import bind
+from merlot.query.binding import bind
 from merlot.sql.parse import parse
 from merlot.sql.tree import BoundQuery, Expr
 from merlot.sql.tree_json import from_json, to_json

@@ -17,11 +17,11 @@ from merlot.broker.tables import ServedTable
 from merlot.errors import InvalidInputError, NotFoundError
 from merlot.ids import TableName, raw_name
 from merlot.query import logical
+from merlot.query.binding import bind
 from merlot.query.logical import LogicalPlan
 from merlot.query.pruning import monotone
 from merlot.query.rewrite import rewritten
 from merlot.sql import tree_json
-from merlot.sql.bind import bind
 from merlot.sql.errors import UnsupportedSqlError
 from merlot.sql.parse import parse
 from merlot.sql.shapes import Shape, Template, make_template, shape_of

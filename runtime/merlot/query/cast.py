@@ -126,9 +126,7 @@ def _to_decimals(vector: Vector) -> Attempt:
         return number if number.is_finite() else None
 
     data = vector.data.astype(np.int64) if vector.data.dtype == np.bool_ else vector.data
-    # A float32 writes itself in fewer digits than the double it is made.
-    texts = data.astype(str).tolist() if data.dtype == np.float32 else data.tolist()
-    values, unfit = _each(texts, exact, Decimal(0))
+    values, unfit = _each(data.tolist(), exact, Decimal(0))
     return Attempt(_objects(values), failed(unfit, _reason(vector, TypeName.BIG_DECIMAL)))
 
 

@@ -38,9 +38,10 @@ _LOWEST, _HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 def _datetrunc(_type: SqlType, args: Sequence[Vector]) -> Any:
     """datetrunc(unit, value, input unit, time zone, output unit), completed by binding."""
     unit, input_unit, zone, output_unit = (str(args[place].data.as_py()) for place in (0, 2, 3, 4))
-    millis = convert_unit(np.asarray(args[1].data, np.int64), input_unit, "MILLISECONDS")
-    truncated = truncate(millis, unit) if zone == "UTC" else _truncate_in_zone(millis, unit, zone)
-    return convert_unit(truncated, "MILLISECONDS", output_unit)
+    with np.errstate(over="ignore"):  # numpy warns where a constant wraps, and then is not chosen.
+        millis = convert_unit(np.asarray(args[1].data, np.int64), input_unit, "MILLISECONDS")
+        truncated = truncate(millis, unit) if zone == "UTC" else _truncate_in_zone(millis, unit, zone)
+        return convert_unit(truncated, "MILLISECONDS", output_unit)
 
 
 def convert_unit(values: Longs, source: str, target: str) -> Longs:

@@ -128,7 +128,7 @@ def constant(literal: Literal) -> Vector:
     if base is TypeName.UNKNOWN:
         return Vector(literal.type, np.array(False), nulls)
     if base in DTYPES:
-        return Vector(literal.type, np.array(literal.value or 0, dtype=DTYPES[base]), nulls)
+        return Vector(literal.type, np.array(0 if literal.value is None else literal.value, dtype=DTYPES[base]), nulls)
     if base is TypeName.BIG_DECIMAL:
         data = np.empty((), dtype=object)
         data[()] = Decimal(0) if literal.value is None else Decimal(str(literal.value))

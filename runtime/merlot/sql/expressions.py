@@ -12,7 +12,6 @@ from sqlglot import exp
 from merlot.spec.types import TypeName
 from merlot.sql import literals, predicates, signatures
 from merlot.sql.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
-from merlot.sql.fold import fold
 from merlot.sql.labels import OPERATOR_NAMES, cast_type_name
 from merlot.sql.logic import conjunction, disjunction, predicate
 from merlot.sql.parse import feature_name
@@ -37,11 +36,16 @@ _PLACEHOLDERS: dict[TypeName, Value] = {
 """What NULL is in a CASE while null handling is off (Pinot's NullValuePlaceHolder)."""
 
 
+Fold = Callable[[Call], Expr]
+"""What a call is worth if its arguments are constants; else the call itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class Binder:
     """Binds the expressions of one clause. `place` names the clause in messages."""
 
     scope: Scope
+    fold: Fold
     nulls: bool
     place: str = "SELECT"
     allows_aggregates: bool = True
@@ -72,12 +76,12 @@ def data_type(node: exp.DataType) -> SqlType:
 
 
 def cast(expr: Expr, target: SqlType) -> Expr:
-    """An explicit CAST, worked out for constants; raises where no such conversion exists."""
+    """An explicit CAST; raises where no such conversion exists."""
     if expr.type.is_array:
         raise UnsupportedSqlError("CAST of a multi-value column")
     if expr.type != target and BYTES in (expr.type, target) and not {expr.type.base, target.base} & {TypeName.STRING}:
         raise SqlValidationError(f"cannot cast {expr.type} to {target}")
-    return predicates.cast_to(expr, target)
+    return expr if expr.type == target else Call("cast", (expr,), target)
 
 
 def _column(binder: Binder, node: Any) -> Expr:
@@ -116,12 +120,12 @@ def _literal(_binder: Binder, node: Any) -> Expr:
 def _negative(binder: Binder, node: Any) -> Expr:
     if isinstance(node.this, exp.Literal) and not node.this.is_string:
         return literals.number("-" + node.this.this)
-    return fold(signatures.scalar("negate", (binder.bind(node.this),)))
+    return binder.fold(signatures.scalar("negate", (binder.bind(node.this),)))
 
 
 def _operator(binder: Binder, node: Any) -> Expr:
     args = (_operand(binder.bind(node.left)), _operand(binder.bind(node.right)))
-    return fold(signatures.scalar(OPERATOR_NAMES[type(node)], args))
+    return binder.fold(signatures.scalar(OPERATOR_NAMES[type(node)], args))
 
 
 def _operand(expr: Expr) -> Expr:
@@ -132,7 +136,7 @@ def _operand(expr: Expr) -> Expr:
 
 
 def _concat(binder: Binder, node: Any) -> Expr:
-    return fold(signatures.scalar("concat", (binder.bind(node.left), binder.bind(node.right))))
+    return binder.fold(signatures.scalar("concat", (binder.bind(node.left), binder.bind(node.right))))
 
 
 def _comparison(binder: Binder, node: Any) -> Expr:
@@ -251,7 +255,8 @@ def _branch(result: Expr, target: SqlType, *, nulls: bool) -> Expr:
 
 
 def _cast(binder: Binder, node: Any) -> Expr:
-    return cast(binder.bind(node.this), data_type(node.to))
+    converted = cast(binder.bind(node.this), data_type(node.to))
+    return binder.fold(converted) if isinstance(converted, Call) else converted
 
 
 def _function(binder: Binder, node: Any) -> Expr:
@@ -262,7 +267,7 @@ def _function(binder: Binder, node: Any) -> Expr:
     args = node.expressions
     if any(isinstance(arg, exp.Distinct) for arg in args):
         raise UnsupportedSqlError(f"DISTINCT in {name.upper()}")
-    return fold(signatures.scalar(name, tuple(binder.bind(arg) for arg in args)))
+    return binder.fold(signatures.scalar(name, tuple(binder.bind(arg) for arg in args)))
 
 
 def _aggregate(binder: Binder, node: Any, signature: signatures.AggregateSignature) -> Expr:

@@ -177,14 +177,16 @@ def _integer_value(literal: Literal, base: TypeName) -> int:
 
 
 def _to_float(literal: Literal, base: TypeName) -> float:
-    if isinstance(literal.value, str) and (special := _SPECIAL.get(literal.value.strip().lower())) is not None:
+    numeric = literal.value
+    if isinstance(numeric, str) and (special := _SPECIAL.get(numeric.strip().lower())) is not None:
         return special
-    numeric = as_number(literal).value
-    assert isinstance(numeric, int | float | Decimal)
+    if not (isinstance(numeric, str) and _NUMBER.fullmatch(numeric.strip())):
+        numeric = as_number(literal).value
+    assert isinstance(numeric, int | float | Decimal | str)
     try:
         value = float(numeric)
     except OverflowError:
-        value = math.inf if numeric > 0 else -math.inf
+        value = math.inf if Decimal(numeric) > 0 else -math.inf
     return to_float32(value) if base is TypeName.FLOAT else value
 
 

@@ -16,11 +16,11 @@ from merlot.broker.routing import RoutingInputs, RoutingSnapshot
 from merlot.cluster.records import BucketRecord, PartitionRecord, RootRecord, SegmentRecord
 from merlot.cluster.view import Bucket, TableView
 from merlot.ids import InstanceId, TableName
+from merlot.query.binding import bind
 from merlot.segment.index import bloom
 from merlot.spec.manifest import load
 from merlot.spec.table import TableSpec
 from merlot.spec.types import TypeName
-from merlot.sql.bind import bind
 from merlot.sql.parse import parse
 
 TABLE = TableName("flights_OFFLINE")

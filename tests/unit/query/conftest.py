@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from merlot.query import batch
+from merlot.query.binding import bind
 from merlot.query.context import ExecutionContext
 from merlot.query.execute import execute
 from merlot.query.logical import plan
@@ -24,7 +25,6 @@ from merlot.segment.build.request import BuildRequest
 from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import TableSchema
-from merlot.sql.bind import bind
 from merlot.sql.parse import parse
 
 Rows = Sequence[dict[str, Any]]

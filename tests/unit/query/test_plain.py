@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from merlot.query.binding import bind
 from merlot.query.context import TooMuchWorkError
 from merlot.query.execute import execute
 from merlot.query.logical import plan
@@ -13,7 +14,6 @@ from merlot.query.partial import Partial, PlainRows
 from merlot.query.plain import plain_answer
 from merlot.query.reduce import reduce
 from merlot.query.result import to_pinot_rows
-from merlot.sql.bind import bind
 from merlot.sql.parse import parse
 
 FIELDS: list[dict[str, Any]] = [

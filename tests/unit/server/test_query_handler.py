@@ -8,12 +8,12 @@ import pytest
 from merlot.clock import SystemClock
 from merlot.cluster.tables import put_table
 from merlot.ids import TableName
+from merlot.query.binding import bind
 from merlot.server import rpc
 from merlot.server.keeper import TableKeeper
 from merlot.server.rpc import QueryHandler
 from merlot.server.scheduler import Scheduler, SchedulerConfig
 from merlot.spec.table import Table
-from merlot.sql.bind import bind
 from merlot.sql.parse import parse
 from merlot.sql.tree_json import to_json
 from merlot.testing.patience import until

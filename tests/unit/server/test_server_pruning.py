@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from merlot.query.binding import bind
 from merlot.query.context import ExecutionContext
 from merlot.query.execute import execute
 from merlot.query.logical import plan
@@ -22,7 +23,6 @@ from merlot.segment.immutable import ImmutableSegment
 from merlot.server.pruning import SetStatistics, prune
 from merlot.spec.indexing import IndexingSpec, PartitionFunctionSpec, PartitioningSpec
 from merlot.spec.schema import TableSchema
-from merlot.sql.bind import bind
 from merlot.sql.parse import parse
 
 SCHEMA = TableSchema.model_validate(

@@ -5,8 +5,8 @@ from decimal import Decimal
 
 import pytest
 
+from merlot.query.binding import bind
 from merlot.spec.schema import TableSchema
-from merlot.sql.bind import bind
 from merlot.sql.errors import SqlValidationError, UnknownColumnError, UnsupportedSqlError
 from merlot.sql.parse import parse
 from merlot.sql.tree import Aggregate, BoundQuery, Call, Column, Expr, Literal
@@ -287,9 +287,7 @@ def test_count_of_a_column_counts_values_with_null_handling() -> None:
         ("SELECT upper(carrier) FILTER (WHERE flag) FROM flights", SqlValidationError),
         ("SELECT delay FROM flights WHERE digest = 'xyz'", SqlValidationError),
         ("SELECT delay FROM flights WHERE flag = 5", SqlValidationError),
-        ("SELECT CAST('x' AS INT) FROM flights", SqlValidationError),
         ("SELECT CAST(delay AS BYTES) FROM flights", SqlValidationError),
-        ("SELECT 5 % 0 FROM flights", SqlValidationError),
         ("SELECT delay FROM flights WHERE carrier LIKE 'a!' ESCAPE '!'", SqlValidationError),
         ("SELECT delay FROM flights LIMIT 99999999999", SqlValidationError),
         ("SELECT nope.delay FROM flights", UnknownColumnError),

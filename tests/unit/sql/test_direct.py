@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from merlot.query.binding import bind
 from merlot.spec.schema import TableSchema
-from merlot.sql.bind import bind
 from merlot.sql.parse import parse
 from merlot.sql.shapes import Template, make_template, shape_of
 from merlot.sql.tree import BoundQuery, Call, Column, Expr, Literal

@@ -6,9 +6,9 @@ import pytest
 from sqlglot import exp
 
 from merlot.errors import InvalidInputError
+from merlot.query.binding import bind
 from merlot.spec.schema import TableSchema
 from merlot.sql import parse as parse_module
-from merlot.sql.bind import bind
 from merlot.sql.errors import SqlParseError, UnsupportedSqlError
 from merlot.sql.parse import parse
 

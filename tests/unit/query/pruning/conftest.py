@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from merlot.query.binding import bind
 from merlot.query.pruning.partitions import ColumnPartitions, SegmentPartitions, function_of
 from merlot.query.pruning.ranges import ColumnRanges
 from merlot.query.pruning.statistics import SegmentStatistics
 from merlot.spec.schema import TableSchema
 from merlot.spec.types import TypeName
-from merlot.sql.bind import bind
 from merlot.sql.parse import parse
 from merlot.sql.tree import Expr
 

@@ -1,0 +1,43 @@
+"""Binding, with constants worked out by the code that computes columns, over one row: `sql` itself knows no engine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from merlot.query.context import QueryArithmeticError
+from merlot.query.evaluate import evaluate
+from merlot.query.reduce import SlotSource
+from merlot.query.vector import Vector
+from merlot.spec.schema import TableSchema
+from merlot.sql import bind as sql_bind
+from merlot.sql.parse import ParsedQuery
+from merlot.sql.tree import BoundQuery, Call, Expr, Literal, Value
+
+
+def bind(parsed: ParsedQuery, schema: TableSchema | None, options: Mapping[str, str] | None = None) -> BoundQuery:
+    """`sql.bind.bind`, as every query is bound."""
+    return sql_bind.bind(parsed, schema, options, fold=fold)
+
+
+def fold(call: Call) -> Expr:
+    """The value of a call whose arguments are all constants; the call itself where it has none, or may have another.
+
+    One that fails stays a call: it fails the query if a row asks for it, as it would with a column in it."""
+    if not all(isinstance(arg, Literal) for arg in call.args):
+        return call
+    try:
+        return Literal(_value(evaluate(call, _ONE_ROW).spread(1)), call.type)
+    except QueryArithmeticError:
+        return call
+
+
+def _value(one: Vector) -> Value:
+    if one.nulls is not None and one.nulls[0]:
+        return None
+    value: Value = one.data.tolist()[0] if hasattr(one.data, "tolist") else one.data[0].as_py()
+    # One NaN: expressions are compared, and no NaN equals another.
+    return math.nan if isinstance(value, float) and math.isnan(value) else value
+
+
+_ONE_ROW = SlotSource({}, 1)

@@ -37,6 +37,7 @@ def echo_of(tables: Mapping[TableName, ServedTable], drains: Mapping[InstanceId,
         drains={one: mark.token for one, mark in sorted(drains.items())},
         busy={one: names for one, names in sorted(busy.items()) if names},
         problems={name: found[:MAX_PROBLEMS] for name in sorted(tables) if (found := tables[name].problems())},
+        missed={name: number for name in sorted(tables) if (number := len(tables[name].snapshot.unavailable))},
     )
 
 

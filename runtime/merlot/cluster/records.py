@@ -349,6 +349,8 @@ class EchoRecord(Record):
     """Tables in which it still routes to a marked instance, by instance; one that it routes around has no entry."""
     problems: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """What keeps it from pruning as the table wants, by table, a line each; queries are right all the same."""
+    missed: dict[str, int] | None = None
+    """Segments that answers lack, by table; one that lacks none has no entry. None: a broker that does not tell."""
 
 
 class LeaseRecord(Record):

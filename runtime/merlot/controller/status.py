@@ -1,6 +1,7 @@
 """How the cluster is, in one answer: what operators watch. Pure: facts in, JSON-ready values out.
 
-Counts are of what queries see. A segment is unavailable when no live server reports it, loading when some server that
+Counts are of what queries see. A segment is unavailable when answers lack it, by the broker that lacks most: a new
+one is not part of answers before it is loaded, a replaced one answers until then. It is loading when some server that
 should have it neither has it nor says why not.
 """
 
@@ -71,7 +72,7 @@ def table_status(facts: TableFacts, cluster: ClusterFacts) -> Json:
         "segments": len(view.visible),
         "totalDocs": view.total_docs,
         "sizeBytes": view.size_bytes,
-        "segmentsUnavailable": len(_unavailable(facts, cluster)),
+        "segmentsUnavailable": _num_unavailable(facts, cluster),
         "segmentsLoading": sum(len(state.missing) for state in states.values()),
         "segmentsFailed": len({key for state in states.values() for key in state.errors}),
         "unpartitioned": sum(bool(unpartitioned(record, facts.spec)) for record in view.visible.values()),
@@ -138,6 +139,18 @@ def _servers_of(facts: TableFacts, cluster: ClusterFacts) -> list[InstanceId]:
     tenant = facts.spec.tenants.server.name
     live = {one for one in cluster.of_role(Role.SERVER) if cluster.live[one].tenant == tenant}
     return sorted(live | Counter(one for servers in facts.view.assignment.values() for one in servers).keys())
+
+
+def _num_unavailable(facts: TableFacts, cluster: ClusterFacts) -> int:
+    """Where no broker tells, those that no live server reports."""
+    table = facts.view.table
+    echoes = (cluster.echoes.get(broker) for broker in cluster.of_role(Role.BROKER))
+    told = [
+        one.missed.get(table, 0)
+        for one in echoes
+        if one is not None and one.missed is not None and table in one.revisions
+    ]
+    return max(told) if told else len(_unavailable(facts, cluster))
 
 
 def _unavailable(facts: TableFacts, cluster: ClusterFacts) -> set[str]:

@@ -83,6 +83,20 @@ async def test_a_marked_server_is_routed_around_where_another_one_has_the_segmen
     await heard(metastore, lambda said: said.drains == {ONE: token} and not said.busy)
 
 
+async def test_what_answers_lack_is_echoed(broker: BrokerRole, metastore: Metastore) -> None:
+    """Not a new segment that nobody has loaded: it is not part of the table yet."""
+    await heard(metastore, lambda said: said.missed == {})
+    late = SegmentRecord(name="y", crc=1, size_bytes=1, url="file:///y", total_docs=1)
+    publish.publish(metastore, TABLE, [late])
+    tables.put_table(metastore, load(MANIFEST.format(rows=2000))[0])
+    said = await heard(metastore, lambda said: said.revisions == {TABLE: 2})
+    assert said.missed == {}
+    reports.write_report(metastore, TABLE, ONE, ["y@1"], {})
+    await heard(metastore, lambda said: said.missed == {})
+    reports.write_report(metastore, TABLE, TWO, [], {})
+    await heard(metastore, lambda said: said.missed == {TABLE: 1})
+
+
 async def test_a_marked_broker_is_not_ready_and_answers_all_the_same(broker: BrokerRole, metastore: Metastore) -> None:
     assert broker.unready_reason() is None
     drains.mark(metastore, InstanceId(broker.broker_id), leaving=False, now_ms=0)

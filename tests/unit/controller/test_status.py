@@ -109,6 +109,22 @@ async def test_a_table_tells_what_is_loaded_where_and_which_revision_runs(
     assert table["servers"][TWO]["revision"] == 0
 
 
+async def test_what_answers_lack_is_what_brokers_say(client: Client, store: SqliteMetastore) -> None:
+    """A segment that nobody has loaded yet is not missed while it is new; the one that it replaces answers."""
+    go_live(store, ONE, BROKER)
+    add_table(store)
+
+    async def num_unavailable(echo: EchoRecord) -> int:
+        write_echo(store, BROKER, echo)
+        return int((await status(client))["tables"]["t"]["segmentsUnavailable"])
+
+    assert await num_unavailable(EchoRecord(revisions={TABLE: 1}, missed={})) == 0
+    assert await num_unavailable(EchoRecord(revisions={TABLE: 1}, missed={TABLE: 2})) == 2
+    # One that does not know the table, or does not tell.
+    assert await num_unavailable(EchoRecord(missed={})) == 3
+    assert await num_unavailable(EchoRecord(revisions={TABLE: 1})) == 3
+
+
 async def test_the_etag_is_the_same_until_something_changes(client: Client, store: SqliteMetastore) -> None:
     add_table(store)
     first = await client.get("/status")

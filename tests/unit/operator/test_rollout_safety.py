@@ -139,7 +139,7 @@ class World:
         reports = {server.instance: set(server.loaded) for server in self.servers.values()}
         inputs = RoutingInputs(view=self.view, reports=reports, standings=standings, now_ms=10**12)
         self.snapshot = build(inputs, self.snapshot)
-        served: Any = SimpleNamespace(revision=1, snapshot=self.snapshot)
+        served: Any = SimpleNamespace(revision=1, snapshot=self.snapshot, problems=tuple)
         self.echo = echo_of({TABLE: served}, self.drains)
 
     def status(self) -> dict[str, Any]:

@@ -92,6 +92,7 @@ def table_status(facts: TableFacts) -> Json:
         size = int(facts.table["sizeBytes"])
         counts = {"segments": int(facts.table["segments"]), "totalDocs": int(facts.table["totalDocs"])}
         status |= counts | {"sizeBytes": size, "size": human_size(size)}
+        status["segmentsUnpartitioned"] = facts.table.get("unpartitioned") or None
     if facts.runs:
         status["lastBatch"] = f"{facts.runs[0]['name']} {facts.runs[0]['state']}"
     return {name: value for name, value in status.items() if value not in ([], None)}
@@ -196,6 +197,15 @@ def _problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
     if not facts.cluster.is_known and pod_facts.num_ready(facts.brokers):
         yield "ControllerUnavailable", f"{facts.cluster.problem}; queries go on, what is shown may be old"
     yield from _batch_problems(facts)
+    yield from _pruning_problems(facts)
+
+
+def _pruning_problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
+    """Answers are right all the same, but every query asks for more segments than it should."""
+    brokers = {} if facts.table is None else facts.table["brokers"]
+    found = sorted({problem for broker in brokers.values() for problem in broker.get("problems", ())})
+    if found:
+        yield "PruningImpaired", f"brokers prune less than the table wants: {'; '.join(found[:3])}"
 
 
 def _batch_problems(facts: TableFacts) -> Iterator[tuple[str, str]]:

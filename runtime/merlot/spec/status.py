@@ -93,6 +93,9 @@ class TableStatus(SpecModel):
     """Number of segments."""
     total_docs: Count | None = None
     """Rows in all segments."""
+    segments_unpartitioned: Count | None = None
+    """Segments whose records tell no partition of a column of spec.partitioning: no query prunes them by it. None if
+    there are none."""
     size_bytes: Count | None = None
     """Bytes of all segments, one copy of each."""
     size: str | None = None

@@ -122,6 +122,15 @@ def test_same_facts_give_the_same_status() -> None:
     assert table_conditions(facts()) == table_conditions(facts())
 
 
+def test_what_impairs_pruning_is_told() -> None:
+    brokers = {"a": {"revision": 3, "problems": []}, "b": {"revision": 3, "problems": ["pruner failed name=acme.geo"]}}
+    given = facts(cluster=saying(brokers=brokers, unpartitioned=2))
+    assert shown(given, "Degraded") == (True, "PruningImpaired")
+    assert shown(given, "Ready") == (True, "Serving")
+    assert table_status(given)["segmentsUnpartitioned"] == 2
+    assert "segmentsUnpartitioned" not in table_status(facts(cluster=saying(unpartitioned=0)))
+
+
 def test_errors_of_segments_are_shown_with_their_cause() -> None:
     [degraded] = [one for one in table_conditions(facts(cluster=saying(segmentsFailed=1))) if one.type == "Degraded"]
     assert "no room on the disk" in degraded.message

@@ -127,7 +127,7 @@ def _fold_runs(
 
 def _parts_by_key(plan: MergePlan, source: Source, memory_bytes: int) -> Iterator[Selection]:
     """All rows of the source, in parts that fit in memory and share no key."""
-    selection = source.select(None)
+    selection = source.everything()
     rows = num_rows(selection)
     number = -(-rows // memory.rows_that_fit(plan, selection, memory_bytes))
     if number <= 1:

@@ -5,10 +5,12 @@ it. Nothing decoded is kept once a column has been read: memory is one column's.
 """
 
 import gc
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +21,7 @@ from numpy.typing import NDArray
 from merlot.errors import InvalidInputError
 from merlot.merge.columns import Column, Rows, Values, concat, fixed_dtype
 from merlot.merge.plan import MergePlan, Window
-from merlot.merge.times import rounded, rows_inside
+from merlot.merge.times import rounded, rows_by_window
 from merlot.segment.arrow_types import is_fixed_width, stored_arrow_type
 from merlot.segment.column import ColumnReader
 from merlot.segment.immutable import ImmutableSegment
@@ -105,24 +107,36 @@ class Source:
         self._plan = plan
         self.segments = sorted(segments, key=_by_time)
 
-    def select(self, window: Window | None) -> Selection:
-        """Rows whose time is in a window, all without one; inputs by time, rows in the order of their docs."""
-        parts = [self._select(segment, window) for segment in self.segments if segment.num_docs]
-        return [part for part in parts if part.num_rows]
+    def everything(self) -> Selection:
+        """All rows; inputs by time, rows in the order of their docs."""
+        return [Part(segment, slice(0, segment.num_docs)) for segment in self.segments if segment.num_docs]
 
-    def _select(self, segment: ImmutableSegment, window: Window | None) -> Part:
-        everything = Part(segment, slice(0, segment.num_docs))
-        if window is None:
-            return everything
-        first, last = segment.metadata.start_time_ms, segment.metadata.end_time_ms
-        if first is not None and last is not None:
-            if window[0] <= first and last < window[1]:
-                return everything
-            if last < window[0] or window[1] <= first:
-                return Part(segment, slice(0, 0))
-        time = _read(everything, self._plan.time_field())
-        segment.close()
-        return Part(segment, np.flatnonzero(rows_inside(time, window)).astype(np.uint32))
+    def select(self, windows: Sequence[Window]) -> Sequence[Selection]:
+        """Rows of each window, in order and apart, in the order of `everything`. A segment's times are read once,
+        however many windows it reaches into."""
+        found: list[list[Part]] = [[] for _ in windows]
+        for part in self.everything():
+            for place, rows in self._by_window(part, windows):
+                found[place].append(rows)
+        return found
+
+    def _by_window(self, part: Part, windows: Sequence[Window]) -> Iterator[tuple[int, Part]]:
+        """Places of the windows that have rows of a whole segment, with those."""
+        first, last = 0, len(windows)
+        least, greatest = part.segment.metadata.start_time_ms, part.segment.metadata.end_time_ms
+        if least is not None and greatest is not None:
+            first = bisect_right(windows, least, key=itemgetter(1))
+            last = bisect_right(windows, greatest, key=itemgetter(0))
+            if last - first == 1 and windows[first][0] <= least and greatest < windows[first][1]:
+                yield first, part
+                return
+        if first >= last:
+            return
+        time = _read(part, self._plan.time_field())
+        part.segment.close()
+        for place, rows in enumerate(rows_by_window(time, windows[first:last]), first):
+            if len(rows):
+                yield place, part.sub(rows)
 
     def column(self, field: FieldSpec, selection: Selection) -> Column:
         """A column of the selected rows: erased, rounded, as the plan says."""

@@ -1,6 +1,7 @@
 """Instants of a time column's values: which are in a window, and what they become when time is rounded down."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.errors import InvalidInputError
-from merlot.merge.columns import Array, Column, Values
+from merlot.merge.columns import Array, Column, Rows, Values
 from merlot.merge.plan import Window
 from merlot.spec.datetime_format import DateTimeFormat, EpochFormat, TimestampFormat
 from merlot.spec.periods import Period
@@ -18,12 +19,20 @@ Millis = NDArray[np.int64]
 _LIMITS = np.iinfo(np.int64)
 
 
-def rows_inside(column: Column, window: Window) -> NDArray[np.bool_]:
-    """Which rows of a time column are in [start, end); raises InvalidInputError if a value is no instant."""
+def rows_by_window(column: Column, windows: Sequence[Window]) -> list[Rows]:
+    """Rows of a time column by the window that their time is in, ascending; those in none are left out. Windows are in
+    order and apart. Raises InvalidInputError if a value is no instant."""
     distinct = column if _step_ms(column.field) else column.coded()
     millis = _millis(distinct.field, distinct.values)
-    inside = (millis >= window[0]) & (millis < window[1])
-    return inside if distinct.ids is None else inside[distinct.ids]
+    starts, ends = (np.array(edges, np.int64) for edges in zip(*windows, strict=True))
+    places = np.searchsorted(starts, millis, "right")
+    # 0 is no window.
+    places[(places > 0) & (millis >= ends[places - 1])] = 0
+    numbers = places.astype(np.min_scalar_type(len(windows)))
+    of_rows = numbers if distinct.ids is None else numbers[distinct.ids]
+    order = np.argsort(of_rows, kind="stable").astype(np.uint32)
+    bounds = np.cumsum(np.bincount(of_rows, minlength=len(windows) + 1))
+    return [order[start:stop] for start, stop in pairwise(bounds.tolist())]
 
 
 def rounded(column: Column, period: Period) -> Column:

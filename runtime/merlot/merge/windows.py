@@ -4,17 +4,14 @@ from collections.abc import Sequence
 
 from merlot.errors import InvalidInputError
 from merlot.merge.output import Watch
-from merlot.merge.plan import MergePlan, Phase, Window
+from merlot.merge.plan import MergePlan, Phase
 from merlot.merge.source import Selection, Source, num_rows
 
 
 def select_windows(plan: MergePlan, source: Source, watch: Watch) -> list[Selection]:
     """Rows of each window that has some; raises InvalidInputError if rows are in none, unless the plan drops them."""
-    windows: Sequence[Window | None] = plan.windows or (None,)
-    found = []
-    for window in windows:
-        watch.tell(Phase.READ)
-        found.append(source.select(window))
+    watch.tell(Phase.READ)
+    found: Sequence[Selection] = source.select(plan.windows) if plan.windows else [source.everything()]
     selected = sum(map(num_rows, found))
     total = sum(segment.num_docs for segment in source.segments)
     if selected != total and not plan.drops_outside:

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from merlot.errors import ConflictError, InvalidInputError
 from merlot.segment.metadata import CreationFacts
+from merlot.spec import time_rounding
 from merlot.spec.indexing import IndexingSpec, PartitioningSpec
 from merlot.spec.periods import Period
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
@@ -86,6 +87,10 @@ class MergePlan:
             field = self.schema.field(name)
             if field is None or field.role is not FieldRole.DIMENSION:
                 raise InvalidInputError(f"only a dimension can be erased table={self.table} column={name}")
+        if self.round_period is not None:
+            why = time_rounding.problem(self.time_field(), self.round_period)
+            if why is not None:
+                raise InvalidInputError(f"time cannot be rounded table={self.table} period={self.round_period}: {why}")
         if self.max_records_per_segment < 1:
             raise InvalidInputError(f"a segment needs room for a row got={self.max_records_per_segment}")
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -11,12 +11,17 @@ from numpy.typing import NDArray
 from merlot.errors import InvalidInputError
 from merlot.merge.columns import Array, Column, Rows, Values
 from merlot.merge.plan import Window
+from merlot.spec import time_rounding
 from merlot.spec.datetime_format import DateTimeFormat, EpochFormat, TimestampFormat
 from merlot.spec.periods import Period
 from merlot.spec.schema import FieldSpec
 
 Millis = NDArray[np.int64]
-_LIMITS = np.iinfo(np.int64)
+_LIMITS: Final = np.iinfo(np.int64)
+_FIRST_MS: Final = -62_135_596_800_000
+"""0001-01-01 00:00:00 UTC."""
+_LAST_MS: Final = 253_402_300_799_999
+"""9999-12-31 23:59:59.999 UTC."""
 
 
 def rows_by_window(column: Column, windows: Sequence[Window]) -> list[Rows]:
@@ -36,21 +41,32 @@ def rows_by_window(column: Column, windows: Sequence[Window]) -> list[Rows]:
 
 
 def rounded(column: Column, period: Period) -> Column:
-    """The column with each instant rounded down to the start of its period."""
+    """The column with each instant rounded down to the start of its period, as `time_rounding` has it."""
     distinct = column.coded()
     return distinct.with_dictionary(_round(distinct.field, distinct.values, period))
 
 
 def _round(field: FieldSpec, values: Values, period: Period) -> Values:
-    floors = _floor(_millis(field, values), period)
     step = _step_ms(field)
     if step and isinstance(values, np.ndarray):
-        return np.where(_is_clipped(values, step), values, floors // step).astype(values.dtype)
+        return _round_numbers(values, step, period)
+    stored: Sequence[Any] = values.tolist() if isinstance(values, np.ndarray) else values.to_pylist()
     date_format = _format(field)
-    texts: list[Any] = [date_format.from_millis(int(millis)) for millis in floors]
+    found = [time_rounding.round_value(date_format, value, period) for value in stored]
     if isinstance(values, np.ndarray):
-        return np.array([int(text) for text in texts], values.dtype)
-    return pa.array([str(text) for text in texts], values.type)
+        return np.array([int(one) for one in found], values.dtype)
+    return pa.array([str(one) for one in found], values.type)
+
+
+def _round_numbers(values: Array, step: int, period: Period) -> Array:
+    """What the type cannot hold stays as it is, and so do months of years that no calendar has."""
+    millis = _scaled(values, step)
+    floors = _floor(millis, period)
+    found = floors // step
+    is_kept = _is_clipped(values, step) | (floors > millis) | (found < np.iinfo(values.dtype).min)
+    if period.months:
+        is_kept |= (millis < _FIRST_MS) | (millis > _LAST_MS)
+    return np.where(is_kept, values, found).astype(values.dtype)
 
 
 def _floor(millis: Millis, period: Period) -> Millis:
@@ -66,7 +82,7 @@ def _millis(field: FieldSpec, values: Values) -> Millis:
     """Instants of values; what 64 bits of milliseconds do not hold becomes the nearest that they do."""
     step = _step_ms(field)
     if step and isinstance(values, np.ndarray):
-        return np.clip(values.astype(np.int64, copy=False), _LIMITS.min // step + 1, _LIMITS.max // step) * step
+        return _scaled(values, step)
     date_format = _format(field)
     stored: Sequence[Any] = values.tolist() if isinstance(values, np.ndarray) else values.to_pylist()
     try:
@@ -74,6 +90,10 @@ def _millis(field: FieldSpec, values: Values) -> Millis:
     except InvalidInputError as error:
         raise InvalidInputError(f"cannot merge by time column={field.name}: {error}") from error
     return np.array([min(max(millis, _LIMITS.min), _LIMITS.max) for millis in found], np.int64)
+
+
+def _scaled(values: Array, step: int) -> Millis:
+    return np.clip(values.astype(np.int64, copy=False), _LIMITS.min // step + 1, _LIMITS.max // step) * step
 
 
 def _is_clipped(values: Array, step: int) -> NDArray[np.bool_]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from merlot.errors import InvalidInputError
 from merlot.ids import OFFLINE_SUFFIX, REALTIME_SUFFIX
-from merlot.spec import periods
+from merlot.spec import periods, time_rounding
 from merlot.spec.manifest_problems import Problem, suggestion
 from merlot.spec.schema import FieldRole
 from merlot.spec.table import PushType, TableSpec
@@ -86,6 +86,7 @@ def _column_problems(spec: MergeRollupSpec, table: TableSpec) -> Iterator[Proble
         elif field.type not in NUMBERS and spec.aggregations[name].aggregation_type in SUMS:
             kind = spec.aggregations[name].aggregation_type
             yield Problem(path, f'"{name}" is {field.type}, of which {kind} makes no sense; write min or max')
+    yield from _rounding_problems(spec, table)
     for number, level in enumerate(spec.levels):
         for place, name in enumerate(level.erase_dimension_values):
             yield from _erasure_problems(f"spec.levels[{number}].eraseDimensionValues[{place}]", name, table)
@@ -95,6 +96,17 @@ def _column_problems(spec: MergeRollupSpec, table: TableSpec) -> Iterator[Proble
             )
         if level.merge_type is MergeType.ROLLUP:
             yield from _default_sum_problems(f"spec.levels[{number}].mergeType", spec, table)
+
+
+def _rounding_problems(spec: MergeRollupSpec, table: TableSpec) -> Iterator[Problem]:
+    field = None if table.time_column is None else table.table_schema.field(table.time_column)
+    for number, level in enumerate(spec.levels):
+        if field is None or level.rounding is None:
+            continue
+        why = time_rounding.problem(field, level.rounding)
+        if why is not None:
+            path = f"spec.levels[{number}].roundBucketTimePeriod"
+            yield Problem(path, f'"{field.name}" cannot be rounded to {level.rounding}: {why}')
 
 
 def _erasure_problems(path: str, name: str, table: TableSpec) -> Iterator[Problem]:
@@ -182,6 +194,10 @@ def _check_order(path: str, finer: JsonObject, level: JsonObject) -> Iterator[Pr
     if buffer is not None and below is not None and buffer.nominal_ms < below.nominal_ms:
         text = f"{buffer} is less than {below}, the buffer of the finer level before it"
         yield Problem(f"{path}.bufferTimePeriod", text)
+    rounding, below = _bucket(level.get("roundBucketTimePeriod")), _bucket(finer.get("roundBucketTimePeriod"))
+    if rounding is not None and below is not None and not rounding.is_multiple_of(below):
+        text = f"{rounding} is no whole multiple of {below}, to which the finer level before it has rounded"
+        yield Problem(f"{path}.roundBucketTimePeriod", text)
 
 
 def _check_repeated(path: str, names: object) -> Iterator[Problem]:

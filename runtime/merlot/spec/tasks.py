@@ -103,7 +103,8 @@ class MergeLevel(SpecModel):
     buffer_time_period: PeriodText
     """How old a bucket must be before it is merged: how late rows may come. 0d: at once."""
     round_bucket_time_period: PeriodText | None = None
-    """Round the time column down to this before rows are compared, such as 1h; as it is if left out."""
+    """Round the time column down to this, by its own zone and unit, before rows are compared, such as 1h; as it is if
+    left out."""
     max_num_records_per_segment: int = Field(5_000_000, ge=1, le=2_000_000_000)
     """Most rows of a segment of the result."""
     max_num_records_per_task: int = Field(50_000_000, ge=1, le=1_000_000_000_000)

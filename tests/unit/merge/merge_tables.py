@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
+from tests.time_formats import instants, read_time, stored_time, time_fields
 from tests.unit.segment.segment_tables import VALUES, read_column, read_nulls, table_of
 
 from merlot.merge.plan import Aggregation, MergePlan
@@ -18,6 +19,7 @@ from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest, BuiltSegment
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.json_values import plain_text
+from merlot.spec import periods
 from merlot.spec.indexing import IndexingSpec, PartitioningSpec
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
 from merlot.spec.types import TypeName
@@ -68,41 +70,41 @@ class Inputs:
         self.paths = [segment.path for segment in self.built]
 
 
-def stored_time(time: FieldSpec, millis: int) -> Any:
-    assert time.time_format is not None
-    value = time.time_format.from_millis(millis)
-    return int(value) if time.type in (TypeName.INT, TypeName.LONG) else value
-
-
-def millis_of(time: FieldSpec, value: Any) -> int:
-    assert time.time_format is not None
-    return time.time_format.to_millis(value)
+Pools = dict[tuple[str, TypeName], list[Any]]
+"""Values that rows are drawn from, by column and type: few, so that rows meet, in a segment and across segments."""
 
 
 @st.composite
-def segment_cells(draw: Any, schema: TableSchema) -> Cells:
-    """Rows of one segment: a few distinct values per column, so that rows meet."""
+def segment_cells(draw: Any, schema: TableSchema, pools: Pools | None = None) -> Cells:
+    """Rows of one segment."""
+    pools = {} if pools is None else pools
     number = draw(st.integers(0, 12))
     cells: Cells = {}
     for one in schema.fields:
-        if one.role is FieldRole.DATE_TIME:
-            base = draw(st.integers(-3, 3)) * DAY_MS
-            instants = st.integers(base, base + 2 * DAY_MS).map(lambda millis: stored_time(schema.fields[0], millis))
-            pool = draw(st.lists(instants, min_size=1, max_size=4))
-        else:
-            values = EXACT_NUMBERS[one.type] if one.role is FieldRole.METRIC else VALUES[one.type]
-            if one.multi_value:
-                values = st.lists(st.none() | values, max_size=3)
-            pool = draw(st.lists(st.none() | values, min_size=1, max_size=3))
+        pool = pools.get((one.name, one.type))
+        if pool is None:
+            pool = pools[one.name, one.type] = draw(pool_of(one))
         cells[one.name] = draw(st.lists(st.sampled_from(pool), min_size=number, max_size=number))
     return cells
 
 
 @st.composite
-def schemas(draw: Any) -> TableSchema:
+def pool_of(draw: Any, one: FieldSpec) -> list[Any]:
+    if one.role is FieldRole.DATE_TIME:
+        base = draw(instants())
+        near = draw(st.lists(st.just(base) | st.integers(base, base + 2 * DAY_MS), min_size=1, max_size=4))
+        return [stored_time(one, millis) for millis in near]
+    values = EXACT_NUMBERS[one.type] if one.role is FieldRole.METRIC else VALUES[one.type]
+    if one.multi_value:
+        values = st.lists(st.none() | values, max_size=3)
+    return draw(st.lists(st.none() | values, min_size=1, max_size=3))  # type: ignore[no-any-return]
+
+
+@st.composite
+def schemas(draw: Any, time: FieldSpec | None = None) -> TableSchema:
     """A time, some dimensions, all metrics."""
     dimensions = draw(st.lists(st.sampled_from(DIMENSIONS), max_size=4, unique=True))
-    return TableSchema(fields=(draw(st.sampled_from(TIMES)), *dimensions, *METRICS))
+    return TableSchema(fields=(time or draw(time_fields()), *dimensions, *METRICS))
 
 
 def older(schema: TableSchema, lost: Sequence[str], narrow: bool) -> TableSchema:
@@ -144,27 +146,32 @@ def built(
 
 
 @st.composite
-def tables(draw: Any, directory: Any, schema: TableSchema, indexing: IndexingSpec) -> Inputs:
-    """Some segments, of today's schema and older ones."""
+def tables(
+    draw: Any, directory: Any, schema: TableSchema, indexing: IndexingSpec, claims: Sequence[PartitioningSpec] = ()
+) -> Inputs:
+    """Some segments, of today's schema and older ones, each by one of some partitionings, or by none."""
     folder: Path = directory
     found: list[BuiltSegment] = []
     rows: Cells = {one.name: [] for one in schema.fields}
+    pools: Pools = {}
     for place in range(draw(st.integers(1, 4))):
         lost = draw(st.sets(st.sampled_from([one.name for one in schema.fields[1:]]), max_size=2))
         then = older(schema, sorted(lost), draw(st.booleans()))
-        cells = draw(segment_cells(then))
-        found.append(built(folder, f"in_{place}", then, cells, indexing))
+        cells = draw(segment_cells(then, pools))
+        known = [one for one in claims if set(one.columns) <= set(then.names)]
+        partitioning = draw(st.sampled_from([None, *known]))
+        found.append(built(folder, f"in_{place}", then, cells, indexing, partitioning=partitioning))
         number = len(cells["at"])
         for one in schema.fields:
             rows[one.name] += seen_today(one, then.field(one.name), cells.get(one.name, []), number)
     return Inputs(schema, found, rows)
 
 
-def windows_of(inputs: Inputs, width_ms: int) -> tuple[tuple[int, int], ...]:
+def windows_of(inputs: Inputs, bucket: str) -> tuple[tuple[int, int], ...]:
     """The buckets that rows are in."""
-    time = inputs.schema.fields[0]
-    starts = {millis_of(time, value) // width_ms * width_ms for value in inputs.rows["at"]}
-    return tuple((start, start + width_ms) for start in sorted(starts))
+    time, period = inputs.schema.fields[0], periods.parse(bucket)
+    starts = {period.floor(read_time(time, value)) for value in inputs.rows["at"]}
+    return tuple((start, period.next(start)) for start in sorted(starts))
 
 
 def merge(plan: MergePlan, paths: Sequence[Path], directory: Path, memory_bytes: int = ROOM) -> list[BuiltSegment]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.time_formats import PERIODS
 from tests.unit.merge.merge_tables import (
     DAY_MS,
     METRICS,
@@ -15,7 +16,6 @@ from tests.unit.merge.merge_tables import (
     Inputs,
     built,
     merge,
-    millis_of,
     partitioned,
     plan_of,
     read_rows,
@@ -42,7 +42,7 @@ def test_every_row_comes_out_once_in_its_bucket(data: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
         inputs: Inputs = data.draw(tables(directory, schema, indexing))
-        windows = windows_of(inputs, data.draw(st.sampled_from([DAY_MS, 2 * DAY_MS, 7 * DAY_MS])))
+        windows = windows_of(inputs, data.draw(st.sampled_from(PERIODS)))
         most = data.draw(st.sampled_from([1, 3, 1000]))
         outputs = directory / "out"
         outputs.mkdir()
@@ -186,10 +186,6 @@ def test_instants_that_no_format_reads_are_named(tmp_path: Path) -> None:
     paths = [built(tmp_path, "in_0", schema, {"at": ["1970010100", "soon"]}, IndexingSpec()).path]
     with pytest.raises(InvalidInputError, match="cannot merge by time column=at"):
         merge(plan_of(schema, windows=((0, DAY_MS),)), paths, tmp_path)
-
-
-def test_the_time_axis_of_the_tests_covers_days_before_1970() -> None:
-    assert millis_of(TIMES[4], 19691231) == -DAY_MS
 
 
 def test_a_merge_without_rows_has_no_outputs(tmp_path: Path) -> None:

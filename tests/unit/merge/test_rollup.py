@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.time_formats import PERIODS, read_time, rounded_fields, rounded_time
 from tests.unit.merge.merge_tables import (
-    DAY_MS,
     METRICS,
     ROOM,
     TIMES,
@@ -21,11 +21,10 @@ from tests.unit.merge.merge_tables import (
     built,
     cell_token,
     merge,
-    millis_of,
+    partitioned,
     plan_of,
     read_rows,
     schemas,
-    stored_time,
     summed,
     tables,
     tokens,
@@ -39,7 +38,7 @@ from merlot.merge.shuffle import shuffle
 from merlot.segment.build.request import BuiltSegment
 from merlot.segment.json_values import plain_text
 from merlot.spec import periods
-from merlot.spec.indexing import IndexingSpec
+from merlot.spec.indexing import IndexingSpec, PartitioningSpec
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
 from merlot.spec.types import TypeName
 
@@ -72,7 +71,7 @@ def oracle(inputs: Inputs, functions: dict[str, str], erased: frozenset[str], pe
         if one.name in erased:
             cells = [None] * len(cells)
         if one.role is FieldRole.DATE_TIME:
-            cells = [stored_time(one, rounding.floor(millis_of(one, cell))) for cell in cells]
+            cells = [rounded_time(one, cell, rounding) for cell in cells]
         names.append(one.name)
         columns.append(oracle_column(one, cells))
     rows = pa.table(columns, names=names)
@@ -132,32 +131,52 @@ def sharded(plan: MergePlan, inputs: Inputs, directory: Path) -> list[BuiltSegme
     return found
 
 
-@settings(max_examples=40)
+def partitionings(schema: TableSchema, name: str) -> list[PartitioningSpec]:
+    """Some of a column, that inputs may be built by and a table may declare: they need not be the same."""
+    field = schema.field(name)
+    if field is None or field.multi_value or field.role is FieldRole.METRIC:
+        return []
+    return [partitioned(name, number, enforce) for number in (2, 3) for enforce in ("repartition", "assert")]
+
+
+def is_in_one(segment: BuiltSegment, time: FieldSpec, windows: tuple[tuple[int, int], ...]) -> bool:
+    """Whether all rows of a segment are of one window."""
+    metadata = segment.metadata
+    assert metadata.start_time is not None
+    assert metadata.end_time is not None
+    first, last = read_time(time, metadata.start_time), read_time(time, metadata.end_time)
+    return any(start <= first <= last < end for start, end in windows)
+
+
+@settings(max_examples=60)
 @given(data=st.data())
 def test_rollup_is_group_by_in_one_go_in_steps_and_in_shards(data: Any) -> None:
-    schema = data.draw(schemas())
+    time, period = data.draw(rounded_fields())
+    schema, rounding = data.draw(schemas(time)), periods.parse(period)
     dimensions = [one.name for one in schema.fields if one.role is FieldRole.DIMENSION]
     erased = frozenset(data.draw(st.sets(st.sampled_from(dimensions))) if dimensions else ())
     pick = st.sampled_from(["SUM", "MIN", "MAX", "COUNT"])
     functions = {one.name: data.draw(pick) for one in METRICS}
-    period = data.draw(st.sampled_from(["1h", "1d", "1mo"]))
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
         indexing = IndexingSpec(sorted_columns=data.draw(st.sampled_from([(), ("at",)])))
-        inputs: Inputs = data.draw(tables(directory, schema, indexing))
-        windows = () if period == "1mo" else windows_of(inputs, 7 * DAY_MS)
+        claims = [one for name in schema.names[:2] for one in partitionings(schema, name)]
+        inputs: Inputs = data.draw(tables(directory, schema, indexing, claims))
+        buckets = [one for one in PERIODS if periods.parse(one).is_multiple_of(rounding)]
         plan = plan_of(
             schema,
             indexing=indexing,
+            partitioning=data.draw(st.sampled_from([None, *claims])),
             merge_type=MergeType.ROLLUP,
-            windows=windows,
-            round_period=periods.parse(period),
+            windows=windows_of(inputs, data.draw(st.sampled_from(buckets))),
+            round_period=rounding,
             erased=erased,
             aggregations={name: summed(function) for name, function in functions.items()},
             max_records_per_segment=data.draw(st.sampled_from([2, 1000])),
         )
         expected = oracle(inputs, functions, erased, period)
         outputs = merge(plan, inputs.paths, directory)
+        assert all(is_in_one(segment, time, plan.windows) for segment in outputs)
         assert read_all(outputs, schema) == expected
         assert all(segment.metadata.columns[name].is_sorted for segment in outputs for name in indexing.sorted_columns)
         again = merge(plan, inputs.paths, directory)
@@ -171,10 +190,16 @@ def test_rollup_is_group_by_in_one_go_in_steps_and_in_shards(data: Any) -> None:
 @given(data=st.data())
 def test_dedup_keeps_one_row_of_equal_ones(data: Any) -> None:
     schema = data.draw(schemas())
+    claims = [one for name in schema.names[:2] for one in partitionings(schema, name)]
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
-        inputs: Inputs = data.draw(tables(directory, schema, IndexingSpec()))
-        plan = plan_of(schema, merge_type=MergeType.DEDUP, windows=windows_of(inputs, DAY_MS))
+        inputs: Inputs = data.draw(tables(directory, schema, IndexingSpec(), claims))
+        plan = plan_of(
+            schema,
+            partitioning=data.draw(st.sampled_from([None, *claims])),
+            merge_type=MergeType.DEDUP,
+            windows=windows_of(inputs, data.draw(st.sampled_from(PERIODS))),
+        )
         distinct = Counter({unsigned_zero(row): 1 for row in tokens(schema, inputs.rows)})
         assert read_all(merge(plan, inputs.paths, directory), schema) == distinct
         assert read_all(sharded(plan, inputs, directory), schema) == distinct
@@ -253,6 +278,15 @@ def test_a_count_takes_a_null_for_its_default(tmp_path: Path) -> None:
     )
     (output,) = merge(plan, paths, tmp_path)
     assert sorted(read_rows(output, schema)) == [(0, "a", 12), (0, "b", 1)]
+
+
+def test_a_time_that_cannot_be_rounded_is_refused(tmp_path: Path) -> None:
+    time = FieldSpec(
+        name="at", type=TypeName.INT, role=FieldRole.DATE_TIME, format="SIMPLE_DATE_FORMAT|yyyyMMdd|Europe/Berlin"
+    )
+    plan = plan_of(TableSchema(fields=(time, *METRICS)), round_period=periods.parse("1mo"))
+    with pytest.raises(InvalidInputError, match="time cannot be rounded table=t period=1mo: 1mo in Europe/Berlin may"):
+        merge(plan, [tmp_path / "absent.mseg"], tmp_path)
 
 
 def test_what_cannot_be_aggregated_is_refused_before_anything_is_read(tmp_path: Path) -> None:

@@ -214,6 +214,32 @@ def test_sketches_need_bytes_and_say_their_parameters() -> None:
     assert found == "spec.aggregations.clicks.parameters: avg has no parameters; remove them"
 
 
+def test_a_time_is_rounded_to_what_it_can_hold() -> None:
+    text = edited(("mergeType: rollup", "mergeType: rollup, roundBucketTimePeriod: 1h"))
+    zoned = "{name: at, type: LONG, role: dateTime, format: 'SIMPLE_DATE_FORMAT|yyyyMMddHHmm|Asia/Kolkata'}"
+    assert against(text) == []
+    [found] = against(text, TABLE.replace("{name: at, type: TIMESTAMP, role: dateTime}", zoned))
+    assert found == (
+        'spec.levels[0].roundBucketTimePeriod: "at" cannot be rounded to 1h: 1h in Asia/Kolkata may lie in two '
+        "buckets, which are in UTC"
+    )
+
+
+def test_what_was_rounded_is_not_rounded_across() -> None:
+    two_days = "roundBucketTimePeriod: 2d"
+    text = edited(
+        ("bucketTimePeriod: 1d", f"bucketTimePeriod: 4d, {two_days}"),
+        ("bucketTimePeriod: 1mo", "bucketTimePeriod: 12d, roundBucketTimePeriod: 3d"),
+    )
+    [found] = problems(text)
+    assert found.endswith(
+        ".roundBucketTimePeriod: 3d is no whole multiple of 2d, to which the finer level before it has rounded"
+    )
+    assert (
+        load(text.replace("roundBucketTimePeriod: 3d", "roundBucketTimePeriod: 4d")).spec.levels[1].rounding is not None
+    )
+
+
 def test_a_rollup_needs_something_to_fold() -> None:
     table = TABLE.replace("      - {name: clicks, type: LONG, role: metric}\n", "")
     assert against(SEED, table)[0].startswith("spec.levels[0].mergeType: the table has no metric to roll up")

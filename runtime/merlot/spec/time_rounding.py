@@ -1,0 +1,172 @@
+"""Values of a dateTime column rounded down to a period, in the column's own zone, unit and pattern.
+
+A rounded value lies in the same stretch of its period in UTC as the value that it was, so it stays in its bucket, and
+rounding it again changes nothing. `problem` says which columns cannot be rounded like this; a manifest that asks for it
+is refused. What is left are single values, such as one of a year when the zone was seconds off, or one that is at the
+end of its type's range: they stay what they are.
+"""
+
+from __future__ import annotations
+
+import functools
+from datetime import UTC, datetime
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from merlot.errors import InvalidInputError
+from merlot.spec.datetime_format import (
+    DateTimeFormat,
+    EpochFormat,
+    PatternFormat,
+    TimestampFormat,
+    datetime_of,
+    millis_of,
+)
+from merlot.spec.periods import DAY_MS, Period
+from merlot.spec.schema import FieldSpec
+from merlot.spec.types import TypeName
+
+_HOUR_MS: Final = 3_600_000
+_MINUTE_MS: Final = 60_000
+_WEEK_MS: Final = 7 * DAY_MS
+_LEAST_MONTH_MS: Final = 28 * DAY_MS
+_LAST_KNOWN_YEAR: Final = 2037
+_YEAR_2000_MS: Final = 946_684_800_000
+_UNITS: Final = (
+    ("y", Period("12mo", months=12)),
+    ("M", Period("1mo", months=1)),
+    ("dD", Period("1d", fixed_ms=DAY_MS)),
+    ("Hh", Period("1h", fixed_ms=_HOUR_MS)),
+    ("m", Period("1m", fixed_ms=_MINUTE_MS)),
+    ("s", Period("1s", fixed_ms=1_000)),
+    ("S", Period("1ms", fixed_ms=1)),
+)
+"""Letters of a pattern from the coarsest, and how far apart the times are that they tell apart."""
+_PROBES: Final = tuple(
+    datetime.fromisoformat(text).replace(tzinfo=UTC)
+    for text in (
+        *("2013-12-31 23:58:57.987", "2004-02-29 11:07:06.050", "2001-01-01 00:00:00.000"),
+        *("2090-10-10 12:30:00.100", "2016-05-09 01:02:03.004"),
+    )
+)
+
+
+def problem(field: FieldSpec, period: Period) -> str | None:
+    """Why values of a dateTime column cannot be rounded down to a period; None if they can."""
+    match field.time_format:
+        case EpochFormat() as epoch:
+            return _epoch_problem(epoch, period)
+        case PatternFormat() as pattern:
+            return _pattern_problem(field, pattern, period)
+        case TimestampFormat() if field.type is TypeName.STRING:
+            return "texts of format TIMESTAMP are written in many ways, of which rounding would make one"
+        case _:
+            return None
+
+
+def is_moving(field: FieldSpec, period: Period) -> bool:
+    """Whether rounding moves values of the column, rather than only spell them alike."""
+    return not _unit_of(field.time_format).is_multiple_of(period)
+
+
+def round_value(time_format: DateTimeFormat, value: int | str, period: Period) -> int | str:
+    """A stored value rounded down; raises InvalidInputError if it is no instant."""
+    if not isinstance(time_format, PatternFormat):
+        return time_format.from_millis(period.floor(time_format.to_millis(value)))
+    moment = _wall_clock(time_format, value)
+    rewritten = time_format.pattern.format(moment)
+    try:
+        rounded = time_format.pattern.format(datetime_of(period.floor(millis_of(moment))))
+        start_ms, millis = time_format.to_millis(rounded), time_format.to_millis(value)
+    except InvalidInputError:
+        return rewritten
+    return rounded if period.floor(start_ms) == period.floor(millis) else rewritten
+
+
+def _wall_clock(time_format: PatternFormat, value: int | str) -> datetime:
+    """What the clock of the column's zone showed, as if it were UTC; of a text with an offset, the instant in UTC."""
+    return time_format.pattern.parse(str(value), UTC).astimezone(UTC)
+
+
+def _epoch_problem(epoch: EpochFormat, period: Period) -> str | None:
+    step_ms = epoch.step_ms
+    if period.months:
+        is_exact = DAY_MS % step_ms == 0
+    else:
+        is_exact = step_ms % period.fixed_ms == 0 or period.fixed_ms % step_ms == 0
+    if is_exact:
+        return None
+    size = "" if epoch.size == 1 else f"{epoch.size} "
+    return f"periods of {period} do not begin at whole multiples of {size}{epoch.unit}, all that the column can hold"
+
+
+def _pattern_problem(field: FieldSpec, pattern: PatternFormat, period: Period) -> str | None:
+    unit = _unit_of(pattern)
+    for probe in _PROBES:
+        lost = _lost_by_writing(field, pattern, datetime_of(unit.floor(millis_of(probe))))
+        if lost is not None:
+            return lost
+    text = pattern.pattern.text
+    is_moved = is_moving(field, period)
+    if is_moved and not period.is_multiple_of(unit):
+        return f"periods of {period} do not begin at times that the pattern {text!r} can write"
+    if _has_letter(pattern, "y", 2) and period.floor(_YEAR_2000_MS) != _YEAR_2000_MS:
+        return f"years of two digits begin with 2000, which no period of {period} begins with"
+    offsets = offsets_ms(pattern.zone)
+    if _has_letter(pattern, "Z"):
+        if offsets != {0}:
+            return f"times with an offset (Z) are rounded in UTC only, and the column is in {pattern.zone.key}"
+        if not is_moved and unit.nominal_ms > _MINUTE_MS:
+            return f"the pattern {text!r} has an offset (Z) and no minutes, so not all that is read can be written"
+        return None
+    if is_moved and not _are_in_one_period(offsets, unit, period):
+        return f"{period} in {pattern.zone.key} may lie in two buckets, which are in UTC"
+    return None
+
+
+def _lost_by_writing(field: FieldSpec, pattern: PatternFormat, moment: datetime) -> str | None:
+    text = pattern.pattern.format(moment)
+    try:
+        stored: int | str = text if field.type is TypeName.STRING else int(text)
+        found = _wall_clock(pattern, stored)
+    except (InvalidInputError, ValueError):
+        found = None
+    if found == moment:
+        return None
+    shown = "nothing" if found is None else f"{found:%Y-%m-%d %H:%M:%S}"
+    return f"{moment:%Y-%m-%d %H:%M:%S} is written as {text!r} by {pattern.pattern.text!r}, and read again as {shown}"
+
+
+def _are_in_one_period(offsets: frozenset[int], unit: Period, period: Period) -> bool:
+    """Whether all that is rounded to one value, in a zone with these offsets, is of one period of UTC.
+
+    It is where the periods of the zone are those of UTC, and also where each unit begins later than in UTC, but before
+    the next one does: a day in America."""
+    if not period.months and all(offset % period.fixed_ms == 0 for offset in offsets):
+        return True
+    unit_ms = _LEAST_MONTH_MS if unit.months else unit.fixed_ms
+    return all(-unit_ms < offset <= 0 for offset in offsets)
+
+
+@functools.lru_cache(maxsize=128)
+def offsets_ms(zone: ZoneInfo) -> frozenset[int]:
+    """Distances from UTC that a zone has had since 1970, or will have; east is positive."""
+    last_ms = millis_of(datetime(_LAST_KNOWN_YEAR, 12, 31, tzinfo=UTC))
+    found = {datetime_of(millis).astimezone(zone).utcoffset() for millis in range(0, last_ms, _WEEK_MS)}
+    return frozenset(round(offset.total_seconds() * 1000) for offset in found if offset is not None)
+
+
+def _unit_of(time_format: DateTimeFormat | None) -> Period:
+    """How far apart the times are that a format can tell apart, at least."""
+    match time_format:
+        case EpochFormat() as epoch:
+            return Period(f"{epoch.size} {epoch.unit}", fixed_ms=epoch.step_ms)
+        case PatternFormat() as pattern:
+            letters = {token.letter for token in pattern.pattern.tokens}
+            return next((unit for names, unit in reversed(_UNITS) if letters & set(names)), _UNITS[0][1])
+        case _:
+            return Period("1ms", fixed_ms=1)
+
+
+def _has_letter(pattern: PatternFormat, letter: str, width: int | None = None) -> bool:
+    return any(token.letter == letter and width in (None, token.width) for token in pattern.pattern.tokens)

@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from merlot.errors import InvalidInputError
 from merlot.merge.columns import Values
-from merlot.merge.plan import MergePlan
+from merlot.merge.order import with_one_zero
+from merlot.merge.plan import MergePlan, MergeType
 from merlot.merge.source import Part, Selection, Source
 from merlot.segment.build.partitions import murmur_partitions, texts
 from merlot.spec import partition_functions
@@ -15,13 +16,16 @@ from merlot.spec.indexing import PartitionEnforcement, PartitionFunctionSpec, Pa
 from merlot.spec.schema import FieldSpec
 
 _MIXED = -1
+_MOST_CODES = 1 << 63
 
 
 def split(plan: MergePlan, source: Source, selection: Selection) -> list[Selection]:
     """The rows of each partition, one after another.
 
-    What an input's footer says is taken; else each distinct value is asked for its partition, unless the source of the
-    table is trusted to partition: then what it mixed stays together, apart from what it did not."""
+    Rows that become one must be of one part: for rollup and dedup each distinct value is asked for its partition,
+    whatever footers say, and lists are not divided. For concat what a footer says is taken, else values are asked,
+    unless the source of the table is trusted to partition: then what it mixed stays together, apart from what it did
+    not."""
     if plan.partitioning is None or set(plan.partitioning.columns) & plan.erased:
         return [selection]
     found: dict[tuple[int, ...], list[Part]] = {}
@@ -35,44 +39,66 @@ def _by_partition(
     plan: MergePlan, source: Source, part: Part, partitioning: PartitioningSpec
 ) -> Mapping[tuple[int, ...], Part]:
     names = sorted(partitioning.columns)
-    known = [_one_partition(part, name, partitioning.columns[name]) for name in names]
-    if _MIXED not in known or partitioning.enforce is PartitionEnforcement.ASSERT:
+    is_by_value = plan.merge_type is not MergeType.CONCAT
+    known = [_MIXED if is_by_value else _one_partition(plan, part, name) for name in names]
+    if _MIXED not in known or (partitioning.enforce is PartitionEnforcement.ASSERT and not is_by_value):
         return {tuple(known): part}
     columns = [
-        np.full(part.num_rows, number) if number != _MIXED else _computed(plan, source, part, name)
+        (np.array([number]), None) if number != _MIXED else _computed(plan, source, part, name)
         for name, number in zip(names, known, strict=True)
     ]
-    keys, row_keys = np.unique(np.stack(columns), axis=1, return_inverse=True)
-    order = np.argsort(row_keys.ravel(), kind="stable").astype(np.uint32)
-    bounds = np.searchsorted(row_keys.ravel()[order], np.arange(keys.shape[1] + 1))
-    return {
-        tuple(map(int, keys[:, place])): part.sub(order[bounds[place] : bounds[place + 1]])
-        for place in range(keys.shape[1])
-    }
+    codes, space = np.zeros(part.num_rows, np.uint64), 1
+    for numbers, of_rows in columns:
+        if space * len(numbers) > _MOST_CODES:
+            codes = np.unique(codes, return_inverse=True)[1].astype(np.uint64)
+            space = part.num_rows
+        codes *= np.uint64(len(numbers))
+        codes += np.uint64(0) if of_rows is None else of_rows.astype(np.uint64)
+        space *= len(numbers)
+    if space == 1:
+        return {tuple(int(numbers[0]) for numbers, _ in columns): part}
+    order = np.argsort(codes.astype(np.min_scalar_type(space)), kind="stable").astype(np.uint32)
+    edges = np.flatnonzero(np.diff(codes[order], prepend=codes[order[0]] + np.uint64(1)))
+    found = {}
+    for rows in np.split(order, edges[1:]):
+        first = int(rows[0])
+        key = tuple(int(numbers[0 if of_rows is None else of_rows[first]]) for numbers, of_rows in columns)
+        found[key] = part.sub(rows)
+    return found
 
 
-def _one_partition(part: Part, name: str, function: PartitionFunctionSpec) -> int:
-    """What the footer says of all rows, if it is by the same function."""
+def _one_partition(plan: MergePlan, part: Part, name: str) -> int:
+    """What the footer says of all rows, if it is by the same function and of the values that will be written."""
     info = part.segment.metadata.partitions.get(name)
-    if info is None or len(info.partitions) != 1:
+    is_rounded = name == plan.time_column and plan.round_period is not None
+    if info is None or len(info.partitions) != 1 or is_rounded:
         return _MIXED
+    assert plan.partitioning is not None
+    function = plan.partitioning.columns[name]
     said = (info.function_name, info.num_partitions, info.function_config)
     if said != (function.function_name, function.num_partitions, dict(function.function_config)):
         return _MIXED
     return info.partitions[0]
 
 
-def _computed(plan: MergePlan, source: Source, part: Part, name: str) -> NDArray[np.int64]:
+def _computed(
+    plan: MergePlan, source: Source, part: Part, name: str
+) -> tuple[NDArray[np.int64], NDArray[np.intp] | None]:
+    """Partitions that occur, ascending, and the place of each row's among them; no places where there is one."""
     field = plan.schema.field(name)
     assert field is not None, "a manifest names existing columns"
     if field.multi_value:
-        return np.full(part.num_rows, _MIXED)
+        return np.array([_MIXED]), None
     assert plan.partitioning is not None
     function = plan.partitioning.columns[name]
-    column = source.column(field, [part]).coded()
+    # Zeros that are equal have one partition, whatever their sign.
+    column = with_one_zero(source.column(field, [part])).compact().coded()
     assert column.ids is not None
-    fast = murmur_partitions(field.type, function, column.values)
-    return (_one_by_one(field, function, column.values) if fast is None else fast)[column.ids]
+    found = murmur_partitions(field.type, function, column.values)
+    numbers, places = np.unique(
+        _one_by_one(field, function, column.values) if found is None else found, return_inverse=True
+    )
+    return numbers, None if len(numbers) == 1 else places[column.ids]
 
 
 def _one_by_one(field: FieldSpec, function: PartitionFunctionSpec, values: Values) -> NDArray[np.int64]:

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.merge.merge_tables import METRICS, TIMES, built, merge, plan_of, read_rows, summed
+from tests.time_formats import DAY_MS
+from tests.unit.merge.merge_tables import METRICS, TIMES, built, merge, partitioned, plan_of, read_rows, summed
 
 from merlot.errors import InvalidInputError
 from merlot.merge.plan import MergeType
@@ -130,3 +131,60 @@ def test_least_and_greatest_text_fold_too(tmp_path: Path) -> None:
         plan = plan_of(schema, merge_type=MergeType.ROLLUP, aggregations={"note": summed(function)})
         (output,) = merge(plan, [path], tmp_path)
         assert read_rows(output, schema) == [(0, expected), (1, None)]
+
+
+@pytest.mark.parametrize("merge_type", [MergeType.ROLLUP, MergeType.DEDUP])
+@pytest.mark.parametrize("enforce", ["repartition", "assert"])
+def test_equal_rows_meet_whatever_partitions_their_segments_claim(
+    merge_type: MergeType, enforce: str, tmp_path: Path
+) -> None:
+    schema = schema_of(dimension("who", TypeName.STRING))
+    declared = partitioned("who", 4, enforce)
+    claims = {"none": None, "one": declared, "mixed": declared, "other": partitioned("who", 7)}
+    paths = []
+    for name, claim in claims.items():
+        cells = {"at": [0, 0, 0], "who": ["a", "b", "c"]} if name == "mixed" else {"at": [0], "who": ["a"]}
+        paths.append(built(tmp_path, name, schema, cells, PLAIN, partitioning=claim).path)
+    outputs = merge(plan_of(schema, merge_type=merge_type, partitioning=declared), paths, tmp_path)
+    assert sorted(row for one in outputs for row in read_rows(one, schema)) == [(0, "a"), (0, "b"), (0, "c")]
+    assert all(len(one.metadata.partitions["who"].partitions) == 1 for one in outputs)
+
+
+@pytest.mark.parametrize("merge_type", list(MergeType))
+def test_rounded_times_are_of_the_partition_of_what_they_became(merge_type: MergeType, tmp_path: Path) -> None:
+    schema = schema_of(METRICS[0])
+    partitioning = partitioned("at", 8)
+    paths = [
+        built(tmp_path, f"in_{hour}", schema, {"at": [hour * 3_600_000], "ints": [1]}, PLAIN, partitioning=partitioning)
+        for hour in range(12)
+    ]
+    plan = plan_of(
+        schema,
+        merge_type=merge_type,
+        partitioning=partitioning,
+        round_period=periods.parse("1d"),
+        windows=((0, DAY_MS),),
+    )
+    (output,) = merge(plan, [one.path for one in paths], tmp_path)
+    rows = {MergeType.CONCAT: [(0, 1)] * 12, MergeType.ROLLUP: [(0, 12)], MergeType.DEDUP: [(0, 1)]}
+    assert read_rows(output, schema) == rows[merge_type]
+    assert len(output.metadata.partitions["at"].partitions) == 1
+
+
+def test_zeros_of_either_sign_are_one_key_of_one_partition(tmp_path: Path) -> None:
+    schema = schema_of(dimension("ratio", TypeName.DOUBLE), METRICS[0])
+    cells = {"at": [0, 0], "ratio": [0.0, -0.0], "ints": [1, 2]}
+    path = built(tmp_path, "in_0", schema, cells, PLAIN).path
+    plan = plan_of(schema, merge_type=MergeType.ROLLUP, partitioning=partitioned("ratio", 8))
+    (output,) = merge(plan, [path], tmp_path)
+    assert read_rows(output, schema) == [(0, (0.0, 1.0), 3)]
+
+
+def test_what_the_type_of_a_time_cannot_hold_is_not_rounded(tmp_path: Path) -> None:
+    for type_name, least in ((TypeName.INT, -(2**31)), (TypeName.LONG, -(2**63) + 5)):
+        time = FieldSpec(name="at", type=type_name, role=FieldRole.DATE_TIME, format="EPOCH|MILLISECONDS")
+        schema = TableSchema(fields=(time,))
+        path = built(tmp_path, "in_0", schema, {"at": [least, 90_000_000]}, PLAIN).path
+        for period, later in (("1d", 86_400_000), ("1mo", 0)):
+            (output,) = merge(plan_of(schema, round_period=periods.parse(period)), [path], tmp_path)
+            assert read_rows(output, schema) == [(least,), (later,)]

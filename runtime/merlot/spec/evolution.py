@@ -2,7 +2,8 @@
 
 Hot: adding a column (older segments answer its default value), widening a type without loss, and everything that only
 steers the future (replication, retention, indexing, partitioning, ingestion, limits, tenants). Refused: what would
-make segments that exist mean something else.
+make segments that exist mean something else; so a dimension that is widened keeps the default of its nulls, which
+would otherwise be that of the wider type.
 """
 
 from collections.abc import Iterator
@@ -61,8 +62,10 @@ def _compare_field(path: str, old: FieldSpec, new: FieldSpec) -> Iterator[Proble
     if (old.format or "TIMESTAMP") != (new.format or "TIMESTAMP"):
         message = f"{column} holds values as {old.format}, which cannot be read as {new.format}; keep {old.format}"
         yield Problem(f"{path}.format", message)
-    if old.default_null_value != new.default_null_value:
-        shown = "left out" if old.default_null_value is None else repr(old.default_null_value)
+    if can_widen(old.type, new.type) and old.role == new.role and old.default_value != new.default_value:
+        value = old.default_value
+        kept = f"defaultNullValue: {value.hex() if isinstance(value, bytes) else value}"
+        shown = f"left out, or {kept}" if old.default_null_value is None and old.type is new.type else kept
         message = f"segments already store the default of {column}; keep it as it was ({shown})"
         yield Problem(f"{path}.defaultNullValue", message)
 

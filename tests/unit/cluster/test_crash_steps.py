@@ -29,7 +29,7 @@ metadata: {name: t}
 spec: {schema: {fields: [{name: a, type: INT}]}}
 """
 MANIFEST = load_manifest(TEXT)[0]
-WIDER = load_manifest(TEXT.replace("type: INT", "type: LONG"))[0]
+WIDER = load_manifest(TEXT.replace("type: INT", "type: LONG, defaultNullValue: -2147483648"))[0]
 
 
 def segment(number: int, crc: int = 1) -> SegmentRecord:

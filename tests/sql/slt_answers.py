@@ -69,9 +69,7 @@ def _six_digits(text: str) -> str:
 
 def sort_rows(rows: Iterable[Row]) -> list[Row]:
     """A deterministic order in which nearly equal floats stay together."""
-    return sorted(
-        rows, key=lambda row: ([_sort_key(cell) for cell in row if not isinstance(cell, float)], _floats(row))
-    )
+    return sorted(rows, key=lambda row: ([_sort_key(cell) for cell in row], _floats(row)))
 
 
 def _floats(row: Row) -> list[Any]:
@@ -81,6 +79,8 @@ def _floats(row: Row) -> list[Any]:
 
 
 def _sort_key(cell: Any) -> Any:
+    if isinstance(cell, float):
+        return (True, "", 0)
     return (cell is not None, type(cell).__name__, 0 if cell is None else cell)
 
 

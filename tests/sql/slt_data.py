@@ -1,4 +1,5 @@
-"""Tables that SQL tests query: `things`, generated, with every type, nulls and lists; `flights`, a sample of real ones.
+"""Tables that SQL tests query: `things`, generated, with every type, nulls and lists; `flights`, a sample of real ones;
+`edges`, numbers that are equal but not the same, or close together and far from 0.
 
 The same rows go to Merlot, and to DuckDB twice: schema `defaulted` holds the default value in place of null, `nulled`
 the nulls themselves.
@@ -76,7 +77,7 @@ def default_of(field: FieldSpec) -> Any:
 @cache
 def datasets() -> tuple[Dataset, ...]:
     """Every table, made once."""
-    return things(), flights()
+    return things(), flights(), edges()
 
 
 @cache
@@ -157,6 +158,38 @@ def _thing(number: int, generator: random.Random) -> dict[str, Any]:
         "day": 15706 + number // 100,
         "created": 1356998400000 + number * 3_600_000,
     }
+
+
+EDGES_ROWS = 600
+_EDGE_NUMBERS = (0.0, -0.0, float("nan"), 1.5, -0.0, 0.0, float("inf"), -1.5)
+
+
+@cache
+def edges() -> Dataset:
+    """Both zeros, NaN and infinities; whole numbers of which none is 0."""
+    fields = [
+        {"name": "id", "type": "INT"},
+        {"name": "real", "type": "DOUBLE"},
+        {"name": "single", "type": "FLOAT"},
+        {"name": "reals", "type": "DOUBLE", "multiValue": True},
+        {"name": "few", "type": "INT"},
+        {"name": "far", "type": "LONG"},
+        {"name": "yes", "type": "BOOLEAN"},
+    ]
+    schema = TableSchema.model_validate({"fields": fields})
+    pick = random.Random(7).choice
+    numbers: list[float | None] = [pick((*_EDGE_NUMBERS, None)) for _ in range(EDGES_ROWS)]
+    columns: list[list[Any]] = [
+        list(range(EDGES_ROWS)),
+        numbers,
+        numbers[::-1],
+        [[pick(_EDGE_NUMBERS) for _ in range(number % 3 + 1)] for number in range(EDGES_ROWS)],
+        [5 + number % 3 for number in range(EDGES_ROWS)],
+        [2**62 + number % 7 for number in range(EDGES_ROWS)],
+        [number % 5 < 2 for number in range(EDGES_ROWS)],
+    ]
+    arrays = [pa.array(values, arrow_type(field)) for values, field in zip(columns, schema.fields, strict=True)]
+    return Dataset(name="edges", schema=schema, rows=pa.table(arrays, names=list(schema.names)))
 
 
 _FLIGHT_STRINGS = ("carrier", "tailnum", "origin", "dest")

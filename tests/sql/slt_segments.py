@@ -35,6 +35,11 @@ _INDEXINGS = {
         IndexingSpec(no_dictionary=("distance", "dep_delay", "tailnum", "time_hour", "arr_delay")),
         IndexingSpec(sorted_columns=("time_hour",), compression={"air_time": "LZ4"}, no_dictionary=("air_time",)),
     ),
+    "edges": (
+        IndexingSpec(inverted=("few", "real"), sorted_columns=("yes",)),
+        IndexingSpec(no_dictionary=("real", "single", "reals", "few", "far", "yes")),
+        IndexingSpec(no_dictionary=("few", "single"), bloom=("real",)),
+    ),
 }
 """How segments of the many-segment layout are stored, in turn: every encoding meets every query."""
 

@@ -25,6 +25,8 @@ def bounds_of(expr: Expr, columns: Columns) -> Bounds:
     if isinstance(expr, Call) and expr.function in ("plus", "minus", "times", "cast"):
         if not all(arg.type.base in _TYPE_BOUNDS for arg in expr.args):
             return _TYPE_BOUNDS[expr.type.base]
+        if expr.type.base is TypeName.BOOLEAN:
+            return _TYPE_BOUNDS[TypeName.BOOLEAN]  # whether a number is 0, not the number
         args = [bounds_of(arg, columns) for arg in expr.args]
         return args[0] if expr.function == "cast" else _combine(expr.function, *args)
     return _TYPE_BOUNDS[expr.type.base]

@@ -58,35 +58,6 @@ def test_radix_sort_is_stable_and_ranks_are_those_of_distinct_keys(values: list[
     assert ids.tolist() == [distinct.index(value) for value in values]
 
 
-def by_arrival(keys: list[Any]) -> tuple[list[int], list[int]]:
-    first: dict[Any, int] = {}
-    groups = [first.setdefault(key, len(first)) for key in keys]
-    return groups, [keys.index(key) for key in first]
-
-
-@given(st.lists(st.integers(0, 7), max_size=40))
-def test_dense_groups_are_numbered_by_arrival(values: list[int]) -> None:
-    groups, firsts = np.zeros(len(values), np.uint32), np.zeros(8, np.uint32)
-    slots = np.full(8, kernels.EMPTY, np.uint32)
-    number = kernels.group_dense(words(values), 0, slots, firsts, groups)
-    assert (groups.tolist(), firsts[:number].tolist()) == by_arrival(values)
-
-
-@given(st.lists(st.tuples(st.integers(0, 3), U64 | st.just(0)), max_size=40))
-def test_wide_groups_are_numbered_by_arrival_across_a_table_that_grew(pairs: list[tuple[int, int]]) -> None:
-    keys = words([one for pair in pairs for one in pair]).reshape(-1, 2).T.copy()
-    groups, firsts = np.zeros(len(pairs), np.uint32), np.zeros(len(pairs), np.uint32)
-    table = np.zeros((len(pairs), 2), np.uint64)
-    half = len(pairs) // 2
-    slots = np.full(128, kernels.EMPTY, np.uint32)
-    number = kernels.group_wide(keys, 0, half, 0, slots, table, firsts, groups)
-    larger = np.full(256, kernels.EMPTY, np.uint32)
-    kernels.refill_wide(table, number, larger)
-    number = kernels.group_wide(keys, half, len(pairs), number, larger, table, firsts, groups)
-    assert (groups.tolist(), firsts[:number].tolist()) == by_arrival(pairs)
-    assert [tuple(row) for row in table[:number].tolist()] == [pairs[row] for row in firsts[:number]]
-
-
 @given(st.lists(U64, max_size=20))
 def test_numbers_hash_as_by_the_finalizer_of_murmur(values: list[int]) -> None:
     out = np.zeros(len(values), np.uint64)

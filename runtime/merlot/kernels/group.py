@@ -1,4 +1,8 @@
-"""Group keys: dict ids of several columns packed into one number, and numbers into dense group ids."""
+"""Group keys: codes of several columns packed into words, and words into dense group ids.
+
+Groups are numbered by order of arrival. The tables are open addressing with linear probing: slots (power of two,) hold
+groups or EMPTY; the caller keeps them at most half full, and arrays of keys long enough.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +13,7 @@ Array = NDArray[np.generic]
 Keys = NDArray[np.generic]
 
 EMPTY = np.uint32(0xFFFFFFFF)
-"""Marks a free slot in the table of `assign_groups`."""
+"""Marks a free slot of a table."""
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
@@ -29,6 +33,35 @@ def take_append_key(dict_ids: Array, radix: int, docs: NDArray[np.uint32], keys:
 
 
 @kernel
+def append_whole(values: Array, low: np.int64, last: np.uint64, radix: int, keys: Keys) -> bool:
+    """keys[k] = keys[k] * radix + (values[k] - low); values i32, i64 or u8, low i64, last the largest difference, u64.
+
+    Returns whether all values lie in [low, low + last]; keys of others mean nothing."""
+    base = np.uint64(low)
+    beyond = np.uint64(0)
+    for position in range(values.shape[0]):
+        code = np.uint64(np.int64(values[position])) - base
+        beyond |= np.uint64(code > last)
+        keys[position] = keys[position] * radix + code
+    return not beyond
+
+
+@kernel
+def assign_dense(keys: NDArray[np.uint64], slots: NDArray[np.uint32], groups: NDArray[np.uint32]) -> int:
+    """As `assign_groups`, of keys that are below len(slots), which are EMPTY at first."""
+    num_groups = 0
+    for row in range(keys.shape[0]):
+        key = keys[row]
+        group = slots[key]
+        if group == EMPTY:
+            group = np.uint32(num_groups)
+            slots[key] = group
+            num_groups += 1
+        groups[row] = group
+    return num_groups
+
+
+@kernel
 def assign_groups(
     keys: NDArray[np.uint64],
     num_groups: int,
@@ -38,8 +71,7 @@ def assign_groups(
 ) -> int:
     """Give every key its group: groups[k] is the group of keys[k], group_keys[g] the key of group g.
 
-    slots (power of two,) holds groups or EMPTY, open addressing with linear probing; the caller keeps it at most half
-    full, and group_keys long enough, for num_groups + len(keys). Returns the new number of groups."""
+    There is room for num_groups + len(keys). Returns the new number of groups."""
     last_slot = np.uint64(slots.shape[0] - 1)
     for position in range(keys.shape[0]):
         key = keys[position]
@@ -70,6 +102,74 @@ def fill_slots(group_keys: NDArray[np.uint64], slots: NDArray[np.uint32]) -> Non
         while slots[slot] != EMPTY:
             slot = (slot + np.uint64(1)) & last_slot
         slots[slot] = np.uint32(group)
+
+
+@kernel
+def assign_wide(
+    words: NDArray[np.uint64],
+    start: int,
+    stop: int,
+    num_groups: int,
+    slots: NDArray[np.uint32],
+    group_keys: NDArray[np.uint64],
+    groups: NDArray[np.uint32],
+) -> int:
+    """As `assign_groups`, of rows [start, stop), by keys of several words.
+
+    words (W, N); group_keys (room, W), one row per group, so that a comparison reads one cache line."""
+    width = words.shape[0]
+    last_slot = np.uint64(slots.shape[0] - 1)
+    for row in range(start, stop):
+        mixed = np.uint64(0)
+        for word in range(width):
+            mixed = (mixed ^ words[word, row]) * _MIX
+            mixed ^= mixed >> np.uint64(32)
+        slot = mixed & last_slot
+        while True:
+            group = slots[slot]
+            if group == EMPTY:
+                group = np.uint32(num_groups)
+                slots[slot] = group
+                for word in range(width):
+                    group_keys[num_groups, word] = words[word, row]
+                num_groups += 1
+                break
+            is_equal = True
+            for word in range(width):
+                if group_keys[group, word] != words[word, row]:
+                    is_equal = False
+                    break
+            if is_equal:
+                break
+            slot = (slot + np.uint64(1)) & last_slot
+        groups[row] = group
+    return num_groups
+
+
+@kernel
+def fill_slots_wide(group_keys: NDArray[np.uint64], slots: NDArray[np.uint32]) -> None:
+    """As `fill_slots`, of keys of several words (G, W)."""
+    width = group_keys.shape[1]
+    last_slot = np.uint64(slots.shape[0] - 1)
+    for group in range(group_keys.shape[0]):
+        mixed = np.uint64(0)
+        for word in range(width):
+            mixed = (mixed ^ group_keys[group, word]) * _MIX
+            mixed ^= mixed >> np.uint64(32)
+        slot = mixed & last_slot
+        while slots[slot] != EMPTY:
+            slot = (slot + np.uint64(1)) & last_slot
+        slots[slot] = np.uint32(group)
+
+
+@kernel
+def first_rows(groups: NDArray[np.uint32], rows: NDArray[np.uint32]) -> None:
+    """rows[g] = first row of group g; groups by order of arrival, as many as rows."""
+    found = 0
+    for row in range(groups.shape[0]):
+        if found < rows.shape[0] and groups[row] == found:
+            rows[found] = row
+            found += 1
 
 
 @kernel

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
+import numpy as np
 from llvmlite import ir
 from numba.extending import intrinsic
+from numpy.typing import NDArray
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -20,6 +22,13 @@ R = TypeVar("R")
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile `function` at its first call per argument types."""
     return cast(Callable[P, R], numba.njit(nogil=True, cache=True, boundscheck=False)(function))
+
+
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """A view that looks like a segment's column, so that a kernel is compiled for those alone."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
 
 
 def _cttz_intrinsic(_context: Any, word: Any) -> Any:

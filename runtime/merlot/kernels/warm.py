@@ -81,10 +81,18 @@ def _groups() -> Iterator[Case]:
             yield group.take_append_key, (column(dtype), 0, docs, np.zeros(4, wide))
         yield group.mark, (column(dtype), present)
     for wide in (np.uint32, np.uint64):
-        yield group.append_key, (np.zeros(64, np.uint32), 0, np.zeros(64, wide))
+        for values in (np.uint8, np.int32, np.int64):
+            yield group.append_whole, (column(values), np.int64(0), np.uint64(1), 0, np.zeros(64, wide))
+    for codes in (np.int64, np.uint64):
+        yield group.append_key, (column(codes), 0, np.zeros(64, np.uint64))
     yield group.mark, (docs, present)
     yield group.mark, (np.zeros(4, np.int64), present)
     slots, keys = np.full(64, group.EMPTY, np.uint32), np.zeros(4, np.uint64)
+    groups = np.zeros(4, np.uint32)
+    yield group.assign_dense, (keys, slots.copy(), groups)
+    yield group.assign_wide, (keys.reshape(1, 4), 0, 4, 0, slots.copy(), np.zeros((4, 1), np.uint64), groups)
+    yield group.fill_slots_wide, (keys.reshape(4, 1), slots.copy())
+    yield group.first_rows, (groups, docs[:1].copy())
     yield group.assign_groups, (keys, 0, slots, np.zeros(64, np.uint64), np.zeros(4, np.uint32))
     yield group.fill_slots, (keys[:1], np.full(64, group.EMPTY, np.uint32))
 
@@ -130,11 +138,6 @@ def _merges() -> Iterator[Case]:
     yield radix.scatter_digits, (words, rows, 0, np.zeros(radix.RADIX, np.int64), words.copy(), rows.copy())
     for ids in IDS:
         yield radix.rank_sorted, (words, rows, np.zeros(64, ids))
-    slots = np.full(256, merge.EMPTY, np.uint32)
-    yield merge.group_dense, (words, 0, slots[:64].copy(), rows.copy(), rows.copy())
-    table = np.zeros((64, 1), np.uint64)
-    yield merge.group_wide, (np.zeros((1, 64), np.uint64), 0, 64, 0, slots, table, rows.copy(), rows.copy())
-    yield merge.refill_wide, (table, 1, np.full(256, merge.EMPTY, np.uint32))
     yield merge.hash_numbers, (words, words.copy())
     yield merge.hash_bytes, (offsets, column(np.uint8), words.copy())
     yield merge.hash_lists, (words, offsets, words.copy())

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from merlot.kernels import bits, take
 from merlot.kernels import merge as kernels
+from merlot.kernels.jit import read_only
 from merlot.segment.arrow_types import STORED_DTYPES
 from merlot.segment.build.coding import Coded, code
 from merlot.segment.build.rows import BuildColumn, CodedColumn, StoredColumn
@@ -168,15 +169,6 @@ def concat_values(parts: Sequence[Values]) -> Values:
     texts: Sequence[Any] = parts
     large = sum(part.nbytes for part in texts) > TEXT_LIMIT or any(part.type in _LARGE.values() for part in texts)
     return pa.concat_arrays([part.cast(_LARGE.get(part.type, part.type)) if large else part for part in texts])
-
-
-def read_only(array: Array) -> Array:
-    """The same array for kernels, which are compiled for mapped and for own arrays apart: this way for one of them."""
-    if not array.flags.writeable:
-        return array
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 def fixed_dtype(field: FieldSpec) -> np.dtype[Any] | None:

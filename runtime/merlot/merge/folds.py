@@ -18,8 +18,8 @@ from merlot.errors import InvalidInputError
 from merlot.kernels import aggregate
 from merlot.merge import sketches
 from merlot.merge.columns import Array, Column, Values, fixed_dtype
-from merlot.merge.groups import Groups
 from merlot.merge.plan import Aggregation, MergePlan
+from merlot.query.groups import Groups
 from merlot.segment.json_values import plain_text
 from merlot.spec.schema import FieldSpec
 from merlot.spec.types import TypeName

@@ -1,54 +1,23 @@
-"""Keys of rows as a few u64 words that compare like the rows, and the order of rows by them."""
-
-from dataclasses import dataclass, field
-from typing import Final
+"""Codes of columns that compare like their values, and the order of rows by words of them."""
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from merlot.kernels import bits, radix
-from merlot.kernels import group as group_kernels
-from merlot.merge.columns import Array, Column, Rows, read_only
+from merlot.merge.columns import Array, Column, Rows
+from merlot.query.groups import KeyWords
 from merlot.segment.index.dict_ids import id_dtype
 
-_WORD: Final = 1 << 63
-Words = NDArray[np.uint64]
 
-
-@dataclass(slots=True)
-class KeyWords:
-    """Codes of columns, most significant first, packed into as few words as hold them."""
-
-    num_rows: int
-    words: list[Words] = field(default_factory=list)
-    spaces: list[int] = field(default_factory=list)
-    """How many keys a word can tell apart."""
-
-    def add(self, codes: Array, cardinality: int) -> None:
-        """Append a column whose codes are below `cardinality`."""
-        if cardinality <= 1:
-            return
-        if not self.words or self.spaces[-1] * cardinality > _WORD:
-            self.words.append(np.zeros(self.num_rows, np.uint64))
-            self.spaces.append(1)
-        group_kernels.append_key(read_only(codes), cardinality, self.words[-1])
-        self.spaces[-1] *= cardinality
-
-    def take(self, rows: Rows) -> "KeyWords":
-        """The keys at some places."""
-        return KeyWords(len(rows), [word[rows] for word in self.words], list(self.spaces))
-
-    def order(self) -> Rows | None:
-        """Rows by their keys, equal ones as they are; None if they are in order."""
-        if not self.words or (len(self.words) == 1 and bits.is_sorted(self.words[0])):
-            return None
-        rows = np.arange(self.num_rows, dtype=np.uint32)
-        for word, space in zip(reversed(self.words), reversed(self.spaces), strict=True):
-            keys = word[rows] if len(self.words) > 1 else word
-            _, rows = radix.sort(keys, rows, space)
-        return rows
+def order_of(keys: KeyWords) -> Rows | None:
+    """Rows by their keys, equal ones as they are; None if they are in order."""
+    if not keys.words or (len(keys.words) == 1 and bits.is_sorted(keys.words[0])):
+        return None
+    rows = np.arange(keys.num_rows, dtype=np.uint32)
+    for word, space in zip(reversed(keys.words), reversed(keys.spaces), strict=True):
+        _, rows = radix.sort(word[rows] if len(keys.words) > 1 else word, rows, space)
+    return rows
 
 
 def order_codes(column: Column) -> tuple[Array, int]:

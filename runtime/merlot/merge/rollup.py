@@ -17,8 +17,7 @@ import numpy as np
 from merlot.errors import UnavailableError
 from merlot.merge import folds, hashing, memory
 from merlot.merge.columns import Column
-from merlot.merge.groups import group
-from merlot.merge.order import KeyWords, key_codes, with_one_zero
+from merlot.merge.order import key_codes, order_of, with_one_zero
 from merlot.merge.output import Outputs, Rows
 from merlot.merge.plan import MergePlan, Phase
 from merlot.merge.sketches import SketchError
@@ -31,6 +30,7 @@ from merlot.merge.source import (
     split_selection,
     sub_selection,
 )
+from merlot.query.groups import KeyWords, group
 from merlot.segment.build.request import BuiltSegment
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import FieldSpec, TableSchema
@@ -52,7 +52,7 @@ class Folded(Rows):
             keys.add(*key_codes(source.column(field, selection)))
         self._groups = group(keys)
         self._firsts = sub_selection(selection, self._groups.first_rows)
-        self._order = keys.take(self._groups.first_rows).order()
+        self._order = order_of(keys.take(self._groups.first_rows))
 
     @property
     def num_rows(self) -> int:

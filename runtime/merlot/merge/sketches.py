@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from merlot.errors import InvalidInputError
 from merlot.kernels import aggregate, sketch
 from merlot.merge.columns import Column
-from merlot.merge.groups import Groups
+from merlot.query.groups import Groups
 from merlot.spec.tasks import COMPRESSION_FACTOR, DEFAULT_COMPRESSION
 
 _MAX_LOG2M: Final = 30

@@ -8,13 +8,14 @@ from merlot.merge import folds
 from merlot.merge.columns import Column
 from merlot.merge.columns import Rows as RowNumbers
 from merlot.merge.memory import release, rows_that_fit
-from merlot.merge.order import KeyWords, order_codes
+from merlot.merge.order import order_codes, order_of
 from merlot.merge.output import Outputs, Rows, Watch, even_slices
 from merlot.merge.partitions import split
 from merlot.merge.plan import MergePlan, MergeType, Phase
 from merlot.merge.rollup import fold_rows
 from merlot.merge.source import Selection, Source, num_rows, open_source, slice_selection
 from merlot.merge.windows import select_windows
+from merlot.query.groups import KeyWords
 from merlot.segment.build.request import BuiltSegment
 from merlot.spec.schema import FieldSpec
 
@@ -89,4 +90,4 @@ def _order(plan: MergePlan, source: Source, selection: Selection) -> RowNumbers 
         if field is None or field.multi_value:
             raise InvalidInputError(f"rows cannot be sorted by this column table={plan.table} column={name}")
         keys.add(*order_codes(source.column(field, selection)))
-    return keys.order()
+    return order_of(keys)

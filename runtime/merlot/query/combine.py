@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from merlot.query import aggregates
 from merlot.query.encoding import group_rows
+from merlot.query.groups import Groups
 from merlot.query.logical import LogicalPlan, PlanKind
 from merlot.query.order import order_table
 from merlot.query.partial import Partial
@@ -69,11 +70,11 @@ def merge_groups(plan: LogicalPlan, table: pa.Table) -> pa.Table:
     columns = [_array(column) for column in table.columns]
     num_keys = len(plan.keys)
     if plan.kind is PlanKind.AGGREGATION:
-        groups, first = np.zeros(table.num_rows, np.uint32), np.zeros(1, np.int64)
+        groups = Groups(np.zeros(table.num_rows, np.uint32), np.zeros(1, np.uint32))
     else:
-        groups, first = group_rows(columns[:num_keys], table.num_rows)
-    merged = [column.take(pa.array(first)) for column in columns[:num_keys]]
-    merged += _merge_states(plan, columns[num_keys:], groups, len(first))
+        groups = group_rows(columns[:num_keys], table.num_rows)
+    merged = [column.take(pa.array(groups.first_rows)) for column in columns[:num_keys]]
+    merged += _merge_states(plan, columns[num_keys:], groups.of_rows, len(groups))
     return pa.Table.from_arrays(merged, schema=table.schema)
 
 

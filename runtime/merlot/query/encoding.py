@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merlot.kernels import group as kernels
+from merlot.query.groups import Groups, KeyWords, group
+from merlot.segment.index.dictionary import Dictionary
 
 DENSE_RANGE = 1 << 22
 """Whole numbers that span less than this are coded by their distance from the smallest, without hashing."""
@@ -44,11 +47,34 @@ def encode(values: pa.Array) -> Encoded:
         low, high = int(numbers.min()), int(numbers.max())
         if high - low < min(DENSE_RANGE, 16 * len(values) + 4096):
             return Encoded(numbers.astype(np.int64) - low, high - low + 1, values.type, low=low)
-    if pa.types.is_floating(values.type):
-        values = pc.add(values, pa.scalar(0.0, values.type))
-    encoded = pc.dictionary_encode(values, null_encoding="encode")
+    encoded = pc.dictionary_encode(with_one_zero(values), null_encoding="encode")
     codes: Codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return Encoded(codes, max(1, len(encoded.dictionary)), values.type, encoded.dictionary)
+
+
+def with_one_zero(values: pa.Array) -> pa.Array:
+    """Floats with 0.0 for -0.0, which equals it, and one NaN; other values as they are."""
+    if not pa.types.is_floating(values.type):
+        return values
+    numbers = values.fill_null(0.0) if values.null_count else values
+    mask = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
+    return pa.array(one_zero(numbers.to_numpy()), values.type, mask=mask)
+
+
+def one_zero(numbers: NDArray[Any]) -> NDArray[Any]:
+    """As with_one_zero; an array of its own."""
+    same: NDArray[Any] = numbers + 0.0
+    same[np.isnan(same)] = np.nan
+    return same
+
+
+def has_both_zeros(dictionary: Dictionary) -> bool:
+    """Whether -0.0 and 0.0, which are equal, have an id each."""
+    numeric = dictionary.numeric
+    if numeric is None or numeric.dtype.kind != "f":
+        return False
+    first, stop = dictionary.range_of(0.0, 0.0, True, True)
+    return stop - first > 1
 
 
 def distinct_codes(codes: Codes, space: int) -> Codes:
@@ -61,37 +87,33 @@ def distinct_codes(codes: Codes, space: int) -> Codes:
 
 
 def is_dense(space: int, num_rows: int) -> bool:
-    """Whether an array of `space` elements is cheaper than hashing or sorting num_rows."""
+    """Whether an array of `space` bytes is cheaper than sorting num_rows."""
     return space <= min(MAX_DENSE_SPACE, 16 * num_rows + 65_536)
 
 
-def group_rows(keys: Sequence[pa.Array], num_rows: int) -> tuple[NDArray[np.uint32], Codes]:
-    """Group of each row, and a row of each group."""
-    if not keys:
-        return np.zeros(num_rows, np.uint32), np.arange(min(1, num_rows))
-    packed = np.zeros(num_rows, np.int64)
-    space = 1
-    for key in keys:
-        encoded = encode(key)
-        if space * encoded.num_codes >= 1 << 62:
-            groups, num_groups = _group_codes(packed, space)
-            packed, space = groups.astype(np.int64), num_groups
-        packed = packed * encoded.num_codes + encoded.codes
-        space *= encoded.num_codes
-    groups, num_groups = _group_codes(packed, space)
-    row_of = np.empty(num_groups, np.int64)
-    row_of[groups] = np.arange(num_rows)
-    return groups, row_of
+def group_rows(columns: Sequence[pa.Array], num_rows: int) -> Groups:
+    """Rows with equal values in all columns are one group."""
+    keys = KeyWords(num_rows)
+    for column in columns:
+        _add(column, keys)
+    return group(keys)
 
 
-def _group_codes(packed: Codes, space: int) -> tuple[NDArray[np.uint32], int]:
-    """Group of each code, and the number of groups."""
-    if is_dense(space, len(packed)):
-        present = distinct_codes(packed, space)
-        places = np.empty(space, np.uint32)
-        places[present] = np.arange(len(present), dtype=np.uint32)
-        return places[packed], len(present)
-    slots = np.full(1 << max(4, (2 * len(packed)).bit_length()), kernels.EMPTY, np.uint32)
-    groups = np.empty(len(packed), np.uint32)
-    num_groups = kernels.assign_groups(packed.view(np.uint64), 0, slots, np.empty(len(packed), np.uint64), groups)
-    return groups, num_groups
+def _add(column: pa.Array, keys: KeyWords) -> None:
+    """Numbers are their own codes; hashing them here and again as keys would cost twice."""
+    type_ = column.type
+    if not (pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_boolean(type_)):
+        encoded = encode(column)
+        keys.add(encoded.codes, encoded.num_codes)
+        return
+    if column.null_count:
+        keys.add(column.is_null().to_numpy(zero_copy_only=False).view(np.uint8), 2)
+        column = column.fill_null(False if pa.types.is_boolean(type_) else 0)
+    numbers = column.to_numpy(zero_copy_only=False)
+    if pa.types.is_floating(type_):
+        bits = one_zero(numbers).view(np.uint32 if numbers.itemsize == 4 else np.uint64)
+        keys.add(bits, 1 << 8 * numbers.itemsize)
+    elif len(numbers):
+        wide = numbers.astype(np.int64)
+        low, high = int(wide.min()), int(wide.max())
+        keys.add(wide.view(np.uint64) - np.uint64(low % (1 << 64)), high - low + 1)

@@ -1,12 +1,13 @@
 """GROUP BY and plain aggregation over the selected docs of one segment: one task, one thread.
 
-Keys are packed into one number per row. If few numbers are possible they index the accumulators directly; else a hash
-table gives each number met a group.
+Keys are packed into words, chunk by chunk. If few words are possible they index the accumulators directly; else a hash
+table gives each that is met a group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.kernels import group as kernels
+from merlot.kernels.jit import read_only
 from merlot.query.accumulators import Accumulator, Count, accumulator
 from merlot.query.chunk import Chunk
 from merlot.query.columns import Columns
-from merlot.query.context import ExecutionContext, UnsupportedQueryError, check_groups
+from merlot.query.context import ExecutionContext, LimitExceededError, UnsupportedQueryError, check_groups
 from merlot.query.docset import CHUNK_DOCS, DocSet
+from merlot.query.groups import GroupTable, Packing
 from merlot.query.keys import DictionaryKey, Key, ValueKey, key_of
 from merlot.query.logical import LogicalPlan
 from merlot.query.vector import arrow_type
@@ -28,9 +31,10 @@ from merlot.sql.types import SqlType
 SMALL_SPACE = 4_096
 MAX_DENSE_SPACE = 1 << 22
 HASH_CHUNK_DOCS = 16_384
+MAX_COMBINATIONS = 1 << 62
 
 
-def aggregate(plan: LogicalPlan, columns: Columns, docs: DocSet, context: ExecutionContext) -> list[pa.Array] | None:
+def aggregate(plan: LogicalPlan, columns: Columns, docs: DocSet, context: ExecutionContext) -> list[pa.Array]:
     """State columns of one row."""
     accumulators = _accumulators(plan, columns, 1)
     for chunk in docs.chunks(columns, null_handling=plan.null_handling):
@@ -43,19 +47,12 @@ def aggregate(plan: LogicalPlan, columns: Columns, docs: DocSet, context: Execut
 
 def group(plan: LogicalPlan, columns: Columns, docs: DocSet, context: ExecutionContext) -> list[pa.Array]:
     """Key columns, then state columns, a row per group."""
-    exploded = [expr for expr in plan.keys if expr.type.is_array]
     keys = [key_of(expr, columns, null_handling=plan.null_handling) for expr in plan.keys]
-    single_chunk = any(key.needs_all_rows for key in keys)
-    num_rows = docs.count
-    space = 1
-    for key in keys:
-        space *= key.cardinality
-    if single_chunk or exploded:
+    if any(expr.type.is_array for expr in plan.keys) or any(isinstance(key, ValueKey) for key in keys):
         return _group_encoded(plan, columns, docs, context, keys)
-    if space <= SMALL_SPACE or space <= min(2 * num_rows, MAX_DENSE_SPACE):
+    packing = Packing([key.cardinality for key in keys])
+    if packing.space <= SMALL_SPACE or packing.space <= min(2 * docs.count, MAX_DENSE_SPACE):
         return _group_dense(plan, columns, docs, context, keys)
-    if space >= 1 << 63:
-        return _group_encoded(plan, columns, docs, context, keys)
     return _group_hashed(plan, columns, docs, context, keys)
 
 
@@ -63,136 +60,96 @@ def _accumulators(plan: LogicalPlan, columns: Columns, num_groups: int) -> list[
     return [accumulator(one, num_groups, columns, nulls=plan.null_handling) for one in plan.aggregates]
 
 
-def _pack(keys: Sequence[Key], chunk: Chunk, out: NDArray[Any]) -> NDArray[Any]:
-    """One number per row in out's dtype; out is scratch, long enough."""
-    packed = out[: chunk.num_rows]
-    for number, key in enumerate(keys):
-        radix = key.cardinality if number else 0
-        if isinstance(key, DictionaryKey) and chunk.docs is not None:
-            kernels.take_append_key(key.reader.dict_ids(), radix, chunk.docs, packed)
-        else:
-            kernels.append_key(key.codes(chunk), radix, packed)
-    return packed
+def _pack(keys: Sequence[Key], packing: Packing, chunk: Chunk, out: NDArray[Any]) -> NDArray[Any]:
+    """Words of each row (W, N) in out's dtype; out, scratch, has room for as many."""
+    words = out[: packing.width * chunk.num_rows].reshape(packing.width, chunk.num_rows)
+    for key, (word, radix) in zip(keys, packing.places, strict=True):
+        key.append(chunk, radix, words[word])
+    return words
 
 
 def _group_dense(
     plan: LogicalPlan, columns: Columns, docs: DocSet, context: ExecutionContext, keys: list[Key]
 ) -> list[pa.Array]:
-    space = 1
-    for key in keys:
-        space *= key.cardinality
-    accumulators = _accumulators(plan, columns, space)
+    packing = Packing([key.cardinality for key in keys])
+    accumulators = _accumulators(plan, columns, packing.space)
     rows = next((one for one in accumulators if isinstance(one, Count) and one.counts_rows), None)
-    present = np.zeros(space, np.uint8) if rows is None else None
+    present = np.zeros(packing.space, np.uint8) if rows is None else None
     scratch = np.zeros(min(CHUNK_DOCS, docs.count), np.uint32)
     for chunk in docs.chunks(columns, null_handling=plan.null_handling):
         context.cancel.check()
-        groups = _pack(keys, chunk, scratch)
+        groups = _pack(keys, packing, chunk, scratch)[0]
         if present is not None:
             kernels.mark(groups, present)
         for one in accumulators:
             one.add(chunk, groups)
     found = np.flatnonzero(present if present is not None else rows.counts if rows is not None else [])
-    return _finish(keys, found, accumulators, found, context)
+    packed = found.astype(np.uint64).reshape(-1, 1)
+    return _finish(keys, packing, packed, accumulators, found, context)
 
 
 def _group_hashed(
     plan: LogicalPlan, columns: Columns, docs: DocSet, context: ExecutionContext, keys: list[Key]
 ) -> list[pa.Array]:
-    table = GroupTable()
+    packing = Packing([key.cardinality for key in keys])
+    table = GroupTable(packing.width, docs.count)
     accumulators = _accumulators(plan, columns, 1024)
-    scratch = np.zeros(HASH_CHUNK_DOCS, np.uint64)
+    scratch = np.zeros(packing.width * HASH_CHUNK_DOCS, np.uint64)
     for chunk in docs.chunks(columns, null_handling=plan.null_handling, max_docs=HASH_CHUNK_DOCS):
         context.cancel.check()
-        groups = table.assign(_pack(keys, chunk, scratch))
+        groups = table.assign(_pack(keys, packing, chunk, scratch))
         check_groups(context.limits, table.num_groups)
         for one in accumulators:
             one.grow(table.num_groups)
             one.add(chunk, groups)
-    return _finish(keys, table.keys().astype(np.int64), accumulators, np.arange(table.num_groups), context)
-
-
-class GroupTable:
-    """A hash table from packed keys to groups, by order of arrival."""
-
-    def __init__(self) -> None:
-        self.num_groups = 0
-        self._slots = np.full(1 << 16, kernels.EMPTY, np.uint32)
-        self._keys = np.empty(1 << 15, np.uint64)
-
-    def assign(self, packed: NDArray[np.uint64]) -> NDArray[np.uint32]:
-        """Group of each key."""
-        self._reserve(self.num_groups + len(packed))
-        groups = np.empty(len(packed), np.uint32)
-        self.num_groups = kernels.assign_groups(packed, self.num_groups, self._slots, self._keys, groups)
-        return groups
-
-    def keys(self) -> NDArray[np.uint64]:
-        """Key of each group."""
-        return self._keys[: self.num_groups]
-
-    def _reserve(self, num_groups: int) -> None:
-        if num_groups > len(self._keys):
-            larger = np.empty(1 << (2 * num_groups - 1).bit_length(), np.uint64)
-            larger[: self.num_groups] = self.keys()
-            self._keys = larger
-        if 2 * num_groups > len(self._slots):
-            self._slots = np.full(1 << (4 * num_groups - 1).bit_length(), kernels.EMPTY, np.uint32)
-            kernels.fill_slots(self.keys(), self._slots)
+    return _finish(keys, packing, table.keys(), accumulators, np.arange(table.num_groups), context)
 
 
 def _group_encoded(
     plan: LogicalPlan, columns: Columns, docs: DocSet, context: ExecutionContext, keys: list[Key]
 ) -> list[pa.Array]:
-    """All rows at once: keys by value, and multi-value keys, of which every value is a row of its own."""
+    """Keys that have codes only once all rows are seen, or of several values to a row, each a row of its own."""
     every = Chunk(columns, 0, 0, docs.docs(), null_handling=plan.null_handling)
-    rows = np.arange(every.num_rows)
-    flat: dict[int, tuple[NDArray[Any], NDArray[np.int64]]] = {}
-    for number, expr in enumerate(plan.keys):
-        if expr.type.is_array:
-            rows, flat = _explode(expr, every.at(rows), rows, flat, number)
-    chunk = every.at(rows) if flat else every
-    packed = np.zeros(chunk.num_rows, np.uint64)
-    space = 1
-    for number, key in enumerate(keys):
-        codes = _codes(key, chunk, plan.keys[number], flat.get(number))
-        space *= key.cardinality
-        if space >= 1 << 63:
-            raise UnsupportedQueryError("too many combinations of group keys")
-        packed = packed * np.uint64(key.cardinality) + codes.astype(np.uint64)
-    table = GroupTable()
-    groups = table.assign(packed)
-    check_groups(context.limits, table.num_groups)
-    accumulators = _accumulators(plan, columns, max(1, table.num_groups))
-    for one in accumulators:
-        one.add(chunk, groups)
-    return _finish(keys, table.keys().astype(np.int64), accumulators, np.arange(table.num_groups), context)
+    known = [_encoded(key, expr, every) for key, expr in zip(keys, plan.keys, strict=True)]
+    packing = Packing([key.cardinality for key in keys])
+    table = GroupTable(packing.width, every.num_rows)
+    accumulators = _accumulators(plan, columns, 1024)
+    for rows, places in _blocks(every.num_rows, [None if one is None else one.offsets for one in known]):
+        context.cancel.check()
+        chunk = every.at(rows)
+        words = np.zeros((packing.width, len(rows)), np.uint64)
+        for number, (key, (word, radix)) in enumerate(zip(keys, packing.places, strict=True)):
+            one = known[number]
+            if one is None:
+                key.append(chunk, radix, words[word])
+            else:
+                kernels.append_key(read_only(one.codes[places.get(number, rows)]), radix, words[word])
+        groups = table.assign(words)
+        check_groups(context.limits, table.num_groups)
+        for accumulator_ in accumulators:
+            accumulator_.grow(table.num_groups)
+            accumulator_.add(chunk, groups)
+    return _finish(keys, packing, table.keys(), accumulators, np.arange(table.num_groups), context)
 
 
-Flat = dict[int, tuple[NDArray[Any], NDArray[np.int64]]]
+@dataclass(frozen=True, slots=True)
+class _Encoded:
+    """Codes of all rows; of a multi-value column, of all values of all rows, which offsets cut."""
+
+    codes: NDArray[Any]
+    offsets: NDArray[np.int64] | None
 
 
-def _explode(
-    expr: Expr, chunk: Chunk, rows: NDArray[np.int64], flat: Flat, number: int
-) -> tuple[NDArray[np.int64], Flat]:
-    """Repeat rows for each value of a multi-value column; keep where the values are."""
+def _encoded(key: Key, expr: Expr, every: Chunk) -> _Encoded | None:
+    """None if the key can tell any chunk's codes."""
+    if not expr.type.is_array:
+        return _Encoded(key.encode_rows(every), None) if isinstance(key, ValueKey) else None
     if not isinstance(expr, Column):
         raise UnsupportedQueryError("GROUP BY of an expression over a multi-value column")
-    reader = chunk.columns.reader(expr.name)
-    offsets, positions = chunk.multi_values(reader)
-    repeat = np.repeat(np.arange(chunk.num_rows), np.diff(offsets))
-    moved = {key: (codes[repeat], where[repeat]) for key, (codes, where) in flat.items()}
-    moved[number] = (positions, positions)
-    return rows[repeat], moved
-
-
-def _codes(key: Key, chunk: Chunk, expr: Expr, flat: tuple[NDArray[Any], NDArray[np.int64]] | None) -> NDArray[Any]:
-    if flat is None:
-        return key.codes(chunk)
-    assert isinstance(expr, Column)
-    reader, positions = chunk.columns.reader(expr.name), flat[0]
+    reader = every.columns.reader(expr.name)
+    offsets, positions = every.multi_values(reader)
     if isinstance(key, DictionaryKey):
-        return np.asarray(reader.dict_ids()[positions])
+        return _Encoded(reader.dict_ids()[positions], offsets)
     assert isinstance(key, ValueKey)
     if reader.dictionary is not None:
         values = reader.dictionary.arrow().take(pa.array(reader.dict_ids()[positions]))
@@ -200,20 +157,46 @@ def _codes(key: Key, chunk: Chunk, expr: Expr, flat: tuple[NDArray[Any], NDArray
         values = reader.strings().take(pa.array(positions))
     else:
         values = pa.array(reader.values()[positions])
-    return key.encode(values.cast(arrow_type(SqlType(reader.type))))
+    return _Encoded(key.encode(values.cast(arrow_type(SqlType(reader.type)))), offsets)
+
+
+Offsets = NDArray[np.int64]
+
+
+def _blocks(
+    num_rows: int, offsets: Sequence[Offsets | None]
+) -> Iterator[tuple[NDArray[np.int64], dict[int, NDArray[np.int64]]]]:
+    """All combinations of the values of rows, a block at a time: their rows, and by number of the column with offsets
+    the places of their values."""
+    lists = {number: one for number, one in enumerate(offsets) if one is not None}
+    lengths = {number: np.diff(one) for number, one in lists.items()}
+    # As floats, which do not wrap.
+    if np.prod([length.astype(np.float64) for length in lengths.values()], axis=0).sum() >= MAX_COMBINATIONS:
+        raise LimitExceededError("rows have too many combinations of values of multi-value keys")
+    per_row = np.ones(num_rows, np.int64)
+    for length in lengths.values():
+        per_row *= length
+    ends = np.cumsum(per_row)
+    total = int(ends[-1]) if num_rows else 0
+    for start in range(0, total, HASH_CHUNK_DOCS):
+        at = np.arange(start, min(start + HASH_CHUNK_DOCS, total))
+        rows = np.searchsorted(ends, at, "right") if lists else at
+        within = at - (ends[rows] - per_row[rows])
+        places: dict[int, NDArray[np.int64]] = {}
+        for number in reversed(lists):
+            within, place = np.divmod(within, lengths[number][rows])
+            places[number] = lists[number][rows] + place
+        yield rows, places
 
 
 def _finish(
     keys: Sequence[Key],
-    packed: NDArray[np.int64],
+    packing: Packing,
+    packed: NDArray[np.uint64],
     accumulators: Sequence[Accumulator],
     groups: NDArray[np.int64],
     context: ExecutionContext,
 ) -> list[pa.Array]:
     check_groups(context.limits, len(groups))
-    values: list[pa.Array] = []
-    for key in reversed(keys):
-        packed, codes = np.divmod(packed, key.cardinality) if len(keys) > 1 else (packed, packed)
-        values.append(key.values(codes))
-    values.reverse()
+    values = [key.values(codes) for key, codes in zip(keys, packing.codes(packed), strict=True)]
     return values + [state for one in accumulators for state in one.states(groups)]

@@ -1,8 +1,8 @@
-"""Group keys of one segment: a small number per row, and the values behind the numbers.
+"""Group keys of one segment: a number per row, and the values behind the numbers.
 
-A single-value dictionary column gives its dict ids; an expression over one gives the ids of its distinct results; whole
-numbers of a narrow range their distance from the smallest; everything else is encoded by value, which needs all rows at
-once. With null handling, null has the code after the last.
+A single-value dictionary column gives its dict ids; an expression over one gives the ids of its distinct results; other
+whole numbers their distance from the smallest, other floats their bits; everything else is encoded by value, which
+needs all rows at once. With null handling, null is a value.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from merlot.errors import CorruptionError
+from merlot.kernels import group as kernels
+from merlot.kernels.jit import read_only
 from merlot.query.bounds import bounds_of
 from merlot.query.chunk import Chunk
 from merlot.query.columns import Columns, Reader
 from merlot.query.context import QueryArithmeticError
-from merlot.query.encoding import encode
+from merlot.query.encoding import Encoded, encode, group_rows, has_both_zeros, one_zero, with_one_zero
 from merlot.query.evaluate import ValueSource, evaluate
 from merlot.query.expressions import columns_of
 from merlot.query.vector import INTEGERS, Vector, arrow_type
@@ -27,47 +30,56 @@ from merlot.spec.types import TypeName
 from merlot.sql.tree import Column, Expr
 from merlot.sql.types import SqlType
 
-NARROW_RANGE = 1 << 16
+_BITS: dict[TypeName, Any] = {TypeName.FLOAT: np.uint32, TypeName.DOUBLE: np.uint64}
+Keys = NDArray[Any]
+Words = NDArray[np.uint64]
 
 
 class Key(Protocol):
     """Codes of one group key."""
 
-    needs_all_rows: bool
-    """Whether codes of different chunks cannot be compared: the whole task must be one chunk."""
-
     @property
     def cardinality(self) -> int:
-        """Codes are below it; of a key that needs all rows, valid after `codes`."""
+        """Codes are below it."""
         ...
 
-    def codes(self, chunk: Chunk) -> NDArray[Any]: ...
-    def values(self, codes: NDArray[np.int64]) -> pa.Array: ...
+    def append(self, chunk: Chunk, radix: int, keys: Keys) -> None:
+        """keys[k] = keys[k] * radix + the code of row k; radix 0 starts anew."""
+        ...
+
+    def values(self, codes: Words) -> pa.Array: ...
 
 
 def key_of(expr: Expr, columns: Columns, *, null_handling: bool) -> Key:
-    """The cheapest kind of key for an expression in a segment."""
+    """The cheapest kind of key for an expression in a segment; a ValueKey for multi-value columns without ids."""
     names = columns_of(expr)
     if len(names) == 1:
-        reader = columns.reader(next(iter(names)))
-        if reader.dictionary is not None and not (null_handling and reader.nulls is not None):
-            if isinstance(expr, Column):
-                return DictionaryKey(reader, SqlType(reader.type))
-            if not reader.multi_value and reader.nulls is None:
-                with contextlib.suppress(QueryArithmeticError):
-                    # An error of a value may be of none of the rows that the filter keeps.
-                    return MappedKey(expr, reader)
-    if expr.type.base in INTEGERS and not expr.type.is_array and not null_handling:
-        low, high = bounds_of(expr, columns)
-        if high - low < NARROW_RANGE:
-            return NarrowKey(expr, low, high - low + 1)
+        key = _by_dictionary(expr, columns.reader(next(iter(names))), null_handling)
+        if key is not None:
+            return key
+    if not expr.type.is_array and not null_handling:
+        if expr.type.base in INTEGERS:
+            return WholeKey(expr, *bounds_of(expr, columns))
+        if expr.type.base in _BITS:
+            return FloatKey(expr)
     return ValueKey(expr)
 
 
-class DictionaryKey:
-    """A dictionary column; of a multi-value one, codes are those of `exploded` rows."""
+def _by_dictionary(expr: Expr, reader: Reader, null_handling: bool) -> Key | None:
+    if reader.dictionary is None or (null_handling and reader.nulls is not None):
+        return None
+    if isinstance(expr, Column) and not has_both_zeros(reader.dictionary):
+        return DictionaryKey(reader, SqlType(reader.type))
+    if reader.multi_value or (reader.nulls is not None and not isinstance(expr, Column)):
+        return None
+    with contextlib.suppress(QueryArithmeticError):
+        # An error of a value may be of none of the rows that the filter keeps.
+        return MappedKey(expr, reader)
+    return None
 
-    needs_all_rows = False
+
+class DictionaryKey:
+    """A dictionary column; of a multi-value one, rows are those of each value."""
 
     def __init__(self, reader: Reader, type_: SqlType) -> None:
         assert reader.dictionary is not None
@@ -76,80 +88,113 @@ class DictionaryKey:
         self._dictionary = reader.dictionary
         self._type = type_
 
-    def codes(self, chunk: Chunk) -> NDArray[Any]:
-        return chunk.dict_ids(self.reader)
+    def append(self, chunk: Chunk, radix: int, keys: Keys) -> None:
+        ids = self.reader.dict_ids()
+        if chunk.docs is None:
+            kernels.append_key(ids[chunk.start : chunk.stop], radix, keys)
+        else:
+            kernels.take_append_key(ids, radix, chunk.docs, keys)
 
-    def values(self, codes: NDArray[np.int64]) -> pa.Array:
+    def values(self, codes: Words) -> pa.Array:
         numeric = self._dictionary.numeric
-        if numeric is not None:
-            taken = numeric[codes]
-            return pa.array(taken != 0 if self._type.base is TypeName.BOOLEAN else taken, arrow_type(self._type))
-        values = self._dictionary.arrow().take(pa.array(codes))
         wanted = arrow_type(self._type)
+        if numeric is not None:
+            taken = numeric[codes.astype(np.int64)]
+            if self._type.base is TypeName.BOOLEAN:
+                return pa.array(taken != 0, wanted)
+            return pa.array(taken + 0.0 if taken.dtype.kind == "f" else taken, wanted)
+        values = self._dictionary.arrow().take(pa.array(codes))
         return values if values.type == wanted else values.cast(wanted)
 
 
 class MappedKey:
     """An expression over one dictionary column, evaluated once per dict id."""
 
-    needs_all_rows = False
-
     def __init__(self, expr: Expr, reader: Reader) -> None:
         assert reader.dictionary is not None
         values = reader.dictionary.arrow()
-        result = evaluate(expr, ValueSource(reader.type, values)).to_arrow(len(values))
-        _, first, mapping = np.unique(encode(result).codes, return_index=True, return_inverse=True)
+        result = with_one_zero(evaluate(expr, ValueSource(reader.type, values)).to_arrow(len(values)))
+        groups = group_rows([result], len(values))
         self._reader = reader
-        self._values = result.take(pa.array(first))
-        self._mapping = mapping.astype(np.uint32)
-        self.cardinality = len(first)
+        self._values = result.take(pa.array(groups.first_rows))
+        self._mapping = groups.of_rows
+        self.cardinality = max(1, len(groups))
 
-    def codes(self, chunk: Chunk) -> NDArray[Any]:
-        return np.asarray(self._mapping[chunk.dict_ids(self._reader)])
+    def append(self, chunk: Chunk, radix: int, keys: Keys) -> None:
+        kernels.append_key(read_only(self._mapping[chunk.dict_ids(self._reader)]), radix, keys)
 
-    def values(self, codes: NDArray[np.int64]) -> pa.Array:
+    def values(self, codes: Words) -> pa.Array:
         return self._values.take(pa.array(codes))
 
 
-class NarrowKey:
-    """Whole numbers in [low, low + cardinality)."""
+class WholeKey:
+    """Whole numbers in [low, high]."""
 
-    needs_all_rows = False
-
-    def __init__(self, expr: Expr, low: int, cardinality: int) -> None:
+    def __init__(self, expr: Expr, low: int, high: int) -> None:
         self._expr = expr
-        self._low = low
-        self.cardinality = cardinality
+        self._low = max(low, -(1 << 63))
+        self._high = min(high, (1 << 63) - 1)
+        self.cardinality = max(1, self._high - self._low + 1)
 
-    def codes(self, chunk: Chunk) -> NDArray[Any]:
+    def append(self, chunk: Chunk, radix: int, keys: Keys) -> None:
         values = evaluate(self._expr, chunk).spread(chunk.num_rows).data
-        return np.asarray(values.astype(np.int64) - self._low, np.uint32)
+        values = read_only(values.view(np.uint8) if values.dtype == np.bool_ else values)
+        # The bounds are a claim of the segment's, and of whoever derived them from it: groups outside would be written
+        # past the end of what is reserved for them.
+        if not kernels.append_whole(values, np.int64(self._low), np.uint64(self.cardinality - 1), radix, keys):
+            raise CorruptionError(f"value out of its bounds key={self._expr} low={self._low} high={self._high}")
 
-    def values(self, codes: NDArray[np.int64]) -> pa.Array:
-        data = codes + self._low
+    def values(self, codes: Words) -> pa.Array:
+        data = (codes + np.uint64(self._low % (1 << 64))).view(np.int64)
         type_ = arrow_type(self._expr.type)
         return pa.array(data != 0, type_) if pa.types.is_boolean(type_) else pa.array(data).cast(type_)
 
 
+class FloatKey:
+    """Floats by their bits; one zero, one NaN."""
+
+    def __init__(self, expr: Expr) -> None:
+        self._expr = expr
+        self._bits = _BITS[expr.type.base]
+        self.cardinality = 1 << (8 * np.dtype(self._bits).itemsize)
+
+    def append(self, chunk: Chunk, radix: int, keys: Keys) -> None:
+        values = one_zero(evaluate(self._expr, chunk).spread(chunk.num_rows).data)
+        kernels.append_key(read_only(values.view(self._bits)), radix, keys)
+
+    def values(self, codes: Words) -> pa.Array:
+        bits = codes.astype(self._bits)
+        return pa.array(bits.view(np.float32 if self._bits is np.uint32 else np.float64))
+
+
 @dataclass(slots=True)
 class ValueKey:
-    """Any expression, by value; null is a value."""
+    """Any expression, by value; null is a value. Rows must be encoded, all at once, before it has codes."""
 
     expr: Expr
-    needs_all_rows: bool = True
-    cardinality: int = 1
-    _values: Any = field(default=None)
+    _encoded: Encoded | None = field(default=None)
 
-    def codes(self, chunk: Chunk) -> NDArray[Any]:
+    @property
+    def cardinality(self) -> int:
+        return self._known.num_codes
+
+    def encode_rows(self, chunk: Chunk) -> NDArray[Any]:
+        """Codes of all rows."""
         vector: Vector = evaluate(self.expr, chunk)
         return self.encode(vector.to_arrow(chunk.num_rows))
 
     def encode(self, values: pa.Array) -> NDArray[Any]:
         """Codes of values at hand."""
-        _, first, codes = np.unique(encode(values).codes, return_index=True, return_inverse=True)
-        self._values = values.take(pa.array(first))
-        self.cardinality = max(1, len(first))
-        return np.asarray(codes, np.uint32)
+        self._encoded = encode(values)
+        return self._encoded.codes
 
-    def values(self, codes: NDArray[np.int64]) -> pa.Array:
-        return self._values.take(pa.array(codes))
+    def append(self, chunk: Chunk, radix: int, keys: Keys) -> None:
+        raise AssertionError("codes of a key by value come with its encoding")
+
+    def values(self, codes: Words) -> pa.Array:
+        return self._known.values(codes.astype(np.int64))
+
+    @property
+    def _known(self) -> Encoded:
+        assert self._encoded is not None, "encode comes first"
+        return self._encoded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +37,7 @@ class SlotSource:
     def nulls(self, name: str) -> NDArray[np.bool_] | None:
         return self._slots[name].nulls
 
-    def at(self, rows: NDArray[np.int64]) -> SlotSource:
+    def at(self, rows: NDArray[Any]) -> SlotSource:
         """Chosen rows."""
         taken = {name: vector.spread(self.num_rows).take(rows) for name, vector in self._slots.items()}
         return SlotSource(taken, len(rows))
@@ -102,8 +103,7 @@ def _ordered(plan: LogicalPlan, source: SlotSource) -> SlotSource:
         return source
     if plan.is_distinct_after:
         columns = [evaluate(output.expr, source).to_arrow(source.num_rows) for output in plan.outputs]
-        _, first = group_rows(columns, source.num_rows)
-        source = source.at(first)
+        source = source.at(group_rows(columns, source.num_rows).first_rows)
     keys: list[Keys] = []
     for key in plan.order_by:
         vector = evaluate(key.expr, source).spread(source.num_rows)

@@ -14,8 +14,8 @@ from merlot.errors import InvalidInputError
 from merlot.kernels import warm
 from merlot.merge import sketches
 from merlot.merge.columns import Column
-from merlot.merge.groups import Groups
 from merlot.merge.plan import Aggregation, MergeType
+from merlot.query.groups import Groups
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
 from merlot.spec.types import TypeName

@@ -1,0 +1,192 @@
+"""Rows with equal keys: codes of columns packed into words, and words into groups, for queries and merges alike.
+
+A word is a mixed-radix number of at most 63 bits; codes that do not fit go into another word. So any number of columns
+of any cardinality has exact groups, and a table of groups grows with those that there are, not with the combinations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.kernels import group as kernels
+from merlot.kernels.jit import read_only
+
+WORD: Final = 1 << 63
+"""Combinations that a word of several codes can tell apart; a code of 64 bits has one to itself."""
+MAX_DENSE: Final = 1 << 24
+"""Combinations up to this many may have a slot each."""
+LEAST_ROOM: Final = 1 << 10
+MOST_ROOM_AT_FIRST: Final = 1 << 15
+
+Codes = NDArray[Any]
+Words = NDArray[np.uint64]
+Rows = NDArray[np.uint32]
+
+
+@dataclass(slots=True)
+class KeyWords:
+    """Codes of columns, most significant first, packed into as few words as hold them."""
+
+    num_rows: int
+    words: list[Words] = field(default_factory=list)
+    spaces: list[int] = field(default_factory=list)
+    """How many keys a word can tell apart."""
+
+    def add(self, codes: Codes, cardinality: int) -> None:
+        """Append a column whose codes are below `cardinality`."""
+        if cardinality <= 1:
+            return
+        is_first = not self.words or not fits(self.spaces[-1], cardinality)
+        if is_first:
+            self.words.append(np.zeros(self.num_rows, np.uint64))
+            self.spaces.append(1)
+        kernels.append_key(read_only(codes), 0 if is_first else cardinality, self.words[-1])
+        self.spaces[-1] *= cardinality
+
+    def take(self, rows: Rows) -> KeyWords:
+        """The keys at some places."""
+        return KeyWords(len(rows), [word[rows] for word in self.words], list(self.spaces))
+
+
+def fits(space: int, cardinality: int) -> bool:
+    """Whether a word of `space` keys takes one more column."""
+    return space * cardinality <= WORD
+
+
+class Packing:
+    """Which word the code of each column goes to, so that keys can be taken apart again."""
+
+    def __init__(self, cardinalities: Sequence[int]) -> None:
+        self.places: list[tuple[int, int]] = []
+        """Of each column: its word, and the radix to append with, 0 for the first of a word."""
+        self.spaces: list[int] = []
+        self._cardinalities = cardinalities
+        for cardinality in cardinalities:
+            is_first = not self.spaces or not fits(self.spaces[-1], cardinality)
+            if is_first:
+                self.spaces.append(1)
+            self.spaces[-1] *= cardinality
+            self.places.append((len(self.spaces) - 1, 0 if is_first else cardinality))
+
+        if not self.spaces:
+            self.spaces.append(1)
+
+    @property
+    def width(self) -> int:
+        """Words of a key, at least one."""
+        return len(self.spaces)
+
+    @property
+    def space(self) -> int:
+        """How many keys there can be."""
+        space = 1
+        for one in self.spaces:
+            space *= one
+        return space
+
+    def codes(self, keys: Words) -> list[Words]:
+        """Codes of each column, of keys (G, W)."""
+        left = [keys[:, word] for word in range(keys.shape[1])]
+        codes: list[Words] = []
+        for (word, radix), cardinality in zip(reversed(self.places), reversed(self._cardinalities), strict=True):
+            if radix:
+                left[word], code = np.divmod(left[word], np.uint64(cardinality))
+            else:
+                code = left[word]
+            codes.append(code)
+        codes.reverse()
+        return codes
+
+
+class GroupTable:
+    """Groups of keys of `width` words, by order of arrival; memory grows with the groups."""
+
+    def __init__(self, width: int, num_rows: int) -> None:
+        """num_rows: of keys expected at most."""
+        self.num_groups = 0
+        self._width = width
+        self._room = max(LEAST_ROOM, min(num_rows, MOST_ROOM_AT_FIRST))
+        self._keys = np.empty((self._room, width), np.uint64)
+        self._slots = _slots_for(self._room)
+
+    def assign(self, words: Words) -> NDArray[np.uint32]:
+        """Group of each key; words (W, N)."""
+        num_rows = words.shape[1]
+        groups = np.empty(num_rows, np.uint32)
+        start = 0
+        while start < num_rows:
+            # Every row may be a new group. A quarter of the room is free, so that a table grows in few steps.
+            if 4 * self.num_groups > 3 * self._room:
+                self._grow()
+            stop = min(num_rows, start + self._room - self.num_groups)
+            self._assign(words, start, stop, groups)
+            start = stop
+        return groups
+
+    def keys(self) -> Words:
+        """Key of each group, (G, W)."""
+        return self._keys[: self.num_groups]
+
+    def _assign(self, words: Words, start: int, stop: int, groups: NDArray[np.uint32]) -> None:
+        if self._width == 1:
+            keys = words[0, start:stop]
+            self.num_groups = kernels.assign_groups(
+                keys, self.num_groups, self._slots, self._keys.reshape(-1), groups[start:stop]
+            )
+        else:
+            self.num_groups = kernels.assign_wide(words, start, stop, self.num_groups, self._slots, self._keys, groups)
+
+    def _grow(self) -> None:
+        self._room *= 2
+        larger = np.empty((self._room, self._width), np.uint64)
+        larger[: self.num_groups] = self.keys()
+        self._keys = larger
+        self._slots = _slots_for(self._room)
+        if self._width == 1:
+            kernels.fill_slots(self.keys().reshape(-1), self._slots)
+        else:
+            kernels.fill_slots_wide(self.keys(), self._slots)
+
+
+def _slots_for(room: int) -> NDArray[np.uint32]:
+    return np.full(1 << (2 * room - 1).bit_length(), kernels.EMPTY, np.uint32)
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Groups by order of arrival."""
+
+    of_rows: NDArray[np.uint32]
+    first_rows: Rows
+    """Ascending."""
+
+    def __len__(self) -> int:
+        return len(self.first_rows)
+
+
+def group(keys: KeyWords) -> Groups:
+    """Rows with equal keys are one group."""
+    if not keys.words:
+        return Groups(np.zeros(keys.num_rows, np.uint32), np.zeros(min(1, keys.num_rows), np.uint32))
+    if len(keys.words) == 1 and is_dense(keys.spaces[0], keys.num_rows):
+        of_rows = np.empty(keys.num_rows, np.uint32)
+        slots = np.full(keys.spaces[0], kernels.EMPTY, np.uint32)
+        num_groups = kernels.assign_dense(keys.words[0], slots, of_rows)
+    else:
+        table = GroupTable(len(keys.words), keys.num_rows)
+        words = keys.words[0][np.newaxis] if len(keys.words) == 1 else np.stack(keys.words)
+        of_rows = table.assign(words)
+        num_groups = table.num_groups
+    first_rows = np.empty(num_groups, np.uint32)
+    kernels.first_rows(of_rows, first_rows)
+    return Groups(of_rows, first_rows)
+
+
+def is_dense(space: int, num_rows: int) -> bool:
+    """Whether an array of `space` elements is cheaper than hashing num_rows."""
+    return space <= min(MAX_DENSE, 8 * num_rows + 65_536)

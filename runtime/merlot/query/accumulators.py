@@ -19,7 +19,7 @@ from merlot.query.bounds import bounds_of
 from merlot.query.chunk import Chunk
 from merlot.query.columns import Columns, Reader
 from merlot.query.distinct import lists_of, lists_of_distinct
-from merlot.query.encoding import MAX_DENSE_SPACE
+from merlot.query.encoding import MAX_DENSE_SPACE, has_both_zeros
 from merlot.query.evaluate import evaluate, matches
 from merlot.query.vector import INTEGERS, TEXT, Vector
 from merlot.spec.types import TypeName
@@ -320,7 +320,7 @@ def distinct_of(argument: Expr, num_groups: int, columns: Columns) -> Accumulato
     """The set that fits the argument."""
     if isinstance(argument, Column):
         reader = columns.reader(argument.name)
-        if reader.dictionary is not None:
+        if reader.dictionary is not None and not has_both_zeros(reader.dictionary):
             return DistinctIds(argument, reader, num_groups)
     return DistinctValues(argument)
 

@@ -137,7 +137,8 @@ def _finish_extreme(aggregate: Aggregate, state: pa.Array, *, nulls: bool) -> Ve
     is_long = aggregate.type.base is TypeName.LONG
     is_min = aggregate.function.startswith("min")
     values, missing = _numbers(state), _nulls(state)
-    result = values.astype(np.int64 if is_long else np.float64)
+    # Which zero came first depends on the segments.
+    result = values.astype(np.int64) if is_long else values.astype(np.float64) + 0.0
     if missing is None:
         return Vector(aggregate.type, result)
     if is_long:

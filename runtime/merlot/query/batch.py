@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from merlot.query.columns import Reader, SegmentColumns
 from merlot.query.order import text_ranks
+from merlot.segment.build.coding import code
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.dictionary import DecimalDictionary, Dictionary, NumericDictionary, VariableDictionary
 from merlot.segment.index.inverted import InvertedIndex
@@ -267,8 +268,9 @@ def _merged(type_: TypeName, parts: Sequence[Dictionary]) -> tuple[Dictionary, A
     """The dictionary of all values, and the new dict id of each old one, part after part."""
     if parts[0].numeric is not None:
         numbers = np.concatenate([part.numeric for part in parts if part.numeric is not None])
-        distinct, places = np.unique(numbers, return_inverse=True)
-        return NumericDictionary(distinct), places
+        coded = code(type_, numbers)
+        assert isinstance(coded.values, np.ndarray)
+        return NumericDictionary(coded.values), coded.ids
     encoded = pc.dictionary_encode(pa.concat_arrays([part.arrow() for part in parts]))
     ranks = text_ranks(encoded.dictionary, is_decimal=type_ is TypeName.BIG_DECIMAL)
     order = np.argsort(ranks)

@@ -8,6 +8,7 @@ the count of values to sums, since the sum of nothing is then NULL.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -26,37 +27,50 @@ from merlot.sql.tree import Aggregate
 from merlot.sql.types import SqlType
 
 Groups = NDArray[np.uint32]
-Field = tuple[str, pa.DataType]
 
 FEW_SUMS = 16
 """Up to this many sums are added as Python's integers: the array operations have a price of their own."""
 SUPPORTED = frozenset({"count", "sum", "sumlong", "min", "minlong", "max", "maxlong", "avg", "distinctcount"})
 
 
-def state_fields(aggregate: Aggregate, *, nulls: bool) -> list[Field]:
-    """Suffix and type of each state column; raises UnsupportedQueryError."""
+@dataclass(frozen=True, slots=True)
+class StateField:
+    """One state column of an aggregate."""
+
+    suffix: str
+    type: pa.DataType
+    empty: Any = 0
+    """What it is of no rows: merged with any state it leaves that as it is."""
+
+    def identity(self) -> pa.Array:
+        """The column of one row, over no rows."""
+        return pa.array([self.empty], self.type)
+
+
+def state_fields(aggregate: Aggregate, *, nulls: bool) -> list[StateField]:
+    """The state columns; raises UnsupportedQueryError."""
     function = aggregate.function
     if function not in SUPPORTED:
         raise UnsupportedQueryError(f"aggregate is not supported function={function}")
     if function == "count":
-        return [("count", pa.int64())]
+        return [StateField("count", pa.int64())]
     argument = aggregate.args[0].type
     if argument.is_array and function != "distinctcount":
         raise UnsupportedQueryError(f"aggregate of a multi-value column function={function}")
     if function == "distinctcount":
-        return [("values", pa.list_(value_type(argument)))]
+        return [StateField("values", pa.list_(value_type(argument)), [])]
     if function in ("min", "minlong", "max", "maxlong"):
-        return [("value", pa.int64() if argument.base in INTEGERS else pa.float64())]
-    count: list[Field] = [("count", pa.int64())] if nulls or function == "avg" else []
+        return [StateField("value", pa.int64() if argument.base in INTEGERS else pa.float64(), None)]
+    count = [StateField("count", pa.int64())] if nulls or function == "avg" else []
     return [*_sum_fields(argument), *count]
 
 
-def _sum_fields(argument: SqlType) -> list[Field]:
+def _sum_fields(argument: SqlType) -> list[StateField]:
     if argument.base in INTEGERS:
-        return [("high", pa.int64()), ("low", pa.int64())]
+        return [StateField("high", pa.int64()), StateField("low", pa.int64())]
     if argument.base is TypeName.BIG_DECIMAL:
-        return [("decimal", pa.string())]
-    return [("sum", pa.float64()), ("error", pa.float64())]
+        return [StateField("decimal", pa.string(), "0")]
+    return [StateField("sum", pa.float64()), StateField("error", pa.float64())]
 
 
 def merge(aggregate: Aggregate, states: Sequence[pa.Array], groups: Groups, num_groups: int) -> list[pa.Array]:

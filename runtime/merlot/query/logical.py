@@ -20,7 +20,7 @@ from merlot.query.plain import PlainAggregation, plain_aggregation
 from merlot.query.rewrite import rewrite
 from merlot.query.vector import arrow_type
 from merlot.sql.tree import Aggregate, BoundQuery, Column, Expr, Literal, OrderKey, Output
-from merlot.sql.types import SqlType
+from merlot.sql.types import LONG, SqlType
 
 SKIP_OPTION: Final = "skipSegmentPruning"
 
@@ -81,6 +81,12 @@ class LogicalPlan:
         return tuple(len(state_fields(one, nulls=self.null_handling)) for one in self.aggregates)
 
     @cached_property
+    def empty_states(self) -> pa.Table:
+        """States of an aggregation over no rows, in one row."""
+        states = [one for each in self.aggregates for one in state_fields(each, nulls=self.null_handling)]
+        return pa.Table.from_arrays([one.identity() for one in states], schema=self.partial_schema)
+
+    @cached_property
     def plain(self) -> PlainAggregation | None:
         """The plan as counts and sums of plain columns, if that is all it is."""
         return plain_aggregation(self) if self.kind is PlanKind.AGGREGATION else None
@@ -92,8 +98,8 @@ class LogicalPlan:
             return pa.schema([(f"c{number}", arrow_type(expr.type)) for number, expr in enumerate(self.columns)])
         fields = [(f"k{number}", arrow_type(SqlType(key.type.base))) for number, key in enumerate(self.keys)]
         for number, aggregate in enumerate(self.aggregates):
-            for suffix, type_ in state_fields(aggregate, nulls=self.null_handling):
-                fields.append((f"a{number}.{suffix}", type_))
+            states = state_fields(aggregate, nulls=self.null_handling)
+            fields += [(f"a{number}.{state.suffix}", state.type) for state in states]
         return pa.schema(fields)
 
 
@@ -122,6 +128,7 @@ def refilter(template: LogicalPlan, where: Expr | None) -> LogicalPlan:
     return made
 
 
+_ROWS: Final = Aggregate("count", (), LONG)
 _WORKED_OUT: Final = ("columns_after_filter", "state_widths", "partial_schema", "plain")
 
 
@@ -168,8 +175,13 @@ def _grouped(query: BoundQuery, group_by: tuple[Expr, ...]) -> LogicalPlan:
     outputs = tuple(Output(output.label, rewritten(output.expr)) for output in query.select)
     having = None if query.having is None else rewritten(query.having)
     order_by = tuple(OrderKey(rewritten(key.expr), key.ascending, key.nulls_last) for key in query.order_by)
+    kind = PlanKind.GROUP_BY if keys or query.group_by or not aggregates else PlanKind.AGGREGATION
+    is_distinct_after = query.distinct and bool(query.group_by or aggregates)
+    if not keys and not aggregates:
+        # Keys that are all constants make one group if there is a row; a table without columns cannot tell.
+        to_slot(_ROWS)
     return LogicalPlan(
-        kind=PlanKind.GROUP_BY if keys or (query.group_by or not aggregates) else PlanKind.AGGREGATION,
+        kind=kind,
         filter=query.where,
         keys=keys,
         aggregates=tuple(aggregates),
@@ -178,7 +190,7 @@ def _grouped(query: BoundQuery, group_by: tuple[Expr, ...]) -> LogicalPlan:
         order_by=order_by,
         limit=query.limit,
         offset=query.offset,
-        is_distinct_after=query.distinct and bool(query.group_by or aggregates),
+        is_distinct_after=is_distinct_after,
         null_handling=query.null_handling,
         skips_pruning=(query.option(SKIP_OPTION) or "").lower() == "true",
     )

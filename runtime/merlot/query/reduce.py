@@ -72,7 +72,7 @@ def _reduce_rows(plan: LogicalPlan, data: pa.Table) -> ResultTable:
 
 def _finished(plan: LogicalPlan, data: pa.Table) -> SlotSource:
     if plan.kind is PlanKind.AGGREGATION and data.num_rows == 0:
-        data = _nothing_aggregated(data.schema)
+        data = plan.empty_states
     slots: dict[str, Vector] = {}
     for number, key in enumerate(plan.keys):
         slots[f"k{number}"] = from_arrow(SqlType(key.type.base), data.column(number))
@@ -82,19 +82,6 @@ def _finished(plan: LogicalPlan, data: pa.Table) -> SlotSource:
         slots[f"a{number}"] = aggregates.finish(aggregate, states, nulls=plan.null_handling)
         position += width
     return SlotSource(slots, data.num_rows)
-
-
-def _nothing_aggregated(schema: pa.Schema) -> pa.Table:
-    """States of an aggregation over no rows."""
-    arrays = []
-    for field in schema:
-        if field.name.endswith(".value"):
-            arrays.append(pa.nulls(1, field.type))
-        elif pa.types.is_list(field.type):
-            arrays.append(pa.array([[]], field.type))
-        else:
-            arrays.append(pa.array(["0" if pa.types.is_string(field.type) else 0], field.type))
-    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _ordered(plan: LogicalPlan, source: SlotSource) -> SlotSource:

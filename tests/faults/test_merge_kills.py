@@ -20,10 +20,10 @@ from merlot.cluster import lineage, paths, tasks
 from merlot.cluster.lineage import LineageEntry
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import LineageState
-from merlot.cluster.tasks import TaskOutcome
+from merlot.cluster.tasks import TaskOutcome, TaskState
 from merlot.errors import UnavailableError
 from merlot.minion import leftovers
-from merlot.minion.execution import Ending
+from merlot.minion.execution import MAX_DEATHS, Ending
 from merlot.store.deepstore import DeepStore
 from merlot.testing.faults import Fault, FaultyMetastore, ProcessDied
 from merlot.testing.faulty_s3 import FaultyS3
@@ -38,7 +38,9 @@ SEED = int(os.environ.get("MERLOT_SEED", "0")) or random.SystemRandom().randrang
 
 @pytest.fixture(autouse=True)
 def _no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And each part of a bucket is queued by a write of its own."""
     monkeypatch.setattr(tasks, "FIRST_BACKOFF_MS", 0)
+    monkeypatch.setattr(tasks, "MAX_MULTI_BYTES", 1)
 
 
 @contextlib.contextmanager
@@ -157,6 +159,33 @@ def _chosen(number: int) -> list[int]:
         return list(range(number))
     print(f"seed={SEED} (MERLOT_SEED)")
     return sorted(random.Random(SEED).sample(range(number), 8))
+
+
+@pytest.mark.parametrize("config", [{}, SHARDS], ids=["whole", "shards"])
+def test_a_metastore_that_is_silent_again_and_again_never_sets_a_task_aside(
+    config: dict[str, Any], tmp_path: Path
+) -> None:
+    """At another write each time, more often than minions may die or other outages last."""
+    num_writes = _count_writes(tmp_path / "plain", config)
+    rng = random.Random(SEED)
+    print(f"seed={SEED} (MERLOT_SEED)")
+    with a_bench(tmp_path / "silent", **config) as bench:
+        expected = bench.expected_rows()
+        bench.register("Minion_1")
+        for _ in range(MAX_DEATHS + 5):
+            faulty = FaultyMetastore(bench.inner, rng.choice([Fault.LOSE_REQUEST, Fault.LOSE_ANSWER]), 0)
+            faulty.fail_from(rng.randrange(num_writes // 2))
+            with contextlib.suppress(UnavailableError):
+                for task_id in bench.queued():
+                    bench.serve()
+                    bench.run(task_id, metastore=faulty)
+            assert bench.visible_rows() == expected
+            for task_id in bench.queued():
+                found = tasks.find_task(bench.inner, tasks.MERGE_ROLLUP, task_id)
+                assert found is not None
+                assert (found.record.state, found.record.attempts) == (TaskState.QUEUED, 0)
+        finish(bench, expected)
+        check_all_is_done(bench, expected)
 
 
 @pytest.mark.parametrize("fault", ["failures", "truncations"])

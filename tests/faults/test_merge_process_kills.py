@@ -30,7 +30,7 @@ SEED = int(os.environ.get("MERLOT_SEED", "0")) or random.SystemRandom().randrang
 PATIENCE_S = 120.0
 SESSION_MS = 2000
 DAYS = range(16 if NUM_KILLS <= 20 else 128)
-ROWS = 50
+ROWS = 150
 WEEK = (START_MS + 3 * DAY_MS, START_MS + 10 * DAY_MS)
 LEVELS = """
 apiVersion: merlot.dev/v1alpha1
@@ -45,7 +45,7 @@ spec:
       bucketTimePeriod: 8d
       bufferTimePeriod: 0d
       maxNumParallelBuckets: 2
-      maxNumRecordsPerTask: 250
+      maxNumRecordsPerTask: 1000
 """
 """Eight days are too many rows for one task: they go through two shards."""
 

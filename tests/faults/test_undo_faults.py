@@ -38,7 +38,9 @@ REST = {
 
 @pytest.fixture(autouse=True)
 def _no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And each part of a bucket is queued by a write of its own."""
     monkeypatch.setattr(tasks, "FIRST_BACKOFF_MS", 0)
+    monkeypatch.setattr(tasks, "MAX_MULTI_BYTES", 1)
 
 
 @dataclass(frozen=True)

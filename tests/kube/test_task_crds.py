@@ -86,7 +86,7 @@ WRONG_ROLLUPS = [
     (("mergeType: rollup", "mergeType: dedup"), "no level rolls up"),
     (("[tags, details]", "[tags, tags]"), "Duplicate value"),
     (("aggregationType: sum", "aggregationType: median"), 'Unsupported value: "median"'),
-    (("maxNumRecordsPerTask: 50000000", "maxNumRecordsPerTask: 0"), "should be greater than or equal to 1"),
+    (("maxNumRecordsPerTask: 50000000", "maxNumRecordsPerTask: 0"), "should be greater than or equal to 1000"),
     (("schedule: 10m", "schedule: 0 0 3 * * ?"), "or cron of five fields"),
     (("schedule: 10m", "schedule: 0m"), "or cron of five fields"),
     (("executor: minion", "executor: flink"), 'Unsupported value: "flink"'),

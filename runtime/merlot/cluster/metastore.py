@@ -3,8 +3,8 @@
 Two implementations, `zookeeper` and `sqlite`, pass one contract suite (`merlot.testing.metastore_contract`). All calls
 block and may be made from any thread but an event loop's: roles call them through a thread. Callbacks run on a thread
 of the metastore, one at a time, and must only hand over (set an event, post to a loop). Errors: ConflictError for a
-stale version or an existing node, NotFoundError for a missing one, UnavailableError while the store cannot answer:
-whether a write then took effect is unknown.
+stale version or an existing node, NotFoundError for a missing one, MetastoreSilentError (of the family
+UnavailableError) while the store cannot answer: whether a write then took effect is unknown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ MAX_TRANSACTION_BYTES = 1_000_000
 """ZooKeeper takes 1,048,575 bytes per request (jute.maxbuffer), paths and headers included."""
 
 
-class MetastoreClosedError(UnavailableError):
+class MetastoreSilentError(UnavailableError):
+    """The store cannot answer now, all of it: no word about what was to be read or written."""
+
+
+class MetastoreClosedError(MetastoreSilentError):
     """This session was closed by its owner: it will never answer again."""
 
 

@@ -21,6 +21,7 @@ from merlot.cluster.metastore import (
     Create,
     Delete,
     MetastoreClosedError,
+    MetastoreSilentError,
     Node,
     Op,
     Put,
@@ -217,7 +218,7 @@ def _wrapped(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        raise UnavailableError(f"metastore cannot be used path={path} cause={error}") from error
+        raise MetastoreSilentError(f"metastore cannot be used path={path} cause={error}") from error
     except sqlite3.DatabaseError as error:
         raise CorruptionError(f"metastore file is damaged path={path} cause={error}") from error
 

@@ -42,8 +42,9 @@ class TaskRecord(PackedRecord):
     state: TaskState = TaskState.QUEUED
     attempts: int = 0
     """How often it was begun and failed."""
-    deaths: int = 0
-    """How often the minion that ran it died."""
+    broken_off: tuple[str, ...] = ()
+    """Runs of which nobody heard the end, as `minion@milliseconds of its begin`: the minion died at it, unless it turns
+    out to live, and only ZooKeeper was silent when it wanted to say so."""
     not_before_ms: int = -1
     """The next attempt waits until then."""
     last_error: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from merlot.cluster.task_records import AggregationRecord, MergeTaskConfig
-from merlot.spec.tasks import MergeRollupSpec, MergeType
+from merlot.spec.tasks import MAX_SHARDS, MergeRollupSpec, MergeType
 
 
 def level_settings(spec: MergeRollupSpec, rank: int, num_records: int) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def level_settings(spec: MergeRollupSpec, rank: int, num_records: int) -> dict[s
         },
         "erase_dimensions": level.erase_dimension_values,
         "max_records_per_segment": level.max_num_records_per_segment,
-        "num_shards": -(-num_records // level.max_num_records_per_task),
+        "num_shards": min(MAX_SHARDS, -(-num_records // level.max_num_records_per_task)),
         "executor": spec.executor,
     }
 

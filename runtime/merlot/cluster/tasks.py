@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -48,6 +49,7 @@ __all__ = [
     "WatermarkRecord",
     "Window",
     "cancel",
+    "create_missing",
     "end",
     "fail",
     "find_task",
@@ -60,6 +62,7 @@ __all__ = [
     "retry",
     "shard_tasks",
     "stable_hash",
+    "whole_of",
     "write_progress",
 ]
 
@@ -68,7 +71,9 @@ HISTORY_LENGTH = 50
 FIRST_BACKOFF_MS = 5_000
 MAX_BACKOFF_MS = 300_000
 MAX_ERROR_CHARS = 2_000
+MAX_MULTI_BYTES = 512 * 1024
 _ATTEMPTS = 20
+_PART = re.compile(r"\d+of\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +117,7 @@ def config_json(config: MergeTaskConfig) -> dict[str, Any]:
 
 
 def shard_tasks(task: TaskRecord, now_ms: int) -> tuple[TaskRecord, ...]:
-    """The tasks of a shuffle's parts, to be created in the transaction that deletes the shuffle's own."""
+    """The tasks of a shuffle's parts. They wait until the shuffle's own has ended: see `whole_of`."""
     config = merge_config(task)
     return tuple(
         TaskRecord(
@@ -124,6 +129,28 @@ def shard_tasks(task: TaskRecord, now_ms: int) -> tuple[TaskRecord, ...]:
         )
         for shard in range(config.num_shards)
     )
+
+
+def whole_of(task_id: str) -> str | None:
+    """The id of the task that a part was split from; None of a task that is no part."""
+    whole, _, part = task_id.rpartition("-")
+    return whole if _PART.fullmatch(part) else None
+
+
+def create_missing(metastore: Metastore, made: Sequence[TaskRecord], fence: Check) -> None:
+    """Queue tasks of one kind, those that are not queued already. Each may name thousands of segments, so they take as
+    many transactions as they need: nobody may begin one of them before all are there."""
+    present = set(metastore.children(paths.tasks(made[0].kind)))
+    chunk: list[Op] = []
+    size = 0
+    for op in (creation(task) for task in made if task.id not in present):
+        if chunk and size + len(op.data) > MAX_MULTI_BYTES:
+            metastore.multi([fence, *chunk])
+            chunk, size = [], 0
+        chunk.append(op)
+        size += len(op.data)
+    if chunk:
+        metastore.multi([fence, *chunk])
 
 
 def find_task(metastore: Metastore, kind: str, task_id: str) -> QueuedTask | None:
@@ -182,13 +209,13 @@ def fail(
     return changed
 
 
-def end(metastore: Metastore, task: QueuedTask, ended: EndedTask, fence: Check, *, also: Sequence[Op] = ()) -> None:
-    """Delete a task that is done and note it in the table's history, in one transaction with `also`.
+def end(metastore: Metastore, task: QueuedTask, ended: EndedTask, fence: Check) -> None:
+    """Delete a task that is done and note it in the table's history, in one transaction.
 
     ConflictError if the task was changed (cancelled) meanwhile, or the fence is lost.
     """
     gone = Delete(paths.task(task.record.kind, task.record.id), task.version)
-    _write_with_history(metastore, task.record, ended, [fence, *also, gone])
+    _write_with_history(metastore, task.record, ended, [fence, gone])
     with contextlib.suppress(NotFoundError):
         metastore.delete(paths.task_progress(task.record.kind, task.record.id))
 
@@ -204,7 +231,7 @@ def cancel(metastore: Metastore, task: QueuedTask, fence: Check | None = None) -
 
 def retry(metastore: Metastore, task: QueuedTask) -> None:
     """Give a task that was set aside its attempts back."""
-    update = {"state": TaskState.QUEUED, "attempts": 0, "not_before_ms": -1}
+    update = {"state": TaskState.QUEUED, "attempts": 0, "broken_off": (), "not_before_ms": -1}
     changed = task.record.model_copy(update=update)
     metastore.put(paths.task(task.record.kind, task.record.id), changed.to_bytes(), task.version)
 

@@ -37,6 +37,7 @@ from merlot.cluster.metastore import (
     Create,
     Delete,
     MetastoreClosedError,
+    MetastoreSilentError,
     Node,
     Op,
     Put,
@@ -215,7 +216,7 @@ class ZooKeeperMetastore:
         if self._is_closed:
             raise MetastoreClosedError(f"metastore is closed hosts={self.hosts}")
         if not self._is_connected.wait(deadline.left_s()):
-            raise UnavailableError(f"metastore is silent hosts={self.hosts} waited_s={self._timeout_s:g}")
+            raise MetastoreSilentError(f"metastore is silent hosts={self.hosts} waited_s={self._timeout_s:g}")
         with _wrapped(path):
             yield deadline
 
@@ -257,7 +258,7 @@ def _wrapped(path: str) -> Iterator[None]:
     except _CONFLICTS as error:
         raise ConflictError(f"write is refused path={path} cause={type(error).__name__}") from error
     except (KazooException, KazooTimeoutError, OSError) as error:
-        raise UnavailableError(f"metastore cannot answer path={path} cause={type(error).__name__}") from error
+        raise MetastoreSilentError(f"metastore cannot answer path={path} cause={type(error).__name__}") from error
 
 
 def _node(answer: Any, deadline: _Deadline) -> Node | None:

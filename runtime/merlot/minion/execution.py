@@ -7,16 +7,15 @@ while its lease went to another one writes nothing when it wakes.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 from merlot.clock import Clock
 from merlot.cluster import paths, tasks
-from merlot.cluster.metastore import Metastore, Op, Put
+from merlot.cluster.metastore import Metastore, MetastoreSilentError, Put
+from merlot.cluster.records import InstanceRecord
 from merlot.cluster.tasks import EndedTask, QueuedTask, TaskOutcome, TaskProgress, TaskRecord, TaskState
 from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
 from merlot.minion.control import StopReason, TaskControl, TaskStoppedError
@@ -45,14 +44,6 @@ class ObsoleteError(ConflictError):
     """There is nothing left to do for the task: what it was to work on has gone or changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskDone:
-    """What to note about a task that has ended well, and what to write in the same stroke."""
-
-    ended: EndedTask
-    also: Sequence[Op] = ()
-
-
 class TaskKind(Protocol):
     """Knows how to run one kind of task. Every write carries the control's fence."""
 
@@ -61,9 +52,9 @@ class TaskKind(Protocol):
         """How many tasks of the kind a minion runs at a time."""
         ...
 
-    def run(self, task: TaskRecord, control: TaskControl) -> TaskDone:
-        """Run to the end, in a thread, going on from whatever an earlier run left. InvalidInputError: it cannot be
-        done; ObsoleteError: it need not be done; other MerlotErrors: try again later."""
+    def run(self, task: TaskRecord, control: TaskControl) -> EndedTask:
+        """Run to the end, in a thread, going on from whatever an earlier run left; returns what to note.
+        InvalidInputError: it cannot be done; ObsoleteError: it need not be done; other MerlotErrors: try later."""
         ...
 
     def undo(self, task: TaskRecord, control: TaskControl) -> None:
@@ -104,12 +95,15 @@ class Execution:
             return self._stopped(task, control, error.reason)
         except ObsoleteError as error:
             return self._cancel(task, control, str(error))
+        except MetastoreSilentError:
+            # Nothing that the task can help: it is no attempt, and where would it be noted?
+            raise
         except MerlotError as error:
             return self._failed(task, control, error)
         except Exception as error:  # noqa: BLE001 - the outermost loop of a task
             _LOG.exception("task failed by a bug task=%s", task.record.id)
             return self._failed(task, control, error)
-        ended = done.ended.model_copy(
+        ended = done.model_copy(
             update={
                 "owner": control.owner,
                 "started_ms": started_ms,
@@ -117,25 +111,34 @@ class Execution:
                 "attempts": task.record.attempts + 1,
             }
         )
-        return self._end(task, dataclasses.replace(done, ended=ended), control)
+        return self._end(task, ended, control)
 
     def _begun(self, task: QueuedTask, control: TaskControl, started_ms: int) -> QueuedTask:
-        """Say who runs it; a run before that ended without a word counts as a death."""
+        """Say who runs it; runs before that ended without a word are deaths, unless their minions live."""
         record = task.record
         said = tasks.progress(self.metastore, record.kind, record.id)
-        if said is not None and said.owner:
-            deaths = record.deaths + 1
-            _LOG.warning("minion died at a task task=%s minion=%s deaths=%d", record.id, said.owner, deaths)
-            changed = record.model_copy(update={"deaths": deaths})
+        silent = [] if said is None or not said.owner else [f"{said.owner}@{said.started_ms}"]
+        died = tuple(run for run in (*record.broken_off, *silent) if not self._has_survived(run))
+        if died != record.broken_off:
+            _LOG.warning("runs of a task broke off task=%s runs=%s", record.id, ",".join(died) or "none after all")
+            changed = record.model_copy(update={"broken_off": died})
             path = paths.task(record.kind, record.id)
             self.metastore.multi([control.fence, Put(path, changed.to_bytes(), task.version)])
             task = QueuedTask(changed, task.version + 1)
-            if deaths >= MAX_DEATHS:
-                poisoned = self._poison(task, control, f"{deaths} minions died at it, the last one was {said.owner}")
-                return QueuedTask(poisoned, task.version + 1)
+        if len(died) >= MAX_DEATHS:
+            last = died[-1].rpartition("@")[0]
+            poisoned = self._poison(task, control, f"{len(died)} minions died at it, the last one was {last}")
+            return QueuedTask(poisoned, task.version + 1)
         progress = TaskProgress(phase="BEGUN", started_ms=started_ms, updated_ms=started_ms, owner=control.owner)
         tasks.write_progress(self.metastore, record.kind, record.id, progress)
         return task
+
+    def _has_survived(self, run: str) -> bool:
+        """Whether the process that began a run lives: then it lost its lease, or could not say how the run ended."""
+        owner, _, begun_ms = run.rpartition("@")
+        path = paths.live(owner)
+        node = self.metastore.get(path)
+        return node is not None and InstanceRecord.from_bytes(node.data, path).started_ms <= int(begun_ms)
 
     def _stopped(self, task: QueuedTask, control: TaskControl, reason: StopReason) -> Ending:
         if reason is StopReason.LOST:
@@ -181,21 +184,18 @@ class Execution:
             error=reason,
         )
         _LOG.info("task cancelled task=%s reason=%s", task.record.id, reason or "asked for")
-        self._end(task, TaskDone(ended), control)
+        self._end(task, ended, control)
         return Ending.CANCELLED
 
-    def _end(self, task: QueuedTask, done: TaskDone, control: TaskControl) -> Ending:
-        """Its node may have been changed meanwhile, by a cancellation. What is done is done; what it would have others
-        do is not begun."""
+    def _end(self, task: QueuedTask, ended: EndedTask, control: TaskControl) -> Ending:
+        """Its node may have been changed meanwhile, by a cancellation: what is done is done."""
         found: QueuedTask | None = task
         for _ in range(_ENDS):
             if found is None:
                 self._forget_progress(task.record)
                 return Ending.DONE
-            if found.record.state is TaskState.CANCELLED and done.also:
-                return self._cancel(found, control, "")
             try:
-                tasks.end(self.metastore, found, done.ended, control.fence, also=done.also)
+                tasks.end(self.metastore, found, ended, control.fence)
                 return Ending.DONE
             except (ConflictError, NotFoundError):
                 if not control.lease.is_held(self.metastore):

@@ -30,7 +30,7 @@ from merlot.merge import task as merge_task
 from merlot.merge.plan import MergePlan
 from merlot.minion import merge_plans
 from merlot.minion.control import Deadline, TaskControl
-from merlot.minion.execution import ObsoleteError, TaskDone
+from merlot.minion.execution import ObsoleteError
 from merlot.minion.shards import ShardFiles
 from merlot.minion.spark_merge import SparkLauncher, SparkOrder
 from merlot.minion.undoing import Undoing
@@ -74,7 +74,7 @@ class MergeRollup:
     def max_parallel(self) -> int:
         return self._settings.max_parallel
 
-    def run(self, task: TaskRecord, control: TaskControl) -> TaskDone:
+    def run(self, task: TaskRecord, control: TaskControl) -> EndedTask:
         work = self._work(task, control)
         try:
             return work.run()
@@ -125,7 +125,7 @@ class _Work:
     def context(self) -> Context:
         return Context(clock=self.clock)
 
-    def run(self) -> TaskDone:
+    def run(self) -> EndedTask:
         self.control.tell("LOOK", rows_total=self.config.num_records)
         entry = lineage.find_entry(self.metastore, self.task.table, self.config.entry)
         if entry is not None and entry.state is LineageState.COMPLETED:
@@ -241,7 +241,7 @@ class _Work:
 
     def _replace(
         self, entry: LineageEntry | None, outputs: Sequence[BuiltSegment] | Sequence[SegmentRecord]
-    ) -> TaskDone:
+    ) -> EndedTask:
         """Start, upload, publish, end. The names are known before the first upload, so that nobody else takes the
         inputs meanwhile."""
         names = [one.metadata.name if isinstance(one, BuiltSegment) else one.name for one in outputs]
@@ -283,7 +283,7 @@ class _Work:
         self.control.tell("UPLOAD")
         return upload_segments(self.store, built, self.task.table, on_uploaded=uploaded)
 
-    def _publish(self, records: Sequence[SegmentRecord]) -> TaskDone:
+    def _publish(self, records: Sequence[SegmentRecord]) -> EndedTask:
         self.control.check()
         marked = [record.model_copy(update={"custom_map": self._custom_map(record)}) for record in records]
         if marked:
@@ -303,7 +303,7 @@ class _Work:
         own = self.config.rest_custom_map if is_rest else self.config.custom_map
         return {**own, MERGE_TIME: str(self.clock.now_ms())}
 
-    def _finish(self, entry_id: str) -> TaskDone:
+    def _finish(self, entry_id: str) -> EndedTask:
         """Wait until servers have the outputs, and switch."""
         deadline = Deadline(self.settings.load_timeout_s)
         while True:
@@ -327,14 +327,14 @@ class _Work:
             self.control.reached("entry ended")
             return self._done(entry)
 
-    def _done(self, entry: LineageEntry) -> TaskDone:
+    def _done(self, entry: LineageEntry) -> EndedTask:
         """Nothing is left to do but to clean up; what the replacement did is told by whoever ended it."""
         self.undoing.remove_shuffled()
         self.control.reached("files removed")
         segments = load(self.metastore, self.task.table).segments
         before = [segments[name] for name in entry.segments_from if name in segments]
         after = [segments[name] for name in entry.segments_to if name in segments]
-        ended = EndedTask(
+        return EndedTask(
             id=self.task.id,
             outcome=TaskOutcome.SUCCEEDED,
             level=self.config.level,
@@ -346,10 +346,9 @@ class _Work:
             rows_before=self.config.num_records,
             rows_after=sum(record.total_docs for record in after),
         )
-        return TaskDone(ended)
 
-    def _shuffle(self, inputs: Sequence[SegmentRecord]) -> TaskDone:
-        """Rows of the inputs to one file per shard; then the shards' tasks take the place of this one."""
+    def _shuffle(self, inputs: Sequence[SegmentRecord]) -> EndedTask:
+        """Rows of the inputs to one file per shard; then the shards' tasks are queued, and begin once this one ends."""
         paths = self._fetch(inputs)
         folder = self.folder / "shards"
         shutil.rmtree(folder, ignore_errors=True)
@@ -364,11 +363,12 @@ class _Work:
         self.control.reached("shards built")
         self.shards.put_inputs(files, self.control)
         self.control.reached("shards uploaded")
-        also = [tasks.creation(one) for one in tasks.shard_tasks(self.task, self.clock.now_ms())]
-        ended = EndedTask(id=self.task.id, outcome=TaskOutcome.SUCCEEDED, level=self.config.level)
-        return TaskDone(ended, also)
+        self.control.check()
+        tasks.create_missing(self.metastore, tasks.shard_tasks(self.task, self.clock.now_ms()), self.control.fence)
+        self.control.reached("shards queued")
+        return EndedTask(id=self.task.id, outcome=TaskOutcome.SUCCEEDED, level=self.config.level)
 
-    def _merge_shard(self, entry: LineageEntry | None, shard: int, inputs: Sequence[SegmentRecord]) -> TaskDone:
+    def _merge_shard(self, entry: LineageEntry | None, shard: int, inputs: Sequence[SegmentRecord]) -> EndedTask:
         """Build and upload one shard's outputs. Whoever finds that all shards are there has them take the inputs'
         place: two may find it at once, and do the same."""
         if self.shards.outputs_of(shard) is None:
@@ -382,7 +382,7 @@ class _Work:
             self.control.reached("shard done")
         everything = self.shards.all_outputs(self.config.num_shards)
         if everything is None:
-            return TaskDone(EndedTask(id=self.task.id, outcome=TaskOutcome.SUCCEEDED, level=self.config.level))
+            return EndedTask(id=self.task.id, outcome=TaskOutcome.SUCCEEDED, level=self.config.level)
         return self._replace(entry, everything)
 
 

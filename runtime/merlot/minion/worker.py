@@ -148,7 +148,7 @@ class Worker:
         for task in sorted(queued.values(), key=_turn):
             if not self._free_slots(kind):
                 return
-            if self._is_due(task):
+            if tasks.whole_of(task.record.id) not in queued and self._is_due(task):
                 await self._start_if_free(task)
 
     def _free_slots(self, kind: str) -> int:

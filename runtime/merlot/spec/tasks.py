@@ -30,6 +30,10 @@ SHOULD_NOT_MERGE = "shouldNotMerge"
 
 DEFAULT_SCHEDULE = "1m"
 MAX_LEVELS = 10
+LEAST_RECORDS_PER_TASK = 1_000
+"""A part of a bucket is a task of its own: below this it costs more than it merges."""
+MAX_SHARDS = 100
+"""Parts of a bucket: each one's task names all of the bucket's segments."""
 TABLE_NAME = r"^[A-Za-z][A-Za-z0-9_-]*$"
 LEVEL_NAME = r"^[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?$"
 
@@ -107,8 +111,9 @@ class MergeLevel(SpecModel):
     left out."""
     max_num_records_per_segment: int = Field(5_000_000, ge=1, le=2_000_000_000)
     """Most rows of a segment of the result."""
-    max_num_records_per_task: int = Field(50_000_000, ge=1, le=1_000_000_000_000)
-    """Most rows that one task reads; a larger bucket is split by the hash of its rows' keys."""
+    max_num_records_per_task: int = Field(50_000_000, ge=LEAST_RECORDS_PER_TASK, le=1_000_000_000_000)
+    """Most rows that one task merges, 1000 or more; a larger bucket is split by the hash of its rows' keys, into 100
+    parts at most."""
     max_num_parallel_buckets: int = Field(1, ge=1, le=1_000)
     """How many buckets are merged at a time."""
     erase_dimension_values: Annotated[tuple[ColumnName, ...], Field(max_length=2000)] = ()

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
-from merlot.cluster.metastore import Metastore, Node, Op, SessionState, Watch
-from merlot.errors import UnavailableError
+from merlot.cluster.metastore import Metastore, MetastoreSilentError, Node, Op, SessionState, Watch
 
 T = TypeVar("T")
 
@@ -21,8 +20,8 @@ class Fault(Enum):
 
     DIE_BEFORE = "the process dies before the write"
     DIE_AFTER = "the process dies after the write"
-    LOSE_REQUEST = "the write does not happen, the caller sees UnavailableError"
-    LOSE_ANSWER = "the write happens, the caller sees UnavailableError"
+    LOSE_REQUEST = "the write does not happen, the caller sees MetastoreSilentError"
+    LOSE_ANSWER = "the write happens, the caller sees MetastoreSilentError"
 
 
 class FaultyMetastore:
@@ -33,7 +32,13 @@ class FaultyMetastore:
         self._fault = fault
         self._at = at
         self._is_dead = False
+        self._is_silent = False
         self.num_writes = 0
+
+    def fail_from(self, at: int) -> None:
+        """Have not one write meet the fault, but all from this one on, as in an outage."""
+        self._at = at
+        self._is_silent = True
 
     def get(self, path: str) -> Node | None:
         return self._read(lambda: self._inner.get(path))
@@ -78,14 +83,14 @@ class FaultyMetastore:
             raise ProcessDied
         number = self.num_writes
         self.num_writes += 1
-        if number != self._at:
+        if number != self._at and not (self._is_silent and number > self._at):
             return call()
         if self._fault in {Fault.DIE_AFTER, Fault.LOSE_ANSWER}:
             call()
         if self._fault in {Fault.DIE_BEFORE, Fault.DIE_AFTER}:
             self._is_dead = True
             raise ProcessDied
-        raise UnavailableError(f"metastore cannot answer write={number} fault={self._fault.name}")
+        raise MetastoreSilentError(f"metastore cannot answer write={number} fault={self._fault.name}")
 
 
 METASTORE_WRITES = ("create", "put", "delete", "multi")

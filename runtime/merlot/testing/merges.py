@@ -175,6 +175,11 @@ class MergeBench:
         """Tasks that have not ended."""
         return self.inner.children(paths.tasks(tasks.MERGE_ROLLUP))
 
+    def register(self, minion: str) -> None:
+        """A minion that lives from now on."""
+        record = InstanceRecord(id=InstanceId(minion), role=Role.MINION, host="bench", started_ms=self.clock.now_ms())
+        self.inner.create(paths.live(minion), record.to_bytes(), ephemeral=True)
+
     def clean(self) -> int:
         """Be the cleaner, without a grace period: delete the files in the trash; returns how many."""
         return empty_trash(self.inner, lambda _: self.deep_store, self.clock, grace_ms=0)

@@ -1,5 +1,6 @@
 """The queue of tasks: failed, set aside, cancelled, ended, split; and what is remembered of them."""
 
+import hashlib
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from merlot.clock import SystemClock
 from merlot.cluster import paths, tasks
 from merlot.cluster.leases import Lease
-from merlot.cluster.metastore import Check
+from merlot.cluster.metastore import MAX_TRANSACTION_BYTES, Check
 from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.tasks import EndedTask, MergeTaskConfig, QueuedTask, TaskOutcome, TaskRecord, TaskState
 from merlot.errors import ConflictError, CorruptionError
@@ -133,6 +134,21 @@ def test_a_split_task_is_as_many_as_it_has_parts() -> None:
     assert [part.id for part in parts] == ["a-0of3", "a-1of3", "a-2of3"]
     assert [tasks.merge_config(part).shard for part in parts] == [0, 1, 2]
     assert {tasks.merge_config(part).entry for part in parts} == {"e"}
+
+
+def test_parts_that_name_thousands_of_segments_are_queued_a_transaction_at_a_time(
+    store: SqliteMetastore, fence: Check
+) -> None:
+    inputs = tuple(f"flights_{hashlib.sha256(bytes(number)).hexdigest()}@1" for number in range(7_440))
+    config = CONFIG.model_copy(update={"inputs": inputs, "num_shards": 20})
+    parts = tasks.shard_tasks(record().model_copy(update={"config": tasks.config_json(config)}), 5)
+    assert sum(len(part.to_bytes()) for part in parts) > 2 * MAX_TRANSACTION_BYTES
+    store.create(paths.task(parts[3].kind, parts[3].id), parts[3].to_bytes())
+    tasks.create_missing(store, parts, fence)
+    tasks.create_missing(store, parts, fence)
+    assert set(tasks.list_tasks(store, parts[0].kind)) == {part.id for part in parts}
+    assert {tasks.whole_of(part.id) for part in parts} == {"a"}
+    assert tasks.whole_of("a") is tasks.whole_of("trips.daily.2021-11-01.0123456789ab") is None
 
 
 def test_twenty_thousand_inputs_fit_into_a_node() -> None:

@@ -11,7 +11,7 @@ from tests.unit.controller.merge_table import DAY, HOUR, MergeTable, level, spec
 from merlot.cluster.tasks import merge_config
 from merlot.controller.merge_generator import generate
 from merlot.spec import periods
-from merlot.spec.tasks import BACKFILLED, MERGE_LEVEL, MergeLevel
+from merlot.spec.tasks import BACKFILLED, MAX_SHARDS, MERGE_LEVEL, MergeLevel
 
 DAILY = level("daily", "1d")
 
@@ -263,11 +263,14 @@ def test_a_segment_with_a_broken_time_does_not_stop_the_others() -> None:
 
 
 def test_a_large_bucket_is_split_by_hash_into_as_many_parts_as_it_needs() -> None:
-    table, spec = MergeTable(), spec_of(level("daily", "1d", maxNumRecordsPerTask=10))
-    table.add([HOUR] * 7)
-    table.add([HOUR] * 14)
+    table, spec = MergeTable(), spec_of(level("daily", "1d", maxNumRecordsPerTask=1000))
+    table.add([HOUR] * 700)
+    table.add([HOUR] * 1400)
     (task,) = table.generate(spec, 90 * DAY).tasks
     assert merge_config(task).num_shards == 3
+    table.add([HOUR] * 200_000)
+    (task,) = table.generate(spec, 90 * DAY).tasks
+    assert merge_config(task).num_shards == MAX_SHARDS
 
 
 def test_the_delay_counts_buckets_that_could_be_done() -> None:

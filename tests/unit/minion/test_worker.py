@@ -13,15 +13,14 @@ from merlot.clock import SystemClock
 from merlot.cluster import paths, tasks
 from merlot.cluster.leases import Lease
 from merlot.cluster.liveness import live_instances
-from merlot.cluster.metastore import Metastore
-from merlot.cluster.records import Role
+from merlot.cluster.metastore import Metastore, MetastoreSilentError
+from merlot.cluster.records import InstanceRecord, Role
 from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.tasks import EndedTask, TaskOutcome, TaskRecord, TaskState
 from merlot.errors import CorruptionError, InvalidInputError, MerlotError, UnavailableError
 from merlot.ids import InstanceId, TableName
 from merlot.minion import execution, worker
 from merlot.minion.control import TaskControl
-from merlot.minion.execution import TaskDone
 from merlot.minion.leftovers import sweep
 from merlot.minion.role import MinionConfig, MinionRole
 from merlot.minion.worker import Worker
@@ -45,7 +44,7 @@ class Greet:
         self._failures = failures
         self._error = error or UnavailableError("not now")
 
-    def run(self, task: TaskRecord, control: TaskControl) -> TaskDone:
+    def run(self, task: TaskRecord, control: TaskControl) -> EndedTask:
         self.begun.set()
         control.tell("GREET", rows=3, rows_total=7)
         while self.hangs:
@@ -54,7 +53,7 @@ class Greet:
             self._failures -= 1
             raise self._error
         self.ran.append(task.id)
-        return TaskDone(EndedTask(id=task.id, outcome=TaskOutcome.SUCCEEDED, level="l"))
+        return EndedTask(id=task.id, outcome=TaskOutcome.SUCCEEDED, level="l")
 
     def undo(self, task: TaskRecord, control: TaskControl) -> None:
         control.check()
@@ -174,7 +173,7 @@ async def test_a_minion_that_stops_gives_its_task_to_another_one(metastore: Sqli
         await asyncio.to_thread(hanging.begun.wait, 10)
     found = tasks.find_task(metastore, KIND, "a")
     assert found is not None
-    assert (found.record.attempts, found.record.deaths) == (0, 0)
+    assert (found.record.attempts, found.record.broken_off) == (0, ())
     async with working(metastore, kind, name="Minion_1"):
         await until(lambda: kind.ran == ["a"])
 
@@ -208,6 +207,35 @@ async def test_deaths_of_minions_are_counted_and_a_deadly_task_is_set_aside(
     assert kind.ran == []
 
 
+async def test_outages_of_the_metastore_are_no_deaths_and_never_set_a_task_aside(metastore: SqliteMetastore) -> None:
+    kind = Greet(failures=2 * execution.MAX_OUTAGES, error=MetastoreSilentError("as if it were away"))
+    queue(metastore, "a")
+    one = InstanceRecord(id=InstanceId("Minion_0"), role=Role.MINION, host="h", started_ms=SystemClock().now_ms())
+    metastore.create(paths.live(one.id), one.to_bytes())
+    async with working(metastore, kind):
+        await until(lambda: bool(ended(metastore)))
+    assert [(one.outcome, one.attempts, one.error) for one in ended(metastore)] == [(TaskOutcome.SUCCEEDED, 1, "")]
+
+
+def test_a_minion_that_turns_out_to_live_has_not_died_and_one_begun_anew_has(metastore: SqliteMetastore) -> None:
+    queue(metastore, "a")
+    runs = ("Minion_silent@50", "Minion_back@50", "Minion_anew@50")
+    found = tasks.find_task(metastore, KIND, "a")
+    assert found is not None
+    record = found.record.model_copy(update={"broken_off": runs})
+    metastore.put(paths.task(KIND, "a"), record.to_bytes(), found.version)
+    for name, started_ms in (("Minion_back", 49), ("Minion_anew", 51)):
+        instance = InstanceRecord(id=InstanceId(name), role=Role.MINION, host="h", started_ms=started_ms)
+        metastore.create(paths.live(name), instance.to_bytes())
+    lease = Lease.acquire(metastore, tasks.lease_name(KIND, "a"), "Minion_0", SystemClock())
+    assert lease is not None
+    kind = Greet(failures=1)
+    execution.Execution(metastore, SystemClock(), kind).execute("a", KIND, TaskControl(lease))
+    found = tasks.find_task(metastore, KIND, "a")
+    assert found is not None
+    assert found.record.broken_off == ("Minion_silent@50", "Minion_anew@50")
+
+
 async def test_a_task_that_another_minion_holds_is_left_alone(metastore: SqliteMetastore) -> None:
     kind = Greet()
     queue(metastore, "a")
@@ -218,6 +246,20 @@ async def test_a_task_that_another_minion_holds_is_left_alone(metastore: SqliteM
         await until(lambda: metastore.children(paths.tasks(KIND)) == ["a"])
     assert kind.ran == ["b"]
     other.close()
+
+
+async def test_parts_of_a_task_wait_until_it_has_ended(metastore: SqliteMetastore) -> None:
+    """They are queued one after the other, by a minion that may die in between."""
+    kind = Greet()
+    lease = Lease.acquire(metastore, tasks.lease_name(KIND, "a"), "Minion_9", SystemClock())
+    assert lease is not None
+    queue(metastore, "a", "a-0of2", "a-1of2", "b")
+    async with working(metastore, kind):
+        await until(lambda: metastore.children(paths.tasks(KIND)) == ["a", "a-0of2", "a-1of2"])
+        assert kind.ran == ["b"]
+        lease.release(metastore)
+        await until(lambda: not metastore.children(paths.tasks(KIND)))
+    assert kind.ran[:2] == ["b", "a"]
 
 
 async def test_progress_is_written_while_a_task_runs(metastore: SqliteMetastore) -> None:

@@ -12,7 +12,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merlot.spec.types import TypeName
+from merlot.sql.literals import timestamp_text
 from merlot.sql.types import SqlType
+
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""Years of four digits, which numpy writes as Java does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,8 +129,10 @@ def special_text(number: float) -> str:
 
 def timestamp_texts(millis: NDArray[np.int64]) -> list[str]:
     """`yyyy-MM-dd HH:mm:ss.S`, UTC: fractions without trailing zeros, but at least one digit (java.sql.Timestamp)."""
-    texts = np.datetime_as_string(np.atleast_1d(millis).astype("datetime64[ms]"), unit="ms")
-    return [_trim(text) for text in texts.tolist()]
+    each = np.atleast_1d(millis)
+    if len(each) and (each.min() < _FIRST_MS or each.max() > _LAST_MS):
+        return [timestamp_text(one) for one in each.tolist()]
+    return [_trim(text) for text in np.datetime_as_string(each.astype("datetime64[ms]"), unit="ms").tolist()]
 
 
 def _trim(text: str) -> str:

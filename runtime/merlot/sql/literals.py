@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import ROUND_DOWN, Decimal, InvalidOperation
 
 from merlot.spec.types import TypeName
@@ -27,6 +27,10 @@ INTEGER_RANGES = {
 FLOAT_MAX = 3.4028234663852886e38
 NULL = Literal(None, UNKNOWN)
 _MAX_DIGITS = 2_000
+_CYCLE_MS = 146_097 * 86_400_000
+"""400 years, after which the calendar repeats."""
+_YEAR_2000_MS = 946_684_800_000
+_FAR_YEAR = re.compile(r"(?P<year>-[0-9]{4,9}|[0-9]{5,9}|0000)(?=-[0-9]{2}-[0-9]{2})")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _INFINITIES = {f"{sign}{word}": float(f"{sign}inf") for sign in ("", "+", "-") for word in ("inf", "infinity")}
 _SPECIAL = {**_INFINITIES, "nan": math.nan}
@@ -119,28 +123,34 @@ def to_float32(value: float) -> float:
 
 
 def timestamp_millis(text: str) -> int:
-    """Epoch milliseconds of `2013-01-01`, `2013-01-01 05:00:00[.123]`, ISO 8601, or of digits."""
+    """Epoch milliseconds of `2013-01-01`, `2013-01-01 05:00:00[.123]`, ISO 8601, or of digits.
+
+    Years before 1 and after 9999 as `timestamp_text` writes them."""
     stripped = text.strip()
-    if stripped.lstrip("-").isdigit() and len(stripped) != 8:
+    if re.fullmatch("-?[0-9]+", stripped) and len(stripped) != 8:
         return int(stripped)
+    far = _FAR_YEAR.match(stripped)
+    cycles = int(far["year"]) // 400 - 5 if far else 0
     try:
-        moment = datetime.fromisoformat(stripped)
+        near = f"{int(far['year']) - 400 * cycles:04}{stripped[far.end() :]}" if far else stripped
+        moment = datetime.fromisoformat(near)
     except ValueError as error:
         raise SqlValidationError(f"not a timestamp value='{text}' expected='yyyy-MM-dd HH:mm:ss'") from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return (delta.days * 86_400 + delta.seconds) * 1000 + delta.microseconds // 1000
+    return (delta.days * 86_400 + delta.seconds) * 1000 + delta.microseconds // 1000 + cycles * _CYCLE_MS
 
 
 def timestamp_text(millis: int) -> str:
-    """`yyyy-MM-dd HH:mm:ss.S` in UTC, as Java's Timestamp prints it; millis of other eras stay digits."""
-    try:
-        moment = datetime.fromtimestamp(millis // 1000, UTC)
-    except (OverflowError, ValueError, OSError):
-        return str(millis)
+    """`yyyy-MM-dd HH:mm:ss.S` in UTC, as Java's Timestamp prints it.
+
+    The calendar goes on to both ends of LONG: years have as many digits as they need, the year before 1 is 0000."""
+    cycles = (millis - _YEAR_2000_MS) // _CYCLE_MS
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=millis - cycles * _CYCLE_MS)
+    year = moment.year + 400 * cycles
     fraction = f"{millis % 1000:03d}".rstrip("0") or "0"
-    return f"{moment:%Y-%m-%d %H:%M:%S}.{fraction}"
+    return f"{'-' if year < 0 else ''}{abs(year):04}{moment:-%m-%d %H:%M:%S}.{fraction}"
 
 
 def _decimal(text: str) -> Decimal | None:

@@ -90,6 +90,23 @@ def test_timestamps_are_utc_unless_they_say_otherwise(text: str, millis: int) ->
 
 
 @pytest.mark.parametrize(
+    ("millis", "text"),
+    [
+        (-(2**63), "-292275055-05-16 16:47:04.192"),
+        (2**63 - 1, "292278994-08-17 07:12:55.807"),
+        (253402300799999, "9999-12-31 23:59:59.999"),
+        (253402300800000, "10000-01-01 00:00:00.0"),
+        (-62135596800000, "0001-01-01 00:00:00.0"),
+        (-62135596800001, "0000-12-31 23:59:59.999"),
+        (-62167219200001, "-0001-12-31 23:59:59.999"),
+    ],
+)
+def test_the_calendar_of_texts_goes_on_to_both_ends_of_long(millis: int, text: str) -> None:
+    assert literals.timestamp_text(millis) == text
+    assert literals.timestamp_millis(text) == millis
+
+
+@pytest.mark.parametrize(
     ("value", "expected"),
     [
         (3.4028234663852886e38, 3.4028234663852886e38),

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from merlot.broker import query_options
 from merlot.broker.tables import ServedTable
+from merlot.clock import Clock
 from merlot.errors import InvalidInputError, NotFoundError
 from merlot.ids import TableName, raw_name
 from merlot.query import logical
@@ -23,6 +24,7 @@ from merlot.query.pruning import monotone
 from merlot.query.rewrite import rewritten
 from merlot.sql import tree_json
 from merlot.sql.errors import UnsupportedSqlError
+from merlot.sql.instants import Moment
 from merlot.sql.parse import parse
 from merlot.sql.shapes import Shape, Template, make_template, shape_of
 from merlot.sql.tree import BoundQuery, Expr
@@ -54,6 +56,8 @@ class PlannedQuery:
     """The plan's filter, encoded."""
     is_explain: bool = False
     logical: LogicalPlan | None = None
+    is_momentary: bool = False
+    """NOW() or AGO() is in it: it is right for this moment alone."""
     skips_pruning: bool = False
     """`skipSegmentPruning=true`: ask for every segment, and have servers look at each."""
     prunes_by_functions: bool = False
@@ -73,8 +77,11 @@ class _KnownShape:
 class Planner:
     """Plans queries; keeps the least recently used last."""
 
-    def __init__(self, find_table: FindTable, *, max_plans: int = MAX_PLANS, max_chars: int = MAX_CACHED_CHARS) -> None:
+    def __init__(
+        self, find_table: FindTable, clock: Clock, *, max_plans: int = MAX_PLANS, max_chars: int = MAX_CACHED_CHARS
+    ) -> None:
         self._find_table = find_table
+        self._clock = clock
         self._max_plans = max_plans
         self._max_chars = max_chars
         self._num_chars = 0
@@ -91,7 +98,8 @@ class Planner:
             planned = await asyncio.to_thread(self._make, sql, options)
         else:
             planned = self._make_by_shape(sql, options)
-        self._remember((sql, options), planned)
+        if not planned.is_momentary:
+            self._remember((sql, options), planned)
         return planned
 
     def _is_current(self, plan: PlannedQuery) -> bool:
@@ -121,6 +129,8 @@ class Planner:
             if filled is not None:
                 return filled
         planned = self._make(sql, options)
+        if planned.is_momentary:
+            return planned
         known.sightings += 1
         if known.sightings >= SIGHTINGS and known.planned is None and planned.table is not None:
             bound, _ = self._bind(sql, options)
@@ -139,22 +149,27 @@ class Planner:
         return known
 
     def _make(self, sql: str, options: str) -> PlannedQuery:
-        bound, table = self._bind(sql, options)
+        moment = Moment(self._clock.now_ms())
+        bound, table = self._bind(sql, options, moment)
         if table is not None:
-            return _plan_for(table, bound)
-        return PlannedQuery(constant=bound, timeout_ms=query_options.timeout_ms(dict(bound.options), None))
+            return _plan_for(table, bound, moment)
+        return PlannedQuery(
+            constant=bound,
+            timeout_ms=query_options.timeout_ms(dict(bound.options), None),
+            is_momentary=moment.was_asked,
+        )
 
-    def _bind(self, sql: str, options: str) -> tuple[BoundQuery, ServedTable | None]:
+    def _bind(self, sql: str, options: str, moment: Moment | None = None) -> tuple[BoundQuery, ServedTable | None]:
         parsed = parse(sql)
         if parsed.explain and parsed.table is None:
             raise UnsupportedSqlError("EXPLAIN PLAN FOR without FROM")
         wanted = query_options.parse(options)
         if parsed.table is None:
-            return _checked(bind(parsed, None, wanted)), None
+            return _checked(bind(parsed, None, wanted, moment)), None
         table = self._find_table(parsed.table)
         if table is None:
             raise NotFoundError(f"table does not exist table={raw_name(parsed.table)}")
-        return _checked(bind(parsed, table.schema, wanted)), table
+        return _checked(bind(parsed, table.schema, wanted, moment)), table
 
 
 def _checked(bound: BoundQuery) -> BoundQuery:
@@ -187,7 +202,7 @@ def _fill(template: Template, planned: PlannedQuery, shape: Shape) -> PlannedQue
     )
 
 
-def _plan_for(table: ServedTable, bound: BoundQuery) -> PlannedQuery:
+def _plan_for(table: ServedTable, bound: BoundQuery, moment: Moment) -> PlannedQuery:
     options: Mapping[str, str] = dict(bound.options)
     plan = logical.plan(bound)
     return PlannedQuery(
@@ -198,6 +213,7 @@ def _plan_for(table: ServedTable, bound: BoundQuery) -> PlannedQuery:
         where=tree_json.where_to_json(plan.filter),
         logical=plan,
         is_explain=bound.explain,
+        is_momentary=moment.was_asked,
         skips_pruning=plan.skips_pruning,
         prunes_by_functions=any(monotone.functions_of(plan.filter)),
     )

@@ -73,7 +73,7 @@ class Queries:
         self._directory = directory
         self._channels = channels
         self._clock = clock
-        self._planner = Planner(directory.find)
+        self._planner = Planner(directory.find, clock)
         self._numbers = itertools.count(1)
         self._first_number = clock.now_ms() << 20
         self._running: dict[str, _Running] = {}

@@ -11,13 +11,19 @@ from merlot.query.reduce import SlotSource
 from merlot.query.vector import Vector
 from merlot.spec.schema import TableSchema
 from merlot.sql import bind as sql_bind
+from merlot.sql.instants import Moment
 from merlot.sql.parse import ParsedQuery
 from merlot.sql.tree import BoundQuery, Call, Expr, Literal, Value
 
 
-def bind(parsed: ParsedQuery, schema: TableSchema | None, options: Mapping[str, str] | None = None) -> BoundQuery:
+def bind(
+    parsed: ParsedQuery,
+    schema: TableSchema | None,
+    options: Mapping[str, str] | None = None,
+    moment: Moment | None = None,
+) -> BoundQuery:
     """`sql.bind.bind`, as every query is bound."""
-    return sql_bind.bind(parsed, schema, options, fold=fold)
+    return sql_bind.bind(parsed, schema, options, fold=fold, moment=moment)
 
 
 def fold(call: Call) -> Expr:

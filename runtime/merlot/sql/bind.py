@@ -14,6 +14,7 @@ from merlot.spec.schema import TableSchema
 from merlot.sql import literals
 from merlot.sql.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
 from merlot.sql.expressions import Binder, Fold, has_aggregate
+from merlot.sql.instants import Moment
 from merlot.sql.labels import label
 from merlot.sql.logic import without_null_verdict
 from merlot.sql.parse import ParsedQuery
@@ -25,18 +26,24 @@ MAX_LIMIT = literals.INT_MAX
 
 
 def bind(
-    parsed: ParsedQuery, schema: TableSchema | None, options: Mapping[str, str] | None = None, *, fold: Fold
+    parsed: ParsedQuery,
+    schema: TableSchema | None,
+    options: Mapping[str, str] | None = None,
+    *,
+    fold: Fold,
+    moment: Moment | None = None,
 ) -> BoundQuery:
     """The query with every name resolved and every expression typed.
 
     `options` come with the request; those in the text win. `schema` is None for a SELECT without FROM. `fold` gives
-    calls of constants their values. Raises UnknownColumnError, SqlValidationError, UnsupportedSqlError.
+    calls of constants their values, `moment` is when the query is asked. Raises UnknownColumnError, SqlValidationError,
+    UnsupportedSqlError.
     """
     merged = _merge_options(options or {}, parsed.options)
     query = BoundQuery(parsed.table or "", (), options=merged, explain=parsed.explain)
     select = parsed.select
     scope = Scope(parsed.table, schema, _qualifiers(select))
-    binder = Binder(scope, fold, query.null_handling)
+    binder = Binder(scope, fold, moment, query.null_handling)
     outputs, aliases = _bind_outputs(select.expressions, binder)
     scope = replace(scope, aliases=aliases)
     later = replace(binder, scope=scope, aliases_first=True)

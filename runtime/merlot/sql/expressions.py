@@ -10,8 +10,9 @@ from typing import Any
 from sqlglot import exp
 
 from merlot.spec.types import TypeName
-from merlot.sql import literals, predicates, signatures
+from merlot.sql import instants, literals, predicates, signatures
 from merlot.sql.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
+from merlot.sql.instants import Moment
 from merlot.sql.labels import OPERATOR_NAMES, cast_type_name
 from merlot.sql.logic import conjunction, disjunction, predicate
 from merlot.sql.parse import feature_name
@@ -46,6 +47,7 @@ class Binder:
 
     scope: Scope
     fold: Fold
+    moment: Moment | None
     nulls: bool
     place: str = "SELECT"
     allows_aggregates: bool = True
@@ -267,7 +269,9 @@ def _function(binder: Binder, node: Any) -> Expr:
     args = node.expressions
     if any(isinstance(arg, exp.Distinct) for arg in args):
         raise UnsupportedSqlError(f"DISTINCT in {name.upper()}")
-    return binder.fold(signatures.scalar(name, tuple(binder.bind(arg) for arg in args)))
+    bound = tuple(binder.bind(arg) for arg in args)
+    instant = instants.instant(name, bound, binder.moment)
+    return binder.fold(signatures.scalar(name, bound)) if instant is None else instant
 
 
 def _aggregate(binder: Binder, node: Any, signature: signatures.AggregateSignature) -> Expr:

@@ -10,9 +10,13 @@ from merlot.cluster.records import RootRecord
 from merlot.cluster.view import TableView
 from merlot.errors import NotFoundError
 from merlot.ids import TableName
+from merlot.query.expressions import walk
 from merlot.spec.manifest import load
 from merlot.sql.errors import UnknownColumnError
+from merlot.sql.tree import Call, Literal
+from merlot.testing.clock import FakeClock
 
+CLOCK = FakeClock()
 FLIGHTS = TableName("flights_OFFLINE")
 MANIFEST = """
 apiVersion: merlot.dev/v1alpha1
@@ -43,15 +47,30 @@ class Tables:
 
 
 async def test_same_text_has_the_same_plan() -> None:
-    planner = Planner(Tables().find)
+    planner = Planner(Tables().find, CLOCK)
     first = await planner.plan("SELECT carrier FROM flights", "")
     assert await planner.plan("SELECT carrier FROM flights", "") is first
     assert await planner.plan("SELECT carrier FROM flights", "timeoutMs=5") is not first
 
 
+async def test_a_plan_of_now_is_of_its_moment() -> None:
+    clock = FakeClock()
+    planner = Planner(Tables().find, clock)
+    for _ in range(4):
+        clock.advance(60)
+        plan = await planner.plan("SELECT count(*) FROM flights WHERE NOW() - 1 > LENGTH(carrier) + AGO('PT1H')", "")
+        assert plan.logical is not None
+        assert isinstance(plan.logical.filter, Call)
+        literals = [node.value for node in walk(plan.logical.filter) if isinstance(node, Literal)]
+        assert sorted(map(int, literals)) == [clock.now_ms() - 3_600_000, clock.now_ms() - 1]
+    constant = await planner.plan("SELECT NOW()", "")
+    clock.advance(1)
+    assert await planner.plan("SELECT NOW()", "") is not constant
+
+
 async def test_changed_table_makes_a_new_plan() -> None:
     tables = Tables()
-    planner = Planner(tables.find)
+    planner = Planner(tables.find, CLOCK)
     with pytest.raises(UnknownColumnError):
         await planner.plan("SELECT origin FROM flights", "")
     first = await planner.plan("SELECT * FROM flights", "")
@@ -62,7 +81,7 @@ async def test_changed_table_makes_a_new_plan() -> None:
 
 async def test_deleted_table_has_no_plan() -> None:
     tables = Tables()
-    planner = Planner(tables.find)
+    planner = Planner(tables.find, CLOCK)
     await planner.plan("SELECT * FROM flights", "")
     tables.flights = None
     with pytest.raises(NotFoundError):
@@ -70,14 +89,14 @@ async def test_deleted_table_has_no_plan() -> None:
 
 
 async def test_timeout_is_the_querys_own_or_the_tables() -> None:
-    planner = Planner(Tables().find)
+    planner = Planner(Tables().find, CLOCK)
     assert (await planner.plan("SELECT * FROM flights", "")).timeout_ms == 700
     assert (await planner.plan("SELECT * FROM flights", "timeoutMs=9")).timeout_ms == 9
     assert (await planner.plan("SET timeoutMs=8; SELECT * FROM flights", "timeoutMs=9")).timeout_ms == 8
 
 
 async def test_least_recently_used_plans_make_room() -> None:
-    planner = Planner(Tables().find, max_plans=2)
+    planner = Planner(Tables().find, CLOCK, max_plans=2)
     texts = [f"SELECT carrier FROM flights LIMIT {limit}" for limit in range(3)]
     first = await planner.plan(texts[0], "")
     second = await planner.plan(texts[1], "")
@@ -88,14 +107,14 @@ async def test_least_recently_used_plans_make_room() -> None:
 
 
 async def test_long_texts_do_not_fill_the_memory() -> None:
-    planner = Planner(Tables().find, max_chars=1000)
+    planner = Planner(Tables().find, CLOCK, max_chars=1000)
     long = "SELECT carrier FROM flights WHERE carrier IN (" + ", ".join(f"'{number}'" for number in range(2000)) + ")"
     plan = await planner.plan(long, "")
     assert await planner.plan(long, "") is not plan
 
 
 async def test_a_switch_that_is_neither_on_nor_off_fails_the_query_however_it_is_given() -> None:
-    planner = Planner(Tables().find)
+    planner = Planner(Tables().find, CLOCK)
     for sql, options in (
         ("SET enableNullHandling = 'yes'; SELECT carrier FROM flights", ""),
         ("SELECT carrier FROM flights", "enableNullHandling=1"),

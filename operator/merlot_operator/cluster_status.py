@@ -89,6 +89,10 @@ class ClusterStatuses:
         """Take the mark away; raises UnavailableError."""
         await self._post(namespace, f"/instances/{server}/undrain")
 
+    async def retry_rollup(self, namespace: str, name: str) -> None:
+        """Give a rollup's tasks that failed for good another chance; raises UnavailableError."""
+        await self._post(namespace, f"/rollups/{name}/run")
+
     async def close(self) -> None:
         """End the session."""
         if self._session is not None:

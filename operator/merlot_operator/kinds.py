@@ -28,6 +28,8 @@ INPUTS = "merlot.dev/inputs"
 TEMPLATE_VERSION = "merlot.dev/template-version"
 RESTARTED_AT = "merlot.dev/restarted-at"
 """Annotation of a Table: change it to restart its servers."""
+RETRY = "merlot.dev/retry"
+"""Annotation of a MergeRollupTask: change it to give tasks that failed for good another chance."""
 FORCE_DELETE = "merlot.dev/force-delete"
 """Annotation of whatever users declare: "true" lets it go though something of it is left behind."""
 

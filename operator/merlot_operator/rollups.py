@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,13 +18,26 @@ from merlot_operator.conditions import Condition, Json
 from merlot_operator.context import Context
 from merlot_operator.events import timestamp
 from merlot_operator.finalizers import clear_shared_state, drop_finalizer, ensure_finalizer, has_finalizer
-from merlot_operator.kinds import COMPONENT, PODS, ROLLUPS, TABLES, Object, as_written, is_deleting, name_of
+from merlot_operator.kinds import (
+    COMPONENT,
+    PODS,
+    RETRY,
+    ROLLUPS,
+    TABLES,
+    Object,
+    annotations_of,
+    as_written,
+    is_deleting,
+    name_of,
+)
 from merlot_operator.manifests.parts import MINION
 from merlot_operator.reporting import write_status
 from merlot_operator.status import Refusal
 
+_LOG = logging.getLogger(__name__)
+
 WAITING_S = 5.0
-UP_TO_DATE = "UpToDate"
+UP_TO_DATE, FAILING = "UpToDate", "Failing"
 UNKNOWN_TASK = "the controller does not know it yet"
 LEVEL_FIELDS = (
     *("bucketsDone", "bucketsToDo", "segments", "sizeBytes", "segmentsBehindWatermark"),
@@ -55,8 +69,24 @@ async def reconcile_rollup(context: Context, namespace: str, name: str) -> float
     cluster = context.statuses.of(namespace)
     minions = context.store.with_label(PODS, namespace, COMPONENT, MINION)
     conditions = rollup_conditions(name, has_table, refusal, problem, cluster, minions)
-    await write_status(context, body, conditions, rollup_status(body, revision, cluster))
+    status = rollup_status(body, revision, cluster) | await _retried(context, body)
+    await write_status(context, body, conditions, status)
     return WAITING_S if problem else context.config.resync_s
+
+
+async def _retried(context: Context, body: Object) -> Json:
+    """The annotation's value that was acted upon. A controller that cannot be asked is asked again."""
+    name, namespace = name_of(body), body["metadata"]["namespace"]
+    wanted, done = annotations_of(body).get(RETRY, ""), (body.get("status") or {}).get("retriedAt", "")
+    if wanted and wanted != done and name in context.statuses.of(namespace).rollups:
+        try:
+            await context.statuses.retry_rollup(namespace, name)
+        except UnavailableError as error:
+            _LOG.warning("tasks are not retried yet rollup=%s/%s cause=%s", namespace, name, error)
+        else:
+            await context.events.normal(body, "Retried", "tasks that failed for good are tried again")
+            done = wanted
+    return {"retriedAt": done} if done else {}
 
 
 def rollup_conditions(
@@ -70,7 +100,7 @@ def rollup_conditions(
     """All conditions. Pure."""
     said = cluster.rollups.get(name)
     state = "" if said is None else str(said["state"])
-    message = "" if said is None else str(said.get("message") or said.get("lastError") or "")
+    message = "" if said is None else _message(name, said)
     accepted = (
         Condition("Accepted", True, "Valid")
         if refusal is None
@@ -99,7 +129,7 @@ def rollup_status(body: Object, revision: int | None, cluster: ClusterStatus) ->
     now = next((one for one in levels if one["state"] != UP_TO_DATE), levels[-1] if levels else {})
     status |= {
         "state": said["state"],
-        "message": said.get("message"),
+        "message": _message(name_of(body), said) if said["state"] == FAILING else said.get("message"),
         "level": now.get("name"),
         "watermark": now.get("watermark"),
         "delay": now.get("delay"),
@@ -109,6 +139,15 @@ def rollup_status(body: Object, revision: int | None, cluster: ClusterStatus) ->
         "history": [_run(one) for one in said.get("history") or ()],
     }
     return {name: value for name, value in status.items() if value not in (None, "", [])}
+
+
+def _message(name: str, said: Mapping[str, Any]) -> str:
+    """What to do about tasks that failed for good differs from what the controller tells those who call it."""
+    if said["state"] != FAILING:
+        return str(said.get("message") or said.get("lastError") or "")
+    num_failed = sum(level.get("tasksPoisoned", 0) for level in said["levels"])
+    step = f'kubectl annotate rollup {name} {RETRY}="$(date)" --overwrite'
+    return f"{num_failed} tasks failed for good: {said.get('lastError') or 'see the history'}; to try again: {step}"
 
 
 def _level(said: Mapping[str, Any]) -> Json:
@@ -148,7 +187,7 @@ def _ready(
         return Condition("Ready", False, "NoTable", "waits for its Table: apply it")
     if not state:
         return Condition("Ready", False, "ControllerUnavailable", cluster.problem or UNKNOWN_TASK)
-    if state in ("Waiting", "Refused", "Suspended"):
+    if state in ("Waiting", "Refused", "Suspended", FAILING):
         return Condition("Ready", False, state, message)
     return Condition("Ready", True, state, message)
 
@@ -161,7 +200,7 @@ def _degraded(
         return Condition("Degraded", True, refusal.reason, refusal.message)
     if problem is not None:
         return Condition("Degraded", True, "MetastoreUnavailable", problem)
-    if state in ("Failing", "Refused"):
+    if state in (FAILING, "Refused"):
         return Condition("Degraded", True, state, message)
     if state == "Running" and troubles:
         return Condition("Degraded", True, troubles[0].reason, troubles[0].message)
@@ -169,7 +208,7 @@ def _degraded(
 
 
 def _succeeded(state: str) -> bool | None:
-    return {UP_TO_DATE: True, "Failing": False}.get(state)
+    return {UP_TO_DATE: True, FAILING: False}.get(state)
 
 
 async def _delete(context: Context, body: Object) -> None:

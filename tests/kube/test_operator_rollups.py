@@ -37,6 +37,12 @@ def word(state: str, **more: Any) -> dict[str, Any]:
     return {"name": "merge", "state": state, "message": "", "lastRunMs": JANUARY_MS, "levels": [level]} | more
 
 
+def failing() -> dict[str, Any]:
+    said = word("Failing", message="see the error, then POST /rollups/merge/run", lastError="sum overflows")
+    said["levels"][0]["tasksPoisoned"] = 2
+    return said
+
+
 ENDED = {
     "id": "merge-1",
     "outcome": "SUCCEEDED",
@@ -74,9 +80,17 @@ def test_rollup_waits_for_its_table_and_then_tells_how_far_it_is(
         assert (status()["level"], status()["watermark"], status()["delay"]) == ("daily", "2026-01-01T00:00:00Z", 3)
         assert status()["levels"][0]["segmentsBehindWatermark"] == 2
         assert reason("Progressing") == "True/Running"
-        controller.rollups = {"merge": word("Failing", message="1 tasks failed for good")}
+        controller.rollups = {"merge": failing()}
         wait(operator, lambda: reason("TaskSucceeded"), "False/Failing")
+        assert (reason("Ready"), reason("Degraded")) == ("False/Failing", "True/Failing")
         wait(operator, lambda: "Failing" in api.event_reasons())
+        advice = status()["message"]
+        assert advice.startswith("2 tasks failed for good: sum overflows; to try again: kubectl annotate rollup merge ")
+        annotation = advice.rpartition("rollup merge ")[2].partition("=")[0]
+        api.patch("mergerolluptasks", "merge", {"metadata": {"annotations": {annotation: "now"}}})
+        wait(operator, lambda: status().get("retriedAt"), "now")
+        operator.settle()
+        assert controller.drains == ["/rollups/merge/run"], "once"
         controller.rollups = {"merge": word("UpToDate", history=[ENDED])}
         wait(operator, lambda: reason("TaskSucceeded"), "True/UpToDate")
         [run] = status()["history"]

@@ -81,6 +81,8 @@ class MergeRollupTaskStatus(SpecModel):
     """Revision of the manifest in the cluster."""
     table: str | None = None
     """Name of the table."""
+    retried_at: str | None = None
+    """Value of the annotation merlot.dev/retry for which tasks that failed for good were tried again."""
     state: str | None = None
     """UpToDate, Pending, Running, Failing, Suspended, Refused or Waiting."""
     message: str | None = Field(None, max_length=32768)

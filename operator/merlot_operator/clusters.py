@@ -35,7 +35,8 @@ async def reconcile_cluster(context: Context, namespace: str) -> float | None:
     objects = [_not_rolled(context, one) for one in cluster_objects(demand, context.config, minions)]
     written = await context.writer.apply_all(objects)
     written.problems |= (await _prune(context, namespace, objects)).problems
-    problem = "; ".join(f"{name}: {error}" for name, error in written.problems.items()) or None
+    problems = [f"{name}: {error}" for name, error in written.problems.items()]
+    problem = "; ".join([*problems, *([demand.conflict] if demand.conflict else [])]) or None
     note = ClusterNote(problem, demand.broker.replicas)
     if context.clusters.get(namespace) != note:
         context.clusters[namespace] = note

@@ -6,10 +6,11 @@ Read from the plain documents, leniently: a Table that cannot be accepted keeps 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from merlot.spec.tenancy import Resources
+from merlot.store import credentials
 from merlot_operator.compare import quantity
 from merlot_operator.config import Config, RoleSize
 from merlot_operator.kinds import RESTARTED_AT, Object, annotations_of, fit, is_deleting, name_of
@@ -39,7 +40,8 @@ class PoolDemand:
     resources: Resources
     storage: str
     storage_class: str
-    secrets: tuple[str, ...]
+    stores: Mapping[str, str]
+    """Secrets of the deep stores that have one of their own, by URI."""
     restarted_at: str
     deletes_claims: bool
     """Whether its volumes go with it."""
@@ -56,6 +58,10 @@ class ClusterDemand:
     controller: RoleSize
     broker: RoleSize
     minion: RoleSize
+    stores: Mapping[str, str] = field(default_factory=dict)
+    """Secrets of the deep stores that have one of their own, by URI."""
+    conflict: str | None = None
+    """What two tables say of the same deep store."""
     broker_template: Mapping[str, Any] | None = None
     """What is laid over the template of the brokers' pods."""
 
@@ -69,12 +75,15 @@ def cluster_demand(namespace: str, tables: Iterable[Object], config: Config) -> 
     is_all_suspended = all(_at(table, "spec").get("suspend") for table in tables)
     replicas = max([one["replicas"] for one in asking if "replicas" in one], default=config.sizes.broker.replicas)
     resources = _largest([_resources(one) for one in asking if "resources" in one], config.sizes.broker.resources)
+    stores, conflict = _stores(tables)
     return ClusterDemand(
         namespace=namespace,
         tables=tuple(name_of(table) for table in tables),
         controller=config.sizes.controller,
         broker=RoleSize(replicas=0 if is_all_suspended else replicas, resources=resources),
         minion=config.sizes.minion,
+        stores=stores,
+        conflict=conflict,
         broker_template=_template(asking),
     )
 
@@ -122,7 +131,7 @@ def pool_demand(namespace: str, pool: str, tables: Iterable[Object], config: Con
         resources=resources,
         storage=resources.storage or DEFAULT_STORAGE,
         storage_class=next((one["storageClass"] for one in asking if "storageClass" in one), config.storage_class),
-        secrets=tuple(sorted(_secrets(members))),
+        stores=_stores(members)[0],
         restarted_at=max(annotations_of(table).get(RESTARTED_AT, "") for table in members),
         deletes_claims=all(_at(table, "spec").get("deletionPolicy") == "Delete" for table in members),
         pod_template=_template(asking),
@@ -146,8 +155,19 @@ def _template(asking: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     return next((one["podTemplate"] for one in asking if one.get("podTemplate")), None)
 
 
-def _secrets(tables: Iterable[Object]) -> set[str]:
-    return {str(store["secretRef"]) for table in tables if (store := _at(table, "spec", "deepStore")).get("secretRef")}
+def _stores(tables: Iterable[Object]) -> tuple[dict[str, str], str | None]:
+    """Secret by URI; and why one of them is not that of a table: the first one in the order of names wins."""
+    found: dict[str, tuple[str, str]] = {}
+    conflict = None
+    for table in tables:
+        store = _at(table, "spec", "deepStore")
+        uri, secret = credentials.without_options(str(store.get("uri", ""))), store.get("secretRef")
+        if secret and uri.startswith("s3://"):  # nobody else takes keys
+            first, used = found.setdefault(uri, (name_of(table), str(secret)))
+            if used != secret:
+                named = f"Table {first} names the Secret {used} for {uri}, Table {name_of(table)} the Secret {secret}"
+                conflict = conflict or f"{named}: {used} is used; name one, or give each a URI of its own"
+    return {uri: found[uri][1] for uri in sorted(found)}, conflict
 
 
 def _resources(tenant: Mapping[str, Any]) -> Resources:

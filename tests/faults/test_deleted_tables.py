@@ -151,7 +151,7 @@ def test_retained_segments_set_the_rules_for_the_next_table(bench: MergeBench) -
             apply(bench.inner, text)
     document = tables.dump(orders_manifest())
     document["spec"]["deepStore"] = {"uri": "s3://elsewhere/merlot"}
-    with pytest.raises(tables.RetainedFilesError, match=r"files are in the cluster's own, not in s3://elsewhere"):
+    with pytest.raises(tables.RetainedFilesError, match=r"cannot change from the cluster's own to s3://elsewhere"):
         tables.put_table(bench.inner, from_stored(document))
     assert tables.find_table(bench.inner, "orders") is None
     wider = orders_manifest(more_fields="      - {name: note, type: STRING}")

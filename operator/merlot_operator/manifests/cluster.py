@@ -68,8 +68,9 @@ def _deployment(role: str, size: RoleSize, demand: ClusterDemand, config: Config
         arguments=arguments,
         resources=size.resources,
         labels=pod_labels,
-        inputs=_inputs(size, demand, config),
+        inputs=_inputs(role, size, demand, config),
         overlay=demand.broker_template if role == BROKER else None,
+        stores={} if role == BROKER else demand.stores,
     )
     return {
         "apiVersion": "apps/v1",
@@ -95,9 +96,11 @@ def _arguments(role: str, namespace: str, config: Config) -> list[str]:
     return [*arguments, f"--http-port={PORTS[role]['http']}", "--log-format=json"]
 
 
-def _inputs(size: RoleSize, demand: ClusterDemand, config: Config) -> Json:
+def _inputs(role: str, size: RoleSize, demand: ClusterDemand, config: Config) -> Json:
     """What users chose, and nothing that an operator's version decides."""
-    return {
+    # Only if there are any: pods of before they were there are not to be restarted.
+    stores = {"stores": dict(demand.stores)} if demand.stores and role != BROKER else {}
+    return stores | {
         "image": config.runtime_image,
         "metastore": config.metastore_of(demand.namespace),
         "deepStore": config.deep_store_of(demand.namespace),

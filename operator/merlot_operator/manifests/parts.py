@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
 from merlot.spec.tenancy import Resources
+from merlot.store import credentials
 from merlot_operator.config import Config
 from merlot_operator.kinds import COMPONENT, FIELD_MANAGER, INPUTS, MANAGED_BY, TEMPLATE_VERSION, digest
 from merlot_operator.manifests.overlay import overlaid
 
-VERSION = "1"
+VERSION = "2"
 """Of the pod templates below. A new one changes what new pods are like; it restarts none."""
 
 USER = 10001
 CONTROLLER, BROKER, SERVER, MINION, BATCH = "controller", "broker", "server", "minion", "batch"
+READING_FILES = (CONTROLLER, SERVER, MINION)
+"""Roles that open the deep store."""
+STORES = "/etc/merlot/stores"
 PORTS: Mapping[str, Mapping[str, int]] = {
     CONTROLLER: {"http": 9000},
     BROKER: {"http": 8099},
@@ -46,7 +51,8 @@ class RolePod:
     """What users chose: pods restart when this changes."""
     overlay: Mapping[str, Any] | None = None
     """What users lay over the template."""
-    secrets: Sequence[str] = ()
+    stores: Mapping[str, str] = field(default_factory=dict)
+    """Secrets of the deep stores that have one of their own, by URI."""
     volumes: Sequence[Json] = ()
     mounts: Sequence[Json] = ()
     claims: Sequence[Json] = field(default_factory=tuple)
@@ -87,7 +93,7 @@ def pod_template(pod: RolePod, config: Config) -> Json:
             **pull_secrets(config),
             "topologySpreadConstraints": _spread(pod.labels),
             "containers": [_container(pod, config)],
-            "volumes": [temporary(), *store_volumes(config), *pod.volumes],
+            "volumes": [temporary(), *_files_volumes(pod, config), *pod.volumes],
         },
     }
     return template if pod.overlay is None else overlaid(template, pod.overlay)
@@ -184,7 +190,7 @@ def selector(labels_: Mapping[str, str]) -> dict[str, str]:
 
 def _container(pod: RolePod, config: Config) -> Json:
     ports = PORTS[pod.role]
-    secrets = environment_from(config, pod.secrets)
+    secrets = environment_from(config, ()) if pod.role in READING_FILES else []
     return {
         "name": pod.role,
         "image": config.runtime_image,
@@ -194,6 +200,7 @@ def _container(pod: RolePod, config: Config) -> Json:
             field_variable("POD_NAME", "metadata.name"),
             field_variable("POD_IP", "status.podIP"),
             *environment(config),
+            *_store_variable(pod.stores),
         ],
         **({"envFrom": secrets} if secrets else {}),
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
@@ -204,8 +211,38 @@ def _container(pod: RolePod, config: Config) -> Json:
         "readinessProbe": _probe("/health/readiness", period_s=2, failures=2),
         "lifecycle": {"preStop": {"sleep": {"seconds": ROUTES_FORGET_S}}},
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *store_mounts(config), *pod.mounts],
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *_files_mounts(pod, config), *pod.mounts],
     }
+
+
+def _store_variable(stores: Mapping[str, str]) -> list[Json]:
+    """As files, one folder per Secret: keys of two stores have the same names."""
+    if not stores:
+        return []
+    folders = {uri: f"{STORES}/{secret}" for uri, secret in stores.items()}
+    return [{"name": credentials.VARIABLE, "value": json.dumps(folders, sort_keys=True)}]
+
+
+def _files_volumes(pod: RolePod, config: Config) -> list[Json]:
+    """What is needed to read and to delete segment files. A Secret that is not there keeps no pod from starting, since
+    others' tables would wait for it; the table whose it is says so."""
+    if pod.role not in READING_FILES:
+        return []
+    secrets = sorted(set(pod.stores.values()))
+    volumes = [{"name": _volume_of(one), "secret": {"secretName": one, "optional": True}} for one in secrets]
+    return [*store_volumes(config), *volumes]
+
+
+def _files_mounts(pod: RolePod, config: Config) -> list[Json]:
+    if pod.role not in READING_FILES:
+        return []
+    secrets = sorted(set(pod.stores.values()))
+    mounts = [{"name": _volume_of(one), "mountPath": f"{STORES}/{one}", "readOnly": True} for one in secrets]
+    return [*store_mounts(config), *mounts]
+
+
+def _volume_of(secret: str) -> str:
+    return f"store-{digest(secret)}"
 
 
 def _probe(path: str, *, period_s: int, failures: int) -> Json:

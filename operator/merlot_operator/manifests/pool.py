@@ -72,7 +72,7 @@ def stateful_set(demand: PoolDemand, config: Config, replicas: int) -> Json:
         labels=set_labels,
         inputs=_inputs(demand, config),
         overlay=demand.pod_template,
-        secrets=demand.secrets,
+        stores=demand.stores,
         mounts=[{"name": VOLUME, "mountPath": DATA}],
     )
     return {
@@ -128,7 +128,7 @@ def _inputs(demand: PoolDemand, config: Config) -> Json:
         "image": config.runtime_image,
         "metastore": config.metastore_of(demand.namespace),
         "deepStore": config.deep_store_of(demand.namespace),
-        "secrets": [config.deep_store_secret, *demand.secrets],
+        "secrets": [config.deep_store_secret, *sorted(set(demand.stores.values()))],
         "claim": config.deep_store_claim,
         "environment": dict(config.environment),
         "resources": demand.resources.model_dump(mode="json", by_alias=True, exclude={"storage"}),

@@ -44,8 +44,8 @@ COSTS: tuple[tuple[str, Cost, str], ...] = (
     ("tenants.server.name", Cost.RESTART, "another pool of servers loads the table"),
     ("tenants.server", Cost.RESTART, "servers restart one by one, each while its segments have another replica"),
     ("tenants.broker", Cost.RESTART, "brokers are replaced one by one"),
-    ("deepStore.secretRef", Cost.RESTART, "servers restart one by one, each while its segments have another replica"),
-    ("deepStore", Cost.RELOAD, "new segments go there; those that are there stay where they are"),
+    ("deepStore.secretRef", Cost.RESTART, "controller, minions and, one by one, servers restart with it"),
+    ("deepStore", Cost.HOT, "the store is opened anew with these options"),
     ("suspend", Cost.SCALE, "all servers stop, or come back; data stays"),
     ("upsert", Cost.RELOAD, "the table is set up anew around its UpsertConfig"),
 )

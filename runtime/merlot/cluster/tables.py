@@ -190,12 +190,7 @@ def _create(metastore: Metastore, table: TableName, document: dict[str, Any], no
 def _check_retained(retained: RetainedRecord | None, manifest: Table) -> None:
     if retained is None:
         return
-    old = from_stored(retained.manifest).spec
-    problems = list(compare(old, manifest.spec))
-    before, after = (one.deep_store.uri if one.deep_store else None for one in (old, manifest.spec))
-    if before != after:
-        stores = [uri or "the cluster's own" for uri in (before, after)]
-        problems.append(Problem("spec.deepStore.uri", f"the files are in {stores[0]}, not in {stores[1]}"))
+    problems = compare(from_stored(retained.manifest).spec, manifest.spec)
     if problems:
         raise RetainedFilesError(manifest.raw_name, problems)
 

@@ -77,5 +77,14 @@ def _compare_table(old: TableSpec, new: TableSpec) -> Iterator[Problem]:
     if old.table_schema.primary_key != new.table_schema.primary_key:
         before = ", ".join(old.table_schema.primary_key) or "none"
         yield Problem("spec.schema.primaryKey", f"cannot change (it is: {before}); {NEW_TABLE}")
+    before, after = _deep_store(old), _deep_store(new)
+    if before != after:
+        message = f"cannot change from {before} to {after}: the segments' files are in the former; {NEW_TABLE}"
+        yield Problem("spec.deepStore.uri", message)
     if old.push_type != new.push_type:
         yield Problem("spec.pushType", f"cannot change from {old.push_type} to {new.push_type}; {NEW_TABLE}")
+
+
+def _deep_store(spec: TableSpec) -> str:
+    """Without options, such as its region."""
+    return "the cluster's own" if spec.deep_store is None else spec.deep_store.uri.partition("?")[0].rstrip("/")

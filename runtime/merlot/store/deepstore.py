@@ -11,8 +11,9 @@ import errno
 import os
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from pyarrow import fs
 
 from merlot.errors import CorruptionError, InvalidInputError, NotFoundError, UnavailableError
 from merlot.ids import SegmentKey, TableName
+from merlot.store import credentials
 from merlot.store.retry import OutOfSpaceError, RetryPolicy, retrying
 
 SUFFIX = ".mseg"
@@ -30,8 +32,9 @@ S3_OPTIONS = frozenset({"endpoint_override", "region", "scheme"})
 class DeepStore:
     """Files under one URI, e.g. `file:///var/merlot/deep`, `/var/merlot/deep`, `s3://bucket/prefix?region=eu-west-1`.
 
-    S3 credentials come from the environment, options (`endpoint_override`, `scheme`, `region`) from the URI's query.
-    Raises InvalidInputError for a URI that pyarrow.fs cannot open.
+    S3 credentials come from the environment, or from a Secret of the store's own (`credentials`); options
+    (`endpoint_override`, `scheme`, `region`) from the URI's query. Raises InvalidInputError for a URI that pyarrow.fs
+    cannot open.
     """
 
     def __init__(self, uri: str, *, retry: RetryPolicy | None = None, keeps_copies: bool = True) -> None:
@@ -42,13 +45,27 @@ class DeepStore:
         self._root_url = f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
         self._retry = retry or RetryPolicy()
         self._keeps_copies = keeps_copies
+        self._secret = credentials.folder_of(self.uri)
+        self._opened_with: dict[str, Any] = {}
+        if self._secret is not None and parts.scheme != "s3":
+            raise InvalidInputError(f"only S3 takes a Secret uri={uri} secret={self._secret.name}")
         try:
-            self._fs, root = _open(self.uri)
+            self._opened, root = _open(self.uri)
         except (ValueError, OSError, pa.ArrowException) as error:
             raise InvalidInputError(f"cannot open deep store uri={uri} reason={error}") from error
         self._root = root.rstrip("/")
-        self._is_local = isinstance(self._fs, fs.LocalFileSystem)
+        self._is_local = isinstance(self._opened, fs.LocalFileSystem)
         self._links = self._is_local and not keeps_copies
+
+    @property
+    def _fs(self) -> fs.FileSystem:
+        """With the Secret as it is now, if the store has one."""
+        if self._secret is not None:
+            options = credentials.s3_options(self._secret)
+            if options != self._opened_with:
+                self._opened, _ = _open(self.uri, options)
+                self._opened_with = options
+        return self._opened
 
     def url_of(self, table: TableName, key: SegmentKey) -> str:
         """Where the file of this version of a segment belongs."""
@@ -212,8 +229,9 @@ class DeepStore:
         return size
 
 
-def _open(uri: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a URI and the path in it. S3's own retries are off: `retrying` alone decides."""
+def _open(uri: str, more: Mapping[str, Any] | None = None) -> tuple[fs.FileSystem, str]:
+    """The file system of a URI and the path in it. S3's own retries are off: `retrying` alone decides. `more`: S3's
+    options, which those of the URI go before."""
     parts = urlsplit(uri)
     if parts.scheme != "s3":
         found, path = fs.FileSystem.from_uri(uri)
@@ -222,7 +240,7 @@ def _open(uri: str) -> tuple[fs.FileSystem, str]:
     if unknown := sorted(options.keys() - S3_OPTIONS):
         raise InvalidInputError(f"unknown option in deep store uri options={unknown} known={sorted(S3_OPTIONS)}")
     once = fs.AwsStandardS3RetryStrategy(max_attempts=1)
-    return fs.S3FileSystem(retry_strategy=once, **options), parts.netloc + parts.path
+    return fs.S3FileSystem(retry_strategy=once, **{**(more or {}), **options}), parts.netloc + parts.path
 
 
 def _is_linked(path: str, target: str) -> bool:

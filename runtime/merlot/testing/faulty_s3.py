@@ -17,12 +17,21 @@ class FaultyS3:
     failures: int = 0
     truncations: int = 0
     requests: list[str] = field(default_factory=list)
+    keys: dict[str, set[str]] = field(default_factory=dict)
+    """Access keys by the folder that they asked for."""
+    revoked: set[str] = field(default_factory=set)
+    """Access keys that are refused."""
 
     def wrap(self, app: Callable[..., Any]) -> Callable[..., Any]:
         """The layer, around moto's WSGI application."""
 
         def faulty(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
             self.requests.append(environ["REQUEST_METHOD"])
+            key = environ.get("HTTP_AUTHORIZATION", "").partition("Credential=")[2].partition("/")[0]
+            self.keys.setdefault("/".join(environ["PATH_INFO"].split("/")[:3]), set()).add(key)
+            if key in self.revoked:
+                start_response("403 Forbidden", [("Content-Length", "0")])
+                return [b""]
             if self.failures:
                 self.failures -= 1
                 start_response("500 Internal Server Error", [("Content-Length", "0")])

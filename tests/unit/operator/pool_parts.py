@@ -16,7 +16,7 @@ DEMAND = PoolDemand(
     resources=Resources(),
     storage="10Gi",
     storage_class="",
-    secrets=(),
+    stores={},
     restarted_at="",
     deletes_claims=False,
 )

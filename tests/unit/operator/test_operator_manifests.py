@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,49 @@ def write() -> None:
     GOLDEN.mkdir(exist_ok=True)
     for name in BUILDERS:
         (GOLDEN / f"{name}.yaml").write_text(text_of(name))
+
+
+def keyed(name: str, secret: str, uri: str) -> dict[str, Any]:
+    """A Table of a shared tenant, with a deep store of its own."""
+    own = table()
+    own["metadata"]["name"] = name
+    own["spec"] |= {"deepStore": {"uri": uri, "secretRef": secret}, "tenants": {"server": {"name": "shared"}}}
+    return own
+
+
+def test_whoever_touches_files_gets_the_secrets_of_all_stores_side_by_side() -> None:
+    tables = [keyed("a", "keys-a", "s3://a/m"), keyed("b", "keys-b", "s3://b/m"), keyed("c", "none", "file:///c")]
+    demand, shared = cluster_demand("demo", tables, config()), pool_demand("demo", pool_of(tables[0]), tables, config())
+    assert demand is not None
+    assert shared is not None
+    assert demand.conflict is None
+    for one in [*cluster_objects(demand, config(), num_minions=1), *pool_objects(shared, config(), 1)]:
+        if "template" not in one.get("spec", {}):
+            continue
+        pod = one["spec"]["template"]["spec"]
+        container = pod["containers"][0]
+        variables = {entry["name"]: entry.get("value") for entry in container["env"]}
+        mounted = {entry["mountPath"] for entry in container["volumeMounts"]}
+        if container["name"] == "broker":
+            assert "MERLOT_STORE_SECRETS" not in variables
+            assert "envFrom" not in container, "it touches no file"
+            assert mounted == {"/tmp"}
+            continue
+        folders = json.loads(variables["MERLOT_STORE_SECRETS"] or "")
+        assert folders == {"s3://a/m": "/etc/merlot/stores/keys-a", "s3://b/m": "/etc/merlot/stores/keys-b"}
+        assert set(folders.values()) <= mounted
+        secrets = [entry["secret"] for entry in pod["volumes"] if "secret" in entry]
+        assert secrets == [{"secretName": f"keys-{name}", "optional": True} for name in "ab"]
+        assert container["envFrom"] == [{"secretRef": {"name": "deep-store"}}], "of the cluster's own store"
+
+
+def test_two_secrets_for_one_store_are_told_and_the_first_is_used() -> None:
+    tables = [keyed("b", "keys-b", "s3://s/m"), keyed("a", "keys-a", "s3://s/m")]
+    demand = cluster_demand("demo", tables, config())
+    assert demand is not None
+    assert dict(demand.stores) == {"s3://s/m": "keys-a"}
+    assert demand.conflict is not None
+    assert "Table a names the Secret keys-a for s3://s/m, Table b the Secret keys-b" in demand.conflict
 
 
 if __name__ == "__main__":

@@ -181,7 +181,7 @@ def test_restart_says_what_changed() -> None:
     assert cause(RESTARTED) == "the annotation merlot.dev/restarted-at asks for it"
     assert cause(DEMAND, image) == "its image changes from r:1 to r:2"
     assert cause(other(resources=Resources(limits={"memory": "2Gi"}))) == "its resources change"
-    assert cause(other(secrets=("keys",))) == "its environment, store or pod template changed"
+    assert cause(other(stores={"s3://own": "keys"})) == "its environment, store or pod template changed"
     assert cause(RESTARTED, image).count(", ") == 1
 
 

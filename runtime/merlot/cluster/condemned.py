@@ -3,6 +3,9 @@
 The deep store cannot compare and set, so the two sides meet here: the cleaner writes the files into
 `/CONDEMNED/{table}` before it looks, for the last time, whether a record names them; whoever makes records visible
 checks the version of that node in the same transaction. One of the two always sees the other.
+
+A cleaner may be frozen in the middle, and wake when another one leads. So nobody but itself pardons what it has
+condemned, for as long as it may go on to delete, and twice that.
 """
 
 from __future__ import annotations
@@ -16,27 +19,44 @@ from merlot.cluster.records import CondemnedRecord
 from merlot.errors import ConflictError, UnavailableError
 from merlot.ids import TableName
 
+DELETE_MS = 300_000
+"""So long after it has condemned files does a cleaner delete them; then it condemns them anew."""
+PARDON_MS = 2 * DELETE_MS
+"""After this others may pardon: clocks may be minutes apart."""
+
 
 class FileCondemnedError(UnavailableError):
     """A file to publish is that of an earlier removal, which may be deleting it: once it is pardoned, publish it if it
     is still there, else upload it again."""
 
 
-def condemn(metastore: Metastore, table: TableName, urls: Collection[str]) -> None:
-    """From now on no record can name these files, nor those condemned before, until they are pardoned."""
+def condemn(metastore: Metastore, table: TableName, urls: Collection[str], *, by: str, now_ms: int) -> None:
+    """From now on no record can name these files, nor those condemned before, until they are pardoned. ConflictError
+    while another cleaner may be deleting files of the table."""
     record, version = _read(metastore, table)
-    if not set(urls) <= set(record.urls):
-        both = tuple(dict.fromkeys((*record.urls, *urls)))
-        metastore.put(paths.condemned(table), CondemnedRecord(urls=both).to_bytes(), version)
+    if record.urls and not _may_pardon(record, by, now_ms):
+        raise ConflictError(f"another cleaner may be deleting files table={table} cleaner={record.by}")
+    both = tuple(dict.fromkeys((*record.urls, *urls)))
+    metastore.put(paths.condemned(table), CondemnedRecord(urls=both, by=by, at_ms=now_ms).to_bytes(), version)
 
 
-def pardon(metastore: Metastore, table: TableName) -> None:
-    """The files are deleted: the same names may come again."""
+def check_may_delete(condemned_ms: int, now_ms: int) -> None:
+    """Before each deletion; ConflictError if the cleaner was busy, or frozen, for so long that others may pardon."""
+    if not 0 <= now_ms - condemned_ms <= DELETE_MS:
+        raise ConflictError(f"files were condemned too long ago to be deleted now seconds={DELETE_MS // 1000}")
+
+
+def pardon(metastore: Metastore, table: TableName, *, by: str, now_ms: int) -> None:
+    """The files are deleted: the same names may come again. What another cleaner condemned a moment ago stays so."""
     if metastore.get(paths.condemned(table)) is None:
         return
     record, version = _read(metastore, table)
-    if record.urls:
+    if record.urls and _may_pardon(record, by, now_ms):
         metastore.put(paths.condemned(table), CondemnedRecord().to_bytes(), version)
+
+
+def _may_pardon(record: CondemnedRecord, by: str, now_ms: int) -> bool:
+    return record.by == by or now_ms - record.at_ms >= PARDON_MS
 
 
 def guard(metastore: Metastore, table: TableName, urls: Collection[str]) -> Check:

@@ -271,6 +271,10 @@ class CondemnedRecord(PackedRecord):
     """Files that are being deleted: no record may name them."""
 
     urls: tuple[str, ...] = ()
+    by: str = ""
+    """Who deletes them."""
+    at_ms: int = -1
+    """Since when."""
 
 
 class ManifestRecord(Record):

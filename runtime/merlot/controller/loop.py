@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import threading
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
@@ -96,6 +97,8 @@ class ControllerLoop:
         self._open_files = open_files
         self._clock = clock or SystemClock()
         self._cleaner = TableCleaner(metastore, config.cleaning, open_files, self._clock)
+        self._process = f"{config.owner}.{secrets.token_hex(5)}"
+        """Another process of the same owner is another one, for what this one has condemned."""
         self._lease: Lease | None = None
         self._tables: dict[TableName, TableState] = {}
         self._cluster: _Cluster | None = None
@@ -306,7 +309,7 @@ class ControllerLoop:
         self._clean_instances(cluster)
         if self._open_files is not None:
             grace_ms = round(self._config.file_grace_s * 1000)
-            empty_trash(self._metastore, self._open_files, self._clock, grace_ms=grace_ms)
+            empty_trash(self._metastore, self._open_files, self._clock, grace_ms=grace_ms, cleaner=self._process)
 
     def _clean_instances(self, cluster: _Cluster) -> None:
         """Marks of servers that neither live nor have segments; echoes of brokers not seen at two looks in a row."""

@@ -4,8 +4,8 @@ A removal lists its files in the same transaction (`/TRASH`), so none is forgott
 after them, so that a crash in between only repeats deletions. Deleting a table lists its leftovers as well, which no
 record names. A file that is named again, or was written again since, stays: the same version may have been published
 anew. Files are condemned before the last look at the records, so that none can be named between that look and its
-deletion; they are pardoned at the next pass, when whoever uploaded the same file in the very moment of its deletion has
-found it missing.
+deletion; they are pardoned at the cleaner's next pass, when whoever uploaded the same file in the very moment of its
+deletion has found it missing.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from merlot.clock import Clock
 from merlot.cluster import paths, tasks
-from merlot.cluster.condemned import condemn, pardon
+from merlot.cluster.condemned import check_may_delete, condemn, pardon
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import TrashRecord
 from merlot.cluster.tables import find_retained, find_table
@@ -54,12 +55,23 @@ OpenFiles = Callable[[str | None], SegmentFiles]
 """The deep store of a URI; None is the cluster's own."""
 
 
-def empty_trash(metastore: Metastore, open_files: OpenFiles, clock: Clock, *, grace_ms: int) -> int:
-    """Delete what has been in the trash for `grace_ms`; returns the number of files deleted."""
+@dataclass(frozen=True, slots=True)
+class _Cleaner:
+    metastore: Metastore
+    clock: Clock
+    name: str
+
+
+def empty_trash(
+    metastore: Metastore, open_files: OpenFiles, clock: Clock, *, grace_ms: int, cleaner: str = "cleaner"
+) -> int:
+    """Delete what has been in the trash for `grace_ms`; returns the number of files deleted. `cleaner`: a name of this
+    process alone, which pardons what it condemned itself."""
     oldest_ms = clock.now_ms() - grace_ms
     num_deleted = 0
+    own = _Cleaner(metastore, clock, cleaner)
     for name in map(TableName, metastore.children(paths.CONDEMNED)):
-        pardon(metastore, name)
+        pardon(metastore, name, by=cleaner, now_ms=clock.now_ms())
     for name in map(TableName, metastore.children(paths.TRASH)):
         lists = dict(trash_lists(metastore, name))
         is_urgent = any(record.is_urgent for record in lists.values())
@@ -70,9 +82,9 @@ def empty_trash(metastore: Metastore, open_files: OpenFiles, clock: Clock, *, gr
                 files = open_files(record.deep_store or declared_store(metastore, name))
                 if record.has_leftovers:
                     cut_off_ms = clock.now_ms() if record.is_urgent else oldest_ms
-                    num, is_done = _delete_leftovers(metastore, name, files, record, cut_off_ms)
+                    num, is_done = _delete_leftovers(own, name, files, record, cut_off_ms)
                 else:
-                    num, is_done = _delete_files(metastore, name, files, record), True
+                    num, is_done = _delete_files(own, name, files, record), True
                 num_deleted += num
             except (UnavailableError, InvalidInputError) as error:
                 # One list that cannot be worked off must not keep the others.
@@ -128,12 +140,12 @@ def urls_in_use(metastore: Metastore, table: TableName) -> set[str]:
     return {segment.url for segment in view.segments.values()}
 
 
-def _delete_files(metastore: Metastore, table: TableName, files: SegmentFiles, record: TrashRecord) -> int:
-    return _delete_old(metastore, table, files, record.urls, record.deleted_ms)
+def _delete_files(cleaner: _Cleaner, table: TableName, files: SegmentFiles, record: TrashRecord) -> int:
+    return _delete_old(cleaner, table, files, record.urls, record.deleted_ms)
 
 
 def _delete_leftovers(
-    metastore: Metastore, table: TableName, files: SegmentFiles, record: TrashRecord, cut_off_ms: int
+    cleaner: _Cleaner, table: TableName, files: SegmentFiles, record: TrashRecord, cut_off_ms: int
 ) -> tuple[int, bool]:
     """Of a table that is gone: what was uploaded and never published, and what shards of its tasks left. Nobody else
     looks there again. Returns the number of files deleted, and whether no more can come.
@@ -141,28 +153,30 @@ def _delete_leftovers(
     Whoever runs a task of the table may upload until it is over; and one that lost its task and does not know it yet
     may go on for a while, which is why there is a second look, for as long as something is found.
     """
+    metastore = cleaner.metastore
     if find_table(metastore, table) is not None or find_retained(metastore, table) is not None:
         return 0, True
     if any(one.record.table == table for one in tasks.list_tasks(metastore, tasks.MERGE_ROLLUP).values()):
         raise UnavailableError("tasks of the table are not over yet: a minion takes leave of them")
     found = [*files.list(table), *files.list_below(table, SHUFFLE_FOLDER)]
-    num_deleted = _delete_old(metastore, table, files, found, cut_off_ms)
+    num_deleted = _delete_old(cleaner, table, files, found, cut_off_ms)
     return num_deleted, record.is_urgent or not found
 
 
-def _delete_old(
-    metastore: Metastore, table: TableName, files: SegmentFiles, urls: Sequence[str], cut_off_ms: int
-) -> int:
+def _delete_old(cleaner: _Cleaner, table: TableName, files: SegmentFiles, urls: Sequence[str], cut_off_ms: int) -> int:
     """Delete those that no record names and that were not written since; they are condemned in between."""
+    metastore, clock = cleaner.metastore, cleaner.clock
     in_use = urls_in_use(metastore, table)
     doomed = [url for url in dict.fromkeys(urls) if url not in in_use and _is_old(files, url, cut_off_ms)]
     if not doomed:
         return 0
-    condemn(metastore, table, doomed)
+    condemned_ms = clock.now_ms()
+    condemn(metastore, table, doomed, by=cleaner.name, now_ms=condemned_ms)
     in_use = urls_in_use(metastore, table)
     num_deleted = 0
     for url in doomed:
         if url not in in_use and _is_old(files, url, cut_off_ms):
+            check_may_delete(condemned_ms, clock.now_ms())
             files.delete(url)
             num_deleted += 1
     return num_deleted

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from merlot.cluster import lineage, paths, tables, tasks
-from merlot.cluster.condemned import FileCondemnedError, condemn, guard, pardon
+from merlot.cluster.condemned import PARDON_MS, FileCondemnedError, condemn, guard, pardon
 from merlot.cluster.leases import Lease
 from merlot.cluster.lineage import TASK_LEASE, Replacement
 from merlot.cluster.metastore import Metastore
@@ -22,7 +22,7 @@ from merlot.controller.cleaning import CleaningConfig
 from merlot.controller.loop import ControllerLoop, LoopConfig
 from merlot.controller.merge_pass import clean_up
 from merlot.controller.trash import empty_trash
-from merlot.errors import MerlotError, UnavailableError
+from merlot.errors import ConflictError, MerlotError, UnavailableError
 from merlot.ids import TableName
 from merlot.spec.manifest import load_tables
 from merlot.testing.clock import FakeClock
@@ -369,14 +369,51 @@ def test_a_file_that_is_published_while_it_is_being_deleted_is_refused_or_kept(
 def test_condemned_files_cannot_be_named_until_they_are_pardoned(store: SqliteMetastore, clock: FakeClock) -> None:
     new = segment("new", clock)
     check = guard(store, TABLE, [new.url])
-    condemn(store, TABLE, [new.url])
-    condemn(store, TABLE, [new.url])
+    condemn(store, TABLE, [new.url], by="c", now_ms=clock.now_ms())
+    condemn(store, TABLE, [new.url], by="c", now_ms=clock.now_ms())
     with pytest.raises(MerlotError):
         store.multi([check])
     with pytest.raises(FileCondemnedError, match="publish in a minute"):
         publish(store, clock, new)
-    pardon(store, TABLE)
+    with pytest.raises(ConflictError, match="another cleaner may be deleting files"):
+        condemn(store, TABLE, ["file:///d/x"], by="other", now_ms=clock.now_ms())
+    pardon(store, TABLE, by="other", now_ms=clock.now_ms() + PARDON_MS - 1)
+    with pytest.raises(FileCondemnedError):
+        publish(store, clock, new)
+    pardon(store, TABLE, by="c", now_ms=clock.now_ms())
     publish(store, clock, new)
+
+
+@pytest.mark.parametrize("frozen_s", [0, 250, 301, 400, 601, 5000])
+def test_a_cleaner_that_is_frozen_while_it_deletes_takes_nothing_that_was_published_meanwhile(
+    frozen_s: int, store: SqliteMetastore, files: Files, clock: FakeClock
+) -> None:
+    """It has looked at a file, and deletes it when it wakes; meanwhile another one leads, and the file comes again."""
+    names = ("h1", "h2")
+    urls = [segment(name, clock).url for name in names]
+    publish(store, clock, replace=names)
+    clock.advance(HOUR_S + 61)
+    num_looks = 0
+    look = files.modified_ms
+    others = Files(clock)
+    others.files = files.files
+
+    def frozen(url: str) -> int | None:
+        nonlocal num_looks
+        seen = look(url)
+        num_looks += 1
+        if num_looks == len(names) + 1:  # the first look after both were condemned
+            clock.advance(frozen_s)
+            empty_trash(store, lambda _: others, clock, grace_ms=HOUR_S * 1000, cleaner="another")
+            for name, url in zip(names, urls, strict=True):
+                with contextlib.suppress(FileCondemnedError):
+                    publish(store, clock, files.upload(segment(name, clock).model_copy(update={"url": url})))
+        return seen
+
+    files.modified_ms = frozen  # type: ignore[method-assign]
+    empty_trash(store, lambda _: files, clock, grace_ms=HOUR_S * 1000, cleaner="frozen")
+    assert num_looks > len(names)
+    assert {record.url for record in load(store, TABLE).segments.values()} <= files.files.keys()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,16 @@ _CHROOTS = itertools.count()
 # How long an example takes says something about the machine, nothing about the code.
 settings.register_profile("merlot", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("merlot")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _heeds_signals() -> Iterator[None]:
+    """A run in a shell's background is told to ignore Ctrl-C, and would hand that on to every program it starts."""
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True, scope="session")

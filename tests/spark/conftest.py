@@ -1,6 +1,5 @@
 """One Spark session for all tests, a controller's HTTP API over SQLite, and the rows of segment files as Arrow."""
 
-import signal
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -24,14 +23,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if TESTS_OF_SPARK in item.path.parents:
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.timeout(600))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _heeds_ctrl_c() -> Iterator[None]:
-    """A run in a shell's background is told to ignore Ctrl-C, and would hand that on to the programs it starts."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

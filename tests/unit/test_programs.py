@@ -1,14 +1,18 @@
-"""A program in a group of its own."""
+"""A program in a group of its own, and what programs inherit from whoever starts them."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from merlot import programs
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_exit_code_is_told() -> None:
@@ -32,3 +36,15 @@ def test_an_interrupt_in_the_middle_of_a_start_leaves_no_process(monkeypatch: py
         os.killpg(started[0].pid, 0)
     assert started[0].returncode == -signal.SIGKILL
     assert signal.getsignal(signal.SIGTERM) == handler
+
+
+def test_tests_in_the_background_of_a_shell_can_interrupt_what_they_start() -> None:
+    """Where the shell has Ctrl-C ignored, as with `make test &`, in every program that inherits it."""
+    tests = [
+        "tests/unit/cli/test_cli_query.py::test_interrupt_ends_quietly",
+        "tests/unit/test_programs.py::test_an_interrupt_in_the_middle_of_a_start_leaves_no_process",
+    ]
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", *tests]
+    shell = ["sh", "-c", f"trap '' INT TERM; exec {shlex.join(command)}"]
+    done = subprocess.run(shell, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout

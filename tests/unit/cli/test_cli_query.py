@@ -132,9 +132,12 @@ def test_what_is_no_option_is_wrong_usage(node: Any, capsys: Captured) -> None:
 def test_interrupt_ends_quietly(node: Any) -> None:
     command = [sys.executable, "-m", "merlot.cli.main", "query", "SELECT 1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert node.is_hanging.wait(PATIENCE_S)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=PATIENCE_S)
+        try:
+            assert node.is_hanging.wait(PATIENCE_S)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
     assert (process.returncode, out, err) == (130, b"", b"")
 
 

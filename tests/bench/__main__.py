@@ -17,6 +17,7 @@ NAMES = (
     "metastore",
     "merge",
     "merge_generator",
+    "small_segments",
     "flights_rollup",
 )
 ROOT = Path(__file__).resolve().parents[2]

@@ -140,6 +140,11 @@ class SegmentRecord(Record):
         return SegmentKey(SegmentName(self.name), self.crc)
 
     @property
+    def key_text(self) -> str:
+        """The key as reports and requests have it."""
+        return f"{self.name}@{self.crc}"
+
+    @property
     def column_types(self) -> Mapping[str, tuple[TypeName, bool]]:
         """Type and whether multi-value, by column; a column that the publisher told nothing of, or nothing that this
         version knows, is missing."""

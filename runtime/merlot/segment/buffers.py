@@ -9,7 +9,7 @@ import os
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -121,6 +121,18 @@ DECODE_CACHE = DecodeCache(_memory_bytes() // 4)
 _owners = itertools.count(1)
 
 
+def buffer_problems(view: memoryview, buffers: Sequence[StoredBuffer]) -> list[str]:
+    """What is wrong with the buffers of a file, and with the padding between them."""
+    problems = []
+    for number, (offset, length, crc, _) in enumerate(buffers):
+        end = offset + length
+        if zlib.crc32(view[offset:end]) != crc:
+            problems.append(f"buffer {number} crc mismatch offset={offset} length={length}")
+        if any(view[end : end + padding(length)]):
+            problems.append(f"buffer {number} is not followed by zeros offset={end}")
+    return problems
+
+
 class MappedFile:
     """A segment file in memory, and its buffers as arrays."""
 
@@ -166,14 +178,7 @@ class MappedFile:
 
     def verify(self) -> list[str]:
         """Problems of all buffers and the padding between them; empty if every byte is as it was written."""
-        problems = []
-        for number, buffer in enumerate(self.layout.buffers):
-            end = buffer.offset + buffer.length
-            if zlib.crc32(self._view[buffer.offset : end]) != buffer.crc:
-                problems.append(f"buffer {number} crc mismatch offset={buffer.offset} length={buffer.length}")
-            if any(self._view[end : end + padding(buffer.length)]):
-                problems.append(f"buffer {number} is not followed by zeros offset={end}")
-        return problems
+        return buffer_problems(self._view, self.layout.buffers)
 
     def is_compressed(self, ref: BufferRef) -> bool:
         return self.stored(ref).codec != compression.NONE

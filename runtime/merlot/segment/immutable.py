@@ -1,28 +1,54 @@
-"""An open segment: one mapped file, a reader per column made when asked for."""
+"""A segment to read: one mapped file, a reader per column made when asked for.
+
+A segment that was opened stays so. One that was only checked knows its name, size and number of docs: its file is
+mapped and its footer read once a query asks for a column, and forgotten again when many others were read since. So
+thousands of small segments take some hundred bytes each, and the ones in use what they take anyway.
+"""
+
+from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from pydantic import ValidationError
 
-from merlot.ids import SegmentKey
-from merlot.segment.buffers import MappedFile
+from merlot.ids import SegmentKey, SegmentName
+from merlot.segment.buffers import MappedFile, buffer_problems
 from merlot.segment.column import ColumnReader
-from merlot.segment.layout import FORMAT_VERSION, damaged
-from merlot.segment.metadata import SegmentMetadata, parse_metadata
+from merlot.segment.layout import FORMAT_VERSION, Layout, damaged, read_layout
+from merlot.segment.metadata import ColumnsWhenAsked, SegmentMetadata, parse_metadata
+
+MAX_OPENED: Final = 4096
+"""Segments that were only checked and are open now, of the whole process: some 30 KB each."""
 
 
-class ImmutableSegment:
-    """A sealed segment. Arrays taken from it stay valid after `close`."""
+class _Opened:
+    """What reading a segment takes."""
+
+    __slots__ = ("file", "metadata", "readers", "was_used")
 
     def __init__(self, file: MappedFile, metadata: SegmentMetadata) -> None:
         self.file = file
-        self._readers: dict[str, ColumnReader] = {}
-        self._lock = threading.Lock()
         self.metadata = metadata
-        self.num_docs = metadata.num_docs
+        self.readers: dict[str, ColumnReader] = {}
+        self.was_used = True
+        """Since the last look for one that may be forgotten."""
+
+
+class ImmutableSegment:
+    """A sealed segment; any thread. Arrays taken from it stay valid after `close`."""
+
+    __slots__ = ("__weakref__", "_crc", "_name", "_opened", "_path", "num_docs", "size_bytes")
+
+    def __init__(self, path: Path, key: SegmentKey, num_docs: int, size_bytes: int) -> None:
+        self._path = str(path)
+        self._name, self._crc = key
+        self.num_docs = num_docs
+        self.size_bytes = size_bytes
+        self._opened: _Opened | None = None
 
     @classmethod
     def open(cls, path: Path, *, verify: bool = False) -> Self:
@@ -32,19 +58,46 @@ class ImmutableSegment:
         file = MappedFile(path)
         if verify and (problems := file.verify()):
             raise damaged(path, problems[0])
-        return cls(file, _metadata_of(file))
+        opened = _Opened(file, _metadata_of(file))
+        segment = cls(path, opened.metadata.key, opened.metadata.num_docs, file.size_bytes)
+        segment._opened = opened
+        return segment
+
+    @classmethod
+    def checked(cls, path: Path, content: bytes) -> Self:
+        """The segment of a file that holds, or will hold, this content, every byte of which is checked now.
+
+        Raises CorruptionError. The file is not touched before somebody reads a column: NotFoundError if it is gone by
+        then."""
+        view = memoryview(content)
+        layout = read_layout(view, path)
+        if problems := buffer_problems(view, layout.buffers):
+            raise damaged(path, problems[0])
+        name, num_docs = layout.identity.get("name"), layout.content.get("num_docs")
+        if not isinstance(name, str) or not isinstance(num_docs, int):
+            raise damaged(path, "footer has no name or no number of docs")
+        return cls(path, SegmentKey(SegmentName(name), layout.content_crc), num_docs, len(content))
 
     @property
     def path(self) -> Path:
-        return self.file.path
-
-    @property
-    def size_bytes(self) -> int:
-        return self.file.size_bytes
+        return Path(self._path)
 
     @property
     def key(self) -> SegmentKey:
-        return self.metadata.key
+        return SegmentKey(self._name, self._crc)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be read without a look at its file's footer first."""
+        return self._opened is not None
+
+    @property
+    def file(self) -> MappedFile:
+        return self._open().file
+
+    @property
+    def metadata(self) -> SegmentMetadata:
+        return self._open().metadata
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -52,20 +105,44 @@ class ImmutableSegment:
 
     def column(self, name: str) -> ColumnReader | None:
         """Reader of a column; None if the segment was built before the column was added."""
-        reader = self._readers.get(name)
+        opened = self._open()
+        reader = opened.readers.get(name)
         if reader is not None:
             return reader
-        metadata = self.metadata.columns.get(name)
+        metadata = opened.metadata.columns.get(name)
         if metadata is None:
             return None
-        with self._lock:
-            return self._readers.setdefault(name, ColumnReader(metadata, self.num_docs, self.file))
+        # Two threads that come at once make two; both are given the same one.
+        return opened.readers.setdefault(name, ColumnReader(metadata, self.num_docs, opened.file))
+
+    def prepare(self) -> None:
+        """Be open from now on, whatever becomes of the file's name. Raises as `open` does."""
+        self._open()
+        _OPENED.forget(self)
+        if self._opened is None:  # forgotten in between
+            self.prepare()
 
     def close(self) -> None:
         """Forget readers and decoded arrays. The mapping ends with the last array that somebody still holds."""
-        with self._lock:
-            self._readers = {}
-        self.file.close()
+        _OPENED.forget(self)
+        opened = self._opened
+        if opened is not None:
+            opened.readers = {}
+            opened.file.close()
+
+    def _open(self) -> _Opened:
+        opened = self._opened
+        if opened is None:
+            opened = self._read()
+        opened.was_used = True
+        return opened
+
+    def _read(self) -> _Opened:
+        file = MappedFile(self.path)
+        opened = _Opened(file, _metadata_of(file, is_checked=True))
+        if opened.metadata.key != self.key:
+            raise damaged(self.path, f"the file is of {opened.metadata.key} now")
+        return _OPENED.add(self, opened)
 
     def __enter__(self) -> Self:
         return self
@@ -76,19 +153,77 @@ class ImmutableSegment:
         self.close()
 
 
+class _OpenedSegments:
+    """Segments that can be opened again, in the order in which they were; those not used since a look go first."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._segments: OrderedDict[int, ImmutableSegment] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def add(self, segment: ImmutableSegment, opened: _Opened) -> _Opened:
+        """What the segment is read through from now on: of two threads that open one, the first one's."""
+        with self._lock:
+            if segment._opened is not None:
+                return segment._opened
+            segment._opened = opened
+            self._segments[id(segment)] = segment
+            while len(self._segments) > self._capacity:
+                self._forget_one()
+        return opened
+
+    def forget(self, segment: ImmutableSegment) -> None:
+        """Leave it as it is."""
+        with self._lock:
+            self._segments.pop(id(segment), None)
+
+    def resize(self, capacity: int) -> None:
+        """Set the bound; closes at once what is beyond it."""
+        with self._lock:
+            self._capacity = capacity
+            while len(self._segments) > self._capacity:
+                self._forget_one()
+
+    def _forget_one(self) -> None:
+        key, segment = self._segments.popitem(last=False)
+        opened = segment._opened
+        assert opened is not None
+        if opened.was_used and self._capacity:
+            opened.was_used = False
+            self._segments[key] = segment
+        else:
+            # Whoever reads it now goes on with what it holds.
+            segment._opened = None
+            opened.file.close()
+
+
+_OPENED = _OpenedSegments(MAX_OPENED)
+
+
+def keep_opened(capacity: int) -> None:
+    """Set how many segments that can be opened again stay open."""
+    _OPENED.resize(capacity)
+
+
 def verify_file(path: Path) -> None:
     """Read every byte of a segment file; raises CorruptionError at the first one that is not as written."""
     ImmutableSegment.open(path, verify=True).close()
 
 
-def _metadata_of(file: MappedFile) -> SegmentMetadata:
-    layout = file.layout
+def _metadata_of(file: MappedFile, *, is_checked: bool = False) -> SegmentMetadata:
+    """The footer; of a file whose every byte was checked before, what is said of a column is looked at when it is
+    asked for."""
+    layout: Layout = file.layout
     columns = layout.content.get("columns")
     if not isinstance(columns, list):
         raise damaged(file.path, "footer has no columns")
     try:
         named = {column["name"]: column for column in columns}
         fields = {**layout.content, **layout.identity, "creation": layout.creation, "columns": named}
-        return parse_metadata({**fields, "crc": layout.content_crc, "format_version": FORMAT_VERSION})
+        fields.update(crc=layout.content_crc, format_version=FORMAT_VERSION)
+        if not is_checked:
+            return parse_metadata(fields)
+        rest = parse_metadata({**fields, "columns": {}})
+        return rest.model_copy(update={"columns": ColumnsWhenAsked(named)})
     except (ValidationError, KeyError, TypeError) as error:
         raise damaged(file.path, f"footer is not what it should be: {error}") from error

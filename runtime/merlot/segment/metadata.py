@@ -4,11 +4,13 @@ Readers ignore fields they do not know. `JsonValue`s are column values in JSON: 
 non-finite floats as "NaN", "Infinity", "-Infinity"; BOOLEAN as 0 and 1, TIMESTAMP as milliseconds.
 """
 
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
+from merlot.errors import CorruptionError
 from merlot.ids import SegmentKey, SegmentName
 from merlot.spec.types import TypeName
 
@@ -108,7 +110,7 @@ class SegmentMetadata(Model):
     num_docs: int
     crc: int
     """Content crc: equal rows built with equal configuration have equal ones, whoever builds them."""
-    columns: dict[str, ColumnMetadata]
+    columns: Mapping[str, ColumnMetadata]
     time_column: str | None = None
     time_unit_format: str | None = None
     start_time: JsonValue | None = None
@@ -123,6 +125,35 @@ class SegmentMetadata(Model):
     @property
     def key(self) -> SegmentKey:
         return SegmentKey(SegmentName(self.name), self.crc)
+
+
+class ColumnsWhenAsked(Mapping[str, ColumnMetadata]):
+    """Columns of a footer, each made when it is first asked for: queries read few of them."""
+
+    __slots__ = ("_fields", "_made")
+
+    def __init__(self, fields: Mapping[str, dict[str, Any]]) -> None:
+        self._fields = fields
+        self._made: dict[str, ColumnMetadata] = {}
+
+    def __getitem__(self, name: str) -> ColumnMetadata:
+        """KeyError if there is no such column; CorruptionError if its entry is not what it should be."""
+        made = self._made.get(name)
+        if made is None:
+            try:
+                made = self._made[name] = ColumnMetadata.model_validate(self._fields[name])
+            except ValidationError as error:
+                raise CorruptionError(f"column of a footer is not what it should be column={name}: {error}") from error
+        return made
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._fields
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
 
 
 def parse_metadata(fields: dict[str, Any]) -> SegmentMetadata:

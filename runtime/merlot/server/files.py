@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
+import os
+import secrets
 import time
 from collections.abc import Collection
 from enum import StrEnum
@@ -19,7 +20,7 @@ from merlot.cluster.records import SegmentRecord
 from merlot.errors import CorruptionError, NotFoundError, UnavailableError
 from merlot.ids import TableName
 from merlot.segment.immutable import ImmutableSegment
-from merlot.store.deepstore import SUFFIX, DeepStore
+from merlot.store.deepstore import SUFFIX, DeepStore, unavailable
 from merlot.store.retry import OutOfSpaceError
 
 _LOG = logging.getLogger(__name__)
@@ -27,6 +28,8 @@ _LOG = logging.getLogger(__name__)
 SPARE_BYTES = 16 << 20
 """Left free on the disk, so that a full one is seen before it is hit."""
 MAX_QUARANTINED = 16
+SMALL_BYTES = 1 << 20
+"""Files up to this size are read and checked in one piece, and mapped when a query first reads them."""
 
 
 class Source(StrEnum):
@@ -50,13 +53,13 @@ class SegmentFiles:
 
     def open_local(self, table: TableName, record: SegmentRecord) -> ImmutableSegment | None:
         """The segment if its file is here and every byte of it is right; a corrupt file is set aside."""
-        path = self.path_of(table, str(record.key))
+        path = self.path_of(table, record.key_text)
         try:
             return _open(path, record)
         except NotFoundError:
             return None
         except CorruptionError as error:
-            self.quarantine(table, str(record.key), str(error))
+            self.quarantine(table, record.key_text, str(error))
             return None
 
     def fetch(self, table: TableName, record: SegmentRecord, store: DeepStore) -> ImmutableSegment:
@@ -64,8 +67,12 @@ class SegmentFiles:
 
         NotFoundError, CorruptionError (the deep store's copy itself is wrong), OutOfSpaceError, UnavailableError.
         """
-        path = self.path_of(table, str(record.key))
+        path = self.path_of(table, record.key_text)
         _make_room(path.parent, record.size_bytes)
+        if record.size_bytes <= SMALL_BYTES:
+            content, segment = store.read(record.url, lambda content: (content, _check(path, content, record)))
+            _write(path, content)
+            return segment
         opened: list[ImmutableSegment] = []
         store.fetch(
             record.url, path, expected_size=record.size_bytes, verify=lambda copy: opened.append(_open(copy, record))
@@ -110,10 +117,14 @@ class SegmentFiles:
 def _make_room(directory: Path, size_bytes: int) -> None:
     """Make the folder; OutOfSpaceError unless the file and some spare bytes fit."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(directory).free
+        try:
+            disk = os.statvfs(directory)
+        except FileNotFoundError:
+            directory.mkdir(parents=True, exist_ok=True)
+            disk = os.statvfs(directory)
     except OSError as error:
         raise UnavailableError(f"cannot write segment files path={directory} reason={error.strerror}") from error
+    free = disk.f_bavail * disk.f_frsize
     if free < size_bytes + SPARE_BYTES:
         raise OutOfSpaceError(
             f"no space left on the disk free={free} needed={size_bytes + SPARE_BYTES} path={directory}"
@@ -122,8 +133,43 @@ def _make_room(directory: Path, size_bytes: int) -> None:
 
 def _open(path: Path, record: SegmentRecord) -> ImmutableSegment:
     """Open and verify; raises CorruptionError too if it is a sound file of something else."""
+    if record.size_bytes <= SMALL_BYTES:
+        return _check(path, _read(path), record)
     segment = ImmutableSegment.open(path, verify=True)
     if segment.key != record.key:
         segment.close()
-        raise CorruptionError(f"segment is another one path={path} expected={record.key} got={segment.key}")
+        raise _another(path, record, segment)
     return segment
+
+
+def _check(path: Path, content: bytes, record: SegmentRecord) -> ImmutableSegment:
+    """The segment of a small file, which is opened when a query first reads it."""
+    segment = ImmutableSegment.checked(path, content)
+    if segment.key != record.key:
+        raise _another(path, record, segment)
+    return segment
+
+
+def _another(path: Path, record: SegmentRecord, segment: ImmutableSegment) -> CorruptionError:
+    return CorruptionError(f"segment is another one path={path} expected={record.key} got={segment.key}")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise NotFoundError(f"no segment file path={path}") from error
+    except OSError as error:
+        raise UnavailableError(f"cannot read segment file path={path} reason={error.strerror}") from error
+
+
+def _write(path: Path, content: bytes) -> None:
+    """A whole file or none, as far as processes go. What a crash of the machine leaves of it, the next start checks
+    and fetches again where it must: waiting for the disk, twice for each small file, took most of a load's time."""
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        partial.write_bytes(content)
+        partial.rename(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise unavailable("write", str(path), error) from error

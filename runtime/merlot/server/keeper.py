@@ -1,7 +1,7 @@
 """Keeps what a server holds of one table equal to what it is assigned, and says so in its report.
 
 One task per table: wake by a watch or the clock, read the table's view, decide (`loader`), act. Loads run in threads
-and come back one by one; whatever was loaded is served first and reported then, so that brokers never ask too early.
+(`loads`); whatever has come in is served first and reported then, so that brokers never ask too early.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -24,12 +25,13 @@ from merlot.cluster.records import Role, SegmentRecord
 from merlot.cluster.reports import ReportReader, ReportWriter
 from merlot.cluster.tables import get_table, spec_of
 from merlot.cluster.view import TableView, load
-from merlot.errors import ConflictError, CorruptionError, MerlotError, NotFoundError, UnavailableError
+from merlot.errors import ConflictError, CorruptionError, MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName
 from merlot.query.context import ExecutionLimits
 from merlot.segment.immutable import ImmutableSegment, verify_file
 from merlot.server.files import SegmentFiles, Source
 from merlot.server.loader import Actions, Desired, Failure, Holdings, decide
+from merlot.server.loads import LoadQueue
 from merlot.server.tables import TableSegments
 from merlot.spec.table import TableSpec
 from merlot.sql.types import SqlType
@@ -48,7 +50,11 @@ LINGER_S = 1.0
 """Between a segment's leaving the report and its leaving the server: brokers that chose before ask within it."""
 TAKE_OVER_ATTEMPTS = 5
 SETTLE_S = 0.05
-"""Results of loads that come within it are decided upon together."""
+"""Segments that come in within it are taken together."""
+LOOK_S = 1.0
+"""Until the table is looked at again while segments come in, for those whose time to be tried again has come."""
+LOADING_SHARE = 8
+"""While segments come in, reports take one part of the time and loads so many: a report costs what all keys cost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +69,8 @@ class Surroundings:
     clock: Clock
     store_of: Callable[[TableSpec], DeepStore]
     grace_s: float
+    load_threads: int = 4
+    """Of `loads`, for one table."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,8 @@ class TableState:
     spec: TableSpec
     revision: int
     view: TableView
+    assigned: Mapping[str, SegmentRecord]
+    """What this server is assigned, by `name@crc`."""
 
     @cached_property
     def column_types(self) -> Mapping[str, SqlType]:
@@ -101,6 +111,10 @@ class TableKeeper:
         self._dirty = asyncio.Event()
         self._state: TableState | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._have_come_in = WakeUp()
+        self._loads = LoadQueue(around.loads, around.load_threads, around.clock, self._have_come_in.call)
+        self._is_loaded = asyncio.Event()
+        """Nothing is asked for that has not come in."""
         self._failures: dict[str, Failure] = {}
         self._retired: dict[str, float] = {}
         self._leaving: set[str] = set()
@@ -135,8 +149,7 @@ class TableKeeper:
         """Keys of assigned segments that have neither been loaded nor tried; None if the table was never read."""
         if self._state is None:
             return None
-        keys = (str(record.key) for record in self._assigned().values())
-        return frozenset(key for key in keys if key not in self.segments and key not in self._failures)
+        return frozenset(key for key in self._state.assigned if key not in self.segments and key not in self._failures)
 
     def wake(self) -> None:
         """Look again soon; any thread."""
@@ -154,11 +167,11 @@ class TableKeeper:
 
     async def open_local(self) -> None:
         """Serve every assigned segment whose file is on disk, delete other files, and report. Before the first run."""
-        await self.refresh()
-        records = self._assigned()
-        await asyncio.gather(*(self._open_local(record) for record in records.values()))
-        keep = [str(record.key) for record in records.values()]
-        await self._in_io(lambda: self._around.files.sweep(self.table, keep))
+        assigned = (await self.refresh()).assigned
+        self._loads.add(assigned.values(), self._bring_local)
+        await self._loads.wait()
+        self._take_loads()
+        await self._in_io(lambda: self._around.files.sweep(self.table, assigned))
         await self._take_report_over()
 
     async def _take_report_over(self) -> None:
@@ -172,16 +185,16 @@ class TableKeeper:
     async def run(self) -> None:
         """Until the table is gone, or this is cancelled."""
         watches = await self._in_io(self._watch)
-        reporter = asyncio.create_task(self._report())
+        helpers = [asyncio.create_task(self._report()), asyncio.create_task(self._follow_loads())]
         try:
             with contextlib.suppress(NotFoundError):
                 while True:
                     await self._sleep(await self._guarded_pass())
         finally:
-            reporter.cancel()
-            for task in self._tasks.values():
+            tasks = [*helpers, *self._tasks.values()]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(reporter, *self._tasks.values(), return_exceptions=True)
+            await asyncio.gather(*tasks, self._loads.stop(), return_exceptions=True)
             for watch in watches:
                 watch.cancel()
 
@@ -246,32 +259,37 @@ class TableKeeper:
 
     async def _pass(self) -> float | None:
         """Read, decide, act; returns when to look again."""
-        await self.refresh()
-        desired = Desired(records=self._assigned(), irreplaceable=await self._irreplaceable())
+        state = await self.refresh()
+        desired = Desired(records=state.assigned, irreplaceable=await self._irreplaceable(state))
         actions = decide(desired, self._holdings(), self._around.clock.monotonic(), self._around.grace_s)
-        self._carry_out(actions)
-        if not desired.irreplaceable:
-            return actions.wake_at
-        recheck = self._around.clock.monotonic() + RECHECK_S
-        return recheck if actions.wake_at is None else min(recheck, actions.wake_at)
+        self._carry_out(actions, state.spec)
+        now = self._around.clock.monotonic()
+        moments = [moment for moment in (actions.wake_at,) if moment is not None]
+        moments += [now + RECHECK_S] if desired.irreplaceable else []
+        moments += [now + LOOK_S] if self._loads.keys else []
+        return min(moments, default=None)
 
     async def _sleep(self, wake_at: float | None) -> None:
         timeout = None if wake_at is None else max(0.0, wake_at - self._around.clock.monotonic())
-        await self._wake_up.wait(timeout, settle_s=SETTLE_S if self._tasks else 0.0)
+        await self._wake_up.wait(timeout, settle_s=SETTLE_S if self._loads.keys else 0.0)
 
     def _holdings(self) -> Holdings:
-        loaded = [key for key in self.segments.keys if key not in self._leaving]
         return Holdings(
-            loaded=loaded,
+            loaded=self._served_keys(),
             retired=self._retired,
-            loading={*self._tasks, *self._leaving},
+            loading={*self._loads.keys, *self._leaving},
             failures=self._failures,
         )
 
-    def _carry_out(self, actions: Actions) -> None:
+    def _served_keys(self) -> Collection[str]:
+        """What is held and not about to leave."""
+        return self.segments.keys - self._leaving if self._leaving else self.segments.keys
+
+    def _carry_out(self, actions: Actions, spec: TableSpec) -> None:
         now = self._around.clock.monotonic()
-        for record in actions.load:
-            self._start_load(record)
+        if actions.load:
+            self._is_loaded.clear()
+            self._loads.add(actions.load, lambda record: self._bring(record, spec))
         self._retired.update((key, now) for key in actions.retire)
         for key in (*actions.revive, *actions.drop):
             self._retired.pop(key, None)
@@ -283,50 +301,41 @@ class TableKeeper:
             self._tasks[name] = asyncio.create_task(self._let_go(name, actions.drop))
         self._dirty.set()
 
-    def _start_load(self, record: SegmentRecord) -> None:
-        key = str(record.key)
-        self._tasks[key] = asyncio.create_task(self._load(key, record))
+    async def _follow_loads(self) -> None:
+        while True:
+            await self._have_come_in.wait()
+            self._take_loads()
+            if self._loads.keys:
+                await asyncio.sleep(SETTLE_S)
 
-    async def _load(self, key: str, record: SegmentRecord) -> None:
-        assert self._state is not None
-        spec = self._state.spec
-        started = self._around.clock.monotonic()
-        try:
-            segment, source = await self._in_loads(lambda: self._bring(record, spec))
-        except MerlotError as error:
-            self._failed(key, error)
-        except Exception as error:  # noqa: BLE001 - the outermost loop of a load
-            _LOG.exception("segment not loaded by a bug table=%s segment=%s", self.table, key)
-            self._failed(key, UnavailableError(f"internal error, see the server's log error={type(error).__name__}"))
-        else:
-            self._failures.pop(key, None)
-            self._add(segment, source)
-            telemetry.SERVER_LOAD_SECONDS.observe(self._around.clock.monotonic() - started)
-        finally:
-            self._tasks.pop(key, None)
+    def _take_loads(self) -> None:
+        """Serve what has come in."""
+        num_loaded: Counter[Source] = Counter()
+        for one in self._loads.take():
+            if one.error is not None:
+                self._failed(one.key, one.error)
+            elif one.segment is not None and one.source is not None:
+                self._failures.pop(one.key, None)
+                self.segments.add(one.segment)
+                num_loaded[one.source] += 1
+                telemetry.SERVER_LOAD_SECONDS.observe(one.seconds)
+                _LOG.debug("segment loaded table=%s segment=%s source=%s", self.table, one.key, one.source)
+        for source, number in num_loaded.items():
+            telemetry.SERVER_LOADS.labels(self.table, source).inc(number)
+        self._dirty.set()
+        if not self._loads.keys:
+            self._is_loaded.set()
             self.wake()
-            self._dirty.set()
 
     def _bring(self, record: SegmentRecord, spec: TableSpec) -> tuple[ImmutableSegment, Source]:
+        found = self._bring_local(record)
+        if found is not None:
+            return found
+        return self._around.files.fetch(self.table, record, self._around.store_of(spec)), Source.DEEP_STORE
+
+    def _bring_local(self, record: SegmentRecord) -> tuple[ImmutableSegment, Source] | None:
         segment = self._around.files.open_local(self.table, record)
-        if segment is not None:
-            return segment, Source.DISK
-        store = self._around.store_of(spec)
-        return self._around.files.fetch(self.table, record, store), Source.DEEP_STORE
-
-    async def _open_local(self, record: SegmentRecord) -> None:
-        try:
-            segment = await self._in_loads(lambda: self._around.files.open_local(self.table, record))
-        except MerlotError as error:
-            self._failed(str(record.key), error)
-        else:
-            if segment is not None:
-                self._add(segment, Source.DISK)
-
-    def _add(self, segment: ImmutableSegment, source: Source) -> None:
-        self.segments.add(segment)
-        telemetry.SERVER_LOADS.labels(self.table, source).inc()
-        _LOG.debug("segment loaded table=%s segment=%s source=%s", self.table, segment.key, source)
+        return None if segment is None else (segment, Source.DISK)
 
     def _failed(self, key: str, error: MerlotError) -> None:
         telemetry.SERVER_LOAD_FAILURES.labels(self.table, type(error).__name__).inc()
@@ -347,14 +356,20 @@ class TableKeeper:
         try:
             await self._reported()
             await asyncio.sleep(LINGER_S)
-            for key in keys:
-                self.segments.drop(key)
-            await self._in_io(lambda: self._around.files.remove(self.table, keys))
+            read = [segment for key in keys if (segment := self.segments.drop(key)) is not None]
+            await self._in_io(lambda: self._remove(keys, read))
             _LOG.info("segments dropped table=%s num_segments=%d", self.table, len(keys))
         finally:
             self._leaving.difference_update(keys)
             self._tasks.pop(name, None)
             self.wake()
+
+    def _remove(self, keys: Collection[str], read: Iterable[ImmutableSegment]) -> None:
+        """Delete files; queries that still run may not have looked into theirs yet."""
+        for segment in read:
+            with contextlib.suppress(MerlotError):
+                segment.prepare()
+        self._around.files.remove(self.table, keys)
 
     async def _reported(self) -> None:
         """Wait until the report says what is so now: one that is being written already may not."""
@@ -377,16 +392,24 @@ class TableKeeper:
                 await asyncio.sleep(RETRY_S)
                 continue
             self._log_progress()
-            # A report of 20,000 segments takes its time: while they load, four fifths of it go to loading.
-            rest_s = 4 * (self._around.clock.monotonic() - started)
-            await asyncio.sleep(max(SETTLE_S / 2, rest_s) if has_changed else rest_s)
+            rest_s = self._around.clock.monotonic() - started
+            if self._loads.keys:
+                await self._rest(max(SETTLE_S / 2, LOADING_SHARE * rest_s))
+            else:
+                await asyncio.sleep(max(SETTLE_S / 2, 4 * rest_s) if has_changed else 4 * rest_s)
+
+    async def _rest(self, longest_s: float) -> None:
+        """Until all segments have come in, or so long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(longest_s):
+                await self._is_loaded.wait()
 
     async def _write_report(self) -> bool:
         """Say what is so; returns whether that was news."""
         async with self._writing:
             # What is so is looked at under the lock: of two reports, the one written last is the newer one.
             asked, is_doubtful, self._is_doubtful = self._num_asked, self._is_doubtful, False
-            loaded = [] if self._is_withdrawn else [key for key in self.segments.keys if key not in self._leaving]
+            loaded = [] if self._is_withdrawn else list(self._served_keys())
             errors = {key: failure.message for key, failure in self._failures.items()}
             revision = 0 if self._state is None else self._state.revision
             if is_doubtful:
@@ -409,23 +432,17 @@ class TableKeeper:
 
     def _log_progress(self) -> None:
         counts = (len(self.segments.keys), len(self._failures))
-        if not self._tasks and counts != self._logged:
+        if not self._tasks and not self._loads.keys and counts != self._logged:
             self._logged = counts
             _LOG.info("table is served table=%s num_segments=%d num_failed=%d", self.table, *counts)
 
-    def _assigned(self) -> dict[str, SegmentRecord]:
-        assert self._state is not None
-        view = self._state.view
-        mine = (name for name, instances in view.assignment.items() if self._around.instance in instances)
-        return {name: view.segments[name] for name in mine if name in view.segments}
-
-    async def _irreplaceable(self) -> Collection[str]:
+    async def _irreplaceable(self, state: TableState) -> Collection[str]:
         """Segments that were given to others, of which none has reported to hold them."""
-        assert self._state is not None
-        view = self._state.view
-        current = {str(record.key) for record in view.segments.values()} if len(self.segments.keys) else set()
-        assigned = {str(record.key) for record in self._assigned().values()}
-        moved = {key for key in self.segments.keys if key in current and key not in assigned}
+        moved = set()
+        for key in self.segments.keys - state.assigned.keys():
+            record = state.view.segment(key.rpartition("@")[0])
+            if record is not None and record.key_text == key:
+                moved.add(key)
         return moved and moved - await self._in_io(self._held_elsewhere)
 
     def _held_elsewhere(self) -> set[str]:
@@ -437,9 +454,17 @@ class TableKeeper:
         record = get_table(self._around.metastore, self.table)
         previous = None if self._state is None else self._state.view
         view = load(self._around.metastore, self.table, previous)
-        if self._state is not None and self._state.revision == record.revision:
-            return TableState(self._state.spec, record.revision, view)
-        return TableState(spec_of(record).spec, record.revision, view)
+        before = self._state
+        if before is not None and before.revision == record.revision and before.view is view:
+            return before
+        spec = before.spec if before is not None and before.revision == record.revision else spec_of(record).spec
+        assigned = before.assigned if before is not None and before.view is view else self._assigned(view)
+        return TableState(spec, record.revision, view, assigned)
+
+    def _assigned(self, view: TableView) -> Mapping[str, SegmentRecord]:
+        me = self._around.instance
+        mine = (view.segment(name) for name, instances in view.assignment.items() if me in instances)
+        return {record.key_text: record for record in mine if record is not None}
 
     def _watch(self) -> list[Watch]:
         metastore = self._around.metastore
@@ -454,7 +479,8 @@ class TableKeeper:
         run_on(self._loop, self.rewrite_report)
 
     def _dispose(self, segment: ImmutableSegment) -> None:
-        self._around.io.submit(segment.close)
+        if segment.is_open:
+            self._around.io.submit(segment.close)
 
     async def _in_io(self, work: Callable[[], T]) -> T:
         return await self._loop.run_in_executor(self._around.io, work)

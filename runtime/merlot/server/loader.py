@@ -57,7 +57,7 @@ class Actions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desired:
-    """Records assigned to this server, by segment name; `irreplaceable`: keys that no other server has."""
+    """Records assigned to this server, by their keys; `irreplaceable`: keys that no other server has."""
 
     records: Mapping[str, SegmentRecord] = field(default_factory=dict)
     irreplaceable: Collection[str] = ()
@@ -65,11 +65,13 @@ class Desired:
 
 def decide(desired: Desired, holdings: Holdings, now: float, grace_s: float) -> Actions:
     """The difference between desired and held, as actions. Idempotent: carrying them out leaves nothing to do."""
-    wanted = {str(record.key): record for record in desired.records.values()}
+    wanted = desired.records
     waiting = [key for key in holdings.failures if key in wanted and holdings.failures[key].retry_at > now]
     busy = {*holdings.loaded, *holdings.loading, *waiting}
     unwanted = [key for key in holdings.loaded if key not in wanted]
-    retirable = [key for key in unwanted if _is_replaced(key, desired, holdings.loaded)]
+    successors = {record.name: key for key, record in wanted.items()} if unwanted else {}
+    replaced = (key for key in unwanted if _is_replaced(key, successors, holdings.loaded))
+    retirable = [key for key in replaced if key not in desired.irreplaceable]
     drop = [key for key in retirable if now - holdings.retired.get(key, now) >= grace_s]
     moments = [holdings.failures[key].retry_at for key in waiting]
     moments += [since + grace_s for key, since in holdings.retired.items() if key in retirable and key not in drop]
@@ -85,8 +87,6 @@ def decide(desired: Desired, holdings: Holdings, now: float, grace_s: float) -> 
     )
 
 
-def _is_replaced(key: str, desired: Desired, loaded: Collection[str]) -> bool:
-    if key in desired.irreplaceable:
-        return False
-    successor = desired.records.get(key.rpartition("@")[0])
-    return successor is None or str(successor.key) in loaded
+def _is_replaced(key: str, successors: Mapping[str, str], loaded: Collection[str]) -> bool:
+    successor = successors.get(key.rpartition("@")[0])
+    return successor is None or successor in loaded

@@ -35,34 +35,44 @@ class SetStatistics:
 
     def __init__(self, segments: Sequence[ImmutableSegment]) -> None:
         self._segments = segments
-        self._footers = [segment.metadata for segment in segments]
         self._schema: TableSchema | None = None
         self._known: SegmentStatistics | None = None
 
     def of(self, schema: TableSchema, columns: frozenset[str]) -> SegmentStatistics:
         """At least of these columns, as far as footers tell."""
         known = self._known if self._schema is schema else None
-        missing = columns if known is None else columns - known.ranges.keys()
-        if known is not None and not missing:
-            return known
-        made = footers.statistics_of(self._footers, schema, sorted(missing))
-        made = replace(made, blooms=self._blooms(schema, missing))
-        if known is not None:
-            made = replace(
+        if known is None:
+            known = _counts_of(self._segments)
+        missing = columns - known.ranges.keys()
+        if missing:
+            read = [segment.metadata for segment in self._segments]
+            made = footers.statistics_of(read, schema, sorted(missing))
+            known = replace(
                 known,
                 ranges={**known.ranges, **made.ranges},
                 partitions={**known.partitions, **made.partitions},
-                blooms={**known.blooms, **made.blooms},
+                blooms={**known.blooms, **self._blooms(read, schema, missing)},
                 null_counts={**known.null_counts, **made.null_counts},
             )
-        self._schema, self._known = schema, made
-        return made
+        self._schema, self._known = schema, known
+        return known
 
-    def _blooms(self, schema: TableSchema, columns: Iterable[str]) -> dict[str, ColumnBlooms]:
+    def _blooms(
+        self, read: Sequence[SegmentMetadata], schema: TableSchema, columns: Iterable[str]
+    ) -> dict[str, ColumnBlooms]:
         """Filters of the columns that have any."""
         names = [name for name in columns if schema.field(name) is not None]
-        asked = [name for name in names if any(_has_bloom(footer, name) for footer in self._footers)]
+        asked = [name for name in names if any(_has_bloom(footer, name) for footer in read)]
         return {name: ColumnBlooms.of(_within_budget(self._segments, name)) for name in asked}
+
+
+def _counts_of(segments: Sequence[ImmutableSegment]) -> SegmentStatistics:
+    """What is known without a look at footers."""
+    num_docs = np.array([segment.num_docs for segment in segments], np.int64)
+    is_empty = num_docs == 0
+    return SegmentStatistics(
+        num_segments=len(segments), is_empty=is_empty if is_empty.any() else None, num_docs=num_docs
+    )
 
 
 def _has_bloom(footer: SegmentMetadata, column: str) -> bool:

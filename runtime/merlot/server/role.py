@@ -248,6 +248,7 @@ class ServerRole:
             clock=self._clock,
             store_of=self._store_of,
             grace_s=self._config.grace_s,
+            load_threads=self._config.load_threads,
         )
 
     def _record(self) -> InstanceRecord:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from merlot import telemetry
 from merlot.clock import Clock
-from merlot.errors import CorruptionError, MerlotError
+from merlot.errors import CorruptionError, MerlotError, NotFoundError
 from merlot.ids import TableName
 from merlot.query.context import CancelToken, ExecutionContext, TooMuchWorkError
 from merlot.query.execute import execute
@@ -180,10 +180,11 @@ class QueryHandler:
         )
 
     def _respond_error(self, request: ServerRequest, keeper: TableKeeper, error: MerlotError) -> ServerResponse:
-        if not isinstance(error, CorruptionError):
+        if not isinstance(error, CorruptionError | NotFoundError):
             return ServerResponse(error=(error.code, str(error)))
-        # Have the segments looked through, and the broker ask another replica meanwhile.
-        _LOG.error("query met corrupt data table=%s request=%s cause=%s", request.table, request.request_id, error)
+        # A file was changed or taken away. Have the segments looked through, and the broker ask another replica.
+        text = "query met corrupt or missing data table=%s request=%s cause=%s"
+        _LOG.error(text, request.table, request.request_id, error)
         keeper.suspect(request.segments)
         return ServerResponse(error=(SEGMENT_MISSING, f"server set segments aside table={request.table}"))
 

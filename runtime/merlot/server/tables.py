@@ -6,9 +6,10 @@ it is missing. A segment that is dropped is out of sight at once and closed when
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, KeysView, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from merlot.ids import TableName
@@ -28,7 +29,7 @@ class _Held:
     segment: ImmutableSegment
     num_readers: int = 0
     is_dropped: bool = False
-    read_columns: set[str] = field(default_factory=set)
+    read_columns: frozenset[str] = frozenset()
     """Columns that a query has read: their pages are in memory, as far as one can know."""
 
 
@@ -45,13 +46,23 @@ class Acquired:
     """Kept for the next request, with or without readers."""
 
     def has_read(self, columns: Collection[str]) -> bool:
-        """Whether queries have read these columns of all its segments."""
-        return all(held.read_columns and held.read_columns.issuperset(columns) for held in self.held)
+        """Whether queries have read these columns of all its segments, and no footer has to be read again."""
+        return all(
+            held.read_columns and held.segment.is_open and held.read_columns.issuperset(columns) for held in self.held
+        )
 
     def note_read(self, columns: Collection[str]) -> None:
         """A query is about to read these columns."""
+        noted = frozenset(columns or ("*",))
         for held in self.held:
-            held.read_columns.update(columns or ("*",))
+            if not noted <= held.read_columns:
+                held.read_columns = _union(held.read_columns, noted)
+
+
+@functools.lru_cache(maxsize=1024)
+def _union(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
+    """The same object for the same columns: thousands of segments note them."""
+    return one | other
 
 
 class TableSegments:
@@ -67,7 +78,7 @@ class TableSegments:
         return key in self._held
 
     @property
-    def keys(self) -> Collection[str]:
+    def keys(self) -> KeysView[str]:
         """Keys that can be acquired now."""
         return self._held.keys()
 
@@ -79,17 +90,20 @@ class TableSegments:
     def add(self, segment: ImmutableSegment) -> None:
         """Serve it from now on. One that stood under the same key is dropped."""
         key = str(segment.key)
-        self.drop(key)
+        if key in self._held:
+            self.drop(key)
         self._unshare(0)
         self._held[key] = _Held(segment)
 
-    def drop(self, key: str) -> None:
-        """Hand it out no more; close it when its last reader leaves."""
+    def drop(self, key: str) -> ImmutableSegment | None:
+        """Hand it out no more; close it when its last reader leaves. Returns it if it has readers."""
         held = self._held.pop(key, None)
-        if held is not None:
-            self._unshare(0)
-            held.is_dropped = True
-            self._close_if_unread(held)
+        if held is None:
+            return None
+        self._unshare(0)
+        held.is_dropped = True
+        self._close_if_unread(held)
+        return held.segment if held.num_readers else None
 
     def acquire(self, keys: Sequence[str]) -> Acquired:
         """Every asked version that is here, kept open until `release`."""

@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 import pyarrow as pa
@@ -23,6 +23,8 @@ from merlot.errors import CorruptionError, InvalidInputError, NotFoundError, Una
 from merlot.ids import SegmentKey, TableName
 from merlot.store import credentials
 from merlot.store.retry import OutOfSpaceError, RetryPolicy, retrying
+
+T = TypeVar("T")
 
 SUFFIX = ".mseg"
 CHUNK_BYTES = 4 << 20
@@ -97,17 +99,26 @@ class DeepStore:
         """
         path = self._path_of(url)
         destination.parent.mkdir(parents=True, exist_ok=True)
+        self._until_right(lambda: self._fetch_once(path, destination, expected_size, verify, deadline), deadline)
+
+    def read(self, url: str, verify: Callable[[bytes], T]) -> T:
+        """What `verify` makes of all the bytes at `url`, for files that are small. Errors and retries as of `fetch`."""
+        path = self._path_of(url)
+        return self._until_right(lambda: verify(self._read_once(path)), None)
+
+    def _until_right(self, action: Callable[[], T], deadline: float | None) -> T:
+        """What the action returns, tried again within the policy for corrupt data too."""
         corrupt: list[CorruptionError] = []
 
-        def attempt() -> None:
+        def attempt() -> T:
             try:
-                self._fetch_once(path, destination, expected_size, verify, deadline)
+                return action()
             except CorruptionError as error:
                 corrupt.append(error)
                 raise UnavailableError(str(error)) from error
 
         try:
-            retrying(self._retry, attempt, deadline=deadline)
+            return retrying(self._retry, attempt, deadline=deadline)
         except UnavailableError as error:
             if corrupt and error.__cause__ is corrupt[-1]:
                 raise corrupt[-1] from None
@@ -124,7 +135,7 @@ class DeepStore:
                 return
             except OSError as error:
                 if self._fs.get_file_info(path).type != fs.FileType.NotFound:
-                    raise _unavailable("delete", path, error) from error
+                    raise unavailable("delete", path, error) from error
 
         retrying(self._retry, attempt)
 
@@ -136,7 +147,7 @@ class DeepStore:
             try:
                 info = self._fs.get_file_info(path)
             except OSError as error:
-                raise _unavailable("stat", path, error) from error
+                raise unavailable("stat", path, error) from error
             return None if info.type == fs.FileType.NotFound else int(info.mtime_ns // 1_000_000)
 
         return retrying(self._retry, attempt)
@@ -155,7 +166,7 @@ class DeepStore:
             try:
                 infos = self._fs.get_file_info(selector)
             except OSError as error:
-                raise _unavailable("list", selector.base_dir, error) from error
+                raise unavailable("list", selector.base_dir, error) from error
             return sorted(f"{self._root_url}{info.path.removeprefix(self._root)}" for info in infos if info.is_file)
 
         return retrying(self._retry, attempt)
@@ -183,7 +194,7 @@ class DeepStore:
                 Path(target).rename(path)
                 _sync(Path(path).parent)
         except OSError as error:
-            raise _unavailable("write", path, error) from error
+            raise unavailable("write", path, error) from error
         finally:
             if self._is_local:
                 # There after a failure; and after success too if both names were one file's before.
@@ -211,9 +222,21 @@ class DeepStore:
         except FileNotFoundError as error:
             raise NotFoundError(f"not in the deep store path={path}") from error
         except OSError as error:
-            raise _unavailable("read", path, error) from error
+            raise unavailable("read", path, error) from error
         finally:
             partial.unlink(missing_ok=True)
+
+    def _read_once(self, path: str) -> bytes:
+        try:
+            if self._is_local:
+                return Path(path).read_bytes()
+            with self._fs.open_input_file(path) as reader:
+                content: bytes = reader.read()
+                return content
+        except FileNotFoundError as error:
+            raise NotFoundError(f"not in the deep store path={path}") from error
+        except OSError as error:
+            raise unavailable("read", path, error) from error
 
     def _copy(self, path: str, partial: Path, deadline: float | None) -> int:
         """Copy and fsync; returns the number of bytes. The writer is closed here so that ENOSPC is never lost."""
@@ -260,7 +283,8 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _unavailable(action: str, path: str, error: OSError) -> UnavailableError:
+def unavailable(action: str, path: str, error: OSError) -> UnavailableError:
+    """The error of a file that cannot be read or written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
         return OutOfSpaceError(f"no space left on the disk action={action} path={path}")
     return UnavailableError(f"deep store failed action={action} path={path} reason={str(error).splitlines()[0]}")

@@ -1,6 +1,7 @@
 """A file that is not as it was written is refused with its path and the reason, whatever the damage."""
 
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -52,6 +53,8 @@ def refused(path: Path, content: bytes) -> str:
         verify_file(path)
     assert str(path) in str(error.value)
     assert verify(path)
+    with pytest.raises(CorruptionError, match=re.escape(str(path))):
+        ImmutableSegment.checked(path, content)
     return str(error.value)
 
 

@@ -74,6 +74,32 @@ async def test_a_file_that_rotted_while_the_server_was_down_is_set_aside_and_fet
     assert started.failures == {}
 
 
+async def test_what_a_crash_of_the_machine_left_of_files_is_fetched_again(bench: KeeperBench) -> None:
+    """Small files are not waited for: they may be torn, or empty, or have kept the name they were written under."""
+    _, records = await start_with(bench, [0, 1, 2])
+    await bench.stop_keepers()
+    empty, half, unnamed = (bench.path_of(str(record.key)) for record in records)
+    empty.write_bytes(b"")
+    half.write_bytes(half.read_bytes()[: half.stat().st_size // 2])
+    unnamed.rename(unnamed.with_name(f".{unnamed.name}.0.tmp"))
+    started = await bench.start_keeper()
+    await until(lambda: bench.report().loaded == keys_of(records))
+    assert started.failures == {}
+    assert sorted(empty.parent.iterdir()) == sorted([empty, half, unnamed])
+
+
+async def test_a_query_that_still_runs_reads_a_segment_whose_file_was_deleted_meanwhile(bench: KeeperBench) -> None:
+    _, records = await start_with(bench, [0])
+    await bench.stop_keepers()
+    started = await bench.start_keeper(grace_s=0.0)
+    acquired = started.segments.acquire([str(records[0].key)])
+    assert not acquired.segments[0].is_open
+    publish(bench.metastore, ORDERS, upload_orders(bench.deep_store, [0], revision=1))
+    await until(lambda: not bench.path_of(str(records[0].key)).exists())
+    assert acquired.segments[0].column("id") is not None
+    started.segments.release(acquired)
+
+
 async def test_a_file_that_rots_under_a_running_server_is_found_and_fetched_again(bench: KeeperBench) -> None:
     started, records = await start_with(bench, [0])
     key = str(records[0].key)

@@ -16,7 +16,7 @@ def record(key: str) -> SegmentRecord:
 
 def desire(*keys: str, irreplaceable: tuple[str, ...] = ()) -> Desired:
     records = [record(key) for key in keys]
-    return Desired(records={one.name: one for one in records}, irreplaceable=irreplaceable)
+    return Desired(records={one.key_text: one for one in records}, irreplaceable=irreplaceable)
 
 
 def test_what_is_assigned_and_not_here_is_loaded() -> None:

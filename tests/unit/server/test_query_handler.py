@@ -73,6 +73,18 @@ async def test_a_partial_covers_all_segments(handlers: HandlerBench) -> None:
     assert response.partial.stats.num_docs_scanned == 300
 
 
+async def test_a_file_taken_away_sends_the_broker_elsewhere_and_is_fetched_again(handlers: HandlerBench) -> None:
+    key = next(iter(handlers.keeper.segments.keys))
+    handlers.bench.path_of(key).unlink()
+    response = await handlers.ask("SELECT sum(amount) FROM orders")
+    assert response.error is not None
+    assert response.error[0] == rpc.SEGMENT_MISSING
+    await until(lambda: handlers.bench.path_of(key).exists() and key in handlers.keeper.segments)
+    response = await handlers.ask("SELECT sum(amount) FROM orders")
+    assert response.partial is not None
+    assert total_amount([0, 1, 2]) in response.partial.data.to_pylist()[0].values()
+
+
 async def test_nothing_held_is_no_partial(handlers: HandlerBench) -> None:
     response = await handlers.ask("SELECT sum(amount) FROM orders", segments=("orders_9@5",))
     assert (response.partial, response.missing, response.error) == (None, ("orders_9@5",), None)

@@ -35,9 +35,17 @@ class SlowStore(DeepStore):
 
     def fetch(self, url: str, *arguments: Any, **options: Any) -> None:
         """Wait for it."""
+        self._wait_for(url)
+        super().fetch(url, *arguments, **options)
+
+    def read(self, url: str, *arguments: Any, **options: Any) -> Any:
+        """The same."""
+        self._wait_for(url)
+        return super().read(url, *arguments, **options)
+
+    def _wait_for(self, url: str) -> None:
         with self._changed:
             self._changed.wait_for(lambda: not any(word in url for word in self.withheld))
-        super().fetch(url, *arguments, **options)
 
 
 def assign_all(metastore: SqliteMetastore) -> None:

@@ -83,17 +83,18 @@ async def operate(config: Config) -> None:
 
 def _context(config: Config, settings: kopf.OperatorSettings) -> Context:
     kube, store, clock, queue = Kube(settings), Store(), SystemClock(), WorkQueue(random.Random())
+    progress = Progress(queue, config.namespaces or (None,), clock.monotonic())
     return Context(
         config=config,
         kube=kube,
         store=store,
         writer=Writer(kube, store),
         queue=queue,
-        metastores=Metastores(config),
+        metastores=Metastores(config, store, progress, clock),
         statuses=ClusterStatuses(config),
         events=Events(kube, clock),
         clock=clock,
-        progress=Progress(queue, config.namespaces or (None,), clock.monotonic()),
+        progress=progress,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 
+from merlot.cluster.fence import FENCE_HEADER, Fence
 from merlot.errors import UnavailableError
 from merlot.ids import InstanceId
 from merlot_operator.config import Config
@@ -81,13 +82,13 @@ class ClusterStatuses:
         self._known[namespace] = after
         return _changes(before, after)
 
-    async def drain(self, namespace: str, server: InstanceId, *, leaving: bool) -> None:
+    async def drain(self, namespace: str, server: InstanceId, fence: Fence, *, leaving: bool) -> None:
         """Ask brokers to route around a server; raises UnavailableError."""
-        await self._post(namespace, f"/instances/{server}/drain" + ("?leaving=true" if leaving else ""))
+        await self._post(namespace, f"/instances/{server}/drain" + ("?leaving=true" if leaving else ""), fence)
 
-    async def undrain(self, namespace: str, server: InstanceId) -> None:
+    async def undrain(self, namespace: str, server: InstanceId, fence: Fence) -> None:
         """Take the mark away; raises UnavailableError."""
-        await self._post(namespace, f"/instances/{server}/undrain")
+        await self._post(namespace, f"/instances/{server}/undrain", fence)
 
     async def retry_rollup(self, namespace: str, name: str) -> None:
         """Give a rollup's tasks that failed for good another chance; raises UnavailableError."""
@@ -109,10 +110,11 @@ class ClusterStatuses:
             etag = response.headers.get("ETag", "")
             return ClusterStatus(body["tables"], body.get("rollups") or {}, _numbers(body.get("tasks")), etag)
 
-    async def _post(self, namespace: str, path: str) -> None:
+    async def _post(self, namespace: str, path: str, fence: Fence | None = None) -> None:
+        headers = {} if fence is None else {FENCE_HEADER: str(fence)}
         url = self._config.controller_of(namespace) + path
         try:
-            async with self._http().post(url) as response:
+            async with self._http().post(url, headers=headers) as response:
                 response.raise_for_status()
         except (aiohttp.ClientError, TimeoutError) as error:
             raise UnavailableError(f"controller does not answer url={url} cause={error!r}") from error

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from merlot.errors import UnavailableError
 from merlot_operator.apply import Written, title
 from merlot_operator.context import ClusterNote, Context
 from merlot_operator.demand import ClusterDemand, cluster_demand
@@ -31,18 +32,40 @@ async def reconcile_cluster(context: Context, namespace: str) -> float | None:
     if demand is None:
         await _tear_down(context, namespace)
         return None
+    await _settle(context, namespace, demand.broker.replicas)
     minions = _num_minions(context, demand)
     objects = [_not_rolled(context, one) for one in cluster_objects(demand, context.config, minions)]
     written = await context.writer.apply_all(objects)
     written.problems |= (await _prune(context, namespace, objects)).problems
     problems = [f"{name}: {error}" for name, error in written.problems.items()]
     problem = "; ".join([*problems, *([demand.conflict] if demand.conflict else [])]) or None
-    note = ClusterNote(problem, demand.broker.replicas)
+    _note(context, namespace, ClusterNote(problem, demand.broker.replicas, await _sharing(context, namespace)))
+    written.check()
+    return min(context.config.resync_s, MINIONS_LINGER_S / 2) if minions else context.config.resync_s
+
+
+async def _settle(context: Context, namespace: str, num_brokers: int) -> None:
+    """Know where the namespace's state is before pods are told. The Tables tell why that takes long."""
+    try:
+        await context.metastores.home(namespace)
+    except UnavailableError as error:
+        _note(context, namespace, ClusterNote(f"nobody can tell yet where its state is: {error}", num_brokers))
+        raise
+
+
+async def _sharing(context: Context, namespace: str) -> tuple[str, ...]:
+    """As last known, while ZooKeeper is away: the Tables tell of that."""
+    try:
+        return tuple(sorted(await context.metastores.sharing(namespace)))
+    except UnavailableError:
+        known = context.clusters.get(namespace)
+        return () if known is None else known.shares_with
+
+
+def _note(context: Context, namespace: str, note: ClusterNote) -> None:
     if context.clusters.get(namespace) != note:
         context.clusters[namespace] = note
         context.wake_tables(namespace)
-    written.check()
-    return min(context.config.resync_s, MINIONS_LINGER_S / 2) if minions else context.config.resync_s
 
 
 async def _tear_down(context: Context, namespace: str) -> None:
@@ -53,6 +76,7 @@ async def _tear_down(context: Context, namespace: str) -> None:
     (await _prune(context, namespace, ())).check()
     context.clusters.pop(namespace, None)
     context.statuses.forget(namespace)
+    context.metastores.leave(namespace)
 
 
 async def _prune(context: Context, namespace: str, wanted: Iterable[Mapping[str, Any]]) -> Written:

@@ -22,8 +22,8 @@
 | MERLOT_LIVENESS_PORT | port of `/healthz`, `/readyz` and `/metrics` | 8080 |
 | MERLOT_LOG_LEVEL, MERLOT_LOG_FORMAT | as of `merlot` (`line` or `json`) | INFO, json |
 
-A cluster-wide operator gives each namespace a chroot and a folder of its own: where `{namespace}` is not written, it is
-appended.
+Each namespace has a chroot and a folder of its own: where `{namespace}` is not written, it is appended. `homes` keeps
+namespaces where they are that began before that, in an installation of one namespace.
 """
 
 from __future__ import annotations
@@ -69,6 +69,14 @@ class Sizes:
     executor: RoleSize = RoleSize()
 
 
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where a namespace's shared state is, and its files."""
+
+    metastore: str
+    deep_store: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """The environment, checked."""
@@ -93,6 +101,8 @@ class Config:
     liveness_port: int = 8080
     log_level: str = "INFO"
     log_format: str = "json"
+    homes: dict[str, Home] = field(default_factory=dict)
+    """By namespace, once it is known where its state is; `metastore.Metastores` alone writes here."""
 
     @property
     def is_cluster_wide(self) -> bool:
@@ -101,21 +111,33 @@ class Config:
 
     def metastore_of(self, namespace: str) -> str:
         """URL of the namespace's metastore."""
-        return self._in_namespace(self.metastore, namespace)
+        return self._home(namespace).metastore
 
     def deep_store_of(self, namespace: str) -> str:
         """URI of the namespace's deep store; a query string stays last."""
+        return self._home(namespace).deep_store
+
+    def own_home(self, namespace: str) -> Home:
+        """Apart from all others."""
         uri, mark, query = self.deep_store.partition("?")
-        return self._in_namespace(uri, namespace) + mark + query
+        return Home(_apart(self.metastore, namespace), _apart(uri, namespace) + mark + query)
+
+    def root_home(self, namespace: str) -> Home:
+        """Where the only namespace of an installation once had everything."""
+        return Home(self.metastore.replace(NAMESPACE, namespace), self.deep_store.replace(NAMESPACE, namespace))
 
     def controller_of(self, namespace: str) -> str:
         """URL of the namespace's controller, without a slash at the end."""
         return self.controller_url.replace(NAMESPACE, namespace).rstrip("/")
 
-    def _in_namespace(self, text: str, namespace: str) -> str:
-        if NAMESPACE in text or not self.is_cluster_wide or text.startswith("sqlite:"):
-            return text.replace(NAMESPACE, namespace)
-        return f"{text.rstrip('/')}/{namespace}"
+    def _home(self, namespace: str) -> Home:
+        return self.homes.get(namespace) or self.own_home(namespace)
+
+
+def _apart(text: str, namespace: str) -> str:
+    if NAMESPACE in text or text.startswith("sqlite:"):
+        return text.replace(NAMESPACE, namespace)
+    return f"{text.rstrip('/')}/{namespace}"
 
 
 def namespaces_in(environment: Mapping[str, str]) -> tuple[str, ...]:

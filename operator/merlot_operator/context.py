@@ -45,6 +45,8 @@ class ClusterNote:
     problem: str | None = None
     num_brokers: int = 0
     """Brokers that there shall be."""
+    shares_with: tuple[str, ...] = ()
+    """Other namespaces whose tables are in the same shared state, from a time before each had its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class Context:
         for namespace in [one for one in self.clusters if place in (None, one)]:
             del self.clusters[namespace]
             self.statuses.forget(namespace)
+            self.metastores.leave(namespace)
         for pool in [one for one in self.pools if place in (None, one[0])]:
             del self.pools[pool]
 

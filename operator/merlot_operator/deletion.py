@@ -8,6 +8,7 @@ import logging
 from collections.abc import Sequence
 
 from merlot.cluster import tables as shared_tables
+from merlot.cluster.homes import other_owner
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.tables import FilesLeft
 from merlot.errors import NotFoundError
@@ -15,7 +16,7 @@ from merlot_operator import demand as demands
 from merlot_operator import pods as pod_facts
 from merlot_operator.context import Context
 from merlot_operator.finalizers import clear_shared_state, drop_finalizer, has_finalizer, is_forced
-from merlot_operator.kinds import COMPONENT, JOBS, PODS, STATEFUL_SETS, TABLE, Object, name_of
+from merlot_operator.kinds import COMPONENT, JOBS, PODS, STATEFUL_SETS, TABLE, Object, name_of, namespace_of
 from merlot_operator.manifests.parts import CONTROLLER
 from merlot_operator.waiting import Obstacle, tell_waiting
 
@@ -51,6 +52,8 @@ async def delete_table(context: Context, body: Object) -> float | None:
 def _forget(metastore: Metastore, body: Object) -> FilesLeft | None:
     """Remove the table from shared state; returns what is left to do. Files that shall go are deleted by the
     controller, which is there as long as a Table is."""
+    if other_owner(metastore, name_of(body), namespace_of(body)) is not None:
+        return None  # Of namespaces that share their state, one only has a table of that name.
     deletes = body["spec"].get("deletionPolicy") == "Delete"
     with contextlib.suppress(NotFoundError):
         files = shared_tables.Files.NOW if deletes else shared_tables.Files.KEEP

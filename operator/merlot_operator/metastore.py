@@ -1,27 +1,42 @@
-"""The desired config's way to ZooKeeper: blocking calls in threads, one session per namespace, fast to give up.
+"""The desired config's way to ZooKeeper: blocking calls in threads, one session per URL, fast to give up.
 
-A namespace whose ZooKeeper is away holds up nobody else: after a failed call its next ones fail at once for a while.
+A namespace whose ZooKeeper is away holds up nobody else: after a failed call its next ones fail at once for a while. A
+session that nobody used for long is closed. Every write is fenced: an operator that another one has superseded, while
+it was cut off from the API server for instance, writes nothing, and ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from merlot.clock import Clock
 from merlot.cluster.connect import connect
+from merlot.cluster.fence import Fence, Fenced, SupersededError, take
+from merlot.cluster.homes import is_home_of
 from merlot.cluster.metastore import Metastore
+from merlot.cluster.records import OperatorRecord
 from merlot.errors import UnavailableError
-from merlot_operator.config import Config
+from merlot_operator import homes
+from merlot_operator.config import Config, Home
+from merlot_operator.kinds import DEPLOYMENTS
+from merlot_operator.manifests.cluster import name_of_role
+from merlot_operator.manifests.parts import CONTROLLER
+from merlot_operator.progress import Progress
+from merlot_operator.store import Store
 
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 THREADS = 8
 PAUSE_S = 5.0
+IDLE_S = 300.0
+"""A session that was not used for so long is closed: longer than any pause between two looks at a Table."""
 
 
 @dataclass(slots=True)
@@ -30,29 +45,76 @@ class _Session:
     metastore: Metastore | None = None
     failed_at: float = float("-inf")
     failure: str = ""
+    num_users: int = 0
+    used_at: float = 0.0
 
 
 class Metastores:
     """Sessions by URL: namespaces may share one."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, store: Store, progress: Progress, clock: Clock) -> None:
         self._config = config
+        self._store = store
+        self._progress = progress
+        self._clock = clock
         self._sessions: dict[str, _Session] = {}
+        self._fences: dict[str, Fence] = {}
+        self._fencing: dict[str, asyncio.Lock] = {}
+        self._shared: dict[str, frozenset[str]] = {}
         self._pool = ThreadPoolExecutor(THREADS, "metastore")
 
     async def call(self, namespace: str, function: Callable[[Metastore], T]) -> T:
         """Run a blocking function over the namespace's metastore; raises UnavailableError and what it raises."""
-        url = self._config.metastore_of(namespace)
-        session = self._sessions.setdefault(url, _Session())
-        loop = asyncio.get_running_loop()
-        if loop.time() - session.failed_at < PAUSE_S:
-            raise UnavailableError(session.failure)
+        home = await self.home(namespace)
+        fence = await self.fence(namespace)
         try:
-            metastore = await self._connected(url, session)
-            return await loop.run_in_executor(self._pool, function, metastore)
-        except UnavailableError as error:
-            session.failed_at, session.failure = loop.time(), str(error)
+            return await self._run(home.metastore, lambda store: function(Fenced(store, fence)))
+        except SupersededError as error:
+            self._progress.superseded = str(error)
             raise
+
+    async def home(self, namespace: str) -> Home:
+        """Where the namespace's state is, which is decided once; raises UnavailableError while nobody can tell."""
+        if namespace not in self._config.homes:
+            live = self._store.get(DEPLOYMENTS, namespace, name_of_role(CONTROLLER))
+            home = homes.of_controller(self._config, namespace, live) or await self._find_home(namespace)
+            self._config.homes[namespace] = home
+            _LOG.info("home namespace=%s metastore=%s deep_store=%s", namespace, home.metastore, home.deep_store)
+        return self._config.homes[namespace]
+
+    async def fence(self, namespace: str) -> Fence:
+        """What tells this operator's writes from those of one before."""
+        home = await self.home(namespace)
+        async with self._fencing.setdefault(namespace, asyncio.Lock()):
+            if namespace not in self._fences:
+                record = OperatorRecord(holder=socket.gethostname(), since_ms=self._clock.now_ms())
+                self._shared[namespace] = await self._settle(namespace, home)
+                self._fences[namespace] = await self._run(home.metastore, lambda store: take(store, namespace, record))
+            return self._fences[namespace]
+
+    async def sharing(self, namespace: str) -> frozenset[str]:
+        """Other namespaces whose tables are in the same chroot, as it is now if there were any."""
+        await self.fence(namespace)
+        if self._shared[namespace]:
+            self._shared[namespace] = await self._settle(namespace, await self.home(namespace))
+        return self._shared[namespace]
+
+    async def _settle(self, namespace: str, home: Home) -> frozenset[str]:
+        return await self._run(home.metastore, lambda store: homes.settle(store, self._config, namespace, home))
+
+    def leave(self, namespace: str) -> None:
+        """Nothing is declared there any more: where it will be is decided anew."""
+        for known in (self._config.homes, self._fences, self._shared):
+            known.pop(namespace, None)
+
+    async def close_idle(self) -> None:
+        """End sessions that nobody uses."""
+        now = asyncio.get_running_loop().time()
+        for url, session in list(self._sessions.items()):
+            if session.metastore is not None and not session.num_users and now - session.used_at > IDLE_S:
+                del self._sessions[url]
+                await asyncio.to_thread(session.metastore.close)
+                _LOG.info("disconnected metastore=%s", url)
 
     async def close(self) -> None:
         """End all sessions."""
@@ -60,6 +122,32 @@ class Metastores:
             if session.metastore is not None:
                 await asyncio.to_thread(session.metastore.close)
         self._pool.shutdown(wait=False)
+
+    async def _find_home(self, namespace: str) -> Home:
+        own, root = self._config.own_home(namespace), self._config.root_home(namespace)
+        is_apart = own.metastore != root.metastore
+        if is_apart and await self._run(root.metastore, lambda store: is_home_of(store, namespace)):
+            return root
+        has_folder = await self._run(own.metastore, lambda store: homes.has_folder(store, self._config, namespace))
+        return own if has_folder else Home(own.metastore, root.deep_store)
+
+    async def _run(self, url: str, function: Callable[[Metastore], T]) -> T:
+        session = self._sessions.setdefault(url, _Session())
+        loop = asyncio.get_running_loop()
+        if loop.time() - session.failed_at < PAUSE_S:
+            raise UnavailableError(session.failure)
+        session.num_users += 1
+        try:
+            metastore = await self._connected(url, session)
+            return await loop.run_in_executor(self._pool, function, metastore)
+        except SupersededError:
+            raise
+        except UnavailableError as error:
+            session.failed_at, session.failure = loop.time(), str(error)
+            raise
+        finally:
+            session.num_users -= 1
+            session.used_at = loop.time()
 
     async def _connected(self, url: str, session: _Session) -> Metastore:
         async with session.lock:

@@ -34,6 +34,7 @@ async def reconcile_pool(context: Context, namespace: str, pool: str) -> float |
             context.pools[(namespace, pool)] = PoolNote()
         return None
     try:
+        await context.metastores.home(namespace)
         plan = await _advance(context, demand)
     except MerlotError as error:
         before = context.pools.get((namespace, pool), PoolNote())
@@ -79,9 +80,10 @@ async def _advance(context: Context, demand: PoolDemand) -> rollout.PoolPlan:
     chosen = dataclasses.replace(demand, storage=plan.storage, storage_class=plan.storage_class)
     await _apply(context, chosen, plan.replicas)
     for server, leaving in plan.drain.items():
-        await context.statuses.drain(demand.namespace, server, leaving=leaving)
+        fence = await context.metastores.fence(demand.namespace)
+        await context.statuses.drain(demand.namespace, server, fence, leaving=leaving)
     for server in plan.undrain:
-        await context.statuses.undrain(demand.namespace, server)
+        await context.statuses.undrain(demand.namespace, server, await context.metastores.fence(demand.namespace))
     if plan.restart is not None:
         await _restart(context, demand, wanted, plan)
     (await context.writer.delete_all(plan.delete_claims)).check()

@@ -30,6 +30,7 @@ STATUS_S = 3.0
 PASS_S = 45.0
 """For one pass. What was cut off goes on with the next: each does only what is left to do."""
 TURN_S = 1.0
+CLOSE_IDLE_S = 60.0
 
 Reconcile = Callable[[Context, str, str], Awaitable[float | None]]
 
@@ -56,6 +57,7 @@ async def run(context: Context) -> None:
         for _ in range(context.config.workers):
             group.create_task(_work(context))
         group.create_task(_ask_controllers(context))
+        group.create_task(_close_idle(context))
 
 
 async def _turn(context: Context) -> None:
@@ -63,6 +65,12 @@ async def _turn(context: Context) -> None:
     while True:
         context.progress.turned_at = context.clock.monotonic()
         await asyncio.sleep(TURN_S)
+
+
+async def _close_idle(context: Context) -> None:
+    while True:
+        await asyncio.sleep(CLOSE_IDLE_S)
+        await context.metastores.close_idle()
 
 
 async def _work(context: Context) -> None:

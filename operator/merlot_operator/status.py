@@ -184,6 +184,8 @@ def _problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
         yield facts.upsert.reason, facts.upsert.message
     if facts.config_problem is not None:
         yield "MetastoreUnavailable", facts.config_problem
+    if facts.cluster_note.shares_with:
+        yield "StateShared", _sharing(facts.cluster_note.shares_with)
     if facts.cluster_note.problem is not None:
         yield "ClusterNotApplied", facts.cluster_note.problem
     if facts.pool_note.problem is not None:
@@ -206,6 +208,13 @@ def _pruning_problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
     found = sorted({problem for broker in brokers.values() for problem in broker.get("problems", ())})
     if found:
         yield "PruningImpaired", f"brokers prune less than the table wants: {'; '.join(found[:3])}"
+
+
+def _sharing(others: Sequence[str]) -> str:
+    return (
+        f"shared state and files are one with those of {', '.join(others)}: each sees the other's tables, and of one "
+        "name there is one only; see 'Parting namespaces' in docs/kubernetes.md"
+    )
 
 
 def _batch_problems(facts: TableFacts) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from merlot.cluster import homes
 from merlot.cluster import tables as shared_tables
+from merlot.cluster.metastore import Metastore
+from merlot.cluster.records import TableRecord
 from merlot.errors import ConflictError, InvalidInputError, UnavailableError
 from merlot.spec import manifest
 from merlot.spec.table import Table
@@ -81,12 +84,19 @@ async def _publish_config(
 ) -> tuple[int | None, Refusal | None, str | None]:
     """Write the desired config; returns its revision, why it is refused, why it could not be written."""
     try:
-        record = await context.metastores.call(namespace, lambda store: shared_tables.put_table(store, table))
+        record = await context.metastores.call(namespace, lambda store: _put(store, table, namespace))
     except InvalidInputError as error:
         return known, Refusal("ChangeRefused", str(error)), None
     except (UnavailableError, ConflictError) as error:
         return known, None, f"{error}; see that ZooKeeper runs at {context.config.metastore_of(namespace)}"
     return record.revision, None, None
+
+
+def _put(metastore: Metastore, table: Table, namespace: str) -> TableRecord:
+    owner = homes.other_owner(metastore, table.name, namespace)
+    if owner is not None:
+        raise InvalidInputError(f"namespace {owner} has a table of that name in the shared state of both")
+    return shared_tables.put_table(metastore, table)
 
 
 def _plan_batches(
@@ -100,6 +110,8 @@ def _plan_batches(
     obstacle = None
     if revision is None:
         obstacle = "waits until the table's config is in ZooKeeper"
+    elif namespace not in context.config.homes:
+        obstacle = "waits until it is known where the namespace's files are"
     elif not cluster.is_known or name not in cluster.tables:
         obstacle = f"waits for the controller: {cluster.problem or 'it does not know the table yet'}"
     facts = spark_jobs.BatchFacts(

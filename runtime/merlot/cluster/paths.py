@@ -21,6 +21,8 @@
 /TASK_PROGRESS/{kind}/{id}              TaskProgress of who runs it
 /TASK_HISTORY/{kind}/{table}            tasks that have ended, the last ones
 /MINION_TASK_METADATA/{kind}/{table}    WatermarkRecord: how far a table's tasks have come
+/HOME                                   HomeRecord: the Kubernetes namespace whose cluster this is
+/OPERATORS/{namespace}                  the operator that writes what the namespace declares; its version is the fence
 """
 
 from merlot.errors import InvalidInputError
@@ -42,8 +44,15 @@ TASKS = "/TASKS"
 TASK_PROGRESS = "/TASK_PROGRESS"
 TASK_HISTORY = "/TASK_HISTORY"
 TASK_METADATA = "/MINION_TASK_METADATA"
+HOME = "/HOME"
+OPERATORS = "/OPERATORS"
 
 MAX_NAME_BYTES = 255
+
+
+def operator(namespace: str) -> str:
+    """Who writes what a namespace declares."""
+    return _join(OPERATORS, namespace)
 
 
 def table_config(table: str) -> str:

@@ -324,6 +324,21 @@ class InstanceRecord(Record):
     version: str = ""
 
 
+class HomeRecord(Record):
+    """The Kubernetes namespace whose cluster has its state here."""
+
+    namespace: str
+    has_folder: bool = True
+    """Whether its files are in a folder of the deep store that bears its name; older installations have none."""
+
+
+class OperatorRecord(Record):
+    """The operator that writes what a namespace declares. Whoever comes next writes it anew."""
+
+    holder: str
+    since_ms: int = -1
+
+
 class DrainRecord(Record):
     """A mark on an instance that shall stop: brokers ask others where they can."""
 

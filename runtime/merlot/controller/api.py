@@ -18,6 +18,8 @@ from pydantic.alias_generators import to_camel
 
 import merlot
 from merlot import telemetry
+from merlot.cluster.fence import FENCE_HEADER, Fence
+from merlot.cluster.fence import parse as parse_fence
 from merlot.cluster.publish import PublishRequest
 from merlot.cluster.records import AnnotationRecord, SegmentRecord
 from merlot.controller import lineage_api, merge_api, pinot_json, selection
@@ -149,12 +151,13 @@ class _Api:
     async def drain(self, request: web.Request) -> web.Response:
         """`?leaving=true`: for good; its segments are moved to other servers first."""
         leaving = request.query.get("leaving", "").lower() in {"true", "1"}
-        mark = await asyncio.to_thread(self._service.drain, request.match_info["instance"], leaving=leaving)
+        instance = request.match_info["instance"]
+        mark = await asyncio.to_thread(self._service.drain, instance, leaving=leaving, fence=_fence(request))
         return json_answer({"draining": True, "leaving": mark.leaving, "sinceMs": mark.since_ms})
 
     @answered
     async def undrain(self, request: web.Request) -> web.Response:
-        await asyncio.to_thread(self._service.undrain, request.match_info["instance"])
+        await asyncio.to_thread(self._service.undrain, request.match_info["instance"], fence=_fence(request))
         return json_answer({"draining": False})
 
     @answered
@@ -334,6 +337,12 @@ class _Api:
 
     async def _of_table(self, request: web.Request, read: Callable[[str], Any]) -> web.Response:
         return json_answer(await asyncio.to_thread(read, request.match_info["table"]))
+
+
+def _fence(request: web.Request) -> Fence | None:
+    """Of an operator, which may have been superseded without knowing it."""
+    text = request.headers.get(FENCE_HEADER)
+    return None if text is None else parse_fence(text)
 
 
 def _is_dry_run(request: web.Request) -> bool:

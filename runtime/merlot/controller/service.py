@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import drains, liveness, tables
 from merlot.cluster.annotate import AnnotateResult, annotate
+from merlot.cluster.fence import Fence, Fenced
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.mutations import Context, RemoveSegments, mutate
 from merlot.cluster.publish import PublishRequest, PublishResult, publish_request
@@ -49,13 +50,17 @@ class ControllerService:
     def _extras(self) -> Mapping[str, Json]:
         return self.status_extras()
 
-    def drain(self, name: str, *, leaving: bool) -> DrainRecord:
-        """Have brokers route around an instance that is about to stop; it need not be live any more."""
-        return drains.mark(self._metastore, InstanceId(name), leaving=leaving, now_ms=self._clock.now_ms())
+    def drain(self, name: str, *, leaving: bool, fence: Fence | None = None) -> DrainRecord:
+        """Have brokers route around an instance that is about to stop; it need not be live any more. For an operator,
+        with its fence: SupersededError if another one has come."""
+        return drains.mark(self._fenced(fence), InstanceId(name), leaving=leaving, now_ms=self._clock.now_ms())
 
-    def undrain(self, name: str) -> None:
+    def undrain(self, name: str, *, fence: Fence | None = None) -> None:
         """Take the mark back, if there is one."""
-        drains.unmark(self._metastore, InstanceId(name))
+        drains.unmark(self._fenced(fence), InstanceId(name))
+
+    def _fenced(self, fence: Fence | None) -> Metastore:
+        return self._metastore if fence is None else Fenced(self._metastore, fence)
 
     def close(self) -> None:
         """Stop watching."""

@@ -10,10 +10,11 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from merlot.cluster.drains import mark, marks, unmark
 from merlot.cluster.echoes import write_echo
+from merlot.cluster.fence import FENCE_HEADER, take
 from merlot.cluster.liveness import register
 from merlot.cluster.mutations import Assign, mutate
 from merlot.cluster.publish import publish
-from merlot.cluster.records import EchoRecord, InstanceRecord, Role, SegmentRecord
+from merlot.cluster.records import EchoRecord, InstanceRecord, OperatorRecord, Role, SegmentRecord
 from merlot.cluster.reports import ReportWriter, write_report
 from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.tables import put_table
@@ -155,6 +156,18 @@ async def test_a_marked_server_is_drained_when_every_live_broker_says_so(
     assert await is_drained(EchoRecord(drains={ONE: token})) == (True, True)
     await client.post(f"/instances/{ONE}/undrain")
     assert await is_drained(EchoRecord()) == (False, False)
+
+
+async def test_marks_of_an_operator_that_was_superseded_are_refused(client: Client, store: SqliteMetastore) -> None:
+    go_live(store, ONE)
+    first = {FENCE_HEADER: str(take(store, "n", OperatorRecord(holder="first")))}
+    second = {FENCE_HEADER: str(take(store, "n", OperatorRecord(holder="second")))}
+    assert (await client.post(f"/instances/{ONE}/drain", headers=first)).status == 503
+    assert not marks(store)
+    assert (await client.post(f"/instances/{ONE}/drain", headers=second)).status == 200
+    assert (await client.post(f"/instances/{ONE}/undrain", headers=first)).status == 503
+    assert (await client.post(f"/instances/{ONE}/undrain", headers={FENCE_HEADER: "first"})).status == 400
+    assert list(marks(store)) == [ONE]
 
 
 async def test_a_marked_server_that_alone_reports_a_segment_is_not_drained(

@@ -1,0 +1,117 @@
+"""Writes that are fenced: they take effect only while nobody else has come to write the same.
+
+Whoever comes last to `take` a node is the one: all writes through the `Fenced` of one before are refused from then on,
+in the same transaction that would have written. Reads, watches and sessions are the store's own. Any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from merlot.cluster import paths
+from merlot.cluster.metastore import Check, Create, Delete, Metastore, Node, Op, Put, SessionState, Watch
+from merlot.cluster.records import OperatorRecord
+from merlot.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+
+FENCE_HEADER = "Merlot-Fence"
+"""Of a request that makes a controller write for an operator."""
+
+
+class SupersededError(UnavailableError):
+    """Somebody else has come to write the same: this process is not to write it any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Who came to write, in the order of coming."""
+
+    namespace: str
+    version: int
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.version}"
+
+
+def parse(text: str) -> Fence:
+    """As `str` writes it; raises InvalidInputError."""
+    namespace, _, version = text.partition("/")
+    if not namespace or not version.isdecimal():
+        raise InvalidInputError(f"fence must be NAMESPACE/VERSION got={text!r}")
+    return Fence(namespace, int(version))
+
+
+def take(metastore: Metastore, namespace: str, record: OperatorRecord) -> Fence:
+    """Come to write what a namespace declares; the fence holds until the next one comes."""
+    path = paths.operator(namespace)
+    while True:
+        node = metastore.get(path)
+        try:
+            if node is not None:
+                return Fence(namespace, metastore.put(path, record.to_bytes(), node.version))
+            metastore.create(path, record.to_bytes())
+            return Fence(namespace, 0)
+        except (ConflictError, NotFoundError):
+            continue
+
+
+class Fenced:
+    """A metastore whose writes check that nobody came since."""
+
+    def __init__(self, metastore: Metastore, fence: Fence) -> None:
+        self._metastore = metastore
+        self._check = Check(paths.operator(fence.namespace), fence.version)
+
+    def get(self, path: str) -> Node | None:
+        return self._metastore.get(path)
+
+    def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        return self._metastore.get_many(paths)
+
+    def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
+        self.multi([Create(path, data, ephemeral)])
+
+    def put(self, path: str, data: bytes, version: int) -> int:
+        self._alone(Put(path, data, version))
+        return version + 1
+
+    def delete(self, path: str, version: int | None = None) -> None:
+        self._alone(Delete(path, version))
+
+    def multi(self, ops: Sequence[Op]) -> None:
+        try:
+            self._metastore.multi([self._check, *ops])
+        except (ConflictError, NotFoundError) as error:
+            self._refuse_if_superseded(error)
+            raise
+
+    def children(self, path: str) -> list[str]:
+        return self._metastore.children(path)
+
+    def watch(self, path: str, callback: Callable[[], None]) -> Watch:
+        return self._metastore.watch(path, callback)
+
+    def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
+        return self._metastore.watch_children(path, callback)
+
+    def on_session(self, callback: Callable[[SessionState], None]) -> Watch:
+        return self._metastore.on_session(callback)
+
+    def close(self) -> None:
+        self._metastore.close()
+
+    def _alone(self, op: Put | Delete) -> None:
+        """A transaction conflicts where a single write does not find its node."""
+        try:
+            self.multi([op])
+        except ConflictError as error:
+            if self._metastore.get(op.path) is None:
+                raise NotFoundError(f"node is missing path={op.path}") from error
+            raise
+
+    def _refuse_if_superseded(self, error: Exception) -> None:
+        node = self._metastore.get(self._check.path)
+        if node is None or node.version != self._check.version:
+            holder = "nobody" if node is None else OperatorRecord.from_bytes(node.data, self._check.path).holder
+            text = f"another one writes here now path={self._check.path} holder={holder}"
+            raise SupersededError(text) from error

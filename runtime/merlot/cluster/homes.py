@@ -1,0 +1,50 @@
+"""Whose cluster the state in a chroot is, so that no two Kubernetes namespaces come to share one.
+
+A chroot says so itself since `claim` is called; before that, the manifests of its tables do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from merlot.cluster import paths
+from merlot.cluster.metastore import Metastore
+from merlot.cluster.records import HomeRecord
+from merlot.cluster.tables import find_table, list_tables
+from merlot.errors import ConflictError
+
+
+def find_home(metastore: Metastore) -> HomeRecord | None:
+    """Who has claimed the chroot."""
+    node = metastore.get(paths.HOME)
+    return None if node is None else HomeRecord.from_bytes(node.data, paths.HOME)
+
+
+def namespaces_of_tables(metastore: Metastore) -> frozenset[str]:
+    """The namespaces that the tables here were declared in."""
+    declared = (record.manifest["metadata"].get("namespace") for record in list_tables(metastore).values())
+    return frozenset(namespace for namespace in declared if namespace)
+
+
+def is_home_of(metastore: Metastore, namespace: str) -> bool:
+    """Whether the namespace's state is here: it says so, or tables of the namespace do."""
+    home = find_home(metastore)
+    return (home is not None and home.namespace == namespace) or namespace in namespaces_of_tables(metastore)
+
+
+def claim(metastore: Metastore, record: HomeRecord) -> frozenset[str]:
+    """Have the chroot be a namespace's, unless tables of others are here; returns those with whom it is shared."""
+    others = namespaces_of_tables(metastore) - {record.namespace}
+    home = find_home(metastore)
+    if home is None and not others:
+        with contextlib.suppress(ConflictError):
+            metastore.create(paths.HOME, record.to_bytes())
+        home = find_home(metastore)
+    return others if home is None else (others | {home.namespace}) - {record.namespace}
+
+
+def other_owner(metastore: Metastore, table: str, namespace: str) -> str | None:
+    """The other namespace that declared the table of that name here, in a chroot that several share."""
+    record = find_table(metastore, table)
+    owner = None if record is None else record.manifest["metadata"].get("namespace")
+    return None if owner in (None, namespace) else str(owner)

@@ -1,0 +1,175 @@
+"""Namespaces of a list have shared state and files of their own; who had them elsewhere before stays there."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from operator_parts import Api, Controller, Operator, eventually
+from test_operator import flights
+
+from merlot.cluster.fence import take
+from merlot.cluster.metastore import Metastore
+from merlot.cluster.records import OperatorRecord
+from merlot.cluster.tables import find_table, put_table
+from merlot.cluster.zookeeper import ZooKeeperMetastore
+from merlot.spec.manifest import load_document
+from merlot_spark.zookeeper import ZooKeeper
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning"),
+]
+
+T = TypeVar("T")
+STORE = "s3://bucket/merlot?region=x"
+
+
+@pytest.fixture
+def other(merlot_api: Any) -> Iterator[Api]:
+    """Another namespace."""
+    api = Api(merlot_api.url, merlot_api.token, f"n{secrets.token_hex(4)}")
+    merlot_api.check("create", "namespace", api.namespace)
+    yield api
+    api.withdraw()
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    """One for all tests here, each of which has a chroot of its own."""
+    with ZooKeeper(tmp_path_factory.mktemp("zookeeper")) as one:
+        yield one
+
+
+@pytest.fixture
+def root(zookeeper: ZooKeeper) -> str:
+    """Hosts and chroot of the installation."""
+    return f"{zookeeper.hosts}/m{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def both(settings: dict[str, str], api: Api, other: Api, root: str) -> dict[str, str]:
+    """Environment of an operator of two namespaces."""
+    namespaces = f"{api.namespace},{other.namespace}"
+    return {**settings, "MERLOT_NAMESPACE": namespaces, "MERLOT_METASTORE": f"zk://{root}", "MERLOT_DEEP_STORE": STORE}
+
+
+def ask(hosts: str, question: Callable[[Metastore], T]) -> T:
+    """Look at, or change, what is in a chroot."""
+    metastore = ZooKeeperMetastore(hosts)
+    try:
+        return question(metastore)
+    finally:
+        metastore.close()
+
+
+def was_published(namespace: str, name: str = "flights") -> Callable[[Metastore], object]:
+    """As an operator did that gave a list of namespaces no chroots of their own."""
+    document = flights(name)
+    document["metadata"]["namespace"] = namespace
+    return lambda metastore: put_table(metastore, load_document(document))
+
+
+def place_of(api: Api) -> tuple[str, str]:
+    """Where a namespace's controller is told that state and files are."""
+    arguments = api.get("deployments", "merlot-controller")["spec"]["template"]["spec"]["containers"][0]["args"]
+    given = dict(one.split("=", 1) for one in arguments if "=" in one)
+    return given["--zk"], given["--deep-store"]
+
+
+def wait_published(operator: Operator, *places: Api) -> None:
+    for api in places:
+        eventually(lambda: "revision" in api.get("tables", "flights").get("status", {}), log=lambda: operator.log)  # noqa: B023
+        eventually(lambda: api.get("deployments", "merlot-controller") is not None, log=lambda: operator.log)  # noqa: B023
+
+
+def test_two_namespaces_with_a_table_of_one_name_share_nothing(
+    api: Api, other: Api, both: dict[str, str], root: str, tmp_path: Path
+) -> None:
+    with Operator(both, tmp_path / "operator.log") as operator:
+        for place in (api, other):
+            place.create("tables", flights())
+        wait_published(operator, api, other)
+        for place in (api, other):
+            own = f"{root}/{place.namespace}"
+            assert place_of(place) == (own, f"s3://bucket/merlot/{place.namespace}?region=x")
+            record = ask(own, lambda metastore: find_table(metastore, "flights"))
+            assert record is not None
+            assert record.manifest["metadata"]["namespace"] == place.namespace
+            assert record.revision == 1
+        other.delete("tables", "flights")
+        eventually(lambda: other.get("tables", "flights"), None, log=lambda: operator.log)
+        assert ask(f"{root}/{other.namespace}", lambda metastore: find_table(metastore, "flights")) is None
+        assert ask(f"{root}/{api.namespace}", lambda metastore: find_table(metastore, "flights")) is not None
+
+
+@pytest.mark.parametrize("is_running", [False, True], ids=["its pods are gone", "its pods run"])
+def test_an_installation_of_one_namespace_stays_where_it_is_when_others_come(
+    api: Api, other: Api, both: dict[str, str], root: str, tmp_path: Path, is_running: bool
+) -> None:
+    ask(root, was_published(api.namespace))
+    alone = {**both, "MERLOT_NAMESPACE": api.namespace}
+    api.create("tables", flights())
+    with Operator(alone, tmp_path / "alone.log") as operator:
+        wait_published(operator, api)
+    if not is_running:
+        api.delete("deployments", "merlot-controller")
+    with Operator(both, tmp_path / "both.log") as operator:
+        other.create("tables", flights())
+        wait_published(operator, api, other)
+        operator.settle()
+        assert place_of(api) == (root, STORE)
+        assert place_of(other) == (f"{root}/{other.namespace}", f"s3://bucket/merlot/{other.namespace}?region=x")
+        api.delete("tables", "flights")
+        eventually(lambda: (api.get("tables", "flights"), api.children()), (None, set()), log=lambda: operator.log)
+        api.create("tables", flights())
+        wait_published(operator, api)
+        assert place_of(api) == (root, STORE), "what it retained is there"
+
+
+def test_namespaces_that_share_their_state_are_told_and_can_part(
+    api: Api, other: Api, both: dict[str, str], root: str, tmp_path: Path
+) -> None:
+    ask(root, was_published(api.namespace))
+    ask(root, was_published(other.namespace, "more"))
+    with Operator(both, tmp_path / "operator.log") as operator:
+        log = lambda: operator.log  # noqa: E731
+        api.create("tables", flights())
+        for name in ("flights", "more"):
+            other.create("tables", flights(name))
+        eventually(lambda: api.reason("Degraded"), "True/StateShared", log=log)
+        eventually(lambda: other.reason("Degraded", "more"), "True/StateShared", log=log)
+        assert other.namespace in api.condition("Degraded")["message"]
+        assert place_of(api) == place_of(other) == (root, STORE)
+        eventually(lambda: other.reason("Accepted"), "False/ChangeRefused", log=log)
+        assert api.namespace in other.condition("Accepted")["message"]
+        for name in ("flights", "more"):
+            other.delete("tables", name)
+            eventually(lambda: other.get("tables", name), None, log=log)  # noqa: B023
+        eventually(other.children, set(), log=log)
+        record = ask(root, lambda metastore: find_table(metastore, "flights"))
+        assert record is not None, "it is the other namespace's"
+        eventually(lambda: "StateShared" in api.reason("Degraded"), False, log=log)
+        other.create("tables", flights())
+        wait_published(operator, other)
+        assert place_of(other)[0] == f"{root}/{other.namespace}"
+
+
+def test_an_operator_that_another_one_has_superseded_writes_nothing_and_ends(
+    api: Api, controller: Controller, both: dict[str, str], root: str, tmp_path: Path
+) -> None:
+    own = f"{root}/{api.namespace}"
+    with Operator(both, tmp_path / "operator.log") as operator:
+        api.create("tables", flights())
+        wait_published(operator, api)
+        operator.settle()
+        ask(own, lambda metastore: take(metastore, api.namespace, OperatorRecord(holder="the next one")))
+        api.patch("tables", "flights", {"spec": {"limits": {"timeoutMs": 5000}}})
+        eventually(operator.exit_code, 1, log=lambda: operator.log)
+        assert "holder=the next one" in operator.log
+        record = ask(own, lambda metastore: find_table(metastore, "flights"))
+        assert record is not None
+        assert record.revision == 1

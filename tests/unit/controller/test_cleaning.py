@@ -404,7 +404,8 @@ def test_a_cleaner_that_is_frozen_while_it_deletes_takes_nothing_that_was_publis
         num_looks += 1
         if num_looks == len(names) + 1:  # the first look after both were condemned
             clock.advance(frozen_s)
-            empty_trash(store, lambda _: others, clock, grace_ms=HOUR_S * 1000, cleaner="another")
+            for _ in range(2):  # the second pass pardons what the first one has deleted
+                empty_trash(store, lambda _: others, clock, grace_ms=HOUR_S * 1000, cleaner="another")
             for name, url in zip(names, urls, strict=True):
                 with contextlib.suppress(FileCondemnedError):
                     publish(store, clock, files.upload(segment(name, clock).model_copy(update={"url": url})))

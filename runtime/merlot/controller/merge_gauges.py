@@ -35,7 +35,9 @@ class MergeGauges:
             telemetry.CONTROLLER_MERGE_DELAY.labels(*labels).set(outlook.delay)
             telemetry.CONTROLLER_MERGE_TO_DO.labels(*labels).set(outlook.buckets_to_do)
             telemetry.CONTROLLER_MERGE_LATE.labels(*labels).set(outlook.late_segments)
-            if outlook.watermark_ms is not None:
+            if outlook.watermark_ms is None:
+                telemetry.CONTROLLER_MERGE_WATERMARK.remove(*labels)
+            else:
                 telemetry.CONTROLLER_MERGE_WATERMARK.labels(*labels).set(outlook.watermark_ms / 1000)
             mine = [task.state for task in facts.tasks if task.config.level.lower() == outlook.level.key]
             for state in TaskState:

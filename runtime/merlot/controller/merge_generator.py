@@ -7,7 +7,8 @@ what it has of other buckets is written beside the result, aligned, to be merged
 at least one bucket, however the segments lie, and what is written twice is one segment's part of a bucket.
 
 The watermark is the start of the bucket that was begun last; it moves when tasks are made, over buckets that are empty
-or done, and never back. Buckets behind it are merged again only where a backfill left its mark.
+or done, and never back. Buckets behind it are merged again only where a backfill left its mark. In mode processAll
+there is none: a level begins at the first segment each time, and a coarser bucket waits for its own finer ones only.
 
 (Pinot class MergeRollupTaskGenerator. Unlike it: times before 1970 round down, a bucket is never split by its list of
 segments, a level's last bucket does not hold up the next level, and a bucket whose task failed for good is set aside.)
@@ -24,7 +25,7 @@ from merlot.controller.merge_buckets import Runs
 from merlot.controller.merge_candidates import Candidate, Candidates, candidates, is_too_wide
 from merlot.controller.merge_tasks import TaskMaker, Unit
 from merlot.ids import TableName
-from merlot.spec.tasks import MergeLevel, MergeRollupSpec
+from merlot.spec.tasks import MergeLevel, MergeRollupSpec, Mode
 
 Window = tuple[int, int]
 
@@ -59,9 +60,10 @@ class LevelOutlook:
 
     level: MergeLevel
     watermark_ms: int | None = None
-    """None: there is no segment to begin with."""
+    """None: there is no segment to begin with, or every bucket is looked at (processAll)."""
     delay: int = 0
-    """Buckets between the first one to do and the last one that could be done by now."""
+    """Buckets between the first one to do and the last one that could be done by now; in mode processAll those that are
+    to be done."""
     buckets_done: int = 0
     buckets_to_do: int = 0
     num_segments: int = 0
@@ -109,7 +111,7 @@ def generate(situation: MergeSituation) -> Generated:
             waits_for_room |= len(units) < len(due)
             tasks += [state.maker.task(unit, situation.now_ms) for unit in units]
             busy.update(one.name for unit in units for one in unit.inputs)
-            if units and state.watermark_ms is not None:
+            if units and state.watermark_ms is not None and spec.mode is Mode.PROCESS_FROM_WATERMARK:
                 watermarks[level.key] = state.advanced_ms(units)
         outlooks.append(outlook)
         finer = state
@@ -145,9 +147,13 @@ class _Level:
     def _watermark(self) -> int | None:
         bucket = self._level.bucket
         stored = self._situation.watermarks.get(self._level.key)
-        if stored is not None:
+        if stored is not None and not self._is_everything_due:
             return bucket.floor(stored)
         return bucket.floor(self._everything.start_ms) if self._everything else None
+
+    @property
+    def _is_everything_due(self) -> bool:
+        return self._situation.spec.mode is Mode.PROCESS_ALL
 
     @property
     def frontier_ms(self) -> int | None:
@@ -155,8 +161,10 @@ class _Level:
         return self._ahead.start_ms if self._ahead else None
 
     def is_due_again(self, start_ms: int, end_ms: int) -> bool:
-        """Whether a backfill has this level, or a finer one, begin again inside the window."""
+        """Whether this level, or a finer one, begins again inside the window: by a backfill, or in mode processAll."""
         if self._behind.overlaps(start_ms, end_ms):
+            return True
+        if self._is_everything_due and self._ahead.overlaps(start_ms, end_ms):
             return True
         return self._finer is not None and self._finer.is_due_again(start_ms, end_ms)
 
@@ -169,7 +177,7 @@ class _Level:
     def _limit_ms(self) -> int:
         """Buckets that end by then are old enough, and done at the finer level."""
         limit_ms = self._level.buffer.before(self._situation.now_ms)
-        if self._finer is None:
+        if self._finer is None or self._is_everything_due:
             return limit_ms
         frontier_ms = self._finer.frontier_ms
         return limit_ms if frontier_ms is None else min(limit_ms, frontier_ms)
@@ -184,10 +192,10 @@ class _Level:
         delay = 0
         if self._ahead and self._everything:
             last_ms = min(limit_ms, bucket.next(self._everything.end_ms))
-            delay = bucket.count(self._ahead.start_ms, last_ms)
+            delay = to_do if self._is_everything_due else bucket.count(self._ahead.start_ms, last_ms)
         return LevelOutlook(
             level=self._level,
-            watermark_ms=self.watermark_ms,
+            watermark_ms=None if self._is_everything_due else self.watermark_ms,
             delay=delay,
             buckets_done=max(0, Runs.of(bucket, self._everything.all).count(limit_ms) - undone),
             buckets_to_do=to_do,

@@ -44,6 +44,7 @@ def summary(facts: RollupFacts, generated: Generated | None, history: TaskHistor
         "revision": facts.record.revision,
         "state": state,
         "message": message,
+        "mode": facts.spec.mode,
         "schedule": facts.spec.schedule,
         "suspend": facts.spec.suspend,
         "createdMs": facts.record.created_ms,

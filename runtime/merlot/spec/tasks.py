@@ -48,6 +48,13 @@ class MergeType(StrEnum):
     DEDUP = "dedup"
 
 
+class Mode(StrEnum):
+    """Where a level looks for buckets to merge."""
+
+    PROCESS_FROM_WATERMARK = "processFromWatermark"
+    PROCESS_ALL = "processAll"
+
+
 class Executor(StrEnum):
     """Where a merge runs."""
 
@@ -157,6 +164,9 @@ class MergeRollupSpec(SpecModel):
     """Granularities, from the finest to the coarsest; each merges what the one before it has finished."""
     aggregations: Mapping[ColumnName, Aggregation] = {}
     """How rollups fold a metric, by its name; metrics that are left out are summed."""
+    mode: Mode = Mode.PROCESS_FROM_WATERMARK
+    """processFromWatermark: buckets behind a level's watermark are done, and rows that come there later stay as they
+    are. processAll: there is no watermark, and every bucket with something to merge is merged, however old."""
     schedule: Annotated[str, Field(min_length=1, max_length=100)] = DEFAULT_SCHEDULE
     """When to look for work: a period such as 10m, or cron such as "0 3 * * *", UTC. Once begun, a run goes on until
     nothing is left to merge."""

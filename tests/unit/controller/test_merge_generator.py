@@ -11,7 +11,7 @@ from tests.unit.controller.merge_table import DAY, HOUR, MergeTable, level, spec
 from merlot.cluster.tasks import merge_config
 from merlot.controller.merge_generator import generate
 from merlot.spec import periods
-from merlot.spec.tasks import BACKFILLED, MAX_SHARDS, MERGE_LEVEL, MergeLevel
+from merlot.spec.tasks import BACKFILLED, MAX_SHARDS, MERGE_LEVEL, MergeLevel, Mode
 
 DAILY = level("daily", "1d")
 
@@ -273,6 +273,41 @@ def test_a_large_bucket_is_split_by_hash_into_as_many_parts_as_it_needs() -> Non
     assert merge_config(task).num_shards == MAX_SHARDS
 
 
+def test_history_behind_all_watermarks_is_merged_in_mode_process_all() -> None:
+    table, levels = MergeTable(), (level("daily", "1d"), level("monthly", "1mo"))
+    add_days(table, at("2021-02-01"), 28 + 31)
+    table.run_to_the_end(spec_of(*levels), at("2021-06-01"))
+    watermarks = dict(table.watermarks)
+    add_days(table, at("2021-01-01"), 31)
+    table.add([at("2021-02-10T12:00")])
+    assert not table.generate(spec_of(*levels), at("2021-06-01")).tasks
+    spec = spec_of(*levels, mode="processAll", schedule="5m")
+    outlook = table.generate(spec, at("2021-06-01")).levels[0]
+    assert (outlook.buckets_to_do, outlook.delay, outlook.watermark_ms, outlook.late_segments) == (32, 32, None, 0)
+    rows = table.all_rows()
+    done = [merge_config(task).level for task in table.run_to_the_end(spec, at("2021-06-01"))]
+    assert (done.count("daily"), done.count("monthly"), table.all_rows()) == (32, 2, rows)
+    assert days_of(table, "monthly") == ["2021-01-01", "2021-02-01", "2021-03-01"]
+    assert table.watermarks == watermarks, "they are as they were for who changes the mode back"
+
+
+def test_in_mode_process_all_a_bucket_waits_for_its_own_finer_ones_only() -> None:
+    table, spec = MergeTable(), spec_of(level("daily", "1d"), level("monthly", "1mo"), mode="processAll")
+    for month in ("2021-01", "2021-02"):
+        add_days(table, at(f"{month}-01"), 2, {MERGE_LEVEL: "daily"})
+    table.add([at("2021-01-02T12:00")])
+    tasks = table.generate(spec, at("2021-06-01")).tasks
+    assert [(merge_config(task).level, merge_config(task).windows[0][0]) for task in tasks] == [
+        ("daily", at("2021-01-02")),
+        ("monthly", at("2021-02-01")),
+    ]
+
+
+def add_days(table: MergeTable, start_ms: int, number: int, custom_map: Mapping[str, str] | None = None) -> None:
+    for day in range(number):
+        table.add([start_ms + day * DAY], custom_map=custom_map)
+
+
 def test_the_delay_counts_buckets_that_could_be_done() -> None:
     table, spec = MergeTable(), spec_of(level("daily", "1d", "1d"))
     for day in range(10):
@@ -313,7 +348,7 @@ def specs(draw: st.DrawFn):
         )
         for number, (bucket, buffer) in enumerate(ladder)
     ]
-    return spec_of(*levels)
+    return spec_of(*levels, mode=draw(st.sampled_from(Mode)))
 
 
 def add_all(table: MergeTable, segments: list[tuple[int, int, int]], custom_map: Mapping[str, str]) -> None:

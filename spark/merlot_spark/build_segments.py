@@ -25,6 +25,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
+from merlot.cluster.records import SegmentRecord
+from merlot.cluster.rounding import instant_text, smallest_window
 from merlot.errors import InvalidInputError, MerlotError, UnavailableError
 from merlot.ingest.bad_rows import BadRows
 from merlot.ingest.batch import EVERYTHING, Stretch, check_bad_rows
@@ -124,7 +126,21 @@ def _overwritten(client: ControllerClient, table: Table, ingestion: BatchIngesti
         return ()
     first, end = map(_millis, (ingestion.overwrite.start, ingestion.overwrite.end))
     path = f"/segments/{table.raw_name}/select?startTimestamp={first}&endTimestamp={end}&excludeOverlapping=true"
-    return {name for group in client.get(path) for names in group.values() for name in names}
+    names = {name for group in client.get(path) for names in group.values() for name in names}
+    _check_rounding(client, table, (first, end))
+    return names
+
+
+def _check_rounding(client: ControllerClient, table: Table, window: tuple[int, int]) -> None:
+    """InvalidInputError if merges have rounded rows of the window together with others, which would go with them."""
+    statuses: Mapping[str, Any] = client.get(f"/segments/{table.raw_name}/metadata")
+    visible = [SegmentRecord.model_validate(one) for one in statuses.values() if one.get("visible", True)]
+    least = smallest_window(visible, window)
+    if least != window:
+        raise InvalidInputError(
+            "rows of the overwrite window were rounded together with others when they were merged, so it cannot be "
+            f"replaced alone table={table.raw_name} smallest={instant_text(least[0])}..{instant_text(least[1])}"
+        )
 
 
 def _millis(text: str) -> int:

@@ -21,6 +21,7 @@ from merlot.ingest.batch import BadRowsError, Stretch
 from merlot.spec import manifest
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.table import Table
+from merlot.spec.tasks import ROUNDED_TO
 from merlot_spark import build_segments as build_job
 from merlot_spark import sources
 from merlot_spark.build_segments import JobOptions, build_segments
@@ -229,6 +230,21 @@ def test_a_batch_that_stands_for_a_window_removes_what_it_does_not_build_anew(
     later = run(spark, source, table, deep, controller, overwrite=window, filter="at >= timestamp '2013-01-03'")
     assert (later.removed, later.unchanged) == (1, 1)
     assert published(controller) == [first.segments[0], first.segments[2]]
+
+
+def test_a_batch_does_not_overwrite_a_part_of_what_was_rounded_together(
+    spark: SparkSession, source: Path, deep: Path, controller: str
+) -> None:
+    table = table_of()
+    apply(controller, table)
+    first = run(spark, source, table, deep, controller)
+    merged = {**first.records[0], "name": "merged", "customMap": {ROUNDED_TO: "1mo"}}
+    ControllerClient(controller).publish(table.raw_name, [merged], replace_all=False, replace=[])
+    window = {"start": "2013-01-02", "end": "2013-01-04T00:00:00Z"}
+    with pytest.raises(InvalidInputError, match=r"cannot be replaced alone .* smallest=2013-01-01\.\.2013-02-01"):
+        run(spark, source, table, deep, controller, overwrite=window)
+    whole = {"start": "2013-01-01", "end": "2013-02-01"}
+    assert run(spark, source, table, deep, controller, overwrite=whole).removed == 1
 
 
 def test_a_backfill_builds_the_rows_of_its_window_under_names_of_its_own(

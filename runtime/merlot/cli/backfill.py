@@ -55,6 +55,12 @@ def backfill(
     ] = None,
     local: Annotated[bool, typer.Option("--local", help="Build in this process, without Spark: small data.")] = False,
     master: Annotated[str, typer.Option("--master", help="Spark master.")] = "local[2]",
+    widen: Annotated[
+        bool,
+        typer.Option(
+            "--widen", help="Replace as much more as merges have rounded together: the source must hold all of it."
+        ),
+    ] = False,
     deep_store: Annotated[
         str | None, typer.Option(help="URI of the deep store, if the segments' URLs do not say enough.")
     ] = None,
@@ -66,7 +72,8 @@ def backfill(
     All queries see the old rows until the new ones are loaded, and only the
     new ones from then on. Segments that reach beyond the window keep their
     other rows. Rows of the source beyond the window are left out. What was
-    merged before is merged again. Ctrl-C leaves the table as it was.
+    merged before is merged again. Where merges have rounded times, whole
+    periods are replaced or nothing. Ctrl-C leaves the table as it was.
     """
     from merlot.cli.replacement import Window, check_window
 
@@ -81,6 +88,7 @@ def backfill(
         table=stored,
         window=window,
         source=_source(stored, source, source_format, ingestion),
+        is_widened=widen,
         deep_store=deep_store,
         master=None if local else master,
         say=_show_step,

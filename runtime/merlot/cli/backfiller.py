@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from merlot.cli.client import Client, path_of
 from merlot.cli.errors import CommandError
 from merlot.cli.replacement import Replacer, Window
 from merlot.cluster.records import SegmentRecord
+from merlot.cluster.rounding import instant_text, with_true_times
 from merlot.errors import MerlotError
 from merlot.ingest.batch import Stretch, build_from_files
 from merlot.merge import task as merge_task
@@ -50,6 +51,8 @@ class Order:
     table: Table
     window: Window
     source: BatchIngestion
+    is_widened: bool = False
+    """Whether to replace as much more as was rounded together with the window."""
     deep_store: str | None = None
     master: str | None = None
     """Spark's; None: without Spark."""
@@ -101,7 +104,7 @@ def backfill(order: Order) -> Outcome:
     old rows, or the new ones if it was done already."""
     started = time.monotonic()
     replacer = Replacer(order.client, order.table.raw_name)
-    inputs = replacer.select(order.window)
+    order, inputs = _inputs(order, replacer)
     family, suffix = _names(order, inputs)
     entry = f"{family}{suffix}"
     outcome = Outcome(table=order.table.raw_name, entry=entry, replaced=[record.name for record in inputs])
@@ -131,6 +134,33 @@ def backfill(order: Order) -> Outcome:
     outcome.rows, outcome.rows_outside = sum(one.total_docs for one in built.records), built.outside
     outcome.seconds = time.monotonic() - started
     return outcome
+
+
+def _inputs(order: Order, replacer: Replacer) -> tuple[Order, list[SegmentRecord]]:
+    """What to replace: segments that were there before it was asked what is rounded, so that none is merged between."""
+    while True:
+        inputs = replacer.select(order.window)
+        window = _allowed(order, replacer)
+        if window == order.window:
+            return order, inputs
+        order = replace(order, window=window)
+
+
+def _allowed(order: Order, replacer: Replacer) -> Window:
+    """The window, or the one that it has to be where merges have rounded times. CommandError if that is not wanted."""
+    asked = order.window
+    allowed = replacer.smallest(asked)
+    if allowed == asked:
+        return asked
+    options = f"--from {instant_text(allowed.start_ms)} --to {instant_text(allowed.end_ms)}"
+    if not order.is_widened:
+        raise CommandError(
+            "rows of the window were rounded together with others when they were merged, so it cannot be replaced "
+            f"alone; the smallest that can is {options}: ask for that, or add --widen, with a source that holds all of "
+            "its rows"
+        )
+    order.say(f"the window is {options}")
+    return allowed
 
 
 def _names(order: Order, inputs: Sequence[SegmentRecord]) -> tuple[str, str]:
@@ -205,7 +235,8 @@ def _rewrite(
         plan = _rest_plan(order, _rest_name(record, number, suffix))
         built = merge_task.run(plan, paths, place / "out", lambda *_: None, lambda: False, 1 << 30)
         kept = upload_segments(store, built, order.table.name)
-        rewritten += [_marked(one, record.custom_map) for one in kept]
+        windows = [window for window in plan.windows if window[0] < window[1]]
+        rewritten += [with_true_times(_marked(one, record.custom_map), [record], windows) for one in kept]
     return rewritten
 
 

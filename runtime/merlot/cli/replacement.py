@@ -12,6 +12,7 @@ from typing import Any
 from merlot.cli.client import Client, path_of
 from merlot.cli.errors import ApiError, CommandError
 from merlot.cluster.records import SegmentRecord
+from merlot.cluster.rounding import smallest_window
 
 LOAD_TIMEOUT_S = 600.0
 ROUTE_TIMEOUT_S = 30.0
@@ -50,6 +51,12 @@ class Replacer:
             return []
         statuses: dict[str, Any] = self.client.get(path_of("segments", self.table, "metadata"))
         return [SegmentRecord.model_validate(statuses[name]) for name in sorted(names & statuses.keys())]
+
+    def smallest(self, window: Window) -> Window:
+        """The window, or as much more of the table as merges have rounded together with it."""
+        statuses: dict[str, Any] = self.client.get(path_of("segments", self.table, "metadata"))
+        visible = [SegmentRecord.model_validate(one) for one in statuses.values() if one.get("visible", True)]
+        return Window(*smallest_window(visible, (window.start_ms, window.end_ms)))
 
     def states(self) -> Mapping[str, str]:
         """State of every entry."""

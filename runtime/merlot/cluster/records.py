@@ -131,6 +131,8 @@ class SegmentRecord(Record):
     """Lineage entry whose output it is."""
     replaced_by: Interned = ""
     """Lineage entry whose input it is. What the two mean is in the root: `visibility`."""
+    latest_time_ms: int | None = None
+    """Greatest time of the rows that it was made of, before merges rounded them; None: `end_time_ms`."""
     made_of: str = ""
     """Segments whose rows it holds and whose records are gone: `origins`."""
 
@@ -143,6 +145,11 @@ class SegmentRecord(Record):
     def key_text(self) -> str:
         """The key as reports and requests have it."""
         return f"{self.name}@{self.crc}"
+
+    @property
+    def newest_ms(self) -> int | None:
+        """When its newest row was, however times were rounded; None if nobody knows."""
+        return self.end_time_ms if self.latest_time_ms is None else self.latest_time_ms
 
     @property
     def column_types(self) -> Mapping[str, tuple[TypeName, bool]]:

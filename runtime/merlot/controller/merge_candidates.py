@@ -90,7 +90,8 @@ class Candidates:
 def candidates(
     visible: Mapping[str, SegmentRecord], levels: Sequence[MergeLevel], *, oldest_ms: int | None = None
 ) -> Candidates:
-    """The candidates among the visible segments; those that end before `oldest_ms` are past retention."""
+    """The candidates among the visible segments; those whose newest row is before `oldest_ms` are past
+    retention."""
     ranks = {level.key: rank for rank, level in enumerate(levels)}
     held_back = held_back_by_streams(visible.values())
     found = []
@@ -101,7 +102,7 @@ def candidates(
         start_ms, end_ms = record.start_time_ms, record.end_time_ms
         if start_ms is None or end_ms is None or end_ms < start_ms:
             without_time += 1
-        elif oldest_ms is None or end_ms >= oldest_ms:
+        elif oldest_ms is None or (record.newest_ms or end_ms) >= oldest_ms:
             found.append(_candidate(record, start_ms, end_ms, ranks))
     return Candidates(found, without_time)
 

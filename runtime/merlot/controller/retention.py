@@ -11,14 +11,14 @@ from merlot.ids import SegmentKey
 
 
 def expired(segments: Iterable[SegmentRecord], retention_ms: int | None, now_ms: int) -> tuple[SegmentKey, ...]:
-    """Keys of the segments whose newest row is older than `retention_ms`, by name.
+    """Keys of the segments whose newest row, before any merge rounded its time, is older than `retention_ms`, by name.
 
     A segment without a known end time is never expired, nor is anything of a table without retention.
     """
     if retention_ms is None:
         return ()
     oldest_ms = now_ms - retention_ms
-    old = (segment for segment in segments if segment.end_time_ms is not None and segment.end_time_ms < oldest_ms)
+    old = (segment for segment in segments if segment.newest_ms is not None and segment.newest_ms < oldest_ms)
     return tuple(sorted(segment.key for segment in old))
 
 

@@ -14,7 +14,7 @@ from merlot.merge import shuffle as merge_shuffle
 from merlot.merge.plan import Aggregation, MergePlan, MergeType
 from merlot.minion.control import TaskControl
 from merlot.segment.metadata import CreationFacts
-from merlot.spec import periods
+from merlot.spec import periods, time_rounding
 from merlot.spec.table import Table
 
 BUILDER = "merlot_minion"
@@ -56,6 +56,15 @@ def rest_plan(table: Table, config: MergeTaskConfig, clock: Clock) -> MergePlan:
         segment_name_prefix=config.rest_prefix,
         drops_outside=True,
     )
+
+
+def rounding_that_moves(table: Table, config: MergeTaskConfig) -> str | None:
+    """The period that the task rounds times to, unless they are as coarse already."""
+    spec = table.spec
+    field = None if spec.time_column is None else spec.table_schema.field(spec.time_column)
+    if field is None or config.round_period is None:
+        return None
+    return config.round_period if time_rounding.is_moving(field, periods.parse(config.round_period)) else None
 
 
 def output_prefix(config: MergeTaskConfig) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ from merlot.cluster.lineage import Ending, LineageEntry, Replacement
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.mutations import Context
 from merlot.cluster.records import LineageState, SegmentRecord
+from merlot.cluster.rounding import with_true_times
 from merlot.cluster.tables import find_table, spec_of
 from merlot.cluster.task_settings import is_outdated
 from merlot.cluster.tasks import EndedTask, MergeTaskConfig, TaskOutcome, TaskRecord
@@ -137,9 +138,9 @@ class _Work:
             return self._finish(entry.id)
         is_large = self.config.num_shards > 1
         if is_large and self.config.executor is Executor.SPARK:
-            return self._replace(entry, self._merged_by_spark(inputs))
+            return self._replace(entry, inputs, self._merged_by_spark(inputs))
         if not is_large:
-            return self._replace(entry, self._merged(inputs))
+            return self._replace(entry, inputs, self._merged(inputs))
         if self.config.shard is None:
             return self._shuffle(inputs)
         return self._merge_shard(entry, self.config.shard, inputs)
@@ -240,7 +241,10 @@ class _Work:
         return records
 
     def _replace(
-        self, entry: LineageEntry | None, outputs: Sequence[BuiltSegment] | Sequence[SegmentRecord]
+        self,
+        entry: LineageEntry | None,
+        inputs: Sequence[SegmentRecord],
+        outputs: Sequence[BuiltSegment] | Sequence[SegmentRecord],
     ) -> EndedTask:
         """Start, upload, publish, end. The names are known before the first upload, so that nobody else takes the
         inputs meanwhile."""
@@ -249,7 +253,7 @@ class _Work:
         self.control.reached("entry started")
         built = [one for one in outputs if isinstance(one, BuiltSegment)]
         records = self._upload(built) if built else [one for one in outputs if isinstance(one, SegmentRecord)]
-        return self._publish(records)
+        return self._publish(inputs, records)
 
     def _start(self, entry: LineageEntry | None, names: Sequence[str]) -> None:
         self.control.check()
@@ -283,9 +287,9 @@ class _Work:
         self.control.tell("UPLOAD")
         return upload_segments(self.store, built, self.task.table, on_uploaded=uploaded)
 
-    def _publish(self, records: Sequence[SegmentRecord]) -> EndedTask:
+    def _publish(self, inputs: Sequence[SegmentRecord], records: Sequence[SegmentRecord]) -> EndedTask:
         self.control.check()
-        marked = [record.model_copy(update={"custom_map": self._custom_map(record)}) for record in records]
+        marked = [self._marked(record, inputs) for record in records]
         if marked:
             lineage.put_outputs(
                 self.metastore,
@@ -298,10 +302,15 @@ class _Work:
         self.control.reached("outputs put")
         return self._finish(self.config.entry)
 
-    def _custom_map(self, record: SegmentRecord) -> Mapping[str, str]:
+    def _marked(self, record: SegmentRecord, inputs: Sequence[SegmentRecord]) -> SegmentRecord:
         is_rest = bool(self.config.rest_prefix) and record.name.startswith(self.config.rest_prefix)
         own = self.config.rest_custom_map if is_rest else self.config.custom_map
-        return {**own, MERGE_TIME: str(self.clock.now_ms())}
+        marked = record.model_copy(update={"custom_map": {**own, MERGE_TIME: str(self.clock.now_ms())}})
+        if is_rest:
+            return with_true_times(marked, inputs, self.config.rest)
+        return with_true_times(
+            marked, inputs, self.config.windows, merge_plans.rounding_that_moves(self.table, self.config)
+        )
 
     def _finish(self, entry_id: str) -> EndedTask:
         """Wait until servers have the outputs, and switch."""
@@ -383,7 +392,7 @@ class _Work:
         everything = self.shards.all_outputs(self.config.num_shards)
         if everything is None:
             return EndedTask(id=self.task.id, outcome=TaskOutcome.SUCCEEDED, level=self.config.level)
-        return self._replace(entry, everything)
+        return self._replace(entry, inputs, everything)
 
 
 def _has_all(view: TableView, entry: LineageEntry, config: MergeTaskConfig) -> bool:

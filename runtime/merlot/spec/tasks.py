@@ -25,6 +25,8 @@ MERGE_TIME = "MergeRollupTask.time"
 """Key of a segment's custom map: when it was merged, epoch milliseconds."""
 BACKFILLED = "MergeRollupTask.backfilled"
 """Key of a segment's custom map: a backfill put it there, so its bucket is merged again, however old it is."""
+ROUNDED_TO = "MergeRollupTask.roundBucketTimePeriod"
+"""Key of a segment's custom map: the periods that times of its rows were rounded to, joined by commas."""
 SHOULD_NOT_MERGE = "shouldNotMerge"
 """Key of a segment's custom map: `true` keeps the segment as it is."""
 

@@ -6,12 +6,15 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.time_formats import time_fields
 from tests.unit.controller.merge_table import DAY, HOUR, MergeTable, level, spec_of
 
+from merlot.cluster.rounding import smallest_window
 from merlot.cluster.tasks import merge_config
 from merlot.controller.merge_generator import generate
-from merlot.spec import periods
-from merlot.spec.tasks import BACKFILLED, MAX_SHARDS, MERGE_LEVEL, MergeLevel, Mode
+from merlot.controller.retention import expired
+from merlot.spec import periods, time_rounding
+from merlot.spec.tasks import BACKFILLED, MAX_SHARDS, MERGE_LEVEL, MergeLevel, MergeRollupSpec, Mode
 
 DAILY = level("daily", "1d")
 
@@ -432,3 +435,59 @@ def test_tasks_that_end_in_any_order_or_never_do_not_meet(spec, segments, later,
         assert table.all_rows() == rows
     assert not running, "an end is reached"
     check_aligned(table, spec.levels)
+
+
+ROUNDING_LADDERS = [
+    [("1d", "0d", "1h")],
+    [("1h", "0d", None), ("1d", "1d", "1d")],
+    [("1d", "0d", "1h"), ("1mo", "3d", "1d")],
+    [("1d", "0d", None), ("1mo", "0d", "1mo"), ("3mo", "0d", None)],
+    [("7d", "0d", "1d"), ("14d", "1d", "7d")],
+    [("36h", "0d", "12h")],
+]
+
+
+@st.composite
+def rounding_tables(draw: st.DrawFn) -> tuple[MergeTable, MergeRollupSpec]:
+    """A table with a time column of any kind, and levels that round it."""
+    ladder = draw(st.sampled_from(ROUNDING_LADDERS))
+    roundings = [periods.parse(rounding) for _, _, rounding in ladder if rounding]
+    time = draw(time_fields().filter(lambda one: all(time_rounding.problem(one, to) is None for to in roundings)))
+    levels = [
+        level(f"level{number}", bucket, buffer, **({"roundBucketTimePeriod": rounding} if rounding else {}))
+        for number, (bucket, buffer, rounding) in enumerate(ladder)
+    ]
+    return MergeTable(time=time), spec_of(*levels)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    made=rounding_tables(),
+    batches=st.lists(SEGMENTS, min_size=1, max_size=3),
+    clocks=st.lists(TIMES, min_size=3, max_size=3),
+    asked=st.tuples(TIMES, st.integers(1, 24 * 40)),
+)
+def test_however_times_were_rounded_nothing_young_expires_and_windows_are_replaced_whole(
+    made: tuple[MergeTable, MergeRollupSpec],
+    batches: list[list[tuple[int, int, int]]],
+    clocks: list[int],
+    asked: tuple[int, int],
+) -> None:
+    table, spec = made
+    for segments, hour in zip(batches, sorted(clocks), strict=False):
+        add_all(table, segments, {})
+        table.run_to_the_end(spec, hour * HOUR)
+        assert sorted(number for _, number in table.all_rows()) == sorted(table.added)
+        check_aligned(table, spec.levels)
+    now_ms, coarsest = 80 * DAY, max(spec.levels, key=lambda one: one.bucket.nominal_ms).bucket
+    for name, record in table.records.items():
+        newest_ms = max((table.added[number] for _, number in table.rows[name]), default=None)
+        if newest_ms is not None:
+            assert newest_ms <= record.newest_ms < coarsest.next(newest_ms), "kept as long as its rows"
+            assert not expired([record], now_ms - newest_ms, now_ms)
+    window = smallest_window(table.records.values(), (asked[0] * HOUR, sum(asked) * HOUR))
+    assert window[0] <= asked[0] * HOUR
+    assert window[1] >= sum(asked) * HOUR
+    for time, number in table.all_rows():
+        assert (window[0] <= time < window[1]) == (window[0] <= table.added[number] < window[1])
+    assert smallest_window(table.records.values(), window) == window

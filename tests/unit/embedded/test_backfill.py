@@ -16,7 +16,7 @@ from merlot.cli.errors import CommandError
 from merlot.cli.replacement import Replacer
 from merlot.cluster.records import SegmentRecord
 from merlot.embedded.node import Node
-from merlot.spec.tasks import BACKFILLED
+from merlot.spec.tasks import BACKFILLED, ROUNDED_TO
 from merlot.store.deepstore import DeepStore
 from merlot.testing.patience import until
 from merlot.testing.sample import BY_THREE_DAYS, DAY_MS, ORDERS, START_MS, order_rows, orders_manifest
@@ -142,6 +142,32 @@ async def test_what_was_merged_before_is_merged_again(
     await settled(node, [kept[0] + new[0], kept[1] + new[1]])
     await until(is_merged)
     await settled(node, [kept[0] + new[0], kept[1] + new[1]])
+
+
+async def test_a_window_that_was_rounded_together_with_more_is_replaced_with_all_of_it_or_not_at_all(
+    node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rolled = "bufferTimePeriod: 0d, mergeType: rollup, roundBucketTimePeriod: 3d,"
+    async with httpx.AsyncClient(base_url=url_of(node)) as client:
+        text = BY_THREE_DAYS.replace("bufferTimePeriod: 0d,", rolled)
+        (await client.post("/apply", content=text)).raise_for_status()
+
+    async def is_merged() -> bool:
+        found = await segments(node)
+        return len(found) == NUM_BUCKETS and all(ROUNDED_TO in one.custom_map for one in found)
+
+    await until(is_merged)
+    old = await totals(node)
+    assert old[1] == expected(DAYS)[1]
+    source = write_source(tmp_path, range(2, 5), revision=1)
+    assert await asyncio.to_thread(main.run, command(node, source, 3, 4)) == 1
+    said = capsys.readouterr().err
+    assert "the smallest that can is --from 2024-01-03 --to 2024-01-06" in said
+    assert await totals(node) == old
+    outcome = await run(node, [*command(node, source, 3, 4), "--widen"], capsys)
+    assert outcome["rows"] == 300
+    await until(is_merged)
+    assert (await totals(node))[1] == expected([0, 1, 5])[1] + expected([2, 3, 4], revision=1)[1]
 
 
 async def test_a_second_run_of_the_same_backfill_replaces_the_first(

@@ -16,9 +16,9 @@ from merlot.cluster.tasks import TaskOutcome
 from merlot.errors import InvalidInputError
 from merlot.minion.execution import Ending
 from merlot.spec.manifest import load as load_manifests
-from merlot.spec.tasks import MERGE_LEVEL, MERGE_TIME, MergeRollupTask
+from merlot.spec.tasks import MERGE_LEVEL, MERGE_TIME, ROUNDED_TO, MergeRollupTask, MergeType
 from merlot.testing.merges import ENTRY, LEVEL, MergeBench
-from merlot.testing.sample import ORDERS, upload_orders
+from merlot.testing.sample import DAY_MS, ORDERS, START_MS, upload_orders
 
 
 @pytest.fixture
@@ -199,3 +199,18 @@ def test_shards_of_an_input_that_was_replaced_leave_nothing(bench: MergeBench) -
     bench.clean()
     named = {record.url for record in bench.view().segments.values()}
     assert [url for url in bench.deep_store.list(ORDERS) if url not in named and "merged" in url] == []
+
+
+@pytest.mark.parametrize("num_shards", [1, 2])
+def test_outputs_with_rounded_times_keep_how_late_their_rows_were(num_shards: int, bench: MergeBench) -> None:
+    ends = [record.end_time_ms for record in bench.records if record.end_time_ms is not None]
+    bench.queue(merge_type=MergeType.ROLLUP, round_period="1d", num_shards=num_shards)
+    shards = [f"t1-{shard}of{num_shards}" for shard in range(num_shards)] if num_shards > 1 else []
+    for task_id in ["t1", *shards]:
+        assert bench.run(task_id) is Ending.DONE
+    outputs = list(bench.view().visible.values())
+    assert len(outputs) == num_shards
+    for record in outputs:
+        assert record.end_time_ms == START_MS + 3 * DAY_MS
+        assert record.newest_ms == max(ends)
+        assert record.custom_map[ROUNDED_TO] == "1d"

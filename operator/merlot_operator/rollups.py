@@ -40,8 +40,8 @@ WAITING_S = 5.0
 UP_TO_DATE, FAILING = "UpToDate", "Failing"
 UNKNOWN_TASK = "the controller does not know it yet"
 LEVEL_FIELDS = (
-    *("bucketsDone", "bucketsToDo", "segments", "sizeBytes", "segmentsBehindWatermark"),
-    *("tasksQueued", "tasksPoisoned", "lastError"),
+    *("progress", "bucketsDone", "bucketsToDo", "segments", "sizeBytes", "segmentsBehindWatermark"),
+    *("tasksQueued", "tasksRunning", "tasksPoisoned", "lastError"),
 )
 
 
@@ -122,7 +122,10 @@ def rollup_status(body: Object, revision: int | None, cluster: ClusterStatus) ->
     if revision is not None:
         status["revision"] = revision
     if said is None:
-        kept = ("state", "message", "level", "watermark", "delay", "lastRun", "lastError", "levels", "history")
+        kept = (
+            *("state", "message", "level", "watermark", "delay", "progress", "nextRun", "running"),
+            *("lastRun", "lastError", "levels", "history"),
+        )
         before = {} if cluster.is_known else body.get("status") or {}
         return status | {name: before[name] for name in kept if name in before}
     levels = [_level(one) for one in said["levels"]]
@@ -133,6 +136,9 @@ def rollup_status(body: Object, revision: int | None, cluster: ClusterStatus) ->
         "level": now.get("name"),
         "watermark": now.get("watermark"),
         "delay": now.get("delay"),
+        "progress": now.get("progress"),
+        "nextRun": _time(said.get("nextRunMs")),
+        "running": [_running(one) for one in said.get("running") or ()],
         "lastRun": _time(said.get("lastRunMs")),
         "lastError": said.get("lastError"),
         "levels": levels,
@@ -155,6 +161,13 @@ def _level(said: Mapping[str, Any]) -> Json:
     level["delay"] = said.get("delay")
     level |= {name: said.get(name) for name in LEVEL_FIELDS}
     return {name: value for name, value in level.items() if value not in (None, "")}
+
+
+def _running(said: Mapping[str, Any]) -> Json:
+    """A task that a minion works on."""
+    task = {name: said.get(name) for name in ("id", "level", "minion", "phase", "percent")}
+    task["started"] = _time(said.get("startedMs"))
+    return {name: value for name, value in task.items() if value not in (None, "")}
 
 
 def _run(said: Mapping[str, Any]) -> Json:

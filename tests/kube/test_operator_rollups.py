@@ -33,7 +33,7 @@ def _level(name: str, period: str) -> dict[str, str]:
 
 def word(state: str, **more: Any) -> dict[str, Any]:
     level = {"name": "daily", "state": state, "watermarkMs": JANUARY_MS, "delay": 3, "bucketsToDo": 3, "lastError": ""}
-    level["segmentsBehindWatermark"] = 2
+    level |= {"segmentsBehindWatermark": 2, "progress": "28/31", "tasksRunning": 1}
     return {"name": "merge", "state": state, "message": "", "lastRunMs": JANUARY_MS, "levels": [level]} | more
 
 
@@ -43,6 +43,14 @@ def failing() -> dict[str, Any]:
     return said
 
 
+RUNNING = {
+    "id": "merge-2",
+    "level": "daily",
+    "minion": "Minion_a_1",
+    "phase": "READ",
+    "percent": 40,
+    "startedMs": JANUARY_MS,
+}
 ENDED = {
     "id": "merge-1",
     "outcome": "SUCCEEDED",
@@ -78,6 +86,19 @@ def test_rollup_waits_for_its_table_and_then_tells_how_far_it_is(
         controller.rollups = {"merge": word("Running")}
         wait(operator, lambda: reason("Ready"), "True/Running")
         assert (status()["level"], status()["watermark"], status()["delay"]) == ("daily", "2026-01-01T00:00:00Z", 3)
+        assert status()["progress"] == status()["levels"][0]["progress"] == "28/31"
+        assert status()["levels"][0]["tasksRunning"] == 1
+        controller.rollups = {"merge": word("Running", running=[RUNNING], nextRunMs=JANUARY_MS + 3_600_000)}
+        wait(operator, lambda: status().get("nextRun"), "2026-01-01T01:00:00Z")
+        [running] = status()["running"]
+        assert running == {
+            "id": "merge-2",
+            "level": "daily",
+            "minion": "Minion_a_1",
+            "phase": "READ",
+            "percent": 40,
+            "started": "2026-01-01T00:00:00Z",
+        }
         assert status()["levels"][0]["segmentsBehindWatermark"] == 2
         assert reason("Progressing") == "True/Running"
         controller.rollups = {"merge": failing()}

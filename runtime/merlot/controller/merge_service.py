@@ -10,10 +10,12 @@ from merlot.cluster.metastore import Metastore
 from merlot.cluster.tasks import MERGE_ROLLUP
 from merlot.controller.merge_facts import RollupFacts, RollupReader, View
 from merlot.controller.merge_pass import retry_failed, run_pass
-from merlot.controller.merge_status import detail, summary, task_counts
+from merlot.controller.merge_status import Running, detail, summary, task_counts
 from merlot.controller.pinot_json import Json
 from merlot.errors import InvalidInputError
 from merlot.spec import schedules
+
+RARE_MS = 600_000
 
 
 class MergeService:
@@ -26,18 +28,14 @@ class MergeService:
 
     def rollups(self) -> list[Json]:
         """All, by name."""
-        return [self._with_next_run(self._summary(facts), facts) for facts in self.reader.all()]
+        return [self._with_next_run(self._summary(facts, self._running(facts)), facts) for facts in self.reader.all()]
 
     def rollup(self, name: str) -> Json:
         """One, with its tasks and the last ones that ended; NotFoundError if there is none."""
         facts = self.reader.one(name)
         history = tasks.history(self._metastore, MERGE_ROLLUP, facts.record.table)
-        running = {
-            task.id: tasks.progress(self._metastore, MERGE_ROLLUP, task.id)
-            for task in facts.tasks
-            if tasks.owner_of(self._metastore, task.queued.record) is not None
-        }
-        body = self._with_next_run(self._summary(facts), facts)
+        running = self._running(facts)
+        body = self._with_next_run(self._summary(facts, running), facts)
         return {**detail(body, facts, history, running), "manifest": facts.record.manifest}
 
     def run(self, name: str) -> Json:
@@ -72,21 +70,39 @@ class MergeService:
         """The `rollups` and `tasks` members of the cluster's status."""
         found = self.reader.all()
         queue = [task for facts in found for task in facts.tasks]
-        running = sum(tasks.owner_of(self._metastore, task.queued.record) is not None for task in queue)
+        running = {facts.name: self._running(facts) for facts in found}
         return {
-            "rollups": {facts.name: self._summary(facts) for facts in found},
-            "tasks": task_counts(queue, running),
+            "rollups": {
+                facts.name: {**self._summary(facts, running[facts.name]), "nextRunMs": self._rare_run_ms(facts)}
+                for facts in found
+            },
+            "tasks": task_counts(queue, sum(map(len, running.values()))),
         }
 
-    def _summary(self, facts: RollupFacts) -> Json:
+    def _running(self, facts: RollupFacts) -> Running:
+        return {
+            task.id: tasks.progress(self._metastore, MERGE_ROLLUP, task.id)
+            for task in facts.tasks
+            if tasks.owner_of(self._metastore, task.queued.record) is not None
+        }
+
+    def _summary(self, facts: RollupFacts, running: Running) -> Json:
         history = tasks.history(self._metastore, MERGE_ROLLUP, facts.record.table)
         is_sound = facts.problem is None
-        return summary(facts, self.reader.decide(facts) if is_sound else None, history)
+        return summary(facts, self.reader.decide(facts) if is_sound else None, history, running)
 
     def _with_next_run(self, body: Json, facts: RollupFacts) -> Json:
-        """When the schedule calls next; not in the status, which must not change while nothing happens."""
-        next_ms = None if facts.is_suspended else schedules.parse(facts.spec.schedule).next(self._clock.now_ms())
-        return {**body, "nextRunMs": next_ms}
+        """When the schedule calls next."""
+        return {**body, "nextRunMs": self._next_run_ms(facts, self._clock.now_ms())}
+
+    def _next_run_ms(self, facts: RollupFacts, after_ms: int) -> int | None:
+        return None if facts.is_suspended else schedules.parse(facts.spec.schedule).next(after_ms)
+
+    def _rare_run_ms(self, facts: RollupFacts) -> int | None:
+        """The same for the status, which must not change all the time: nothing of a schedule that calls often."""
+        next_ms = self._next_run_ms(facts, self._clock.now_ms())
+        later_ms = None if next_ms is None else self._next_run_ms(facts, next_ms)
+        return next_ms if next_ms is not None and later_ms is not None and later_ms - next_ms >= RARE_MS else None
 
 
 def _upsert(record: upserts.UpsertRecord) -> Json:

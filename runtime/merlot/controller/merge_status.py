@@ -17,6 +17,8 @@ from merlot.ids import raw_name
 from merlot.spec.tasks import MergeLevel
 
 RECENT_TASKS = 10
+RUNNING_TASKS = 5
+"""In the status as well."""
 LAST_TASKS = 5
 """In the status of the cluster, which holds those of all tables."""
 
@@ -33,7 +35,11 @@ class RollupState(StrEnum):
     UP_TO_DATE = "UpToDate"
 
 
-def summary(facts: RollupFacts, generated: Generated | None, history: TaskHistory) -> Json:
+Running = Mapping[str, TaskProgress | None]
+"""Tasks that minions hold, and what they say of them, by id."""
+
+
+def summary(facts: RollupFacts, generated: Generated | None, history: TaskHistory, running: Running) -> Json:
     """What changes with the state alone: nothing here moves while nothing happens."""
     state, message = _state(facts, generated)
     outlooks = () if generated is None else generated.levels
@@ -53,15 +59,16 @@ def summary(facts: RollupFacts, generated: Generated | None, history: TaskHistor
         "lastErrorMs": history.last_error_ms,
         "segmentsWithoutTime": 0 if generated is None else generated.without_time,
         "levels": [
-            _level(level, by_level.get(level.key), _of_level(facts.tasks, level), history, state)
+            _level(level, by_level.get(level.key), _of_level(facts.tasks, level), history, state, running)
             for level in facts.spec.levels
         ],
+        "running": _under_way(facts, running),
         "history": _ended(history, LAST_TASKS),
     }
 
 
-def detail(body: Json, facts: RollupFacts, history: TaskHistory, running: Mapping[str, TaskProgress | None]) -> Json:
-    """The summary with the tasks of the queue and the last ones that ended. `running`: by id, those that are leased."""
+def detail(body: Json, facts: RollupFacts, history: TaskHistory, running: Running) -> Json:
+    """The summary with the tasks of the queue and the last ones that ended."""
     return {
         **body,
         "tasks": [_task(task, running) for task in facts.tasks],
@@ -135,6 +142,7 @@ def _level(
     tasks: list[RollupTask],
     history: TaskHistory,
     state: RollupState,
+    running: Running,
 ) -> Json:
     outlook = outlook or LevelOutlook(level=level)
     totals = history.totals.get(level.name, LevelTotals())
@@ -145,6 +153,7 @@ def _level(
         "bufferTimePeriod": level.buffer_time_period,
         "watermarkMs": outlook.watermark_ms,
         "delay": outlook.delay,
+        "progress": _progress(outlook),
         "bucketsDone": outlook.buckets_done,
         "bucketsToDo": outlook.buckets_to_do,
         "segments": outlook.num_segments,
@@ -154,11 +163,30 @@ def _level(
         "segmentsTooWide": outlook.too_wide,
         "state": _level_state(outlook, tasks, state),
         "tasksQueued": sum(task.state is TaskState.QUEUED for task in tasks),
+        "tasksRunning": sum(task.state is TaskState.QUEUED and task.id in running for task in tasks),
         "tasksPoisoned": sum(task.state is TaskState.POISONED for task in tasks),
         "attempts": max((task.queued.record.attempts for task in tasks), default=0),
         "lastError": next((task.queued.record.last_error for task in tasks if task.queued.record.last_error), ""),
         "merged": totals.model_dump(mode="json", by_alias=True),
     }
+
+
+def _progress(outlook: LevelOutlook) -> str:
+    total = outlook.buckets_done + outlook.buckets_to_do
+    return f"{outlook.buckets_done}/{total}" if total else ""
+
+
+def _under_way(facts: RollupFacts, running: Running) -> list[Json]:
+    """How far tasks are, roughly: the status that this is a part of is written anew with each change."""
+    shown = []
+    for task in facts.tasks:
+        said = running.get(task.id)
+        if said is None or task.state is not TaskState.QUEUED:
+            continue
+        percent = 100 * said.rows // said.rows_total // 10 * 10 if said.rows_total else None
+        one = {"id": task.id, "level": task.config.level, "minion": said.owner, "phase": said.phase}
+        shown.append({**one, "percent": percent, "startedMs": said.started_ms})
+    return shown[:RUNNING_TASKS]
 
 
 def _level_state(outlook: LevelOutlook, tasks: list[RollupTask], state: RollupState) -> RollupState:
@@ -171,7 +199,7 @@ def _level_state(outlook: LevelOutlook, tasks: list[RollupTask], state: RollupSt
     return RollupState.PENDING if outlook.buckets_to_do else RollupState.UP_TO_DATE
 
 
-def _task(task: RollupTask, running: Mapping[str, TaskProgress | None]) -> Json:
+def _task(task: RollupTask, running: Running) -> Json:
     record, config = task.queued.record, task.config
     said = running.get(task.id)
     is_running = task.id in running

@@ -16,6 +16,8 @@ COLUMNS: tuple[Column, ...] = (
     ("Last-Run", "date", ".status.lastRun", 0),
     ("Ready", "string", condition("Ready"), 1),
     ("Reason", "string", condition("Ready", "reason"), 1),
+    ("Progress", "string", ".status.progress", 1),
+    ("Next-Run", "string", ".status.nextRun", 1),
     ("Schedule", "string", ".spec.schedule", 1),
     ("Last-Error", "string", ".status.lastError", 1),
     ("Age", "date", ".metadata.creationTimestamp", 0),
@@ -32,6 +34,7 @@ def rollup_crd() -> JsonSchema:
     level["properties"]["eraseDimensionValues"]["x-kubernetes-list-type"] = "set"
     levels = schema["properties"]["status"]["properties"]["levels"]
     levels["x-kubernetes-list-type"] = "atomic"
+    schema["properties"]["status"]["properties"]["running"]["x-kubernetes-list-type"] = "atomic"
     return definition(NAMES, schema, COLUMNS)
 
 

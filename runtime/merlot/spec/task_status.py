@@ -17,6 +17,8 @@ class LevelStatus(SpecModel):
     """Start of the bucket that was begun last, RFC 3339."""
     delay: Count | None = None
     """Buckets between the first one to merge and the last one that could be merged by now."""
+    progress: str | None = None
+    """Buckets that are merged, of those that can be by now, such as 12/31."""
     buckets_done: Count | None = None
     """Buckets of which everything is merged."""
     buckets_to_do: Count | None = None
@@ -29,6 +31,8 @@ class LevelStatus(SpecModel):
     """Segments that came too late for this level."""
     tasks_queued: Count | None = None
     """Tasks that wait or run."""
+    tasks_running: Count | None = None
+    """Those of them that a minion works on."""
     tasks_poisoned: Count | None = None
     """Tasks that failed for good."""
     last_error: str | None = Field(None, max_length=32768)
@@ -70,6 +74,23 @@ class MergeRun(SpecModel):
     """Why it failed."""
 
 
+class RunningTask(SpecModel):
+    """A task that a minion works on."""
+
+    id: str = Field(min_length=1)
+    """Its name in the queue."""
+    level: str | None = None
+    """Name of the level."""
+    minion: str | None = None
+    """Who works on it."""
+    phase: str | None = None
+    """What it is at: FETCH, READ, ORDER, WRITE, START, UPLOAD, LOAD, among others."""
+    percent: Count | None = None
+    """Rows that are through this phase, in steps of ten."""
+    started: str | None = None
+    """When the minion began, RFC 3339."""
+
+
 class MergeRollupTaskStatus(SpecModel):
     """State of the merges of a table."""
 
@@ -93,6 +114,12 @@ class MergeRollupTaskStatus(SpecModel):
     """Start of the bucket that this level began last, RFC 3339."""
     delay: Count | None = None
     """Buckets by which this level is behind."""
+    progress: str | None = None
+    """Buckets of this level that are merged, of those that can be by now, such as 12/31."""
+    next_run: str | None = None
+    """When the schedule calls next, RFC 3339; left out if it calls more often than every ten minutes."""
+    running: tuple[RunningTask, ...] = ()
+    """Tasks that minions work on, five at most."""
     last_run: str | None = None
     """When tasks were last made, RFC 3339."""
     last_error: str | None = Field(None, max_length=32768)

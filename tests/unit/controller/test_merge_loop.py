@@ -385,6 +385,30 @@ async def test_how_far_merges_are_is_told_over_http(
     assert (await (await client.get("/rollups")).json())["rollups"] == []
 
 
+def test_the_status_tells_progress_and_the_next_run_of_a_schedule_that_calls_rarely(
+    store: SqliteMetastore, loop: MergeLoop, clock: FakeClock, fence: Check
+) -> None:
+    make_table(store, days=5)
+    put_rollup(store, ROLLUP.replace("maxNumParallelBuckets: 2", "maxNumParallelBuckets: 3"))
+    loop.round()
+    first, *_ = queued(store)
+    assert Lease.acquire(store, tasks.lease_name(MERGE_ROLLUP, first), "Minion_1", clock) is not None
+    said = tasks.TaskProgress(phase="READ", rows=47, rows_total=100, started_ms=7, owner="Minion_1")
+    tasks.write_progress(store, MERGE_ROLLUP, first, said)
+    service = MergeService(store, clock)
+    told = service.status()["rollups"]["trips-merge"]
+    assert (told["levels"][0]["progress"], told["levels"][0]["tasksRunning"], told["nextRunMs"]) == ("0/5", 1, None)
+    one = {"id": first, "level": "daily", "minion": "Minion_1", "phase": "READ", "percent": 40, "startedMs": 7}
+    assert told["running"] == [one]
+    assert service.status()["tasks"] == {"queued": 2, "running": 1, "poisoned": 0, "cancelled": 0}
+    assert work_off(store, fence) == 3
+    put_rollup(store, ROLLUP.replace("table: trips", "table: trips\n  schedule: 1h"))
+    told = service.status()["rollups"]["trips-merge"]
+    assert (told["levels"][0]["progress"], told["running"], told["nextRunMs"]) == ("3/5", [], 90 * DAY + 3_600_000)
+    clock.advance(60)
+    assert service.status()["rollups"]["trips-merge"] == told
+
+
 async def test_segments_that_are_left_alone_are_told(store: SqliteMetastore, client: Client) -> None:
     make_table(store, days=0)
     put_rollup(store)

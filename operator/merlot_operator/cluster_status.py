@@ -15,8 +15,10 @@ from merlot.cluster.fence import FENCE_HEADER, Fence
 from merlot.errors import UnavailableError
 from merlot.ids import InstanceId
 from merlot_operator.config import Config
+from merlot_operator.status_answer import MAX_BYTES, parse
 
 TIMEOUT_S = 30.0
+MAX_CAUSE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,8 @@ class ClusterStatuses:
         before = self.of(namespace)
         try:
             after = await self._ask(namespace, before)
-        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError) as error:
-            cause = str(error) or type(error).__name__
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            cause = str(error)[:MAX_CAUSE] or type(error).__name__
             url = self._config.controller_of(namespace)
             after = ClusterStatus(
                 before.tables, before.rollups, before.tasks, "", f"controller does not answer at {url}: {cause}"
@@ -102,11 +104,11 @@ class ClusterStatuses:
     async def _ask(self, namespace: str, before: ClusterStatus) -> ClusterStatus:
         headers = {"If-None-Match": before.etag} if before.etag else {}
         url = self._config.controller_of(namespace) + "/status"
-        async with self._http().get(url, headers=headers) as response:
+        async with self._http().get(url, headers=headers, allow_redirects=False) as response:
             if response.status == 304:
                 return before
             response.raise_for_status()
-            body = await response.json()
+            body = parse(await _read(response))
             etag = response.headers.get("ETag", "")
             return ClusterStatus(body["tables"], body.get("rollups") or {}, _numbers(body.get("tasks")), etag)
 
@@ -123,6 +125,15 @@ class ClusterStatuses:
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S))
         return self._session
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > MAX_BYTES:
+            raise ValueError(f"the answer has more than {MAX_BYTES} bytes")
+    return bytes(body)
 
 
 def _numbers(tasks: Mapping[str, Any] | None) -> dict[str, int]:

@@ -125,5 +125,9 @@ async def _ask_controllers(context: Context) -> None:
 
 async def _ask_controller(context: Context, namespace: str) -> None:
     while True:
-        context.wake_changed(namespace, await context.statuses.refresh(namespace))
+        try:
+            context.wake_changed(namespace, await context.statuses.refresh(namespace))
+        except Exception:  # noqa: BLE001 - the outermost loop: what one controller answers must not end all the others
+            _LOG.exception("controller cannot be asked namespace=%s", namespace)
+            FAILURES.labels("status", "bug").inc()
         await asyncio.sleep(STATUS_S)

@@ -1,0 +1,97 @@
+"""What a controller's answer must look like before anybody reads it. Pure.
+
+Whoever may make pods in a namespace can answer in its controller's stead: nothing of an answer is taken for granted.
+Members that are not named here are somebody else's; those with a question mark may be missing or null.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MAX_BYTES = 64 * 2**20
+"""Of 10,000 tables on 100 servers each."""
+
+Shape = Any
+"""A type, a mapping of members, `[shape]` for a list, or `Each(shape)` for the values of a mapping."""
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """A mapping by name."""
+
+    shape: Shape
+
+
+_COUNT = int
+_SERVER: Shape = {
+    **dict.fromkeys(("live", "draining", "leaving", "drained"), bool),
+    **dict.fromkeys(("revision", "assigned", "loaded"), _COUNT),
+    "errors": Each(str),
+}
+_TABLE: Shape = {
+    **dict.fromkeys(("segments", "totalDocs", "sizeBytes"), _COUNT),
+    **dict.fromkeys(("segmentsUnavailable", "segmentsLoading", "segmentsFailed"), _COUNT),
+    **dict.fromkeys(("replication?", "unpartitioned?", "adoptedSegments?"), _COUNT),
+    "moving": bool,
+    "servers": Each(_SERVER),
+    "brokers": Each({"revision": _COUNT, "problems?": [str]}),
+}
+_LEVEL: Shape = {
+    **dict.fromkeys(("name", "state"), str),
+    **dict.fromkeys(("delay?", "lastError?"), str),
+    **dict.fromkeys(("watermarkMs?", "bucketsDone?", "bucketsToDo?", "segments?", "sizeBytes?"), _COUNT),
+    **dict.fromkeys(("segmentsBehindWatermark?", "tasksQueued?", "tasksPoisoned?"), _COUNT),
+}
+_RUN: Shape = {
+    **dict.fromkeys(("id", "outcome"), str),
+    **dict.fromkeys(("level?", "error?"), str),
+    **dict.fromkeys(("startedMs?", "endedMs?", "attempts?"), _COUNT),
+    **{f"{what}{when}?": _COUNT for what in ("segments", "rows", "bytes") for when in ("Before", "After")},
+    "windows?": [[_COUNT]],
+}
+_ROLLUP: Shape = {
+    "state": str,
+    **dict.fromkeys(("message?", "lastError?"), str),
+    "lastRunMs?": _COUNT,
+    "levels": [_LEVEL],
+    "history?": [_RUN],
+}
+ANSWER: Shape = {"tables": Each(_TABLE), "rollups?": Each(_ROLLUP), "tasks?": Each(object)}
+
+
+def parse(body: bytes) -> dict[str, Any]:
+    """The answer as a document; raises ValueError saying what is wrong with it."""
+    try:
+        document: dict[str, Any] = json.loads(body)
+    except RecursionError as error:
+        raise ValueError("the answer is nested too deeply") from error
+    check(document, ANSWER, "answer")
+    return document
+
+
+def check(value: object, shape: Shape, path: str) -> None:
+    """Raise ValueError naming the path of what is not of the shape."""
+    match shape:
+        case Each(shape=inner):
+            for name, item in _of(dict, value, path).items():
+                check(item, inner, f"{path}.{name}")
+        case [inner]:
+            for number, item in enumerate(_of(list, value, path)):
+                check(item, inner, f"{path}[{number}]")
+        case Mapping():
+            members = _of(dict, value, path)
+            for name, inner in shape.items():
+                plain = name.removesuffix("?")
+                if plain == name or members.get(plain) is not None:
+                    check(members.get(plain), inner, f"{path}.{plain}")
+        case _:
+            _of(shape, value, path)
+
+
+def _of(kind: type[Any], value: object, path: str) -> Any:
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise ValueError(f"{path} must be {kind.__name__} got={type(value).__name__}")
+    return value

@@ -1,0 +1,123 @@
+"""Whatever answers in a controller's stead, the operator goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from operator_parts import server_word, table_word
+
+from merlot_operator import status_answer
+from merlot_operator.cluster_status import ClusterStatus, ClusterStatuses
+from merlot_operator.config import Config
+from merlot_operator.rollups import rollup_conditions
+from merlot_operator.status_answer import parse
+
+ROLLUP = {
+    "state": "Running",
+    "message": None,
+    "lastRunMs": 5,
+    "levels": [{"name": "daily", "state": "Running", "watermarkMs": 5, "tasksPoisoned": 0}],
+    "history": [{"id": "1", "outcome": "Completed", "windows": [[1, 2]]}],
+}
+GOOD: dict[str, Any] = {
+    "tables": {"flights": table_word(servers={"Server_1": server_word()})},
+    "rollups": {"flights": ROLLUP},
+    "tasks": {"queued": 1, "by": {"anything": "else"}},
+}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Of every value inside."""
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from paths(inner, (*path, key))
+
+
+@given(path=st.sampled_from(list(paths(GOOD))), other=JSON)
+def test_an_answer_with_anything_else_in_it_is_taken_or_refused_by_its_path(path: tuple[Any, ...], other: Any) -> None:
+    document = copy.deepcopy(GOOD)
+    place: Any = {"root": document}
+    for key in ("root", *path)[:-1]:
+        place = place[key]
+    place[("root", *path)[-1]] = other
+    changed = place["root"] if not path else document
+    with contextlib.suppress(ValueError):
+        taken = parse(json.dumps(changed).encode())
+        cluster = ClusterStatus(taken["tables"], taken.get("rollups") or {})
+        for name in cluster.rollups:
+            rollup_conditions(name, True, None, None, cluster)
+        for table in cluster.tables.values():
+            assert type(table["segments"]) is int
+            assert {type(server["live"]) for server in table["servers"].values()} <= {bool}
+
+
+def test_a_good_answer_is_taken() -> None:
+    assert parse(json.dumps(GOOD).encode()) == GOOD
+    assert parse(b'{"tables": {}}') == {"tables": {}}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"[]", b"null", b"7", b'"text"', b"{}", b"", b"{", b"\xff\xfe", b'{"tables": []}', b'{"tables": {"t": []}}'),
+        b"[" * 100_000,
+        b'{"tables": {"t": {}}}',
+        b'{"tables": {}, "rollups": {"r": {"state": 1}}}',
+    ],
+)
+async def test_a_controller_that_answers_nonsense_is_one_that_does_not_answer(body: bytes) -> None:
+    await _ask(body, "controller does not answer at")
+
+
+async def test_an_endless_answer_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("merlot_operator.cluster_status.MAX_BYTES", 1000)
+    await _ask(b" " * 100_000, "more than")
+
+
+async def test_an_answer_that_leads_elsewhere_is_not_followed() -> None:
+    await _ask(b"", "controller does not answer at", 302)
+
+
+async def _ask(body: bytes, problem: str, code: int = 200) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(code)
+            self.send_header("Location", "http://127.0.0.1:1/")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        statuses = ClusterStatuses(
+            Config(metastore="zk://z:1", deep_store="s3://b", runtime_image="r", spark_image="s", controller_url=url)
+        )
+        await statuses.refresh("n")
+        assert problem in (statuses.of("n").problem or "")
+        await statuses.close()
+        server.shutdown()
+
+
+def test_the_shape_names_what_is_wrong() -> None:
+    document = copy.deepcopy(GOOD)
+    document["tables"]["flights"]["servers"]["Server_1"]["assigned"] = True
+    with pytest.raises(ValueError, match=r"answer.tables.flights.servers.Server_1.assigned must be int got=bool"):
+        status_answer.check(document, status_answer.ANSWER, "answer")

@@ -93,7 +93,8 @@ def test_whole_number_sums_are_exact_beyond_64_bits(random):
 def test_narrow_sums_and_counts(dtype, random):
     values, groups = random.integers(-1000, 1000, 3000).astype(dtype), random.integers(0, 9, 3000).astype(np.uint32)
     sums, counts = np.zeros(9, np.int64), np.zeros(9, np.int64)
-    aggregate.sum_int_groups(groups, values, sums)
+    magnitude = aggregate.sum_int_groups(groups, values, sums)
+    assert magnitude == np.bitwise_or.reduce(np.where(values < 0, ~values, values))
     aggregate.count_groups(groups, counts)
     assert aggregate.sum_int(values) == values.sum()
     np.testing.assert_array_equal(sums, [values[groups == number].sum() for number in range(9)])

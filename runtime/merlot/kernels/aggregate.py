@@ -63,10 +63,18 @@ def count_groups(groups: Groups, counts: Longs) -> None:
 
 
 @kernel
-def sum_int_groups(groups: Groups, values: Array, sums: Longs) -> None:
-    """sums[groups[k]] += values[k], i32 or i64, without overflow."""
+def sum_int_groups(groups: Groups, values: Array, sums: Longs) -> int:
+    """sums[groups[k]] += values[k], i32 or i64, without overflow.
+
+    Returns a number that is at least as large as each value, or its complement if negative, and has no more bits than
+    the largest of them: whether there was no overflow, for a caller who was told bounds. 26 us for 65,536 rows, 23
+    without."""
+    magnitude = np.int64(0)
     for position in range(groups.shape[0]):
-        sums[groups[position]] += values[position]
+        value = np.int64(values[position])
+        magnitude |= value ^ (value >> np.int64(63))
+        sums[groups[position]] += value
+    return int(magnitude)
 
 
 @kernel

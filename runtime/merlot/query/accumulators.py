@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from merlot.errors import CorruptionError
 from merlot.kernels import aggregate as kernels
 from merlot.kernels.group import mark
 from merlot.query.bounds import bounds_of
@@ -89,49 +90,60 @@ class Count:
         return [pa.array(self.counts[groups])]
 
 
+def exact_sum(values: NDArray[Any]) -> int:
+    """Sum of the whole numbers of a chunk, i32 or i64."""
+    if values.dtype.itemsize < 8:
+        return int(kernels.sum_int(values))
+    halves = np.zeros(2, np.int64)
+    kernels.sum_halves(values, halves)
+    high, low = halves.tolist()
+    return int((high << 32) + low)
+
+
 class IntegerSum:
-    """Exact sum of whole numbers; one i64 where bounds rule overflow out, else two halves."""
+    """Exact sum of whole numbers; one i64 per group while bounds rule overflow out, two halves from then on."""
 
     def __init__(self, argument: Expr, num_groups: int, columns: Columns) -> None:
         self._argument = argument
         low, high = bounds_of(argument, columns)
-        # A repeated doc (GROUP BY of a multi-value column) counts as often as it is listed.
-        self._is_narrow = max(abs(low), abs(high)) * max(1, columns.num_docs) < 1 << 56
+        self._magnitude = 1 << max(low, ~low, high, ~high).bit_length()
+        self._num_left = (1 << 62) // self._magnitude
+        """Values that fit for certain, counted as they come: where lists are keys, a doc comes several times."""
         self._sums = np.zeros(num_groups, np.int64)
-        self._lows = np.zeros(0 if self._is_narrow else num_groups, np.int64)
+        self._lows: NDArray[np.int64] | None = None
 
     def grow(self, num_groups: int) -> None:
         self._sums = grown(self._sums, num_groups)
-        if not self._is_narrow:
+        if self._lows is not None:
             self._lows = grown(self._lows, num_groups)
 
     def add(self, chunk: Chunk, groups: Groups | None) -> None:
         values, groups = _valid(evaluate(self._argument, chunk), groups, chunk.num_rows)
         if values.dtype == np.bool_:
             values = values.astype(np.int64)
-        if self._is_narrow:
-            self._add_narrow(values, groups)
-            return
-        wide = values.astype(np.int64, copy=False)
         if groups is None:
-            halves = np.array([self._sums[0], self._lows[0]])
-            kernels.sum_halves(wide, halves)
-            self._sums[0], self._lows[0] = halves
+            lows = self._widened()
+            total = exact_sum(values)
+            self._sums[0] += total >> 32
+            lows[0] += total & int(LOW_MASK)
+        elif self._lows is None and len(values) <= self._num_left:
+            self._num_left -= len(values)
+            if kernels.sum_int_groups(groups, values, self._sums) >= self._magnitude:
+                raise CorruptionError(f"value out of its bounds summed={self._argument} limit={self._magnitude}")
         else:
-            kernels.sum_halves_groups(groups, wide, self._sums, self._lows)
+            wide = values.astype(np.int64, copy=False)
+            kernels.sum_halves_groups(groups, wide, self._sums, self._widened())
 
-    def _add_narrow(self, values: Any, groups: Groups | None) -> None:
-        if groups is None:
-            self._sums[0] += kernels.sum_int(values)
-        else:
-            kernels.sum_int_groups(groups, values, self._sums)
+    def _widened(self) -> NDArray[np.int64]:
+        """Low halves, beside high ones in `_sums`."""
+        if self._lows is None:
+            self._lows = self._sums & LOW_MASK
+            self._sums >>= 32
+        return self._lows
 
     def states(self, groups: NDArray[np.int64]) -> list[pa.Array]:
-        sums = self._sums[groups]
-        if self._is_narrow:
-            return [pa.array(sums >> 32), pa.array(sums & LOW_MASK)]
-        lows = self._lows[groups]
-        return [pa.array(sums + (lows >> 32)), pa.array(lows & LOW_MASK)]
+        lows = self._widened()[groups]
+        return [pa.array(self._sums[groups] + (lows >> 32)), pa.array(lows & LOW_MASK)]
 
 
 class FloatSum:

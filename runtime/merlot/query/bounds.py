@@ -19,7 +19,7 @@ _TYPE_BOUNDS: dict[TypeName, Bounds] = {
 def bounds_of(expr: Expr, columns: Columns) -> Bounds:
     """Smallest and largest value that a whole-number expression may have in a segment, inclusive."""
     if isinstance(expr, Literal) and isinstance(expr.value, int):
-        return expr.value, expr.value
+        return int(expr.value), int(expr.value)
     if isinstance(expr, Column):
         return columns.bounds(expr.name) or _TYPE_BOUNDS[expr.type.base]
     if isinstance(expr, Call) and expr.function in ("plus", "minus", "times", "cast"):

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merlot.kernels import aggregate as kernels
+from merlot.query.accumulators import exact_sum
 from merlot.query.chunk import Chunk
 from merlot.query.columns import Columns
 from merlot.query.context import CancelToken, QueryArithmeticError
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 MAX_PIECES: Final = 8
 """Pieces of a doc set that are read one by one; of more, the small ones are listed together."""
 _LOW_MASK: Final = 0xFFFFFFFF
-_NARROW: Final = 1 << 62
 _WHOLE: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP})
 _FLOATS: Final = frozenset({TypeName.FLOAT, TypeName.DOUBLE})
 _FUNCTIONS: Final = frozenset({"count", "sum", "sumlong", "avg", "min", "minlong", "max", "maxlong"})
@@ -135,7 +135,7 @@ class Tally:
         for chunk in _chunks(columns, docs):
             cancel.check()
             for column, values in self._columns.items():
-                values.add(chunk.column(column.name, column.type).data, columns)
+                values.add(chunk.column(column.name, column.type).data)
 
     def states(self) -> tuple[list[Any], ...]:
         """State columns, each of one value; of none if no doc was taken in."""
@@ -163,7 +163,6 @@ class _Values:
 
     def __init__(self, column: Column, plain: PlainAggregation) -> None:
         functions = {term.function for term in plain.terms if term.column == column}
-        self._name = column.name
         self._is_whole = column.type.base in _WHOLE
         self._wants_sum = bool(functions & {"sum", "sumlong", "avg"})
         self._wants_extremes = bool(functions - {"sum", "sumlong", "avg"})
@@ -172,12 +171,12 @@ class _Values:
         self.low: int | None = None
         self.high: int | None = None
 
-    def add(self, values: NDArray[Any], columns: Columns) -> None:
+    def add(self, values: NDArray[Any]) -> None:
         if self._floats is not None:
             kernels.sum_float(values.astype(np.float64, copy=False), self._floats)
             return
         if self._wants_sum:
-            self._total += _total(values, columns.bounds(self._name))
+            self._total += exact_sum(values)
         if self._wants_extremes:
             low, high = int(values.min()), int(values.max())
             self.low = low if self.low is None else min(low, self.low)
@@ -188,15 +187,6 @@ class _Values:
             return [[self._total >> 32], [self._total & _LOW_MASK]]
         assert self._floats is not None
         return [[value] for value in self._floats.tolist()]
-
-
-def _total(values: NDArray[Any], bounds: tuple[int, int] | None) -> int:
-    if values.dtype.itemsize < 8 or (bounds is not None and max(-bounds[0], bounds[1]) * len(values) < _NARROW):
-        return int(kernels.sum_int(values))
-    halves = np.zeros(2, np.int64)
-    kernels.sum_halves(values, halves)
-    high, low = halves.tolist()
-    return (high << 32) + low
 
 
 def _chunks(columns: Columns, docs: DocSet) -> Iterator[Chunk]:

@@ -170,3 +170,11 @@ def test_a_table_grows_with_its_groups_not_with_its_rows(width):
     assert before < 5000 < len(table._keys)
     np.testing.assert_array_equal(table.keys()[groups, width - 1], many)
     assert table.num_groups == len(np.unique(np.concatenate([few, many])))
+
+
+def test_sums_of_docs_that_are_listed_often_do_not_wrap(make_table):
+    fields = [{"name": "a", "type": "STRING", "multiValue": True}, {"name": "n", "type": "LONG", "role": "metric"}]
+    number = 2**55 - 1
+    table = make_table(fields, [{"a": ["x"] * 1000 + ["y"], "n": number}, {"a": ["y"], "n": -number}])
+    got = table.query("SELECT a, SUM(n), AVG(n), COUNT(*) FROM t GROUP BY a ORDER BY a")
+    assert got == [["x", float(1000 * number), float(number), 1000], ["y", 0.0, 0.0, 2]]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,6 +95,8 @@ class Batch:
     """First doc of each, and the number of all docs."""
     sightings: int = 0
     columns: dict[object, JoinedColumn] = field(default_factory=dict)
+    claimed: set[object] = field(default_factory=set)
+    """Columns that somebody was asked to join later."""
 
     def is_of(self, segments: Sequence[ImmutableSegment]) -> bool:
         """Whether these are its segments: an id may have been used again."""
@@ -120,7 +122,7 @@ class BatchCache:
         self._lock = threading.Lock()
 
     def batch(self, segments: Sequence[ImmutableSegment]) -> Batch | None:
-        """The batch of these segments once they were asked for often enough, else None."""
+        """The batch of these segments once queries asked for them often enough, this one included; else None."""
         key = tuple(map(id, segments))
         with self._lock:
             found = self._batches.get(key)
@@ -130,6 +132,16 @@ class BatchCache:
             self._batches.move_to_end(key)
             found.sightings += 1
             return found if found.sightings >= SIGHTINGS else None
+
+    def peek(self, segments: Sequence[ImmutableSegment]) -> Batch | None:
+        """What is known of these segments; no query is counted."""
+        key = tuple(map(id, segments))
+        with self._lock:
+            found = self._batches.get(key)
+            if found is None or not found.is_of(segments):
+                return None
+            self._batches.move_to_end(key)
+            return found
 
     def trim(self) -> None:
         """Keep the bound, after a batch has grown."""
@@ -175,9 +187,7 @@ class BatchColumns:
         known = self._readers.get(name)
         if known is not None:
             return known
-        declared = self._schema.field(name)
-        assert declared is not None, name
-        key = (name, declared.type, declared.multi_value, str(declared.default_value))
+        key = _column_key(self._schema, name)
         found = self._batch.columns.get(key)
         if found is None:
             parts = [SegmentColumns(segment, self._schema) for segment in self._segments]
@@ -187,23 +197,68 @@ class BatchColumns:
         self._readers[name] = found
         return found
 
+    def has(self, names: Iterable[str]) -> bool:
+        """Whether these columns are joined."""
+        return all(_column_key(self._schema, name) in self._batch.columns for name in names)
+
+    def claim(self, names: Iterable[str]) -> bool:
+        """Whether to join these columns later: once, however many queries ask before it is done."""
+        keys = {_column_key(self._schema, name) for name in names}
+        is_new = not keys <= self._batch.claimed | self._batch.columns.keys()
+        self._batch.claimed |= keys
+        return is_new
+
+    def join(self, names: Iterable[str]) -> None:
+        """Join these columns, unless they are."""
+        for name in names:
+            self._joined(name)
+
+
+def _column_key(schema: TableSchema, name: str) -> object:
+    declared = schema.field(name)
+    assert declared is not None, name
+    return name, declared.type, declared.multi_value, str(declared.default_value)
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Some segments, as a query is to read them."""
+
+    joined: list[BatchColumns]
+    apart: list[ImmutableSegment]
+    uncounted: list[list[ImmutableSegment]]
+    """Of those apart, what could be joined; `count` them once the query is run."""
+
 
 def batches(
-    segments: Sequence[ImmutableSegment], schema: TableSchema, names: frozenset[str]
-) -> tuple[list[BatchColumns], list[ImmutableSegment]]:
-    """Batches of the small segments among these, and the segments that are in none. names: columns of the query."""
+    segments: Sequence[ImmutableSegment], schema: TableSchema, names: frozenset[str], *, may_join: bool
+) -> Batches:
+    """Batches of the small segments among these. names: columns of the query.
+
+    Without may_join only those are batches whose columns are joined; so a caller may still decide against the query."""
     small = [segment for segment in segments if segment.num_docs <= SMALL_DOCS]
     if len(small) < MIN_SEGMENTS or any(name.startswith("$") for name in names):
-        return [], list(segments)
-    joined: list[BatchColumns] = []
-    rest = [segment for segment in segments if segment.num_docs > SMALL_DOCS]
+        return Batches([], list(segments), [])
+    found = Batches([], [segment for segment in segments if segment.num_docs > SMALL_DOCS], [])
     for group in _groups(small):
-        batch = BATCH_CACHE.batch(group)
-        if batch is None:
-            rest.extend(group)
-        else:
-            joined.append(BatchColumns(batch, group, schema))
-    return joined, rest
+        batch = BATCH_CACHE.batch(group) if may_join else BATCH_CACHE.peek(group)
+        columns = None if batch is None else BatchColumns(batch, group, schema)
+        if columns is not None and (may_join or columns.has(names)):
+            found.joined.append(columns)
+            continue
+        found.apart.extend(group)
+        if not may_join:
+            found.uncounted.append(group)
+    return found
+
+
+def count(
+    groups: Iterable[Sequence[ImmutableSegment]], schema: TableSchema, names: frozenset[str]
+) -> list[BatchColumns]:
+    """Count a query of these segments; returns those that are to be joined now."""
+    sighted = [(BATCH_CACHE.batch(group), group) for group in groups]
+    due = [BatchColumns(batch, group, schema) for batch, group in sighted if batch is not None]
+    return [columns for columns in due if columns.claim(names)]
 
 
 def _groups(segments: Sequence[ImmutableSegment]) -> list[list[ImmutableSegment]]:

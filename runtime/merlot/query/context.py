@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -97,6 +98,9 @@ class ExecutionContext:
     """Answers `$hostName`."""
     most_docs: int | None = None
     """TooMuchWorkError if more docs have to be looked at."""
+    join_later: Callable[[Callable[[], None]], None] | None = None
+    """Is given the joining of small segments when it is due: the calling thread, which has no time for that, only uses
+    what is joined. Without it the calling thread joins."""
     prunes: bool = True
     """False: every segment is run on its own, though its footer tells that no row can match; to compare with."""
 

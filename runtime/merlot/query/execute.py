@@ -6,6 +6,7 @@ but a queue; the caller works on them as well, so a busy pool delays a query and
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merlot.query.batch import batches
+from merlot.query.batch import Batches, batches, count
 from merlot.query.columns import Columns, SegmentColumns
 from merlot.query.combine import merge_tables
 from merlot.query.context import ExecutionContext, ExecutionLimits, TooMuchWorkError, check_groups, check_size
@@ -89,11 +90,14 @@ def execute(plan: LogicalPlan, segments: Sequence[ImmutableSegment], context: Ex
     # clock, a system call, would be a tenth of it.
     clock_ns = time.perf_counter_ns if context.pool is None else time.thread_time_ns
     started = clock_ns()
-    targets = _targets(plan, segments, context)
+    found_together = _batches(plan, segments, context)
+    targets = _targets(plan, found_together, context)
     alive = [target for target in targets if not (context.prunes and isinstance(target.node, Nothing))]
     to_visit = sum([_docs_to_visit(plan, target) for target in alive])
     if context.most_docs is not None and to_visit > context.most_docs:
         raise TooMuchWorkError(f"query looks at too many docs limit={context.most_docs}")
+    if context.join_later is not None:
+        _join_later(plan, found_together, context.join_later, context)
     num_helpers = _num_helpers(plan, alive, context)
     tasks = [task for target in alive for task in _split(target, len(alive), num_helpers, context)]
     num_helpers = min(num_helpers, max(0, len(tasks) - 1))
@@ -166,13 +170,25 @@ def _num_matched(tasks: Sequence[Task], found: Sequence[Found]) -> int:
     return sum([int(np.count_nonzero(one)) for one in matched.values()])
 
 
-def _targets(plan: LogicalPlan, segments: Sequence[ImmutableSegment], context: ExecutionContext) -> list[Target]:
+def _batches(plan: LogicalPlan, segments: Sequence[ImmutableSegment], context: ExecutionContext) -> Batches:
     with_docs = [segment for segment in segments if segment.num_docs]
-    names = _columns_read(plan)
     is_few_rows = plan.kind is PlanKind.SELECTION and not plan.order_by and plan.filter is None
-    joined, rest = ([], with_docs) if is_few_rows or not context.prunes else batches(with_docs, context.schema, names)
-    every: list[tuple[Columns, NDArray[np.int64] | None]] = [(batch, batch.starts) for batch in joined]
-    every += [(SegmentColumns(segment, context.schema, context.host), None) for segment in rest]
+    if is_few_rows or not context.prunes:
+        return Batches([], with_docs, [])
+    return batches(with_docs, context.schema, _columns_read(plan), may_join=context.join_later is None)
+
+
+def _join_later(
+    plan: LogicalPlan, together: Batches, later: Callable[[Callable[[], None]], None], context: ExecutionContext
+) -> None:
+    names = _columns_read(plan)
+    for columns in count(together.uncounted, context.schema, names):
+        later(functools.partial(columns.join, names))
+
+
+def _targets(plan: LogicalPlan, together: Batches, context: ExecutionContext) -> list[Target]:
+    every: list[tuple[Columns, NDArray[np.int64] | None]] = [(batch, batch.starts) for batch in together.joined]
+    every += [(SegmentColumns(segment, context.schema, context.host), None) for segment in together.apart]
     targets = []
     for columns, starts in every:
         context.cancel.check()

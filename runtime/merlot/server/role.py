@@ -123,8 +123,8 @@ class ServerRole:
         return self._keepers.values()
 
     async def handle(self, request: ServerRequest) -> ServerResponse:
-        """Answer a request: what its endpoint for brokers calls, and an in-process channel."""
-        return await self._handler(request)
+        """Answer a request of an in-process channel."""
+        return self._handler.answer_now(request) or await self._handler(request)
 
     def not_ready(self) -> str | None:
         """Why another process should not stop for this one; None if it has caught up with what it missed while away.
@@ -155,7 +155,7 @@ class ServerRole:
         warming = self._start_warming()
         await self._start_http(bind_host)
         if self._config.query_port is not None:
-            self._endpoint = TcpEndpoint(self.handle, lambda: self.instance, answer_now=self._handler.answer_now)
+            self._endpoint = TcpEndpoint(self._handler, lambda: self.instance, answer_now=self._handler.answer_now)
             self.query_port = self._endpoint.bind(bind_host, self._config.query_port)
         self._surroundings = self._make_surroundings()
         changed = self._tables_changed.call

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -79,9 +79,7 @@ class QueryHandler:
         self.is_draining = False
 
     async def __call__(self, request: ServerRequest) -> ServerResponse:
-        response = self.answer_now(request)
-        if response is not None:
-            return response
+        """The answer to any request, by a thread; whoever has not tried `answer_now` may do so before."""
         started = self._clock.monotonic()
         return self._observed(request, await self._respond(request), started)
 
@@ -104,7 +102,7 @@ class QueryHandler:
             acquired = keeper.segments.acquire(request.segments)
             if not _is_light_work(prepared, acquired, keeper.state):
                 return None
-            context = self._context(keeper.state, request, prepared.plan)
+            context = self._light_context(keeper, keeper.state, request, prepared.plan)
             # Reading so few docs costs less than judging their segments by statistics; and sets of segments that are
             # always the same are found joined.
             response = ServerResponse(
@@ -167,17 +165,40 @@ class QueryHandler:
             raise
         return ServerResponse(partial=partial, missing=acquired.missing)
 
-    def _context(self, state: TableState, request: ServerRequest, plan: LogicalPlan | None = None) -> ExecutionContext:
+    def _context(self, state: TableState, request: ServerRequest) -> ExecutionContext:
         return ExecutionContext(
             schema=state.spec.table_schema,
-            pool=None if plan is not None else self._scheduler.helpers,
+            pool=self._scheduler.helpers,
             threads=CORES,
             cancel=CancelToken.after(request.timeout_ms / 1000, self._clock),
             limits=state.limits,
             host=self._host,
-            prunes=plan is None or not plan.skips_pruning,
-            most_docs=None if plan is None else INLINE_DOCS,
         )
+
+    def _light_context(
+        self, keeper: TableKeeper, state: TableState, request: ServerRequest, plan: LogicalPlan
+    ) -> ExecutionContext:
+        """Of a query on the loop: alone, of few docs, and with nothing to be made for others."""
+        return replace(
+            self._context(state, request),
+            pool=None,
+            prunes=not plan.skips_pruning,
+            most_docs=INLINE_DOCS,
+            join_later=functools.partial(self._join_later, keeper, request.segments),
+        )
+
+    def _join_later(self, keeper: TableKeeper, segments: Sequence[str], work: Callable[[], None]) -> None:
+        """Have segments joined by a helper, held while that lasts."""
+        acquired = keeper.segments.acquire(segments)
+        future = asyncio.get_running_loop().run_in_executor(self._scheduler.helpers, work)
+
+        def done(joining: asyncio.Future[None]) -> None:
+            keeper.segments.release(acquired)
+            error = None if joining.cancelled() else joining.exception()
+            if error is not None:
+                _LOG.warning("segments not joined table=%s cause=%s", keeper.table, error)
+
+        future.add_done_callback(done)
 
     def _respond_error(self, request: ServerRequest, keeper: TableKeeper, error: MerlotError) -> ServerResponse:
         if not isinstance(error, CorruptionError | NotFoundError):

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
+from merlot.query import batch as batches
 from merlot.query.batch import BatchCache
+from merlot.query.context import TooMuchWorkError
 
 
 class Growing:
@@ -25,3 +31,48 @@ def test_a_column_may_be_joined_while_batches_are_weighed(make_table):
         batch = cache.batch(first)
     batch.columns[0] = Growing(batch.columns)
     assert cache.batch(first) is batch
+
+
+FIELDS = [{"name": "a", "type": "INT"}, {"name": "b", "type": "INT"}]
+SQL = "SELECT SUM(a) FROM t WHERE b > 1"
+
+
+def small_segments(make_table, monkeypatch):
+    """Segments that are joined when they are asked for the second time; a cache of their own."""
+    cache = BatchCache(1 << 20)
+    monkeypatch.setattr(batches, "BATCH_CACHE", cache)
+    monkeypatch.setattr(batches, "SIGHTINGS", 2)
+    monkeypatch.setattr(batches, "MIN_SEGMENTS", 1)
+    return make_table(FIELDS, *([{"a": number, "b": number}] for number in range(5))), cache
+
+
+def test_whoever_has_no_time_reads_what_is_joined_and_has_the_rest_joined_later_once(make_table, monkeypatch):
+    table, cache = small_segments(make_table, monkeypatch)
+    later = []
+    hurried = replace(table, context=replace(table.context, join_later=later.append))
+    assert [hurried.query(SQL)[0][0] for _ in range(4)] == [9.0] * 4
+    assert len(later) == 1
+    known = cache.peek(table.segments)
+    assert known is not None
+    assert not known.columns
+    later.pop()()
+    assert {key[0] for key in known.columns} == {"a", "b"}
+    sightings = known.sightings
+    joined = []
+    monkeypatch.setattr(batches, "join", joined.append)
+    assert hurried.query(SQL) == [[9.0]]
+    assert (later, joined, known.sightings) == ([], [], sightings)
+
+
+def test_a_query_that_is_too_much_work_is_not_counted_and_joins_nothing(make_table, monkeypatch):
+    table, cache = small_segments(make_table, monkeypatch)
+    later = []
+    tight = replace(table, context=replace(table.context, join_later=later.append, most_docs=2))
+    for _ in range(3):
+        with pytest.raises(TooMuchWorkError):
+            tight.query(SQL)
+    assert cache.peek(table.segments) is None
+    assert table.query(SQL) == [[9.0]]
+    known = cache.peek(table.segments)
+    assert known is not None
+    assert (known.sightings, known.columns, later) == (1, {}, [])

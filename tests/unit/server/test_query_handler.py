@@ -1,13 +1,16 @@
 """A broker's request becomes a partial result, a list of what is missing, or a code; never a traceback."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from merlot.clock import SystemClock
 from merlot.cluster.tables import put_table
 from merlot.ids import TableName
+from merlot.query import batch
 from merlot.query.binding import bind
 from merlot.server import rpc
 from merlot.server.keeper import TableKeeper
@@ -19,6 +22,8 @@ from merlot.sql.tree_json import to_json
 from merlot.testing.patience import until
 from merlot.testing.sample import ORDERS, orders_manifest, publish_orders, total_amount
 from merlot.testing.servers import KeeperBench
+from merlot.wire.client import TcpChannel
+from merlot.wire.endpoint import TcpEndpoint
 from merlot.wire.messages import ServerRequest, ServerResponse
 
 
@@ -31,18 +36,20 @@ class HandlerBench:
         self.scheduler = Scheduler(SchedulerConfig(max_running=2, helpers=1))
         self.handler = QueryHandler({ORDERS: keeper}.get, self.scheduler, SystemClock(), "here")
 
-    async def ask(
+    def request(
         self, sql: str, *, segments: tuple[str, ...] | None = None, timeout_ms: int = 5000, table: Table | None = None
-    ) -> ServerResponse:
+    ) -> ServerRequest:
         schema = (table or orders_manifest()).spec.table_schema
-        request = ServerRequest(
+        return ServerRequest(
             request_id="1",
             table=ORDERS,
             query=to_json(bind(parse(sql), schema, {})),
             segments=tuple(self.keeper.segments.keys) if segments is None else segments,
             timeout_ms=timeout_ms,
         )
-        return await self.handler(request)
+
+    async def ask(self, sql: str, **named: Any) -> ServerResponse:
+        return await self.handler(self.request(sql, **named))
 
 
 @pytest.fixture
@@ -167,3 +174,76 @@ async def test_corrupt_data_met_by_a_query_sends_the_broker_elsewhere_and_is_men
     assert response.error[0] == 235
     await until(lambda: list(handlers.bench.quarantine.glob("*")))
     await until(lambda: key in handlers.keeper.segments)
+
+
+LIGHT = "SELECT sum(amount), count(*) FROM orders WHERE id > 1"
+
+
+@pytest.fixture
+def executions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the threads that executed something, in order."""
+    threads: list[str] = []
+    execute = rpc.execute
+
+    def noted(*args: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return execute(*args)
+
+    monkeypatch.setattr(rpc, "execute", noted)
+    return threads
+
+
+async def test_a_light_query_of_columns_in_memory_is_answered_on_the_loop(
+    handlers: HandlerBench, executions: list[str]
+) -> None:
+    request = handlers.request(LIGHT)
+    assert handlers.handler.answer_now(request) is None
+    by_thread = await handlers.handler(request)
+    now = handlers.handler.answer_now(request)
+    assert now is not None
+    assert now.partial is not None
+    assert by_thread.partial is not None
+    assert now.partial.data == by_thread.partial.data
+    assert [name == threading.current_thread().name for name in executions] == [False, True]
+
+
+async def test_a_query_that_turns_out_heavy_is_tried_once_on_the_loop(
+    handlers: HandlerBench, executions: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await handlers.ask(LIGHT)
+    monkeypatch.setattr(rpc, "INLINE_DOCS", 10)
+    executions.clear()
+    server = TcpEndpoint(handlers.handler, lambda: "Server_x_1", answer_now=handlers.handler.answer_now)
+    channel = TcpChannel("127.0.0.1", server.bind("127.0.0.1", 0))
+    await server.start()
+    answer = await channel.execute(handlers.request(LIGHT), 5.0)
+    await channel.close()
+    await server.stop(0)
+    assert answer.partial is not None
+    assert [name == threading.current_thread().name for name in executions] == [True, False]
+
+
+async def test_segments_are_joined_by_a_thread_and_held_meanwhile(
+    handlers: HandlerBench, executions: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joiners: list[str] = []
+    held: list[int] = []
+    join = batch.join
+
+    def noted(*args: Any) -> Any:
+        joiners.append(threading.current_thread().name)
+        held.extend(one.num_readers for one in handlers.keeper.segments._held.values())
+        return join(*args)
+
+    monkeypatch.setattr(batch, "join", noted)
+    monkeypatch.setattr(batch, "MIN_SEGMENTS", 1)
+    await handlers.ask(LIGHT)
+    for _ in range(4):
+        assert handlers.handler.answer_now(handlers.request(LIGHT)) is not None
+    await until(lambda: len(joiners) == 2)
+    assert threading.current_thread().name not in joiners
+    assert min(held) >= 1
+    await until(lambda: not any(one.num_readers for one in handlers.keeper.segments._held.values()))
+    answer = handlers.handler.answer_now(handlers.request(LIGHT))
+    assert answer is not None
+    assert len(joiners) == 2

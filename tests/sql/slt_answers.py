@@ -8,6 +8,10 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from merlot.sql.literals import timestamp_millis
+
 TOLERANCE = 1e-9
 Row = tuple[Any, ...]
 
@@ -33,7 +37,8 @@ def _cell(value: Any, type_: str) -> Any:
     if type_ in ("INT", "LONG"):
         return _whole(value)
     if type_ in ("FLOAT", "DOUBLE"):
-        return float(value)
+        # Answers write a FLOAT in as few digits as tell it from others.
+        return float(value) if type_ == "DOUBLE" else float(np.float32(value))
     if type_ == "BIG_DECIMAL":
         return Decimal(str(value)).normalize()
     if type_ == "TIMESTAMP":
@@ -55,16 +60,11 @@ def _millis(value: Any) -> int:
     if isinstance(value, int):
         return value
     if isinstance(value, str):
-        value = datetime.fromisoformat(value if "." not in value else _six_digits(value))
+        return timestamp_millis(value)
     if isinstance(value, date) and not isinstance(value, datetime):
         value = datetime(value.year, value.month, value.day, tzinfo=UTC)
     delta = value.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
     return (delta.days * 86_400 + delta.seconds) * 1000 + delta.microseconds // 1000
-
-
-def _six_digits(text: str) -> str:
-    whole, fraction = text.split(".")
-    return f"{whole}.{fraction.ljust(6, '0')}"
 
 
 def sort_rows(rows: Iterable[Row]) -> list[Row]:

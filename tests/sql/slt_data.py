@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import FieldSpec, TableSchema
 from merlot.spec.types import TypeName
 
@@ -44,6 +45,10 @@ class Dataset:
     schema: TableSchema
     rows: pa.Table
     time_column: str | None = None
+    indexings: tuple[IndexingSpec, ...] = ()
+    """How segments of layouts with many are stored, in turn."""
+    decimal_places: int = 10
+    """Of BIG_DECIMAL in DuckDB."""
 
     def defaulted(self) -> pa.Table:
         """The rows with default values in place of nulls."""
@@ -51,8 +56,10 @@ class Dataset:
         return pa.table(columns, names=list(self.schema.names))
 
     def _filled(self, column: pa.ChunkedArray, field: FieldSpec) -> pa.ChunkedArray:
-        default = default_of(field)
-        values = [default if value is None else value for value in column.to_pylist()]
+        default = pa.scalar(default_of(field), arrow_type(field))
+        if not field.multi_value:
+            return column.fill_null(default)
+        values = [default.as_py() if value is None else value for value in column.to_pylist()]
         return pa.chunked_array([pa.array(values, arrow_type(field))])
 
 

@@ -20,6 +20,7 @@ from merlot.cluster.records import SegmentRecord
 from merlot.ids import offline
 from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.manifest import load_document
+from merlot.spec.pruners import SEGMENT_PRUNERS
 from merlot.store.deepstore import DeepStore
 from merlot.testing.patience import PATIENCE_S, wait_until
 from merlot.testing.processes import ClusterProcesses
@@ -79,7 +80,11 @@ def manifest(dataset: Dataset) -> dict[str, Any]:
         "apiVersion": "merlot.dev/v1alpha1",
         "kind": "Table",
         "metadata": {"name": dataset.name},
-        "spec": {"timeColumn": dataset.time_column, "schema": schema},
+        "spec": {
+            "timeColumn": dataset.time_column,
+            "schema": schema,
+            "routing": {"segmentPruners": [name for name in SEGMENT_PRUNERS if name != "partition"]},
+        },
     }
 
 

@@ -11,8 +11,6 @@ from slt_data import Dataset
 
 from merlot.spec.types import TypeName
 
-_DUCKDB_TYPES = {TypeName.BIG_DECIMAL: "DECIMAL(38, 10)", TypeName.TIMESTAMP: "TIMESTAMP"}
-
 
 class Oracle:
     """Answers the DuckDB side of a case."""
@@ -34,11 +32,12 @@ class Oracle:
 
     def _load(self, schema: str, dataset: Dataset, rows: pa.Table) -> None:
         self._connection.register("incoming", rows)
-        columns = ", ".join(_column(field.name, field.type) for field in dataset.schema.fields)
+        columns = ", ".join(_column(field.name, field.type, dataset) for field in dataset.schema.fields)
         self._connection.execute(f"CREATE TABLE {schema}.{dataset.name} AS SELECT {columns} FROM incoming")
         self._connection.unregister("incoming")
 
 
-def _column(name: str, type_: TypeName) -> str:
-    target = _DUCKDB_TYPES.get(type_)
+def _column(name: str, type_: TypeName, dataset: Dataset) -> str:
+    types = {TypeName.BIG_DECIMAL: f"DECIMAL(38, {dataset.decimal_places})", TypeName.TIMESTAMP: "TIMESTAMP"}
+    target = types.get(type_)
     return f'CAST("{name}" AS {target}) AS "{name}"' if target else f'"{name}"'

@@ -52,7 +52,7 @@ def uneven_edges(rows: int) -> list[int]:
 def build_paths(dataset: Dataset, folder: Path, edges: Sequence[int], *, varied: bool) -> list[Path]:
     """Segment files of the rows between neighbouring edges; `varied` takes turns with the encodings."""
     request = BuildRequest(name="", table=dataset.name, schema=dataset.schema, time_column=dataset.time_column)
-    indexings = _INDEXINGS.get(dataset.name, (_PLAIN,)) if varied else (_PLAIN,)
+    indexings = dataset.indexings or _INDEXINGS.get(dataset.name, (_PLAIN,)) if varied else (_PLAIN,)
     paths = []
     for number, (start, end) in enumerate(itertools.pairwise(edges)):
         named = dataclasses.replace(

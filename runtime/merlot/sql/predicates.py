@@ -87,6 +87,10 @@ def _is_plain(literal: Literal) -> bool:
 
 def between(expr: Expr, low: Expr, high: Expr, *, nulls: bool) -> Expr:
     """`expr BETWEEN low AND high`, both inclusive; a reversed range matches nothing."""
+    if isinstance(high, Literal) and _is_nan(high):
+        return compare("greater_than_or_equal", expr, low, nulls=nulls)  # NaN is the largest
+    if isinstance(low, Literal) and _is_nan(low):
+        return compare("greater_than", expr, low, nulls=nulls)
     above = compare("greater_than_or_equal", expr, low, nulls=nulls)
     below = compare("less_than_or_equal", expr, high, nulls=nulls)
     if TRUE in (above, below) or FALSE in (above, below):
@@ -184,8 +188,8 @@ def _compare_integer(function: str, expr: Expr, value: Value, *, nulls: bool) ->
     """Against any number: exact, by moving to the nearest whole number inside the comparison."""
     assert isinstance(value, int | float | Decimal)
     low, high = literals.INTEGER_RANGES[expr.type.base]
-    if value > high or value < low:
-        return _decided(function, expr, is_above=value > high, nulls=nulls)
+    if not low <= value <= high:
+        return _decided(function, expr, is_above=not value < low, nulls=nulls)
     floor = math.floor(value)
     if floor != value:
         if function in ("equals", "not_equals"):

@@ -41,8 +41,8 @@ _TABLE: Shape = {
 }
 _LEVEL: Shape = {
     **dict.fromkeys(("name", "state"), str),
-    **dict.fromkeys(("delay?", "lastError?"), str),
-    **dict.fromkeys(("watermarkMs?", "bucketsDone?", "bucketsToDo?", "segments?", "sizeBytes?"), _COUNT),
+    "lastError?": str,
+    **dict.fromkeys(("delay?", "watermarkMs?", "bucketsDone?", "bucketsToDo?", "segments?", "sizeBytes?"), _COUNT),
     **dict.fromkeys(("segmentsBehindWatermark?", "tasksQueued?", "tasksPoisoned?"), _COUNT),
 }
 _RUN: Shape = {

@@ -27,6 +27,7 @@ from merlot.ids import SegmentKey, TableName
 from merlot.spec.manifest import load as load_manifests
 from merlot.spec.tasks import MERGE_LEVEL
 from merlot.testing.clock import FakeClock
+from merlot_operator.status_answer import parse
 
 Client = TestClient[web.Request, web.Application]
 TRIPS = TableName("trips_OFFLINE")
@@ -377,7 +378,7 @@ async def test_how_far_merges_are_is_told_over_http(
         "segmentsAfter": 2,
     }
     assert [one["outcome"] for one in body["history"]] == ["SUCCEEDED", "SUCCEEDED"]
-    status = await (await client.get("/status")).json()
+    status = parse(await (await client.get("/status")).read())
     assert status["rollups"]["trips-merge"]["levels"][0]["bucketsDone"] == 2
     assert status["rollups"]["trips-merge"]["history"] == body["history"]
     assert (await client.get("/rollups/none")).status == 404

@@ -25,7 +25,7 @@ ROLLUP = {
     "state": "Running",
     "message": None,
     "lastRunMs": 5,
-    "levels": [{"name": "daily", "state": "Running", "watermarkMs": 5, "tasksPoisoned": 0}],
+    "levels": [{"name": "daily", "state": "Running", "watermarkMs": 5, "delay": 0, "tasksPoisoned": 0}],
     "history": [{"id": "1", "outcome": "Completed", "windows": [[1, 2]]}],
 }
 GOOD: dict[str, Any] = {

@@ -24,6 +24,7 @@ from merlot.query.vector import (
     failed,
     outside,
 )
+from merlot.segment.json_values import plain_text
 from merlot.spec.types import TypeName
 from merlot.sql import literals
 from merlot.sql.errors import SqlValidationError
@@ -141,7 +142,7 @@ def _to_text(vector: Vector) -> pa.Array:
     if base is TypeName.BYTES:
         return pa.array([value.hex() for value in vector.data.to_pylist()], pa.string())
     if base is TypeName.BIG_DECIMAL:
-        return pa.array([format(value, "f") for value in vector.data], pa.string())
+        return pa.array([plain_text(value) for value in vector.data], pa.string())
     if base in _FLOATS:
         return pa.array([str(value) for value in vector.data.astype(str).tolist()], pa.string())
     if base is TypeName.TIMESTAMP:

@@ -21,6 +21,7 @@ from merlot.segment.index.dictionary import DecimalDictionary, Dictionary, Numer
 from merlot.segment.index.inverted import InvertedIndex
 from merlot.segment.index.variable import buffers_of
 from merlot.segment.index.zones import ZoneMaps
+from merlot.segment.json_values import plain_text
 from merlot.spec.schema import TableSchema
 from merlot.spec.types import TypeName
 
@@ -219,7 +220,7 @@ def dictionary_of(type_: TypeName, values: list[Any]) -> Dictionary:
     if is_fixed_width(type_):
         return NumericDictionary(np.array(values, dtype=STORED_DTYPES[type_]))
     if type_ is TypeName.BIG_DECIMAL:
-        texts = [value if isinstance(value, str) else format(value, "f") for value in map(_exact, values)]
+        texts = [value if isinstance(value, str) else plain_text(value) for value in map(_exact, values)]
         return DecimalDictionary(*buffers_of(pa.array(texts, pa.string())))
     return VariableDictionary(type_, *buffers_of(pa.array(values, stored_arrow_type(type_))))
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from merlot.segment.json_values import plain_text
 from merlot.spec.types import TypeName
 from merlot.sql.tree import Literal
 from merlot.sql.types import SqlType
@@ -116,7 +117,7 @@ class Vector:
             data = full.data if full.data.type == type_ else full.data.cast(type_)
             return data if full.nulls is None else pc.if_else(pa.array(~full.nulls), data, pa.scalar(None, type_))
         if full.data.dtype == object:
-            texts = [None if value is None else format(value, "f") for value in full.data]
+            texts = [None if value is None else plain_text(value) for value in full.data]
             return pa.array(texts, type=type_, mask=full.nulls)
         return pa.array(full.data, type=type_, mask=full.nulls)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from merlot.query.context import QueryArithmeticError
+from merlot.spec.indexing import IndexingSpec
 
 FIELDS = [{"name": "k", "type": "INT"}, {"name": "n", "type": "BIG_DECIMAL"}]
 LARGE = "1" + "0" * 40
@@ -42,3 +45,25 @@ def test_casting_what_no_whole_number_holds_is_a_query_error(make_table, value):
     table = make_table(FIELDS, [{"k": 1, "n": "1"}])
     with pytest.raises(QueryArithmeticError, match="does not fit"):
         table.query(f"SELECT CAST({value} AS LONG) FROM t")
+
+
+SAME = [{"k": 1, "n": "1.5"}, {"k": 2, "n": "2"}, {"k": 3, "n": "-2"}, {"k": 4, "n": "-1.5"}, {"k": 5, "n": "0"}]
+
+
+@pytest.mark.parametrize("pieces", [[SAME], [SAME[:2], SAME[2:]]])
+@pytest.mark.parametrize("indexing", [None, IndexingSpec(no_dictionary=("k", "n"))])
+def test_equal_numbers_are_one_group_however_many_zeros_computing_them_left(make_table, pieces, indexing):
+    table = make_table(FIELDS, *pieces, indexing=indexing)
+    assert table.query("SELECT n - n, COUNT(*) FROM t GROUP BY n - n") == [["0", 5]]
+    assert table.query("SELECT DISTINCTCOUNT(n * 1.50 - n * 1.5), DISTINCTCOUNT(n - n) FROM t") == [[1, 1]]
+    squares = "SELECT DISTINCT n * n * CAST('1.00' AS BIG_DECIMAL) FROM t ORDER BY 1"
+    assert table.query(squares) == [["0"], ["2.25"], ["4"]]
+    assert table.query("SELECT CAST(n * 1.50 AS STRING), -(n - n) FROM t WHERE k = 2") == [["3", "0"]]
+
+
+def test_a_default_value_is_the_number_that_it_is_written_as(make_table):
+    late = {**FIELDS[1], "name": "late", "defaultNullValue": "1.50"}
+    old = make_table(FIELDS, SAME).segments
+    new = make_table([*FIELDS, late], [{"k": 6, "n": "1", "late": None}, {"k": 7, "n": "1", "late": "1.5"}])
+    both = replace(new, segments=[*old, *new.segments])
+    assert both.query("SELECT late, COUNT(*) FROM t GROUP BY late") == [["1.5", 7]]

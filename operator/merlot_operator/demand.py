@@ -133,7 +133,7 @@ def pool_demand(namespace: str, pool: str, tables: Iterable[Object], config: Con
         storage_class=next((one["storageClass"] for one in asking if "storageClass" in one), config.storage_class),
         stores=_stores(members)[0],
         restarted_at=max(annotations_of(table).get(RESTARTED_AT, "") for table in members),
-        deletes_claims=all(_at(table, "spec").get("deletionPolicy") == "Delete" for table in members),
+        deletes_claims=all(map(_deletes_claims, members)),
         pod_template=_template(asking),
     )
 
@@ -148,6 +148,11 @@ def owner_reference(table: Object) -> dict[str, Any]:
         "controller": True,
         "blockOwnerDeletion": False,
     }
+
+
+def _deletes_claims(table: Object) -> bool:
+    """Volumes of a Table that was never accepted hold nothing to retain."""
+    return _at(table, "spec").get("deletionPolicy") == "Delete" or "revision" not in _at(table, "status")
 
 
 def _template(asking: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:

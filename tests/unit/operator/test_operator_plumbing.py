@@ -152,6 +152,19 @@ def tenant(replicas: int, memory: str) -> dict[str, Any]:
     return {"server": {"name": "Shared", "replicas": replicas, "resources": {"limits": {"memory": memory}}}}
 
 
+@pytest.mark.parametrize(
+    ("policy", "revision", "deletes"), [("Retain", 1, False), ("Retain", None, True), ("Delete", 1, True)]
+)
+def test_volumes_go_with_a_table_that_says_so_or_was_never_accepted(
+    policy: str, revision: int | None, deletes: bool
+) -> None:
+    one = table("a", deletionPolicy=policy)
+    one["status"] = {} if revision is None else {"revision": revision}
+    demand = pool_demand("n", "merlot-server-a", [one], CONFIG)
+    assert demand is not None
+    assert demand.deletes_claims == deletes
+
+
 def test_largest_demand_of_a_tenants_tables_wins() -> None:
     tables = [table("a", tenants=tenant(2, "4Gi")), table("b", tenants=tenant(5, "512Mi")), table("c")]
     demand = pool_demand("n", "merlot-tenant-shared", tables, CONFIG)

@@ -190,6 +190,8 @@ def _problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
         yield "ClusterNotApplied", facts.cluster_note.problem
     if facts.pool_note.problem is not None:
         yield "PoolNotApplied", facts.pool_note.problem
+    if facts.table is not None and facts.table.get("storeProblem"):
+        yield "StoreUnavailable", f"{facts.table['storeProblem']}; see spec.deepStore.secretRef"
     for problem in pod_facts.problems([*facts.brokers, *facts.servers, *facts.controllers]):
         yield problem.reason, problem.message
     if facts.table is not None and facts.table["segmentsFailed"] and not facts.is_suspended:

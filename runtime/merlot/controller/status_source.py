@@ -27,6 +27,7 @@ from merlot.controller.pinot_json import Json
 from merlot.controller.status import ClusterFacts, TableFacts, instances_status, table_status
 from merlot.errors import CorruptionError, InvalidInputError, MerlotError, NotFoundError
 from merlot.ids import TableName, raw_name
+from merlot.store import credentials
 
 _LOG = logging.getLogger(__name__)
 
@@ -149,8 +150,10 @@ class _TableSource:
             return {"name": raw_name(self._name), "error": str(self._problem), "servers": {}, "brokers": {}}
         facts, made = self._facts, self._made
         assert facts is not None, "refreshed before"
-        if made is None or made[0] is not facts or made[1] is not cluster:
-            made = self._made = (facts, cluster, table_status(facts, cluster))
+        problem = "" if facts.spec.deep_store is None else credentials.problem_of(facts.spec.deep_store.uri)
+        is_same = made is not None and made[0] is facts and made[1] is cluster and made[2]["storeProblem"] == problem
+        if made is None or not is_same:
+            made = self._made = (facts, cluster, {**table_status(facts, cluster), "storeProblem": problem})
         return made[2]
 
     def _watch(self) -> None:

@@ -42,6 +42,17 @@ def folder_of(uri: str, environment: Mapping[str, str] = os.environ) -> Path | N
     return None if folder is None else Path(folder)
 
 
+def problem_of(uri: str) -> str:
+    """Why the Secret of a deep store cannot be used now; empty if it can, or there is none."""
+    try:
+        folder = folder_of(uri)
+        if folder is not None:
+            s3_options(folder)
+    except (InvalidInputError, UnavailableError) as error:
+        return str(error)
+    return ""
+
+
 def without_options(uri: str) -> str:
     """What makes a deep store the same one."""
     return uri.partition("?")[0]

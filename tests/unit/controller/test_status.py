@@ -1,7 +1,9 @@
 """One answer tells how the cluster is, and changes only when the cluster does."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -136,6 +138,22 @@ async def test_the_etag_is_the_same_until_something_changes(client: Client, stor
     await until(client, lambda body: body["tables"]["t"]["servers"][ONE]["loaded"] == 1)
     changed = await client.get("/status", headers={"If-None-Match": first.headers["ETag"]})
     assert (changed.status, (await changed.json())["tables"]["t"]["servers"][ONE]["loaded"]) == (200, 1)
+
+
+async def test_a_secret_that_is_not_there_is_told_by_its_table_until_it_is(
+    client: Client, store: SqliteMetastore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MERLOT_STORE_SECRETS", json.dumps({"s3://own/m": str(tmp_path / "keys")}))
+    own = "spec:\n  deepStore: {uri: 's3://own/m?region=eu', secretRef: keys}"
+    put_table(store, load(MANIFEST.replace("spec:", own))[0])
+
+    async def problem() -> str:
+        return str((await status(client))["tables"]["t"]["storeProblem"])
+
+    assert await problem() == "the deep store's Secret is not there, or empty secret=keys"
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / "AWS_REGION").write_text("eu")
+    assert await problem() == ""
 
 
 async def test_a_marked_server_is_drained_when_every_live_broker_says_so(

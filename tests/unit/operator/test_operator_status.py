@@ -67,6 +67,8 @@ def saying(**changes: Any) -> ClusterStatus:
         ({}, "Degraded", (False, "AsDeclared")),
         ({}, "Progressing", (False, "Settled")),
         ({"refusal": Refusal("Invalid", "x")}, "Accepted", (False, "Invalid")),
+        ({"cluster": saying(storeProblem="no Secret")}, "Degraded", (True, "StoreUnavailable")),
+        ({"cluster": saying(storeProblem="")}, "Degraded", (False, "AsDeclared")),
         ({"cluster": saying(adoptedSegments=3)}, "Accepted", (True, "Adopted")),
         ({"cluster": saying(adoptedSegments=0)}, "Accepted", (True, "Valid")),
         ({"refusal": Refusal("Invalid", "x")}, "Ready", (False, "NotAccepted")),

@@ -30,6 +30,8 @@ class ClusterStatus:
     tasks: Mapping[str, int] = field(default_factory=dict)
     etag: str = ""
     problem: str | None = None
+    spark_tasks: tuple[tuple[str, str], ...] = ()
+    """Id and table of the tasks that want a minion with Spark."""
 
     @property
     def is_known(self) -> bool:
@@ -79,7 +81,11 @@ class ClusterStatuses:
             cause = str(error)[:MAX_CAUSE] or type(error).__name__
             url = self._config.controller_of(namespace)
             after = ClusterStatus(
-                before.tables, before.rollups, before.tasks, "", f"controller does not answer at {url}: {cause}"
+                before.tables,
+                before.rollups,
+                before.tasks,
+                problem=f"controller does not answer at {url}: {cause}",
+                spark_tasks=before.spark_tasks,
             )
         self._known[namespace] = after
         return _changes(before, after)
@@ -110,7 +116,13 @@ class ClusterStatuses:
             response.raise_for_status()
             body = parse(await _read(response))
             etag = response.headers.get("ETag", "")
-            return ClusterStatus(body["tables"], body.get("rollups") or {}, _numbers(body.get("tasks")), etag)
+            return ClusterStatus(
+                body["tables"],
+                body.get("rollups") or {},
+                _numbers(body.get("tasks")),
+                etag,
+                spark_tasks=tuple((str(one["id"]), str(one["table"])) for one in body.get("sparkTasks") or ()),
+            )
 
     async def _post(self, namespace: str, path: str, fence: Fence | None = None) -> None:
         headers = {} if fence is None else {FENCE_HEADER: str(fence)}
@@ -145,7 +157,7 @@ def _changes(before: ClusterStatus, after: ClusterStatus) -> Changes:
         tables=_differing(before.tables, after.tables),
         rollups=_differing(before.rollups, after.rollups),
         is_reachability=before.is_known != after.is_known,
-        is_tasks=before.tasks != after.tasks,
+        is_tasks=(before.tasks, before.spark_tasks) != (after.tasks, after.spark_tasks),
     )
 
 

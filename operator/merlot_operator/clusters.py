@@ -22,6 +22,7 @@ from merlot_operator.kinds import (
 )
 from merlot_operator.manifests.cluster import CLUSTER, cluster_objects, name_of_role
 from merlot_operator.manifests.parts import MINION
+from merlot_operator.merge_jobs import reconcile_merge_jobs
 
 MINIONS_LINGER_S = 60.0
 
@@ -37,11 +38,13 @@ async def reconcile_cluster(context: Context, namespace: str) -> float | None:
     objects = [_not_rolled(context, one) for one in cluster_objects(demand, context.config, minions)]
     written = await context.writer.apply_all(objects)
     written.problems |= (await _prune(context, namespace, objects)).problems
+    written.problems |= (await reconcile_merge_jobs(context, demand)).problems
     problems = [f"{name}: {error}" for name, error in written.problems.items()]
     problem = "; ".join([*problems, *([demand.conflict] if demand.conflict else [])]) or None
     _note(context, namespace, ClusterNote(problem, demand.broker.replicas, await _sharing(context, namespace)))
     written.check()
-    return min(context.config.resync_s, MINIONS_LINGER_S / 2) if minions else context.config.resync_s
+    is_busy = minions or context.statuses.of(namespace).spark_tasks
+    return min(context.config.resync_s, MINIONS_LINGER_S / 2) if is_busy else context.config.resync_s
 
 
 async def _settle(context: Context, namespace: str, num_brokers: int) -> None:
@@ -108,14 +111,14 @@ def _not_rolled(context: Context, wanted: dict[str, Any]) -> dict[str, Any]:
 
 
 def _num_minions(context: Context, demand: ClusterDemand) -> int:
-    """As many as there are tasks, within bounds. None is stopped while a task is left, since it may be running it, nor
-    for a while after: between two tasks of a merge the queue is empty."""
+    """As many as there are tasks for them, within bounds. None is stopped while a task is left, since it may be running
+    it, nor for a while after: between two tasks of a merge the queue is empty."""
     status = context.statuses.of(demand.namespace)
-    open_tasks = status.tasks.get("queued", 0) + status.tasks.get("running", 0)
+    open_tasks = status.tasks.get("queued", 0) + status.tasks.get("running", 0) - len(status.spark_tasks)
     live = context.store.get(DEPLOYMENTS, demand.namespace, name_of_role(MINION))
     now = 0 if live is None else int(live["spec"].get("replicas", 0))
     least, most = demand.minion.replicas, context.config.sizes.minion_max
-    if open_tasks or any(one.get("state") == "Running" for one in status.rollups.values()):
+    if open_tasks > 0 or any(one.get("state") == "Running" for one in status.rollups.values()):
         context.last_busy[demand.namespace] = context.clock.monotonic()
     idle_s = context.clock.monotonic() - context.last_busy.get(demand.namespace, float("-inf"))
     kept = min(now, most) if idle_s < MINIONS_LINGER_S or not status.is_known else 0

@@ -161,7 +161,7 @@ def _observed(run: Run, facts: BatchFacts) -> Run:
     if "startTime" in status:
         seen["started"] = status["startTime"]
     seen["attempts"] = sum(status.get(name, 0) for name in ("active", "succeeded", "failed"))
-    ended = next((one for one in status.get("conditions") or () if _is_end(one)), None)
+    ended = next((one for one in status.get("conditions") or () if is_end(one)), None)
     if ended is None:
         seen["state"] = (State.SUSPENDED if job["spec"].get("suspend") else State.RUNNING).value
         # The driver's, whose name begins with the Job's, and the executors', whose names begin with the driver's.
@@ -178,7 +178,8 @@ def _observed(run: Run, facts: BatchFacts) -> Run:
     return seen
 
 
-def _is_end(condition: Mapping[str, Any]) -> bool:
+def is_end(condition: Mapping[str, Any]) -> bool:
+    """Whether a condition of a Job says that it has ended."""
     return condition["type"] in ("Complete", "Failed") and condition["status"] == "True"
 
 

@@ -35,6 +35,7 @@ _TABLE: Shape = {
     **dict.fromkeys(("segments", "totalDocs", "sizeBytes"), _COUNT),
     **dict.fromkeys(("segmentsUnavailable", "segmentsLoading", "segmentsFailed"), _COUNT),
     **dict.fromkeys(("replication?", "unpartitioned?", "adoptedSegments?"), _COUNT),
+    "storeProblem?": str,
     "moving": bool,
     "servers": Each(_SERVER),
     "brokers": Each({"revision": _COUNT, "problems?": [str]}),
@@ -59,7 +60,12 @@ _ROLLUP: Shape = {
     "levels": [_LEVEL],
     "history?": [_RUN],
 }
-ANSWER: Shape = {"tables": Each(_TABLE), "rollups?": Each(_ROLLUP), "tasks?": Each(object)}
+ANSWER: Shape = {
+    "tables": Each(_TABLE),
+    "rollups?": Each(_ROLLUP),
+    "tasks?": Each(object),
+    "sparkTasks?": [{"id": str, "table": str}],
+}
 
 
 def parse(body: bytes) -> dict[str, Any]:

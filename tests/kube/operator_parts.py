@@ -147,6 +147,7 @@ class Controller:
         self.tables: dict[str, Any] = {}
         self.rollups: dict[str, Any] = {}
         self.tasks: dict[str, int] = {}
+        self.spark_tasks: list[dict[str, str]] = []
         self.drains: list[str] = []
         self.is_up = True
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -167,7 +168,12 @@ class Controller:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                said = {"tables": controller.tables, "rollups": controller.rollups, "tasks": controller.tasks}
+                said = {
+                    "tables": controller.tables,
+                    "rollups": controller.rollups,
+                    "tasks": controller.tasks,
+                    "sparkTasks": controller.spark_tasks,
+                }
                 body = json.dumps(said).encode()
                 etag = f'"{hash(body)}"'
                 if not controller.is_up:

@@ -126,7 +126,7 @@ def _driver(run: BatchPod, run_labels: Mapping[str, str], config: Config) -> Jso
 
 def _driver_container(run: BatchPod, config: Config) -> Json:
     settings = run.batch.job
-    sizes = _sized(settings.driver, config.sizes.driver.resources)
+    sizes = sized(settings.driver, config.sizes.driver.resources)
     secrets = environment_from(config, run.secrets)
     return {
         "name": "driver",
@@ -170,12 +170,12 @@ def _arguments(run: BatchPod, config: Config) -> list[str]:
 def spark_settings(run: BatchPod, config: Config) -> dict[str, str]:
     """Spark's settings: `$(POD_IP)` and `$(POD_NAME)` are filled in by Kubernetes."""
     settings = run.batch.job
-    memory = _memory_mib(_sized(settings.driver, config.sizes.driver.resources))
+    memory = memory_mib(sized(settings.driver, config.sizes.driver.resources))
     chosen = {"spark.driver.memory": f"{memory // 2}m", "spark.ui.enabled": "false"}
     if not has_executors(run.batch, config):
         return chosen
-    sizes = _sized(settings.executor, config.sizes.executor.resources)
-    memory = _memory_mib(sizes)
+    sizes = sized(settings.executor, config.sizes.executor.resources)
+    memory = memory_mib(sizes)
     heap = memory * 6 // 10
     return chosen | {
         "spark.kubernetes.namespace": run.namespace,
@@ -225,7 +225,7 @@ def _executor(run: BatchPod, run_labels: Mapping[str, str], config: Config) -> J
     }
 
 
-def _sized(asked: Resources | None, default: Resources) -> Json:
+def sized(asked: Resources | None, default: Resources) -> Json:
     """Requests and limits, with a limit of memory in any case: Spark's heap is derived from it."""
     chosen = asked or default
     limits = {"memory": DEFAULT_MEMORY} | dict(default.limits) | dict(chosen.limits)
@@ -233,5 +233,6 @@ def _sized(asked: Resources | None, default: Resources) -> Json:
     return {"limits": limits} | ({"requests": requests} if requests else {})
 
 
-def _memory_mib(sizes: Mapping[str, Any]) -> int:
+def memory_mib(sizes: Mapping[str, Any]) -> int:
+    """The limit of memory."""
     return int(quantity(sizes["limits"]["memory"])) // _MIB

@@ -92,7 +92,7 @@ def _arguments(role: str, namespace: str, config: Config) -> list[str]:
     if role in (CONTROLLER, MINION):
         arguments.append(f"--deep-store={config.deep_store_of(namespace)}")
     if role == MINION:
-        arguments.append("--data-dir=/tmp/minion")
+        arguments += ["--data-dir=/tmp/minion", "--leave-spark"]
     return [*arguments, f"--http-port={PORTS[role]['http']}", "--log-format=json"]
 
 

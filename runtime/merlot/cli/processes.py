@@ -8,15 +8,21 @@ import logging
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 _LOG = logging.getLogger(__name__)
+T = TypeVar("T")
 
 SIGNAL_BASE = 128
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-async def run_until_signal(start: Callable[[], Awaitable[str]], stop: Callable[[], Awaitable[None]]) -> None:
-    """Start, show the line that `start` returns, wait for a signal, stop."""
+async def run_until_signal(
+    start: Callable[[], Awaitable[str]],
+    stop: Callable[[], Awaitable[None]],
+    until: Callable[[], Awaitable[None]] | None = None,
+) -> None:
+    """Start, show the line that `start` returns, wait for a signal, or for `until`, stop."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -36,12 +42,15 @@ async def run_until_signal(start: Callable[[], Awaitable[str]], stop: Callable[[
             # of 0.1 s and more amid queries.
             gc.freeze()
             print(line, flush=True)
-            await stopping.wait()
+            if until is None:
+                await stopping.wait()
+            else:
+                await _or_signal(until(), stopping)
     finally:
         await stop()
 
 
-async def _or_signal(starting: Awaitable[str], stopping: asyncio.Event) -> str | None:
+async def _or_signal(starting: Awaitable[T], stopping: asyncio.Event) -> T | None:
     """What `starting` returns; None if a signal came first."""
     start = asyncio.ensure_future(starting)
     signalled = asyncio.ensure_future(stopping.wait())

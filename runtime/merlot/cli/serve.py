@@ -320,6 +320,16 @@ def minion(
         str | None,
         typer.Option("--spark-master", help="Where tasks of `executor: spark` run.  [default: local[2]]"),
     ] = None,
+    spark_conf: Annotated[
+        list[str] | None,
+        typer.Option("--spark-conf", metavar="KEY=VALUE", help="Setting of their Spark session; may be repeated."),
+    ] = None,
+    leave_spark: Annotated[
+        bool, typer.Option("--leave-spark", help="Leave large buckets of `executor: spark` to other minions.")
+    ] = False,
+    only_task: Annotated[
+        str | None, typer.Option("--only-task", metavar="ID", help="Run this task alone, and end when it is over.")
+    ] = None,
     log_level: LogLevel = "INFO",
     log_format: LogAs = LogFormat.LINE,
 ) -> None:
@@ -337,7 +347,9 @@ def minion(
         slots=slots,
         memory_bytes=parse_size(memory),
         drain_timeout_s=drain_timeout,
-        spark=None if spark_master is None else SparkLauncher(master=spark_master),
+        spark=None if spark_master is None else SparkLauncher(master=spark_master, settings=_pairs(spark_conf or [])),
+        leaves_spark=leave_spark,
+        only_task=only_task,
     )
 
     async def run(metastore: Metastore) -> None:
@@ -347,9 +359,13 @@ def minion(
             await role.start()
             return f"minion waits for tasks, health at http://{host}:{role.http_port}/health"
 
-        await run_until_signal(start, role.stop)
+        await run_until_signal(start, role.stop, None if only_task is None else role.until_over)
 
     _run_on(zk, run, role="minion", level=log_level, log_format=log_format)
+
+
+def _pairs(texts: list[str]) -> dict[str, str]:
+    return dict(text.partition("=")[::2] for text in texts)
 
 
 def _channel_to(record: InstanceRecord) -> TcpChannel:

@@ -33,6 +33,7 @@ from merlot.cluster.task_records import (
 )
 from merlot.errors import ConflictError, CorruptionError, NotFoundError
 from merlot.spec.tasks import KIND as MERGE_ROLLUP
+from merlot.spec.tasks import Executor
 
 __all__ = [
     "MERGE_ROLLUP",
@@ -57,6 +58,7 @@ __all__ = [
     "lease_name",
     "list_tasks",
     "merge_config",
+    "needs_spark",
     "owner_of",
     "progress",
     "retry",
@@ -109,6 +111,14 @@ def merge_config(task: TaskRecord) -> MergeTaskConfig:
         raise CorruptionError(
             f"task cannot be read id={task.id} at={problem['loc']} problem={problem['msg']!r}"
         ) from error
+
+
+def needs_spark(task: TaskRecord) -> bool:
+    """Whether it takes Spark to run it. To take it back does not."""
+    if task.kind != MERGE_ROLLUP or task.state is not TaskState.QUEUED:
+        return False
+    config = merge_config(task)
+    return config.executor is Executor.SPARK and config.num_shards > 1
 
 
 def config_json(config: MergeTaskConfig) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from merlot.clock import Clock
 from merlot.cluster import rollups, tasks, upserts
@@ -13,6 +14,7 @@ from merlot.controller.merge_pass import retry_failed, run_pass
 from merlot.controller.merge_status import Running, detail, summary, task_counts
 from merlot.controller.pinot_json import Json
 from merlot.errors import InvalidInputError
+from merlot.ids import raw_name
 from merlot.spec import schedules
 
 RARE_MS = 600_000
@@ -66,8 +68,8 @@ class MergeService:
         """NotFoundError if there is none."""
         upserts.delete_upsert(self._metastore, name)
 
-    def status(self) -> Mapping[str, Json]:
-        """The `rollups` and `tasks` members of the cluster's status."""
+    def status(self) -> Mapping[str, Any]:
+        """The members `rollups`, `tasks` and `sparkTasks` (that want a minion with Spark) of the cluster's status."""
         found = self.reader.all()
         queue = [task for facts in found for task in facts.tasks]
         running = {facts.name: self._running(facts) for facts in found}
@@ -77,6 +79,11 @@ class MergeService:
                 for facts in found
             },
             "tasks": task_counts(queue, sum(map(len, running.values()))),
+            "sparkTasks": [
+                {"id": task.id, "table": raw_name(task.queued.record.table)}
+                for task in sorted(queue, key=lambda task: task.id)
+                if tasks.needs_spark(task.queued.record)
+            ],
         }
 
     def _running(self, facts: RollupFacts) -> Running:

@@ -233,7 +233,10 @@ class _Work:
 
     def _merged_by_spark(self, inputs: Sequence[SegmentRecord]) -> list[SegmentRecord]:
         if self.settings.spark is None:
-            raise InvalidInputError("executor spark needs pyspark beside the minion: pip install 'merlot[spark]'")
+            raise InvalidInputError(
+                "executor spark needs pyspark beside the minion: pip install 'merlot[spark]', "
+                "or start this one with --leave-spark and another one that has it"
+            )
         self.control.tell("SPARK")
         order = SparkOrder(task=self.task, table=self.table, inputs=inputs, deep_store=self.store.uri)
         records = self.settings.spark.run(order, self.folder / "spark", self.control)

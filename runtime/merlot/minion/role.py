@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import shutil
 from collections.abc import Mapping
@@ -17,18 +18,21 @@ from merlot.cluster import tasks
 from merlot.cluster.liveness import Registration, register
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import InstanceRecord, Role
-from merlot.errors import UnavailableError
+from merlot.cluster.tasks import QueuedTask, TaskRecord, TaskState
+from merlot.errors import MerlotError, UnavailableError
 from merlot.ids import InstanceId
 from merlot.minion.control import CrashPoint
 from merlot.minion.execution import TaskKind
 from merlot.minion.merge_rollup import MergeRollup, MergeSettings
 from merlot.minion.spark_merge import SparkLauncher
-from merlot.minion.worker import Worker
+from merlot.minion.worker import Worker, WorkerSettings
 from merlot.store.deepstore import DeepStore
 
 _LOG = logging.getLogger(__name__)
 
 TASKS_FOLDER = "tasks"
+OVER_S = 1.0
+"""Between two looks at whether the one task is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,10 @@ class MinionConfig:
     """How long a merge waits for servers to load its outputs."""
     spark: SparkLauncher | None = None
     """None: Spark in local mode, if pyspark is installed."""
+    leaves_spark: bool = False
+    """Tasks that need Spark are run by others."""
+    only_task: str | None = None
+    """Id of the one task that it runs; see `until_over`."""
     kinds: Mapping[str, TaskKind] = field(default_factory=dict)
     """More kinds of tasks."""
     reached: CrashPoint | None = None
@@ -105,10 +113,28 @@ class MinionRole:
             self.instance,
             self._clock,
             self._kinds,
-            slots=self._config.slots,
-            reached=self._config.reached,
+            WorkerSettings(slots=self._config.slots, takes=self._takes, reached=self._config.reached),
         )
         self._task = asyncio.create_task(self._worker.run())
+
+    async def until_over(self) -> None:
+        """Until the one task is no more, or was set aside, whoever did it."""
+        assert self._config.only_task is not None
+        while True:
+            with contextlib.suppress(MerlotError):
+                found = await asyncio.to_thread(self._find_only_task)
+                if found is None or found.record.state is TaskState.POISONED:
+                    return
+            await asyncio.sleep(OVER_S)
+
+    def _find_only_task(self) -> QueuedTask | None:
+        found = (tasks.find_task(self._metastore, kind, str(self._config.only_task)) for kind in self._kinds)
+        return next((one for one in found if one is not None), None)
+
+    def _takes(self, task: TaskRecord) -> bool:
+        if self._config.only_task is not None:
+            return task.id == self._config.only_task
+        return not (self._config.leaves_spark and tasks.needs_spark(task))
 
     async def stop(self) -> None:
         """Take no new task, have the running ones give themselves back, leave."""

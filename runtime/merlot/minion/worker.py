@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +23,7 @@ from merlot.clock import Clock
 from merlot.cluster import paths, tasks
 from merlot.cluster.leases import Lease
 from merlot.cluster.metastore import Metastore, Watch
-from merlot.cluster.tasks import QueuedTask, TaskProgress, TaskState
+from merlot.cluster.tasks import QueuedTask, TaskProgress, TaskRecord, TaskState
 from merlot.errors import MerlotError
 from merlot.ids import InstanceId
 from merlot.minion.control import CrashPoint, StopReason, TaskControl
@@ -54,6 +54,17 @@ class _Running:
     is_over: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """What a worker is made for."""
+
+    slots: int = 1
+    """Tasks at a time."""
+    takes: Callable[[TaskRecord], bool] = lambda _: True
+    """Which tasks it runs; the others are left to others."""
+    reached: CrashPoint | None = None
+
+
 class Worker:
     """Runs up to `slots` tasks at a time. Used on the event loop."""
 
@@ -63,19 +74,19 @@ class Worker:
         instance: InstanceId,
         clock: Clock,
         kinds: Mapping[str, TaskKind],
-        *,
-        slots: int = 1,
-        reached: CrashPoint | None = None,
+        settings: WorkerSettings | None = None,
     ) -> None:
+        settings = settings or WorkerSettings()
         self._metastore = metastore
         self._instance = instance
         self._clock = clock
         self._kinds = kinds
-        self._slots = slots
-        self._reached = reached
+        self._slots = settings.slots
+        self._reached = settings.reached
+        self._takes = settings.takes
         self._running: dict[str, _Running] = {}
         self._jobs: set[asyncio.Task[None]] = set()
-        self._threads = ThreadPoolExecutor(slots + 1, thread_name_prefix="merlot-task")
+        self._threads = ThreadPoolExecutor(settings.slots + 1, thread_name_prefix="merlot-task")
         self._is_draining = False
         self._wake_at_ms: int | None = None
         self._next_sweep = time.monotonic() + SWEEP_S
@@ -159,7 +170,7 @@ class Worker:
 
     def _is_due(self, task: QueuedTask) -> bool:
         record = task.record
-        if record.state is TaskState.POISONED or record.id in self._running:
+        if record.state is TaskState.POISONED or record.id in self._running or not self._takes(record):
             return False
         if record.not_before_ms <= self._clock.now_ms():
             return True

@@ -176,6 +176,11 @@ class ClusterProcesses:
         named = [] if instance is None else ["--instance", instance]
         return self._server(self._num_servers - 1, [*self._shared, *named])
 
+    def new_minion(self, name: str, *arguments: str) -> RoleProcess:
+        """One more minion, not started, which is not among `minions`: whoever asks for it ends it."""
+        own = ["--data-dir", str(self.folder / name), "--deep-store", self.deep_store_uri, *arguments]
+        return self._role("minion", [*self._shared, *own], name)
+
     @property
     def processes(self) -> list[RoleProcess]:
         return [self.controller, *self.servers, *self.minions, self.broker]

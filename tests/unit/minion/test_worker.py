@@ -23,7 +23,7 @@ from merlot.minion import execution, worker
 from merlot.minion.control import TaskControl
 from merlot.minion.leftovers import sweep
 from merlot.minion.role import MinionConfig, MinionRole
-from merlot.minion.worker import Worker
+from merlot.minion.worker import Worker, WorkerSettings
 from merlot.testing.clock import FakeClock
 from merlot.testing.patience import until
 
@@ -86,7 +86,7 @@ def queue(metastore: Metastore, *names: str) -> None:
 async def working(
     metastore: Metastore, kind: Greet, *, name: str = "Minion_0", slots: int = 1
 ) -> AsyncIterator[Worker]:
-    one = Worker(metastore, InstanceId(name), SystemClock(), {KIND: kind}, slots=slots)
+    one = Worker(metastore, InstanceId(name), SystemClock(), {KIND: kind}, WorkerSettings(slots=slots))
     task = asyncio.create_task(one.run())
     try:
         yield one

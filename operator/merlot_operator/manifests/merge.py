@@ -1,0 +1,92 @@
+"""A merge that takes Spark as a Job: a minion of the spark image for this one task. The lease in ZooKeeper says whose
+the task is, so a pod that is lost, or there twice, does no harm; it has no right in Kubernetes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from merlot_operator.config import Config
+from merlot_operator.kinds import TABLE, digest, fit
+from merlot_operator.manifests.batch import memory_mib, sized
+from merlot_operator.manifests.parts import MINION, PORTS, Json, RolePod, labels, metadata, pod_template
+
+TASK = "merlot.dev/task"
+"""Annotation of a Job: id of its task."""
+RETRIES = 6
+MAX_NAME = 41
+"""Its pods' names are a dash and five characters longer, and the instance's is longer still."""
+KEPT_S = 600
+WORKER_MIB = 2048
+"""Of the pod's memory, for each of Spark's cores: a merge takes up to half of it in Python."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergePod:
+    """One task."""
+
+    namespace: str
+    table: str
+    task: str
+    owner: Mapping[str, Any]
+    """The Table."""
+    stores: Mapping[str, str] = field(default_factory=dict)
+    """Secrets of the deep stores that have one of their own, by URI."""
+
+
+def merge_job_name(uid: str, table: str, task: str) -> str:
+    """Name of a task's Job: the same for the same task of the same Table."""
+    hash_ = digest([uid, task])
+    return f"{fit(f'merge-{table}', MAX_NAME - len(hash_) - 1)}-{hash_}"
+
+
+def merge_job(run: MergePod, config: Config) -> Json:
+    """The Job of a task."""
+    run_labels = labels(MINION, **{TABLE: run.table})
+    name = merge_job_name(run.owner["uid"], run.table, run.task)
+    body = metadata(name, run.namespace, run_labels, run.owner)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {**body, "annotations": {TASK: run.task}},
+        "spec": {
+            "completions": 1,
+            "parallelism": 1,
+            "backoffLimit": RETRIES,
+            "ttlSecondsAfterFinished": KEPT_S,
+            "podReplacementPolicy": "Failed",
+            "podFailurePolicy": {
+                "rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
+            },
+            "template": _template(run, run_labels, config),
+        },
+    }
+
+
+def _template(run: MergePod, run_labels: Mapping[str, str], config: Config) -> Json:
+    sizes = sized(None, config.sizes.driver.resources)
+    memory = memory_mib(sizes)
+    pod = RolePod(
+        role=MINION,
+        arguments=[
+            f"--zk={config.metastore_of(run.namespace).removeprefix('zk://')}",
+            *("--host=$(POD_IP)", "--bind=0.0.0.0", f"--http-port={PORTS[MINION]['http']}"),
+            "--instance=Minion_$(POD_NAME)",
+            f"--deep-store={config.deep_store_of(run.namespace)}",
+            "--data-dir=/tmp/minion",
+            f"--only-task={run.task}",
+            f"--spark-master=local[{max(1, memory // WORKER_MIB)}]",
+            f"--spark-conf=spark.driver.memory={memory * 3 // 10}m",
+            "--log-format=json",
+        ],
+        resources=config.sizes.driver.resources,
+        labels=run_labels,
+        inputs={},
+        stores=run.stores,
+    )
+    template = pod_template(pod, config)
+    container = template["spec"]["containers"][0]
+    container |= {"image": config.spark_image, "resources": sizes}
+    template["spec"]["restartPolicy"] = "Never"
+    return template

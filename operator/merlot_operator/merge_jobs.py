@@ -1,0 +1,69 @@
+"""Jobs of merges that take Spark: which there shall be. A task has one while it is in the queue; whatever becomes of
+it, or of the operator, the task is still there, and gets a Job again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from merlot.errors import MerlotError
+from merlot_operator.apply import Written, title
+from merlot_operator.context import Context
+from merlot_operator.demand import ClusterDemand, owner_reference
+from merlot_operator.kinds import JOBS, TABLES, Object, annotations_of, is_deleting, name_of
+from merlot_operator.manifests.merge import TASK, MergePod, merge_job, merge_job_name
+from merlot_operator.spark_jobs import is_end
+
+
+@dataclass(frozen=True, slots=True)
+class MergeJobPlan:
+    """What to do."""
+
+    started: tuple[tuple[str, str], ...]
+    """Task and table, of those that get a Job now."""
+    obsolete: tuple[Object, ...]
+    """Jobs whose task is over, and those that ended before their task: it gets another one."""
+
+
+def plan(
+    tasks: Sequence[tuple[str, str]], jobs: Sequence[Object], tables: Mapping[str, Object], most: int
+) -> MergeJobPlan:
+    """Pure. `tasks`: id and table of those in the queue; at most so many run at a time."""
+    wanted = {
+        merge_job_name(tables[table]["metadata"]["uid"], table, task): (task, table)
+        for task, table in tasks
+        if table in tables and not is_deleting(tables[table])
+    }
+    obsolete = [job for job in jobs if name_of(job) not in wanted or _has_ended(job)]
+    there = {name_of(job) for job in jobs}
+    num_active = len(there & wanted.keys())
+    missing = [one for name, one in wanted.items() if name not in there]
+    started = missing[: max(0, max(1, most) - num_active)]
+    return MergeJobPlan(tuple(started), tuple(one for one in obsolete if not is_deleting(one)))
+
+
+async def reconcile_merge_jobs(context: Context, demand: ClusterDemand) -> Written:
+    """Make and delete Jobs. Nothing is known while the controller is silent, so nothing is done."""
+    namespace, written = demand.namespace, Written()
+    status = context.statuses.of(namespace)
+    if not status.is_known:
+        return written
+    jobs = [job for job in context.store.of(JOBS, namespace) if TASK in annotations_of(job)]
+    tables = {name_of(table): table for table in context.store.of(TABLES, namespace)}
+    chosen = plan(status.spark_tasks, jobs, tables, context.config.sizes.minion_max)
+    for task, table in chosen.started:
+        owner = owner_reference(tables[table])
+        job = merge_job(
+            MergePod(namespace=namespace, table=table, task=task, owner=owner, stores=demand.stores), context.config
+        )
+        try:
+            context.store.put(await context.kube.apply(job))
+            await context.events.normal(tables[table], "MergeStarted", f"merge {task} runs as Job {name_of(job)}")
+        except MerlotError as error:
+            written.problems[title(job)] = error
+    written.problems |= (await context.writer.delete_all(chosen.obsolete)).problems
+    return written
+
+
+def _has_ended(job: Object) -> bool:
+    return any(map(is_end, job.get("status", {}).get("conditions") or ()))

@@ -2,10 +2,12 @@
 
 Nulls do not count; a group of nulls alone is null. Sums of whole numbers are exact in 128 bits and must fit the
 metric's type in the end; those of BIG_DECIMAL are exact; those of floats are compensated, so that the order of rows
-does not show.
+does not show. A query may count a null as the metric's default: `beaten_by_default` tells where a least or greatest
+value would be another then.
 """
 
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from functools import partial
 from typing import Any, Final
 
@@ -25,7 +27,7 @@ from merlot.spec.schema import FieldSpec
 from merlot.spec.types import TypeName
 
 _LIMB_BITS: Final = 32
-_WIDER: Final = {TypeName.INT: "LONG", TypeName.LONG: "BIG_DECIMAL"}
+_WIDER: Final = {TypeName.INT: "LONG", TypeName.LONG: "BIG_DECIMAL", TypeName.FLOAT: "DOUBLE"}
 _NUMBERS: Final = (TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.BIG_DECIMAL)
 
 
@@ -48,6 +50,29 @@ def aggregation_of(plan: MergePlan, field: FieldSpec) -> Aggregation:
 def fold(column: Column, target: FieldSpec, how: Aggregation, groups: Groups) -> Column:
     """A value per group, of the type of `target`; raises SumOverflowError, SketchError."""
     return _fold_of(target, how)(column, target, groups)
+
+
+def is_extreme(how: Aggregation) -> bool:
+    """Whether it is the least or greatest value."""
+    return how.function.upper() in ("MIN", "MAX")
+
+
+def beaten_by_default(folded: Column, how: Aggregation) -> NDArray[np.bool_]:
+    """Of least or greatest values, a row per group, those that are not what they would be if the default were among the
+    group's values."""
+    is_min, default, values = how.function.upper() == "MIN", folded.field.default_value, folded.values
+    if isinstance(values, np.ndarray):
+        # What is no number gives way to any.
+        beaten = ~(values <= default) if is_min else ~(values >= default)
+    elif isinstance(default, Decimal):
+        encoded = values.dictionary_encode()
+        numbers = [Decimal(text) for text in encoded.dictionary.to_pylist()]
+        entries = np.array([default < number if is_min else default > number for number in numbers], np.bool_)
+        beaten = entries[encoded.indices.to_numpy()]
+    else:
+        compare = pc.greater if is_min else pc.less
+        beaten = compare(values, pa.scalar(default, values.type)).to_numpy(zero_copy_only=False)
+    return beaten if folded.nulls is None else beaten & ~folded.nulls
 
 
 def is_sum(how: Aggregation) -> bool:
@@ -80,7 +105,7 @@ def _sum(column: Column, target: FieldSpec, groups: Groups) -> Column:
     if column.field.type is TypeName.BIG_DECIMAL:
         sums = _decimal_sums(values, of_rows, len(groups), target)
     elif column.field.type in (TypeName.FLOAT, TypeName.DOUBLE):
-        sums = _float_sums(values, of_rows, len(groups)).astype(fixed_dtype(target))
+        sums = _fitting_float(target, _float_sums(values, of_rows, len(groups)))
     else:
         sums = _integer_sums(values, of_rows, len(groups), target)
     return _result(target, sums, is_null)
@@ -193,6 +218,13 @@ def _fitting(target: FieldSpec, sums: NDArray[np.int64]) -> Values:
     if len(sums) and (sums.min() < limits.min or sums.max() > limits.max):
         raise _overflow(target)
     return sums.astype(dtype)
+
+
+def _fitting_float(target: FieldSpec, sums: NDArray[np.float64]) -> Values:
+    """A sum that DOUBLE holds must not become infinite in FLOAT."""
+    if target.type is TypeName.FLOAT and (np.abs(sums[np.isfinite(sums)]) > np.finfo(np.float32).max).any():
+        raise _overflow(target)
+    return sums.astype(fixed_dtype(target))
 
 
 def _overflow(target: FieldSpec) -> SumOverflowError:

@@ -30,7 +30,7 @@ from merlot.merge.source import (
     split_selection,
     sub_selection,
 )
-from merlot.query.groups import KeyWords, group
+from merlot.query.groups import Groups, KeyWords, group
 from merlot.segment.build.request import BuiltSegment
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import FieldSpec, TableSchema
@@ -50,9 +50,26 @@ class Folded(Rows):
         keys = KeyWords(num_rows(selection))
         for field in plan.key_fields():
             keys.add(*key_codes(source.column(field, selection)))
-        self._groups = group(keys)
+        self._groups = self._nulls_apart(keys, group(keys))
         self._firsts = sub_selection(selection, self._groups.first_rows)
         self._order = order_of(keys.take(self._groups.first_rows))
+
+    def _nulls_apart(self, keys: KeyWords, groups: Groups) -> Groups:
+        """The groups, parted where a null would be lost that a query may count as its default: beside a least value
+        that is above the default, or a greatest below. Then answers are what they were, whether nulls count or not."""
+        is_parted = False
+        for field in self._plan.schema.fields:
+            how = folds.aggregation_of(self._plan, field)
+            if not (self._plan.folds(field) and folds.is_extreme(how)):
+                continue
+            nulls = self._source.nulls(field, self._selection)
+            if nulls is not None:
+                folded = folds.fold(self._source.column(field, self._selection), field, how, groups)
+                apart = nulls & folds.beaten_by_default(folded, how)[groups.of_rows]
+                if apart.any():
+                    keys.add(apart.astype(np.uint8), 2)
+                    is_parted = True
+        return group(keys) if is_parted else groups
 
     @property
     def num_rows(self) -> int:

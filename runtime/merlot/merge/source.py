@@ -150,6 +150,16 @@ class Source:
             return rounded(column, self._plan.round_period)
         return column
 
+    def nulls(self, field: FieldSpec, selection: Selection) -> NDArray[np.bool_] | None:
+        """Which selected rows of a column are null, without reading its values; None if none is."""
+        pieces = []
+        for part in selection:
+            reader = part.segment.column(field.name)
+            found = np.ones(part.num_rows, np.bool_) if reader is None else _nulls(reader, part.docs)
+            pieces.append(np.zeros(part.num_rows, np.bool_) if found is None else found)
+        whole = np.concatenate(pieces) if pieces else np.zeros(0, np.bool_)
+        return whole if whole.any() else None
+
 
 @contextmanager
 def open_source(plan: MergePlan, paths: Sequence[Path]) -> Iterator[Source]:

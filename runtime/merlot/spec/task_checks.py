@@ -87,6 +87,7 @@ def _column_problems(spec: MergeRollupSpec, table: TableSpec) -> Iterator[Proble
             kind = spec.aggregations[name].aggregation_type
             yield Problem(path, f'"{name}" is {field.type}, of which {kind} makes no sense; write min or max')
     yield from _rounding_problems(spec, table)
+    yield from _answer_problems(spec, table)
     for number, level in enumerate(spec.levels):
         for place, name in enumerate(level.erase_dimension_values):
             yield from _erasure_problems(f"spec.levels[{number}].eraseDimensionValues[{place}]", name, table)
@@ -132,6 +133,28 @@ def _default_sum_problems(path: str, spec: MergeRollupSpec, table: TableSpec) ->
                 f'metric "{field.name}" is {field.type} and cannot be summed; name it in spec.aggregations, min or max'
             )
             yield Problem(path, text)
+
+
+def _answer_problems(spec: MergeRollupSpec, table: TableSpec) -> Iterator[Problem]:
+    """Metrics whose SUM would be another after a rollup, without a word."""
+    first = next((n for n, level in enumerate(spec.levels) if level.merge_type is MergeType.ROLLUP), None)
+    if first is None:
+        return
+    for field in table.table_schema.fields:
+        if field.role is not FieldRole.METRIC:
+            continue
+        named = spec.aggregations.get(field.name)
+        kind = AggregationFunction.SUM if named is None else named.aggregation_type
+        path = f"spec.levels[{first}].mergeType" if named is None else f"spec.aggregations.{field.name}"
+        if field.type is TypeName.FLOAT and kind in SUMS:
+            yield Problem(
+                path,
+                f'metric "{field.name}" is FLOAT, in which a {kind} loses digits that queries keep; widen it to DOUBLE '
+                "in the Table, or aggregate it by min or max",
+            )
+        if kind is AggregationFunction.SUM and field.type in NUMBERS and field.default_value != 0:
+            text = f'queries count a null of metric "{field.name}" as {field.default_null_value}, and sum counts none'
+            yield Problem(path, f"{text}; name it in spec.aggregations, count, which takes each for its default")
 
 
 def _check_parameters(path: str, aggregation: JsonObject) -> Iterator[Problem]:

@@ -198,6 +198,31 @@ def test_only_numbers_are_summed() -> None:
     assert against(SEED + "  aggregations: {clicks: {aggregationType: max}}", table) == []
 
 
+def test_sums_that_queries_would_see_change_are_refused() -> None:
+    def of(more: str, manifest_text: str = SEED) -> list[str]:
+        return against(manifest_text, TABLE.replace("{name: clicks, type: LONG, role: metric}", more))
+
+    floats, sevens = (
+        "{name: clicks, type: FLOAT, role: metric}",
+        "{name: clicks, type: LONG, role: metric, defaultNullValue: 7}",
+    )
+    [found] = of(floats)
+    assert found == (
+        'spec.levels[0].mergeType: metric "clicks" is FLOAT, in which a sum loses digits that queries keep; widen it '
+        "to DOUBLE in the Table, or aggregate it by min or max"
+    )
+    [found] = of(floats, SEED + "  aggregations: {clicks: {aggregationType: count}}")
+    assert found.startswith('spec.aggregations.clicks: metric "clicks" is FLOAT, in which a count loses digits')
+    assert of(floats, SEED + "  aggregations: {clicks: {aggregationType: max}}") == []
+    [found] = of(sevens)
+    assert found == (
+        'spec.levels[0].mergeType: queries count a null of metric "clicks" as 7, and sum counts none; name it in '
+        "spec.aggregations, count, which takes each for its default"
+    )
+    assert of(sevens, SEED + "  aggregations: {clicks: {aggregationType: count}}") == []
+    assert of(sevens, SEED.replace("mergeType: rollup", "mergeType: dedup")) == []
+
+
 def test_sketches_need_bytes_and_say_their_parameters() -> None:
     table = TABLE.replace("{name: clicks, type: LONG, role: metric}", "{name: clicks, type: BYTES, role: metric}")
     digest = SEED + "  aggregations: {clicks: {aggregationType: percentileTDigest, parameters: {compressionFactor: X}}}"

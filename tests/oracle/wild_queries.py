@@ -92,7 +92,15 @@ class WildGenerator:
     def query(self) -> RandomQuery:
         """The next query."""
         self._nulls = self._random.random() < 0.4
-        kind = self._random.choice((self._selection, self._aggregation, self._group_by, self._group_by, self._distinct))
+        kinds = (
+            self._selection,
+            self._aggregation,
+            self._group_by,
+            self._group_by,
+            self._group_by_list,
+            self._distinct,
+        )
+        kind = self._random.choice(kinds)
         ours, theirs, is_ordered = kind()
         return RandomQuery(self._option() + ours, theirs, self._nulls, is_ordered)
 
@@ -177,6 +185,16 @@ class WildGenerator:
         places = ", ".join(str(place + 1) for place in range(len(keys)))
         ours = f" GROUP BY {', '.join(key[0] for key in keys)} LIMIT 5000000"
         return *self._assemble([*keys, *items], ours, f" GROUP BY {places}"), False
+
+    def _group_by_list(self) -> tuple[str, str, bool]:
+        """Every element of a list is a row of its own, and a null is one."""
+        name, key, where = self._random.choice(("li", "ls", "ld")), self._key(), self.condition()
+        ours = (
+            f"SELECT {name}, {key[0]}, COUNT(*), SUM(m), MAX(k) FROM {NAME} WHERE {where[0]} GROUP BY {name}, {key[0]}"
+        )
+        exploded = f"SELECT *, unnest(COALESCE({name}, [NULL])) AS element FROM {NAME} WHERE {where[1]}"
+        theirs = f"SELECT element, {key[1]}, COUNT(*), SUM(m), MAX(k) FROM ({exploded}) AS {NAME} GROUP BY 1, 2"
+        return f"{ours} LIMIT 5000000", theirs, False
 
     def _assemble(self, columns: Sequence[Pair], our_tail: str, their_tail: str) -> Pair:
         where = self.condition() if self._random.random() < 0.8 else None

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merlot.kernels import group as kernels
@@ -157,6 +158,10 @@ def _encoded(key: Key, expr: Expr, every: Chunk) -> _Encoded | None:
         values = reader.strings().take(pa.array(positions))
     else:
         values = pa.array(reader.values()[positions])
+    nulls = every.visible_nulls(expr.name)
+    if nulls is not None:
+        known = pa.array(~np.repeat(nulls, np.diff(offsets)))
+        values = pc.if_else(known, values, pa.scalar(None, values.type))
     return _Encoded(key.encode(values.cast(arrow_type(SqlType(reader.type)))), offsets)
 
 

@@ -13,6 +13,7 @@ from merlot.query.evaluate import evaluate
 from merlot.query.logical import LogicalPlan
 from merlot.query.order import Keys, first_rows, sort_keys
 from merlot.query.vector import Vector
+from merlot.segment.index.dictionary import Dictionary
 from merlot.spec.types import TypeName
 from merlot.sql.tree import Column, OrderKey
 from merlot.sql.types import LONG
@@ -40,16 +41,23 @@ def materialise(plan: LogicalPlan, chunk: Chunk) -> list[pa.Array]:
 
 
 def _sort_keys(plan: LogicalPlan, key: OrderKey, chunk: Chunk) -> list[Keys]:
-    """By dict id where the column has a dictionary: its order is that of the values."""
+    """By dict id where the column has a dictionary whose order is that of the values: two zeros are equal."""
     assert isinstance(key.expr, Column)
     expr = plan.columns[int(key.expr.name.removeprefix("c"))]
     if isinstance(expr, Column):
         reader = chunk.columns.reader(expr.name)
-        if reader.dictionary is not None and reader.type is not TypeName.BOOLEAN:
+        if reader.dictionary is not None and _is_ordered(reader.dictionary, reader.type):
             ids = Vector(LONG, chunk.dict_ids(reader), chunk.visible_nulls(expr.name))
             return sort_keys(ids, ascending=key.ascending, nulls_last=key.nulls_last)
     vector = evaluate(expr, chunk).spread(chunk.num_rows)
     return sort_keys(vector, ascending=key.ascending, nulls_last=key.nulls_last)
+
+
+def _is_ordered(dictionary: Dictionary, type_: TypeName) -> bool:
+    if type_ not in (TypeName.FLOAT, TypeName.DOUBLE):
+        return type_ is not TypeName.BOOLEAN
+    first, last = dictionary.range_of(0.0, 0.0, True, True)
+    return last - first < 2
 
 
 def _whole(docs: DocSet, columns: Columns, plan: LogicalPlan) -> Chunk:

@@ -208,3 +208,11 @@ def test_an_error_of_a_row_that_is_not_asked_for_is_none(make_table):
     assert len(table.query("SELECT mod(100, k), COUNT(*) FROM t WHERE k > 0 GROUP BY mod(100, k) LIMIT 50")) > 3
     with pytest.raises(QueryArithmeticError, match="division by zero"):
         table.query("SELECT mod(100, k) FROM t LIMIT 300")
+
+
+def test_two_zeros_are_equal_in_an_order_as_in_a_comparison(make_table):
+    fields = [{"name": "id", "type": "INT"}, {"name": "x", "type": "DOUBLE"}]
+    values = (0.0, -0.0, 1.0, float("nan"), -0.0, 0.0)
+    table = make_table(fields, [{"id": number, "x": value} for number, value in enumerate(values)])
+    assert table.query("SELECT id FROM t ORDER BY x, id") == [[0], [1], [4], [5], [2], [3]]
+    assert table.query("SELECT id FROM t ORDER BY x DESC, id DESC") == [[3], [2], [5], [4], [1], [0]]

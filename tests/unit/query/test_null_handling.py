@@ -2,6 +2,8 @@
 
 import pytest
 
+from merlot.spec.indexing import IndexingSpec
+
 FIELDS = [
     {"name": "id", "type": "INT"},
     {"name": "x", "type": "INT"},
@@ -82,3 +84,15 @@ def test_on_nulls_pass_through_expressions(table):
 def test_a_group_of_nulls_only_has_null_aggregates(table):
     rows = table.query("SELECT s, SUM(x), AVG(m) FROM t GROUP BY s ORDER BY s", **ON)
     assert rows == [["a", 10.0, 1.5], ["b", None, None], [None, 30.0, 2.5]]
+
+
+def test_on_a_null_list_is_null_as_a_row_as_a_group_and_among_distinct_values(make_table):
+    fields = [{"name": name, "type": type_, "multiValue": True} for name, type_ in (("a", "INT"), ("s", "STRING"))]
+    rows = [{"a": [1, 2], "s": ["x"]}, {"a": None, "s": None}, {"a": [2, 2], "s": ["y", "x"]}]
+    for raw in ((), ("a", "s")):
+        table = make_table(fields, rows[:2], rows[2:], indexing=IndexingSpec(no_dictionary=raw))
+        assert [None, None] in table.query("SELECT a, s FROM t", **ON)
+        assert sorted(table.query("SELECT a, COUNT(*) FROM t GROUP BY a", **ON), key=str) == [[1, 1], [2, 3], [None, 1]]
+        assert sorted(table.query("SELECT DISTINCT s FROM t", **ON), key=str) == [["x"], ["y"], [None]]
+        assert [None, None, 1] in table.query("SELECT a, s, COUNT(*) FROM t GROUP BY a, s", **ON)
+        assert [-(2**31), "null", 1] in table.query("SELECT a, s, COUNT(*) FROM t GROUP BY a, s")

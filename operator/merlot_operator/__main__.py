@@ -20,7 +20,8 @@ from merlot_operator.config import Config, from_environment
 from merlot_operator.context import Context
 from merlot_operator.events import Events
 from merlot_operator.health import Health
-from merlot_operator.kube import Kube, login
+from merlot_operator.kube import Kube
+from merlot_operator.login import login
 from merlot_operator.metastore import Metastores
 from merlot_operator.progress import Progress
 from merlot_operator.store import Store

@@ -17,6 +17,7 @@ import kopf
 
 from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
 from merlot_operator.kinds import FIELD_MANAGER, Kind, Object, kind_of, name_of, namespace_of
+from merlot_operator.login import login
 
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -52,11 +53,15 @@ class Kube:
         self._session: aiohttp.ClientSession | None = None
         self._server = ""
         self._login = asyncio.Lock()
+        self._closing: set[asyncio.Task[None]] = set()
         self.num_writes = 0
         """Requests that may change something, since the start."""
 
     async def close(self) -> None:
         """End the session."""
+        for task in self._closing:
+            task.cancel()
+        await asyncio.gather(*self._closing, return_exceptions=True)
         if self._session is not None:
             await self._session.close()
 
@@ -155,8 +160,9 @@ class Kube:
         content: str = "application/json",
     ) -> dict[str, Any]:
         self.num_writes += method != "GET"
+        session: aiohttp.ClientSession | None = None
         for attempt in range(2):
-            session = await self._logged_in(renew=attempt > 0)
+            session = await self._logged_in(refused=session)
             try:
                 async with session.request(
                     method, self._server + path, json=body, params=query, headers={"Content-Type": content}
@@ -171,14 +177,17 @@ class Kube:
                 raise UnavailableError(f"API server does not answer request={method} {path} cause={error!r}") from error
         raise UnavailableError(f"API server does not know the operator request={method} {path}")
 
-    async def _logged_in(self, *, renew: bool) -> aiohttp.ClientSession:
-        """The session; `renew` reads the credentials again, since a service account's token is replaced hourly."""
+    async def _logged_in(self, *, refused: aiohttp.ClientSession | None) -> aiohttp.ClientSession:
+        """The session, unless that is the one that was refused: a service account's token is replaced hourly. Others
+        may have requests under way in it, so it is closed later."""
         async with self._login:
-            if self._session is not None and not renew:
+            if self._session is not None and self._session is not refused:
                 return self._session
             info = await asyncio.to_thread(login, self._settings)
             if self._session is not None:
-                await self._session.close()
+                task = asyncio.create_task(_close_later(self._session), name="close session")
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
             self._server = info.server.rstrip("/")
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=20, ssl=info.as_ssl_context()),
@@ -193,13 +202,11 @@ class Kube:
 _MANAGER = {"fieldManager": FIELD_MANAGER}
 
 
-def login(settings: kopf.OperatorSettings) -> kopf.ConnectionInfo:
-    """A pod's service account, else the kubeconfig; raises LoginError."""
-    for way in (kopf.login_with_service_account, kopf.login_with_kubeconfig):
-        info = way(settings=settings)
-        if info is not None:
-            return info
-    raise kopf.LoginError("neither a service account nor a kubeconfig is there")
+async def _close_later(session: aiohttp.ClientSession) -> None:
+    try:
+        await asyncio.sleep(REQUEST_TIMEOUT_S)
+    finally:
+        await session.close()
 
 
 async def _error(response: aiohttp.ClientResponse, request: str) -> MerlotError:

@@ -16,7 +16,7 @@ from merlot.errors import InvalidInputError, MerlotError, NotFoundError
 from merlot_operator.config import namespaces_in
 from merlot_operator.finalizers import has_finalizer
 from merlot_operator.kinds import DECLARED, Kind, Object, name_of, namespace_of
-from merlot_operator.kube import Kube, with_client
+from merlot_operator.kube import ForbiddenError, Kube, with_client
 
 MOST_SHOWN = 10
 
@@ -40,6 +40,11 @@ async def _all(kube: Kube, kind: Kind, namespace: str | None) -> list[Object]:
         return [one for one in await kube.list(kind, namespace) if has_finalizer(one)]
     except NotFoundError:
         return []  # Its definition is gone, and with it all of its objects.
+    except ForbiddenError as error:
+        raise InvalidInputError(
+            f"nobody can tell what is declared in namespace {namespace or '*'}: {error}; if it is gone, take it off "
+            "scope.namespaces, or leave all as it is by `helm uninstall --no-hooks`"
+        ) from error
 
 
 def main() -> int:

@@ -1,0 +1,57 @@
+"""How the operator, and its programs that end, are known to the API server: a pod by its service account, all else by a
+kubeconfig.
+
+Plugins of a kubeconfig (EKS, GKE, AKS, OIDC) want the official client, which is no part of the operator's image for its
+memory: `pip install 'merlot[operator-dev]'`. Blocking: called in threads.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import kopf
+import yaml
+
+_LOG = logging.getLogger(__name__)
+
+PLUGINS = ("exec", "auth-provider")
+
+
+def login(settings: kopf.OperatorSettings) -> kopf.ConnectionInfo:
+    """Credentials as they are now; raises LoginError, saying what is missing."""
+    info = kopf.login_with_service_account(settings=settings)
+    if info is not None:
+        return info
+    user = _current_user()
+    plugin = next((one for one in PLUGINS if one in user), None)
+    if importlib.util.find_spec("kubernetes") is not None:
+        info = kopf.login_via_client(logger=_LOG, settings=settings)
+    elif plugin is not None:
+        raise kopf.LoginError(f"the kubeconfig logs in by {plugin}: pip install 'merlot[operator-dev]'")
+    else:
+        info = kopf.login_with_kubeconfig(settings=settings)
+    if info is None:
+        raise kopf.LoginError("neither a service account nor a kubeconfig is there")
+    if plugin is not None and not (info.token or info.certificate_path or info.certificate_data):
+        # The client logs why, and goes on as nobody.
+        raise kopf.LoginError(f"the {plugin} plugin of the kubeconfig gave no credentials")
+    return info
+
+
+def _current_user() -> dict[str, Any]:
+    """The user of the kubeconfig's current context; empty if there is none. As kubectl does: the first file that has a
+    name wins."""
+    paths = os.environ.get("KUBECONFIG") or "~/.kube/config"
+    files = [Path(path).expanduser() for path in paths.split(os.pathsep) if path]
+    documents = [yaml.safe_load(file.read_text()) or {} for file in files if file.is_file()]
+    current = next((one["current-context"] for one in documents if one.get("current-context")), None)
+    context = _named(documents, "contexts", current).get("context") or {}
+    return _named(documents, "users", context.get("user")).get("user") or {}
+
+
+def _named(documents: list[dict[str, Any]], kind: str, name: object) -> dict[str, Any]:
+    return next((one for document in documents for one in document.get(kind) or () if one.get("name") == name), {})

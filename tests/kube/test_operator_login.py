@@ -1,0 +1,122 @@
+"""Logins outside of a cluster: a kubeconfig whose user is known by what a program says."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import kopf
+import pytest
+import yaml
+from operator_parts import Api, Operator, eventually, write_kubeconfig
+from test_operator import flights
+
+from merlot_operator.kinds import TABLES
+from merlot_operator.kube import Kube
+from merlot_operator.login import login
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning"),
+]
+
+PLUGIN = """#!{python}
+import json, pathlib
+calls = pathlib.Path({calls!r})
+calls.write_text(calls.read_text() + "x")
+tokens = {tokens!r}
+token = tokens[min(len(calls.read_text()), len(tokens)) - 1]
+credential = {{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}}
+print(json.dumps({{**credential, "status": {{"token": token}}}}))
+"""
+
+
+WITHOUT_CLIENT = """
+import importlib.util
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *more: None if name == "kubernetes" else find(name, *more)
+"""
+
+
+@pytest.fixture
+def calls(tmp_path: Path) -> Path:
+    """A file with a letter for each call of the plugin."""
+    path = tmp_path / "calls"
+    path.write_text("")
+    return path
+
+
+def with_plugin(api: Api, folder: Path, calls: Path, *tokens: str) -> Path:
+    """A kubeconfig whose plugin says one token after the other, and the last one for ever."""
+    plugin = folder / "plugin"
+    plugin.write_text(PLUGIN.format(python=sys.executable, calls=str(calls), tokens=tokens))
+    plugin.chmod(0o755)
+    path = write_kubeconfig(folder / "plugged", api.url, "")
+    document = yaml.safe_load(path.read_text())
+    command: dict[str, Any] = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)}
+    document["users"][0]["user"] = {"exec": command | {"interactiveMode": "Never"}}
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def test_the_operator_logs_in_by_a_plugin(api: Api, settings: dict[str, str], tmp_path: Path, calls: Path) -> None:
+    settings = {**settings, "KUBECONFIG": str(with_plugin(api, tmp_path, calls, api.token))}
+    with Operator(settings, tmp_path / "operator.log", program="merlot_operator", is_fresh=True) as operator:
+        api.create("tables", flights())
+        eventually(lambda: api.reason("Accepted"), "True/Valid", log=lambda: operator.log)
+    assert calls.read_text()
+
+
+def test_the_kinds_are_installed_by_a_plugins_login(api: Api, tmp_path: Path, calls: Path) -> None:
+    done = _install_kinds(with_plugin(api, tmp_path, calls, api.token))
+    assert done.returncode == 0, done.stderr
+    assert "tables.merlot.dev" in done.stdout
+
+
+def test_a_plugin_without_the_client_is_named(api: Api, tmp_path: Path, calls: Path) -> None:
+    done = _install_kinds(with_plugin(api, tmp_path, calls, api.token), WITHOUT_CLIENT)
+    assert done.returncode == 1
+    assert "logs in by exec: pip install 'merlot[operator-dev]'" in done.stderr
+    assert not calls.read_text()
+
+
+def test_a_plugin_that_fails_is_told(api: Api, tmp_path: Path, calls: Path) -> None:
+    path = with_plugin(api, tmp_path, calls, api.token)
+    (tmp_path / "plugin").write_text("#!/bin/sh\necho no luck >&2\nexit 3\n")
+    done = _install_kinds(path)
+    assert done.returncode == 1
+    assert "gave no credentials" in done.stderr
+
+
+async def test_a_token_that_has_run_out_is_asked_for_anew_and_nobody_is_cut_off(
+    api: Api, tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubeconfig = str(with_plugin(api, tmp_path, calls, "too old", api.token))
+    monkeypatch.setenv("KUBECONFIG", kubeconfig)
+    # The client reads that variable when it is imported.
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", kubeconfig)
+    kube = Kube(kopf.OperatorSettings())
+    try:
+        lists = await asyncio.gather(*(kube.list(TABLES, api.namespace) for _ in range(20)))
+    finally:
+        await kube.close()
+    assert lists == [[]] * 20
+    assert len(calls.read_text()) == 2
+
+
+def test_a_plain_kubeconfig_needs_no_client(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path / "plain", api.url, "a token")))
+    monkeypatch.setattr("importlib.util.find_spec", lambda *_: None)
+    assert login(kopf.OperatorSettings()).token == "a token"
+
+
+def _install_kinds(kubeconfig: Path, first: str = "pass") -> subprocess.CompletedProcess[str]:
+    program = f"{first}\nimport sys\nfrom merlot_operator.crds import main\nsys.exit(main())"
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False, env=environment
+    )

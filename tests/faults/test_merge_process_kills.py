@@ -138,19 +138,22 @@ Hurt = Callable[[random.Random], Awaitable[str]]
 
 
 async def merge_while(
-    cluster: ClusterProcesses, cases: Mapping[str, list[list[Any]]], num_kills: int, hurt: Hurt
+    cluster: ClusterProcesses,
+    cases: Mapping[str, list[list[Any]]],
+    num_kills: int,
+    hurt: Hurt,
+    *,
+    has_trash: bool = False,
 ) -> Hurts:
     """Merge the table, level by level, with clients that ask and something that is hurt again and again, until it was
     hurt often enough or nothing is left to merge; then everything gets well, and all has to be as it should."""
     rng = random.Random(SEED)
     print(f"seed={SEED} (MERLOT_SEED), kills={num_kills} (MERLOT_KILLS)")
-    (manifest,) = load_manifest(LEVELS)
-    assert isinstance(manifest, MergeRollupTask)
     hurts: list[str] = []
     with cluster.metastore() as metastore:
         async with QueryLoad(cluster.broker.url, cases, num_clients=1) as queries:
             await queries.answered(10)
-            await asyncio.to_thread(put_rollup, metastore, manifest)
+            await asyncio.to_thread(put_rollup, metastore, _levels())
             while len(hurts) < num_kills and not await asyncio.to_thread(is_finished, metastore):
                 await asyncio.sleep(rng.uniform(0.01, 0.3))
                 if await asyncio.to_thread(is_under_way, metastore):
@@ -169,7 +172,7 @@ async def merge_while(
     assert view.total_docs == len(DAYS) * ROWS
     assert any("_s1_" in name for name in view.visible), "large buckets went through shards"
     assert TaskOutcome.POISONED not in {one.outcome for one in history.tasks}
-    check_files(cluster, view)
+    check_files(cluster, view, has_trash=has_trash)
     return Hurts(hurts, queries.tally)
 
 
@@ -192,11 +195,62 @@ async def test_merges_finish_through_kills_of_zookeeper_and_no_query_fails(
     assert done.tally.num_flagged == 0, done.tally.examples
 
 
-def check_files(cluster: ClusterProcesses, view: TableView) -> None:
-    """I4 and I6: what is published is in the deep store and on both servers, and servers report it loaded and whole."""
+async def cancel(cluster: ClusterProcesses, rng: random.Random) -> str:
+    """Cancel what runs, and kill or freeze a minion while it takes that back, or before; then everything goes on."""
+    victim = rng.choice(cluster.minions)
+    is_killed = rng.random() < 0.5
+    with cluster.metastore() as metastore:
+        await asyncio.to_thread(_retried, lambda: put_rollup(metastore, _levels(is_suspended=True)))
+        await asyncio.sleep(rng.uniform(0, 0.8))
+        if is_killed:
+            await asyncio.to_thread(victim.kill)
+        else:
+            victim.send(signal.SIGSTOP)
+        await asyncio.sleep(rng.uniform(0, 0.5))
+        await asyncio.to_thread(_retried, lambda: put_rollup(metastore, _levels()))
+    if is_killed:
+        victim.start()
+        await asyncio.to_thread(victim.wait_ready)
+    else:
+        # Longer than its session: another one takes its task back, and may do it anew.
+        await asyncio.sleep(1.5 * SESSION_MS / 1000)
+        victim.send(signal.SIGCONT)
+    return f"cancelled, {victim.name} {'killed' if is_killed else 'frozen'}"
+
+
+def _retried(act: Callable[[], object]) -> None:
+    for _ in range(10):
+        try:
+            act()
+        except MerlotError:
+            time.sleep(0.2)
+        else:
+            return
+    act()
+
+
+def _levels(*, is_suspended: bool = False) -> MergeRollupTask:
+    text = LEVELS.replace("  schedule: 1s", "  schedule: 1s\n  suspend: true") if is_suspended else LEVELS
+    (manifest,) = load_manifest(text)
+    assert isinstance(manifest, MergeRollupTask)
+    return manifest
+
+
+async def test_merges_finish_though_they_are_cancelled_and_whoever_takes_them_back_dies_or_freezes(
+    cluster: ClusterProcesses, cases: Mapping[str, list[list[Any]]]
+) -> None:
+    num_kills = NUM_KILLS // 2
+    done = await merge_while(cluster, cases, num_kills, lambda rng: cancel(cluster, rng), has_trash=True)
+    assert done.tally.num_flagged == 0, done.tally.examples
+
+
+def check_files(cluster: ClusterProcesses, view: TableView, *, has_trash: bool) -> None:
+    """I4 and I6: what is published is in the deep store and on both servers, and servers report it loaded and whole.
+    Beside it there is nothing, but for what was taken back, which waits in the trash."""
     keys = {str(record.key) for record in view.visible.values()}
     stored = set(cluster.deep_store.list(ORDERS))
-    assert {record.url for record in view.segments.values()} == stored
+    named = {record.url for record in view.segments.values()}
+    assert named <= stored if has_trash else named == stored
     for number in range(len(cluster.servers)):
         held = {path.stem for path in (cluster.server_dir(number) / "segments" / ORDERS).glob("*.mseg")}
         assert keys <= held

@@ -95,6 +95,19 @@ class World:
             if self._state(task_id) is not TaskState.POISONED:
                 self.bench.run(task_id, metastore=metastore, store=store, reached=at)
 
+    def run(self, metastore: Any, store: Any, reached: Callable[[str], None]) -> None:
+        """What the minion under test does: it works off the queue, as it was when it began."""
+        self.expected = self.bench.expected_rows()
+        self.bench.queue(**self.case.config)
+        for _ in range(1 + self.case.config.get("num_shards", 0)):
+            for task_id in self.bench.queued()[:1]:
+                self.bench.run(task_id, metastore=metastore, store=store, reached=reached)
+
+    def cancel_and_go_on(self, num_tasks: int) -> None:
+        """The others, after somebody has cancelled what the minion under test does."""
+        self._cancel_all()
+        self.go_on(num_tasks)
+
     def go_on(self, num_tasks: int) -> None:
         """The others: they take back what is left, and do so many tasks of the same work anew."""
         self._free_leases()
@@ -110,6 +123,7 @@ class World:
         for _ in range(20):
             if self._is_done():
                 break
+            self.bench.clean()
             self._do_one()
             assert self.bench.visible_rows() == self.expected
         assert self._is_done()
@@ -163,11 +177,12 @@ class World:
 
 
 @contextlib.contextmanager
-def a_world(folder: Path, case: Case) -> Iterator[World]:
+def a_world(folder: Path, case: Case, *, is_fresh: bool = False) -> Iterator[World]:
     bench = MergeBench(folder, range(3), num_rows=40)
     world = World(bench, case)
     try:
-        world.break_off()
+        if not is_fresh:
+            world.break_off()
         yield world
     finally:
         bench.close()
@@ -186,6 +201,10 @@ WHATS = ("steps", "metastore", "deep store")
 
 def undo_until(world: World, place: Place, act: Callable[[], None]) -> int:
     """Take back, with `act` at the place; returns how many such places there were."""
+    return meet(world, place, act, world.undo)
+
+
+def meet(world: World, place: Place, act: Callable[[], None], work: Callable[..., None]) -> int:
     bench = world.bench
     is_step = place.what == "steps"
     metastore = Interrupted(bench.inner, METASTORE_WRITES, place.at if place.what == "metastore" else -1, act)
@@ -198,7 +217,7 @@ def undo_until(world: World, place: Place, act: Callable[[], None]) -> int:
         if is_step and number == place.at:
             act()
 
-    world.undo(metastore, store, reached)
+    work(metastore, store, reached)
     return {"steps": num_steps, "metastore": metastore.num_calls, "deep store": store.num_calls}[place.what]
 
 
@@ -239,4 +258,24 @@ def test_an_undo_that_wakes_late_takes_nothing_from_those_who_did_the_work_anew(
         with a_world(tmp_path / str(place.at), case) as world:
             undo_until(world, place, partial(world.go_on, num_tasks))
             assert world.bench.visible_rows() == world.expected, place
+            world.finish()
+
+
+RUNS = {"whole": Case(WHOLE, ""), "with a rest": Case(REST, ""), "shards": Case(SHARDS, "")}
+
+
+@pytest.mark.parametrize("what", WHATS)
+@pytest.mark.parametrize("case", RUNS.values(), ids=RUNS)
+def test_a_run_that_wakes_after_its_task_was_cancelled_and_done_anew_changes_nothing(
+    case: Case, what: str, tmp_path: Path
+) -> None:
+    """Frozen at each place of a run, until others have taken it back and done some or all of it again."""
+    with a_world(tmp_path / "plain", case, is_fresh=True) as world:
+        number = meet(world, Place(what, -1), lambda: None, world.run)
+    rng = random.Random(SEED)
+    for at in sorted(rng.sample(range(number), min(number, max(4, NUM_KILLS)))):
+        num_tasks = rng.choice([0, 1, 2, 9])
+        with a_world(tmp_path / str(at), case, is_fresh=True) as world:
+            meet(world, Place(what, at), partial(world.cancel_and_go_on, num_tasks), world.run)
+            assert world.bench.visible_rows() == world.expected, (what, at, num_tasks)
             world.finish()

@@ -92,6 +92,8 @@ class MergeTaskConfig(Record):
     """Into how many parts the rows are split by the hash of their keys; 1: not at all."""
     shard: int | None = None
     """The part that this task merges; None: all of it, or the shuffle that makes the parts."""
+    shuffle: str = ""
+    """Of a part: the run that made the parts, which has a folder of its own."""
     entry: str
     """Id of the lineage entry that replaces the inputs by the outputs; the same for all shards."""
     output_prefix: str

@@ -126,8 +126,8 @@ def config_json(config: MergeTaskConfig) -> dict[str, Any]:
     return config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
-def shard_tasks(task: TaskRecord, now_ms: int) -> tuple[TaskRecord, ...]:
-    """The tasks of a shuffle's parts. They wait until the shuffle's own has ended: see `whole_of`."""
+def shard_tasks(task: TaskRecord, shuffle: str, now_ms: int) -> tuple[TaskRecord, ...]:
+    """The tasks of the parts that a run has made. They wait until the shuffle's own has ended: see `whole_of`."""
     config = merge_config(task)
     return tuple(
         TaskRecord(
@@ -135,7 +135,7 @@ def shard_tasks(task: TaskRecord, now_ms: int) -> tuple[TaskRecord, ...]:
             kind=task.kind,
             table=task.table,
             created_ms=now_ms,
-            config=config_json(config.model_copy(update={"shard": shard})),
+            config=config_json(config.model_copy(update={"shard": shard, "shuffle": shuffle})),
         )
         for shard in range(config.num_shards)
     )

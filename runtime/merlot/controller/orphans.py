@@ -63,9 +63,10 @@ class _Claims:
 
     def hold(self, url: str) -> bool:
         """Whether somebody may still need the file."""
-        folder, name = PurePosixPath(url).parts[-3:-1], _name(url)
-        if folder[0] == SHUFFLE_FOLDER:
-            return folder[1] in self.entries
+        _, is_shared, rest = url.partition(f"/{SHUFFLE_FOLDER}/")
+        if is_shared:
+            return rest.partition("/")[0] in self.entries
+        name = _name(url)
         return name in self.outputs or name.startswith(self.prefixes)
 
 

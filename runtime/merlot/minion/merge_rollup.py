@@ -118,9 +118,8 @@ class _Work:
         declared = self.table.spec.deep_store
         return self.settings.open_store(None if declared is None else declared.uri)
 
-    @cached_property
-    def shards(self) -> ShardFiles:
-        return ShardFiles(self.store, self.task.table, self.config.entry)
+    def shards(self, shuffle: str) -> ShardFiles:
+        return ShardFiles(self.store, self.task.table, self.config.entry, shuffle)
 
     @property
     def context(self) -> Context:
@@ -361,6 +360,23 @@ class _Work:
 
     def _shuffle(self, inputs: Sequence[SegmentRecord]) -> EndedTask:
         """Rows of the inputs to one file per shard; then the shards' tasks are queued, and begin once this one ends."""
+        shuffle = self._queued_shuffle()
+        if not shuffle:
+            shuffle = self.control.lease.token
+            self._make_shards(inputs, self.shards(shuffle))
+        self.control.check()
+        parts = tasks.shard_tasks(self.task, shuffle, self.clock.now_ms())
+        tasks.create_missing(self.metastore, parts, self.control.fence)
+        self.control.reached("shards queued")
+        return EndedTask(id=self.task.id, outcome=TaskOutcome.SUCCEEDED, level=self.config.level)
+
+    def _queued_shuffle(self) -> str:
+        """The one of which an earlier run has begun to queue the shards' tasks: then its files are all there."""
+        queued = tasks.list_tasks(self.metastore, self.task.kind).values()
+        parts = (one.record for one in queued if tasks.whole_of(one.record.id) == self.task.id)
+        return next((tasks.merge_config(part).shuffle for part in parts), "")
+
+    def _make_shards(self, inputs: Sequence[SegmentRecord], shards: ShardFiles) -> None:
         paths = self._fetch(inputs)
         folder = self.folder / "shards"
         shutil.rmtree(folder, ignore_errors=True)
@@ -373,26 +389,23 @@ class _Work:
             self.control,
         )
         self.control.reached("shards built")
-        self.shards.put_inputs(files, self.control)
+        shards.put_inputs(files, self.control)
         self.control.reached("shards uploaded")
-        self.control.check()
-        tasks.create_missing(self.metastore, tasks.shard_tasks(self.task, self.clock.now_ms()), self.control.fence)
-        self.control.reached("shards queued")
-        return EndedTask(id=self.task.id, outcome=TaskOutcome.SUCCEEDED, level=self.config.level)
 
     def _merge_shard(self, entry: LineageEntry | None, shard: int, inputs: Sequence[SegmentRecord]) -> EndedTask:
         """Build and upload one shard's outputs. Whoever finds that all shards are there has them take the inputs'
         place: two may find it at once, and do the same."""
-        if self.shards.outputs_of(shard) is None:
+        shards = self.shards(self.config.shuffle)
+        if shards.outputs_of(shard) is None:
             check_room(self.folder, round(DISK_SHARE * self.config.num_bytes / self.config.num_shards))
             try:
-                source = self.shards.fetch_input(shard, self.folder / "in")
+                source = shards.fetch_input(shard, self.folder / "in")
             except NotFoundError as error:
                 raise ObsoleteError(f"rows of the shard are gone, the bucket is cut anew cause={error}") from error
             records = self._upload(self._merged(inputs, [source]))
-            self.shards.put_outputs(shard, records)
+            shards.put_outputs(shard, records)
             self.control.reached("shard done")
-        everything = self.shards.all_outputs(self.config.num_shards)
+        everything = shards.all_outputs(self.config.num_shards)
         if everything is None:
             return EndedTask(id=self.task.id, outcome=TaskOutcome.SUCCEEDED, level=self.config.level)
         return self._replace(entry, inputs, everything)

@@ -1,7 +1,8 @@
-"""What the shards of one large bucket share: files in the deep store, under `{table}/.shuffle/{entry}/`.
+"""What the shards of one large bucket share: files in the deep store, under `{table}/.shuffle/{entry}/{shuffle}/`.
 
 `{shard}.mseg` holds a shard's rows, `{shard}.json` the records of its outputs once they are uploaded. Each file is put
-whole and again with the same content, so any number of runs may meet here.
+whole and again with the same content, so any number of runs may meet here. Each shuffle has a folder of its own: what a
+minion writes that wakes after the bucket was taken back and shuffled anew, nobody reads.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from merlot.store.deepstore import DeepStore
 
 
 class ShardFiles:
-    """The shards' files of one entry."""
+    """The shards' files of one shuffle."""
 
-    def __init__(self, store: DeepStore, table: TableName, entry: str) -> None:
+    def __init__(self, store: DeepStore, table: TableName, entry: str, shuffle: str) -> None:
         self._store = store
-        self._base = store.url_below(table, SHUFFLE_FOLDER, entry)
+        self._base = store.url_below(table, SHUFFLE_FOLDER, entry, shuffle)
 
     def put_inputs(self, files: Sequence[Path], control: TaskControl) -> None:
         """Upload the rows of every shard."""
@@ -52,14 +53,16 @@ class ShardFiles:
             self._store.put(path, self._output_url(shard))
 
     def outputs_of(self, shard: int) -> list[SegmentRecord] | None:
-        """Into what a shard was merged; None if it is not done."""
+        """Into what a shard was merged; None if it is not done, or a file of that is gone."""
         with TemporaryDirectory(prefix="merlot-shard-") as folder:
             path = Path(folder) / "outputs.json"
             try:
                 self._store.fetch(self._output_url(shard), path)
             except NotFoundError:
                 return None
-            return [SegmentRecord.model_validate(row) for row in json.loads(path.read_text())]
+            records = [SegmentRecord.model_validate(row) for row in json.loads(path.read_text())]
+        is_there = all(self._store.modified_ms(record.url) is not None for record in records)
+        return records if is_there else None
 
     def all_outputs(self, num_shards: int) -> list[SegmentRecord] | None:
         """Into what all shards were merged; None while one is not done."""

@@ -16,6 +16,7 @@ from merlot.cluster.discarding import discard
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.mutations import Context
 from merlot.cluster.records import LineageState
+from merlot.cluster.task_records import SHUFFLE_FOLDER
 from merlot.cluster.tasks import MergeTaskConfig, TaskRecord, TaskState
 from merlot.cluster.view import load
 from merlot.errors import ConflictError, NotFoundError
@@ -70,14 +71,17 @@ class Undoing:
         self._discard_unnamed(is_last=is_last)
 
     def remove_shuffled(self) -> None:
-        """Delete what shards share."""
+        """Delete what shards share, and what shuffles left that came to no end."""
         if self.config.num_shards > 1:
+            # Listed before the look at the lease: what others put there later is not in the list.
+            found = self.store.list_below(self.task.table, f"{SHUFFLE_FOLDER}/{self.config.entry}")
             self._check_lease()
-            self._shards.remove(range(self.config.num_shards))
+            for url in found:
+                self.store.delete(url)
 
     @property
     def _shards(self) -> ShardFiles:
-        return ShardFiles(self.store, self.task.table, self.config.entry)
+        return ShardFiles(self.store, self.task.table, self.config.entry, self.config.shuffle)
 
     def _check_lease(self) -> None:
         """Before what cannot carry a fence: another minion may have begun the same work anew."""

@@ -130,7 +130,7 @@ def test_progress_is_what_was_said_last_and_goes_with_the_task(store: SqliteMeta
 
 
 def test_a_split_task_is_as_many_as_it_has_parts() -> None:
-    parts = tasks.shard_tasks(record(), 5)
+    parts = tasks.shard_tasks(record(), "run", 5)
     assert [part.id for part in parts] == ["a-0of3", "a-1of3", "a-2of3"]
     assert [tasks.merge_config(part).shard for part in parts] == [0, 1, 2]
     assert {tasks.merge_config(part).entry for part in parts} == {"e"}
@@ -141,7 +141,7 @@ def test_parts_that_name_thousands_of_segments_are_queued_a_transaction_at_a_tim
 ) -> None:
     inputs = tuple(f"flights_{hashlib.sha256(bytes(number)).hexdigest()}@1" for number in range(7_440))
     config = CONFIG.model_copy(update={"inputs": inputs, "num_shards": 20})
-    parts = tasks.shard_tasks(record().model_copy(update={"config": tasks.config_json(config)}), 5)
+    parts = tasks.shard_tasks(record().model_copy(update={"config": tasks.config_json(config)}), "run", 5)
     assert sum(len(part.to_bytes()) for part in parts) > 2 * MAX_TRANSACTION_BYTES
     store.create(paths.task(parts[3].kind, parts[3].id), parts[3].to_bytes())
     tasks.create_missing(store, parts, fence)

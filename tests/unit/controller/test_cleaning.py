@@ -69,7 +69,7 @@ class Files:
     def shuffle(self, entry: str) -> None:
         """What the shards of a task share."""
         for name in ("0.mseg", "0.json", "1.mseg"):
-            self.files[f"file:///d/{TABLE}/{SHUFFLE_FOLDER}/{entry}/{name}"] = self._clock.now_ms()
+            self.files[f"file:///d/{TABLE}/{SHUFFLE_FOLDER}/{entry}/run/{name}"] = self._clock.now_ms()
 
 
 @pytest.fixture(autouse=True)
@@ -295,7 +295,12 @@ def test_what_shards_left_goes_after_a_day_unless_a_task_or_a_replacement_may_go
     files.shuffle("young")
     pass_time(loop, clock, 122)
     pass_time(loop, clock, HOUR_S + 61)
-    assert {url.split("/")[-2] for url in files.files} == {str(TABLE), "under-way", "queued", "young"}
+    assert {url.split("/")[-3 if SHUFFLE_FOLDER in url else -2] for url in files.files} == {
+        str(TABLE),
+        "under-way",
+        "queued",
+        "young",
+    }
     assert {"merged_1_s0_t_1_2_0@1.mseg"} == {name for name in names(files) if name.startswith("merged")}
     assert len(files.files) == 3 + 9 + 1
     loop.close()

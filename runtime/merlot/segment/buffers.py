@@ -146,8 +146,12 @@ class MappedFile:
     def size_bytes(self) -> int:
         return len(self._view)
 
-    def array(self, ref: BufferRef) -> Array:
-        """The decoded buffer, zero-copy where it is stored plainly; raises CorruptionError."""
+    def array(self, ref: BufferRef, size: int | None = None) -> Array:
+        """The decoded buffer, zero-copy where it is stored plainly; raises CorruptionError.
+
+        size: elements that it must have, for kernels look no further than what they were told."""
+        if size is not None and ref.size != size:
+            raise damaged(self.path, f"buffer {ref.number} has {ref.size} elements instead of {size}")
         dtype = np.dtype(ref.dtype).newbyteorder("<")
         length = ref.size * dtype.itemsize
         stored = self.stored(ref)
@@ -175,6 +179,11 @@ class MappedFile:
                 chunk = np.frombuffer(table.chunk(number), dtype=dtype)
                 out[inside] = chunk[positions[inside] - number * per_chunk]
         return out
+
+    def require(self, holds: bool, what: str) -> None:
+        """Raise CorruptionError, which says what is wrong, unless something holds that kernels trust."""
+        if not holds:
+            raise damaged(self.path, what)
 
     def verify(self) -> list[str]:
         """Problems of all buffers and the padding between them; empty if every byte is as it was written."""

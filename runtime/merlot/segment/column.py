@@ -35,6 +35,9 @@ class ColumnReader:
         self.is_sorted = metadata.is_sorted and not metadata.multi_value
         """Whether values ascend from doc to doc."""
         self._file = file
+        self._has_good_offsets = False
+        if not metadata.multi_value:
+            file.require(metadata.total_values == num_docs, f"values are not one per doc column={metadata.name}")
 
     @cached_property
     def dictionary(self) -> Dictionary | None:
@@ -46,7 +49,7 @@ class ColumnReader:
     @cached_property
     def nulls(self) -> NDArray[np.uint64] | None:
         """Bit words, lowest bit first, 1 = null; None if no doc is null."""
-        return nulls.read(self.metadata.buffers, self._file)
+        return nulls.read(self.metadata.buffers, self.num_docs, self._file)
 
     @cached_property
     def zones(self) -> ZoneMaps | None:
@@ -61,7 +64,7 @@ class ColumnReader:
     @cached_property
     def inverted(self) -> InvertedIndex | None:
         """Docs by dict id; None if the table did not ask for the index."""
-        return inverted.read(self.metadata.buffers, self._file)
+        return inverted.read(self.metadata, self.num_docs, self._file)
 
     @cached_property
     def bloom(self) -> NDArray[np.uint32] | None:
@@ -86,7 +89,9 @@ class ColumnReader:
 
     def strings(self) -> pa.Array:
         """Every value of a raw variable-width column."""
-        return variable.read(self.type, self.metadata.buffers, self._file)
+        values = variable.read(self.metadata, self._file, is_checked=self._has_good_offsets)
+        self._has_good_offsets = True
+        return values
 
     def take_strings(self, docs: NDArray[np.uint32]) -> pa.Array:
         """Values of a raw variable-width column at `docs`."""

@@ -80,12 +80,19 @@ class DictIds:
         self._packed = buffers.get(PACKED)
         self._runs = buffers.get(RUNS)
         self._key = (file.owner, f"{metadata.name}/ids")
+        self._name = metadata.name
+        self._is_checked = False
 
     def all(self) -> Array:
-        """Every id, read-only, u8, u16 or u32."""
+        """Every id, read-only, u8, u16 or u32, below the cardinality: kernels trust that. Raises CorruptionError."""
         if self._aligned is not None:
-            return self._file.array(self._aligned)
+            ids = self._file.array(self._aligned, self._count)
+            if not self._is_checked:
+                self._check(ids)
+                self._is_checked = True
+            return ids
         if self._cardinality <= 1:
+            self._file.require(self._cardinality == 1 or not self._count, f"values of no value column={self._name}")
             return _zeros(self._count)
         return DECODE_CACHE.get(self._key, self._decode)
 
@@ -94,27 +101,44 @@ class DictIds:
         if self._cardinality <= 1:
             return _zeros(len(docs))
         if self._aligned is not None:
-            return self._file.take(self._aligned, docs)
+            return self._check(self._file.take(self._aligned, docs))
         if self._packed is None or self._file.is_compressed(self._packed) or len(docs) * 8 > self._count:
             return self.all()[docs]
         decoded = DECODE_CACHE.peek(self._key)
         if decoded is not None:
             return decoded[docs]
         out = np.empty(len(docs), dtype=self._dtype)
-        bits.unpack_at(self._file.array(self._packed), self._width, docs, 0, out)
-        return out
+        bits.unpack_at(self._words(self._packed), self._width, docs, 0, out)
+        return self._check(out)
 
     def runs(self) -> NDArray[np.uint32] | None:
         """Of a sorted column: dict id k covers docs [runs[k], runs[k + 1])."""
-        return None if self._runs is None else self._file.array(self._runs)
+        if self._runs is None:
+            return None
+        starts = self._file.array(self._runs, self._cardinality + 1)
+        covers = starts[0] == 0 and starts[-1] == self._count and bool(np.all(starts[1:] >= starts[:-1]))
+        self._file.require(covers, f"runs are not those of all docs column={self._name}")
+        return starts
 
     def _decode(self) -> Array:
         out = np.empty(self._count, dtype=self._dtype)
-        if self._runs is not None:
-            bits.expand_runs(self._file.array(self._runs), out)
+        starts = self.runs()
+        if starts is not None:
+            bits.expand_runs(starts, out)
         elif self._packed is not None:
-            bits.unpack(self._file.array(self._packed), self._width, 0, 0, out)
-        return out
+            bits.unpack(self._words(self._packed), self._width, 0, 0, out)
+        return self._check(out)
+
+    def _words(self, ref: BufferRef) -> Array:
+        return self._file.array(ref, bits.packed_words(self._count, self._width))
+
+    def _check(self, ids: Array) -> Array:
+        """The ids, if they are below the cardinality: 2 us for 65,536, once per reader or decoding."""
+        is_free = self._cardinality < 1 << 8 * ids.dtype.itemsize
+        largest = int(ids.max()) if is_free and len(ids) else 0
+        known = max(1, self._cardinality)
+        self._file.require(largest < known, f"dict id {largest} of {self._cardinality} column={self._name}")
+        return ids
 
 
 _zeros_lock = threading.Lock()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from merlot.kernels import bits
 from merlot.segment.arrow_types import STORED_DTYPES, is_fixed_width
 from merlot.segment.buffers import Array, MappedFile
-from merlot.segment.index.variable import BYTES, OFFSETS, arrow_values, buffers_of
+from merlot.segment.index.variable import BYTES, OFFSETS, arrow_values, buffers_of, check_offsets
 from merlot.segment.metadata import ColumnMetadata
 from merlot.spec.types import TypeName
 
@@ -193,7 +193,9 @@ class _Decimals(Sequence[Decimal]):
 def _unpacked(metadata: ColumnMetadata, file: MappedFile) -> Array:
     low, high = int(metadata.min or 0), int(metadata.max or 0)
     values = np.empty(metadata.cardinality or 0, dtype=STORED_DTYPES[metadata.type])
-    bits.unpack(file.array(metadata.buffers[PACKED]), (high - low).bit_length(), 0, low, values)
+    width = (high - low).bit_length()
+    words = file.array(metadata.buffers[PACKED], bits.packed_words(len(values), width))
+    bits.unpack(words, width, 0, low, values)
     values.flags.writeable = False
     return values
 
@@ -202,8 +204,12 @@ def read(metadata: ColumnMetadata, file: MappedFile) -> Dictionary:
     """The dictionary of a column that has one."""
     type_name, buffers = metadata.type, metadata.buffers
     if is_fixed_width(type_name):
-        return NumericDictionary(_unpacked(metadata, file) if PACKED in buffers else file.array(buffers[VALUES]))
-    offsets, data = file.array(buffers[_PREFIX + OFFSETS]), file.array(buffers[_PREFIX + BYTES])
+        return NumericDictionary(
+            _unpacked(metadata, file) if PACKED in buffers else file.array(buffers[VALUES], metadata.cardinality)
+        )
+    size = (metadata.cardinality or 0) + 1
+    offsets, data = file.array(buffers[_PREFIX + OFFSETS], size), file.array(buffers[_PREFIX + BYTES])
+    check_offsets(offsets, data, metadata, file)
     if type_name is TypeName.BIG_DECIMAL:
         return DecimalDictionary(offsets, data)
     return VariableDictionary(type_name, offsets, data)

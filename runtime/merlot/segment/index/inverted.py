@@ -5,7 +5,7 @@ value of few docs would pay 18 bytes of roaring headers, a frequent one four byt
 per doc long is plain; a bitmap is written only where it is shorter.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -15,7 +15,7 @@ from pyroaring import BitMap
 
 from merlot.kernels import bits
 from merlot.segment.buffers import Array, MappedFile
-from merlot.segment.metadata import BufferRef
+from merlot.segment.metadata import ColumnMetadata
 
 COUNTS = "inverted.counts"
 OFFSETS = "inverted.offsets"
@@ -76,10 +76,14 @@ def _entry(docs: NDArray[np.uint32]) -> bytes:
 class InvertedIndex:
     """Docs of dict ids."""
 
-    def __init__(self, buffers: Mapping[str, BufferRef], file: MappedFile) -> None:
-        self._counts = file.array(buffers[COUNTS])
-        self._offsets = file.array(buffers[OFFSETS])
-        self._docs = file.array(buffers[DOCS])
+    def __init__(self, metadata: ColumnMetadata, num_docs: int, file: MappedFile) -> None:
+        cardinality = metadata.cardinality or 0
+        self._counts = file.array(metadata.buffers[COUNTS], cardinality)
+        self._offsets = file.array(metadata.buffers[OFFSETS], cardinality + 1)
+        self._docs = file.array(metadata.buffers[DOCS])
+        self._num_docs = num_docs
+        self._name = metadata.name
+        self._file = file
 
     def count(self, dict_id: int) -> int:
         """How many docs hold the value."""
@@ -93,15 +97,21 @@ class InvertedIndex:
         """Docs that hold the value, ascending."""
         entry = self._entry(dict_id)
         if len(entry) == 4 * self.count(dict_id):
-            return entry.view("<u4")
-        return np.frombuffer(BitMap.deserialize(entry.tobytes()).to_array(), dtype=np.uint32)
+            return self._checked(entry.view("<u4"))
+        return self._checked(np.frombuffer(BitMap.deserialize(entry.tobytes()).to_array(), dtype=np.uint32))
 
     def union(self, dict_ids: Sequence[int]) -> NDArray[np.uint32]:
         """Docs that hold any of the values, ascending, each once."""
         if len(dict_ids) == 1:
             return self.doc_ids(dict_ids[0])
         merged = BitMap.union(*(self._bitmap(dict_id) for dict_id in dict_ids)) if len(dict_ids) else BitMap()
-        return np.frombuffer(merged.to_array(), dtype=np.uint32)
+        return self._checked(np.frombuffer(merged.to_array(), dtype=np.uint32))
+
+    def _checked(self, docs: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        """The docs, if they are of this segment: kernels read them without a look."""
+        if len(docs) and docs.max() >= self._num_docs:
+            self._file.require(False, f"doc {docs.max()} of {self._num_docs} column={self._name}")
+        return docs
 
     def _bitmap(self, dict_id: int) -> BitMap:
         entry = self._entry(dict_id)
@@ -113,6 +123,6 @@ class InvertedIndex:
         return self._docs[int(self._offsets[dict_id]) : int(self._offsets[dict_id + 1])]
 
 
-def read(buffers: Mapping[str, BufferRef], file: MappedFile) -> InvertedIndex | None:
+def read(metadata: ColumnMetadata, num_docs: int, file: MappedFile) -> InvertedIndex | None:
     """The index, or None if the column has none."""
-    return InvertedIndex(buffers, file) if DOCS in buffers else None
+    return InvertedIndex(metadata, num_docs, file) if DOCS in metadata.buffers else None

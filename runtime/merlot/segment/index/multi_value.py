@@ -38,6 +38,8 @@ class MultiValueOffsets:
     ) -> None:
         self._file = file
         self._num_docs = num_docs
+        self._num_values = metadata.total_values
+        self._name = metadata.name
         self._width = metadata.max_values_per_doc.bit_length()
         self._words = buffers[LENGTHS]
         self._key = (file.owner, f"{metadata.name}/offsets")
@@ -50,6 +52,11 @@ class MultiValueOffsets:
         offsets = np.zeros(self._num_docs + 1, dtype=np.uint32)
         if self._width:
             lengths = np.empty(self._num_docs, dtype=np.uint32)
-            bits.unpack(self._file.array(self._words), self._width, 0, 0, lengths)
+            words = self._file.array(self._words, bits.packed_words(self._num_docs, self._width))
+            bits.unpack(words, self._width, 0, 0, lengths)
             np.cumsum(lengths, out=offsets[1:])
+            num_values = int(lengths.sum(dtype=np.uint64))
+        else:
+            num_values = 0
+        self._file.require(num_values == self._num_values, f"docs list {num_values} values column={self._name}")
         return offsets

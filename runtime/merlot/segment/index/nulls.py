@@ -24,7 +24,7 @@ def words_of(is_null: NDArray[np.bool_]) -> NDArray[np.uint64]:
 # Read
 
 
-def read(buffers: Mapping[str, BufferRef], file: MappedFile) -> NDArray[np.uint64] | None:
+def read(buffers: Mapping[str, BufferRef], num_docs: int, file: MappedFile) -> NDArray[np.uint64] | None:
     """Bit words, or None if no doc is null."""
     ref = buffers.get(WORDS)
-    return None if ref is None else file.array(ref)
+    return None if ref is None else file.array(ref, (num_docs + 63) // 64)

@@ -57,7 +57,7 @@ class RawValues:
     def all(self) -> Array:
         """Every value, read-only."""
         if self._plain is not None:
-            return self._file.array(self._plain)
+            return self._file.array(self._plain, self._count)
         return DECODE_CACHE.get(self._key, self._decode)
 
     def take(self, docs: NDArray[np.uint32]) -> Array:
@@ -72,13 +72,16 @@ class RawValues:
         if len(docs) * 8 > self._count:
             return self.all()[docs]
         out = np.empty(len(docs), dtype=self._dtype)
-        bits.unpack_at(self._file.array(self._packed), self._width, docs, self._base, out)
+        bits.unpack_at(self._words(self._packed), self._width, docs, self._base, out)
         return out
 
     def _decode(self) -> Array:
         out = np.empty(self._count, dtype=self._dtype)
         if self._width and self._packed is not None:
-            bits.unpack(self._file.array(self._packed), self._width, 0, self._base, out)
+            bits.unpack(self._words(self._packed), self._width, 0, self._base, out)
         else:
             out[:] = self._base
         return out
+
+    def _words(self, ref: BufferRef) -> Array:
+        return self._file.array(ref, bits.packed_words(self._count, self._width))

@@ -3,7 +3,6 @@
 Offsets are i32 below 2**31 bytes and i64 past them, so that both are Arrow arrays without a copy.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from merlot.segment.arrow_types import stored_arrow_type
 from merlot.segment.buffers import Array, MappedFile
-from merlot.segment.metadata import BufferRef
+from merlot.segment.metadata import ColumnMetadata
 from merlot.spec.types import TypeName
 
 OFFSETS = "offsets"
@@ -62,6 +61,16 @@ def arrow_values(type_name: TypeName, offsets: Array, data: NDArray[np.uint8]) -
     return pa.Array.from_buffers(arrow_type, len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
-def read(type_name: TypeName, buffers: Mapping[str, BufferRef], file: MappedFile) -> pa.Array:
-    """All values of a raw column."""
-    return arrow_values(type_name, file.array(buffers[_PREFIX + OFFSETS]), file.array(buffers[_PREFIX + BYTES]))
+def read(metadata: ColumnMetadata, file: MappedFile, *, is_checked: bool) -> pa.Array:
+    """All values of a raw column. is_checked: an earlier call found its offsets good."""
+    offsets = file.array(metadata.buffers[_PREFIX + OFFSETS], metadata.total_values + 1)
+    data = file.array(metadata.buffers[_PREFIX + BYTES])
+    if not is_checked:
+        check_offsets(offsets, data, metadata, file)
+    return arrow_values(metadata.type, offsets, data)
+
+
+def check_offsets(offsets: Array, data: Array, metadata: ColumnMetadata, file: MappedFile) -> None:
+    """Raise CorruptionError unless the offsets cut the data: Arrow reads where they point."""
+    cuts = int(offsets[0]) >= 0 and int(offsets[-1]) <= len(data) and bool(np.all(offsets[1:] >= offsets[:-1]))
+    file.require(cuts, f"offsets are not those of the values column={metadata.name}")

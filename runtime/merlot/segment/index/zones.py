@@ -80,8 +80,9 @@ def read(metadata: ColumnMetadata, num_docs: int, file: MappedFile) -> ZoneMaps 
     """Zones of a column, or None if it has none."""
     buffers = metadata.buffers
     if MIN in buffers:
-        lows, highs = file.array(buffers[MIN]), file.array(buffers[MAX])
-        nulls = file.array(buffers[NULLS]) if NULLS in buffers else np.zeros(len(lows), dtype=np.uint32)
+        blocks = -(-num_docs // BLOCK_DOCS)
+        lows, highs = file.array(buffers[MIN], blocks), file.array(buffers[MAX], blocks)
+        nulls = file.array(buffers[NULLS], blocks) if NULLS in buffers else np.zeros(len(lows), dtype=np.uint32)
         return ZoneMaps(lows, highs, nulls)
     if not 0 < num_docs <= BLOCK_DOCS or metadata.total_values == 0:
         return None

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from merlot.cluster import tasks
+from merlot.cluster.liveness import live_instances
 from merlot.cluster.metastore import Metastore
+from merlot.cluster.records import Role
 from merlot.cluster.rollups import put_rollup
 from merlot.cluster.tasks import TaskOutcome
 from merlot.cluster.view import TableView, load
@@ -21,6 +23,7 @@ from merlot.errors import MerlotError
 from merlot.spec.manifest import load as load_manifest
 from merlot.spec.tasks import MERGE_LEVEL, MergeRollupTask
 from merlot.testing.load import QueryLoad, Tally
+from merlot.testing.patience import until
 from merlot.testing.processes import ClusterProcesses, RoleProcess
 from merlot.testing.sample import DAY_MS, ORDERS, START_MS, order_rows, orders_manifest, upload_orders
 from merlot_spark.zookeeper import ZooKeeper
@@ -172,7 +175,7 @@ async def merge_while(
     assert view.total_docs == len(DAYS) * ROWS
     assert any("_s1_" in name for name in view.visible), "large buckets went through shards"
     assert TaskOutcome.POISONED not in {one.outcome for one in history.tasks}
-    check_files(cluster, view, has_trash=has_trash)
+    await check_files(cluster, view, has_trash=has_trash)
     return Hurts(hurts, queries.tally)
 
 
@@ -244,13 +247,36 @@ async def test_merges_finish_though_they_are_cancelled_and_whoever_takes_them_ba
     assert done.tally.num_flagged == 0, done.tally.examples
 
 
-def check_files(cluster: ClusterProcesses, view: TableView, *, has_trash: bool) -> None:
-    """I4 and I6: what is published is in the deep store and on both servers, and servers report it loaded and whole.
+async def test_a_server_that_was_away_when_merges_ended_takes_their_outputs_up(cluster: ClusterProcesses) -> None:
+    """A replacement ends when the live servers have loaded its outputs: one whose session was lost gets them later."""
+    away = cluster.servers[1]
+    with cluster.metastore() as metastore:
+        await until(lambda: len(live_instances(metastore, Role.SERVER)) == 2)
+        away.send(signal.SIGSTOP)
+        await until(lambda: len(live_instances(metastore, Role.SERVER)) == 1)
+        await asyncio.to_thread(put_rollup, metastore, _levels())
+        await until(lambda: is_finished(metastore), PATIENCE_S)
+        view = await asyncio.to_thread(load, metastore, ORDERS)
+        assert not keys_of(view) & held_by(cluster, 1)
+        away.send(signal.SIGCONT)
+        await check_files(cluster, view, has_trash=False)
+        await until(lambda: len(live_instances(metastore, Role.SERVER)) == 2)
+
+
+async def check_files(cluster: ClusterProcesses, view: TableView, *, has_trash: bool) -> None:
+    """I4 and I6: what is published is in the deep store, and once those that were away are back, on both servers.
     Beside it there is nothing, but for what was taken back, which waits in the trash."""
-    keys = {str(record.key) for record in view.visible.values()}
     stored = set(cluster.deep_store.list(ORDERS))
     named = {record.url for record in view.segments.values()}
     assert named <= stored if has_trash else named == stored
     for number in range(len(cluster.servers)):
-        held = {path.stem for path in (cluster.server_dir(number) / "segments" / ORDERS).glob("*.mseg")}
-        assert keys <= held
+        await until(lambda number=number: keys_of(view) <= held_by(cluster, number))  # type: ignore[misc]
+
+
+def keys_of(view: TableView) -> set[str]:
+    return {str(record.key) for record in view.visible.values()}
+
+
+def held_by(cluster: ClusterProcesses, number: int) -> set[str]:
+    """Keys of the files that a server has."""
+    return {path.stem for path in (cluster.server_dir(number) / "segments" / ORDERS).glob("*.mseg")}

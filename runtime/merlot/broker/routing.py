@@ -116,7 +116,7 @@ def build(inputs: RoutingInputs, previous: RoutingSnapshot | None = None) -> Rou
     routed = {name: facts.route(before[name].key, before[name].record) for name in table.frozen & before.keys()}
     for name, record in table.records.items():
         if name in table.late:
-            routed[name] = facts.route(_key(record), record)
+            routed[name] = facts.route(record.key_text, record)
         elif name not in table.frozen:
             segment = _route(record, before.get(name), facts)
             if segment is not None:
@@ -240,7 +240,7 @@ class _Facts:
         reported = set().union(*(keys for one, keys in inputs.reports.items() if one not in inputs.standings))
         segments = inputs.view.segments
         versions: dict[str, list[str]] = defaultdict(list)
-        for key in holders.keys() - {_key(record) for record in segments.values()} if is_first else ():
+        for key in holders.keys() - {record.key_text for record in segments.values()} if is_first else ():
             versions[key.rpartition("@")[0]].append(key)
         spare = {key: servers for key, servers in backups.items() if key in preferred}
         return cls(
@@ -263,7 +263,7 @@ class _Facts:
 
     def has_replica(self, record: SegmentRecord) -> bool:
         """Whether somebody may be asked for this version."""
-        return _key(record) in self.holders
+        return record.key_text in self.holders
 
     def route(self, key: str, record: SegmentRecord) -> RoutedSegment:
         """This version and its holders, if it has any."""
@@ -282,7 +282,7 @@ def _holders(inputs: RoutingInputs, standing: Standing) -> dict[str, tuple[Insta
 
 
 def _route(record: SegmentRecord, before: RoutedSegment | None, facts: _Facts) -> RoutedSegment | None:
-    key = _key(record)
+    key = record.key_text
     if key in facts.holders:
         return facts.route(key, record)
     if before is not None and before.key != key:
@@ -296,10 +296,6 @@ def _route(record: SegmentRecord, before: RoutedSegment | None, facts: _Facts) -
         return facts.route(older[0], record)
     is_new = not (older or facts.is_switched(record)) and facts.are_new_trusted
     return None if is_new and facts.now_ms < _ends_being_new(record) else RoutedSegment(key, record, ())
-
-
-def _key(record: SegmentRecord) -> str:
-    return f"{record.name}@{record.crc}"
 
 
 def _ends_being_new(record: SegmentRecord) -> int:

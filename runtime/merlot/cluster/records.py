@@ -101,6 +101,12 @@ def _read_blooms(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
         return {UNREADABLE: ""}
 
 
+_NOTHING: dict[str, Any] = {}
+"""The empty mapping of every record that has none."""
+_GIVEN: dict[frozenset[str], set[str]] = {}
+"""Sets of fields that were given: a few for all records."""
+
+
 class SegmentRecord(Record):
     """What brokers prune by and servers load by. Times are inclusive; -1 and None mean unknown."""
 
@@ -136,6 +142,24 @@ class SegmentRecord(Record):
     made_of: str = ""
     """Segments whose rows it holds and whose records are gone: `origins`."""
 
+    def model_post_init(self, _context: Any) -> None:
+        self._share()
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        copied = super().model_copy(update=update, deep=deep)
+        copied._share()
+        return copied
+
+    def _share(self) -> None:
+        """Have in common what most records have alike: half of what 20,000 took. None of it is changed in place: a copy
+        copies it first."""
+        fields = self.__dict__
+        for name in ("partitions", "blooms", "custom_map"):
+            fields[name] = fields[name] or _NOTHING
+        given = self.__pydantic_fields_set__
+        object.__setattr__(self, "__pydantic_fields_set__", _GIVEN.setdefault(frozenset(given), given))
+        object.__setattr__(self, "__pydantic_extra__", self.__pydantic_extra__ or _NOTHING)
+
     @property
     def key(self) -> SegmentKey:
         """Its identity: name@crc."""
@@ -143,8 +167,8 @@ class SegmentRecord(Record):
 
     @property
     def key_text(self) -> str:
-        """The key as reports and requests have it."""
-        return f"{self.name}@{self.crc}"
+        """The key as reports and requests have it: one text for all who have it in memory."""
+        return sys.intern(f"{self.name}@{self.crc}")
 
     @property
     def newest_ms(self) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -208,7 +209,8 @@ class _Known:
 
 
 def _joined(instance: InstanceId, root: ReportRoot, buckets: Mapping[int, ReportBucket]) -> ServerReport:
-    loaded = frozenset(key for bucket in buckets.values() for key in bucket.loaded)
+    # The texts that the table's records have in this process too.
+    loaded = frozenset(sys.intern(key) for bucket in buckets.values() for key in bucket.loaded)
     errors = {key: message for bucket in buckets.values() for key, message in bucket.errors.items()}
     return ServerReport(instance, loaded, MappingProxyType(errors), root.revision)
 

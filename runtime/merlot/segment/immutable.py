@@ -15,10 +15,11 @@ from typing import Final, Self
 
 from pydantic import ValidationError
 
-from merlot.ids import SegmentKey, SegmentName
+from merlot.errors import CorruptionError
+from merlot.ids import SegmentKey
 from merlot.segment.buffers import MappedFile, buffer_problems
 from merlot.segment.column import ColumnReader
-from merlot.segment.layout import FORMAT_VERSION, Layout, damaged, read_layout
+from merlot.segment.layout import FORMAT_VERSION, SUFFIX, Layout, damaged, read_layout
 from merlot.segment.metadata import ColumnsWhenAsked, SegmentMetadata, parse_metadata
 
 MAX_OPENED: Final = 4096
@@ -41,11 +42,13 @@ class _Opened:
 class ImmutableSegment:
     """A sealed segment; any thread. Arrays taken from it stay valid after `close`."""
 
-    __slots__ = ("__weakref__", "_crc", "_name", "_opened", "_path", "num_docs", "size_bytes")
+    __slots__ = ("__weakref__", "_crc", "_folder", "_name", "_opened", "_path", "num_docs", "size_bytes")
 
-    def __init__(self, path: Path, key: SegmentKey, num_docs: int, size_bytes: int) -> None:
-        self._path = str(path)
-        self._name, self._crc = key
+    def __init__(self, path: Path | None, key: SegmentKey, num_docs: int, size_bytes: int, folder: str = "") -> None:
+        """path: None for the file in `folder` that is called by the key."""
+        self._path = path
+        self._folder = folder
+        self._name, self._crc = key.name, key.crc
         self.num_docs = num_docs
         self.size_bytes = size_bytes
         self._opened: _Opened | None = None
@@ -64,23 +67,28 @@ class ImmutableSegment:
         return segment
 
     @classmethod
-    def checked(cls, path: Path, content: bytes) -> Self:
-        """The segment of a file that holds, or will hold, this content, every byte of which is checked now.
+    def checked(cls, folder: str, expected: SegmentKey, content: bytes) -> Self:
+        """The segment of the file in a folder that is called by its key, and that holds or will hold this content,
+        every byte of which is checked now.
 
-        Raises CorruptionError. The file is not touched before somebody reads a column: NotFoundError if it is gone by
-        then."""
+        Raises CorruptionError, also if it is another segment. The file is not touched before somebody reads a column:
+        NotFoundError if it is gone by then."""
+        path = file_of(folder, expected)
         view = memoryview(content)
         layout = read_layout(view, path)
         if problems := buffer_problems(view, layout.buffers):
             raise damaged(path, problems[0])
-        name, num_docs = layout.identity.get("name"), layout.content.get("num_docs")
-        if not isinstance(name, str) or not isinstance(num_docs, int):
-            raise damaged(path, "footer has no name or no number of docs")
-        return cls(path, SegmentKey(SegmentName(name), layout.content_crc), num_docs, len(content))
+        name, crc = layout.identity.get("name"), layout.content_crc
+        if name != expected.name or crc != expected.crc:
+            raise CorruptionError(f"segment is another one path={path} expected={expected} got={name}@{crc}")
+        num_docs = layout.content.get("num_docs")
+        if not isinstance(num_docs, int):
+            raise damaged(path, "footer has no number of docs")
+        return cls(None, expected, num_docs, len(content), folder)
 
     @property
     def path(self) -> Path:
-        return Path(self._path)
+        return self._path or Path(file_of(self._folder, self.key))
 
     @property
     def key(self) -> SegmentKey:
@@ -203,6 +211,11 @@ _OPENED = _OpenedSegments(MAX_OPENED)
 def keep_opened(capacity: int) -> None:
     """Set how many segments that can be opened again stay open."""
     _OPENED.resize(capacity)
+
+
+def file_of(folder: str, key: SegmentKey) -> str:
+    """Path of the file that is called by a segment's key."""
+    return f"{folder}/{key.name}@{key.crc}{SUFFIX}"
 
 
 def verify_file(path: Path) -> None:

@@ -17,6 +17,7 @@ from merlot.errors import CorruptionError
 from merlot.segment import compression
 
 FORMAT_VERSION: Final = 1
+SUFFIX: Final = ".mseg"
 ALIGNMENT: Final = 64
 HEADER_BYTES: Final = 64
 TRAILER_BYTES: Final = 64
@@ -91,7 +92,7 @@ def footer_bytes(footer: Footer, directory: list[StoredBuffer], offset: int) -> 
     return stored_footer + facts + _TRAILER.pack(*lengths, *crcs, trailer_crc, TRAILER_MAGIC)
 
 
-def read_layout(view: memoryview, path: Path) -> Layout:
+def read_layout(view: memoryview, path: Path | str) -> Layout:
     """Check header, trailer and footer of a mapped file, and parse the footer; raises CorruptionError."""
     trailer = _read_trailer(view, path)
     stored = view[trailer.footer_offset : trailer.footer_offset + trailer.footer_length]
@@ -120,7 +121,7 @@ def read_layout(view: memoryview, path: Path) -> Layout:
     return layout
 
 
-def damaged(path: Path, what: str) -> CorruptionError:
+def damaged(path: Path | str, what: str) -> CorruptionError:
     """The error for a file that must be quarantined."""
     return CorruptionError(f"segment file is damaged path={path}: {what}")
 
@@ -138,7 +139,7 @@ class _Trailer(NamedTuple):
     magic: bytes
 
 
-def _read_trailer(view: memoryview, path: Path) -> _Trailer:
+def _read_trailer(view: memoryview, path: Path | str) -> _Trailer:
     if len(view) < HEADER_BYTES + FACTS_BYTES + TRAILER_BYTES:
         raise damaged(path, f"{len(view)} bytes are too few for a segment")
     header = bytes(view[:HEADER_BYTES])
@@ -164,7 +165,7 @@ def _read_trailer(view: memoryview, path: Path) -> _Trailer:
     return trailer
 
 
-def _footer_parts(stored: bytes, raw_length: int, path: Path) -> tuple[bytes, bytes, bytes]:
+def _footer_parts(stored: bytes, raw_length: int, path: Path | str) -> tuple[bytes, bytes, bytes]:
     try:
         raw = compression.expand(stored, raw_length)
     except zstandard.ZstdError as error:
@@ -179,7 +180,7 @@ def _footer_parts(stored: bytes, raw_length: int, path: Path) -> tuple[bytes, by
     return raw[first:second], raw[second:third], raw[third:]
 
 
-def _check_buffers(layout: Layout, path: Path) -> None:
+def _check_buffers(layout: Layout, path: Path | str) -> None:
     expected = HEADER_BYTES
     for number, buffer in enumerate(layout.buffers):
         if buffer.offset != expected or buffer.length < 0:

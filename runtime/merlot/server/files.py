@@ -19,7 +19,7 @@ from merlot import telemetry
 from merlot.cluster.records import SegmentRecord
 from merlot.errors import CorruptionError, NotFoundError, UnavailableError
 from merlot.ids import TableName
-from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.immutable import ImmutableSegment, file_of
 from merlot.store.deepstore import SUFFIX, DeepStore, unavailable
 from merlot.store.retry import OutOfSpaceError
 
@@ -46,6 +46,8 @@ class SegmentFiles:
         self._segments = directory / "segments"
         self._quarantine = directory / "quarantine"
         self._segments.mkdir(parents=True, exist_ok=True)
+        self._folders: dict[TableName, str] = {}
+        """Of tables, by name: one text for all their segments."""
 
     def path_of(self, table: TableName, key: str) -> Path:
         """Where the file of this version is, or would be."""
@@ -53,9 +55,11 @@ class SegmentFiles:
 
     def open_local(self, table: TableName, record: SegmentRecord) -> ImmutableSegment | None:
         """The segment if its file is here and every byte of it is right; a corrupt file is set aside."""
-        path = self.path_of(table, record.key_text)
         try:
-            return _open(path, record)
+            if record.size_bytes <= SMALL_BYTES:
+                folder = self._folders.setdefault(table, str(self._segments / table))
+                return ImmutableSegment.checked(folder, record.key, _read(file_of(folder, record.key)))
+            return _open(self.path_of(table, record.key_text), record)
         except NotFoundError:
             return None
         except CorruptionError as error:
@@ -67,12 +71,15 @@ class SegmentFiles:
 
         NotFoundError, CorruptionError (the deep store's copy itself is wrong), OutOfSpaceError, UnavailableError.
         """
-        path = self.path_of(table, record.key_text)
-        _make_room(path.parent, record.size_bytes)
+        folder = self._folders.setdefault(table, str(self._segments / table))
+        _make_room(folder, record.size_bytes)
         if record.size_bytes <= SMALL_BYTES:
-            content, segment = store.read(record.url, lambda content: (content, _check(path, content, record)))
-            _write(path, content)
+            content, segment = store.read(
+                record.url, lambda content: (content, ImmutableSegment.checked(folder, record.key, content))
+            )
+            _write(file_of(folder, record.key), content)
             return segment
+        path = self.path_of(table, record.key_text)
         opened: list[ImmutableSegment] = []
         store.fetch(
             record.url, path, expected_size=record.size_bytes, verify=lambda copy: opened.append(_open(copy, record))
@@ -114,13 +121,13 @@ class SegmentFiles:
         return [TableName(path.name) for path in self._segments.iterdir() if path.is_dir()]
 
 
-def _make_room(directory: Path, size_bytes: int) -> None:
+def _make_room(directory: str, size_bytes: int) -> None:
     """Make the folder; OutOfSpaceError unless the file and some spare bytes fit."""
     try:
         try:
             disk = os.statvfs(directory)
         except FileNotFoundError:
-            directory.mkdir(parents=True, exist_ok=True)
+            Path(directory).mkdir(parents=True, exist_ok=True)
             disk = os.statvfs(directory)
     except OSError as error:
         raise UnavailableError(f"cannot write segment files path={directory} reason={error.strerror}") from error
@@ -133,43 +140,33 @@ def _make_room(directory: Path, size_bytes: int) -> None:
 
 def _open(path: Path, record: SegmentRecord) -> ImmutableSegment:
     """Open and verify; raises CorruptionError too if it is a sound file of something else."""
-    if record.size_bytes <= SMALL_BYTES:
-        return _check(path, _read(path), record)
     segment = ImmutableSegment.open(path, verify=True)
     if segment.key != record.key:
         segment.close()
-        raise _another(path, record, segment)
+        raise CorruptionError(f"segment is another one path={path} expected={record.key} got={segment.key}")
     return segment
 
 
-def _check(path: Path, content: bytes, record: SegmentRecord) -> ImmutableSegment:
-    """The segment of a small file, which is opened when a query first reads it."""
-    segment = ImmutableSegment.checked(path, content)
-    if segment.key != record.key:
-        raise _another(path, record, segment)
-    return segment
-
-
-def _another(path: Path, record: SegmentRecord, segment: ImmutableSegment) -> CorruptionError:
-    return CorruptionError(f"segment is another one path={path} expected={record.key} got={segment.key}")
-
-
-def _read(path: Path) -> bytes:
+def _read(path: str) -> bytes:
     try:
-        return path.read_bytes()
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
     except FileNotFoundError as error:
         raise NotFoundError(f"no segment file path={path}") from error
     except OSError as error:
         raise UnavailableError(f"cannot read segment file path={path} reason={error.strerror}") from error
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write(path: str, content: bytes) -> None:
     """A whole file or none, as far as processes go. What a crash of the machine leaves of it, the next start checks
     and fetches again where it must: waiting for the disk, twice for each small file, took most of a load's time."""
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    folder, _, name = path.rpartition("/")
+    partial = f"{folder}/.{name}.{secrets.token_hex(4)}.tmp"
     try:
-        partial.write_bytes(content)
-        partial.rename(path)
+        with open(partial, "wb", buffering=0) as file:
+            file.write(content)
+        os.rename(partial, path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise unavailable("write", str(path), error) from error
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(partial)
+        raise unavailable("write", path, error) from error

@@ -7,6 +7,7 @@ it is missing. A segment that is dropped is out of sight at once and closed when
 from __future__ import annotations
 
 import functools
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, KeysView, Mapping, Sequence
 from dataclasses import dataclass
@@ -89,7 +90,7 @@ class TableSegments:
 
     def add(self, segment: ImmutableSegment) -> None:
         """Serve it from now on. One that stood under the same key is dropped."""
-        key = str(segment.key)
+        key = sys.intern(str(segment.key))
         if key in self._held:
             self.drop(key)
         self._unshare(0)

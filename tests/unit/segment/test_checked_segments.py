@@ -23,8 +23,10 @@ def _few_stay_open() -> Iterator[None]:
 
 
 def checked(folder: Path, day: int) -> ImmutableSegment:
-    path = build_orders(folder, day).path
-    return ImmutableSegment.checked(path, path.read_bytes())
+    built = build_orders(folder, day)
+    key, content = built.metadata.key, built.path.read_bytes()
+    built.path.rename(folder / f"{key}.mseg")
+    return ImmutableSegment.checked(str(folder), key, content)
 
 
 def ids_of(segment: ImmutableSegment) -> list[int]:

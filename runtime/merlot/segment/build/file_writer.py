@@ -16,10 +16,9 @@ from typing import Final, Self
 from merlot.errors import UnavailableError
 from merlot.segment import compression
 from merlot.segment.buffers import Array
-from merlot.segment.layout import Footer, StoredBuffer, footer_bytes, header_bytes, padding
+from merlot.segment.layout import SUFFIX, Footer, StoredBuffer, footer_bytes, header_bytes, padding
 from merlot.segment.metadata import BufferRef
 
-SUFFIX: Final = ".mseg"
 _WRITE_BYTES: Final = 1 << 20
 
 

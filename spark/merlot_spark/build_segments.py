@@ -7,6 +7,7 @@ driver publish, in one call. A run that fails leaves files that nothing refers t
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -91,6 +92,10 @@ def build_segments(
     expressions that Spark refuses, UnavailableError if executors, deep store or controller fail."""
     options = options or JobOptions()
     selected, absent = _selected(df, table, ingestion)
+    if controller_url is not None and ingestion is not None:
+        # What cannot be published need not be built. It is asked again in the end, when the controller must be there.
+        with contextlib.suppress(UnavailableError):
+            _overwritten(ControllerClient(controller_url, waits_s=()), table, ingestion)
     started = time.monotonic()
     built = _run(selected, table, deep_store, options)
     built_at = time.monotonic()

@@ -24,10 +24,11 @@ from merlot.cluster.tasks import TaskOutcome, TaskState
 from merlot.errors import UnavailableError
 from merlot.minion import leftovers
 from merlot.minion.execution import MAX_DEATHS, Ending
+from merlot.spec.tasks import ROUNDED_TO
 from merlot.store.deepstore import DeepStore
 from merlot.testing.faults import Fault, FaultyMetastore, ProcessDied
 from merlot.testing.faulty_s3 import FaultyS3
-from merlot.testing.merges import ENTRY, MergeBench
+from merlot.testing.merges import ENTRY, MergeBench, rollup_config
 from merlot.testing.processes import can_mount, resize_disk, small_disk
 from merlot.testing.sample import ORDERS
 
@@ -119,6 +120,27 @@ def test_a_minion_that_dies_at_a_step_leaves_the_rest_to_the_next_one(config: di
             assert bench.visible_rows() == expected, step
             finish(bench, expected)
             check_all_is_done(bench, expected)
+
+
+@pytest.mark.parametrize("config", [{}, SHARDS], ids=["whole", "shards"])
+def test_however_a_minion_dies_a_rollup_keeps_how_late_its_rows_were(config: dict[str, Any], tmp_path: Path) -> None:
+    config = {**rollup_config(), **config}
+    for number in range(len(steps_of(tmp_path / "plain", **config))):
+        with a_bench(tmp_path / str(number), **config) as bench:
+            newest_ms = max(record.end_time_ms or 0 for record in bench.records)
+            amount = sum(row["amount"] for row in bench.visible_rows())
+            reached = die_at(number)
+            with contextlib.suppress(ProcessDied):
+                while queued := bench.queued():
+                    bench.run(queued[0], reached=reached)
+            while queued := bench.queued():
+                bench.free_lease(queued[0])
+                bench.serve()
+                bench.run(queued[0], owner="Minion_2")
+            outputs = bench.view().visible.values()
+            assert {record.newest_ms for record in outputs} == {newest_ms}
+            assert {record.custom_map[ROUNDED_TO] for record in outputs} == {"1d"}
+            assert sum(row["amount"] for row in bench.visible_rows()) == amount
 
 
 @pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.name)

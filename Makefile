@@ -13,7 +13,7 @@ IMAGES := operator runtime spark
 comma := ,
 KIND_CONFIG := build/kind/kubeconfig
 
-.PHONY: help quickstart demo-rollup test check bench bench-pruning bench-merge fuzz crds format clean images kind-up kind-test kind-down test-e2e chart
+.PHONY: help quickstart demo-rollup test check bench bench-pruning bench-merge fuzz fuzz-bounds crds format clean images kind-up kind-test kind-down test-e2e chart
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,11 @@ bench-merge: $(VENV)/.dev ## Measure concat and rollup on one core against DuckD
 fuzz: $(VENV)/.dev ## Run the seeded random tests for FUZZ_SECONDS (600), the seed printed
 	MERLOT_FUZZ_SECONDS=$(FUZZ_SECONDS) MERLOT_KILLS=200 MERLOT_LATE_S=10 MERLOT_SILENCE_S=60 MERLOT_TABLES=1000 \
 	  $(BIN)/python -m pytest tests/oracle tests/unit/query/pruning tests/faults tests/kube/test_operator_scale.py \
+	  --timeout=0 $(PYTEST_ARGS)
+
+fuzz-bounds: $(VENV)/.dev ## Run SQL cases, kernels and random queries with every index of every kernel checked (FUZZ_SECONDS)
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(abspath build/numba-checked) MERLOT_FUZZ_SECONDS=$(FUZZ_SECONDS) \
+	  $(BIN)/python -m pytest tests/kernels tests/sql tests/oracle -k 'not embedded and not zookeeper and not broker' \
 	  --timeout=0 $(PYTEST_ARGS)
 
 crds: $(VENV)/.dev ## Write crds/ anew from the pydantic models

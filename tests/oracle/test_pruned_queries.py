@@ -6,16 +6,21 @@
 from __future__ import annotations
 
 import os
+import random
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Protocol
 
 import pytest
-from query_generator import QueryGenerator
+from query_generator import QueryGenerator, RandomQuery
 from slt_answers import first_difference, normalize, sort_rows
-from slt_data import things
+from slt_data import Dataset, things
 from slt_segments import build_paths
+from wild_queries import WildGenerator
+from wild_table import wild
 
 from merlot.query.binding import bind
 from merlot.query.context import ExecutionContext
@@ -25,6 +30,7 @@ from merlot.query.partial import Partial
 from merlot.query.reduce import reduce
 from merlot.segment.immutable import ImmutableSegment
 from merlot.server.pruning import SetStatistics, prune
+from merlot.spec.schema import TableSchema
 from merlot.sql.parse import parse
 
 _SECONDS = float(os.environ.get("MERLOT_FUZZ_SECONDS", "6"))
@@ -33,27 +39,58 @@ _ROWS_PER_SEGMENT = 3
 """So few that bounds are narrow and many segments hold one value of a column, or only nulls."""
 
 
-@pytest.fixture(scope="module")
-def segments(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ImmutableSegment]]:
+@contextmanager
+def _opened(dataset: Dataset, folder: Path) -> Iterator[list[ImmutableSegment]]:
     with ExitStack() as stack:
         edges = list(range(0, _ROWS + 1, _ROWS_PER_SEGMENT))
-        paths = build_paths(things(), tmp_path_factory.mktemp("pruned"), edges, varied=True)
+        paths = build_paths(dataset, folder, edges, varied=True)
         yield [stack.enter_context(ImmutableSegment.open(path)) for path in paths]
 
 
-def test_pruning_never_changes_an_answer(segments: list[ImmutableSegment]) -> None:
-    seed = int(os.environ.get("MERLOT_SEED") or secrets.randbelow(1 << 32))
+@pytest.fixture
+def seed() -> int:
+    return int(os.environ.get("MERLOT_SEED") or secrets.randbelow(1 << 32))
+
+
+def test_pruning_never_changes_an_answer(tmp_path: Path, seed: int) -> None:
     generator = QueryGenerator(things().rows.slice(0, _ROWS), seed)
+    with _opened(things(), tmp_path) as segments:
+        num_queries, num_pruned = _compare(segments, things().schema, generator, seed, _SECONDS / 2)
+    assert num_pruned > num_queries
+
+
+def test_pruning_never_changes_an_answer_over_wild_values(tmp_path: Path, seed: int) -> None:
+    deadline = time.monotonic() + _SECONDS / 2
+    number = 0
+    while number == 0 or time.monotonic() < deadline:
+        random_ = random.Random(f"{seed} {number}")
+        table = wild(random_, _ROWS)
+        (tmp_path / str(number)).mkdir()
+        with _opened(table, tmp_path / str(number)) as segments:
+            seconds = min(5.0, deadline - time.monotonic())
+            _compare(segments, table.schema, WildGenerator(table, random_), seed, seconds)
+        number += 1
+
+
+class Generator(Protocol):
+    """Makes queries."""
+
+    def query(self) -> RandomQuery: ...
+
+
+def _compare(
+    segments: list[ImmutableSegment], schema: TableSchema, generator: Generator, seed: int, seconds: float
+) -> tuple[int, int]:
+    """Queries asked, and segments pruned in all of them."""
     statistics = SetStatistics(segments)
-    schema = things().schema
-    deadline = time.monotonic() + _SECONDS
+    deadline = time.monotonic() + seconds
     num_queries = num_pruned = 0
     while time.monotonic() < deadline:
         query = generator.query()
         logical = plan(bind(parse(query.sql), schema, {}))
         kept = prune(logical, segments, statistics, schema)
-        pruned = _rows(logical, kept.segments)
-        whole = _rows(logical, segments)
+        pruned = _rows(logical, kept.segments, schema)
+        whole = _rows(logical, segments, schema)
         if not query.is_ordered:
             pruned, whole = sort_rows(pruned), sort_rows(whole)
         assert first_difference(pruned, whole) is None, f"seed {seed}: {query.sql}"
@@ -62,11 +99,10 @@ def test_pruning_never_changes_an_answer(segments: list[ImmutableSegment]) -> No
     print(
         f"{num_queries} queries, {num_pruned / max(1, num_queries):.1f} of {len(segments)} segments pruned, seed {seed}"
     )
-    assert num_pruned > num_queries
+    return num_queries, num_pruned
 
 
-def _rows(logical: LogicalPlan, segments: Sequence[ImmutableSegment]) -> list[tuple[object, ...]]:
-    schema = things().schema
+def _rows(logical: LogicalPlan, segments: Sequence[ImmutableSegment], schema: TableSchema) -> list[tuple[object, ...]]:
     partial: Partial = execute(logical, segments, ExecutionContext(schema=schema))
     table = reduce(logical, [partial], schema)
     columns = [column.to_pylist() for column in table.columns]

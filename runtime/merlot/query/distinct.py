@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from merlot.query.context import LimitExceededError
 from merlot.query.encoding import distinct_codes, encode
 from merlot.query.vector import arrow_type
 from merlot.spec.types import TypeName
 from merlot.sql.types import SqlType
+
+MAX_LISTED: Final = (1 << 31) - 1
+"""Values of one Arrow array of lists: its offsets have 32 bits, and would wrap."""
 
 
 def value_type(argument: SqlType) -> pa.DataType:
@@ -43,6 +49,8 @@ def lists_of_distinct(
     starts = np.searchsorted(owners, groups, "left")
     lengths = np.searchsorted(owners, groups, "right") - starts
     offsets = np.concatenate([[0], np.cumsum(lengths)])
+    if offsets[-1] > MAX_LISTED:
+        raise LimitExceededError(f"answer lists too many distinct values limit={MAX_LISTED} got={offsets[-1]}")
     if not np.array_equal(starts, offsets[:-1]):
         values = values.take(pa.array(np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)))
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)

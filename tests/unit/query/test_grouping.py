@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merlot.query import grouping
+from merlot.query import distinct, grouping
 from merlot.query.context import ExecutionLimits, LimitExceededError
 from merlot.query.groups import GroupTable, KeyWords, Packing, group
 from merlot.spec.indexing import IndexingSpec
@@ -178,3 +178,17 @@ def test_sums_of_docs_that_are_listed_often_do_not_wrap(make_table):
     table = make_table(fields, [{"a": ["x"] * 1000 + ["y"], "n": number}, {"a": ["y"], "n": -number}])
     got = table.query("SELECT a, SUM(n), AVG(n), COUNT(*) FROM t GROUP BY a ORDER BY a")
     assert got == [["x", float(1000 * number), float(number), 1000], ["y", 0.0, 0.0, 2]]
+
+
+def test_more_distinct_values_than_a_list_array_holds_are_refused(make_table, monkeypatch):
+    monkeypatch.setattr(distinct, "MAX_LISTED", 100)
+    fields = [{"name": "k", "type": "INT"}, {"name": "n", "type": "LONG"}]
+    rows = [{"k": number % 3, "n": number} for number in range(300)]
+    table = make_table(fields, rows[:40], rows[40:])
+    assert table.query("SELECT k, DISTINCTCOUNT(n) FROM t WHERE n < 100 GROUP BY k ORDER BY k") == [
+        [0, 34],
+        [1, 33],
+        [2, 33],
+    ]
+    with pytest.raises(LimitExceededError, match="too many distinct values"):
+        table.query("SELECT k, DISTINCTCOUNT(n) FROM t GROUP BY k")

@@ -136,10 +136,11 @@ def buffer_problems(view: memoryview, buffers: Sequence[StoredBuffer]) -> list[s
 class MappedFile:
     """A segment file in memory, and its buffers as arrays."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, view: memoryview | None = None) -> None:
+        """view: the file's bytes, if they are in memory already."""
         self.path = path
         self.owner = next(_owners)
-        self._view = map_file(path)
+        self._view = map_file(path) if view is None else view
         self.layout: Layout = read_layout(self._view, path)
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -20,10 +21,13 @@ from merlot.ids import SegmentKey
 from merlot.segment.buffers import MappedFile, buffer_problems
 from merlot.segment.column import ColumnReader
 from merlot.segment.layout import FORMAT_VERSION, SUFFIX, Layout, damaged, read_layout
+from merlot.segment.mapping import read_file
 from merlot.segment.metadata import ColumnsWhenAsked, SegmentMetadata, parse_metadata
 
 MAX_OPENED: Final = 4096
-"""Segments that were only checked and are open now, of the whole process: some 30 KB each."""
+"""Segments that were only checked and are open now, of the whole process: some 15 KB each, and what was read."""
+MAX_READ_BYTES: Final = 16 << 10
+"""Files up to this size are read when they are opened, larger ones mapped."""
 
 
 class _Opened:
@@ -146,8 +150,11 @@ class ImmutableSegment:
         return opened
 
     def _read(self) -> _Opened:
-        file = MappedFile(self.path)
+        path = self.path
+        file = MappedFile(path, read_file(path) if self.size_bytes <= MAX_READ_BYTES else None)
         opened = _Opened(file, _metadata_of(file, is_checked=True))
+        # What the footer said is in the metadata now, in fewer bytes.
+        file.layout = replace(file.layout, content={}, identity={}, creation={})
         if opened.metadata.key != self.key:
             raise damaged(self.path, f"the file is of {opened.metadata.key} now")
         return _OPENED.add(self, opened)
@@ -237,6 +244,6 @@ def _metadata_of(file: MappedFile, *, is_checked: bool = False) -> SegmentMetada
         if not is_checked:
             return parse_metadata(fields)
         rest = parse_metadata({**fields, "columns": {}})
-        return rest.model_copy(update={"columns": ColumnsWhenAsked(named)})
+        return rest.model_copy(update={"columns": ColumnsWhenAsked.of(named)})
     except (ValidationError, KeyError, TypeError) as error:
         raise damaged(file.path, f"footer is not what it should be: {error}") from error

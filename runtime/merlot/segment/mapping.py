@@ -1,4 +1,4 @@
-"""Files mapped read-only, without a file descriptor each.
+"""Files mapped read-only, without a file descriptor each; and small ones read, without a mapping each.
 
 Python's own `mmap` keeps a duplicate of the descriptor for as long as the mapping lives (until 3.13 there is no way not
 to): a server of 20,000 segments would need as many. The C library's needs none once it has mapped. The mapping ends
@@ -51,6 +51,18 @@ def map_file(path: Path) -> memoryview:
     # Not at exit: threads and other objects may still read then, and the pages go with the process anyway.
     weakref.finalize(pages, _LIBC.munmap, address, size).atexit = False
     return memoryview(pages).cast("B").toreadonly()
+
+
+def read_file(path: Path) -> memoryview:
+    """As `map_file`, for files of a few pages: a mapping takes longer than to read them."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            content = file.read()
+    except FileNotFoundError as error:
+        raise NotFoundError(f"no segment file path={path}") from error
+    except OSError as error:
+        raise UnavailableError(f"cannot read segment file path={path}: {error.strerror}") from error
+    return memoryview(content)
 
 
 def prefetch(view: memoryview) -> None:

@@ -4,10 +4,14 @@ Readers ignore fields they do not know. `JsonValue`s are column values in JSON: 
 non-finite floats as "NaN", "Infinity", "-Infinity"; BOOLEAN as 0 and 1, TIMESTAMP as milliseconds.
 """
 
+from __future__ import annotations
+
+import sys
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from merlot.errors import CorruptionError
@@ -128,20 +132,28 @@ class SegmentMetadata(Model):
 
 
 class ColumnsWhenAsked(Mapping[str, ColumnMetadata]):
-    """Columns of a footer, each made when it is first asked for: queries read few of them."""
+    """Columns of a footer, each made when it is first asked for: queries read few of them, and JSON takes a tenth of
+    what it stands for."""
 
     __slots__ = ("_fields", "_made")
 
-    def __init__(self, fields: Mapping[str, dict[str, Any]]) -> None:
+    def __init__(self, fields: Mapping[str, bytes]) -> None:
         self._fields = fields
         self._made: dict[str, ColumnMetadata] = {}
+
+    @staticmethod
+    def of(fields: Mapping[str, dict[str, Any]]) -> ColumnsWhenAsked:
+        """The columns of a footer as it was read."""
+        # Copied: what orjson returns has room for a kilobyte and more.
+        texts = {sys.intern(name): bytes(memoryview(orjson.dumps(column))) for name, column in fields.items()}
+        return ColumnsWhenAsked(texts)
 
     def __getitem__(self, name: str) -> ColumnMetadata:
         """KeyError if there is no such column; CorruptionError if its entry is not what it should be."""
         made = self._made.get(name)
         if made is None:
             try:
-                made = self._made[name] = ColumnMetadata.model_validate(self._fields[name])
+                made = self._made[name] = ColumnMetadata.model_validate(orjson.loads(self._fields[name]))
             except ValidationError as error:
                 raise CorruptionError(f"column of a footer is not what it should be column={name}: {error}") from error
         return made

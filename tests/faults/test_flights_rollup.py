@@ -49,6 +49,13 @@ def rollup(cluster: ClusterProcesses) -> dict[str, Any]:
         return status
 
 
+def rows_of(cluster: ClusterProcesses, sql: str) -> list[list[Any]]:
+    answer = cluster.query(sql)
+    assert answer["exceptions"] == [], answer
+    rows: list[list[Any]] = answer["resultTable"]["rows"]
+    return rows
+
+
 async def until_merged(cluster: ClusterProcesses, level: str, num_segments: int) -> TableView:
     """Until this many segments are visible, all of this level, and no task is left."""
     with cluster.metastore() as metastore:
@@ -90,8 +97,8 @@ async def test_days_become_months_and_months_become_rows_per_day_under_load(clus
     with cluster.metastore() as metastore:
         before = load(metastore, TABLE)
     assert len(before.visible) == NUM_DAYS
-    by_day = {sql: (await asyncio.to_thread(cluster.query, sql))["resultTable"]["rows"] for sql in BY_DAY}
-    exact = {sql: (await asyncio.to_thread(cluster.query, sql))["resultTable"]["rows"] for sql in EXACT}
+    by_day = {sql: await asyncio.to_thread(rows_of, cluster, sql) for sql in BY_DAY}
+    exact = {sql: await asyncio.to_thread(rows_of, cluster, sql) for sql in EXACT}
     print("\nbefore:", figures(cluster, before, BY_DAY + EXACT))
 
     async with QueryLoad(cluster.broker.url, {**by_day, **exact}, num_clients=2) as load_:

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from merlot.clock import Clock
 from merlot.cluster import paths, tasks
+from merlot.cluster.changes import TooManyReplacementsError
 from merlot.cluster.metastore import Metastore, MetastoreSilentError, Put
 from merlot.cluster.records import InstanceRecord
 from merlot.cluster.tasks import EndedTask, QueuedTask, TaskOutcome, TaskProgress, TaskRecord, TaskState
@@ -60,6 +61,12 @@ class TaskKind(Protocol):
     def undo(self, task: TaskRecord, control: TaskControl) -> None:
         """Take back what runs of the task have begun, unless it is complete."""
         ...
+
+
+def _max_attempts(error: Exception) -> int:
+    if isinstance(error, TooManyReplacementsError):
+        return 1 << 30  # it ends by itself, with the table's grace period, however long that is
+    return MAX_OUTAGES if isinstance(error, UnavailableError) else tasks.MAX_ATTEMPTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +164,9 @@ class Execution:
             record = self._poison(task, control, text)
         else:
             text = text if isinstance(error, MerlotError) else f"bug: {error!r}"
-            most = MAX_OUTAGES if isinstance(error, UnavailableError) else tasks.MAX_ATTEMPTS
-            record = tasks.fail(self.metastore, task, text, self.clock.now_ms(), control.fence, most=most)
+            record = tasks.fail(
+                self.metastore, task, text, self.clock.now_ms(), control.fence, most=_max_attempts(error)
+            )
         _LOG.warning(
             "task failed task=%s attempts=%d state=%s cause=%s", record.id, record.attempts, record.state, text
         )

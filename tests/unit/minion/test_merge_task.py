@@ -14,6 +14,7 @@ from merlot.cluster.rollups import put_rollup
 from merlot.cluster.task_records import SHUFFLE_FOLDER
 from merlot.cluster.tasks import TaskOutcome
 from merlot.errors import InvalidInputError
+from merlot.minion import execution
 from merlot.minion.execution import Ending
 from merlot.spec.manifest import load as load_manifests
 from merlot.spec.tasks import MERGE_LEVEL, MERGE_TIME, ROUNDED_TO, MergeRollupTask, MergeType
@@ -119,6 +120,7 @@ def test_a_table_without_room_for_another_replacement_has_a_task_wait_not_fail_f
     bench.queue()
     with monkeypatch.context() as patch:
         patch.setattr(lineage_draft, "MAX_ENTRIES", 0)
+        patch.setattr(execution, "MAX_OUTAGES", 3)
         for _ in range(2 * tasks.MAX_ATTEMPTS):
             assert bench.run() is Ending.FAILED
     found = tasks.find_task(bench.inner, tasks.MERGE_ROLLUP, "t1")

@@ -8,7 +8,7 @@ from merlot.clock import Clock
 from merlot_operator.apply import Writer
 from merlot_operator.cluster_status import Changes, ClusterStatuses
 from merlot_operator.config import Config
-from merlot_operator.demand import pool_of
+from merlot_operator.demand import Conflict, pool_of
 from merlot_operator.events import Events
 from merlot_operator.kinds import TABLES, name_of
 from merlot_operator.kube import Kube
@@ -36,6 +36,10 @@ class PoolNote:
     """Whether the same steps have been waited for too long."""
     notes: tuple[str, ...] = ()
     """What is asked for and never done, such as to shrink a volume."""
+    refused: str | None = None
+    """Why Kubernetes cannot create its pods or claims."""
+    conflicts: tuple[Conflict, ...] = ()
+    """What its tables ask for that does not go together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,8 @@ class Context:
     clusters: dict[str, ClusterNote] = field(default_factory=dict)
     waiting: dict[tuple[str, str], tuple[tuple[str, ...], float]] = field(default_factory=dict)
     """By pool: the steps that it waits for, and since when."""
+    lacking: dict[str, float] = field(default_factory=dict)
+    """By uid of a StatefulSet or Job: since when it has fewer pods than it wants."""
     last_busy: dict[str, float] = field(default_factory=dict)
     """When a namespace last had tasks for minions."""
 

@@ -1,24 +1,35 @@
 """What a namespace's Tables ask of their cluster: how many brokers, which server pools, how large. Pure.
 
-Read from the plain documents, leniently: a Table that cannot be accepted keeps the servers that it has.
+Tables are taken as they are run (`accepted`) and read from the plain documents, leniently: what an older version
+accepted this one may not, and it keeps the servers that it has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from merlot.spec.tenancy import Resources
 from merlot.store import credentials
-from merlot_operator.compare import quantity
+from merlot_operator import sizes
+from merlot_operator.accepted import all_run, as_run
 from merlot_operator.config import Config, RoleSize
-from merlot_operator.kinds import RESTARTED_AT, Object, annotations_of, fit, is_deleting, name_of
+from merlot_operator.kinds import RESTARTED_AT, Object, annotations_of, digest, fit, is_deleting, name_of
 
 DEFAULT_TENANT = "default"
 DEFAULT_STORAGE = "10Gi"
 MAX_POOL_NAME = 48
 """A StatefulSet's pods carry a label of its name, a dash and eleven characters; labels hold 63."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """What one table asks for and does not get."""
+
+    reason: str
+    message: str
+    table: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +45,7 @@ class PoolDemand:
     owner: Mapping[str, str] | None
     """The one Table that it belongs to, as an owner reference."""
     replicas: int
-    """0 if all of its tables are suspended."""
+    """0 if all of its tables are suspended, or none asks for any."""
     wanted_replicas: int
     """As if none were."""
     resources: Resources
@@ -47,6 +58,7 @@ class PoolDemand:
     """Whether its volumes go with it."""
     pod_template: Mapping[str, Any] | None = None
     """What is laid over the template of its pods."""
+    conflicts: tuple[Conflict, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,15 +79,17 @@ class ClusterDemand:
 
 
 def cluster_demand(namespace: str, tables: Iterable[Object], config: Config) -> ClusterDemand | None:
-    """None if there is no Table; one that is being deleted still counts, since its files want a controller."""
+    """None if there is no Table. One that is being deleted still counts, since its files want a controller, and so does
+    one that was not accepted yet, which asks for nothing else."""
     tables = sorted(tables, key=name_of)
     if not tables:
         return None
-    asking = [_at(table, "spec", "tenants", "broker") for table in tables]
-    is_all_suspended = all(_at(table, "spec").get("suspend") for table in tables)
+    running = sorted(all_run(tables), key=_age)
+    asking = [_at(table, "spec", "tenants", "broker") for table in running]
+    is_all_suspended = len(running) == len(tables) and all(_at(table, "spec").get("suspend") for table in running)
     replicas = max([one["replicas"] for one in asking if "replicas" in one], default=config.sizes.broker.replicas)
-    resources = _largest([_resources(one) for one in asking if "resources" in one], config.sizes.broker.resources)
-    stores, conflict = _stores(tables)
+    resources = _sized(asking, config.sizes.broker.resources)
+    stores, conflict = _stores(running)
     return ClusterDemand(
         namespace=namespace,
         tables=tuple(name_of(table) for table in tables),
@@ -90,10 +104,14 @@ def cluster_demand(namespace: str, tables: Iterable[Object], config: Config) -> 
 
 def pool_of(table: Object) -> str:
     """Name of the StatefulSet of a Table's servers."""
-    tenant = shared_tenant(table)
-    return fit(
-        f"merlot-server-{name_of(table)}" if tenant is None else f"merlot-tenant-{tenant.lower()}", MAX_POOL_NAME
-    )
+    tenant = shared_tenant(as_run(table))
+    return fit(f"merlot-server-{name_of(table)}" if tenant is None else _pool_of_tenant(tenant), MAX_POOL_NAME)
+
+
+def _pool_of_tenant(tenant: str) -> str:
+    """Names of objects have no capitals: `Hot` and `hot` are two tenants, and two pools."""
+    lower = tenant.lower()
+    return f"merlot-tenant-{lower}" if lower == tenant else f"merlot-tenant-{lower}-{digest(tenant, 6)}"
 
 
 def shared_tenant(table: Object) -> str | None:
@@ -109,22 +127,21 @@ def tenant_of(table: Object) -> str:
 
 def pool_demand(namespace: str, pool: str, tables: Iterable[Object], config: Config) -> PoolDemand | None:
     """What a namespace's Tables want of one pool; None if none of them is in it."""
-    members = sorted((one for one in tables if pool_of(one) == pool and not is_deleting(one)), key=name_of)
-    members = [one for one in members if "upsert" not in _at(one, "spec") or "revision" in _at(one, "status")]
+    staying = [one for one in all_run(tables) if not is_deleting(one)]
+    members = sorted((one for one in staying if pool_of(one) == pool), key=_age)
     if not members:
         return None
     asking = [_at(table, "spec", "tenants", "server") for table in members]
-    sizes = [_resources(one) for one in asking if "resources" in one]
     replication = max(_at(table, "spec").get("replication", 1) for table in members)
     asked = [one["replicas"] for one in asking if "replicas" in one]
     wanted = max(asked) if asked else max(replication, config.sizes.server.replicas)
     is_all_suspended = all(_at(table, "spec").get("suspend") for table in members)
-    resources = _largest(sizes, config.sizes.server.resources)
+    resources = _sized(asking, config.sizes.server.resources)
     return PoolDemand(
         namespace=namespace,
         name=pool,
         tenant=tenant_of(members[0]),
-        tables=tuple(name_of(table) for table in members),
+        tables=tuple(sorted(map(name_of, members))),
         owner=None if shared_tenant(members[0]) else owner_reference(members[0]),
         replicas=0 if is_all_suspended else wanted,
         wanted_replicas=wanted,
@@ -133,9 +150,31 @@ def pool_demand(namespace: str, pool: str, tables: Iterable[Object], config: Con
         storage_class=next((one["storageClass"] for one in asking if "storageClass" in one), config.storage_class),
         stores=_stores(members)[0],
         restarted_at=max(annotations_of(table).get(RESTARTED_AT, "") for table in members),
-        deletes_claims=all(map(_deletes_claims, members)),
+        deletes_claims=all(_at(table, "spec").get("deletionPolicy") == "Delete" for table in members),
         pod_template=_template(asking),
+        conflicts=tuple(_conflicts(members, wanted)),
     )
+
+
+def _age(table: Object) -> tuple[str, str]:
+    """Where only one can have its way it is the oldest: a new table changes nothing for those that share with it."""
+    return table["metadata"].get("creationTimestamp", ""), name_of(table)
+
+
+def _conflicts(members: Sequence[Object], wanted: int) -> Iterator[Conflict]:
+    """What tables of a pool ask for and do not get; the oldest first in `members`."""
+    for choice in ("podTemplate", "storageClass"):
+        tenants = [(name_of(one), _at(one, "spec", "tenants", "server")) for one in members]
+        asking = [(name, tenant[choice]) for name, tenant in tenants if tenant.get(choice)]
+        for name, value in asking[1:]:
+            if value != asking[0][1]:
+                text = f"its tenants.server.{choice} is not that of table {asking[0][0]}, which was there before"
+                yield Conflict("TenantConflict", f"{text}: write the same in both", name)
+    for table in members:
+        replication = _at(table, "spec").get("replication", 1)
+        if 0 < wanted < replication:
+            text = f"replication {replication} needs as many servers, {wanted} are asked for"
+            yield Conflict("TooFewServers", f"{text}: raise spec.tenants.server.replicas", name_of(table))
 
 
 def owner_reference(table: Object) -> dict[str, Any]:
@@ -150,18 +189,13 @@ def owner_reference(table: Object) -> dict[str, Any]:
     }
 
 
-def _deletes_claims(table: Object) -> bool:
-    """Volumes of a Table that was never accepted hold nothing to retain."""
-    return _at(table, "spec").get("deletionPolicy") == "Delete" or "revision" not in _at(table, "status")
-
-
 def _template(asking: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The first one: two do not mix."""
+    """The first one, of the oldest table: two do not mix."""
     return next((one["podTemplate"] for one in asking if one.get("podTemplate")), None)
 
 
 def _stores(tables: Iterable[Object]) -> tuple[dict[str, str], str | None]:
-    """Secret by URI; and why one of them is not that of a table: the first one in the order of names wins."""
+    """Secret by URI; and why one of them is not that of a table: the oldest table has its way."""
     found: dict[str, tuple[str, str]] = {}
     conflict = None
     for table in tables:
@@ -175,25 +209,9 @@ def _stores(tables: Iterable[Object]) -> tuple[dict[str, str], str | None]:
     return {uri: found[uri][1] for uri in sorted(found)}, conflict
 
 
-def _resources(tenant: Mapping[str, Any]) -> Resources:
-    return Resources.model_validate(tenant["resources"])
-
-
-def _largest(asked: list[Resources], default: Resources) -> Resources:
-    """The largest amount of each, over what tables ask for; the default's where none asks."""
-    if not asked:
-        return default
-    storage = [one.storage for one in asked if one.storage is not None]
-    return Resources(
-        requests=dict(default.requests) | _largest_of([one.requests for one in asked]),
-        limits=dict(default.limits) | _largest_of([one.limits for one in asked]),
-        storage=max(storage, key=quantity) if storage else default.storage,
-    )
-
-
-def _largest_of(amounts: list[Mapping[str, str]]) -> dict[str, str]:
-    names = sorted({name for one in amounts for name in one})
-    return {name: max((one[name] for one in amounts if name in one), key=quantity) for name in names}
+def _sized(asking: Iterable[Mapping[str, Any]], default: Resources) -> Resources:
+    asked = [Resources.model_validate(one["resources"]) for one in asking if "resources" in one]
+    return sizes.over(default, sizes.largest(asked))
 
 
 def _at(document: Mapping[str, Any], *path: str) -> Mapping[str, Any]:

@@ -76,3 +76,8 @@ class Events:
 def timestamp(now_ms: int) -> str:
     """RFC 3339 to the second, as Kubernetes writes times."""
     return datetime.fromtimestamp(now_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def ms_of(text: str) -> int:
+    """The instant that a time of Kubernetes means."""
+    return int(datetime.fromisoformat(text).timestamp() * 1000)

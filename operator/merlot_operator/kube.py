@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ import aiohttp
 import kopf
 
 from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
-from merlot_operator.kinds import FIELD_MANAGER, Kind, Object, kind_of, name_of, namespace_of
+from merlot_operator.kinds import EVENTS, FIELD_MANAGER, Kind, Object, kind_of, name_of, namespace_of
 from merlot_operator.login import login
 
 _LOG = logging.getLogger(__name__)
@@ -131,6 +131,14 @@ class Kube:
             return
         except ConflictError:
             _LOG.info("object was replaced before it could be deleted object=%s", path)
+
+    async def events_about(self, owner: Object, reason: str) -> Sequence[dict[str, Any]]:
+        """Events about this very object, for one reason."""
+        chosen = {"involvedObject.uid": owner["metadata"]["uid"], "reason": reason}
+        query = {"fieldSelector": ",".join(f"{name}={value}" for name, value in chosen.items())}
+        found = await self._request("GET", EVENTS.path(namespace_of(owner)), query=query)
+        items: Sequence[dict[str, Any]] = found["items"]
+        return items
 
     async def evict(self, pod: Object) -> None:
         """Have this very pod deleted as a drain of its node would; fine if it is gone. TooManyRequestsError if a

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from merlot_operator.events import ms_of
 from merlot_operator.kinds import INPUTS, Object, annotations_of, is_deleting, name_of
 
 _BROKEN = {
@@ -19,6 +20,10 @@ _BROKEN = {
     "RunContainerError": ("ContainerNotStarted", "see `kubectl describe pod`"),
 }
 RESTARTS_UNTIL_CRASHING = 3
+STUCK_MS = 30_000
+"""Past the end of its grace, which its deletion's time has in it, a pod is gone within a second or two."""
+OVERDUE_MS = 900_000
+"""A server that starts on an empty disk may load for a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +60,25 @@ def inputs_of(pod: Object) -> str:
     return annotations_of(pod).get(INPUTS, "")
 
 
-def problems(pods: Iterable[Object]) -> list[Problem]:
-    """The first problem of each pod that has one."""
-    return [found for pod in pods if (found := next(_problems(pod), None)) is not None]
+def problems(pods: Iterable[Object], *, now_ms: int | None = None) -> list[Problem]:
+    """The first problem of each pod that has one; without a clock, none of those that only time shows."""
+    return [found for pod in pods if (found := next(_problems(pod, now_ms), None)) is not None]
 
 
-def _problems(pod: Object) -> Iterator[Problem]:
+def is_stuck(pod: Object, now_ms: int) -> bool:
+    """Whether it should have ended long ago: its node may be gone, and nobody makes another one of its name."""
+    return is_deleting(pod) and now_ms > ms_of(pod["metadata"]["deletionTimestamp"]) + STUCK_MS
+
+
+def _problems(pod: Object, now_ms: int | None) -> Iterator[Problem]:
     name, status = name_of(pod), pod.get("status", {})
-    if is_deleting(pod) or is_ready(pod):
+    if is_deleting(pod):
+        if now_ms is not None and is_stuck(pod, now_ms):
+            node, since = pod.get("spec", {}).get("nodeName", "unknown"), pod["metadata"]["deletionTimestamp"]
+            text = f"pod {name} should have ended at {since} and has not: see that its node {node} runs"
+            yield Problem(name, "PodStuck", f"{text}, or, if it is gone for good, `kubectl delete node {node}`")
+        return
+    if is_ready(pod):
         return
     for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
@@ -70,6 +86,19 @@ def _problems(pod: Object) -> Iterator[Problem]:
             yield Problem(name, "Unschedulable", f"pod {name} has no node: {text}; give it less, or add nodes")
     for container in status.get("containerStatuses") or ():
         yield from _container_problems(name, container)
+    if now_ms is not None:
+        yield from _overdue(pod, now_ms)
+
+
+def _overdue(pod: Object, now_ms: int) -> Iterator[Problem]:
+    """Not ready for long, though nothing says why."""
+    name, conditions = name_of(pod), pod.get("status", {}).get("conditions") or ()
+    for condition in conditions:
+        since = condition.get("lastTransitionTime")
+        is_unready = condition["type"] == "Ready" and condition["status"] != "True"
+        if is_unready and since is not None and now_ms > ms_of(since) + OVERDUE_MS:
+            text = f"pod {name} is not ready since {since}: {condition.get('message') or 'its probes fail'}"
+            yield Problem(name, "NotReady", f"{text}; see `kubectl describe pod {name}` and its log")
 
 
 def _container_problems(pod: str, container: dict[str, Any]) -> Iterator[Problem]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Awaitable
 from typing import Any
 
 from merlot.errors import InvalidInputError, MerlotError
@@ -13,6 +14,7 @@ from merlot_operator.demand import PoolDemand, pool_demand, pool_of
 from merlot_operator.kinds import CLAIMS, PODS, POOL, STATEFUL_SETS, TABLES, WRITTEN, Object, is_deleting, name_of
 from merlot_operator.kube import TooManyRequestsError
 from merlot_operator.manifests.pool import instance_of, pool_objects, stateful_set
+from merlot_operator.refusals import complete, refusal
 
 _LOG = logging.getLogger(__name__)
 
@@ -27,30 +29,56 @@ async def reconcile_pool(context: Context, namespace: str, pool: str) -> float |
     """One pass; returns in how many seconds to look again, None if nobody wants the pool any more."""
     demand = pool_demand(namespace, pool, context.store.of(TABLES, namespace), context.config)
     if demand is None:
+        if any(pool_of(one) == pool and not is_deleting(one) for one in context.store.of(TABLES, namespace)):
+            # Its Table waits to be accepted: for the first time, or again if its status was lost.
+            context.pools.setdefault((namespace, pool), PoolNote())
+            return None
         if _is_still_needed(context, namespace, pool):
             return BUSY_S
         await _tear_down(context, namespace, pool)
-        if any(pool_of(table) == pool for table in context.store.of(TABLES, namespace)):
-            context.pools[(namespace, pool)] = PoolNote()
         return None
     try:
         await context.metastores.home(namespace)
-        plan = await _advance(context, demand)
     except MerlotError as error:
         before = context.pools.get((namespace, pool), PoolNote())
         _note(context, demand, dataclasses.replace(before, problem=str(error), wanted=demand.replicas))
         raise
+    plan, problems = await _advance(context, demand)
     steps = tuple(plan.steps)
+    refused = await _refused(context, demand)
     note = PoolNote(
         steps=steps,
         num_outdated=plan.num_outdated,
         wanted=demand.replicas,
         replicas=plan.replicas,
+        problem="; ".join(map(str, problems)) or None,
         is_stuck=_is_stuck(context, (namespace, pool), steps),
         notes=tuple(plan.notes),
+        refused=refused,
+        conflicts=demand.conflicts,
     )
     _note(context, demand, note)
-    return BUSY_S if plan.steps or plan.restart or plan.drain else context.config.resync_s
+    if problems:
+        raise problems[0]
+    is_busy = plan.steps or plan.restart or plan.drain or _lacks_pods(context, demand)
+    return BUSY_S if is_busy else context.config.resync_s
+
+
+def _lacks_pods(context: Context, demand: PoolDemand) -> bool:
+    live = context.store.get(STATEFUL_SETS, demand.namespace, demand.name)
+    pods = context.store.with_label(PODS, demand.namespace, POOL, demand.name)
+    return live is not None and len(pods) < int(live["spec"]["replicas"])
+
+
+async def _refused(context: Context, demand: PoolDemand) -> str | None:
+    """Why pods or claims that are missing are not made."""
+    live = context.store.get(STATEFUL_SETS, demand.namespace, demand.name)
+    if live is None:
+        return None
+    if _lacks_pods(context, demand):
+        return await refusal(context, live)
+    complete(context, live)
+    return None
 
 
 def _is_stuck(context: Context, pool: tuple[str, str], steps: tuple[str, ...]) -> bool:
@@ -68,26 +96,49 @@ def _note(context: Context, demand: PoolDemand, note: PoolNote) -> None:
         context.wake_tables(demand.namespace, demand.name)
 
 
-async def _advance(context: Context, demand: PoolDemand) -> rollout.PoolPlan:
-    """One step of the plan."""
+async def _advance(context: Context, demand: PoolDemand) -> tuple[rollout.PoolPlan, list[MerlotError]]:
+    """One step of the plan. What one object refuses keeps none of the others from its step, but a pod is restarted only
+    as the set that makes it anew has it."""
     wanted = stateful_set(demand, context.config, demand.replicas)
     plan = rollout.plan(demand, wanted, _state(context, demand))
-    for claim in plan.grow_claims:
-        await _grow(context, claim, plan.storage)
-    live = context.store.get(STATEFUL_SETS, demand.namespace, demand.name)
-    if plan.recreate and live is not None:
-        await _orphan(context, demand, live)
+    problems: list[MerlotError] = []
+    await _grow_all(context, demand, plan, problems)
     chosen = dataclasses.replace(demand, storage=plan.storage, storage_class=plan.storage_class)
-    await _apply(context, chosen, plan.replicas)
+    applied: list[MerlotError] = []
+    await _attempt(applied, _apply(context, chosen, plan.replicas, applied))
+    marked: list[MerlotError] = []
+    await _attempt(marked, _mark(context, demand.namespace, plan))
+    if plan.restart is not None and not applied and not marked:
+        await _attempt(marked, _restart(context, demand, wanted, plan))
+    problems += [*applied, *marked]
+    problems += (await context.writer.delete_all(plan.delete_claims)).problems.values()
+    return plan, problems
+
+
+async def _attempt(problems: list[MerlotError], step: Awaitable[None]) -> None:
+    try:
+        await step
+    except MerlotError as error:
+        problems.append(error)
+
+
+async def _grow_all(context: Context, demand: PoolDemand, plan: rollout.PoolPlan, problems: list[MerlotError]) -> None:
+    """Claims first. Where they cannot grow, new ones are made as large as those that are there."""
+    live = context.store.get(STATEFUL_SETS, demand.namespace, demand.name)
+    for claim in plan.grow_claims:
+        await _attempt(problems, _grow(context, claim, plan.storage))
+    if problems and live is not None:
+        plan.keep_volumes(live)
+    elif plan.recreate and live is not None:
+        await _attempt(problems, _orphan(context, demand, live))
+
+
+async def _mark(context: Context, namespace: str, plan: rollout.PoolPlan) -> None:
     for server, leaving in plan.drain.items():
-        fence = await context.metastores.fence(demand.namespace)
-        await context.statuses.drain(demand.namespace, server, fence, leaving=leaving)
+        fence = await context.metastores.fence(namespace)
+        await context.statuses.drain(namespace, server, fence, leaving=leaving)
     for server in plan.undrain:
-        await context.statuses.undrain(demand.namespace, server, await context.metastores.fence(demand.namespace))
-    if plan.restart is not None:
-        await _restart(context, demand, wanted, plan)
-    (await context.writer.delete_all(plan.delete_claims)).check()
-    return plan
+        await context.statuses.undrain(namespace, server, await context.metastores.fence(namespace))
 
 
 def _state(context: Context, demand: PoolDemand) -> rollout.PoolState:
@@ -109,13 +160,13 @@ def _state(context: Context, demand: PoolDemand) -> rollout.PoolState:
     )
 
 
-async def _apply(context: Context, demand: PoolDemand, replicas: int) -> None:
+async def _apply(context: Context, demand: PoolDemand, replicas: int, problems: list[MerlotError]) -> None:
     written = await context.writer.apply_all(pool_objects(demand, context.config, replicas))
     for error in written.problems.values():
         live = context.store.get(STATEFUL_SETS, demand.namespace, demand.name)
         if isinstance(error, InvalidInputError) and IMMUTABLE in str(error) and live is not None:
             await _orphan(context, demand, live)
-    written.check()
+    problems += written.problems.values()
 
 
 async def _orphan(context: Context, demand: PoolDemand, live: Object) -> None:

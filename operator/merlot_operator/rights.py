@@ -45,7 +45,7 @@ def rules(config: Config) -> Mapping[tuple[str, str], frozenset[str]]:
     rights[PODS.group, PODS.plural] = _READ
     rights[PODS.group, f"{PODS.plural}/eviction"] = frozenset({"create"})
     rights[CLAIMS.group, CLAIMS.plural] = _READ | {"patch", "delete"}
-    rights[EVENTS.group, EVENTS.plural] = frozenset({"create", "patch"})
+    rights[EVENTS.group, EVENTS.plural] = frozenset({"list", "create", "patch"})
     rights[NAMESPACES.group, NAMESPACES.plural] = frozenset({"get"})
     if config.spark_driver_role:
         rights[ROLE_BINDINGS.group, "clusterroles"] = frozenset({"bind"})

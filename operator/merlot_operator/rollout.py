@@ -64,6 +64,12 @@ class PoolPlan:
     """For people: what is asked for and never done."""
     num_outdated: int = 0
 
+    def keep_volumes(self, live: Object) -> None:
+        """Claims cannot grow: the StatefulSet, whose template of them is fixed, stays as it is."""
+        self.recreate = False
+        for template in live["spec"].get("volumeClaimTemplates") or ():
+            self.storage = template["spec"]["resources"]["requests"]["storage"]
+
 
 def plan(demand: PoolDemand, wanted: Object, state: PoolState) -> PoolPlan:
     """`wanted` is the StatefulSet as the demand has it."""
@@ -104,11 +110,13 @@ def _size_of(claim: Object) -> str:
 
 
 def _plan_size(demand: PoolDemand, state: PoolState, result: PoolPlan) -> None:
-    """Grow or suspend at once; shrink by one server after the other, each when it holds nothing any more."""
+    """Grow or stop at once; shrink by one server after the other, each when it holds nothing any more."""
     assert state.live is not None
     now = state.live["spec"]["replicas"]
-    if demand.replicas == 0 and demand.wanted_replicas > 0:
-        result.steps.extend(["stop all servers: suspended"] if now else [])
+    if demand.replicas == 0:
+        # Nobody is left to take segments over: they stay on their volumes.
+        cause = "suspended" if demand.wanted_replicas else "none is asked for"
+        result.steps.extend([f"stop all servers: {cause}"] if now else [])
         return
     _plan_claims_that_are_left(demand, state, result, now)
     if now <= demand.replicas:

@@ -32,7 +32,7 @@ from merlot_operator.kinds import (
 )
 from merlot_operator.manifests.parts import MINION
 from merlot_operator.reporting import write_status
-from merlot_operator.status import Refusal
+from merlot_operator.table_facts import Refusal
 
 _LOG = logging.getLogger(__name__)
 

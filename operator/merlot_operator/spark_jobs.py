@@ -10,21 +10,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from merlot.spec import schedules
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.status import BatchRunState as State
 from merlot_operator import pods as pod_facts
-from merlot_operator.events import timestamp
-from merlot_operator.kinds import Object, digest, fit, name_of
+from merlot_operator.events import ms_of, timestamp
+from merlot_operator.kinds import Object, digest, fit, is_deleting, name_of
 
 KEPT_RUNS = 5
 """Per batch source, the newest first."""
 MAX_JOB_NAME = 41
 """Executors are named after the driver's pod, a Job's name and six characters, in at most 47."""
 DAY_MS = 86_400_000
+NO_POD_MS = 60_000
 
 ACTIVE = (State.PENDING, State.RUNNING, State.SUSPENDED)
 Run = dict[str, Any]
@@ -43,6 +43,8 @@ class BatchFacts:
     """From the status."""
     jobs: Mapping[str, Object]
     pods: Sequence[Object]
+    refused: Mapping[str, str]
+    """By Job: why it gets no pod."""
     is_suspended: bool
     obstacle: str | None
     """Why no run can start now."""
@@ -125,7 +127,7 @@ def _slot(batch: BatchIngestion, runs: Sequence[Run], facts: BatchFacts) -> str 
     if batch.schedule is None:
         return None
     schedule = schedules.parse(batch.schedule)
-    taken = [_ms(run["slot"]) for run in runs if run.get("slot") and run["state"] != State.WAITING]
+    taken = [ms_of(run["slot"]) for run in runs if run.get("slot") and run["state"] != State.WAITING]
     anchor = max([facts.created_ms, *taken])
     recent = max(anchor, facts.now_ms - DAY_MS)
     start = recent if schedule.next(recent) <= facts.now_ms else anchor
@@ -133,10 +135,6 @@ def _slot(batch: BatchIngestion, runs: Sequence[Run], facts: BatchFacts) -> str 
     while (moment := schedule.next(start)) <= facts.now_ms:
         slot = start = moment
     return None if slot is None else timestamp(slot)
-
-
-def _ms(text: str) -> int:
-    return int(datetime.fromisoformat(text).timestamp() * 1000)
 
 
 def _without_replaced(runs: Sequence[Run], batch: BatchIngestion, facts: BatchFacts) -> tuple[list[Run], list[Run]]:
@@ -163,11 +161,7 @@ def _observed(run: Run, facts: BatchFacts) -> Run:
     seen["attempts"] = sum(status.get(name, 0) for name in ("active", "succeeded", "failed"))
     ended = next((one for one in status.get("conditions") or () if is_end(one)), None)
     if ended is None:
-        seen["state"] = (State.SUSPENDED if job["spec"].get("suspend") else State.RUNNING).value
-        # The driver's, whose name begins with the Job's, and the executors', whose names begin with the driver's.
-        own = [pod for pod in facts.pods if name_of(pod).startswith(f"{run['job']}-")]
-        obstacle = next(iter(pod_facts.problems(own)), None)
-        return seen if obstacle is None else {**seen, "message": obstacle.message[:2000]}
+        return seen | _under_way(job, facts)
     report = _report(run["job"], facts.pods)
     seen |= _counts(report)
     seen["finished"] = status.get("completionTime") or ended["lastTransitionTime"]
@@ -176,6 +170,36 @@ def _observed(run: Run, facts: BatchFacts) -> Run:
         cause = report.get("error") or ended.get("message") or ended.get("reason") or "the Job failed"
         seen["message"] = f"{ended.get('reason', 'Failed')}: {cause}"[:2000]
     return seen
+
+
+def lacks_pods(job: Object, pods: Sequence[Object]) -> bool:
+    """Whether a Job that shall run has no pod."""
+    status = job.get("status", {})
+    is_over = any(map(is_end, status.get("conditions") or ())) or bool(job["spec"].get("suspend"))
+    return not (is_over or is_deleting(job) or status.get("active") or _own(job, pods))
+
+
+def _own(job: Object, pods: Sequence[Object]) -> list[Object]:
+    """The driver's, whose name begins with the Job's, and the executors', whose names begin with the driver's."""
+    return [pod for pod in pods if name_of(pod).startswith(f"{name_of(job)}-")]
+
+
+def _under_way(job: Object, facts: BatchFacts) -> dict[str, str]:
+    """State and message of a run whose Job has not ended."""
+    if job["spec"].get("suspend"):
+        return {"state": State.SUSPENDED.value}
+    if not lacks_pods(job, facts.pods):
+        problem = next(iter(pod_facts.problems(_own(job, facts.pods), now_ms=facts.now_ms)), None)
+        message = {} if problem is None else {"message": problem.message[:2000]}
+        return {"state": State.RUNNING.value, **message}
+    since = job.get("status", {}).get("startTime") or job["metadata"].get("creationTimestamp")
+    refused = facts.refused.get(name_of(job))
+    if refused is not None:
+        return {"state": State.PENDING.value, "message": refused[:2000]}
+    if since is not None and facts.now_ms - ms_of(since) > NO_POD_MS:
+        text = f"its Job has no pod since {since}; see `kubectl describe job {name_of(job)}`"
+        return {"state": State.PENDING.value, "message": text}
+    return {"state": State.PENDING.value}
 
 
 def is_end(condition: Mapping[str, Any]) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -17,20 +18,41 @@ from merlot.spec import manifest
 from merlot.spec.table import Table
 from merlot_operator import demand as demands
 from merlot_operator import spark_jobs
+from merlot_operator.accepted import as_run, spec_of, text_of
 from merlot_operator.conditions import Condition
 from merlot_operator.context import Context
 from merlot_operator.deletion import delete_table
 from merlot_operator.finalizers import ensure_finalizer
-from merlot_operator.kinds import COMPONENT, JOBS, PODS, POOL, TABLE, TABLES, UPSERTS, Object, is_deleting, name_of
+from merlot_operator.kinds import (
+    COMPONENT,
+    DEPLOYMENTS,
+    JOBS,
+    PODS,
+    POOL,
+    TABLE,
+    TABLES,
+    UPSERTS,
+    Object,
+    is_deleting,
+    labels_of,
+    name_of,
+)
 from merlot_operator.manifests.batch import BatchPod, job
 from merlot_operator.manifests.parts import BROKER, CONTROLLER
+from merlot_operator.pods import STUCK_MS
+from merlot_operator.refusals import complete, refusal
 from merlot_operator.reporting import write_status
-from merlot_operator.status import Refusal, TableFacts, table_conditions, table_status
+from merlot_operator.status import table_conditions, table_status
+from merlot_operator.table_facts import Refusal, TableFacts, Verdict
 from merlot_operator.upsert_links import config_ref, table_condition
 
 _LOG = logging.getLogger(__name__)
 
 SOON_S = 1.0
+BUSY_S = 5.0
+"""Until the next look at what nobody may tell of."""
+UNSTARTED = ("Waiting", "Pending")
+MAX_MESSAGE = 2000
 COUNTS = ("segments", "totalDocs", "sizeBytes", "size")
 
 
@@ -40,7 +62,7 @@ async def reconcile_table(context: Context, namespace: str, name: str) -> float 
     if body is None:
         return None
     if is_deleting(body):
-        return await delete_table(context, body)
+        return await delete_table(context, as_run(body))
     if not _is_surrounded(context, body):
         return SOON_S
     body = await ensure_finalizer(context, body)
@@ -51,11 +73,17 @@ async def reconcile_table(context: Context, namespace: str, name: str) -> float 
         refusal = Refusal("ChangeRefused", "spec.upsert: a table that serves cannot become an upsert table; remove it")
     if table is not None and not has_upsert:
         revision, refusal, problem = await _publish_config(context, namespace, table, revision)
-    plan = _plan_batches(context, body, table, refusal, revision)
-    facts = _facts(context, body, refusal, revision, problem, plan.runs)
+    is_accepted = table is not None and not has_upsert and refusal is None and problem is None
+    accepted = text_of(body["spec"]) if is_accepted else body.get("status", {}).get("accepted")
+    running = table if is_accepted else _run_meanwhile(body, table, refusal)
+    plan = await _plan_batches(context, body, running, revision)
+    facts = _facts(context, body, Verdict(refusal, problem, revision, accepted), running, plan.runs)
     body = await _write_status(context, body, facts)
-    if table is not None:
-        await _run_batches(context, body, table, plan)
+    refused = {} if running is None else await _run_batches(context, body, running, plan)
+    if refused:
+        runs = [run | {"message": refused[run["job"]]} if run["job"] in refused else run for run in facts.runs]
+        facts = dataclasses.replace(facts, runs=runs)
+        await _write_status(context, body, facts)
     return _again_s(context, facts, plan)
 
 
@@ -64,6 +92,13 @@ def _is_surrounded(context: Context, body: Object) -> bool:
     namespace = body["metadata"]["namespace"]
     has_notes = namespace in context.clusters and (namespace, demands.pool_of(body)) in context.pools
     return has_notes and context.statuses.was_asked(namespace)
+
+
+def _run_meanwhile(body: Object, declared: Table | None, refusal: Refusal | None) -> Table | None:
+    """The table as it was accepted last; a new one that waits for shared state is planned for as it is declared."""
+    if spec_of(body) is None:
+        return declared if refusal is None else None
+    return accept(as_run(body))[0]
 
 
 def accept(body: Object) -> tuple[Table | None, Refusal | None]:
@@ -99,12 +134,13 @@ def _put(metastore: Metastore, table: Table, namespace: str) -> TableRecord:
     return shared_tables.put_table(metastore, table)
 
 
-def _plan_batches(
-    context: Context, body: Object, table: Table | None, refusal: Refusal | None, revision: int | None
+async def _plan_batches(
+    context: Context, body: Object, table: Table | None, revision: int | None
 ) -> spark_jobs.BatchPlan:
+    """`table` as it is run; None if it is not."""
     namespace, name = body["metadata"]["namespace"], name_of(body)
     runs = list(body.get("status", {}).get("batches") or ())
-    if table is None or refusal is not None or "upsert" in body["spec"]:
+    if table is None or (revision is None and "upsert" in body["spec"]):
         return spark_jobs.BatchPlan(tuple(runs), (), (), None)
     cluster = context.statuses.of(namespace)
     obstacle = None
@@ -114,14 +150,17 @@ def _plan_batches(
         obstacle = "waits until it is known where the namespace's files are"
     elif not cluster.is_known or name not in cluster.tables:
         obstacle = f"waits for the controller: {cluster.problem or 'it does not know the table yet'}"
+    jobs = {name_of(one): one for one in context.store.with_label(JOBS, namespace, TABLE, name)}
+    pods = context.store.with_label(PODS, namespace, TABLE, name)
     facts = spark_jobs.BatchFacts(
         uid=body["metadata"]["uid"],
         table=name,
         created_ms=int(datetime.fromisoformat(body["metadata"]["creationTimestamp"]).timestamp() * 1000),
         batches=table.spec.ingestion.batch,
         runs=runs,
-        jobs={name_of(one): one for one in context.store.with_label(JOBS, namespace, TABLE, name)},
-        pods=context.store.with_label(PODS, namespace, TABLE, name),
+        jobs=jobs,
+        pods=pods,
+        refused=await _refused(context, jobs.values(), pods),
         is_suspended=table.spec.suspend,
         obstacle=obstacle,
         now_ms=context.clock.now_ms(),
@@ -129,8 +168,20 @@ def _plan_batches(
     return spark_jobs.plan(facts)
 
 
-async def _run_batches(context: Context, body: Object, table: Table, plan: spark_jobs.BatchPlan) -> None:
-    """Make the Jobs that the status tells of, stop those that it no longer does."""
+async def _refused(context: Context, jobs: Iterable[Object], pods: Sequence[Object]) -> dict[str, str]:
+    """By Job: why it gets no pod."""
+    found = {}
+    for one in jobs:
+        if not spark_jobs.lacks_pods(one, pods):
+            complete(context, one)
+        elif (text := await refusal(context, one)) is not None:
+            found[name_of(one)] = text
+    return found
+
+
+async def _run_batches(context: Context, body: Object, table: Table, plan: spark_jobs.BatchPlan) -> dict[str, str]:
+    """Make the Jobs that the status tells of, stop those that it no longer does; returns why some cannot be made."""
+    refused = {}
     namespace = body["metadata"]["namespace"]
     for name in plan.obsolete:
         obsolete = context.store.get(JOBS, namespace, name)
@@ -148,7 +199,12 @@ async def _run_batches(context: Context, body: Object, table: Table, plan: spark
             secrets=_secrets(table),
             is_suspended=table.spec.suspend or batch.job.suspend,
         )
-        await _ensure_job(context, body, run)
+        try:
+            await _ensure_job(context, body, run)
+        except (InvalidInputError, ConflictError, UnavailableError) as error:
+            _LOG.warning("job cannot be written job=%s namespace=%s cause=%s", name, namespace, error)
+            refused[name] = f"Job {name} cannot be written: {error}"[:MAX_MESSAGE]
+    return refused
 
 
 def _secrets(table: Table) -> list[str]:
@@ -171,20 +227,19 @@ async def _ensure_job(context: Context, body: Object, run: BatchPod) -> None:
 def _facts(
     context: Context,
     body: Object,
-    refusal: Refusal | None,
-    revision: int | None,
-    problem: str | None,
+    verdict: Verdict,
+    running: Table | None,
     runs: Sequence[dict[str, Any]],
 ) -> TableFacts:
     namespace, name = body["metadata"]["namespace"], name_of(body)
     pool_name = demands.pool_of(body)
-    old = {one["type"]: one["status"] for one in body.get("status", {}).get("conditions") or ()}
+    status = body.get("status") or {}
+    old = {one["type"]: one for one in status.get("conditions") or ()}
     return TableFacts(
         namespace=namespace,
         name=name,
-        refusal=refusal,
-        revision=revision,
-        config_problem=problem,
+        verdict=verdict,
+        is_declared_run=verdict.accepted == text_of(body["spec"]),
         cluster=context.statuses.of(namespace),
         cluster_note=context.clusters[namespace],
         pool=pool_name,
@@ -192,9 +247,13 @@ def _facts(
         controllers=context.store.with_label(PODS, namespace, COMPONENT, CONTROLLER),
         brokers=context.store.with_label(PODS, namespace, COMPONENT, BROKER),
         servers=context.store.with_label(PODS, namespace, POOL, pool_name),
-        was_ready=old.get("Ready") == "True",
+        deployments=[one for one in context.store.of(DEPLOYMENTS, namespace) if COMPONENT in labels_of(one)],
+        ready_before=old.get("Ready", {}),
+        was_told=COUNTS[0] in status,
+        now_ms=context.clock.now_ms(),
         runs=runs,
-        is_suspended=bool(body["spec"].get("suspend")),
+        is_suspended=False if running is None else running.spec.suspend,
+        asks_for_no_server=running is not None and running.spec.tenants.server.replicas == 0,
         upsert=_upsert(context, body),
     )
 
@@ -208,18 +267,27 @@ def _upsert(context: Context, body: Object) -> Condition | None:
 
 
 async def _write_status(context: Context, body: Object, facts: TableFacts) -> Object:
-    """Write what changed, if anything did; returns the Table as it is then."""
+    """Write what changed, if anything did; returns the Table as it is then. What was accepted is run from then on."""
+    namespace, before_pool = facts.namespace, demands.pool_of(body)
     status = table_status(facts)
     if facts.table is None and not facts.cluster.is_known:
         before = body.get("status") or {}
         status = {name: before[name] for name in COUNTS if name in before} | status
-    return await write_status(context, body, table_conditions(facts), status)
+    accepted = body.get("status", {}).get("accepted")
+    body = await write_status(context, body, table_conditions(facts), status)
+    if facts.verdict.accepted != accepted:
+        for pool in {before_pool, demands.pool_of(body)}:
+            context.wake_pool(namespace, pool)
+        context.wake_cluster(namespace)
+    return body
 
 
 def _again_s(context: Context, facts: TableFacts, plan: spark_jobs.BatchPlan) -> float:
     again_s = context.config.resync_s
-    if facts.config_problem is not None or any(run["state"] == "Waiting" for run in plan.runs):
-        again_s = min(again_s, 5.0)
+    if facts.verdict.problem is not None or any(run["state"] in UNSTARTED for run in facts.runs):
+        again_s = min(again_s, BUSY_S)
+    if any(map(is_deleting, (*facts.servers, *facts.brokers, *facts.controllers))):
+        again_s = min(again_s, STUCK_MS / 1000)
     if plan.next_ms is not None:
         again_s = min(again_s, max(SOON_S, (plan.next_ms - context.clock.now_ms()) / 1000 + 1))
     return again_s

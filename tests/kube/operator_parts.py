@@ -38,7 +38,8 @@ KINDS = {
     "networkpolicies": "apis/networking.k8s.io/v1",
     "rolebindings": "apis/rbac.authorization.k8s.io/v1",
     **dict.fromkeys(
-        ("services", "configmaps", "serviceaccounts", "pods", "persistentvolumeclaims", "events"), "api/v1"
+        ("services", "configmaps", "serviceaccounts", "pods", "persistentvolumeclaims", "events", "resourcequotas"),
+        "api/v1",
     ),
 }
 DECLARED = ("tables", "mergerolluptasks", "upsertconfigs")
@@ -358,7 +359,15 @@ def run_pods(api: Api, *, is_ready: bool = True) -> None:
                 api.create("pods", _pod(owner, name, is_ready))
             for name in sorted(there - wanted):
                 api.delete("pods", name)
+    run_jobs(api)
     watch_budgets(api)
+
+
+def run_jobs(api: Api) -> None:
+    """Every Job that shall run has a pod at work."""
+    for job in api.list("jobs"):
+        if not job["spec"].get("suspend") and not job["status"].get("conditions"):
+            api.patch("jobs", job["metadata"]["name"], {"status": {"active": 1}}, "status")
 
 
 def watch_budgets(api: Api, *, num_allowed: int = 1) -> None:

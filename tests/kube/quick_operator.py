@@ -7,7 +7,19 @@ from merlot.cluster.connect import connect
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.zookeeper import ZooKeeperMetastore
 from merlot_operator import __main__ as program
-from merlot_operator import config, deletion, metastore, pools, reconcile, rollups, tables, upserts, workqueue
+from merlot_operator import (
+    config,
+    deletion,
+    metastore,
+    pods,
+    pools,
+    reconcile,
+    refusals,
+    rollups,
+    tables,
+    upserts,
+    workqueue,
+)
 
 RESYNC_S = 0.25
 PAUSE_S = 0.3
@@ -20,6 +32,8 @@ def main() -> int:
     program.from_environment = _with_short_resync  # type: ignore[attr-defined]
     metastore.connect = _connect  # type: ignore[attr-defined]
     reconcile.STATUS_S = deletion.AGAIN_S = metastore.PAUSE_S = pools.BUSY_S = tables.SOON_S = PAUSE_S
+    tables.BUSY_S = refusals.PATIENCE_S = PAUSE_S
+    pods.STUCK_MS = tables.STUCK_MS = round(1000 * PAUSE_S)
     rollups.WAITING_S = upserts.WAITING_S = workqueue.FIRST_BACKOFF_S = PAUSE_S
     return program.main()
 

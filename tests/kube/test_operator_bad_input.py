@@ -82,12 +82,14 @@ def test_pod_that_does_not_run(api: Api, controller: Controller, operator: Opera
     with operator:
         serve(api, controller, operator)
         api.patch("pods", SERVER, {"status": status}, "status")
+        controller.tables = controller.tables | {"flights": word("flights", live=False)}
         wait(operator, lambda: api.reason("Degraded"), f"True/{reason}")
         assert words in api.condition("Degraded")["message"]
         wait(operator, lambda: api.reason("Ready"), "False/NoServer")
         wait(operator, lambda: reason in api.event_reasons())
         other_goes_on(api, operator)
         api.patch("pods", SERVER, {"status": READY}, "status")
+        controller.tables = controller.tables | {"flights": word("flights")}
         wait(operator, lambda: api.reason("Degraded"), "False/AsDeclared")
         wait(operator, lambda: api.reason("Ready"), "True/Serving")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from operator_parts import CHILDREN, Api, Controller, Operator, eventually, table_word
+from operator_parts import CHILDREN, Api, Controller, Operator, eventually, run_jobs, table_word
 from test_operator import BATCH, flights
 
 pytestmark = [
@@ -67,6 +67,7 @@ def test_operator_killed_after_every_write_comes_to_the_same_end(
     assert lives > 10
     with Operator(settings, tmp_path / "last.log") as last:
         eventually(lambda: len(api.list("jobs")), 1, log=lambda: last.log)
+        run_jobs(api)
         last.settle()
     killed = end_state(api)
     with Operator(settings, tmp_path / "fresh.log") as fresh:
@@ -75,6 +76,7 @@ def test_operator_killed_after_every_write_comes_to_the_same_end(
         eventually(api.children, set(), log=lambda: fresh.log)
         api.create("tables", document)
         eventually(lambda: len(api.list("jobs")), 1, log=lambda: fresh.log)
+        run_jobs(api)
         fresh.settle()
     assert end_state(api) == killed
 

@@ -37,6 +37,7 @@ from merlot_operator.manifests.parts import (
     store_volumes,
     temporary,
 )
+from merlot_operator.sizes import over
 
 MANIFEST = "merlot.dev/manifest"
 EXECUTOR_TEMPLATE = "merlot.dev/executor-template"
@@ -227,10 +228,9 @@ def _executor(run: BatchPod, run_labels: Mapping[str, str], config: Config) -> J
 
 def sized(asked: Resources | None, default: Resources) -> Json:
     """Requests and limits, with a limit of memory in any case: Spark's heap is derived from it."""
-    chosen = asked or default
-    limits = {"memory": DEFAULT_MEMORY} | dict(default.limits) | dict(chosen.limits)
-    requests = dict(default.requests) | dict(chosen.requests)
-    return {"limits": limits} | ({"requests": requests} if requests else {})
+    least = Resources(requests=default.requests, limits={"memory": DEFAULT_MEMORY, **default.limits})
+    chosen = over(least, asked or Resources())
+    return {"limits": dict(chosen.limits)} | ({"requests": dict(chosen.requests)} if chosen.requests else {})
 
 
 def memory_mib(sizes: Mapping[str, Any]) -> int:

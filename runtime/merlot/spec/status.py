@@ -37,7 +37,7 @@ class Condition(SpecModel):
 
 
 class BatchRunState(StrEnum):
-    """Where a run of a batch is. PENDING: the Job is about to be made. WAITING: its Table or cluster is not ready."""
+    """Where a run of a batch is. PENDING: its Job has no pod yet. WAITING: its Table or cluster is not ready."""
 
     WAITING = "Waiting"
     PENDING = "Pending"
@@ -89,6 +89,8 @@ class TableStatus(SpecModel):
     """Aspects of the state."""
     revision: Count | None = None
     """Revision of the table's config that brokers and servers shall run."""
+    accepted: str | None = None
+    """The spec that was accepted last, as JSON: what is run while a change is refused."""
     segments: Count | None = None
     """Number of segments."""
     total_docs: Count | None = None

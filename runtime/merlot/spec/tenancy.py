@@ -58,7 +58,7 @@ class TenantSpec(SpecModel):
     """Name of the tenant; tables that name the same one share it. In Kubernetes, a table whose server tenant is default
     has servers of its own."""
     replicas: int | None = Field(None, ge=0)
-    """How many processes Kubernetes runs; the largest demand of the tenant's tables wins."""
+    """How many processes Kubernetes runs; the largest demand of the tenant's tables wins. 0: none, data is kept."""
     resources: Resources | None = None
     """What each process asks for in Kubernetes."""
     storage_class: str | None = Field(None, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=253)
@@ -66,7 +66,7 @@ class TenantSpec(SpecModel):
     pod_template: PodTemplate | None = None
     """Laid over the pods that the operator makes: objects are merged, lists of named things by name, all else is
     replaced. A volume named segments takes the place of the servers' own, such as an emptyDir. Of tables that share the
-    processes, the first by name that has one decides."""
+    processes, the oldest that has one decides."""
 
 
 class TenantsSpec(SpecModel):

@@ -62,14 +62,19 @@ def table() -> dict[str, Any]:
     return dict(yaml.safe_load(TABLE))
 
 
+def served() -> dict[str, Any]:
+    """The Table once it was accepted."""
+    return {**table(), "status": {"revision": 1}}
+
+
 def cluster() -> list[dict[str, Any]]:
-    demand = cluster_demand("demo", [table()], config())
+    demand = cluster_demand("demo", [served()], config())
     assert demand is not None
     return cluster_objects(demand, config(), num_minions=1)
 
 
 def pool() -> list[dict[str, Any]]:
-    demand = pool_demand("demo", pool_of(table()), [table()], config())
+    demand = pool_demand("demo", pool_of(served()), [served()], config())
     assert demand is not None
     return pool_objects(demand, config(), demand.replicas)
 
@@ -134,7 +139,7 @@ def write() -> None:
 
 def keyed(name: str, secret: str, uri: str) -> dict[str, Any]:
     """A Table of a shared tenant, with a deep store of its own."""
-    own = table()
+    own = served()
     own["metadata"]["name"] = name
     own["spec"] |= {"deepStore": {"uri": uri, "secretRef": secret}, "tenants": {"server": {"name": "shared"}}}
     return own

@@ -10,10 +10,11 @@ import pytest
 
 from merlot.errors import InvalidInputError
 from merlot_operator import conditions
+from merlot_operator.accepted import text_of
 from merlot_operator.compare import differences, holds
 from merlot_operator.conditions import Condition
 from merlot_operator.config import Config, from_environment
-from merlot_operator.demand import cluster_demand, pool_demand, tenant_of
+from merlot_operator.demand import cluster_demand, pool_demand, pool_of, tenant_of
 from merlot_operator.kinds import TABLES
 from merlot_operator.kube import Listing
 from merlot_operator.pods import problems
@@ -145,29 +146,24 @@ def test_wrong_environment_is_named(changes: dict[str, str], named: str) -> None
 
 def table(name: str, **spec: Any) -> dict[str, Any]:
     metadata = {"name": name, "uid": name, "namespace": "n"}
-    return {"apiVersion": "merlot.dev/v1alpha1", "kind": "Table", "metadata": metadata, "spec": spec}
+    status = {"accepted": text_of(spec), "revision": 1}
+    return {"apiVersion": "merlot.dev/v1alpha1", "kind": "Table", "metadata": metadata, "spec": spec, "status": status}
 
 
 def tenant(replicas: int, memory: str) -> dict[str, Any]:
     return {"server": {"name": "Shared", "replicas": replicas, "resources": {"limits": {"memory": memory}}}}
 
 
-@pytest.mark.parametrize(
-    ("policy", "revision", "deletes"), [("Retain", 1, False), ("Retain", None, True), ("Delete", 1, True)]
-)
-def test_volumes_go_with_a_table_that_says_so_or_was_never_accepted(
-    policy: str, revision: int | None, deletes: bool
-) -> None:
-    one = table("a", deletionPolicy=policy)
-    one["status"] = {} if revision is None else {"revision": revision}
-    demand = pool_demand("n", "merlot-server-a", [one], CONFIG)
+@pytest.mark.parametrize(("policy", "deletes"), [("Retain", False), ("Delete", True)])
+def test_volumes_go_with_a_table_that_says_so(policy: str, deletes: bool) -> None:
+    demand = pool_demand("n", "merlot-server-a", [table("a", deletionPolicy=policy)], CONFIG)
     assert demand is not None
     assert demand.deletes_claims == deletes
 
 
 def test_largest_demand_of_a_tenants_tables_wins() -> None:
     tables = [table("a", tenants=tenant(2, "4Gi")), table("b", tenants=tenant(5, "512Mi")), table("c")]
-    demand = pool_demand("n", "merlot-tenant-shared", tables, CONFIG)
+    demand = pool_demand("n", pool_of(tables[0]), tables, CONFIG)
     assert demand is not None
     assert (demand.replicas, demand.resources.limits, demand.tables) == (5, {"memory": "4Gi"}, ("a", "b"))
     assert (demand.tenant, demand.owner) == ("Shared", None)
@@ -176,8 +172,8 @@ def test_largest_demand_of_a_tenants_tables_wins() -> None:
 
 def test_pool_stops_only_when_all_of_its_tables_are_suspended() -> None:
     running, stopped = table("a", tenants=tenant(2, "1Gi")), table("b", tenants=tenant(2, "1Gi"), suspend=True)
-    both = pool_demand("n", "merlot-tenant-shared", [running, stopped], CONFIG)
-    alone = pool_demand("n", "merlot-tenant-shared", [stopped], CONFIG)
+    both = pool_demand("n", pool_of(running), [running, stopped], CONFIG)
+    alone = pool_demand("n", pool_of(stopped), [stopped], CONFIG)
     assert both is not None
     assert alone is not None
     assert (both.replicas, alone.replicas, alone.wanted_replicas) == (2, 0, 2)

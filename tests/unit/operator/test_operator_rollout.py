@@ -100,6 +100,16 @@ def test_suspended_pool_stops_at_once_and_keeps_its_claims() -> None:
     assert settled.delete_claims == []
 
 
+def test_pool_of_which_none_is_asked_for_stops_as_it_is() -> None:
+    """Segments have nowhere to go: nobody is marked, no claim is deleted."""
+    none = other(replicas=0, wanted_replicas=0)
+    servers = (server(0), server(1), server(2))
+    stopped = plan(none, servers=servers, claims=(claim(0), claim(1), claim(2)))
+    assert (stopped.replicas, stopped.drain, stopped.delete_claims) == (0, {}, [])
+    settled = plan(none, live=none, pods=(), servers=servers, claims=(claim(0), claim(2)))
+    assert (settled.steps, settled.delete_claims) == ([], [])
+
+
 def test_claims_of_servers_that_left_go_after_their_pods() -> None:
     smaller = other(replicas=1, wanted_replicas=1)
     left = plan(smaller, live=smaller, pods=(pod(0), pod(1)), claims=(claim(0), claim(1), claim(2)))

@@ -9,6 +9,7 @@ from typing import Any
 
 from merlot.spec.ingestion import BatchIngestion
 from merlot_operator import spark_jobs
+from merlot_operator.events import timestamp
 from merlot_operator.spark_jobs import BatchFacts, BatchPlan
 
 NOON = int(datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp() * 1000)
@@ -28,7 +29,14 @@ def plan(
     now_ms: int = NOON,
     **more: Any,
 ) -> BatchPlan:
-    facts = {"uid": "u1", "table": "flights", "created_ms": NOON - HOUR, "is_suspended": False, "obstacle": None}
+    facts = {
+        "uid": "u1",
+        "table": "flights",
+        "created_ms": NOON - HOUR,
+        "is_suspended": False,
+        "obstacle": None,
+        "refused": {},
+    }
     given = {"batches": batches, "runs": runs, "jobs": jobs or {}, "pods": pods, "now_ms": now_ms}
     return spark_jobs.plan(BatchFacts(**facts | given | more))  # type: ignore[arg-type]
 
@@ -36,6 +44,12 @@ def plan(
 def ended(kind: str, **more: Any) -> dict[str, Any]:
     condition = {"type": kind, "status": "True", "lastTransitionTime": "2026-11-21T11:30:00Z", **more}
     return {"spec": {}, "status": {"startTime": "2026-11-21T11:00:00Z", "succeeded": 1, "conditions": [condition]}}
+
+
+def under_way(run: Mapping[str, Any], **status: Any) -> dict[str, Any]:
+    """The jobs of a run that has not ended."""
+    metadata = {"name": run["job"], "creationTimestamp": timestamp(NOON)}
+    return {run["job"]: {"metadata": metadata, "spec": {}, "status": status}}
 
 
 def driver(job: str, message: str) -> dict[str, Any]:
@@ -82,7 +96,7 @@ def test_what_succeeded_is_not_repeated_though_its_job_is_gone_or_its_size_chang
 
 def test_changed_batch_runs_again_and_stops_the_run_before() -> None:
     old = {**plan(batch()).runs[0], "state": "Running"}
-    new = plan(batch(filter="month = 1"), runs=(old,), jobs={old["job"]: {"spec": {}, "status": {"active": 1}}})
+    new = plan(batch(filter="month = 1"), runs=(old,), jobs=under_way(old, active=1))
     assert new.obsolete == (old["job"],)
     assert [run["state"] for run in new.runs] == ["Pending"]
     assert new.runs[0]["job"] != old["job"]
@@ -104,7 +118,7 @@ def test_failed_run_is_tried_again_only_after_an_edit() -> None:
 
 def test_run_whose_pods_cannot_start_says_why_until_they_do() -> None:
     [run] = plan(batch()).runs
-    jobs = {run["job"]: {"spec": {}, "status": {"active": 1}}}
+    jobs = under_way(run, active=1)
     waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
     stuck = {"containerStatuses": [{"name": "executor", "restartCount": 0, "state": {"waiting": waiting}}]}
     executor = {"metadata": {"name": f"{run['job']}-abcde-exec-1"}, "status": stuck}
@@ -113,6 +127,19 @@ def test_run_whose_pods_cannot_start_says_why_until_they_do() -> None:
     assert (blocked["state"], "Back-off pulling image" in blocked["message"]) == ("Running", True)
     [healed] = plan(batch(), runs=(blocked,), jobs=jobs, pods=(other,)).runs
     assert "message" not in healed
+
+
+def test_run_without_a_pod_is_not_running_and_says_why() -> None:
+    [run] = plan(batch()).runs
+    [fresh] = plan(batch(), runs=(run,), jobs=under_way(run)).runs
+    assert (fresh["state"], "message" in fresh) == ("Pending", False)
+    [refused] = plan(batch(), runs=(run,), jobs=under_way(run), refused={run["job"]: "exceeded quota"}).runs
+    assert (refused["state"], refused["message"]) == ("Pending", "exceeded quota")
+    [overdue] = plan(batch(), runs=(run,), jobs=under_way(run), now_ms=NOON + HOUR).runs
+    assert (overdue["state"], "has no pod since" in overdue["message"]) == ("Pending", True)
+    started = {"metadata": {"name": f"{run['job']}-abcde"}, "status": {}}
+    [running] = plan(batch(), runs=(overdue,), jobs=under_way(run), pods=(started,)).runs
+    assert (running["state"], "message" in running) == ("Running", False)
 
 
 def test_words_that_are_no_report_are_shown_as_they_are() -> None:
@@ -153,7 +180,7 @@ def test_schedule_runs_once_per_moment_and_skips_those_that_were_missed() -> Non
 def test_schedule_waits_for_the_run_before() -> None:
     hourly = batch(schedule="0 * * * *")
     running = {**plan(hourly, created_ms=NOON - HOUR).runs[0], "state": "Running"}
-    jobs = {running["job"]: {"spec": {}, "status": {"active": 1}}}
+    jobs = under_way(running, active=1)
     assert [run["slot"] for run in plan(hourly, runs=(running,), jobs=jobs, now_ms=NOON + 3 * HOUR).runs] == [
         "2026-11-21T12:00:00Z"
     ]

@@ -9,17 +9,39 @@ import pytest
 from merlot_operator.cluster_status import ClusterStatus
 from merlot_operator.conditions import Condition
 from merlot_operator.context import ClusterNote, PoolNote
-from merlot_operator.status import Refusal, TableFacts, table_conditions, table_status
+from merlot_operator.demand import Conflict
+from merlot_operator.events import timestamp
+from merlot_operator.status import table_conditions, table_status
+from merlot_operator.table_facts import Refusal, TableFacts, Verdict
 
+NOW_MS = 1_800_000_000_000
+SINCE = {"status": "False", "lastTransitionTime": timestamp(NOW_MS - 3_600_000)}
+READY = {"status": "True", "lastTransitionTime": timestamp(NOW_MS - 3_600_000)}
+NEW = Verdict()
+REFUSED = Verdict(Refusal("Invalid", "x"))
+CHANGE_REFUSED = Verdict(Refusal("ChangeRefused", "x"), revision=7, accepted="{}")
+UNWRITTEN = Verdict(None, "away", 7, "{}")
+OVERDUE = "ProgressDeadlineExceeded"
+CONFLICT, OTHERS = Conflict("TooFewServers", "x", "t"), Conflict("TooFewServers", "x", "other")
 AWAY = ClusterStatus(problem="controller does not answer at http://x")
 BLOCKED = {"name": "all", "job": "t-all-1", "state": "Running", "message": "pod t-all-1-x: no such image"}
 WAITS = Condition("UpsertConfigured", False, "NoUpsertConfig", "x")
 UNFIT = Condition("UpsertConfigured", False, "UpsertConfigUnfit", "x")
 
 
-def pod(name: str, *, is_ready: bool = True) -> dict[str, Any]:
-    ready = {"type": "Ready", "status": "True" if is_ready else "False"}
+def pod(name: str, *, is_ready: bool = True, since: dict[str, str] | None = None) -> dict[str, Any]:
+    ready = {"type": "Ready", **(since or {}), "status": "True" if is_ready else "False"}
     return {"metadata": {"name": name}, "status": {"conditions": [ready]}}
+
+
+def stuck(name: str) -> dict[str, Any]:
+    """Its node is gone: it should have ended an hour ago."""
+    return {"metadata": {"name": name, "deletionTimestamp": SINCE["lastTransitionTime"]}, "spec": {"nodeName": "lost"}}
+
+
+def deployment(kind: str, status: str, reason: str) -> dict[str, Any]:
+    condition = {"type": kind, "status": status, "reason": reason, "message": "x"}
+    return {"metadata": {"name": "merlot-broker"}, "status": {"conditions": [condition]}}
 
 
 def word(**changes: Any) -> dict[str, Any]:
@@ -33,9 +55,8 @@ def facts(**changes: Any) -> TableFacts:
     given: dict[str, Any] = {
         "namespace": "n",
         "name": "t",
-        "refusal": None,
-        "revision": 7,
-        "config_problem": None,
+        "verdict": Verdict(revision=7, accepted="{}"),
+        "is_declared_run": True,
         "cluster": ClusterStatus({"t": word()}),
         "cluster_note": ClusterNote(num_brokers=1),
         "pool": "merlot-server-t",
@@ -44,7 +65,11 @@ def facts(**changes: Any) -> TableFacts:
         "brokers": [pod("b")],
         "servers": [pod("s")],
         "runs": [],
-        "was_ready": False,
+        "deployments": [],
+        "ready_before": {},
+        "was_told": True,
+        "now_ms": NOW_MS,
+        "asks_for_no_server": False,
         "is_suspended": False,
         "upsert": None,
     }
@@ -66,22 +91,48 @@ def saying(**changes: Any) -> ClusterStatus:
         ({}, "Ready", (True, "Serving")),
         ({}, "Degraded", (False, "AsDeclared")),
         ({}, "Progressing", (False, "Settled")),
-        ({"refusal": Refusal("Invalid", "x")}, "Accepted", (False, "Invalid")),
+        ({"verdict": REFUSED}, "Accepted", (False, "Invalid")),
         ({"cluster": saying(storeProblem="no Secret")}, "Degraded", (True, "StoreUnavailable")),
         ({"cluster": saying(storeProblem="")}, "Degraded", (False, "AsDeclared")),
         ({"cluster": saying(adoptedSegments=3)}, "Accepted", (True, "Adopted")),
         ({"cluster": saying(adoptedSegments=0)}, "Accepted", (True, "Valid")),
-        ({"refusal": Refusal("Invalid", "x")}, "Ready", (False, "NotAccepted")),
-        ({"refusal": Refusal("Invalid", "x")}, "ConfigInSync", (False, "NotAccepted")),
+        ({"verdict": REFUSED}, "Ready", (False, "NotAccepted")),
+        ({"verdict": CHANGE_REFUSED}, "Accepted", (False, "ChangeRefused")),
+        ({"verdict": CHANGE_REFUSED}, "Degraded", (True, "ChangeRefused")),
+        ({"verdict": CHANGE_REFUSED}, "Ready", (True, "Serving")),
+        ({"verdict": CHANGE_REFUSED}, "ConfigInSync", (False, "NotAccepted")),
         ({"is_suspended": True, "servers": []}, "Ready", (False, "Suspended")),
-        ({"revision": None, "config_problem": "away"}, "Ready", (False, "MetastoreUnavailable")),
+        ({"verdict": Verdict(problem="away")}, "Ready", (False, "MetastoreUnavailable")),
+        ({"verdict": Verdict(problem="away")}, "Accepted", (True, "Valid")),
+        ({"verdict": UNWRITTEN, "is_declared_run": False}, "Accepted", (None, "MetastoreUnavailable")),
+        ({"verdict": UNWRITTEN}, "Accepted", (True, "Valid")),
+        ({"verdict": UNWRITTEN}, "Ready", (True, "Serving")),
         ({"brokers": [pod("b", is_ready=False)]}, "Ready", (False, "NoBroker")),
-        ({"servers": []}, "Ready", (False, "NoServer")),
+        ({"servers": [], "cluster": saying(servers={})}, "Ready", (False, "NoServer")),
+        ({"servers": [pod("s", is_ready=False)]}, "Ready", (True, "Serving")),
+        ({"servers": [pod("s", is_ready=False)], "cluster": saying(servers={})}, "Ready", (False, "NoServer")),
+        ({"cluster": saying(segmentsLoading=9, moving=True)}, "Ready", (True, "Serving")),
+        ({"cluster": saying(segmentsUnavailable=1)}, "Ready", (False, "SegmentsUnavailable")),
+        ({"asks_for_no_server": True, "pool_note": PoolNote()}, "Ready", (False, "ScaledToZero")),
+        ({"asks_for_no_server": True}, "Ready", (True, "Serving")),
         ({"servers": []}, "Progressing", (True, "Scaling")),
         ({"servers": [pod("s", is_ready=False)]}, "Progressing", (True, "Starting")),
         ({"cluster": AWAY}, "Ready", (False, "ControllerUnavailable")),
-        ({"cluster": AWAY, "was_ready": True}, "Ready", (True, "Serving")),
-        ({"cluster": AWAY, "was_ready": True}, "Degraded", (True, "ControllerUnavailable")),
+        ({"cluster": AWAY, "ready_before": READY}, "Ready", (True, "Serving")),
+        ({"cluster": AWAY, "ready_before": READY}, "Degraded", (True, "ControllerUnavailable")),
+        ({"cluster": AWAY, "was_told": False}, "Degraded", (False, "AsDeclared")),
+        ({"cluster": AWAY, "was_told": False}, "Progressing", (True, "Starting")),
+        ({"cluster": AWAY, "was_told": False, "ready_before": SINCE}, "Degraded", (True, "NotReadyInTime")),
+        ({"brokers": [], "ready_before": SINCE}, "Degraded", (True, "NotReadyInTime")),
+        ({"brokers": [], "ready_before": READY}, "Degraded", (False, "AsDeclared")),
+        ({"is_suspended": True, "ready_before": SINCE}, "Degraded", (False, "AsDeclared")),
+        ({"servers": [stuck("s")]}, "Degraded", (True, "PodStuck")),
+        ({"brokers": [pod("b", is_ready=False, since=SINCE)]}, "Degraded", (True, "NotReady")),
+        ({"pool_note": PoolNote(refused="exceeded quota", wanted=1)}, "Degraded", (True, "PodsRefused")),
+        ({"deployments": [deployment("ReplicaFailure", "True", "FailedCreate")]}, "Degraded", (True, "PodsRefused")),
+        ({"deployments": [deployment("Progressing", "False", OVERDUE)]}, "Degraded", (True, "RolloutStuck")),
+        ({"pool_note": PoolNote(wanted=1, conflicts=(CONFLICT,))}, "Degraded", (True, "TooFewServers")),
+        ({"pool_note": PoolNote(wanted=1, conflicts=(OTHERS,))}, "Degraded", (False, "AsDeclared")),
         ({"cluster": AWAY}, "ConfigInSync", (None, "ControllerUnavailable")),
         ({"cluster": saying(brokers={"b": {"revision": 0}})}, "Ready", (False, "NoBroker")),
         ({"cluster": saying(brokers={"b": {"revision": 6}})}, "ConfigInSync", (False, "Spreading")),
@@ -94,10 +145,10 @@ def saying(**changes: Any) -> ClusterStatus:
         ({"pool_note": PoolNote(problem="denied", wanted=1)}, "Degraded", (True, "PoolNotApplied")),
         ({"runs": [BLOCKED]}, "Degraded", (True, "BatchBlocked")),
         ({"runs": [BLOCKED]}, "Ready", (True, "Serving")),
-        ({"upsert": WAITS, "revision": None}, "Ready", (False, "UpsertNotAvailable")),
-        ({"upsert": WAITS, "revision": None}, "UpsertConfigured", (False, "NoUpsertConfig")),
-        ({"upsert": WAITS, "revision": None}, "Degraded", (False, "AsDeclared")),
-        ({"upsert": UNFIT, "revision": None}, "Degraded", (True, "UpsertConfigUnfit")),
+        ({"upsert": WAITS, "verdict": NEW}, "Ready", (False, "UpsertNotAvailable")),
+        ({"upsert": WAITS, "verdict": NEW}, "UpsertConfigured", (False, "NoUpsertConfig")),
+        ({"upsert": WAITS, "verdict": NEW}, "Degraded", (False, "AsDeclared")),
+        ({"upsert": UNFIT, "verdict": NEW}, "Degraded", (True, "UpsertConfigUnfit")),
         ({"runs": [{"name": "a", "state": "Running", "job": "j"}]}, "TaskSucceeded", (None, "BatchUnderWay")),
         ({"runs": [{"name": "a", "state": "Failed", "job": "j"}]}, "Degraded", (True, "BatchFailed")),
     ],

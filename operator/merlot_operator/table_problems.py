@@ -1,0 +1,163 @@
+"""What keeps a Table from being served, and what is wrong with it: the causes behind Ready and Degraded. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from merlot_operator import pods as pod_facts
+from merlot_operator.events import ms_of
+from merlot_operator.kinds import Object, name_of
+from merlot_operator.spark_jobs import ACTIVE, Run
+from merlot_operator.table_facts import TableFacts
+from merlot_operator.upsert_links import UPSERT_PROBLEMS
+
+UNKNOWN_TABLE = "the controller does not know the table yet"
+OVERDUE_MS = 900_000
+"""A table that is not ready for so long wants somebody to look."""
+CHOSEN = ("Suspended", "ScaledToZero", "NotAccepted", "UpsertNotAvailable")
+"""Reasons that end when somebody changes the manifest."""
+
+
+def obstacles(facts: TableFacts) -> Iterator[tuple[str, str]]:
+    """Why queries are not answered in full, the cause before its effects. What they see is what brokers and controller
+    tell: a refused change, a pod that loads, or a segment that is not part of the table yet takes nothing from it."""
+    if facts.verdict.revision is None:
+        yield _unserved(facts)
+        return
+    if facts.is_suspended:
+        yield "Suspended", "spec.suspend is true: servers are stopped, data is kept; set it to false to go on"
+    if facts.asks_for_no_server and not facts.pool_note.wanted:
+        text = "spec.tenants.server.replicas is 0: servers are stopped, data is kept; ask for one or more to go on"
+        yield "ScaledToZero", text
+    if not pod_facts.num_ready(facts.brokers):
+        yield "NoBroker", _no_broker(facts)
+    if facts.table is None:
+        if facts.ready_before.get("status") != "True" or facts.cluster.is_known:
+            yield "ControllerUnavailable", facts.cluster.problem or UNKNOWN_TABLE
+    elif not any(broker["revision"] for broker in facts.table["brokers"].values()):
+        yield "NoBroker", "no broker knows the table yet"
+    if not pod_facts.num_ready(facts.servers) and not _has_live_server(facts):
+        yield "NoServer", _pods_message("server", facts.servers)
+    if facts.table is not None and facts.table["segmentsUnavailable"]:
+        missing, total = facts.table["segmentsUnavailable"], facts.table["segments"]
+        cause = next((f": {one.message}" for one in pod_facts.problems(facts.servers, now_ms=facts.now_ms)), "")
+        yield "SegmentsUnavailable", f"{missing} of {total} segments have no live server that holds them{cause}"
+
+
+def _unserved(facts: TableFacts) -> tuple[str, str]:
+    """Nothing was accepted and written yet."""
+    if facts.verdict.refusal is not None:
+        return "NotAccepted", "the table is not accepted; see condition Accepted"
+    if facts.upsert is not None:
+        text = "upserts are not executed in this version: nothing is ingested or served; remove spec.upsert, or wait"
+        return "UpsertNotAvailable", text
+    return "MetastoreUnavailable", facts.verdict.problem or "its config is not in ZooKeeper yet"
+
+
+def _has_live_server(facts: TableFacts) -> bool:
+    return facts.table is not None and any(server["live"] for server in facts.table["servers"].values())
+
+
+def _no_broker(facts: TableFacts) -> str:
+    if facts.cluster_note.num_brokers or facts.brokers:
+        return _pods_message("broker", facts.brokers)
+    return "spec.tenants.broker.replicas is 0: brokers are stopped; ask for one or more to go on"
+
+
+def _pods_message(role: str, pods: Sequence[Object]) -> str:
+    found = pod_facts.problems(pods)
+    if found:
+        return found[0].message
+    return f"{len(pods)} {role} pods start" if pods else f"no {role} pod is there yet"
+
+
+def problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
+    """What is wrong, the gravest first."""
+    if facts.verdict.refusal is not None:
+        yield facts.verdict.refusal.reason, facts.verdict.refusal.message
+    if facts.upsert is not None and facts.upsert.reason in UPSERT_PROBLEMS:
+        yield facts.upsert.reason, facts.upsert.message
+    if facts.verdict.problem is not None:
+        yield "MetastoreUnavailable", facts.verdict.problem
+    if facts.cluster_note.shares_with:
+        yield "StateShared", _sharing(facts.cluster_note.shares_with)
+    if facts.cluster_note.problem is not None:
+        yield "ClusterNotApplied", facts.cluster_note.problem
+    if facts.pool_note.problem is not None:
+        yield "PoolNotApplied", facts.pool_note.problem
+    if facts.table is not None and facts.table.get("storeProblem"):
+        yield "StoreUnavailable", f"{facts.table['storeProblem']}; see spec.deepStore.secretRef"
+    yield from _refused_pods(facts)
+    pods = [*facts.brokers, *facts.servers, *facts.controllers]
+    for problem in pod_facts.problems(pods, now_ms=facts.now_ms):
+        yield problem.reason, problem.message
+    if facts.table is not None and facts.table["segmentsFailed"] and not facts.is_suspended:
+        yield "SegmentsFailed", _segment_errors(facts.table)
+    if facts.pool_note.is_stuck:
+        yield "RolloutStuck", f"{'; '.join(facts.pool_note.steps)}; see conditions SegmentsAvailable and ConfigInSync"
+    if not facts.cluster.is_known and facts.was_told and pod_facts.num_ready(facts.brokers):
+        yield "ControllerUnavailable", f"{facts.cluster.problem}; queries go on, what is shown may be old"
+    yield from ((one.reason, one.message) for one in facts.pool_note.conflicts if one.table == facts.name)
+    yield from _batch_problems(facts)
+    yield from _pruning_problems(facts)
+    yield from _overdue(facts)
+
+
+def _refused_pods(facts: TableFacts) -> Iterator[tuple[str, str]]:
+    """What a quota, pod security or an admission plugin does not let Kubernetes' own controllers create."""
+    if facts.pool_note.refused is not None:
+        yield "PodsRefused", facts.pool_note.refused
+    for deployment in facts.deployments:
+        name = name_of(deployment)
+        for condition in deployment.get("status", {}).get("conditions") or ():
+            if condition["type"] == "ReplicaFailure" and condition["status"] == "True":
+                yield "PodsRefused", f"Deployment {name}: {condition.get('message', 'its pods cannot be created')}"
+            elif condition["type"] == "Progressing" and condition.get("reason") == "ProgressDeadlineExceeded":
+                yield "RolloutStuck", f"Deployment {name}: {condition.get('message', 'its pods do not become ready')}"
+
+
+def _overdue(facts: TableFacts) -> Iterator[tuple[str, str]]:
+    """No wait is for ever: whatever keeps a table from being served, after a while somebody has to look."""
+    obstacle = next(obstacles(facts), None)
+    since = facts.ready_before.get("lastTransitionTime")
+    if obstacle is None or since is None or obstacle[0] in CHOSEN or facts.ready_before.get("status") == "True":
+        return
+    if facts.now_ms - ms_of(since) > OVERDUE_MS:
+        yield "NotReadyInTime", f"not ready since {since}: {obstacle[1]}"
+
+
+def _pruning_problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
+    """Answers are right all the same, but every query asks for more segments than it should."""
+    brokers = {} if facts.table is None else facts.table["brokers"]
+    found = sorted({problem for broker in brokers.values() for problem in broker.get("problems", ())})
+    if found:
+        yield "PruningImpaired", f"brokers prune less than the table wants: {'; '.join(found[:3])}"
+
+
+def _sharing(others: Sequence[str]) -> str:
+    return (
+        f"shared state and files are one with those of {', '.join(others)}: each sees the other's tables, and of one "
+        "name there is one only; see 'Parting namespaces' in docs/kubernetes.md"
+    )
+
+
+def _batch_problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
+    for name, run in last_runs(facts.runs).items():
+        if run["state"] == "Failed":
+            yield "BatchFailed", f"batch {name}: {run.get('message', 'failed')}; see `kubectl logs job/{run['job']}`"
+        elif run["state"] in ACTIVE and "message" in run:
+            yield "BatchBlocked", f"batch {name}: {run['message']}"
+
+
+def _segment_errors(table: Mapping[str, Any]) -> str:
+    messages = sorted({text for server in table["servers"].values() for text in server["errors"].values()})
+    return f"{table['segmentsFailed']} segments cannot be loaded: {'; '.join(messages[:3])}"
+
+
+def last_runs(runs: Sequence[Run]) -> dict[str, Run]:
+    """The newest run of each batch source."""
+    last: dict[str, Run] = {}
+    for run in runs:
+        last.setdefault(run["name"], run)
+    return last

@@ -1,0 +1,107 @@
+"""What Tables ask of their servers, together: the largest, the oldest, and never less than one of them was promised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.operator.pool_parts import CONFIG
+
+from merlot.spec.tenancy import Resources
+from merlot_operator import sizes
+from merlot_operator.accepted import all_run, as_run, spec_of, text_of
+from merlot_operator.compare import quantity
+from merlot_operator.demand import PoolDemand, cluster_demand, pool_demand, pool_of, tenant_of
+
+AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory"]), st.sampled_from(["250m", "1", "512Mi", "2Gi", "8Gi"]))
+
+
+def table(name: str, *, created: str = "2026-01-01T00:00:00Z", accepted: Any = None, **spec: Any) -> dict[str, Any]:
+    """A Table that runs what it declares, or what was `accepted`."""
+    metadata = {"name": name, "uid": name, "namespace": "n", "creationTimestamp": created}
+    status = {"revision": 1, "accepted": text_of(spec if accepted is None else accepted)}
+    return {"apiVersion": "merlot.dev/v1alpha1", "kind": "Table", "metadata": metadata, "spec": spec, "status": status}
+
+
+def shared(name: str = "hot", **server: Any) -> dict[str, Any]:
+    return {"server": {"name": name, **server}}
+
+
+def demand(*tables: dict[str, Any]) -> PoolDemand:
+    found = pool_demand("n", pool_of(tables[0]), tables, CONFIG)
+    assert found is not None
+    return found
+
+
+def test_refused_change_asks_for_nothing() -> None:
+    before = {"tenants": {"server": {"replicas": 2}, "broker": {"replicas": 3}}}
+    wrong = {"tenants": {"server": {"name": "other", "replicas": 9}, "broker": {"replicas": 9}}, "suspend": True}
+    changed = table("a", accepted=before, **wrong)
+    assert (pool_of(changed), demand(changed).replicas) == ("merlot-server-a", 2)
+    cluster = cluster_demand("n", [changed], CONFIG)
+    assert cluster is not None
+    assert cluster.broker.replicas == 3
+
+
+def test_table_that_was_never_accepted_asks_for_no_servers() -> None:
+    new = {**table("a", tenants={"broker": {"replicas": 9}}), "status": {}}
+    assert (spec_of(new), as_run(new), all_run([new])) == (None, new, [])
+    assert pool_demand("n", pool_of(new), [new], CONFIG) is None
+    cluster = cluster_demand("n", [new], CONFIG)
+    assert cluster is not None
+    assert cluster.broker.replicas == 1
+
+
+def test_table_from_before_specs_were_kept_runs_what_it_declares() -> None:
+    old = {**table("a", tenants={"server": {"replicas": 4}}), "status": {"revision": 3}}
+    assert demand(old).replicas == 4
+
+
+def test_tenants_that_differ_in_capitals_have_servers_of_their_own() -> None:
+    upper, lower = table("a", tenants=shared("Hot")), table("b", tenants=shared("hot"))
+    assert pool_of(upper) != pool_of(lower) == "merlot-tenant-hot"
+    assert (tenant_of(upper), tenant_of(lower)) == ("Hot", "hot")
+    assert demand(lower, upper).tables == ("b",)
+
+
+def test_new_table_of_a_tenant_changes_the_pods_of_none() -> None:
+    mine, theirs = {"spec": {"nodeSelector": {"disk": "nvme"}}}, {"spec": {"nodeSelector": {"disk": "hdd"}}}
+    old = table("z", tenants=shared(podTemplate=mine, storageClass="fast"))
+    new = table("a", created="2026-02-01T00:00:00Z", tenants=shared(podTemplate=theirs, storageClass="slow"))
+    both = demand(old, new)
+    assert (both.pod_template, both.storage_class) == (mine, "fast")
+    assert [(one.reason, one.table) for one in both.conflicts] == [("TenantConflict", "a")] * 2
+    assert "table z" in both.conflicts[0].message
+    same = table("a", created="2026-02-01T00:00:00Z", tenants=shared(podTemplate=mine))
+    assert demand(old, same).conflicts == ()
+
+
+@pytest.mark.parametrize(("replicas", "told"), [(2, ["TooFewServers"]), (3, []), (0, [])])
+def test_more_copies_than_servers_are_told(replicas: int, told: list[str]) -> None:
+    asking = table("a", replication=3, tenants=shared(replicas=replicas))
+    assert [one.reason for one in demand(asking).conflicts] == told
+
+
+def test_limit_of_one_table_is_no_less_than_the_request_of_another() -> None:
+    small = table("a", tenants=shared(resources={"limits": {"memory": "1Gi"}}))
+    large = table("b", tenants=shared(resources={"requests": {"memory": "2Gi"}}))
+    assert demand(small, large).resources.limits == {"memory": "2Gi"}
+
+
+@given(AMOUNTS, AMOUNTS, AMOUNTS, AMOUNTS)
+def test_default_follows_what_a_user_wrote(
+    requests: dict[str, str], limits: dict[str, str], default_requests: dict[str, str], default_limits: dict[str, str]
+) -> None:
+    default = Resources(requests=default_requests, limits=default_limits)
+    sound = sizes.over(default, Resources())
+    asked = Resources(requests=requests, limits=limits)
+    chosen = sizes.over(sound, asked)
+    assert requests.items() <= chosen.requests.items()
+    assert limits.items() <= chosen.limits.items()
+    for name in chosen.requests.keys() & chosen.limits.keys():
+        is_below = quantity(chosen.requests[name]) <= quantity(chosen.limits[name])
+        is_chosen = name in requests and name in limits
+        is_wrong_default = name not in requests and name not in limits and chosen.limits[name] == sound.limits[name]
+        assert is_below or is_chosen or is_wrong_default

@@ -94,6 +94,18 @@ WRONG_ROLLUPS = [
 ]
 
 
+def test_a_level_rounds_to_multiples_of_what_the_one_before_it_did(server: Any) -> None:
+    text = edited(
+        ROLLUP,
+        ("bucketTimePeriod: 1d", "bucketTimePeriod: 1d\n      roundBucketTimePeriod: 12h"),
+        ("roundBucketTimePeriod: 1d", "roundBucketTimePeriod: 8h"),
+    )
+    refused = server("apply", "--dry-run=server", "-f", "-", text=text)
+    assert refused.returncode != 0
+    assert "each roundBucketTimePeriod is a whole multiple of the one of the finer level before it" in refused.stderr
+    server.check("apply", "--dry-run=server", "-f", "-", text=text.replace("8h", "1d"))
+
+
 @pytest.mark.parametrize(("edit", "message"), WRONG_ROLLUPS)
 def test_wrong_rollup_is_refused(server: Any, edit: tuple[str, str], message: str) -> None:
     refused = server("apply", "--dry-run=server", "-f", "-", text=edited(ROLLUP, edit))

@@ -45,6 +45,7 @@ def check(document: JsonObject) -> Iterator[Problem]:
         yield from _check_repeated(f"{path}.eraseDimensionValues", level.get("eraseDimensionValues"))
         if number:
             yield from _check_order(path, levels[number - 1], level)
+            yield from _check_roundings(path, levels[:number], level)
     aggregations = _mapping(spec.get("aggregations"))
     if aggregations and levels and all(level.get("mergeType", "concat") in ("concat", "dedup") for level in levels):
         yield Problem("spec.aggregations", "no level rolls up; write mergeType: rollup in one, or remove it")
@@ -217,10 +218,17 @@ def _check_order(path: str, finer: JsonObject, level: JsonObject) -> Iterator[Pr
     if buffer is not None and below is not None and buffer.nominal_ms < below.nominal_ms:
         text = f"{buffer} is less than {below}, the buffer of the finer level before it"
         yield Problem(f"{path}.bufferTimePeriod", text)
-    rounding, below = _bucket(level.get("roundBucketTimePeriod")), _bucket(finer.get("roundBucketTimePeriod"))
-    if rounding is not None and below is not None and not rounding.is_multiple_of(below):
-        text = f"{rounding} is no whole multiple of {below}, to which the finer level before it has rounded"
-        yield Problem(f"{path}.roundBucketTimePeriod", text)
+
+
+def _check_roundings(path: str, finer: list[JsonObject], level: JsonObject) -> Iterator[Problem]:
+    """What a row's time becomes must not depend on which of the levels it went through."""
+    rounding = _bucket(level.get("roundBucketTimePeriod"))
+    for one in reversed(finer):
+        below = _bucket(one.get("roundBucketTimePeriod"))
+        if rounding is not None and below is not None and not rounding.is_multiple_of(below):
+            text = f"{rounding} is no whole multiple of {below}, to which a finer level before it has rounded"
+            yield Problem(f"{path}.roundBucketTimePeriod", text)
+            return
 
 
 def _check_repeated(path: str, names: object) -> Iterator[Problem]:

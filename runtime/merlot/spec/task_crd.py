@@ -84,6 +84,14 @@ _SPEC_RULES = [
         ".levels",
     ),
     rule(
+        _each_level(
+            "!has(@a.roundBucketTimePeriod) || !has(@b.roundBucketTimePeriod) || "
+            + _is_multiple("@b.roundBucketTimePeriod", "@a.roundBucketTimePeriod")
+        ),
+        "each roundBucketTimePeriod is a whole multiple of the one of the finer level before it",
+        ".levels",
+    ),
+    rule(
         _each_level(f"{_seconds('@b.bufferTimePeriod')} >= {_seconds('@a.bufferTimePeriod')}"),
         "the bufferTimePeriod of a level is not less than that of the finer level before it",
         ".levels",

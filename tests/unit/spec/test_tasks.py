@@ -250,19 +250,19 @@ def test_a_time_is_rounded_to_what_it_can_hold() -> None:
     )
 
 
-def test_what_was_rounded_is_not_rounded_across() -> None:
-    two_days = "roundBucketTimePeriod: 2d"
+@pytest.mark.parametrize("between", ["", "    - {name: between, bucketTimePeriod: 12d, bufferTimePeriod: 2d}\n"])
+def test_what_was_rounded_is_not_rounded_across(between: str) -> None:
     text = edited(
-        ("bucketTimePeriod: 1d", f"bucketTimePeriod: 4d, {two_days}"),
-        ("bucketTimePeriod: 1mo", "bucketTimePeriod: 12d, roundBucketTimePeriod: 3d"),
+        ("bucketTimePeriod: 1d", "bucketTimePeriod: 4d, roundBucketTimePeriod: 2d"),
+        ("    - {name: monthly", f"{between}    - {{name: monthly"),
+        ("bucketTimePeriod: 1mo", "bucketTimePeriod: 24d, roundBucketTimePeriod: 3d"),
     )
     [found] = problems(text)
     assert found.endswith(
-        ".roundBucketTimePeriod: 3d is no whole multiple of 2d, to which the finer level before it has rounded"
+        ".roundBucketTimePeriod: 3d is no whole multiple of 2d, to which a finer level before it has rounded"
     )
-    assert (
-        load(text.replace("roundBucketTimePeriod: 3d", "roundBucketTimePeriod: 4d")).spec.levels[1].rounding is not None
-    )
+    multiple = load(text.replace("roundBucketTimePeriod: 3d", "roundBucketTimePeriod: 4d"))
+    assert multiple.spec.levels[-1].round_bucket_time_period == "4d"
 
 
 def test_a_rollup_needs_something_to_fold() -> None:

@@ -132,9 +132,7 @@ def pool_demand(namespace: str, pool: str, tables: Iterable[Object], config: Con
     if not members:
         return None
     asking = [_at(table, "spec", "tenants", "server") for table in members]
-    replication = max(_at(table, "spec").get("replication", 1) for table in members)
-    asked = [one["replicas"] for one in asking if "replicas" in one]
-    wanted = max(asked) if asked else max(replication, config.sizes.server.replicas)
+    wanted = max(_num_servers(table, config) for table in members)
     is_all_suspended = all(_at(table, "spec").get("suspend") for table in members)
     resources = _sized(asking, config.sizes.server.resources)
     return PoolDemand(
@@ -175,6 +173,12 @@ def _conflicts(members: Sequence[Object], wanted: int) -> Iterator[Conflict]:
         if 0 < wanted < replication:
             text = f"replication {replication} needs as many servers, {wanted} are asked for"
             yield Conflict("TooFewServers", f"{text}: raise spec.tenants.server.replicas", name_of(table))
+
+
+def _num_servers(table: Object, config: Config) -> int:
+    """1 is what the API server writes where nothing is said: it stands for as many as there must be."""
+    asked = _at(table, "spec", "tenants", "server").get("replicas", 1)
+    return max(_at(table, "spec").get("replication", 1), config.sizes.server.replicas) if asked == 1 else int(asked)
 
 
 def owner_reference(table: Object) -> dict[str, Any]:

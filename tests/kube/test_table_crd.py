@@ -101,7 +101,7 @@ def test_wrong_manifest_is_refused(tables: Any, edit: tuple[str, str], message: 
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        ("tenants: {server: {replicas: 1}}\n  replication: 2", "at least as many servers as replication, or none"),
+        ("tenants: {server: {replicas: 2}}\n  replication: 3", "at least as many servers as replication, or none"),
         ("tenants: {server: {name: own-flights}}", "names of servers that belong to one table"),
         ("upsert: {configRef: latest}", "an upsert table needs schema.primaryKey"),
     ],
@@ -127,6 +127,14 @@ def test_change_of_what_is_fixed_is_refused(flights: Any, edits: list[tuple[str,
     refused = flights("apply", "--dry-run=server", "-f", "-", text=edited(*edits))
     assert refused.returncode != 0
     assert message in refused.stderr
+
+
+def test_an_autoscaler_finds_a_number_that_nobody_wrote(flights: Any) -> None:
+    assert "replicas" not in FLIGHTS.read_text()
+    path = "/apis/merlot.dev/v1alpha1/namespaces/default/tables/flights/scale"
+    assert json.loads(flights.check("get", "--raw", path))["spec"] == {"replicas": 1}
+    more = edited(("replication: 1", "replication: 3"))
+    assert "configured" in flights.check("apply", "--dry-run=server", "-f", "-", text=more)
 
 
 def test_servers_are_scaled_by_kubectl(flights: Any) -> None:

@@ -79,9 +79,8 @@ _SPEC_RULES = [
         ".retention",
     ),
     rule(
-        "!has(self.tenants.server.replicas) || self.tenants.server.replicas == 0"
-        " || self.tenants.server.replicas >= self.replication",
-        "there must be at least as many servers as replication, or none",
+        "self.tenants.server.replicas <= 1 || self.tenants.server.replicas >= self.replication",
+        "there must be at least as many servers as replication, or none; 1, the default, stands for as many",
         ".tenants.server.replicas",
     ),
     rule(

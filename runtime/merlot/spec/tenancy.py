@@ -69,12 +69,20 @@ class TenantSpec(SpecModel):
     processes, the oldest that has one decides."""
 
 
+class ServerTenantSpec(TenantSpec):
+    """A group of servers."""
+
+    replicas: int | None = Field(1, ge=0)
+    """How many servers Kubernetes runs; the largest demand of the tenant's tables wins. 1, the default, stands for as
+    many as replication; it is there since autoscalers cannot begin from nothing. 0: none, data is kept."""
+
+
 class TenantsSpec(SpecModel):
     """Which processes serve the table."""
 
     broker: TenantSpec = TenantSpec()
     """Processes that answer queries, for Kubernetes, which runs them; any broker of a cluster answers for any table."""
-    server: TenantSpec = TenantSpec()
+    server: ServerTenantSpec = ServerTenantSpec()
     """Processes that hold segments."""
 
 

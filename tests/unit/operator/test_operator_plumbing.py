@@ -150,6 +150,23 @@ def table(name: str, **spec: Any) -> dict[str, Any]:
     return {"apiVersion": "merlot.dev/v1alpha1", "kind": "Table", "metadata": metadata, "spec": spec, "status": status}
 
 
+@pytest.mark.parametrize(
+    ("spec", "servers"),
+    [
+        ({}, 1),
+        ({"replication": 3}, 3),
+        ({"replication": 3, "tenants": {"server": {"replicas": 1}}}, 3),
+        ({"tenants": {"server": {"replicas": 1}}}, 1),
+        ({"replication": 2, "tenants": {"server": {"replicas": 5}}}, 5),
+        ({"replication": 2, "tenants": {"server": {"replicas": 0}}}, 0),
+    ],
+)
+def test_there_are_at_least_as_many_servers_as_replication_or_none(spec: dict[str, Any], servers: int) -> None:
+    demand = pool_demand("n", "merlot-server-t", [table("t", **spec)], CONFIG)
+    assert demand is not None
+    assert demand.wanted_replicas == servers
+
+
 def tenant(replicas: int, memory: str) -> dict[str, Any]:
     return {"server": {"name": "Shared", "replicas": replicas, "resources": {"limits": {"memory": memory}}}}
 

@@ -26,17 +26,18 @@ def login(settings: kopf.OperatorSettings) -> kopf.ConnectionInfo:
     info = kopf.login_with_service_account(settings=settings)
     if info is not None:
         return info
-    user = _current_user()
-    plugin = next((one for one in PLUGINS if one in user), None)
-    if importlib.util.find_spec("kubernetes") is not None:
-        info = kopf.login_via_client(logger=_LOG, settings=settings)
-    elif plugin is not None:
-        raise kopf.LoginError(f"the kubeconfig logs in by {plugin}: pip install 'merlot[operator-dev]'")
-    else:
-        info = kopf.login_with_kubeconfig(settings=settings)
+    plugin = next((one for one in PLUGINS if one in _current_user()), None)
+    info = kopf.login_with_kubeconfig(settings=settings) if plugin is None else _by_plugin(plugin, settings)
     if info is None:
         raise kopf.LoginError("neither a service account nor a kubeconfig is there")
-    if plugin is not None and not (info.token or info.certificate_path or info.certificate_data):
+    return info
+
+
+def _by_plugin(plugin: str, settings: kopf.OperatorSettings) -> kopf.ConnectionInfo | None:
+    if importlib.util.find_spec("kubernetes") is None:
+        raise kopf.LoginError(f"the kubeconfig logs in by {plugin}: pip install 'merlot[operator-dev]'")
+    info = kopf.login_via_client(logger=_LOG, settings=settings)
+    if info is not None and not (info.token or info.certificate_path or info.certificate_data):
         # The client logs why, and goes on as nobody.
         raise kopf.LoginError(f"the {plugin} plugin of the kubeconfig gave no credentials")
     return info

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
+import kopf
+
 from merlot.errors import MerlotError, NotFoundError
 from merlot_operator import handlers
 from merlot_operator.context import Context
@@ -48,7 +50,7 @@ async def follow(context: Context, place: Place) -> None:
         except ForbiddenError as error:
             _leave_out(context, place, error)
             is_first = True
-        except MerlotError as error:
+        except (MerlotError, kopf.LoginError) as error:
             _LOG.warning("objects cannot be listed place=%s cause=%s", place or "all", error)
         except Exception:  # noqa: BLE001 - the outermost loop: an answer that nobody foresaw must not end all the others
             _LOG.exception("objects cannot be listed place=%s", place or "all")

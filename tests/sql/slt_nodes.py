@@ -76,6 +76,7 @@ class Remote:
 def manifest(dataset: Dataset) -> dict[str, Any]:
     """The table as a user declares it."""
     schema = dataset.schema.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    needing = ("partition",) if dataset.time_column else ("partition", "time")
     return {
         "apiVersion": "merlot.dev/v1alpha1",
         "kind": "Table",
@@ -83,7 +84,7 @@ def manifest(dataset: Dataset) -> dict[str, Any]:
         "spec": {
             "timeColumn": dataset.time_column,
             "schema": schema,
-            "routing": {"segmentPruners": [name for name in SEGMENT_PRUNERS if name != "partition"]},
+            "routing": {"segmentPruners": [name for name in SEGMENT_PRUNERS if name not in needing]},
         },
     }
 

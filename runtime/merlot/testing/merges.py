@@ -75,9 +75,13 @@ class MergeBench:
         """One that soon gives up."""
         self.days = days
         self.num_rows = num_rows
-        self.records = publish_orders(self.inner, self.deep_store, days, num_rows=num_rows)
         record = InstanceRecord(id=SERVER, role=Role.SERVER, host="bench")
         self.inner.create(paths.live(SERVER), record.to_bytes(), ephemeral=True)
+        self.publish_anew()
+
+    def publish_anew(self) -> None:
+        """Make the table again, of the same segments, after it was deleted."""
+        self.records = publish_orders(self.inner, self.deep_store, self.days, num_rows=self.num_rows)
         self._report = ReportWriter(self.inner, ORDERS, SERVER)
         self.serve()
 

@@ -91,7 +91,8 @@ class Echo:
     async def _run(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._is_due.wait(), LOOK_S)
+                async with asyncio.timeout(LOOK_S):
+                    await self._is_due.wait()
             self._is_due.clear()
             try:
                 await self._write()

@@ -89,7 +89,7 @@ def test_records_are_completed_from_files_and_what_does_not_comply_is_told(
     after = view_of(filled, table)
     whole, mixed = after.segments["whole"], after.segments["mixed"]
     assert whole.partitions["user"].partitions == (1,)
-    assert whole.ranges == {"at": (0, 2), "city": ("c1", "c9")}
+    assert whole.ranges == {"at": (0, 2), "city": ("c1", "c9"), "user": (1, 9)}
     assert (mixed.partitions, mixed.ranges) == ({}, {"at": (0, 1), "city": ("c1", "c2")})
     assert after.segments["full"] == before.segments["full"]
     assert {(one.key, one.url) for one in after.segments.values()} == {
@@ -142,7 +142,7 @@ def test_info_that_cannot_be_read_is_replaced(filled: Any, table: Table, capsys:
     publish(filled.metastore, table.name, [broken.model_copy(update={"crc": record.crc})])
     assert run(["segment", "annotate", "visits", "whole"]) == 0
     mended = view_of(filled, table).segments["whole"]
-    assert mended.ranges == {"at": (0, 2), "city": ("c1", "c9")}
+    assert mended.ranges == {"at": (0, 2), "city": ("c1", "c9"), "user": (1, 9)}
     assert list(mended.partitions) == ["user"]
 
 

@@ -97,6 +97,9 @@ def test_a_server_is_drained_when_brokers_say_so(uneven: Any, capsys: Captured) 
     assert run(["drain", ONE, "--timeout", "0.05"]) == 1
     assert "table t: 6 segments assigned" in capsys.readouterr().err
     write_echo(uneven.metastore, BROKER, EchoRecord(drains={ONE: token}))
+    assert run(["drain", ONE, "--timeout", "0.05"]) == 1, "it alone has them, whatever brokers said a moment ago"
+    write_report(uneven.metastore, TABLE, TWO, KEYS, {})
+    capsys.readouterr()
     assert run(["drain", ONE]) == 0
     assert capsys.readouterr().out == f"instance/{ONE} drained\n"
     assert run(["undrain", ONE]) == 0

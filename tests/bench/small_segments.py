@@ -59,6 +59,7 @@ COUNTRIES = np.array(["AT", "BR", "CH", "DE", "ES", "FR", "GB", "IT"])
 DEVICES = np.array(["desktop", "phone", "tablet", "watch"])
 BARS = {"served": 15.0, "memory": 300.0, "restart": 5.0}
 PATIENCE_S = 600.0
+IDLE_SHARE = 0.05
 POLL_S = 0.2
 """A count over 20,000 segments takes as long: asked without a pause it would be half of what is measured."""
 
@@ -158,6 +159,13 @@ class ServedNode:
         lines = Path(f"/proc/{self._child.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) / 1024
 
+    def settle(self) -> None:
+        """Until it does nothing any more: kernels are loaded, the last reports are read."""
+        before = -1.0
+        while self.cpu_s() - before > IDLE_SHARE:
+            before = self.cpu_s()
+            time.sleep(1)
+
     def until(self, sql: str, wanted: Any) -> None:
         """Ask until the answer is the right one."""
         deadline = time.monotonic() + PATIENCE_S
@@ -187,11 +195,12 @@ def measure(folder: Path, deep_store: Path, records: Sequence[SegmentRecord]) ->
                 time.sleep(POLL_S)
             else:
                 break
+        node.settle()
         empty_mb = node.memory_mb()
         table: TableName = offline("events")  # type: ignore[arg-type]
         published = timed(node, lambda: node.post(f"/segments/{table}/publish", body))
         served = timed(node, lambda: node.until("SELECT count(*) FROM events", num_rows))
-        time.sleep(3)  # the last reports are read
+        node.settle()
         memory_mb, peak_mb = node.memory_mb(), node.memory_mb("VmHWM")
         scanned = timed(node, lambda: node.until("SELECT sum(amount) FROM events", num_rows))
         again = timed(node, lambda: node.until("SELECT sum(amount), max(price) FROM events", num_rows))
@@ -203,7 +212,7 @@ def measure(folder: Path, deep_store: Path, records: Sequence[SegmentRecord]) ->
             node.until("SELECT count(*) FROM events", num_rows)
 
         restarted = timed(node, restart, 0.0)
-        time.sleep(3)
+        node.settle()
         restarted_mb = node.memory_mb()
     finally:
         node.stop()

@@ -10,6 +10,8 @@ import signal
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from merlot.memory import keep_few_heaps
+
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -23,6 +25,7 @@ async def run_until_signal(
     until: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """Start, show the line that `start` returns, wait for a signal, or for `until`, stop."""
+    keep_few_heaps()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
 

@@ -27,6 +27,7 @@ from merlot.cluster.tables import get_table, spec_of
 from merlot.cluster.view import TableView, load
 from merlot.errors import ConflictError, CorruptionError, MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName
+from merlot.memory import give_back
 from merlot.query.context import ExecutionLimits
 from merlot.segment.immutable import ImmutableSegment, verify_file
 from merlot.server.files import SegmentFiles, Source
@@ -53,6 +54,8 @@ SETTLE_S = 0.05
 """Segments that come in within it are taken together."""
 LOOK_S = 1.0
 """Until the table is looked at again while segments come in, for those whose time to be tried again has come."""
+MANY_SEGMENTS = 1000
+"""To load so many at once leaves enough behind to give it back to the system."""
 LOADING_SHARE = 8
 """While segments come in, reports take one part of the time and loads so many: a report costs what all keys cost."""
 
@@ -113,6 +116,8 @@ class TableKeeper:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._have_come_in = WakeUp()
         self._loads = LoadQueue(around.loads, around.load_threads, around.clock, self._have_come_in.call)
+        self._num_come_in = 0
+        """Since all that was asked for had come in before."""
         self._is_loaded = asyncio.Event()
         """Nothing is asked for that has not come in."""
         self._failures: dict[str, Failure] = {}
@@ -323,9 +328,13 @@ class TableKeeper:
         for source, number in num_loaded.items():
             telemetry.SERVER_LOADS.labels(self.table, source).inc(number)
         self._dirty.set()
+        self._num_come_in += num_loaded.total()
         if not self._loads.keys:
             self._is_loaded.set()
             self.wake()
+            if self._num_come_in >= MANY_SEGMENTS:
+                self._around.io.submit(give_back)
+            self._num_come_in = 0
 
     def _bring(self, record: SegmentRecord, spec: TableSpec) -> tuple[ImmutableSegment, Source]:
         found = self._bring_local(record)

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _write_report(chosen.report, {"error": str(error)})
         return _fail(error, EXIT_WRONG_INPUT if isinstance(error, InvalidInputError) else EXIT_FAILED)
     except Py4JError as error:
-        reason = f"Spark no longer answers: {_java_reason(str(error))}"
+        reason = f"Spark no longer answers: {java_reason(str(error))}"
         _write_report(chosen.report, {"error": reason})
         return _fail(UnavailableError(reason), EXIT_FAILED)
     except KeyboardInterrupt:
@@ -194,7 +194,7 @@ def _with_causes(error: BadRowsError) -> str:
     return "; ".join([str(error).splitlines()[0], *causes])
 
 
-def _java_reason(trace: str) -> str:
+def java_reason(trace: str) -> str:
     """The error and its last cause, of a text whose other lines are stack frames."""
     lines = [line.strip() for line in trace.splitlines()]
     errors = [

@@ -23,7 +23,7 @@ from merlot.cluster.tasks import MergeTaskConfig, TaskRecord, merge_config
 from merlot.errors import CorruptionError, InvalidInputError, MerlotError, UnavailableError
 from merlot.spec import manifest
 from merlot_spark import merge_executor
-from merlot_spark.build_job import EXIT_FAILED, EXIT_WRONG_INPUT
+from merlot_spark.build_job import EXIT_FAILED, EXIT_WRONG_INPUT, java_reason
 from merlot_spark.build_segments import failure
 from merlot_spark.merge_executor import MergeOrder
 from merlot_spark.session import create_session
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen.report.write_text(json.dumps({"error": str(error)}))
         return EXIT_WRONG_INPUT if isinstance(error, InvalidInputError | CorruptionError) else EXIT_FAILED
     except Py4JError as error:
-        chosen.report.write_text(json.dumps({"error": f"Spark no longer answers: {error}"}))
+        chosen.report.write_text(json.dumps({"error": f"Spark no longer answers: {java_reason(str(error))}"}))
         return EXIT_FAILED
     chosen.report.write_text(json.dumps({"records": records}))
     return 0

@@ -18,11 +18,11 @@ Caused by: io.vertx.core.impl.NoStackTraceTimeoutException: The timeout of 10000
 
 
 def test_of_a_java_trace_the_error_and_its_last_cause_are_told() -> None:
-    assert build_job._java_reason(TRACE) == (
+    assert build_job.java_reason(TRACE) == (
         "org.apache.spark.SparkException: External scheduler cannot be instantiated; caused by "
         "io.vertx.core.impl.NoStackTraceTimeoutException: The timeout of 10000 ms has been exceeded"
     )
-    assert build_job._java_reason("gone") == "gone"
+    assert build_job.java_reason("gone") == "gone"
 
 
 def test_a_job_that_fails_for_bad_rows_names_their_columns_in_one_line() -> None:

@@ -18,6 +18,8 @@ RETRIES = 6
 MAX_NAME = 41
 """Its pods' names are a dash and five characters longer, and the instance's is longer still."""
 KEPT_S = 600
+LEAST_HEAP_MIB = 512
+"""Spark starts with no less than 450 MiB."""
 WORKER_MIB = 2048
 """Of the pod's memory, for each of Spark's cores: a merge takes up to half of it in Python."""
 
@@ -77,7 +79,7 @@ def _template(run: MergePod, run_labels: Mapping[str, str], config: Config) -> J
             "--data-dir=/tmp/minion",
             f"--only-task={run.task}",
             f"--spark-master=local[{max(1, memory // WORKER_MIB)}]",
-            f"--spark-conf=spark.driver.memory={memory * 3 // 10}m",
+            f"--spark-conf=spark.driver.memory={max(LEAST_HEAP_MIB, memory * 3 // 10)}m",
             "--log-format=json",
         ],
         resources=config.sizes.driver.resources,

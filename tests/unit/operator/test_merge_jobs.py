@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.unit.operator.pool_parts import CONFIG
 
+from merlot.spec.tenancy import Resources
+from merlot_operator.config import RoleSize
 from merlot_operator.kinds import TABLE, Object, name_of
 from merlot_operator.manifests.merge import MergePod, merge_job
 from merlot_operator.merge_jobs import plan
@@ -58,6 +61,18 @@ def test_names_are_the_task_s_and_fit_what_is_made_of_them() -> None:
     assert len(name_of(one)) <= 41
 
 
+def test_spark_gets_a_core_for_each_2_gib_and_no_less_than_it_starts_with() -> None:
+    def arguments(memory: str) -> list[str]:
+        driver = RoleSize(resources=Resources(limits={"memory": memory}))
+        pod = MergePod(namespace="n", table="flights", task="t", owner={"uid": "u1"})
+        made = merge_job(pod, replace(CONFIG, sizes=replace(CONFIG.sizes, driver=driver)))
+        args: list[str] = made["spec"]["template"]["spec"]["containers"][0]["args"]
+        return [one for one in args if "spark" in one]
+
+    assert arguments("1400Mi") == ["--spark-master=local[1]", "--spark-conf=spark.driver.memory=512m"]
+    assert arguments("8Gi") == ["--spark-master=local[4]", "--spark-conf=spark.driver.memory=2457m"]
+
+
 def test_the_pod_is_a_minion_of_the_spark_image_without_rights() -> None:
     made = job(TASKS[0][0], stores={"s3://own/m": "keys"})
     spec = made["spec"]["template"]["spec"]
@@ -67,6 +82,7 @@ def test_the_pod_is_a_minion_of_the_spark_image_without_rights() -> None:
     assert container["args"][:2] == ["merlot", "minion"]
     assert f"--only-task={TASKS[0][0]}" in container["args"]
     assert "--spark-master=local[1]" in container["args"]
+    assert "--spark-conf=spark.driver.memory=614m" in container["args"]
     assert container["resources"]["limits"]["memory"] == "2Gi"
     assert "MERLOT_STORE_SECRETS" in {one["name"] for one in container["env"]}
     assert made["metadata"]["annotations"]["merlot.dev/task"] == TASKS[0][0]

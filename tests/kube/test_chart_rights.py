@@ -69,6 +69,8 @@ def test_a_whole_life_needs_nothing_else(
         controller.tables = {"flights": table_word(2, {name: server_word(2, drained=True) for name in servers})}
         eventually(lambda: "PodRestarted" in api.event_reasons() or len(api.list("pods")) < 4, log=log)
         api.delete("mergerolluptasks", "flights")
+        # No controller deletes files here.
+        api.patch("tables", "flights", {"metadata": {"annotations": {"merlot.dev/force-delete": "true"}}})
         api.delete("tables", "flights")
         eventually(lambda: (api.get("tables", "flights"), api.children()), (None, set()), log=log)
         # In a namespace Kopf may ask for what only a whole cluster can grant, and does without.

@@ -39,15 +39,15 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
 
 
 @pytest.fixture
-def settings(api: Api, settings: dict[str, str], zookeeper: ZooKeeper) -> dict[str, str]:
+def settings(settings: dict[str, str], zookeeper: ZooKeeper) -> dict[str, str]:
     """With shared state that others reach too."""
-    return {**settings, "MERLOT_METASTORE": f"zk://{zookeeper.hosts}/{api.namespace}"}
+    return {**settings, "MERLOT_METASTORE": f"zk://{zookeeper.hosts}/{{namespace}}"}
 
 
 @pytest.fixture
-def metastore(settings: dict[str, str]) -> Iterator[Metastore]:
+def metastore(api: Api, settings: dict[str, str]) -> Iterator[Metastore]:
     """What the operator writes its tables to."""
-    metastore = connect(settings["MERLOT_METASTORE"])
+    metastore = connect(settings["MERLOT_METASTORE"].format(namespace=api.namespace))
     yield metastore
     metastore.close()
 

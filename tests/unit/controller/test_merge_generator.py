@@ -10,7 +10,8 @@ from tests.time_formats import time_fields
 from tests.unit.controller.merge_table import DAY, HOUR, MergeTable, level, spec_of
 
 from merlot.cluster.rounding import smallest_window
-from merlot.cluster.tasks import merge_config
+from merlot.cluster.task_settings import is_outdated
+from merlot.cluster.tasks import TaskRecord, merge_config
 from merlot.controller.merge_generator import generate
 from merlot.controller.retention import expired
 from merlot.spec import periods, time_rounding
@@ -309,6 +310,22 @@ def test_in_mode_process_all_a_bucket_waits_for_its_own_finer_ones_only() -> Non
 def add_days(table: MergeTable, start_ms: int, number: int, custom_map: Mapping[str, str] | None = None) -> None:
     for day in range(number):
         table.add([start_ms + day * DAY], custom_map=custom_map)
+
+
+def test_a_task_is_what_its_manifest_wants_until_that_says_otherwise() -> None:
+    rich = level("daily", "1d", mergeType="rollup", roundBucketTimePeriod="1h", eraseDimensionValues=["tag"])
+    functions = {"fare": {"aggregationType": "percentileTDigest", "parameters": {"compressionFactor": "50"}}}
+    table, spec = MergeTable(), spec_of(rich, aggregations=functions)
+    table.add([HOUR])
+    (task,) = table.generate(spec, 90 * DAY).tasks
+    config = merge_config(TaskRecord.from_bytes(task.to_bytes(), ""))
+    assert not is_outdated(config, spec)
+    wider = {**rich, "maxNumParallelBuckets": 7}
+    assert not is_outdated(config, spec_of(wider, aggregations=functions, mode="processAll"))
+    changes = ({"eraseDimensionValues": []}, {"roundBucketTimePeriod": "2h"}, {"mergeType": "dedup"}, {"name": "d"})
+    for changed in changes:
+        assert is_outdated(config, spec_of({**rich, **changed}, aggregations=functions))
+    assert is_outdated(config, spec_of(rich))
 
 
 def test_the_delay_counts_buckets_that_could_be_done() -> None:

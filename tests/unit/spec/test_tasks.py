@@ -128,6 +128,10 @@ spec:
             "spec.levels[1].bucketTimePeriod: 12h is no whole multiple of 1d, the bucket of the finer level before it",
         ),
         (
+            ("bufferTimePeriod: 7d", "bufferTimePeriod: 7d, maxNumRecordsPerTask: 999"),
+            "spec.levels[1].maxNumRecordsPerTask: must be at least 1000, got 999",
+        ),
+        (
             ("bufferTimePeriod: 7d", "bufferTimePeriod: 1h"),
             "spec.levels[1].bufferTimePeriod: 1h is less than 1d, the buffer of the finer level before it",
         ),

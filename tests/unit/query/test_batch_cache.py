@@ -76,3 +76,15 @@ def test_a_query_that_is_too_much_work_is_not_counted_and_joins_nothing(make_tab
     known = cache.peek(table.segments)
     assert known is not None
     assert (known.sightings, known.columns, later) == (1, {}, [])
+
+
+def test_joined_columns_look_to_kernels_like_those_of_segments(make_table, monkeypatch):
+    _, cache = small_segments(make_table, monkeypatch)
+    few = [{"a": number % 3, "b": number % 2} for number in range(60)]
+    table = make_table(FIELDS, few, few)
+    assert [table.query("SELECT SUM(a), SUM(b) FROM t") for _ in range(2)] == [[[120.0, 60.0]]] * 2
+    joined = cache.peek(table.segments).columns.values()
+    assert len(joined) == 2
+    for column in joined:
+        assert not column.dict_ids().flags.writeable
+        assert not column.dictionary.numeric.flags.writeable

@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.kernels import bits
+from merlot.kernels.jit import read_only
 from merlot.segment.arrow_types import STORED_DTYPES, is_fixed_width
 from merlot.segment.buffers import Array, MappedFile
 from merlot.segment.index.variable import BYTES, OFFSETS, arrow_values, buffers_of, check_offsets
@@ -119,9 +120,10 @@ class _Ordered:
 
 
 class NumericDictionary(_Ordered):
-    """Numbers, over the mapped array."""
+    """Numbers, over the mapped array, or over one in memory that looks like it to kernels."""
 
     def __init__(self, values: Array) -> None:
+        values = read_only(values)
         self._values = values
         self._keys = cast(Sequence[Any], values)
         last_is_nan = values.dtype.kind == "f" and len(values) > 0 and math.isnan(values[-1])

@@ -151,6 +151,9 @@ def served(release: Cluster, flights: Json) -> Cluster:
     is_built = lambda: release.get("table", "flights").get("status", {}).get("totalDocs") == 336_776  # noqa: E731
     release.await_true("every flight is there", is_built, 600)
     release.await_true("flights are ready", lambda: release.holds("table", "flights", "Ready"), 120)
+    # Ready is the table before its segments are loaded, as an empty one.
+    is_settled = lambda: release.condition("table", "flights", "Progressing").get("status") == "False"  # noqa: E731
+    release.await_true("every segment is loaded", is_settled, 120)
     return release
 
 

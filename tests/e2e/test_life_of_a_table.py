@@ -112,6 +112,27 @@ def test_a_new_image_rolls_pod_by_pod(under_load: Load, served: Cluster, package
     assert not set(before.values()) & set(restarts(served, SERVERS).values())
 
 
+def test_servers_restart_while_segments_load_slowly(under_load: Load, served: Cluster) -> None:
+    """A third server joins, what moves to it comes slowly, and all of them restart meanwhile: one at a time."""
+    before = restarts(served, SERVERS)
+    served.kubectl("exec", "s3", "--", "touch", "/tmp/slow")
+    try:
+        served.kubectl("scale", "table", "flights", "--replicas=3")
+        is_loading = lambda: "servers load" in served.condition("table", "flights", "Progressing").get("message", "")  # noqa: E731
+        served.await_true("segments are on their way", is_loading, 180)
+        served.kubectl("annotate", "table", "flights", "merlot.dev/restarted-at=e2e", "--overwrite")
+        served.await_true(
+            "a server restarts", lambda: set(before.values()) - set(restarts(served, SERVERS).values()), 240
+        )
+    finally:
+        served.kubectl("exec", "s3", "--", "rm", "-f", "/tmp/slow")
+    is_over = lambda: not served.holds("table", "flights", "RestartPending") and is_settled(served, 3)  # noqa: E731
+    served.await_true("every server was restarted", is_over, 360)
+    assert not set(before.values()) & set(restarts(served, SERVERS).values())
+    served.kubectl("scale", "table", "flights", "--replicas=2")
+    served.await_true("two servers", lambda: is_settled(served, 2), 240)
+
+
 def test_the_merge_has_ended(under_load: Load, served: Cluster) -> None:
     def is_merged() -> bool:
         return 12 <= served.get("table", "flights")["status"].get("segments", 0) <= 14

@@ -49,7 +49,7 @@ def test_a_whole_life_needs_nothing_else(
     document = yaml.safe_load(FLIGHTS.read_text())
     document["spec"] |= {
         "ingestion": {"batch": [BATCH]},
-        "deletionPolicy": "Delete",
+        "deletionPolicy": "Retain",
         "tenants": {"server": {"replicas": 2}},
     }
     servers = {f"Server_merlot-server-flights-{number}_8098": server_word() for number in range(2)}

@@ -1,22 +1,51 @@
 """An S3 server with a bucket for segments, and one that holds the flights of 2013 as Parquet files, one per month.
 
-Runs in a pod out of the image `e2e`; ready when /tmp/ready is there.
+Runs in a pod out of the image `e2e`; ready when /tmp/ready is there. While /tmp/slow is there, each read of a segment
+takes two seconds.
 """
 
 import logging
 import os
 import threading
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from moto.server import ThreadedMotoServer
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from pyarrow import fs
+from werkzeug.serving import make_server
 
 from merlot_spark.quickstart_data import read_flights
 
 PORT = 5000
 BUCKETS = ("deep", "sources")
+
+
+SLOW, SLOW_S = Path("/tmp/slow"), 2.0
+
+Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
+
+
+def slowed(application: Application) -> Application:
+    """Reads of segments wait while they shall."""
+
+    def answer(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        is_read = environ["REQUEST_METHOD"] == "GET" and environ["PATH_INFO"].endswith(".mseg")
+        if is_read and SLOW.exists():
+            time.sleep(SLOW_S)
+        return application(environ, start_response)
+
+    return answer
+
+
+def serve() -> None:
+    """In a thread, as moto's own server does."""
+    application = slowed(DomainDispatcherApplication(create_backend_app))
+    server = make_server("0.0.0.0", PORT, application, threaded=True, request_handler=MotoRequestHandler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
 
 
 def put_flights(store: fs.S3FileSystem) -> None:
@@ -31,7 +60,7 @@ def main() -> None:
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     os.environ.setdefault("AWS_ACCESS_KEY_ID", "test")
     os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "test")
-    ThreadedMotoServer("0.0.0.0", PORT, verbose=False).start()
+    serve()
     store = fs.S3FileSystem(
         region="us-east-1", scheme="http", endpoint_override=f"127.0.0.1:{PORT}", allow_bucket_creation=True
     )

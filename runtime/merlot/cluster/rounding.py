@@ -33,11 +33,12 @@ def with_true_times(
         return output
     known = [one.latest_time_ms for one in reaching if one.latest_time_ms is not None]
     ends = [one.end_time_ms for one in reaching if one.end_time_ms is not None] if rounding else []
-    latest_ms = max([*known, *(min(end, end_ms - 1) for end in ends)], default=None)
+    own = [] if output.end_time_ms is None else [output.end_time_ms]
+    late = [*known, *(min(end, end_ms - 1) for end in ends)]
     return output.model_copy(
         update={
             "custom_map": {**output.custom_map, ROUNDED_TO: ",".join(sorted(texts))},
-            "latest_time_ms": latest_ms if latest_ms is None else max(latest_ms, output.end_time_ms or latest_ms),
+            "latest_time_ms": max(late + own) if late else None,
         }
     )
 

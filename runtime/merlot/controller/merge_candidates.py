@@ -99,10 +99,10 @@ def candidates(
     for record in visible.values():
         if record.name in held_back or not may_merge(record):
             continue
-        start_ms, end_ms = record.start_time_ms, record.end_time_ms
-        if start_ms is None or end_ms is None or end_ms < start_ms:
+        start_ms, end_ms, newest_ms = record.start_time_ms, record.end_time_ms, record.newest_ms
+        if start_ms is None or end_ms is None or newest_ms is None or end_ms < start_ms:
             without_time += 1
-        elif oldest_ms is None or (record.newest_ms or end_ms) >= oldest_ms:
+        elif oldest_ms is None or newest_ms >= oldest_ms:
             found.append(_candidate(record, start_ms, end_ms, ranks))
     return Candidates(found, without_time)
 

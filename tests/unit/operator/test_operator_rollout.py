@@ -236,5 +236,5 @@ def test_volumes_grow_and_never_shrink() -> None:
 
 def test_new_version_of_the_operator_restarts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     pods = (pod(0), pod(1), pod(2))
-    monkeypatch.setattr("merlot_operator.manifests.parts.VERSION", "2")
+    monkeypatch.setattr("merlot_operator.manifests.parts.VERSION", "next")
     assert plan(pods=pods).num_outdated == 0

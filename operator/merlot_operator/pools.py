@@ -11,9 +11,9 @@ from merlot.errors import InvalidInputError, MerlotError
 from merlot_operator import rollout
 from merlot_operator.context import Context, PoolNote
 from merlot_operator.demand import PoolDemand, pool_demand, pool_of
-from merlot_operator.kinds import CLAIMS, PODS, POOL, STATEFUL_SETS, TABLES, WRITTEN, Object, is_deleting, name_of
+from merlot_operator.kinds import CLAIMS, PODS, POOL, STATEFUL_SETS, TABLES, WRITTEN, Kind, Object, is_deleting, name_of
 from merlot_operator.kube import TooManyRequestsError
-from merlot_operator.manifests.pool import instance_of, pool_objects, stateful_set
+from merlot_operator.manifests.pool import instance_of, is_numbered, pool_objects, stateful_set
 from merlot_operator.refusals import complete, refusal
 
 _LOG = logging.getLogger(__name__)
@@ -141,10 +141,15 @@ async def _mark(context: Context, namespace: str, plan: rollout.PoolPlan) -> Non
         await context.statuses.undrain(namespace, server, await context.metastores.fence(namespace))
 
 
+def _numbered(context: Context, kind: Kind, demand: PoolDemand) -> list[Object]:
+    labelled = context.store.with_label(kind, demand.namespace, POOL, demand.name)
+    return [one for one in labelled if is_numbered(name_of(one), demand.name)]
+
+
 def _state(context: Context, demand: PoolDemand) -> rollout.PoolState:
     namespace = demand.namespace
     cluster = context.statuses.of(namespace)
-    pods = context.store.with_label(PODS, namespace, POOL, demand.name)
+    pods, claims = (_numbered(context, kind, demand) for kind in (PODS, CLAIMS))
     servers = {instance_of(name_of(pod)) for pod in pods}
     # A table that moves to another pool, or is being deleted, has segments here and does not ask for servers.
     statuses = {
@@ -155,7 +160,7 @@ def _state(context: Context, demand: PoolDemand) -> rollout.PoolState:
     return rollout.PoolState(
         live=context.store.get(STATEFUL_SETS, namespace, demand.name),
         pods=pods,
-        claims=context.store.with_label(CLAIMS, namespace, POOL, demand.name),
+        claims=claims,
         statuses=statuses if cluster.is_known else None,
     )
 

@@ -49,6 +49,25 @@ def test_servers_and_brokers_get_what_is_laid_over_them_once(api: Api, operator:
         assert api.versions() == before
 
 
+def test_claim_with_the_pools_label_and_a_name_of_its_own_is_left_alone(api: Api, operator: Operator) -> None:
+    restored = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": "segments-restored",
+            "labels": {"merlot.dev/pool": POOL, "app.kubernetes.io/managed-by": "merlot-operator"},
+        },
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    with operator:
+        api.create("persistentvolumeclaims", restored)
+        api.create("tables", flights())
+        wait(operator, lambda: api.get("statefulsets", POOL) is not None)
+        operator.settle()
+        assert "pass failed" not in operator.log
+        assert api.get("persistentvolumeclaims", "segments-restored") is not None
+
+
 def test_template_that_kubernetes_refuses_is_told_and_healed(api: Api, operator: Operator) -> None:
     with operator:
         api.create("tables", flights(**with_template("server", volumes=[{"name": "scratch", "emptyDri": {}}])))

@@ -57,6 +57,13 @@ def claim_name(pool: str, ordinal: int) -> str:
     return f"{VOLUME}-{pool}-{ordinal}"
 
 
+def is_numbered(name: str, pool: str) -> bool:
+    """Whether it is a pod's or a claim's name as the StatefulSet gives them: our labels may be on others too, such as a
+    claim that was restored from a snapshot beside."""
+    head, _, number = name.rpartition("-")
+    return head in (pool, f"{VOLUME}-{pool}") and number.isdecimal()
+
+
 def ordinal_of(pod: str) -> int:
     """Number of a StatefulSet's pod or claim."""
     return int(pod.rpartition("-")[2])

@@ -1,4 +1,4 @@
-"""kubectl and helm against the cluster that KUBECONFIG names, and waiting for what they see."""
+"""What users do (kubectl, helm) against the cluster that KUBECONFIG names, and waiting for what comes of it."""
 
 import json
 import os
@@ -7,15 +7,20 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import yaml
+from e2e_watch import Api
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "merlot"
 MANAGED = "app.kubernetes.io/managed-by=merlot-operator"
-POLL_S = 1.0
+LOOK_S = 5.0
+"""Longest time between two looks, for what no watch tells."""
+SWARM_S = 0.1
+"""Changes come in swarms."""
 RESTRICTED = "pod-security.kubernetes.io/enforce"
 USER = 10001
 SMALL: dict[str, Any] = {"requests": {"cpu": "10m", "memory": "64Mi"}}
@@ -29,7 +34,7 @@ def program(name: str) -> str | None:
     return shutil.which(name) or (str(folder / name) if (folder / name).exists() else None)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Cluster:
     """One namespace of a cluster."""
 
@@ -55,15 +60,18 @@ class Cluster:
         """Merge patch."""
         self.kubectl("patch", kind, name, "--type=merge", "-p", json.dumps(change))
 
+    @cached_property
+    def api(self) -> Api:
+        """The namespace without kubectl."""
+        return Api(self.namespace)
+
     def get(self, kind: str, name: str) -> Json:
         """One object; empty if it is not there."""
-        text = self.kubectl("get", kind, name, "--ignore-not-found", "-o", "json")
-        return dict(json.loads(text)) if text else {}
+        return self.api.get(kind, name)
 
     def all(self, kinds: str, selector: str = "") -> list[Json]:
         """Objects by labels."""
-        text = self.kubectl("get", kinds, "-o", "json", *([f"--selector={selector}"] if selector else []))
-        return list(json.loads(text)["items"])
+        return self.api.all(kinds, selector)
 
     def pods(self, component: str) -> dict[str, Json]:
         """Pods of a role that are not going away, by name."""
@@ -83,12 +91,15 @@ class Cluster:
         return self.condition(kind, name, type_).get("status") == "True"
 
     def await_true(self, what: str, is_so: Callable[[], Any], timeout_s: float = 120) -> Any:
-        """Poll until it is so; what it gave. Fails with what the cluster looks like."""
+        """Look at every change until it is so; what it gave. Fails with what the cluster looks like."""
         deadline = time.monotonic() + timeout_s
-        while not (found := is_so()):
-            if time.monotonic() > deadline:
-                raise AssertionError(f"{what}: not after {timeout_s:.0f} s\n{self.describe()}")
-            time.sleep(POLL_S)
+        with self.api.changes() as changed:
+            while not (found := is_so()):
+                if time.monotonic() > deadline:
+                    raise AssertionError(f"{what}: not after {timeout_s:.0f} s\n{self.describe()}")
+                changed.wait(LOOK_S)
+                changed.clear()
+                time.sleep(SWARM_S)
         return found
 
     def describe(self) -> str:

@@ -71,6 +71,16 @@ def test_a_killed_server_pod_comes_back(under_load: Load, served: Cluster) -> No
     served.await_true("two servers", lambda: is_settled(served, 2), 180)
 
 
+def test_servers_are_evicted_one_at_a_time(under_load: Load, served: Cluster) -> None:
+    before = restarts(served, SERVERS)
+    first, second = sorted(before)
+    assert served.api.evict(first)
+    assert not served.api.evict(second), "the budget spares the other one"
+    served.await_true("two servers", lambda: is_settled(served, 2), 180)
+    after = restarts(served, SERVERS)
+    assert (after[first] != before[first], after[second]) == (True, before[second])
+
+
 def test_a_killed_broker_pod_comes_back(under_load: Load, served: Cluster) -> None:
     served.kubectl("delete", "pod", sorted(served.pods(BROKERS))[0], "--grace-period=0", "--force", "--wait=false")
     is_back = lambda: len(served.pods(BROKERS)) == 2 and all(map(_is_ready, served.pods(BROKERS).values()))  # noqa: E731
@@ -160,6 +170,6 @@ def test_nothing_is_left(load: Load, served: Cluster) -> None:
     )
     served.await_true(
         "no segment file is left",
-        lambda: served.kubectl("exec", "s3", "--", "python", "-c", listing).strip() == "[]",
+        lambda: served.api.execute("s3", ["python", "-c", listing]).strip() == "[]",
         180,
     )

@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Cluster:
+def cluster() -> Iterator[Cluster]:
     """The namespace of this run, empty."""
     if not Path(os.environ.get("KUBECONFIG") or "/nonexistent").exists():
         pytest.skip("set KUBECONFIG to a cluster that may be written to (make kind-up makes one)")
@@ -43,7 +43,9 @@ def cluster() -> Cluster:
     kubectl, helm = program("kubectl"), program("helm")
     if kubectl is None or helm is None:
         pytest.skip("install kubectl and helm, or set KUBEBUILDER_ASSETS to a folder that holds them")
-    return Cluster(KEPT or f"merlot-e2e-{secrets.token_hex(3)}", images, kubectl, helm)
+    cluster = Cluster(KEPT or f"merlot-e2e-{secrets.token_hex(3)}", images, kubectl, helm)
+    yield cluster
+    cluster.api.close()
 
 
 @pytest.fixture(scope="session")

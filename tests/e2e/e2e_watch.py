@@ -45,6 +45,11 @@ class Api:
         self.namespace = namespace
         self._dynamic = DynamicClient(config.new_client_from_config())
 
+    def close(self) -> None:
+        """End its connections: whoever waits for the collector is warned."""
+        self._dynamic.client.rest_client.pool_manager.clear()
+        self._dynamic.client.close()
+
     def get(self, kind: str, name: str) -> Json:
         """One object; empty if it, or its kind, is not there."""
         try:

@@ -9,7 +9,7 @@ from typing import Any
 
 from merlot.errors import InvalidInputError, MerlotError
 from merlot_operator import rollout
-from merlot_operator.context import Context, PoolNote
+from merlot_operator.context import SETTLE_S, Context, PoolNote
 from merlot_operator.demand import PoolDemand, pool_demand, pool_of
 from merlot_operator.kinds import CLAIMS, PODS, POOL, STATEFUL_SETS, TABLES, WRITTEN, Kind, Object, is_deleting, name_of
 from merlot_operator.kube import TooManyRequestsError
@@ -43,6 +43,7 @@ async def reconcile_pool(context: Context, namespace: str, pool: str) -> float |
         before = context.pools.get((namespace, pool), PoolNote())
         _note(context, demand, dataclasses.replace(before, problem=str(error), wanted=demand.replicas))
         raise
+    is_new = context.store.get(STATEFUL_SETS, namespace, pool) is None
     plan, problems = await _advance(context, demand)
     steps = tuple(plan.steps)
     refused = await _refused(context, demand)
@@ -60,6 +61,9 @@ async def reconcile_pool(context: Context, namespace: str, pool: str) -> float |
     _note(context, demand, note)
     if problems:
         raise problems[0]
+    if is_new:
+        # What was just made tells nobody: the next look finds nothing left to make.
+        return SETTLE_S
     is_busy = plan.steps or plan.restart or plan.drain or _lacks_pods(context, demand)
     return BUSY_S if is_busy else context.config.resync_s
 

@@ -60,7 +60,7 @@ def test_job_that_a_quota_refuses_is_told_and_made_once_there_is_room(api: Api, 
     wait(running, lambda: len(api.list("jobs")), 1)
     run_jobs(api)
     wait(running, lambda: api.reason("Degraded"), "False/AsDeclared")
-    assert api.get("tables", "flights")["status"]["lastBatch"] == "all Running"
+    wait(running, lambda: api.get("tables", "flights")["status"]["lastBatch"], "all Running")
 
 
 def test_job_without_pods_is_not_running_and_says_why(api: Api, running: Operator) -> None:

@@ -173,7 +173,7 @@ def test_a_job_waits_until_files_of_the_same_names_are_deleted(
     table = table_of()
     apply(controller, table)
     report = run(spark, source, table, deep, None)
-    condemn(metastore, table.name, [str(record["url"]) for record in report.records])
+    condemn(metastore, table.name, [str(record["url"]) for record in report.records], by="cleaner", now_ms=0)
     monkeypatch.setattr(build_job, "PUBLISH_WAIT_S", 0.1)
 
     refused, publish = [], ControllerClient.publish
@@ -185,7 +185,7 @@ def test_a_job_waits_until_files_of_the_same_names_are_deleted(
             refused.append(str(error))
             if not is_kept:
                 files_of(deep)[1].unlink()
-            pardon(metastore, table.name)
+            pardon(metastore, table.name, by="cleaner", now_ms=0)
             raise
 
     monkeypatch.setattr(ControllerClient, "publish", publish_and_end_the_cleaning)

@@ -163,7 +163,7 @@ def _write(path: str, content: bytes) -> None:
     folder, _, name = path.rpartition("/")
     partial = f"{folder}/.{name}.{secrets.token_hex(4)}.tmp"
     try:
-        with open(partial, "wb", buffering=0) as file:
+        with open(partial, "wb") as file:  # buffered: a raw file may take a part, on a full disk say, without an error
             file.write(content)
         os.rename(partial, path)
     except OSError as error:

@@ -90,7 +90,7 @@ def test_records_are_completed_from_files_and_what_does_not_comply_is_told(
     whole, mixed = after.segments["whole"], after.segments["mixed"]
     assert whole.partitions["user"].partitions == (1,)
     assert whole.ranges == {"at": (0, 2), "city": ("c1", "c9"), "user": (1, 9)}
-    assert (mixed.partitions, mixed.ranges) == ({}, {"at": (0, 1), "city": ("c1", "c2")})
+    assert (mixed.partitions, mixed.ranges) == ({}, {"at": (0, 1), "city": ("c1", "c2"), "user": (1, 2)})
     assert after.segments["full"] == before.segments["full"]
     assert {(one.key, one.url) for one in after.segments.values()} == {
         (one.key, one.url) for one in before.segments.values()

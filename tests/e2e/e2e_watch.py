@@ -23,6 +23,7 @@ KINDS = {
     "networkpolicy": ("networking.k8s.io/v1", "NetworkPolicy"),
     "pod": ("v1", "Pod"),
     "pvc": ("v1", "PersistentVolumeClaim"),
+    "resourcequota": ("v1", "ResourceQuota"),
     "service": ("v1", "Service"),
     "serviceaccount": ("v1", "ServiceAccount"),
     "configmap": ("v1", "ConfigMap"),

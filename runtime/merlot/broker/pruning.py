@@ -181,7 +181,7 @@ def select(snapshot: RoutingSnapshot, request_number: int) -> Selection:
 
 def _record_of(segment: RoutedSegment) -> SegmentRecord | None:
     """A broker that started amid a refresh routes an old version whose record is gone: nothing is known of it."""
-    return segment.record if segment.key == f"{segment.record.name}@{segment.record.crc}" else None
+    return segment.record if segment.key == segment.record.key_text else None
 
 
 def _are_same(before: Sequence[SegmentRecord | None], after: Sequence[SegmentRecord | None]) -> bool:

@@ -167,7 +167,7 @@ def _names(order: Order, inputs: Sequence[SegmentRecord]) -> tuple[str, str]:
     """What ids of entries begin with that do the same, so that one that broke off is found again; and what the names of
     this run's outputs end with, which no other run has: whatever a run that was frozen takes back when it wakes, is its
     own."""
-    keys = "\n".join(sorted(str(record.key) for record in inputs))
+    keys = "\n".join(sorted(record.key_text for record in inputs))
     text = f"{order.table.raw_name}\n{order.window.start_ms}\n{order.window.end_ms}\n{keys}"
     return f"backfill-{hashlib.sha256(text.encode()).hexdigest()[:12]}", f"_b{secrets.token_hex(SUFFIX_BYTES)}"
 

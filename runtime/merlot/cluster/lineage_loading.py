@@ -32,7 +32,7 @@ def not_loaded(
         if record is None:
             reasons[name] = "not published"
             continue
-        key = str(record.key)
+        key = record.key_text
         servers = [server for server in view.servers_of(name) if server in live]
         lacking = [server for server in servers if server not in reports or key not in reports[server].loaded]
         if not servers:

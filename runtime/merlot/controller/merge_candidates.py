@@ -143,7 +143,7 @@ def is_too_wide(candidate: Candidate, level: MergeLevel) -> bool:
 def _candidate(record: SegmentRecord, start_ms: int, end_ms: int, ranks: Mapping[str, int]) -> Candidate:
     return Candidate(
         name=record.name,
-        key=str(record.key),
+        key=record.key_text,
         start_ms=start_ms,
         end_ms=end_ms,
         num_docs=record.total_docs,

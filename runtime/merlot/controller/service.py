@@ -135,7 +135,7 @@ class ControllerService:
         live = liveness.live_instances(self._metastore, Role.SERVER)
         statuses = {}
         for record in [view.segments[segment]] if segment is not None else view.segments.values():
-            key = str(record.key)
+            key = record.key_text
             states = {
                 server: "ONLINE" if key in report.loaded else "ERROR" if key in report.errors else "LOADING"
                 for server, report in reports.items()

@@ -185,7 +185,7 @@ def _is_last_holder(server: InstanceId, facts: TableFacts, cluster: ClusterFacts
         return False
     staying = (one for one in facts.reports.values() if one.instance in cluster.live.keys() - cluster.drains.keys())
     elsewhere = frozenset[str]().union(*(one.loaded for one in staying if one.instance != server))
-    current = {str(record.key) for record in facts.view.segments.values()}
+    current = {record.key_text for record in facts.view.segments.values()}
     return not (report.loaded & current) <= elsewhere
 
 

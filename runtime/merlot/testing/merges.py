@@ -51,7 +51,7 @@ def merge_task_of(records: Sequence[Any], num_days: int, **config: Any) -> TaskR
         level_index=0,
         bucket_period=f"{num_days}d",
         windows=((START_MS, START_MS + num_days * DAY_MS),),
-        inputs=tuple(str(record.key) for record in records),
+        inputs=tuple(record.key_text for record in records),
         num_records=sum(record.total_docs for record in records),
         num_bytes=sum(record.size_bytes for record in records),
         entry=ENTRY,
@@ -103,8 +103,8 @@ class MergeBench:
                 try:
                     self.deep_store.fetch(record.url, Path(folder) / "s", verify=partial(verify, record=record))
                 except NotFoundError as error:
-                    errors[str(record.key)] = str(error)
-        loaded = {str(record.key) for record in view.segments.values()} - errors.keys()
+                    errors[record.key_text] = str(error)
+        loaded = {record.key_text for record in view.segments.values()} - errors.keys()
         self._report.write(loaded, errors)
 
     def view(self) -> TableView:

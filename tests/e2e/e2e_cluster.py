@@ -93,13 +93,13 @@ class Cluster:
     def await_true(self, what: str, is_so: Callable[[], Any], timeout_s: float = 120) -> Any:
         """Look at every change until it is so; what it gave. Fails with what the cluster looks like."""
         deadline = time.monotonic() + timeout_s
-        with self.api.changes() as changed:
-            while not (found := is_so()):
-                if time.monotonic() > deadline:
-                    raise AssertionError(f"{what}: not after {timeout_s:.0f} s\n{self.describe()}")
-                changed.wait(LOOK_S)
-                changed.clear()
-                time.sleep(SWARM_S)
+        changed = self.api.changed
+        while not (found := is_so()):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{what}: not after {timeout_s:.0f} s\n{self.describe()}")
+            changed.wait(LOOK_S)
+            changed.clear()
+            time.sleep(SWARM_S)
         return found
 
     def describe(self) -> str:

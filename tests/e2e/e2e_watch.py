@@ -32,7 +32,7 @@ KINDS = {
 PLURALS = {"networkpolicies": "networkpolicy"}
 WATCHED = ("table", "rollup", "pod", "job", "pvc", "event")
 WATCH_S = 5
-"""Short: a watch is left when it ends, or at a change."""
+"""Short: the watches are left when they end, or at a change."""
 EXECUTE_S = 60
 BREAK_S = 1.0
 
@@ -45,9 +45,16 @@ class Api:
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
         self._dynamic = DynamicClient(config.new_client_from_config())
+        self._changed = threading.Event()
+        self._is_over = threading.Event()
+        self._watches = [threading.Thread(target=self._watch, args=(kind,), daemon=True) for kind in WATCHED]
 
     def close(self) -> None:
-        """End its connections: whoever waits for the collector is warned."""
+        """End its watches and connections: whoever waits for the collector is warned."""
+        self._is_over.set()
+        for thread in self._watches:
+            if thread.ident is not None:
+                thread.join()
         self._dynamic.client.rest_client.pool_manager.clear()
         self._dynamic.client.close()
 
@@ -90,25 +97,21 @@ class Api:
             return False
         return True
 
-    @contextmanager
-    def changes(self) -> Iterator[threading.Event]:
-        """An event that is set at every change of what tests wait for, while the block runs."""
-        changed, is_over = threading.Event(), threading.Event()
-        threads = [threading.Thread(target=self._watch, args=(kind, changed, is_over), daemon=True) for kind in WATCHED]
-        for thread in threads:
-            thread.start()
-        try:
-            yield changed
-        finally:
-            is_over.set()
+    @property
+    def changed(self) -> threading.Event:
+        """Set at every change of what tests wait for, from the first look on; whoever waits clears it."""
+        if self._watches[0].ident is None:
+            for thread in self._watches:
+                thread.start()
+        return self._changed
 
-    def _watch(self, kind: str, changed: threading.Event, is_over: threading.Event) -> None:
+    def _watch(self, kind: str) -> None:
         with _client() as own:
-            while not is_over.is_set():
+            while not self._is_over.is_set():
                 try:
                     for _ in _resource(DynamicClient(own), kind).watch(namespace=self.namespace, timeout=WATCH_S):
-                        changed.set()
-                        if is_over.is_set():
+                        self._changed.set()
+                        if self._is_over.is_set():
                             return
                 except (DynamicApiError, ResourceNotFoundError, client.ApiException, urllib3.exceptions.HTTPError):
                     # Not defined yet, or the API server is away: whoever waits looks now and then anyway.

@@ -22,7 +22,7 @@ from merlot.query.binding import bind
 from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.schema import TableSchema
 from merlot.sql.parse import parse
-from merlot.sql.tree_json import from_json, to_json
+from merlot.tree.tree_json import from_json, to_json
 
 
 class Layout(Protocol):

@@ -16,8 +16,8 @@ from slt_reader import Case, read_file
 from merlot.errors import MerlotError
 from merlot.query.binding import bind
 from merlot.sql.parse import parse
-from merlot.sql.tree import BoundQuery, Expr
-from merlot.sql.tree_json import from_json, to_json
+from merlot.tree.nodes import BoundQuery, Expr
+from merlot.tree.tree_json import from_json, to_json
 
 _FILES = sorted(Path(__file__).parent.glob("*.slt"))
 

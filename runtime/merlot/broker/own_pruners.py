@@ -19,7 +19,7 @@ from merlot.cluster.records import SegmentRecord
 from merlot.ids import TableName
 from merlot.spec import pruners
 from merlot.spec.table import TableSpec
-from merlot.sql.tree import Expr
+from merlot.tree.nodes import Expr
 
 _LOG = logging.getLogger(__name__)
 

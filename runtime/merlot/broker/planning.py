@@ -22,12 +22,12 @@ from merlot.query.binding import bind
 from merlot.query.logical import LogicalPlan
 from merlot.query.pruning import monotone
 from merlot.query.rewrite import rewritten
-from merlot.sql import tree_json
 from merlot.sql.errors import UnsupportedSqlError
 from merlot.sql.instants import Moment
 from merlot.sql.parse import parse
 from merlot.sql.shapes import Shape, Template, make_template, shape_of
-from merlot.sql.tree import BoundQuery, Expr
+from merlot.tree import tree_json
+from merlot.tree.nodes import BoundQuery, Expr
 
 LONG_SQL_CHARS = 4096
 MAX_PLANS = 2000

@@ -36,7 +36,7 @@ from merlot.spec import pruners
 from merlot.spec.schema import FieldSpec
 from merlot.spec.table import TableSpec
 from merlot.spec.types import TypeName
-from merlot.sql.tree import Expr
+from merlot.tree.nodes import Expr
 
 _LOG = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ from merlot.query.plain import plain_answer
 from merlot.query.reduce import SlotSource, reduce
 from merlot.query.result import QueryStats, pinot_values, to_pinot_rows
 from merlot.sql.errors import UnsupportedSqlError
-from merlot.sql.tree import BoundQuery
+from merlot.tree.nodes import BoundQuery
 
 _LOG = logging.getLogger(__name__)
 

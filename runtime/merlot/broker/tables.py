@@ -30,7 +30,7 @@ from merlot.errors import NotFoundError, UnavailableError
 from merlot.ids import InstanceId, RawTableName, TableName, raw_name
 from merlot.spec.schema import TableSchema
 from merlot.spec.table import PushType, TableSpec
-from merlot.sql.tree import Expr
+from merlot.tree.nodes import Expr
 
 _LOG = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from merlot.query.evaluate import evaluate, matches
 from merlot.query.vector import INTEGERS, TEXT, Vector
 from merlot.spec.types import TypeName
 from merlot.sql.decimals import exactly
-from merlot.sql.tree import Aggregate, Column, Expr
+from merlot.tree.nodes import Aggregate, Column, Expr
 
 Groups = NDArray[np.uint32]
 LOW_MASK = np.int64(0xFFFFFFFF)

@@ -23,8 +23,8 @@ from merlot.query.distinct import count_lists, merge_lists, value_type
 from merlot.query.vector import INTEGERS, Vector
 from merlot.spec.types import TypeName
 from merlot.sql.decimals import exactly
-from merlot.sql.tree import Aggregate
-from merlot.sql.types import SqlType
+from merlot.tree.nodes import Aggregate
+from merlot.tree.types import SqlType
 
 Groups = NDArray[np.uint32]
 

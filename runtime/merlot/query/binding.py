@@ -13,7 +13,7 @@ from merlot.spec.schema import TableSchema
 from merlot.sql import bind as sql_bind
 from merlot.sql.instants import Moment
 from merlot.sql.parse import ParsedQuery
-from merlot.sql.tree import BoundQuery, Call, Expr, Literal, Value
+from merlot.tree.nodes import BoundQuery, Call, Expr, Literal, Value
 
 
 def bind(

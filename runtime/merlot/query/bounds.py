@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from merlot.query.columns import Columns
 from merlot.spec.types import TypeName
-from merlot.sql.tree import Call, Column, Expr, Literal
+from merlot.tree.nodes import Call, Column, Expr, Literal
 
 Bounds = tuple[int, int]
 

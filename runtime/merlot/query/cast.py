@@ -28,8 +28,8 @@ from merlot.segment.json_values import plain_text
 from merlot.spec.types import TypeName
 from merlot.sql import literals
 from merlot.sql.errors import SqlValidationError
-from merlot.sql.tree import Literal
-from merlot.sql.types import STRING, SqlType
+from merlot.tree.nodes import Literal
+from merlot.tree.types import STRING, SqlType
 
 _CHARACTERS = (TypeName.STRING, TypeName.JSON)
 _FLOATS = (TypeName.FLOAT, TypeName.DOUBLE)

@@ -12,7 +12,7 @@ from merlot.kernels.take import look_up, take, take_bits, take_look_up
 from merlot.query.columns import Columns, Reader
 from merlot.query.vector import DTYPES, Vector, decimals
 from merlot.spec.types import TypeName
-from merlot.sql.types import SqlType
+from merlot.tree.types import SqlType
 
 Docs = NDArray[np.uint32]
 

@@ -15,8 +15,8 @@ from merlot.query.logical import LogicalPlan, PlanKind
 from merlot.query.order import order_table
 from merlot.query.partial import Partial
 from merlot.query.result import QueryStats
-from merlot.sql.tree import Column
-from merlot.sql.types import SqlType
+from merlot.tree.nodes import Column
+from merlot.tree.types import SqlType
 
 
 def combine(plan: LogicalPlan, partials: Sequence[Partial]) -> Partial:

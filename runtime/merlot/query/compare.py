@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merlot.query.vector import Vector
-from merlot.sql.types import SqlType
+from merlot.tree.types import SqlType
 
 _NUMPY: dict[str, Callable[[Any, Any], Any]] = {
     "equals": operator.eq,

@@ -13,7 +13,7 @@ from merlot.query.context import LimitExceededError
 from merlot.query.encoding import distinct_codes, encode
 from merlot.query.vector import arrow_type
 from merlot.spec.types import TypeName
-from merlot.sql.types import SqlType
+from merlot.tree.types import SqlType
 
 MAX_LISTED: Final = (1 << 31) - 1
 """Values of one Arrow array of lists: its offsets have 32 bits, and would wrap."""

@@ -33,8 +33,8 @@ from merlot.query.vector import (
     outside,
 )
 from merlot.spec.types import TypeName
-from merlot.sql.tree import Aggregate, Call, Column, Expr, Literal
-from merlot.sql.types import BOOLEAN, SqlType
+from merlot.tree.nodes import Aggregate, Call, Column, Expr, Literal
+from merlot.tree.types import BOOLEAN, SqlType
 
 
 class ColumnSource(Protocol):

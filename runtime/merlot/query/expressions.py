@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from merlot.sql.tree import Aggregate, Call, Column, Expr, Literal, Value
+from merlot.tree.nodes import Aggregate, Call, Column, Expr, Literal, Value
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:

@@ -15,7 +15,7 @@ from merlot.query.cast import cast
 from merlot.query.vector import INTEGERS, Attempt, Rows, Vector, either_failed, failed
 from merlot.spec.types import TypeName
 from merlot.sql.decimals import exactly
-from merlot.sql.types import BIG_DECIMAL, SqlType
+from merlot.tree.types import BIG_DECIMAL, SqlType
 
 Longs = NDArray[np.int64]
 

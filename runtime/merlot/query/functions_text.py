@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merlot.query.vector import Vector
-from merlot.sql.types import SqlType
+from merlot.tree.types import SqlType
 
 
 def _upper(_type: SqlType, args: Sequence[Vector]) -> Any:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from merlot.query.vector import Vector
 from merlot.query.zones import CYCLE_MS, DAY_MS, zone_clock
-from merlot.sql.types import SqlType
+from merlot.tree.types import SqlType
 
 Longs = NDArray[np.int64]
 

@@ -26,8 +26,8 @@ from merlot.query.groups import GroupTable, Packing
 from merlot.query.keys import DictionaryKey, Key, ValueKey, key_of
 from merlot.query.logical import LogicalPlan
 from merlot.query.vector import arrow_type
-from merlot.sql.tree import Column, Expr
-from merlot.sql.types import SqlType
+from merlot.tree.nodes import Column, Expr
+from merlot.tree.types import SqlType
 
 SMALL_SPACE = 4_096
 MAX_DENSE_SPACE = 1 << 22

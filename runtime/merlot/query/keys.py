@@ -27,8 +27,8 @@ from merlot.query.evaluate import ValueSource, evaluate
 from merlot.query.expressions import columns_of
 from merlot.query.vector import INTEGERS, Vector, arrow_type
 from merlot.spec.types import TypeName
-from merlot.sql.tree import Column, Expr
-from merlot.sql.types import SqlType
+from merlot.tree.nodes import Column, Expr
+from merlot.tree.types import SqlType
 
 _BITS: dict[TypeName, Any] = {TypeName.FLOAT: np.uint32, TypeName.DOUBLE: np.uint64}
 Keys = NDArray[Any]

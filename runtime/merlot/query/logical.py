@@ -19,8 +19,8 @@ from merlot.query.expressions import columns_of, has_aggregate, replace, walk
 from merlot.query.plain import PlainAggregation, plain_aggregation
 from merlot.query.rewrite import rewrite
 from merlot.query.vector import arrow_type
-from merlot.sql.tree import Aggregate, BoundQuery, Column, Expr, Literal, OrderKey, Output
-from merlot.sql.types import LONG, SqlType
+from merlot.tree.nodes import Aggregate, BoundQuery, Column, Expr, Literal, OrderKey, Output
+from merlot.tree.types import LONG, SqlType
 
 SKIP_OPTION: Final = "skipSegmentPruning"
 

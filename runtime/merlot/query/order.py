@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from merlot.kernels.topk import smallest
 from merlot.query.vector import Vector, from_arrow
-from merlot.sql.types import SqlType
+from merlot.tree.types import SqlType
 
 Keys = NDArray[np.int64]
 HEAP_ROWS = 10_000

@@ -24,7 +24,7 @@ from merlot.query.docset import CHUNK_DOCS, DocSet
 from merlot.query.partial import Partial, PlainRows
 from merlot.query.result import special_text
 from merlot.spec.types import TypeName
-from merlot.sql.tree import Aggregate, Column
+from merlot.tree.nodes import Aggregate, Column
 
 if TYPE_CHECKING:
     from merlot.query.logical import LogicalPlan

@@ -18,7 +18,7 @@ from merlot.query.chunk import Chunk
 from merlot.query.columns import Columns, Reader
 from merlot.query.evaluate import verdicts
 from merlot.segment.index.zones import ZoneMaps
-from merlot.sql.tree import Expr
+from merlot.tree.nodes import Expr
 
 Words = NDArray[np.uint64]
 SPARSE_SHARE = 0.03

@@ -20,8 +20,8 @@ from merlot.query.partial import Partial
 from merlot.query.result import ResultTable
 from merlot.query.vector import Vector, from_arrow
 from merlot.spec.schema import TableSchema
-from merlot.sql.tree import Output
-from merlot.sql.types import SqlType
+from merlot.tree.nodes import Output
+from merlot.tree.types import SqlType
 
 
 class SlotSource:

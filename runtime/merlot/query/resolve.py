@@ -30,8 +30,8 @@ from merlot.query.predicates import (
 from merlot.query.vector import DTYPES
 from merlot.segment.index.dictionary import Dictionary
 from merlot.spec.types import TypeName
-from merlot.sql.tree import Call, Column, Expr, Literal
-from merlot.sql.types import SqlType
+from merlot.tree.nodes import Call, Column, Expr, Literal
+from merlot.tree.types import SqlType
 
 
 class All:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace as copy_with
 
-from merlot.sql.tree import FALSE, TRUE, BoundQuery, Call, Expr, Literal
-from merlot.sql.types import BOOLEAN
+from merlot.tree.nodes import FALSE, TRUE, BoundQuery, Call, Expr, Literal
+from merlot.tree.types import BOOLEAN
 
 
 def rewrite(query: BoundQuery) -> BoundQuery:

@@ -15,8 +15,8 @@ from merlot.query.order import Keys, first_rows, sort_keys
 from merlot.query.vector import Vector
 from merlot.segment.index.dictionary import Dictionary
 from merlot.spec.types import TypeName
-from merlot.sql.tree import Column, OrderKey
-from merlot.sql.types import LONG
+from merlot.tree.nodes import Column, OrderKey
+from merlot.tree.types import LONG
 
 
 def select_first(plan: LogicalPlan, columns: Columns, docs: DocSet, num_rows: int) -> list[pa.Array]:

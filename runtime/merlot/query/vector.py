@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from merlot.segment.json_values import plain_text
 from merlot.spec.types import TypeName
-from merlot.sql.tree import Literal
-from merlot.sql.types import SqlType
+from merlot.tree.nodes import Literal
+from merlot.tree.types import SqlType
 
 DTYPES: dict[TypeName, np.dtype[Any]] = {
     TypeName.INT: np.dtype(np.int32),

@@ -35,8 +35,8 @@ from merlot.server.loader import Actions, Desired, Failure, Holdings, decide
 from merlot.server.loads import LoadQueue
 from merlot.server.tables import TableSegments
 from merlot.spec.table import TableSpec
-from merlot.sql.types import SqlType
 from merlot.store.deepstore import DeepStore
+from merlot.tree.types import SqlType
 from merlot.wakeups import WakeUp, run_on
 
 _LOG = logging.getLogger(__name__)

@@ -27,9 +27,9 @@ from merlot.server.keeper import TableKeeper, TableState
 from merlot.server.pruning import prune
 from merlot.server.scheduler import CORES, Scheduler
 from merlot.server.tables import Acquired
-from merlot.sql.tree import Column, Expr, Literal
-from merlot.sql.tree_json import from_json, split, where_from_json
-from merlot.sql.types import SqlType
+from merlot.tree.nodes import Column, Expr, Literal
+from merlot.tree.tree_json import from_json, split, where_from_json
+from merlot.tree.types import SqlType
 from merlot.wire.messages import ServerRequest, ServerResponse
 
 _LOG = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """A parsed query against a table's schema: names to columns, types, the rules of grouping, and options.
 
-Pure and safe on any thread. What comes out (`tree.BoundQuery`) is all that planning needs; sqlglot ends here.
+Pure and safe on any thread. What comes out (`tree.nodes.BoundQuery`) is all that planning needs; sqlglot ends here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from merlot.sql.labels import label
 from merlot.sql.logic import without_null_verdict
 from merlot.sql.parse import ParsedQuery
 from merlot.sql.scope import Scope
-from merlot.sql.tree import TRUE, Aggregate, BoundQuery, Call, Column, Expr, Literal, OrderKey, Output
+from merlot.tree.nodes import TRUE, Aggregate, BoundQuery, Call, Column, Expr, Literal, OrderKey, Output
 
 DEFAULT_LIMIT = 10
 MAX_LIMIT = literals.INT_MAX

@@ -17,8 +17,8 @@ from merlot.sql.labels import OPERATOR_NAMES, cast_type_name
 from merlot.sql.logic import conjunction, disjunction, predicate
 from merlot.sql.parse import feature_name
 from merlot.sql.scope import Scope
-from merlot.sql.tree import FALSE, TRUE, Aggregate, Call, Expr, Literal, Value
-from merlot.sql.types import BOOLEAN, BYTES, STRING, SqlType
+from merlot.tree.nodes import FALSE, TRUE, Aggregate, Call, Expr, Literal, Value
+from merlot.tree.types import BOOLEAN, BYTES, STRING, SqlType
 
 MAX_IN_VALUES = 100_000
 

@@ -15,8 +15,8 @@ from merlot.errors import InvalidInputError
 from merlot.spec.datetime_pattern import DateTimePattern
 from merlot.sql import literals
 from merlot.sql.errors import SqlValidationError
-from merlot.sql.tree import Expr, Literal
-from merlot.sql.types import LONG
+from merlot.tree.nodes import Expr, Literal
+from merlot.tree.types import LONG
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DURATION: Final = re.compile(

@@ -14,8 +14,8 @@ from decimal import ROUND_DOWN, Decimal, InvalidOperation
 
 from merlot.spec.types import TypeName
 from merlot.sql.errors import SqlValidationError
-from merlot.sql.tree import Literal, Value
-from merlot.sql.types import BIG_DECIMAL, DOUBLE, INT, LONG, UNKNOWN, SqlType
+from merlot.tree.nodes import Literal, Value
+from merlot.tree.types import BIG_DECIMAL, DOUBLE, INT, LONG, UNKNOWN, SqlType
 
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1

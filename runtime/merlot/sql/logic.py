@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from merlot.sql.errors import SqlValidationError
-from merlot.sql.tree import FALSE, TRUE, Call, Expr, Literal
-from merlot.sql.types import BOOLEAN
+from merlot.tree.nodes import FALSE, TRUE, Call, Expr, Literal
+from merlot.tree.types import BOOLEAN
 
 _PREDICATES = frozenset(
     {

@@ -17,8 +17,8 @@ from merlot.spec.types import TypeName
 from merlot.sql import literals
 from merlot.sql.errors import SqlValidationError, UnsupportedSqlError
 from merlot.sql.logic import conjunction, disjunction, negation
-from merlot.sql.tree import FALSE, TRUE, Call, Expr, Literal, Value
-from merlot.sql.types import BIG_DECIMAL, BOOLEAN, DOUBLE, LONG, STRING, SqlType
+from merlot.tree.nodes import FALSE, TRUE, Call, Expr, Literal, Value
+from merlot.tree.types import BIG_DECIMAL, BOOLEAN, DOUBLE, LONG, STRING, SqlType
 
 FLIPPED = {
     "equals": "equals",

@@ -20,8 +20,8 @@ from merlot.errors import InvalidInputError
 from merlot.sql import literals, predicates
 from merlot.sql.direct import DirectFilter, direct_filter
 from merlot.sql.logic import conjunction, disjunction, without_null_verdict
-from merlot.sql.tree import TRUE, BoundQuery, Call, Column, Expr, Literal, Value
-from merlot.sql.types import STRING
+from merlot.tree.nodes import TRUE, BoundQuery, Call, Column, Expr, Literal, Value
+from merlot.tree.types import STRING
 
 MAX_CONSTANTS: Final = 200
 MAX_CHARS: Final = 4096

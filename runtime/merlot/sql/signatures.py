@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from merlot.spec.types import TypeName
 from merlot.sql.errors import SqlValidationError, UnsupportedSqlError
-from merlot.sql.tree import Call, Expr, Literal
-from merlot.sql.types import BIG_DECIMAL, DOUBLE, INT, LONG, STRING, SqlType
+from merlot.tree.nodes import Call, Expr, Literal
+from merlot.tree.types import BIG_DECIMAL, DOUBLE, INT, LONG, STRING, SqlType
 
 Resolve = Callable[[str, tuple[Expr, ...]], Call]
 

@@ -10,7 +10,7 @@ from merlot.query.partial import Partial
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRequest:
-    """Run `query` (a bound tree, `sql.tree_json`) over these segments, each `name@crc`, within `timeout_ms`.
+    """Run `query` (a bound tree, `tree.tree_json`) over these segments, each `name@crc`, within `timeout_ms`.
 
     Queries that differ in the constants of WHERE are alike in `query` if WHERE is told apart, in `where`; if that is
     empty, `query` has its own."""

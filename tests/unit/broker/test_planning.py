@@ -13,8 +13,8 @@ from merlot.ids import TableName
 from merlot.query.expressions import walk
 from merlot.spec.manifest import load
 from merlot.sql.errors import UnknownColumnError
-from merlot.sql.tree import Call, Literal
 from merlot.testing.clock import FakeClock
+from merlot.tree.nodes import Call, Literal
 
 CLOCK = FakeClock()
 FLIGHTS = TableName("flights_OFFLINE")

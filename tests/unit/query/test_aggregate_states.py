@@ -9,8 +9,8 @@ import pytest
 from merlot.query import aggregates
 from merlot.query.aggregates import SUPPORTED, state_fields
 from merlot.spec.types import TypeName
-from merlot.sql.tree import Aggregate, Column
-from merlot.sql.types import DOUBLE, LONG, SqlType
+from merlot.tree.nodes import Aggregate, Column
+from merlot.tree.types import DOUBLE, LONG, SqlType
 
 VALUES = {
     TypeName.INT: [3, -7, 3],

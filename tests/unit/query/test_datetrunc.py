@@ -15,8 +15,8 @@ from merlot.query.functions_time import convert_unit, truncate
 from merlot.query.vector import Vector, constant
 from merlot.query.zones import zone_clock
 from merlot.sql.signatures import TIME_UNITS, TRUNC_UNITS
-from merlot.sql.tree import Literal
-from merlot.sql.types import LONG, STRING
+from merlot.tree.nodes import Literal
+from merlot.tree.types import LONG, STRING
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLI = timedelta(milliseconds=1)

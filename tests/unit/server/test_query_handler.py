@@ -18,10 +18,10 @@ from merlot.server.rpc import QueryHandler
 from merlot.server.scheduler import Scheduler, SchedulerConfig
 from merlot.spec.table import Table
 from merlot.sql.parse import parse
-from merlot.sql.tree_json import to_json
 from merlot.testing.patience import until
 from merlot.testing.sample import ORDERS, orders_manifest, publish_orders, total_amount
 from merlot.testing.servers import KeeperBench
+from merlot.tree.tree_json import to_json
 from merlot.wire.client import TcpChannel
 from merlot.wire.endpoint import TcpEndpoint
 from merlot.wire.messages import ServerRequest, ServerResponse

@@ -9,9 +9,9 @@ from merlot.query.binding import bind
 from merlot.spec.schema import TableSchema
 from merlot.sql.errors import SqlValidationError, UnknownColumnError, UnsupportedSqlError
 from merlot.sql.parse import parse
-from merlot.sql.tree import Aggregate, BoundQuery, Call, Column, Expr, Literal
-from merlot.sql.tree_json import from_json, to_json
-from merlot.sql.types import INT
+from merlot.tree.nodes import Aggregate, BoundQuery, Call, Column, Expr, Literal
+from merlot.tree.tree_json import from_json, to_json
+from merlot.tree.types import INT
 
 SCHEMA = TableSchema.model_validate(
     {

@@ -10,8 +10,8 @@ from merlot.query.binding import bind
 from merlot.spec.schema import TableSchema
 from merlot.sql.parse import parse
 from merlot.sql.shapes import Template, make_template, shape_of
-from merlot.sql.tree import BoundQuery, Call, Column, Expr, Literal
-from merlot.sql.tree_json import where_from_json
+from merlot.tree.nodes import BoundQuery, Call, Column, Expr, Literal
+from merlot.tree.tree_json import where_from_json
 
 SCHEMA = TableSchema.model_validate(
     {

@@ -6,7 +6,7 @@ from merlot.query.binding import bind
 from merlot.sql.errors import SqlValidationError
 from merlot.sql.instants import Moment, duration_ms
 from merlot.sql.parse import parse
-from merlot.sql.tree import Literal
+from merlot.tree.nodes import Literal
 
 NOW_MS = 1_700_000_000_123
 

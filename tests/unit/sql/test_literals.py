@@ -8,8 +8,8 @@ import pytest
 from merlot.spec.types import TypeName
 from merlot.sql import literals
 from merlot.sql.errors import SqlValidationError
-from merlot.sql.tree import Literal, Value
-from merlot.sql.types import BOOLEAN, BYTES, DOUBLE, FLOAT, INT, LONG, STRING, TIMESTAMP, SqlType
+from merlot.tree.nodes import Literal, Value
+from merlot.tree.types import BOOLEAN, BYTES, DOUBLE, FLOAT, INT, LONG, STRING, TIMESTAMP, SqlType
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from merlot.query.binding import bind
 from merlot.spec.schema import TableSchema
 from merlot.sql.parse import parse
 from merlot.sql.shapes import Template, make_template, shape_of
-from merlot.sql.tree import BoundQuery, Call, Expr
+from merlot.tree.nodes import BoundQuery, Call, Expr
 
 SCHEMA = TableSchema.model_validate(
     {

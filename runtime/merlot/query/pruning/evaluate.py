@@ -15,7 +15,7 @@ import numpy as np
 from merlot.query.expressions import literal_values
 from merlot.query.pruning.statistics import SegmentStatistics
 from merlot.query.pruning.verdicts import ALL, NONE, SOME, Verdicts, complement, constant, weaken
-from merlot.sql.tree import Call, Column, Expr, Literal
+from merlot.tree.nodes import Call, Column, Expr, Literal
 
 _POSITIVE: Final = {"not_equals": "equals", "not_in": "in"}
 

@@ -12,7 +12,7 @@ from merlot.query.logical import LogicalPlan, PlanKind
 from merlot.query.pruning.ranges import ColumnRanges
 from merlot.query.pruning.statistics import SegmentStatistics
 from merlot.query.pruning.verdicts import ALL, NONE, Verdicts
-from merlot.sql.tree import Column
+from merlot.tree.nodes import Column
 
 
 def order_column(plan: LogicalPlan) -> str | None:

@@ -17,8 +17,8 @@ from merlot.query.expressions import walk
 from merlot.query.pruning.ranges import ColumnRanges
 from merlot.query.vector import DTYPES, Vector
 from merlot.spec.types import TypeName
-from merlot.sql.tree import Call, Column, Expr, Literal
-from merlot.sql.types import SqlType
+from merlot.tree.nodes import Call, Column, Expr, Literal
+from merlot.tree.types import SqlType
 
 _TYPES: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP, TypeName.DOUBLE})
 _WIDER: Final = frozenset(

@@ -13,7 +13,7 @@ from merlot.query.pruning import monotone
 from merlot.query.pruning.blooms import ColumnBlooms
 from merlot.query.pruning.partitions import ColumnPartitions
 from merlot.query.pruning.ranges import ColumnRanges
-from merlot.sql.tree import Column, Expr
+from merlot.tree.nodes import Column, Expr
 
 MAX_MAPPED: Final = 16
 """Functions of columns whose bounds are kept."""

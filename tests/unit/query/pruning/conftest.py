@@ -14,7 +14,7 @@ from merlot.query.pruning.statistics import SegmentStatistics
 from merlot.spec.schema import TableSchema
 from merlot.spec.types import TypeName
 from merlot.sql.parse import parse
-from merlot.sql.tree import Expr
+from merlot.tree.nodes import Expr
 
 SCHEMA = TableSchema.model_validate(
     {

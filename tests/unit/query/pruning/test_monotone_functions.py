@@ -19,8 +19,8 @@ from merlot.query.pruning.statistics import SegmentStatistics
 from merlot.query.pruning.verdicts import ALL, NONE, SOME
 from merlot.spec.types import TypeName
 from merlot.sql.signatures import TRUNC_UNITS
-from merlot.sql.tree import Call, Column, Literal
-from merlot.sql.types import LONG, STRING
+from merlot.tree.nodes import Call, Column, Literal
+from merlot.tree.types import LONG, STRING
 
 DAY = 86_400_000
 ZONES = ("UTC", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "Asia/Kathmandu", "Africa/Casablanca")

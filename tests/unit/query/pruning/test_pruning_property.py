@@ -26,8 +26,8 @@ from merlot.query.pruning.statistics import SegmentStatistics
 from merlot.query.pruning.verdicts import ALL, NONE
 from merlot.segment.index import bloom
 from merlot.spec.types import TypeName
-from merlot.sql.tree import Call, Column, Expr, Literal
-from merlot.sql.types import BOOLEAN, DOUBLE, LONG, STRING, SqlType
+from merlot.tree.nodes import Call, Column, Expr, Literal
+from merlot.tree.types import BOOLEAN, DOUBLE, LONG, STRING, SqlType
 
 _FUZZ = "MERLOT_FUZZ_SECONDS" in os.environ
 CASES = int(os.environ.get("MERLOT_PRUNING_CASES", "100000" if _FUZZ else "2000"))

@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 
 from merlot.errors import InvalidInputError
-from merlot.sql.tree import Aggregate, BoundQuery, Call, Column, Expr, Literal, OrderKey, Output, Value
-from merlot.sql.types import SqlType
+from merlot.tree.nodes import Aggregate, BoundQuery, Call, Column, Expr, Literal, OrderKey, Output, Value
+from merlot.tree.types import SqlType
 
 VERSION = 1
 

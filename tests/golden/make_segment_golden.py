@@ -12,12 +12,12 @@ import pyarrow as pa
 from merlot.segment.arrow_types import arrow_schema
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest, BuiltSegment
-from merlot.segment.json_values import plain_text
 from merlot.segment.layout import FORMAT_VERSION
 from merlot.segment.metadata import CreationFacts
 from merlot.spec.indexing import Compression, Encoding, IndexingSpec, PartitionFunctionSpec, PartitioningSpec
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
 from merlot.spec.types import TypeName
+from merlot.vectors.decimals import plain_text
 
 RAW = (TypeName.INT, TypeName.LONG, TypeName.DOUBLE, TypeName.STRING)
 FOLDER = Path(__file__).parent

@@ -26,7 +26,6 @@ from merlot.broker.tables import ServedTable
 from merlot.clock import Clock
 from merlot.errors import MerlotError, NotFoundError, UnavailableError
 from merlot.ids import InstanceId, TableName, raw_name
-from merlot.query.context import LimitExceededError
 from merlot.query.evaluate import evaluate
 from merlot.query.expressions import has_aggregate
 from merlot.query.logical import LogicalPlan
@@ -36,6 +35,7 @@ from merlot.query.reduce import SlotSource, reduce
 from merlot.query.result import QueryStats, pinot_values, to_pinot_rows
 from merlot.sql.errors import UnsupportedSqlError
 from merlot.tree.nodes import BoundQuery
+from merlot.vectors.errors import LimitExceededError
 
 _LOG = logging.getLogger(__name__)
 

@@ -21,10 +21,10 @@ from merlot.kernels import aggregate
 from merlot.merge import sketches
 from merlot.merge.columns import Array, Column, Values, fixed_dtype
 from merlot.merge.plan import Aggregation, MergePlan
-from merlot.query.groups import Groups
-from merlot.segment.json_values import plain_text
 from merlot.spec.schema import FieldSpec
 from merlot.spec.types import TypeName
+from merlot.vectors.decimals import plain_text
+from merlot.vectors.groups import Groups
 
 _LIMB_BITS: Final = 32
 _WIDER: Final = {TypeName.INT: "LONG", TypeName.LONG: "BIG_DECIMAL", TypeName.FLOAT: "DOUBLE"}

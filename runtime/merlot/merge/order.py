@@ -6,8 +6,8 @@ import pyarrow.compute as pc
 
 from merlot.kernels import bits, radix
 from merlot.merge.columns import Array, Column, Rows
-from merlot.query.groups import KeyWords
 from merlot.segment.index.dict_ids import id_dtype
+from merlot.vectors.groups import KeyWords
 
 
 def order_of(keys: KeyWords) -> Rows | None:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from merlot.errors import InvalidInputError
 from merlot.kernels import aggregate, sketch
 from merlot.merge.columns import Column
-from merlot.query.groups import Groups
 from merlot.spec.tasks import COMPRESSION_FACTOR, DEFAULT_COMPRESSION
+from merlot.vectors.groups import Groups
 
 _MAX_LOG2M: Final = 30
 _PAIR: Final = np.dtype([("sum", ">f8"), ("count", ">i8")])

@@ -25,9 +25,9 @@ from merlot.merge.times import rounded, rows_by_window
 from merlot.segment.arrow_types import is_fixed_width, stored_arrow_type
 from merlot.segment.column import ColumnReader
 from merlot.segment.immutable import ImmutableSegment
-from merlot.segment.json_values import plain_text
 from merlot.spec.evolution import can_widen
 from merlot.spec.schema import FieldSpec
+from merlot.vectors.decimals import plain_text
 
 _SMALL_DICTIONARY: Final = 1024
 Docs = Rows | slice

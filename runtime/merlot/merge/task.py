@@ -15,9 +15,9 @@ from merlot.merge.plan import MergePlan, MergeType, Phase
 from merlot.merge.rollup import fold_rows
 from merlot.merge.source import Selection, Source, num_rows, open_source, slice_selection
 from merlot.merge.windows import select_windows
-from merlot.query.groups import KeyWords
 from merlot.segment.build.request import BuiltSegment
 from merlot.spec.schema import FieldSpec
+from merlot.vectors.groups import KeyWords
 
 
 def run(

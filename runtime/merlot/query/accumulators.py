@@ -18,14 +18,14 @@ from merlot.kernels import aggregate as kernels
 from merlot.kernels.group import mark
 from merlot.query.bounds import bounds_of
 from merlot.query.chunk import Chunk
-from merlot.query.columns import Columns, Reader
+from merlot.query.columns import Columns, Reader, has_both_zeros
 from merlot.query.distinct import lists_of, lists_of_distinct
-from merlot.query.encoding import MAX_DENSE_SPACE, has_both_zeros
 from merlot.query.evaluate import evaluate, matches
-from merlot.query.vector import INTEGERS, TEXT, Vector
 from merlot.spec.types import TypeName
-from merlot.sql.decimals import exactly
 from merlot.tree.nodes import Aggregate, Column, Expr
+from merlot.vectors.decimals import exactly
+from merlot.vectors.encoding import MAX_DENSE_SPACE
+from merlot.vectors.vector import INTEGERS, TEXT, Vector
 
 Groups = NDArray[np.uint32]
 LOW_MASK = np.int64(0xFFFFFFFF)

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from merlot.kernels import aggregate as kernels
 from merlot.query.accumulators import LOW_MASK, Extreme
-from merlot.query.context import QueryArithmeticError, UnsupportedQueryError
 from merlot.query.distinct import count_lists, merge_lists, value_type
-from merlot.query.vector import INTEGERS, Vector
 from merlot.spec.types import TypeName
-from merlot.sql.decimals import exactly
 from merlot.tree.nodes import Aggregate
 from merlot.tree.types import SqlType
+from merlot.vectors.decimals import exactly
+from merlot.vectors.errors import QueryArithmeticError, UnsupportedQueryError
+from merlot.vectors.vector import INTEGERS, Vector
 
 Groups = NDArray[np.uint32]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from merlot.query.context import QueryArithmeticError
 from merlot.query.evaluate import evaluate
 from merlot.query.reduce import SlotSource
-from merlot.query.vector import Vector
 from merlot.spec.schema import TableSchema
 from merlot.sql import bind as sql_bind
 from merlot.sql.instants import Moment
 from merlot.sql.parse import ParsedQuery
 from merlot.tree.nodes import BoundQuery, Call, Expr, Literal, Value
+from merlot.vectors.errors import QueryArithmeticError
+from merlot.vectors.vector import Vector
 
 
 def bind(

@@ -10,8 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merlot.query.context import UnsupportedQueryError
-from merlot.query.vector import (
+from merlot.spec.types import TypeName
+from merlot.sql import literals
+from merlot.sql.errors import SqlValidationError
+from merlot.tree.nodes import Literal
+from merlot.tree.types import STRING, SqlType
+from merlot.vectors.decimals import plain_text
+from merlot.vectors.errors import UnsupportedQueryError
+from merlot.vectors.vector import (
     DTYPES,
     INTEGERS,
     TEXT,
@@ -24,12 +30,6 @@ from merlot.query.vector import (
     failed,
     outside,
 )
-from merlot.segment.json_values import plain_text
-from merlot.spec.types import TypeName
-from merlot.sql import literals
-from merlot.sql.errors import SqlValidationError
-from merlot.tree.nodes import Literal
-from merlot.tree.types import STRING, SqlType
 
 _CHARACTERS = (TypeName.STRING, TypeName.JSON)
 _FLOATS = (TypeName.FLOAT, TypeName.DOUBLE)

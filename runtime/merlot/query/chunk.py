@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from merlot.kernels.take import look_up, take, take_bits, take_look_up
 from merlot.query.columns import Columns, Reader
-from merlot.query.vector import DTYPES, Vector, decimals
 from merlot.spec.types import TypeName
 from merlot.tree.types import SqlType
+from merlot.vectors.vector import DTYPES, Vector, decimals
 
 Docs = NDArray[np.uint32]
 

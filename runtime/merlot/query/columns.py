@@ -14,16 +14,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.errors import InvalidInputError
-from merlot.query.context import UnsupportedQueryError
 from merlot.segment.arrow_types import STORED_DTYPES, is_fixed_width, stored_arrow_type
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.dictionary import DecimalDictionary, Dictionary, NumericDictionary, VariableDictionary
 from merlot.segment.index.inverted import InvertedIndex
 from merlot.segment.index.variable import buffers_of
 from merlot.segment.index.zones import ZoneMaps
-from merlot.segment.json_values import plain_text
 from merlot.spec.schema import TableSchema
 from merlot.spec.types import TypeName
+from merlot.vectors.decimals import plain_text
+from merlot.vectors.errors import UnsupportedQueryError
 
 Array = NDArray[Any]
 
@@ -227,3 +227,12 @@ def dictionary_of(type_: TypeName, values: list[Any]) -> Dictionary:
 
 def _exact(value: Any) -> Any:
     return str(value) if isinstance(value, int) else value
+
+
+def has_both_zeros(dictionary: Dictionary) -> bool:
+    """Whether -0.0 and 0.0, which are equal, have an id each."""
+    numeric = dictionary.numeric
+    if numeric is None or numeric.dtype.kind != "f":
+        return False
+    first, stop = dictionary.range_of(0.0, 0.0, True, True)
+    return stop - first > 1

@@ -9,14 +9,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.query import aggregates
-from merlot.query.encoding import group_rows
-from merlot.query.groups import Groups
 from merlot.query.logical import LogicalPlan, PlanKind
 from merlot.query.order import order_table
 from merlot.query.partial import Partial
 from merlot.query.result import QueryStats
 from merlot.tree.nodes import Column
 from merlot.tree.types import SqlType
+from merlot.vectors.encoding import group_rows
+from merlot.vectors.groups import Groups
 
 
 def combine(plan: LogicalPlan, partials: Sequence[Partial]) -> Partial:

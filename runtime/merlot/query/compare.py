@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merlot.query.vector import Vector
 from merlot.tree.types import SqlType
+from merlot.vectors.vector import Vector
 
 _NUMPY: dict[str, Callable[[Any, Any], Any]] = {
     "equals": operator.eq,

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from merlot.clock import Clock, SystemClock
-from merlot.errors import InvalidInputError, UnavailableError
+from merlot.errors import UnavailableError
 from merlot.spec.schema import TableSchema
+from merlot.vectors.errors import LimitExceededError
 
 
 class QueryTimeoutError(UnavailableError):
@@ -22,24 +23,6 @@ class QueryCancelledError(UnavailableError):
     """The client, or a broker that found its answer elsewhere, gave up."""
 
     code: ClassVar[int] = 503
-
-
-class LimitExceededError(InvalidInputError):
-    """The query needs more groups, rows or bytes than the table allows."""
-
-    code: ClassVar[int] = 245
-
-
-class UnsupportedQueryError(InvalidInputError):
-    """The query is meaningful, but this version cannot answer it."""
-
-    code: ClassVar[int] = 700
-
-
-class QueryArithmeticError(InvalidInputError):
-    """A whole number does not fit into 64 bits, or a value cannot be cast."""
-
-    code: ClassVar[int] = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

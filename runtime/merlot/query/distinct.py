@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merlot.query.context import LimitExceededError
-from merlot.query.encoding import distinct_codes, encode
-from merlot.query.vector import arrow_type
 from merlot.spec.types import TypeName
 from merlot.tree.types import SqlType
+from merlot.vectors.encoding import distinct_codes, encode
+from merlot.vectors.errors import LimitExceededError
+from merlot.vectors.vector import arrow_type
 
 MAX_LISTED: Final = (1 << 31) - 1
 """Values of one Arrow array of lists: its offsets have 32 bits, and would wrap."""

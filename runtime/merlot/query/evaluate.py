@@ -20,8 +20,11 @@ from numpy.typing import NDArray
 from merlot.query import functions_number, functions_text, functions_time
 from merlot.query.cast import cast
 from merlot.query.compare import COMPARISONS, is_in, is_like
-from merlot.query.context import QueryArithmeticError, UnsupportedQueryError
-from merlot.query.vector import (
+from merlot.spec.types import TypeName
+from merlot.tree.nodes import Aggregate, Call, Column, Expr, Literal
+from merlot.tree.types import BOOLEAN, SqlType
+from merlot.vectors.errors import QueryArithmeticError, UnsupportedQueryError
+from merlot.vectors.vector import (
     Attempt,
     Failure,
     Rows,
@@ -32,9 +35,6 @@ from merlot.query.vector import (
     from_arrow,
     outside,
 )
-from merlot.spec.types import TypeName
-from merlot.tree.nodes import Aggregate, Call, Column, Expr, Literal
-from merlot.tree.types import BOOLEAN, SqlType
 
 
 class ColumnSource(Protocol):

@@ -14,10 +14,11 @@ import numpy as np
 
 from merlot.kernels import scan as kernels
 from merlot.query.columns import Columns
-from merlot.query.context import CancelToken, QueryArithmeticError
+from merlot.query.context import CancelToken
 from merlot.query.docset import DocSet, Piece, from_list, from_words, span
 from merlot.query.predicates import SPARSE_SHARE, DocList, Scan, SpanMatch
 from merlot.query.resolve import All, And, Node, Nothing, Or
+from merlot.vectors.errors import QueryArithmeticError
 
 BLOCK = kernels.BLOCK_DOCS
 MAX_SPANS = 64

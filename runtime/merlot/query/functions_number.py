@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from merlot.kernels.arithmetic import add_checked, multiply_checked, subtract_checked
 from merlot.query.cast import cast
-from merlot.query.vector import INTEGERS, Attempt, Rows, Vector, either_failed, failed
 from merlot.spec.types import TypeName
-from merlot.sql.decimals import exactly
 from merlot.tree.types import BIG_DECIMAL, SqlType
+from merlot.vectors.decimals import exactly
+from merlot.vectors.vector import INTEGERS, Attempt, Rows, Vector, either_failed, failed
 
 Longs = NDArray[np.int64]
 

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merlot.query.vector import Vector
 from merlot.tree.types import SqlType
+from merlot.vectors.vector import Vector
 
 
 def _upper(_type: SqlType, args: Sequence[Vector]) -> Any:

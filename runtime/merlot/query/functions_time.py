@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.query.vector import Vector
 from merlot.query.zones import CYCLE_MS, DAY_MS, zone_clock
 from merlot.tree.types import SqlType
+from merlot.vectors.vector import Vector
 
 Longs = NDArray[np.int64]
 

@@ -20,14 +20,15 @@ from merlot.kernels.jit import read_only
 from merlot.query.accumulators import Accumulator, Count, accumulator
 from merlot.query.chunk import Chunk
 from merlot.query.columns import Columns
-from merlot.query.context import ExecutionContext, LimitExceededError, UnsupportedQueryError, check_groups
+from merlot.query.context import ExecutionContext, check_groups
 from merlot.query.docset import CHUNK_DOCS, DocSet
-from merlot.query.groups import GroupTable, Packing
 from merlot.query.keys import DictionaryKey, Key, ValueKey, key_of
 from merlot.query.logical import LogicalPlan
-from merlot.query.vector import arrow_type
 from merlot.tree.nodes import Column, Expr
 from merlot.tree.types import SqlType
+from merlot.vectors.errors import LimitExceededError, UnsupportedQueryError
+from merlot.vectors.groups import GroupTable, Packing
+from merlot.vectors.vector import arrow_type
 
 SMALL_SPACE = 4_096
 MAX_DENSE_SPACE = 1 << 22

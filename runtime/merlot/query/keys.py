@@ -20,15 +20,15 @@ from merlot.kernels import group as kernels
 from merlot.kernels.jit import read_only
 from merlot.query.bounds import bounds_of
 from merlot.query.chunk import Chunk
-from merlot.query.columns import Columns, Reader
-from merlot.query.context import QueryArithmeticError
-from merlot.query.encoding import Encoded, encode, group_rows, has_both_zeros, one_zero, with_one_zero
+from merlot.query.columns import Columns, Reader, has_both_zeros
 from merlot.query.evaluate import ValueSource, evaluate
 from merlot.query.expressions import columns_of
-from merlot.query.vector import INTEGERS, Vector, arrow_type
 from merlot.spec.types import TypeName
 from merlot.tree.nodes import Column, Expr
 from merlot.tree.types import SqlType
+from merlot.vectors.encoding import Encoded, encode, group_rows, one_zero, with_one_zero
+from merlot.vectors.errors import QueryArithmeticError
+from merlot.vectors.vector import INTEGERS, Vector, arrow_type
 
 _BITS: dict[TypeName, Any] = {TypeName.FLOAT: np.uint32, TypeName.DOUBLE: np.uint64}
 Keys = NDArray[Any]

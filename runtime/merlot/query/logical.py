@@ -14,13 +14,13 @@ from typing import Final
 import pyarrow as pa
 
 from merlot.query.aggregates import state_fields
-from merlot.query.context import UnsupportedQueryError
 from merlot.query.expressions import columns_of, has_aggregate, replace, walk
 from merlot.query.plain import PlainAggregation, plain_aggregation
 from merlot.query.rewrite import rewrite
-from merlot.query.vector import arrow_type
 from merlot.tree.nodes import Aggregate, BoundQuery, Column, Expr, Literal, OrderKey, Output
 from merlot.tree.types import LONG, SqlType
+from merlot.vectors.errors import UnsupportedQueryError
+from merlot.vectors.vector import arrow_type
 
 SKIP_OPTION: Final = "skipSegmentPruning"
 

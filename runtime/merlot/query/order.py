@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merlot.kernels.topk import smallest
-from merlot.query.vector import Vector, from_arrow
 from merlot.tree.types import SqlType
+from merlot.vectors.vector import Vector, from_arrow
 
 Keys = NDArray[np.int64]
 HEAP_ROWS = 10_000

@@ -19,12 +19,13 @@ from merlot.kernels import aggregate as kernels
 from merlot.query.accumulators import exact_sum
 from merlot.query.chunk import Chunk
 from merlot.query.columns import Columns
-from merlot.query.context import CancelToken, QueryArithmeticError
+from merlot.query.context import CancelToken
 from merlot.query.docset import CHUNK_DOCS, DocSet
 from merlot.query.partial import Partial, PlainRows
 from merlot.query.result import special_text
 from merlot.spec.types import TypeName
 from merlot.tree.nodes import Aggregate, Column
+from merlot.vectors.errors import QueryArithmeticError
 
 if TYPE_CHECKING:
     from merlot.query.logical import LogicalPlan

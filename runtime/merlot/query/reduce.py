@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 from merlot.query import aggregates
 from merlot.query.combine import combine_data, order_columns
 from merlot.query.context import ExecutionLimits, check_groups
-from merlot.query.encoding import group_rows
 from merlot.query.evaluate import evaluate, matches
 from merlot.query.logical import LogicalPlan, PlanKind
 from merlot.query.order import Keys, first_rows, order_table, sort_keys
 from merlot.query.partial import Partial
 from merlot.query.result import ResultTable
-from merlot.query.vector import Vector, from_arrow
 from merlot.spec.schema import TableSchema
 from merlot.tree.nodes import Output
 from merlot.tree.types import SqlType
+from merlot.vectors.encoding import group_rows
+from merlot.vectors.vector import Vector, from_arrow
 
 
 class SlotSource:

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merlot.query.columns import Columns, Reader
-from merlot.query.context import QueryArithmeticError
 from merlot.query.evaluate import ValueSource, matches
 from merlot.query.expressions import columns_of, literal_values, walk
 from merlot.query.predicates import (
@@ -27,11 +26,12 @@ from merlot.query.predicates import (
     TableMatch,
     ValueMatch,
 )
-from merlot.query.vector import DTYPES
 from merlot.segment.index.dictionary import Dictionary
 from merlot.spec.types import TypeName
 from merlot.tree.nodes import Call, Column, Expr, Literal
 from merlot.tree.types import SqlType
+from merlot.vectors.errors import QueryArithmeticError
+from merlot.vectors.vector import DTYPES
 
 
 class All:

@@ -12,11 +12,11 @@ from merlot.query.docset import DocSet
 from merlot.query.evaluate import evaluate
 from merlot.query.logical import LogicalPlan
 from merlot.query.order import Keys, first_rows, sort_keys
-from merlot.query.vector import Vector
 from merlot.segment.index.dictionary import Dictionary
 from merlot.spec.types import TypeName
 from merlot.tree.nodes import Column, OrderKey
 from merlot.tree.types import LONG
+from merlot.vectors.vector import Vector
 
 
 def select_first(plan: LogicalPlan, columns: Columns, docs: DocSet, num_rows: int) -> list[pa.Array]:

@@ -17,7 +17,7 @@ from zoneinfo import TZPATH, ZoneInfo, ZoneInfoNotFoundError
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.query.context import UnsupportedQueryError
+from merlot.vectors.errors import UnsupportedQueryError
 
 Longs = NDArray[np.int64]
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from merlot.segment.metadata import JsonValue
 from merlot.spec.types import TypeName
+from merlot.vectors.decimals import plain_text
 
 MAX_BOUND_LENGTH: Final = 512
 """A longer minimum or maximum is left out of the footer: it must be exact or absent."""
@@ -35,14 +36,6 @@ def from_json(type_name: TypeName, value: JsonValue) -> Any:
     if type_name is TypeName.BYTES:
         return bytes.fromhex(str(value))
     return value
-
-
-def plain_text(value: Decimal) -> str:
-    """The one text of a number: no exponent, no zeros at the end of a fraction, no minus before zero."""
-    text = format(value, "f")
-    if "." in text:
-        text = text.rstrip("0").rstrip(".")
-    return "0" if text in ("-0", "") else text
 
 
 def _float_to_json(value: Any) -> JsonValue:

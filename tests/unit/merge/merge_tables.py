@@ -18,11 +18,11 @@ from merlot.merge.task import run
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest, BuiltSegment
 from merlot.segment.immutable import ImmutableSegment
-from merlot.segment.json_values import plain_text
 from merlot.spec import periods
 from merlot.spec.indexing import IndexingSpec, PartitioningSpec
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
 from merlot.spec.types import TypeName
+from merlot.vectors.decimals import plain_text
 
 DAY_MS = 86_400_000
 ROOM = 1 << 30

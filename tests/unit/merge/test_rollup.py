@@ -37,11 +37,11 @@ from merlot.merge.folds import SumOverflowError
 from merlot.merge.plan import MergePlan, MergeType
 from merlot.merge.shuffle import shuffle
 from merlot.segment.build.request import BuiltSegment
-from merlot.segment.json_values import plain_text
 from merlot.spec import periods
 from merlot.spec.indexing import IndexingSpec, PartitioningSpec
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
 from merlot.spec.types import TypeName
+from merlot.vectors.decimals import plain_text
 
 ORACLE_TYPES = {
     TypeName.INT: pa.int32(),

@@ -15,10 +15,10 @@ from merlot.kernels import warm
 from merlot.merge import sketches
 from merlot.merge.columns import Column
 from merlot.merge.plan import Aggregation, MergeType
-from merlot.query.groups import Groups
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
 from merlot.spec.types import TypeName
+from merlot.vectors.groups import Groups
 from merlot_spark import jvm
 
 HLLS = (

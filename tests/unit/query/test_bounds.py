@@ -16,12 +16,12 @@ from merlot.query.binding import bind
 from merlot.query.bounds import bounds_of
 from merlot.query.chunk import Chunk
 from merlot.query.columns import SegmentColumns
-from merlot.query.context import QueryArithmeticError
 from merlot.query.evaluate import evaluate
-from merlot.query.vector import INTEGERS
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import TableSchema
 from merlot.sql.parse import parse
+from merlot.vectors.errors import QueryArithmeticError
+from merlot.vectors.vector import INTEGERS
 
 FIELDS: list[dict[str, Any]] = [
     {"name": "i", "type": "INT"},

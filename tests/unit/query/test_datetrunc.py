@@ -10,13 +10,13 @@ from zoneinfo import ZoneInfo, available_timezones
 import numpy as np
 import pytest
 
-from merlot.query.context import UnsupportedQueryError
 from merlot.query.functions_time import convert_unit, truncate
-from merlot.query.vector import Vector, constant
 from merlot.query.zones import zone_clock
 from merlot.sql.signatures import TIME_UNITS, TRUNC_UNITS
 from merlot.tree.nodes import Literal
 from merlot.tree.types import LONG, STRING
+from merlot.vectors.errors import UnsupportedQueryError
+from merlot.vectors.vector import Vector, constant
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLI = timedelta(milliseconds=1)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from merlot.query.context import QueryArithmeticError
 from merlot.spec.indexing import IndexingSpec
+from merlot.vectors.errors import QueryArithmeticError
 
 FIELDS = [{"name": "k", "type": "INT"}, {"name": "n", "type": "BIG_DECIMAL"}]
 LARGE = "1" + "0" * 40

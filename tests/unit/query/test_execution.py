@@ -8,16 +8,10 @@ import pyarrow as pa
 import pytest
 
 from merlot.query import execute as execution
-from merlot.query.context import (
-    CancelToken,
-    ExecutionLimits,
-    LimitExceededError,
-    QueryArithmeticError,
-    QueryCancelledError,
-    QueryTimeoutError,
-)
+from merlot.query.context import CancelToken, ExecutionLimits, QueryCancelledError, QueryTimeoutError
 from merlot.spec.indexing import IndexingSpec
 from merlot.testing.clock import FakeClock
+from merlot.vectors.errors import LimitExceededError, QueryArithmeticError
 
 FIELDS = [
     {"name": "k", "type": "INT"},

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merlot.query import distinct, grouping
-from merlot.query.context import ExecutionLimits, LimitExceededError
-from merlot.query.groups import GroupTable, KeyWords, Packing, group
+from merlot.query.context import ExecutionLimits
 from merlot.spec.indexing import IndexingSpec
+from merlot.vectors.errors import LimitExceededError
+from merlot.vectors.groups import GroupTable, KeyWords, Packing, group
 
 NUM_KEYS = 6
 FIELDS = [

@@ -15,10 +15,10 @@ from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest, BuiltSegment
 from merlot.segment.column import ColumnReader
 from merlot.segment.immutable import ImmutableSegment
-from merlot.segment.json_values import plain_text
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import FieldSpec, TableSchema
 from merlot.spec.types import TypeName
+from merlot.vectors.decimals import plain_text
 
 VALUES: dict[TypeName, st.SearchStrategy[Any]] = {
     TypeName.INT: st.integers(-(2**31), 2**31 - 1) | st.integers(-3, 3),

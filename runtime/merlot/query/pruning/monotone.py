@@ -15,10 +15,10 @@ from merlot.errors import MerlotError
 from merlot.query.evaluate import evaluate
 from merlot.query.expressions import walk
 from merlot.query.pruning.ranges import ColumnRanges
-from merlot.query.vector import DTYPES, Vector
 from merlot.spec.types import TypeName
 from merlot.tree.nodes import Call, Column, Expr, Literal
 from merlot.tree.types import SqlType
+from merlot.vectors.vector import DTYPES, Vector
 
 _TYPES: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP, TypeName.DOUBLE})
 _WIDER: Final = frozenset(

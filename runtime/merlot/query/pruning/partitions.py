@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from merlot.errors import InvalidInputError
 from merlot.query.pruning.verdicts import NONE, SOME, Verdicts, constant
 from merlot.segment.build.partitions import texts
-from merlot.segment.json_values import plain_text
 from merlot.spec import partition_functions
 from merlot.spec.indexing import PartitionFunctionSpec
 from merlot.spec.partition_functions import PartitionFunction, PlugInError
 from merlot.spec.types import TypeName
+from merlot.vectors.decimals import plain_text
 
 CACHED_PARTITIONS = 4096
 """Constants per function whose partitions are remembered."""

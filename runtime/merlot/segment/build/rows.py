@@ -16,9 +16,9 @@ from merlot.segment.arrow_types import ARROW_TYPES, STORED_DTYPES, arrow_type
 from merlot.segment.buffers import Array
 from merlot.segment.build.coding import Coded
 from merlot.segment.index import nulls
-from merlot.segment.json_values import plain_text
 from merlot.spec.schema import FieldSpec
 from merlot.spec.types import TypeName
+from merlot.vectors.decimals import plain_text
 
 _LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 _STRING_LIMIT = (1 << 31) - 1

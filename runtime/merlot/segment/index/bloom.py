@@ -24,9 +24,9 @@ from merlot.errors import CorruptionError
 from merlot.kernels import hashing
 from merlot.segment.buffers import Array, MappedFile
 from merlot.segment.index import variable
-from merlot.segment.json_values import plain_text
 from merlot.segment.metadata import BufferRef
 from merlot.spec.types import TypeName
+from merlot.vectors.decimals import plain_text
 
 WORDS = "bloom.words"
 MAX_RECORD_BYTES: Final = 2048

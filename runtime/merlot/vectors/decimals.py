@@ -1,7 +1,7 @@
-"""Arithmetic of BIG_DECIMAL without rounding: Python's own context rounds everything, even a negation, to 28 digits."""
+"""BIG_DECIMAL without rounding, and its text. Python's own context rounds everything, even a negation, to 28 digits."""
 
 from contextlib import AbstractContextManager
-from decimal import Context, localcontext
+from decimal import Context, Decimal, localcontext
 from typing import Final
 
 EXACT: Final = Context(prec=100_000, Emax=999_999, Emin=-999_999)
@@ -12,3 +12,11 @@ EXACT: Final = Context(prec=100_000, Emax=999_999, Emin=-999_999)
 def exactly() -> AbstractContextManager[Context]:
     """Decimals of this thread are added, multiplied and negated exactly inside."""
     return localcontext(EXACT)
+
+
+def plain_text(value: Decimal) -> str:
+    """The one text of a number: no exponent, no zeros at the end of a fraction, no minus before zero."""
+    text = format(value, "f")
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return "0" if text in ("-0", "") else text

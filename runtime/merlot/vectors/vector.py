@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merlot.segment.json_values import plain_text
 from merlot.spec.types import TypeName
 from merlot.tree.nodes import Literal
 from merlot.tree.types import SqlType
+from merlot.vectors.decimals import plain_text
 
 DTYPES: dict[TypeName, np.dtype[Any]] = {
     TypeName.INT: np.dtype(np.int32),

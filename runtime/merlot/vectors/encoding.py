@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merlot.kernels import group as kernels
-from merlot.query.groups import Groups, KeyWords, group
-from merlot.segment.index.dictionary import Dictionary
+from merlot.vectors.groups import Groups, KeyWords, group
 
 DENSE_RANGE = 1 << 22
 """Whole numbers that span less than this are coded by their distance from the smallest, without hashing."""
@@ -66,15 +65,6 @@ def one_zero(numbers: NDArray[Any]) -> NDArray[Any]:
     same: NDArray[Any] = numbers + 0.0
     same[np.isnan(same)] = np.nan
     return same
-
-
-def has_both_zeros(dictionary: Dictionary) -> bool:
-    """Whether -0.0 and 0.0, which are equal, have an id each."""
-    numeric = dictionary.numeric
-    if numeric is None or numeric.dtype.kind != "f":
-        return False
-    first, stop = dictionary.range_of(0.0, 0.0, True, True)
-    return stop - first > 1
 
 
 def distinct_codes(codes: Codes, space: int) -> Codes:

@@ -16,10 +16,41 @@ MAX_SAMPLES = 20
 
 @dataclass(frozen=True, order=True, slots=True)
 class BadRow:
-    """One sampled row: why it was left out, and its values as text."""
+    """One sampled row: why it was left out, its values as text, and where it is, as far as the reader said."""
 
     reason: str
-    values: tuple[tuple[str, str], ...]
+    values: tuple[tuple[str, str], ...] = ()
+    file: str = ""
+    row_number: int = 0
+    """Counted from 1 within the file; 0: unknown."""
+    column: str = ""
+    """The column whose value is at fault; empty if the whole line is."""
+    value: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Without what is unknown."""
+        known = {"file": self.file, "rowNumber": self.row_number, "column": self.column, "value": self.value}
+        return {"reason": self.reason, **{key: one for key, one in known.items() if one}, "row": dict(self.values)}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> BadRow:
+        """Inverse of `to_json`."""
+        return cls(
+            value["reason"],
+            tuple(value["row"].items()),
+            value.get("file", ""),
+            value.get("rowNumber", 0),
+            value.get("column", ""),
+            value.get("value", ""),
+        )
+
+    def to_line(self) -> str:
+        """For people: `part-1.csv row 17: amount = '12,5' in {"id": "4", "amount": "12,5"}`."""
+        number = f"row {self.row_number}" if self.row_number else ""
+        place = " ".join(filter(None, (self.file, number)))
+        fault = f"{self.column} = {self.value!r} in " if self.column else ""
+        row = json.dumps(dict(self.values), ensure_ascii=False)
+        return f"{place}: {fault}{row}" if place else fault + row
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +72,7 @@ class BadRows:
 
     def to_json(self) -> dict[str, Any]:
         """For reports and for the way from an executor to the driver."""
-        samples = [{"reason": sample.reason, "row": dict(sample.values)} for sample in self.samples]
+        samples = [sample.to_json() for sample in self.samples]
         return {"count": self.count, "byReason": dict(self.by_reason), "samples": samples}
 
     def to_lines(self) -> list[str]:
@@ -49,22 +80,21 @@ class BadRows:
         lines = [f"{self.count:,} bad rows left out:"] if self.count else []
         for reason, count in self.by_reason.items():
             lines.append(f"  {count:,} × {reason}")
-            samples = [sample for sample in self.samples if sample.reason == reason]
-            lines += [f"      {json.dumps(dict(sample.values), ensure_ascii=False)}" for sample in samples]
+            lines += [f"      {sample.to_line()}" for sample in self.samples if sample.reason == reason]
         return lines
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> BadRows:
         """Inverse of `to_json`."""
-        samples = (BadRow(one["reason"], tuple(one["row"].items())) for one in value["samples"])
-        return cls(dict(value["byReason"]), tuple(samples))
+        return cls(dict(value["byReason"]), tuple(map(BadRow.from_json, value["samples"])))
 
 
 def pick_samples(samples: Iterable[BadRow]) -> tuple[BadRow, ...]:
-    """At most SAMPLES_PER_REASON of each reason and MAX_SAMPLES in all: the smallest, so that order does not matter."""
+    """At most SAMPLES_PER_REASON of each reason and MAX_SAMPLES in all: the first by place, so that the order in which
+    tasks end does not matter."""
     picked: list[BadRow] = []
     seen: dict[str, int] = {}
-    for sample in sorted(set(samples)):
+    for sample in sorted(set(samples), key=lambda one: (one.reason, one.file, one.row_number, one)):
         seen[sample.reason] = seen.get(sample.reason, 0) + 1
         if seen[sample.reason] <= SAMPLES_PER_REASON:
             picked.append(sample)

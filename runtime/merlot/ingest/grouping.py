@@ -13,7 +13,7 @@ from merlot.ids import RawTableName, SegmentName
 from merlot.ingest import casts, instants
 from merlot.ingest.bad_rows import SAMPLES_PER_REASON, BadRow, BadRows
 from merlot.ingest.casts import Cast
-from merlot.ingest.transform import Conformed, row_text
+from merlot.ingest.transform import Conformed, bad_row
 from merlot.segment.build.partitions import texts
 from merlot.segment.build.rows import default_scalar
 from merlot.spec import partition_functions
@@ -71,7 +71,10 @@ def group(conformed: Conformed, spec: TableSpec) -> Grouped:
         if len(refused):
             reason = f"{name}: {columns[name].function_name} refuses the value"
             counts[reason] = len(refused)
-            samples += [BadRow(reason, row_text(conformed.rows, int(row))) for row in refused[:SAMPLES_PER_REASON]]
+            samples += [
+                bad_row(reason, conformed.rows, int(row), column=name, origin=conformed.origin)
+                for row in refused[:SAMPLES_PER_REASON]
+            ]
             bad[refused] = True
     keys = [_days(conformed), *(cast.values for cast in partitions)]
     rows = conformed.rows

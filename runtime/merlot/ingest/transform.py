@@ -27,6 +27,12 @@ from merlot.spec.types import TypeName
 MAX_TEXT = 80
 CORRUPT_RECORD = "_corrupt_record"
 """Spark's column for input lines that are no record at all."""
+SOURCE_FILE = "$file"
+"""Column of the file that a row is from (string, may be a dictionary). Optional, as is SOURCE_ROW: a reader that adds
+them lets samples of bad rows tell their place. No column of a table can have such a name."""
+SOURCE_ROW = "$row"
+"""Column of a row's number in its file: int64, counted from 1 as the format counts (records, not lines of text)."""
+PROVENANCE = (SOURCE_FILE, SOURCE_ROW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,8 @@ class Conformed:
     millis: pa.Array | None = None
     cut: Mapping[str, int] = field(default_factory=dict)
     """How many texts were cut to the column's maximum, by column; columns without any are left out."""
+    origin: pa.Table | None = None
+    """Where each row is from: the columns of PROVENANCE that the source has; None if it has none."""
 
 
 Window = tuple[int, int]
@@ -55,21 +63,34 @@ def inside(conformed: Conformed, window: Window | None) -> tuple[Conformed, int]
     num_outside = len(millis) - (pc.sum(kept).as_py() or 0)
     if not num_outside:
         return conformed, 0
-    return replace(conformed, rows=conformed.rows.filter(kept), millis=millis.filter(kept)), num_outside
+    origin = None if conformed.origin is None else conformed.origin.filter(kept)
+    return replace(conformed, rows=conformed.rows.filter(kept), millis=millis.filter(kept), origin=origin), num_outside
 
 
 @dataclass(slots=True)
 class _Verdict:
-    """Which rows are bad, and under which reason each one counts: the first that was found."""
+    """Which rows are bad, and under which fault each one counts: the first that was found."""
 
     bad: np.ndarray  # bool, one per row
-    firsts: dict[str, np.ndarray]  # reason → row numbers
+    firsts: dict[_Fault, np.ndarray]  # → row numbers
 
-    def add(self, reason: str, rows: pa.Array) -> None:
+    def add(self, fault: _Fault, rows: pa.Array) -> None:
         found = rows.to_numpy(zero_copy_only=False) & ~self.bad
         if found.any():
-            self.firsts[reason] = np.flatnonzero(found)
+            self.firsts[fault] = np.flatnonzero(found)
             self.bad |= found
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """What is wrong, and with which column; the column is empty if the whole line is no record."""
+
+    problem: str
+    column: str = ""
+
+    @property
+    def reason(self) -> str:
+        return f"{self.column}: {self.problem}" if self.column else self.problem
 
 
 def cast_type(column: FieldSpec) -> pa.DataType:
@@ -85,12 +106,15 @@ def conform(table: pa.Table, spec: TableSpec) -> Conformed:
     columns = [_conform_column(table, column, verdict) for column in spec.table_schema.fields]
     millis = _time_of(spec, dict(zip(spec.table_schema.names, columns, strict=True)), verdict)
     rows = pa.Table.from_arrays(columns, spec.table_schema.names).cast(arrow_schema(spec.table_schema))
+    places = [name for name in PROVENANCE if name in table.column_names]
+    origin = table.select(places) if places else None
     if verdict.bad.any():
         kept = pa.array(~verdict.bad)
         rows = rows.filter(kept)
         millis = None if millis is None else millis.filter(kept)
+        origin = None if origin is None else origin.filter(kept)
     rows, cut = _cut_texts(rows, spec.table_schema)
-    return Conformed(rows, _bad_rows(table, verdict), millis, cut)
+    return Conformed(rows, _bad_rows(table, verdict), millis, cut, origin)
 
 
 def _conform_column(table: pa.Table, column: FieldSpec, verdict: _Verdict) -> pa.Array:
@@ -98,13 +122,13 @@ def _conform_column(table: pa.Table, column: FieldSpec, verdict: _Verdict) -> pa
         return pa.nulls(table.num_rows, cast_type(column))
     source = casts.plain(table.column(column.name))
     result = _cast_lists(source, column) if column.multi_value else _cast_single(source, column)
-    verdict.add(f"{column.name}: not a value of {_type_name(column)}", result.bad)
+    verdict.add(_Fault(f"not a value of {_type_name(column)}", column.name), result.bad)
     if column.time_format is not None:
         wrong = instants.misfits(result.values, column.time_format)
-        verdict.add(f"{column.name}: not in the format {column.format}", wrong)
+        verdict.add(_Fault(f"not in the format {column.format}", column.name), wrong)
     if column.type is TypeName.JSON and column.longest is not None:
         too_long = pc.greater(pc.utf8_length(result.values), column.longest)
-        verdict.add(f"{column.name}: longer than {column.longest} characters", too_long.fill_null(False))
+        verdict.add(_Fault(f"longer than {column.longest} characters", column.name), too_long.fill_null(False))
     return result.values
 
 
@@ -148,18 +172,18 @@ def _time_of(spec: TableSpec, columns: Mapping[str, pa.Array], verdict: _Verdict
     if spec.time_column is None:
         return None
     values = columns[spec.time_column]
-    verdict.add(f"{spec.time_column}: no time", values.is_null())
+    verdict.add(_Fault("no time", spec.time_column), values.is_null())
     column = spec.table_schema.field(spec.time_column)
     time_format = None if column is None else column.time_format
     assert time_format is not None, "a time column is a dateTime column"
     millis = instants.to_millis(values, time_format)
-    verdict.add(f"{spec.time_column}: time outside years 1 to 9999", millis.is_null())
+    verdict.add(_Fault("time outside years 1 to 9999", spec.time_column), millis.is_null())
     return millis
 
 
 def _mark_corrupt(table: pa.Table, verdict: _Verdict) -> None:
     if CORRUPT_RECORD in table.column_names:
-        verdict.add("the line is no record", table.column(CORRUPT_RECORD).combine_chunks().is_valid())
+        verdict.add(_Fault("the line is no record"), table.column(CORRUPT_RECORD).combine_chunks().is_valid())
 
 
 def _cut_texts(rows: pa.Table, schema: TableSchema) -> tuple[pa.Table, dict[str, int]]:
@@ -192,16 +216,39 @@ def _like(lists: pa.Array, elements: pa.Array) -> pa.Array:
 
 
 def _bad_rows(table: pa.Table, verdict: _Verdict) -> BadRows:
-    counts = {reason: len(rows) for reason, rows in verdict.firsts.items()}
+    counts = {fault.reason: len(rows) for fault, rows in verdict.firsts.items()}
     samples = [
-        BadRow(reason, row_text(table, int(row)))
-        for reason, rows in verdict.firsts.items()
+        bad_row(fault.reason, table, int(row), column=fault.column)
+        for fault, rows in verdict.firsts.items()
         for row in rows[:SAMPLES_PER_REASON]
     ]
     return BadRows(dict(sorted(counts.items())), pick_samples(samples))
 
 
-def row_text(table: pa.Table, row: int) -> tuple[tuple[str, str], ...]:
-    """One row for a report: its values as short texts, nulls left out."""
-    values = ((name, table.column(name)[row].as_py()) for name in table.column_names)
-    return tuple((name, str(value)[:MAX_TEXT]) for name, value in values if value is not None)
+def bad_row(reason: str, table: pa.Table, row: int, *, column: str = "", origin: pa.Table | None = None) -> BadRow:
+    """Sample a row: its values as short texts, nulls left out. `origin` has its place, `table` if it is left out."""
+    texts = {name: _text(table.column(name), row) for name in table.column_names if name not in PROVENANCE}
+    values = {name: text for name, text in texts.items() if text is not None}
+    place = table if origin is None else origin
+    found = {name: place.column(name)[row].as_py() for name in PROVENANCE if name in place.column_names}
+    return BadRow(
+        reason,
+        tuple(values.items()),
+        file=found.get(SOURCE_FILE) or "",
+        row_number=found.get(SOURCE_ROW) or 0,
+        column=column,
+        value=values.get(column, ""),
+    )
+
+
+def _text(values: pa.ChunkedArray, row: int) -> str | None:
+    """A value for people. Arrow prints what Python has no object for, such as a day of the year 10000."""
+    scalar = values[row]
+    if not scalar.is_valid:
+        return None
+    try:
+        text = str(scalar.as_py())
+    except (ValueError, OverflowError, KeyError, TypeError, NotImplementedError, pa.ArrowException):
+        printed = values.slice(row, 1).combine_chunks().to_string()
+        text = " ".join(printed.split()).removeprefix("[ ").removesuffix(" ]")
+    return text[:MAX_TEXT]

@@ -5,10 +5,11 @@ import json
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from merlot.ingest.bad_rows import BadRow, BadRows
 from merlot.ingest.grouping import SegmentGroup, group, group_of
-from merlot.ingest.transform import conform
+from merlot.ingest.transform import CORRUPT_RECORD, SOURCE_FILE, SOURCE_ROW, conform, inside
 from merlot.segment.arrow_types import arrow_schema
 from merlot.spec.table import TableSpec
 
@@ -36,7 +37,59 @@ def test_a_row_with_several_problems_counts_once() -> None:
     done = conform(pa.table({"a": ["x", "1", "1"], "b": ["x", "x", "2"]}), spec)
     assert done.rows.to_pylist() == [{"a": 1, "b": 2}]
     assert done.bad.by_reason == {"a: not a value of INT": 1, "b: not a value of INT": 1}
-    assert done.bad.samples[0] == BadRow("a: not a value of INT", (("a", "x"), ("b", "x")))
+    assert done.bad.samples[0] == BadRow("a: not a value of INT", (("a", "x"), ("b", "x")), column="a", value="x")
+
+
+def test_samples_of_bad_rows_tell_file_row_column_and_value() -> None:
+    partitioning = {"columns": {"code": {"functionName": "Modulo", "numPartitions": 4}}}
+    spec = spec_of(CODE, {"name": "n", "type": "INT"}, partitioning=partitioning)
+    source = pa.table(
+        {
+            "code": ["1", "x", "2", None],
+            "n": ["7", "8", "9.5", None],
+            CORRUPT_RECORD: [None, None, None, '{"oops'],
+            SOURCE_FILE: pa.array(["s3://b/1.json"] * 3 + ["s3://b/2.json"]).dictionary_encode(),
+            SOURCE_ROW: [1, 2, 3, 1],
+        }
+    )
+    done = group(conform(source, spec), spec)
+    assert done.rows.to_pylist() == [{"code": "1", "n": 7}]
+    by_reason = {sample.reason: sample for sample in done.bad.samples}
+    places = {reason: (one.file, one.row_number, one.column, one.value) for reason, one in by_reason.items()}
+    assert places == {
+        "code: Modulo refuses the value": ("s3://b/1.json", 2, "code", "x"),
+        "n: not a value of INT": ("s3://b/1.json", 3, "n", "9.5"),
+        "the line is no record": ("s3://b/2.json", 1, "", ""),
+    }
+    assert by_reason["n: not a value of INT"].values == (("code", "2"), ("n", "9.5"))
+    assert BadRows.from_json(done.bad.to_json()) == done.bad
+    assert """      s3://b/1.json row 3: n = '9.5' in {"code": "2", "n": "9.5"}""" in done.bad.to_lines()
+
+
+def test_the_window_keeps_rows_and_their_places_together() -> None:
+    source = pa.table({"at": [5, 15], SOURCE_FILE: ["f", "f"], SOURCE_ROW: [1, 2]})
+    kept, outside = inside(conform(source, spec_of(TIME, time_column="at")), (10, 20))
+    assert outside == 1
+    assert kept.origin is not None
+    assert kept.origin.to_pylist() == [{SOURCE_FILE: "f", SOURCE_ROW: 2}]
+
+
+ODD_VALUES = [
+    pa.array([253402300805], pa.timestamp("s")),
+    pa.array([2**55], pa.timestamp("s", "Europe/Paris")),
+    pa.array([2**31 - 1], pa.date32()),
+    pa.array([[253402300805]], pa.list_(pa.timestamp("s"))),
+    pa.array([2**62], pa.duration("s")),
+    pa.array([1], pa.timestamp("s", "Nowhere/Here")),
+    pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")),
+]
+
+
+@pytest.mark.parametrize("odd", ODD_VALUES, ids=[str(odd.type) for odd in ODD_VALUES])
+def test_a_bad_row_is_sampled_whatever_else_it_holds(odd: pa.Array) -> None:
+    done = conform(pa.table({"n": ["x"], "odd": odd}), spec_of({"name": "n", "type": "INT"}))
+    assert done.bad.by_reason == {"n: not a value of INT": 1}
+    assert dict(done.bad.samples[0].values)["odd"]
 
 
 def test_time_must_be_there_and_within_the_calendar() -> None:

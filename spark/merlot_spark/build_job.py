@@ -21,7 +21,7 @@ from typing import Any
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from merlot.errors import InvalidInputError, MerlotError, UnavailableError
-from merlot.ingest.batch import BadRowsError, Stretch
+from merlot.ingest.batch import NO_BOUND_MS, BadRowsError, Stretch
 from merlot.spec import manifest
 from merlot.spec.formats import BatchFormat
 from merlot.spec.ingestion import BatchIngestion
@@ -88,9 +88,25 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--custom", action="append", default=[], metavar="KEY=VALUE", help="kept in the custom map of every segment"
     )
-    parser.add_argument("--from-ms", type=int, help="leave out rows whose time is before this; epoch milliseconds")
-    parser.add_argument("--to-ms", type=int, help="leave out rows whose time is not before this")
-    parser.add_argument("--name-suffix", default="", help="what the names of the segments end with")
+    parser.add_argument(
+        "--from-ms",
+        type=int,
+        help="leave out rows whose time is before this; epoch milliseconds, of a UTC midnight if segments are "
+        "published without --name-suffix",
+    )
+    parser.add_argument("--to-ms", type=int, help="leave out rows whose time is not before this; as --from-ms")
+    parser.add_argument(
+        "--name-suffix",
+        default="",
+        help="what the names of the segments end with: rows are added to those of the same days, and replace none",
+    )
+    parser.add_argument(
+        "--replace-rows",
+        action="store_true",
+        help="let rows of the table go that the batch may not hold: a new segment of a day replaces one that has more "
+        "rows, reaches further or is of another source, and a batch without rows empties what it stands for; else "
+        "both are refused",
+    )
     parser.add_argument("--records", type=Path, help="file to write the segments' records to, as JSON")
     parser.add_argument("--report", type=Path, help="file to write the report to, as JSON")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -122,6 +138,7 @@ def _run(chosen: argparse.Namespace) -> JobReport:
                 custom_map=custom_map,
                 show_progress=True,
                 stretch=Stretch(window=_window(chosen), name_suffix=chosen.name_suffix),
+                replace_rows=chosen.replace_rows,
             ),
         )
         if chosen.records is not None:
@@ -134,7 +151,8 @@ def _run(chosen: argparse.Namespace) -> JobReport:
 def _window(chosen: argparse.Namespace) -> tuple[int, int] | None:
     if chosen.from_ms is None and chosen.to_ms is None:
         return None
-    return (-(1 << 62) if chosen.from_ms is None else chosen.from_ms, chosen.to_ms or 1 << 62)
+    start_ms = -NO_BOUND_MS if chosen.from_ms is None else chosen.from_ms
+    return (start_ms, NO_BOUND_MS if chosen.to_ms is None else chosen.to_ms)
 
 
 def _pairs(texts: Sequence[str]) -> dict[str, str]:

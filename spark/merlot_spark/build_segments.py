@@ -14,7 +14,7 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -26,11 +26,13 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
+from merlot.cluster.coverage import FLAG
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.rounding import instant_text, smallest_window
 from merlot.errors import InvalidInputError, MerlotError, UnavailableError
+from merlot.ids import RawTableName
 from merlot.ingest.bad_rows import BadRows
-from merlot.ingest.batch import EVERYTHING, Stretch, check_bad_rows
+from merlot.ingest.batch import EVERYTHING, Stretch, check_bad_rows, check_stretch, source_text
 from merlot.ingest.transform import CORRUPT_RECORD
 from merlot.spec import manifest
 from merlot.spec.ingestion import BatchIngestion
@@ -63,6 +65,8 @@ class JobOptions:
     """Which rows to take, and what the names of the segments end with."""
     publish_patience_s: float = 180.0
     """How long a controller may be away, or busy deleting files of the same names: three of its looks at them."""
+    replace_rows: bool = False
+    """As `BatchIngestion.replace_rows`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +93,11 @@ def build_segments(
 ) -> JobReport:
     """Build and publish; without controller, only build and upload. `ingestion` gives filter, derived columns and the
     share of bad rows that is allowed (none if left out). Raises BadRowsError past that share, InvalidInputError for
-    expressions that Spark refuses, UnavailableError if executors, deep store or controller fail."""
+    expressions that Spark refuses and for a batch that would take rows of the table without saying so,
+    UnavailableError if executors, deep store or controller fail."""
     options = options or JobOptions()
+    if controller_url is not None:
+        check_stretch(options.stretch, table)
     selected, absent = _selected(df, table, ingestion)
     if controller_url is not None and ingestion is not None:
         # What cannot be published need not be built. It is asked again in the end, when the controller must be there.
@@ -120,13 +127,13 @@ def build_segments(
     if controller_url is None:
         return report
     overwritten = () if ingestion is None else _overwritten(ControllerClient(controller_url), table, ingestion)
-    client = ControllerClient(controller_url, waits_s=())
-    publish = partial(_publish, report, built, table, client, options, overwritten)
+    order = _publish_order(built.records, table, ingestion, options, overwritten)
+    publish = partial(_publish, report, order, ControllerClient(controller_url, waits_s=()))
     return _repeatedly(publish, partial(_check_files, built, table, deep_store), options.publish_patience_s)
 
 
 def _overwritten(client: ControllerClient, table: Table, ingestion: BatchIngestion) -> Collection[str]:
-    """Segments of the window that the batch stands for, which go if the batch does not build them anew."""
+    """Segments of the window that the batch stands for: replaced, or removed if the batch does not build them anew."""
     if ingestion.overwrite is None:
         return ()
     first, end = map(_millis, (ingestion.overwrite.start, ingestion.overwrite.end))
@@ -153,24 +160,67 @@ def _millis(text: str) -> int:
     return round((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def _publish(
-    report: JobReport,
-    built: _Built,
+@dataclass(frozen=True, kw_only=True)
+class _PublishOrder:
+    """What to ask of the controller."""
+
+    table: RawTableName
+    records: Sequence[Mapping[str, Any]]
+    replace_all: bool
+    replace: Sequence[str]
+    replace_rows: bool
+
+
+def _publish_order(
+    built: Sequence[Mapping[str, Any]],
     table: Table,
-    client: ControllerClient,
+    ingestion: BatchIngestion | None,
     options: JobOptions,
     overwritten: Collection[str],
-) -> JobReport:
+) -> _PublishOrder:
+    """InvalidInputError if the batch stands for a window that has segments, and holds no row of it."""
+    replaces_rows = options.replace_rows or (ingestion is not None and ingestion.replace_rows)
+    if overwritten and ingestion is not None and not replaces_rows and not _has_rows_of_window(built, ingestion):
+        raise InvalidInputError(
+            f"the batch has no row of its overwrite window, and would remove {len(overwritten)} segments "
+            f"table={table.raw_name} segments={sorted(overwritten)[:3]}; nothing was published; if they shall go, say "
+            f"so: {FLAG} allows it"
+        )
+    more: dict[str, Any] = {"customMap": dict(options.custom_map or {})}
+    if ingestion is not None:
+        more["source"] = source_text(ingestion)
+    return _PublishOrder(
+        table=table.raw_name,
+        records=[{**record, **more} for record in built],
+        replace_all=table.spec.push_type is PushType.REFRESH,
+        replace=sorted(overwritten),
+        replace_rows=replaces_rows,
+    )
+
+
+def _has_rows_of_window(records: Sequence[Mapping[str, Any]], ingestion: BatchIngestion) -> bool:
+    assert ingestion.overwrite is not None, "asked of batches that stand for a window"
+    first, end = map(_millis, (ingestion.overwrite.start, ingestion.overwrite.end))
+    times = [(record.get("startTimeMs"), record.get("endTimeMs")) for record in records]
+    return any(start is None or last is None or (start < end and last >= first) for start, last in times)
+
+
+def _publish(report: JobReport, order: _PublishOrder, client: ControllerClient) -> JobReport:
     started = time.monotonic()
-    records = [{**record, "customMap": dict(options.custom_map or {})} for record in built.records]
-    replace_all = table.spec.push_type is PushType.REFRESH
-    gone = sorted(set(overwritten) - {str(record["name"]) for record in records})
-    done = client.publish(table.raw_name, records, replace_all=replace_all, replace=gone)
+    done = client.publish(
+        order.table,
+        order.records,
+        replace_all=order.replace_all,
+        replace=order.replace,
+        replace_rows=order.replace_rows,
+    )
     return dataclasses.replace(
         report,
         published=len(done.published),
         unchanged=len(done.unchanged),
         removed=len(done.removed),
+        replaced=len(done.replaced),
+        rows=done.rows,
         seconds={**report.seconds, "publish": time.monotonic() - started},
     )
 

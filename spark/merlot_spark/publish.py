@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from merlot.cluster.coverage import RowCounts
 from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
 from merlot.ids import RawTableName
 
@@ -32,6 +33,10 @@ class Publication:
     published: tuple[str, ...]
     unchanged: tuple[str, ...]
     removed: tuple[str, ...]
+    replaced: tuple[str, ...] = ()
+    """Those published in place of an older version."""
+    rows: RowCounts | None = None
+    """Rows of the table before and after; None if the controller is too old to tell."""
 
 
 class ControllerClient:
@@ -52,19 +57,28 @@ class ControllerClient:
         *,
         replace_all: bool,
         replace: Sequence[str] = (),
+        replace_rows: bool = False,
     ) -> Publication:
-        """Make all records visible in one stroke. The segments of `replace`, or with `replace_all` all others, go in
-        the same stroke."""
+        """Make all records visible in one stroke. The records stand for the segments of `replace`, or with
+        `replace_all` for the whole table: what is not among them goes in the same stroke. InvalidInputError if rows
+        would go otherwise, or all of them, unless `replace_rows` allows it."""
         body = {
             "publishId": publish_id(records),
             "records": list(records),
             "replace": list(replace),
             "replaceAll": replace_all,
+            **({"replaceRows": True} if replace_rows else {}),
         }
         answer = self._request(
             "POST", f"/segments/{urllib.parse.quote(table)}/publish", json.dumps(body).encode(), "application/json"
         )
-        return Publication(tuple(answer["published"]), tuple(answer["unchanged"]), tuple(answer.get("removed", ())))
+        return Publication(
+            published=tuple(answer["published"]),
+            unchanged=tuple(answer["unchanged"]),
+            removed=tuple(answer.get("removed", ())),
+            replaced=tuple(answer.get("replaced", ())),
+            rows=RowCounts(**answer["rows"]) if "rows" in answer else None,
+        )
 
     def get(self, path: str) -> Any:
         """JSON of a path."""

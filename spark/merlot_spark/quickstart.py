@@ -194,7 +194,7 @@ def _build(settings: Settings, steps: Steps, table: Table, url: str, fingerprint
         *("--table", str(settings.examples / "table.yaml")),
         *("--source", str(data.flights_file(settings.folder / "source")), "--format", "parquet"),
         *("--deep-store", str((settings.folder / "node" / "deepstore").resolve()), "--controller", url),
-        *("--report", str(report_file), "--custom", f"{SOURCE_KEY}={fingerprint}"),
+        *("--report", str(report_file), "--custom", f"{SOURCE_KEY}={fingerprint}", "--replace-rows"),
     ]
     with steps.step(f"Building one segment per UTC day of {table.spec.time_column}: a PySpark job") as notes:
         code = run_group(command)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from merlot.cluster.coverage import RowCounts
 from merlot.ingest.bad_rows import BadRows
 
 SHOWN_SEGMENTS = 5
@@ -38,6 +39,10 @@ class JobReport:
     unchanged: int = 0
     """Segments that the table held in this very version already."""
     removed: int = 0
+    replaced: int = 0
+    """Segments that were published in place of an older version."""
+    rows: RowCounts | None = None
+    """Rows of the table before and after; None if nothing was published, or the controller is too old to tell."""
     bytes: int = 0
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Duration by phase: build, publish."""
@@ -59,6 +64,8 @@ class JobReport:
             "segmentsPublished": self.published,
             "segmentsUnchanged": self.unchanged,
             "segmentsRemoved": self.removed,
+            "segmentsReplaced": self.replaced,
+            **({} if self.rows is None else _rows_to_json(self.rows)),
             "bytes": self.bytes,
             "seconds": {phase: round(seconds, 3) for phase, seconds in self.seconds.items()},
         }
@@ -95,5 +102,21 @@ class JobReport:
     def _publication(self) -> str:
         if self.published is None:
             return f"not published: no controller was given; {self.segments_uploaded:,} new files in the deep store"
+        replaced = f", {self.replaced:,} replaced" if self.replaced else ""
         removed = f", {self.removed:,} removed" if self.removed else ""
-        return f"{self.published:,} segments published, {self.unchanged:,} unchanged{removed}"
+        if self.rows is None:
+            return f"{self.published:,} segments published{replaced}, {self.unchanged:,} unchanged{removed}"
+        replaced += f" ({self.rows.replaced:,} -> {self.rows.replacing:,} rows)" if self.replaced else ""
+        removed += f" ({self.rows.removed:,} rows)" if self.removed else ""
+        told = f"{self.published:,} segments published{replaced}, {self.unchanged:,} unchanged{removed}"
+        return f"{told}\nrows of the table: {self.rows.before:,} -> {self.rows.after:,}"
+
+
+def _rows_to_json(rows: RowCounts) -> dict[str, int]:
+    return {
+        "rowsReplaced": rows.replaced,
+        "rowsReplacing": rows.replacing,
+        "rowsRemoved": rows.removed,
+        "rowsBefore": rows.before,
+        "rowsAfter": rows.after,
+    }

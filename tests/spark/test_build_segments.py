@@ -8,6 +8,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.orc
 import pyarrow.parquet as pq
@@ -49,6 +50,7 @@ MANIFEST: dict[str, Any] = {
 }
 COLUMNS = ["at", "code", "count", "ratio"]
 START_S = 1_356_998_400  # 2013-01-01 00:00:00 UTC
+NOON = dt.datetime(2013, 1, 1, 12, tzinfo=dt.UTC)
 OPTIONS = JobOptions(parallelism=2)
 
 
@@ -205,10 +207,79 @@ def test_new_rows_of_a_day_replace_that_day_alone(
     table = table_of()
     apply(controller, table)
     first = run(spark, source, table, deep, controller)
-    day = spark.read.parquet(str(source)).filter("at < timestamp '2013-01-02'").filter("count % 2 = 0")
-    second = build_segments(day, table, deep_store=str(deep), controller_url=controller, options=OPTIONS)
-    assert second.published == 1
-    assert published(controller) == sorted([*second.segments, *first.segments[1:]])
+    grown = run(spark, source, table, deep, controller, derivedColumns={"ratio": "IF(count = 4, -1, ratio)"})
+    assert (grown.published, grown.replaced, grown.unchanged) == (1, 1, 2)
+    day = first.records[0]["totalDocs"]
+    assert f"1 segments published, 1 replaced ({day:,} -> {day:,} rows), 2 unchanged" in grown.to_text()
+    assert published(controller) == sorted([grown.segments[0], *first.segments[1:]])
+
+
+def test_the_afternoon_of_a_day_does_not_take_the_place_of_its_morning(
+    spark: SparkSession, source: Path, deep: Path, controller: str, tmp_path: Path
+) -> None:
+    table = table_of()
+    apply(controller, table)
+    pq.write_table(morning := trips().filter(pc.field("at") < NOON), tmp_path / "am.parquet")
+    pq.write_table(afternoon := trips().filter(pc.field("at") >= NOON), tmp_path / "pm.parquet")
+    first = run(spark, tmp_path / "am.parquet", table, deep, controller)
+    with pytest.raises(InvalidInputError, match=r"may not hold segments=1: trips_2013-01-01: .*am\.parquet -> .*pm\."):
+        run(spark, tmp_path / "pm.parquet", table, deep, controller)
+    assert published(controller) == list(first.segments)
+    replaced = run(spark, tmp_path / "pm.parquet", table, deep, controller, replaceRows=True)
+    report = replaced.to_json()
+    counts = [report[name] for name in ("rowsBefore", "rowsReplaced", "rowsReplacing", "rowsRemoved", "rowsAfter")]
+    assert counts == [morning.num_rows, morning.num_rows, report["rowsReplacing"], 0, afternoon.num_rows]
+    assert f"rows of the table: {morning.num_rows:,} -> {afternoon.num_rows:,}" in replaced.to_text()
+
+
+@pytest.mark.parametrize(
+    ("spec", "ingestion"),
+    [
+        ({"pushType": "REFRESH"}, {"filter": "count < 0"}),
+        ({"pushType": "REFRESH"}, {"derivedColumns": {"count": "'no number'"}, "maxBadRowShare": 1.0}),
+        ({}, {"filter": "count < 0", "overwrite": {"start": "2013-01-01", "end": "2013-01-04"}}),
+        ({}, {"filter": "at < timestamp '2013-01-02'", "overwrite": {"start": "2013-01-02", "end": "2013-01-04"}}),
+    ],
+    ids=["a filter that nothing passes", "bad rows alone", "an empty window", "rows beside the window"],
+)
+def test_a_batch_without_rows_empties_nothing_unless_it_is_told_to(
+    spark: SparkSession,
+    source: Path,
+    deep: Path,
+    controller: str,
+    spec: dict[str, Any],
+    ingestion: dict[str, Any],
+) -> None:
+    table = table_of(**spec)
+    apply(controller, table)
+    first = run(spark, source, table, deep, controller)
+    with pytest.raises(InvalidInputError, match=r"would remove [23] segments .* --replace-rows"):
+        run(spark, source, table, deep, controller, **ingestion)
+    assert published(controller) == list(first.segments)
+    emptied = run(spark, source, table, deep, controller, replaceRows=True, **ingestion)
+    assert published(controller) == list(emptied.segments)
+    assert f"{emptied.removed} removed ({3000 - emptied.rows_out:,} rows)" in emptied.to_text()
+
+
+def test_a_window_that_cuts_a_day_is_not_published_in_its_place(
+    spark: SparkSession, source: Path, deep: Path, controller: str
+) -> None:
+    table = table_of()
+    apply(controller, table)
+    first = run(spark, source, table, deep, controller)
+    window = (START_S * 1000, START_S * 1000 + 6 * 3_600_000)
+
+    def publish_window(suffix: str) -> JobReport:
+        options = JobOptions(parallelism=2, stretch=Stretch(window=window, name_suffix=suffix))
+        df = spark.read.parquet(str(source))
+        return build_segments(df, table, deep_store=str(deep), controller_url=controller, options=options)
+
+    with pytest.raises(InvalidInputError, match="cuts a UTC day"):
+        publish_window("")
+    assert published(controller) == list(first.segments)
+    more = publish_window("_more")
+    assert (more.published, more.replaced) == (1, 0)
+    assert published(controller) == sorted([*first.segments, *more.segments])
 
 
 def test_refresh_replaces_every_segment(spark: SparkSession, source: Path, deep: Path, controller: str) -> None:

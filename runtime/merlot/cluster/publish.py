@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from merlot.cluster import coverage
 from merlot.cluster.changes import ForgetReplacement
+from merlot.cluster.coverage import RowCounts, Taken
 from merlot.cluster.lineage_nodes import read_details
 from merlot.cluster.metastore import Check, Metastore
 from merlot.cluster.mutations import (
@@ -37,20 +39,26 @@ class PublishResult:
     unchanged: tuple[str, ...]
     removed: tuple[str, ...]
     epoch: int
+    replaced: tuple[str, ...] = ()
+    """Those published in place of an older version."""
+    rows: RowCounts = field(default_factory=RowCounts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishRequest:
     """Records to add. `replace_all`: segments that are not among them go, in the same stroke (push type REFRESH).
 
-    `replace`: names to remove in the same stroke. `entry`: the replacement that all records are outputs of; without
-    it, names that a replacement waits for are its outputs, and all others are segments of their own.
+    `replace`: names that the request stands for: those that are not among the records go in the same stroke.
+    `replace_rows`: it may replace rows that it does not hold, or have none at all; else it is refused (`coverage`).
+    `entry`: the replacement that all records are outputs of; without it, names that a replacement waits for are its
+    outputs, and all others are segments of their own.
     """
 
     records: tuple[SegmentRecord, ...]
     publish_id: str = ""
     replace: tuple[str, ...] = ()
     replace_all: bool = False
+    replace_rows: bool = False
     entry: str = ""
 
 
@@ -62,8 +70,8 @@ def publish(
     replace: Collection[str] = (),
     publish_id: str = "",
 ) -> PublishResult:
-    """Make the records visible and the names in `replace` go, in one compare-and-set."""
-    request = PublishRequest(records=tuple(records), replace=tuple(replace), publish_id=publish_id)
+    """Make the records visible and the names in `replace` go, in one compare-and-set, whatever rows that takes."""
+    request = PublishRequest(records=tuple(records), replace=tuple(replace), publish_id=publish_id, replace_rows=True)
     return publish_request(metastore, table, request)
 
 
@@ -75,7 +83,8 @@ def publish_request(
     context: Context | None = None,
     previous: TableView | None = None,
 ) -> PublishResult:
-    """As `publish`; rerunning a request changes nothing. `previous` spares reading what the caller knows already."""
+    """Publish what the request holds; rerunning it changes nothing. `previous` spares reading what the caller knows
+    already. UncoveredError if it takes rows without saying so."""
     _check_records(request)
     context = context or Context()
     context = context if not request.publish_id else _named(context, request.publish_id)
@@ -90,7 +99,7 @@ def publish_request(
 
     view = mutate(metastore, table, decide, fence, previous=previous, context=context)
     assert outcome is not None
-    return PublishResult(outcome.published, outcome.unchanged, outcome.removed, view.epoch)
+    return dataclasses.replace(outcome, epoch=view.epoch)
 
 
 class _Outputs:
@@ -152,8 +161,22 @@ def _decide(
             unchanged.append(record.name)
         else:
             changed.append(_stamped(record, present, now_ms))
-    names = (*(record.name for record in changed), *produced)
-    result = PublishResult(names, tuple(unchanged), tuple(record.name for record in removed), view.epoch)
+    taken = _taken(view, changed, removed)
+    if not request.replace_rows:
+        coverage.check(
+            taken,
+            num_records=len(request.records),
+            declared=frozenset(request.replace),
+            replaces_all=request.replace_all,
+        )
+    result = PublishResult(
+        published=(*(record.name for record in changed), *produced),
+        unchanged=tuple(unchanged),
+        removed=tuple(record.name for record in removed),
+        epoch=view.epoch,
+        replaced=tuple(taken.replaced),
+        rows=taken.counts(view.visible_docs),
+    )
     oldest_first = sorted(forgotten, key=lambda entry: (view.lineage[entry].since_ms, entry))
     return result, [
         *map(ForgetReplacement, oldest_first),
@@ -162,6 +185,16 @@ def _decide(
         *(PutOutputs(entry, tuple(records)) for entry, records in outputs.items()),
         RemoveSegments(tuple(record.key for record in removed)),
     ]
+
+
+def _taken(view: TableView, changed: Sequence[SegmentRecord], removed: Sequence[SegmentRecord]) -> Taken:
+    """What queries see of the change. A hidden segment of one of the names stands in no row's place."""
+    present = [found for record in changed if (found := view.segment(record.name)) is not None]
+    return Taken(
+        replaced={record.name: record for record in present if is_visible(record, view.lineage)},
+        removed=[record for record in removed if is_visible(record, view.lineage)],
+        added=changed,
+    )
 
 
 def _leaving(view: TableView, request: PublishRequest) -> Iterable[SegmentRecord]:

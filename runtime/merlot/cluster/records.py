@@ -141,6 +141,8 @@ class SegmentRecord(Record):
     """Greatest time of the rows that it was made of, before merges rounded them; None: `end_time_ms`."""
     made_of: str = ""
     """Segments whose rows it holds and whose records are gone: `origins`."""
+    source: Interned = ""
+    """What its rows were read from; a version of the same name from elsewhere may lack them: `coverage`."""
 
     def model_post_init(self, _context: Any) -> None:
         self._share()

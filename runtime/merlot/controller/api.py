@@ -7,6 +7,7 @@ call the service on a thread, and shape the answer. Errors are `{"code", "error"
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -55,9 +56,11 @@ class PublishBody(BaseModel):
     publish_id: str = ""
     records: tuple[SegmentRecord, ...] = ()
     replace: tuple[str, ...] = ()
-    """Names of segments that go in the same stroke."""
+    """Names of segments that the records stand for: those that are not among them go in the same stroke."""
     replace_all: bool = Field(default=False)
     """True: every segment that is not among the records goes."""
+    replace_rows: bool = Field(default=False)
+    """True: rows may go that the records do not hold, or all of them if there are none. Else that is refused."""
     segment_lineage_entry_id: str = ""
     """The replacement that the records are outputs of: refused if it does not wait for them."""
 
@@ -285,6 +288,8 @@ class _Api:
                 "published": result.published,
                 "unchanged": result.unchanged,
                 "removed": result.removed,
+                "replaced": result.replaced,
+                "rows": dataclasses.asdict(result.rows),
                 "epoch": result.epoch,
             }
         )
@@ -364,5 +369,6 @@ def _parse_publish(data: bytes) -> PublishRequest:
         publish_id=body.publish_id,
         replace=body.replace,
         replace_all=body.replace_all,
+        replace_rows=body.replace_rows,
         entry=body.segment_lineage_entry_id,
     )

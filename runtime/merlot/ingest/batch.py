@@ -11,6 +11,7 @@ import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,11 @@ from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest, BuiltSegment
 from merlot.segment.metadata import CreationFacts
 from merlot.spec.ingestion import BatchIngestion
-from merlot.spec.table import Table
+from merlot.spec.table import PushType, Table
+
+DAY_MS = 86_400_000
+NO_BOUND_MS = 1 << 62
+"""As a window's start, negated, or its end: none."""
 
 
 class BadRowsError(InvalidInputError):
@@ -63,6 +68,34 @@ class Stretch:
 
 
 EVERYTHING = Stretch()
+
+
+def check_stretch(stretch: Stretch, table: Table) -> None:
+    """InvalidInputError if segments of these rows, published, would take the place of more than these rows."""
+    if stretch.window is None:
+        return
+    if table.spec.time_column is None:
+        raise InvalidInputError(f"a window of time needs a table with a time column table={table.raw_name}")
+    if table.spec.push_type is PushType.REFRESH:
+        raise InvalidInputError(
+            f"a batch replaces all of a REFRESH table, and cannot hold a window of time alone table={table.raw_name}"
+        )
+    if not stretch.name_suffix and any(_cuts_a_day(bound_ms) for bound_ms in stretch.window):
+        raise InvalidInputError(
+            "a window that cuts a UTC day would replace the whole day by a part of it "
+            f"table={table.raw_name} window={stretch.window[0]}..{stretch.window[1]}; let it begin and end at "
+            "midnight, give --name-suffix to add the rows, or replace the window alone: merlot backfill"
+        )
+
+
+def _cuts_a_day(bound_ms: int) -> bool:
+    return abs(bound_ms) < NO_BOUND_MS and bound_ms % DAY_MS != 0
+
+
+def source_text(source: BatchIngestion) -> str:
+    """What the segments' records say that their rows are read from: the files, and which of their rows."""
+    uri = source.source_uri if "://" in source.source_uri else str(Path(source.source_uri).absolute())
+    return uri if source.filter is None else f"{uri} where {source.filter}"
 
 
 def build_from_files(
@@ -129,10 +162,11 @@ def build_group(
 
 def check_bad_rows(bad: BadRows, rows_in: int, max_share: float, table: Table) -> None:
     """BadRowsError, with a line per reason and sample, if the share of bad rows is too large."""
-    if bad.count > max_share * rows_in:
+    # The shortest text of a double is what was declared; 0.29 * 100 is 28.999... in doubles.
+    if bad.count > Fraction(repr(float(max_share))) * rows_in:
         raise BadRowsError(
             f"too many bad rows, nothing was published table={table.raw_name} bad={bad.count} rows={rows_in} "
-            f"maxBadRowShare={max_share:g}\n" + "\n".join(bad.to_lines()),
+            f"maxBadRowShare={max_share!r}\n" + "\n".join(bad.to_lines()),
             bad,
         )
 

@@ -77,8 +77,12 @@ class BatchIngestion(SpecModel):
     schedule: str | None = Field(None, max_length=100)
     """When to run in Kubernetes, UTC: cron text such as "0 3 * * *", or a period such as 12h. Once if left out."""
     overwrite: OverwriteWindow | None = None
-    """The batch holds all rows of this window: segments of the table that lie in it and that the batch does not build
-    anew are removed in the same step that publishes the batch."""
+    """The batch holds all rows of this window: segments of the table that lie in it are replaced, whatever they hold,
+    and those that the batch does not build anew are removed in the same step that publishes the batch."""
+    replace_rows: bool = False
+    """True lets rows of the table go that the batch may not hold. Else a batch is refused whose segment of a day has
+    fewer rows, a shorter stretch of time or another source than the one that it would replace, and so is a batch
+    without rows that would empty what it stands for."""
     rerun: str = Field("", max_length=63)
     """Change this text to run a batch again whose source changed."""
     job: BatchJob = BatchJob()

@@ -37,7 +37,7 @@ def segment(name: str, crc: int = 7, custom_map: dict[str, str] | None = None) -
 
 
 def push(store: SqliteMetastore, *records: SegmentRecord, replace: tuple[str, ...] = ()) -> PublishResult:
-    return publish_request(store, TABLE, PublishRequest(records=records, replace=replace))
+    return publish_request(store, TABLE, PublishRequest(records=records, replace=replace, replace_rows=not records))
 
 
 def replaced(

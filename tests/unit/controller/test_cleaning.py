@@ -112,7 +112,9 @@ def segment(name: str, clock: FakeClock, crc: int = 1) -> SegmentRecord:
 
 
 def publish(store: Metastore, clock: FakeClock, *records: SegmentRecord, replace: tuple[str, ...] = ()) -> None:
-    publish_request(store, TABLE, PublishRequest(records=records, replace=replace), context=Context(clock=clock))
+    publish_request(
+        store, TABLE, PublishRequest(records=records, replace=replace, replace_rows=True), context=Context(clock=clock)
+    )
 
 
 def replace(

@@ -140,6 +140,25 @@ async def test_published_segments_are_counted_listed_and_deleted(client: Client)
     assert (await client.get("/tables/flights")).status == 404
 
 
+async def test_a_publish_that_would_take_rows_is_refused_unless_it_says_so_and_tells_what_it_took(
+    client: Client,
+) -> None:
+    await apply(client, FLIGHTS)
+    await publish(client, segment("s1"), segment("s2"))
+    fewer = segment("s1") | {"crc": 8, "totalDocs": 9}
+    answer = await client.post("/segments/flights/publish", data=orjson.dumps({"records": [fewer]}))
+    assert answer.status == 400
+    assert "may not hold segments=1: s1: 10 rows -> 9 rows" in (await answer.json())["error"]
+    answer = await client.post("/segments/flights/publish", data=orjson.dumps({"replaceAll": True}))
+    assert answer.status == 400
+    assert "without rows would remove 2 segments" in (await answer.json())["error"]
+    told = await publish(client, fewer, replaceRows=True)
+    assert (told["published"], told["replaced"]) == (["s1"], ["s1"])
+    assert told["rows"] == {"before": 20, "after": 19, "replaced": 10, "replacing": 9, "removed": 0}
+    emptied = await publish(client, replaceAll=True, replaceRows=True)
+    assert (emptied["removed"], emptied["rows"]["after"]) == (["s1", "s2"], 0)
+
+
 async def test_a_segments_status_tells_servers_errors_and_defaulted_columns(
     client: Client, store: SqliteMetastore
 ) -> None:

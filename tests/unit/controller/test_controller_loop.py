@@ -201,7 +201,7 @@ def test_a_list_of_files_that_cannot_be_worked_off_keeps_nothing_else(store: Sql
     make_table(store)
     for name, data in trash_nodes(TABLE, "0.first", ["gone://d/s0@1"], clock, "gone://d").items():
         store.multi([Create(name, data), Create(name + "x", b"no record")])
-    request = PublishRequest(records=(), replace=("s5",))
+    request = PublishRequest(records=(), replace=("s5",), replace_rows=True)
     publish_request(store, TABLE, request, context=Context(clock=clock))
     clock.advance(3601)
     loop.round()

@@ -12,8 +12,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from merlot.errors import InvalidInputError, NotFoundError
-from merlot.ingest.batch import BadRowsError, BatchResult, build_from_files
+from merlot.ingest.bad_rows import BadRows
+from merlot.ingest.batch import (
+    NO_BOUND_MS,
+    BadRowsError,
+    BatchResult,
+    Stretch,
+    build_from_files,
+    check_bad_rows,
+    check_stretch,
+    source_text,
+)
 from merlot.spec import manifest
+from merlot.spec.formats import BatchFormat
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.table import Table
 
@@ -144,6 +155,48 @@ def test_bad_csv_lines_and_values_are_counted(tmp_path: Path) -> None:
     assert caught.value.bad.by_reason == {"at: no time": 1, "n: not a value of INT": 1, "the line is no record": 1}
     assert not list((tmp_path / "out").iterdir())
     assert build(tmp_path / "data", tmp_path / "out", format="CSV", maxBadRowShare=0.75).bad.count == 3
+
+
+@pytest.mark.parametrize(("share", "num_bad", "num_rows"), [(0.29, 29, 100), (0.07, 7, 100), (0.3, 3, 10), (1.0, 5, 5)])
+def test_the_share_of_bad_rows_is_what_was_declared_to_the_row(share: float, num_bad: int, num_rows: int) -> None:
+    """0.29 * 100 is less than 29 in doubles."""
+    check_bad_rows(BadRows({"reason": num_bad}), num_rows, share, table_of())
+    if num_bad < num_rows:
+        with pytest.raises(BadRowsError, match=rf"maxBadRowShare={share}"):
+            check_bad_rows(BadRows({"reason": num_bad + 1}), num_rows, share, table_of())
+
+
+@pytest.mark.parametrize(
+    ("window", "suffix", "spec", "refusal"),
+    [
+        (None, "", {"pushType": "REFRESH"}, None),
+        ((DAY_MS, 3 * DAY_MS), "", {}, None),
+        ((-NO_BOUND_MS, DAY_MS), "", {}, None),
+        ((0, NO_BOUND_MS), "", {}, None),
+        ((DAY_MS, DAY_MS + 6), "_extra", {}, None),
+        ((DAY_MS, DAY_MS + 6), "", {}, "cuts a UTC day"),
+        ((DAY_MS + 6, NO_BOUND_MS), "", {}, "cuts a UTC day"),
+        ((DAY_MS, 2 * DAY_MS), "", {"pushType": "REFRESH"}, "all of a REFRESH table"),
+        ((DAY_MS, 2 * DAY_MS), "_extra", {"pushType": "REFRESH"}, "all of a REFRESH table"),
+        ((DAY_MS, 2 * DAY_MS), "", {"timeColumn": None}, "with a time column"),
+    ],
+)
+def test_a_window_is_published_only_if_it_takes_the_place_of_nothing_more(
+    window: tuple[int, int] | None, suffix: str, spec: dict[str, Any], refusal: str | None
+) -> None:
+    stretch = Stretch(window=window, name_suffix=suffix)
+    if refusal is None:
+        check_stretch(stretch, table_of(**spec))
+    else:
+        with pytest.raises(InvalidInputError, match=refusal):
+            check_stretch(stretch, table_of(**spec))
+
+
+def test_a_source_is_told_by_its_files_and_its_filter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert source_text(BatchIngestion(source_uri="s3://b/*.csv", format=BatchFormat.CSV)) == "s3://b/*.csv"
+    filtered = BatchIngestion(source_uri="am.csv", format=BatchFormat.CSV, filter="n > 1")
+    assert source_text(filtered) == f"{tmp_path}/am.csv where n > 1"
 
 
 def test_csv_without_header_has_the_columns_of_the_schema(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from merlot.telemetry import CONTENT_TYPE, render_metrics
+from merlot.http import health
+from merlot.http.server import HttpServer
 from merlot_operator.context import Context
 from merlot_operator.metrics import WRITES
 from merlot_operator.progress import Verdict
@@ -18,7 +19,7 @@ class Health:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._runner: web.AppRunner | None = None
+        self._http: HttpServer | None = None
 
     async def start(self, port: int) -> None:
         """Serve on all addresses."""
@@ -26,14 +27,13 @@ class Health:
         app.router.add_get("/healthz", self._alive)
         app.router.add_get("/readyz", self._ready)
         app.router.add_get("/metrics", self._metrics)
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, port=port).start()
+        self._http = HttpServer(app)
+        await self._http.start(None, port)
 
     async def stop(self) -> None:
         """Stop serving."""
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._http is not None:
+            await self._http.stop()
 
     def _verdict(self) -> Verdict:
         return self._context.progress.verdict(self._context.clock.monotonic())
@@ -42,9 +42,9 @@ class Health:
         verdict = self._verdict()
         return web.Response(text=verdict.text, status=200 if verdict.is_ready else 503)
 
-    async def _metrics(self, _: web.Request) -> web.Response:
+    async def _metrics(self, request: web.Request) -> web.Response:
         WRITES.set(self._context.kube.num_writes)
-        return web.Response(body=render_metrics(), headers={"Content-Type": CONTENT_TYPE})
+        return await health.metrics(request)
 
     async def _alive(self, _: web.Request) -> web.Response:
         verdict = self._verdict()

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import orjson
 from aiohttp import web
 
-from merlot import telemetry
 from merlot.broker.directory import Directory
 from merlot.broker.http_queries import (
     CORRELATION_HEADER,
@@ -25,6 +24,7 @@ from merlot.broker.http_queries import (
     answer_fields,
 )
 from merlot.errors import InvalidInputError
+from merlot.http.health import health_routes, readiness_of
 from merlot.spec import pinot_schema
 from merlot.sql.parse import parse
 
@@ -68,10 +68,7 @@ def routes(broker: BrokerFace) -> list[web.RouteDef]:
         web.get("/query", paths.get_query, allow_head=False),
         web.delete("/query/{id}", paths.cancel_query),
         web.get("/queries", paths.running_queries),
-        web.get("/health", paths.health),
-        web.get("/health/readiness", paths.health),
-        web.get("/health/liveness", paths.liveness),
-        web.get("/metrics", paths.metrics),
+        *health_routes(readiness_of(broker.unready_reason)),
         web.get("/debug/routingTable/sql", paths.routing_table_of_query),
         web.get("/debug/routingTable/{table}", paths.routing_table),
         web.get("/debug/timeBoundary/{table}", paths.time_boundary),
@@ -118,16 +115,6 @@ class _Paths:
     async def running_queries(self, _: web.Request) -> web.Response:
         """`{requestId: sql}`."""
         return _json(self._broker.running)
-
-    async def health(self, _: web.Request) -> web.Response:
-        reason = self._broker.unready_reason()
-        return web.Response(text="OK") if reason is None else web.Response(text=reason, status=503)
-
-    async def liveness(self, _: web.Request) -> web.Response:
-        return web.Response(text="OK")
-
-    async def metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=telemetry.render_metrics(), headers={"Content-Type": telemetry.CONTENT_TYPE})
 
     async def table_names(self, _: web.Request) -> web.Response:
         """`{"tables": [raw names]}`."""

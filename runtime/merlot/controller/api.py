@@ -18,7 +18,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 import merlot
-from merlot import telemetry
 from merlot.cluster.fence import FENCE_HEADER, Fence
 from merlot.cluster.fence import parse as parse_fence
 from merlot.cluster.publish import PublishRequest
@@ -29,6 +28,7 @@ from merlot.controller.service import ControllerService
 from merlot.errors import (
     UnavailableError,
 )
+from merlot.http.health import health_routes
 from merlot.ids import offline, raw_name
 
 _LOG = logging.getLogger(__name__)
@@ -84,13 +84,11 @@ def routes(service: ControllerService) -> list[web.RouteDef]:
     """All routes; HEAD comes with GET."""
     api = _Api(service)
     return [
-        web.get("/health", api.health),
-        web.get("/health/readiness", api.health),
-        web.get("/health/liveness", api.liveness),
+        # A silent metastore is no reason to restart a controller, only to ask another one.
+        *health_routes(api.health),
         web.get("/status", api.status),
         web.get("/version", api.version),
         web.get("/databases", api.databases),
-        web.get("/metrics", api.metrics),
         web.get("/instances", api.instances),
         web.get("/instances/{instance}", api.instance),
         web.post("/instances/{instance}/drain", api.drain),
@@ -137,10 +135,6 @@ class _Api:
         await asyncio.to_thread(self._service.ping)
         return web.Response(text="OK")
 
-    async def liveness(self, _request: web.Request) -> web.Response:
-        """OK while the loop turns: a silent metastore is no reason to restart a controller."""
-        return web.Response(text="OK")
-
     @answered
     async def status(self, request: web.Request) -> web.Response:
         """Everything an operator watches, in one answer; 304 if it has not changed since the caller's `ETag`."""
@@ -171,10 +165,6 @@ class _Api:
     @answered
     async def databases(self, _request: web.Request) -> web.Response:
         return json_answer(["default"])
-
-    @answered
-    async def metrics(self, _request: web.Request) -> web.Response:
-        return web.Response(body=telemetry.render_metrics(), headers={"Content-Type": telemetry.CONTENT_TYPE})
 
     @answered
     async def instances(self, _request: web.Request) -> web.Response:

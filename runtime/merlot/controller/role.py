@@ -21,7 +21,7 @@ from merlot.controller.loop import ControllerLoop, LoopConfig
 from merlot.controller.merge_loop import MergeLoop
 from merlot.controller.service import ControllerService
 from merlot.controller.trash import SegmentFiles
-from merlot.errors import UnavailableError
+from merlot.http.server import HttpServer
 from merlot.ids import InstanceId
 
 _LOG = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class ControllerRole:
         self._open_store = open_store
         self._clock = clock or SystemClock()
         self.service = ControllerService(metastore, self._clock)
-        self._runner: web.AppRunner | None = None
+        self._http: HttpServer | None = None
         self._registration: Registration | None = None
         self._loop: ControllerLoop | None = None
         self._merges: MergeLoop | None = None
@@ -116,8 +116,8 @@ class ControllerRole:
                 await task
         if self._registration is not None:
             await asyncio.to_thread(self._registration.close)
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._http is not None:
+            await self._http.stop()
         await asyncio.to_thread(self.service.close)
 
     def _fence(self) -> Check | None:
@@ -129,13 +129,5 @@ class ControllerRole:
         return self._files if uri is None or self._open_store is None else self._open_store(uri)
 
     async def _serve(self) -> int:
-        self._runner = web.AppRunner(api.make_app(self.service), access_log=None)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, self._config.bind, self._config.http_port)
-        try:
-            await site.start()
-        except OSError as error:
-            address = f"{self._config.bind}:{self._config.http_port}"
-            raise UnavailableError(f"cannot listen address={address} cause={error.strerror}") from error
-        port: int = self._runner.addresses[0][1]
-        return port
+        self._http = HttpServer(api.make_app(self.service))
+        return await self._http.start(self._config.bind, self._config.http_port)

@@ -16,7 +16,6 @@ from typing import Final
 
 from aiohttp import web
 
-from merlot import telemetry
 from merlot.broker import endpoint
 from merlot.broker.listener import Listener
 from merlot.broker.role import BrokerConfig, BrokerRole
@@ -25,6 +24,7 @@ from merlot.cluster.sqlite import SqliteMetastore
 from merlot.controller import api
 from merlot.controller.role import ControllerConfig, ControllerRole
 from merlot.errors import UnavailableError
+from merlot.http.health import health_routes, readiness_of
 from merlot.minion.role import MinionConfig, MinionRole
 from merlot.server.role import ServerConfig, ServerRole
 from merlot.server.scheduler import SchedulerConfig
@@ -176,16 +176,7 @@ class Node:
         _LOG.info("node serves url=%s data=%s", self.url, self._config.data_dir)
 
     def _own_routes(self) -> list[web.RouteDef]:
-        return [
-            web.get("/health", self._readiness),
-            web.get("/health/readiness", self._readiness),
-            web.get("/health/liveness", _liveness),
-            web.get("/metrics", _metrics),
-        ]
-
-    async def _readiness(self, _: web.Request) -> web.Response:
-        reason = self.not_ready()
-        return web.Response(text="OK") if reason is None else web.Response(text=reason, status=503)
+        return health_routes(readiness_of(self.not_ready))
 
 
 def _merged(routes: list[web.RouteDef]) -> list[web.RouteDef]:
@@ -210,11 +201,3 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         hint = "; another process listens there: stop it, or choose another port" if port else ""
         raise UnavailableError(f"cannot listen address={host}:{port} reason={error.strerror}{hint}") from error
-
-
-async def _liveness(_: web.Request) -> web.Response:
-    return web.Response(text="OK")
-
-
-async def _metrics(_: web.Request) -> web.Response:
-    return web.Response(body=telemetry.render_metrics(), headers={"Content-Type": telemetry.CONTENT_TYPE})

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from merlot import __version__, telemetry
+from merlot import __version__
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import tasks
 from merlot.cluster.liveness import Registration, register
@@ -20,6 +20,8 @@ from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.cluster.tasks import QueuedTask, TaskRecord, TaskState
 from merlot.errors import MerlotError, UnavailableError
+from merlot.http.health import health_routes, readiness_of
+from merlot.http.server import HttpServer
 from merlot.ids import InstanceId
 from merlot.minion.control import CrashPoint
 from merlot.minion.execution import TaskKind
@@ -75,7 +77,7 @@ class MinionRole:
         self._config = config
         self._clock = clock or SystemClock()
         self._registration: Registration | None = None
-        self._runner: web.AppRunner | None = None
+        self._http: HttpServer | None = None
         self._worker: Worker | None = None
         self._task: asyncio.Task[None] | None = None
         self._kinds = {**self._own_kinds(), **config.kinds}
@@ -146,8 +148,8 @@ class MinionRole:
             await asyncio.gather(self._task, return_exceptions=True)
         if self._registration is not None:
             await asyncio.to_thread(self._registration.close)
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._http is not None:
+            await self._http.stop()
         _LOG.info("minion stopped instance=%s", self.instance)
 
     def _own_kinds(self) -> dict[str, TaskKind]:
@@ -186,32 +188,11 @@ class MinionRole:
         if self._config.http_port is None:
             return
         app = web.Application()
-        app.router.add_get("/health", self._readiness)
-        app.router.add_get("/health/readiness", self._readiness)
-        app.router.add_get("/health/liveness", self._liveness)
-        app.router.add_get("/metrics", self._metrics)
-        app.router.add_get("/tasks", self._tasks)
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        bind_host = self._config.bind_host or self._config.host
-        try:
-            await web.TCPSite(self._runner, bind_host, self._config.http_port).start()
-        except OSError as error:
-            text = f"cannot listen address={bind_host}:{self._config.http_port} reason={error.strerror}"
-            raise UnavailableError(text) from error
-        self.http_port = self._runner.addresses[0][1]
-
-    async def _readiness(self, _: web.Request) -> web.Response:
-        reason = self.not_ready()
-        return web.Response(text="OK") if reason is None else web.Response(text=reason, status=503)
-
-    async def _liveness(self, _: web.Request) -> web.Response:
-        return web.Response(text="OK")
+        app.add_routes([*health_routes(readiness_of(self.not_ready)), web.get("/tasks", self._tasks)])
+        self._http = HttpServer(app)
+        self.http_port = await self._http.start(self._config.bind_host or self._config.host, self._config.http_port)
 
     async def _tasks(self, _: web.Request) -> web.Response:
         """What it runs now."""
         running = [] if self._worker is None else self._worker.running
         return web.json_response({"instance": self.instance, "slots": self._config.slots, "running": running})
-
-    async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=telemetry.render_metrics(), headers={"Content-Type": telemetry.CONTENT_TYPE})

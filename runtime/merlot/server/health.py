@@ -1,17 +1,14 @@
-"""A server's HTTP side: health for probes, metrics for Prometheus, and what it holds, for people."""
+"""A server's HTTP side: what every role has, and what it holds, for people."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Final
 
 from aiohttp import web
 
-from merlot import telemetry
+from merlot.http.health import health_routes, readiness_of
 from merlot.server.keeper import TableKeeper
-
-OK: Final = "OK"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,27 +20,13 @@ class HealthSources:
 
 
 def make_app(sources: HealthSources) -> web.Application:
-    """`/health` and `/health/readiness`: OK or 503 and the reason; `/health/liveness`: OK while the loop turns."""
-
-    async def readiness(_: web.Request) -> web.Response:
-        reason = sources.not_ready()
-        return web.Response(text=OK) if reason is None else web.Response(text=reason, status=503)
-
-    async def liveness(_: web.Request) -> web.Response:
-        return web.Response(text=OK)
-
-    async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=telemetry.render_metrics(), headers={"Content-Type": telemetry.CONTENT_TYPE})
+    """Health, metrics, and `/tables`: what is loaded of each, and what could not be."""
 
     async def tables(_: web.Request) -> web.Response:
         return web.json_response({keeper.table: _describe(keeper) for keeper in sources.keepers()})
 
     app = web.Application()
-    app.router.add_get("/health", readiness)
-    app.router.add_get("/health/readiness", readiness)
-    app.router.add_get("/health/liveness", liveness)
-    app.router.add_get("/metrics", metrics)
-    app.router.add_get("/tables", tables)
+    app.add_routes([*health_routes(readiness_of(sources.not_ready)), web.get("/tables", tables)])
     return app
 
 

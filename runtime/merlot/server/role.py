@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from aiohttp import web
-
 from merlot import __version__
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
@@ -27,7 +25,8 @@ from merlot.cluster.liveness import Registration, register
 from merlot.cluster.metastore import Metastore, SessionState, Watch
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.cluster.tables import list_tables
-from merlot.errors import InvalidInputError, MerlotError, NotFoundError, UnavailableError
+from merlot.errors import InvalidInputError, MerlotError, NotFoundError
+from merlot.http.server import HttpServer
 from merlot.ids import InstanceId, TableName
 from merlot.server.files import SegmentFiles
 from merlot.server.health import HealthSources, make_app
@@ -101,7 +100,7 @@ class ServerRole:
         self._handler = QueryHandler(self._keepers.get, self._scheduler, self._clock, config.host)
         self._registration: Registration | None = None
         self._endpoint: TcpEndpoint | None = None
-        self._runner: web.AppRunner | None = None
+        self._http: HttpServer | None = None
         self._surroundings: Surroundings | None = None
         self._loop = asyncio.get_running_loop()
         self._was_lost = False
@@ -204,8 +203,8 @@ class ServerRole:
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._endpoint is not None:
             await self._endpoint.stop(grace_s=0.5)
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._http is not None:
+            await self._http.stop()
         for keeper in self.keepers:
             keeper.segments.close()
         self._scheduler.close()
@@ -219,16 +218,8 @@ class ServerRole:
     async def _start_http(self, bind_host: str) -> None:
         if self._config.http_port is None:
             return
-        app = make_app(HealthSources(self.not_ready, lambda: self.keepers))
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, bind_host, self._config.http_port)
-        try:
-            await site.start()
-        except OSError as error:
-            text = f"cannot listen address={bind_host}:{self._config.http_port} reason={error.strerror}"
-            raise UnavailableError(text) from error
-        self.http_port = self._runner.addresses[0][1]
+        self._http = HttpServer(make_app(HealthSources(self.not_ready, lambda: self.keepers)))
+        self.http_port = await self._http.start(bind_host, self._config.http_port)
 
     def _start_warming(self) -> threading.Thread | None:
         if self._config.warm_up_s is None:

@@ -1,0 +1,4 @@
+"""HTTP as every role serves it: one way to listen and to end, health for probes, metrics for Prometheus.
+
+Knows no role: paths and answers are theirs. Used on the event loop that started it.
+"""

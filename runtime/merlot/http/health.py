@@ -1,0 +1,43 @@
+"""What probes and Prometheus ask of every process."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from aiohttp import web
+
+from merlot import telemetry
+
+OK: Final = "OK"
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def health_routes(readiness: Handler) -> list[web.RouteDef]:
+    """`/health` and `/health/readiness` ask `readiness`; `/health/liveness` is OK while the loop turns; `/metrics`."""
+    return [
+        web.get("/health", readiness),
+        web.get("/health/readiness", readiness),
+        web.get("/health/liveness", liveness),
+        web.get("/metrics", metrics),
+    ]
+
+
+def readiness_of(unready_reason: Callable[[], str | None]) -> Handler:
+    """OK, or 503 with the reason."""
+
+    async def readiness(_: web.Request) -> web.Response:
+        reason = unready_reason()
+        return web.Response(text=OK) if reason is None else web.Response(text=reason, status=503)
+
+    return readiness
+
+
+async def liveness(_: web.Request) -> web.Response:
+    """OK: who can answer at all is alive."""
+    return web.Response(text=OK)
+
+
+async def metrics(_: web.Request) -> web.Response:
+    """The process's metrics."""
+    return web.Response(body=telemetry.render_metrics(), headers={"Content-Type": telemetry.CONTENT_TYPE})

@@ -15,6 +15,8 @@
 | MERLOT_CLUSTER_DEFAULTS | JSON object: sizes, see `Sizes` | {} |
 | MERLOT_STORAGE_CLASS | class of the servers' volumes; empty: the cluster's default | empty |
 | MERLOT_SPARK_DRIVER_ROLE | `ClusterRole/name` or `Role/name`: a driver may start executors; empty: never | empty |
+| MERLOT_POD_TEMPLATES | `unrestricted`: Tables may say of their pods whatever Kubernetes takes | restricted |
+| MERLOT_TABLE_SECRETS | patterns of the Secrets that Tables may name, comma-separated; `none`: none | merlot-* |
 | MERLOT_NETWORK_POLICIES | `true` or `false`: write NetworkPolicies | true |
 | MERLOT_CONTROLLER_URL | how to reach a namespace's controller | http://merlot-controller.{namespace}.svc:9000 |
 | MERLOT_WORKERS | objects reconciled at the same time | 8 |
@@ -94,6 +96,10 @@ class Config:
     sizes: Sizes = Sizes()
     storage_class: str = ""
     spark_driver_role: str = ""
+    has_unrestricted_templates: bool = False
+    """Whether Tables' podTemplates may say all that Kubernetes takes."""
+    table_secrets: tuple[str, ...] = ("merlot-*",)
+    """Patterns of the Secrets that Tables may name as those of their deep store."""
     has_network_policies: bool = True
     controller_url: str = CONTROLLER_URL
     workers: int = 8
@@ -162,6 +168,8 @@ def from_environment(environment: Mapping[str, str]) -> Config:
         sizes=_sizes(_json(environment, "MERLOT_CLUSTER_DEFAULTS")),
         storage_class=get("MERLOT_STORAGE_CLASS", ""),
         spark_driver_role=get("MERLOT_SPARK_DRIVER_ROLE", ""),
+        has_unrestricted_templates=has_unrestricted_templates(environment),
+        table_secrets=_patterns(get("MERLOT_TABLE_SECRETS") or "merlot-*"),
         has_network_policies=(get("MERLOT_NETWORK_POLICIES") or "true").lower() != "false",
         controller_url=get("MERLOT_CONTROLLER_URL") or CONTROLLER_URL,
         workers=_number(environment, "MERLOT_WORKERS", 8),
@@ -170,6 +178,18 @@ def from_environment(environment: Mapping[str, str]) -> Config:
         log_level=get("MERLOT_LOG_LEVEL") or "INFO",
         log_format=get("MERLOT_LOG_FORMAT") or "json",
     )
+
+
+def has_unrestricted_templates(environment: Mapping[str, str]) -> bool:
+    """Whether who writes Tables may make any pod; raises InvalidInputError if that is not clear."""
+    said = environment.get("MERLOT_POD_TEMPLATES") or "restricted"
+    if said not in ("restricted", "unrestricted"):
+        raise InvalidInputError(f"MERLOT_POD_TEMPLATES must be restricted or unrestricted got={said!r}")
+    return said == "unrestricted"
+
+
+def _patterns(text: str) -> tuple[str, ...]:
+    return () if text == "none" else _names(text)
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from merlot_operator import sizes
 from merlot_operator.accepted import all_run, as_run
 from merlot_operator.config import Config, RoleSize
 from merlot_operator.kinds import RESTARTED_AT, Object, annotations_of, digest, fit, is_deleting, name_of
+from merlot_operator.restrictions import allowed
 
 DEFAULT_TENANT = "default"
 DEFAULT_STORAGE = "10Gi"
@@ -98,7 +99,7 @@ def cluster_demand(namespace: str, tables: Iterable[Object], config: Config) -> 
         minion=config.sizes.minion,
         stores=stores,
         conflict=conflict,
-        broker_template=_template(asking),
+        broker_template=allowed(_template(asking), "broker", config),
     )
 
 
@@ -149,7 +150,7 @@ def pool_demand(namespace: str, pool: str, tables: Iterable[Object], config: Con
         stores=_stores(members)[0],
         restarted_at=max(annotations_of(table).get(RESTARTED_AT, "") for table in members),
         deletes_claims=all(_at(table, "spec").get("deletionPolicy") == "Delete" for table in members),
-        pod_template=_template(asking),
+        pod_template=allowed(_template(asking), "server", config),
         conflicts=tuple(_conflicts(members, wanted)),
     )
 

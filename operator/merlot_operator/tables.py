@@ -17,9 +17,10 @@ from merlot.errors import ConflictError, InvalidInputError, UnavailableError
 from merlot.spec import manifest
 from merlot.spec.table import Table
 from merlot_operator import demand as demands
-from merlot_operator import spark_jobs
+from merlot_operator import restrictions, spark_jobs
 from merlot_operator.accepted import as_run, spec_of, text_of
 from merlot_operator.conditions import Condition
+from merlot_operator.config import Config
 from merlot_operator.context import Context
 from merlot_operator.deletion import delete_table
 from merlot_operator.finalizers import ensure_finalizer
@@ -66,7 +67,7 @@ async def reconcile_table(context: Context, namespace: str, name: str) -> float 
     if not _is_surrounded(context, body):
         return SOON_S
     body = await ensure_finalizer(context, body)
-    table, refusal = accept(body)
+    table, refusal = _judge(body, context.config)
     has_upsert = "upsert" in body["spec"]
     revision, problem = body.get("status", {}).get("revision"), None
     if has_upsert and revision is not None:
@@ -101,12 +102,22 @@ def _run_meanwhile(body: Object, declared: Table | None, refusal: Refusal | None
     return accept(as_run(body))[0]
 
 
+def _judge(body: Object, config: Config) -> tuple[Table | None, Refusal | None]:
+    """The declared Table, or why it is not accepted; what was accepted before is not judged again."""
+    table, refusal = accept(body)
+    found = "; ".join(map(str, restrictions.problems(body["spec"], config)))
+    if not found:
+        return table, refusal
+    return None, Refusal("Invalid", found if refusal is None else f"{refusal.message}; {found}")
+
+
 def accept(body: Object) -> tuple[Table | None, Refusal | None]:
     """The Table as its servers shall know it, or why it is not accepted."""
     document = {key: copy.deepcopy(body[key]) for key in ("apiVersion", "kind", "spec")}
     document["metadata"] = {"name": name_of(body), "namespace": body["metadata"]["namespace"]}
     document["spec"].pop("upsert", None)
-    tenants = document["spec"].setdefault("tenants", {})
+    document["spec"] = restrictions.without_templates(document["spec"])
+    tenants = document["spec"]["tenants"]
     tenants["server"] = {**tenants.get("server", {}), "name": demands.tenant_of(body)}
     try:
         return manifest.load_document(document), None

@@ -16,9 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from operator_parts import Api, Controller, Operator, write_kubeconfig
+import yaml
+from operator_parts import Api, Controller, Operator, eventually, write_kubeconfig
 from urllib3.exceptions import InsecureRequestWarning
 
+from merlot_operator.crds import definitions
+
+ROOT = Path(__file__).resolve().parents[2]
 START_S = 180
 PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
 
@@ -146,8 +150,7 @@ def _wait_until_ready(url: str, token: str, server: _Process) -> None:
 @pytest.fixture(scope="session")
 def merlot_api(kubectl: Kubectl) -> Kubectl:
     """An API server that knows Merlot's kinds."""
-    root = Path(__file__).resolve().parents[2]
-    for path in sorted((root / "crds").glob("*.yaml")):
+    for path in sorted((ROOT / "crds").glob("*.yaml")):
         kubectl.check("apply", "-f", path)
     kubectl.check("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
     return kubectl
@@ -163,6 +166,22 @@ def api(merlot_api: Kubectl) -> Iterator[Api]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", InsecureRequestWarning)
         api.withdraw()
+
+
+@pytest.fixture
+def open_templates(merlot_api: Kubectl, api: Api) -> Iterator[None]:
+    """Tables may say of their pods whatever Kubernetes takes, as if another release had installed its CRDs so."""
+    spec = {"schema": {"fields": [{"name": "a", "type": "STRING"}]}}
+    spec["tenants"] = {"server": {"podTemplate": {"spec": {"hostPID": True}}}}
+    probe = {"apiVersion": "merlot.dev/v1alpha1", "kind": "Table", "metadata": {"name": "probe"}, "spec": spec}
+    tables = next(one for one in definitions(unrestricted=True) if one["spec"]["names"]["kind"] == "Table")
+    try:
+        merlot_api.check("apply", "-f", "-", text=yaml.safe_dump(tables))
+        eventually(lambda: api.refusal("tables", probe), "")
+        yield
+    finally:
+        merlot_api.check("apply", "-f", ROOT / "crds" / "table.yaml")
+        eventually(lambda: "hostPID" in api.refusal("tables", probe))
 
 
 @pytest.fixture

@@ -82,6 +82,12 @@ class Api:
             made = self.patch(plural, made["metadata"]["name"], {"status": body["status"]}, "status")
         return made
 
+    def refusal(self, plural: str, body: Mapping[str, Any]) -> str:
+        """What is said against an object, strictly as kubectl asks; empty if it would be taken."""
+        asked = {"dryRun": "All", "fieldValidation": "Strict"}
+        answer = self._session.post(self.path(plural), json=body, params=asked)
+        return "" if answer.ok else str(answer.json()["message"])
+
     def patch(self, plural: str, name: str, patch: Mapping[str, Any], subresource: str = "") -> Any:
         """Merge patch."""
         headers = {"Content-Type": "application/merge-patch+json"}

@@ -27,7 +27,12 @@ CASES: dict[str, dict[str, Any]] = {
         "scope": {"clusterWide": True},
         "images": {"registry": "registry.example.com/", "tag": "1.2.3", "pullSecrets": ["registry"]},
         "zookeeper": {"bundled": False, "address": "zk-0.zk:2181,zk-1.zk:2181"},
-        "deepStore": {**STORE["deepStore"], "credentials": {"AWS_ACCESS_KEY_ID": "one"}},
+        "deepStore": {
+            **STORE["deepStore"],
+            "credentials": {"AWS_ACCESS_KEY_ID": "one"},
+            "tableSecrets": ["team-*", "lake"],
+        },
+        "podTemplates": {"unrestricted": True},
         "operator": {"nodeSelector": {"pool": "system"}, "podAnnotations": {"team": "data"}},
         "monitoring": {"serviceMonitor": True, "labels": {"release": "prometheus"}},
     },
@@ -36,6 +41,7 @@ CASES: dict[str, dict[str, Any]] = {
         "scope": {"namespaces": ["a", "b"]},
         "spark": {"executors": False},
         "crds": {"install": False},
+        "deepStore": {**STORE["deepStore"], "tableSecrets": []},
     },
 }
 REFUSED = [
@@ -117,6 +123,9 @@ def test_the_operator_understands_its_environment(helm: Path, tmp_path: Path, na
     assert config.sizes.broker.replicas == 2
     assert config.deep_store == "s3://bucket/merlot?region=eu-west-1"
     assert bool(config.spark_driver_role) == (name != "namespaces")
+    assert config.has_unrestricted_templates == (name == "all")
+    names = {"least": ("merlot-*",), "all": ("team-*", "lake"), "namespaces": ()}
+    assert config.table_secrets == names[name]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -48,6 +48,9 @@ zk://{{ required "zookeeper.address: name your ZooKeeper, or set zookeeper.bundl
 {{- end -}}
 {{- end -}}
 
+{{/* Whether Tables may say of their pods whatever Kubernetes takes. */}}
+{{- define "merlot.podTemplates" -}}{{ ternary "unrestricted" "restricted" .Values.podTemplates.unrestricted }}{{- end -}}
+
 {{- define "merlot.pullSecrets" -}}
 {{- with .Values.images.pullSecrets }}
 imagePullSecrets:

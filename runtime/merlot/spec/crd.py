@@ -18,9 +18,16 @@ __all__ = ["KEYWORDS", "files", "main", "render", "rollup_crd", "structural", "t
 HEADER = "# Generated from the models in runtime/merlot/spec by `make crds`; do not edit.\n"
 
 
+class _Plain(yaml.SafeDumper):
+    """Writes what two parts share twice: a reader need not look for anchors."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
 def render(definition: Mapping[str, Any]) -> str:
     """The YAML text of a definition."""
-    return HEADER + yaml.safe_dump(definition, sort_keys=False, width=120, allow_unicode=True)
+    return HEADER + yaml.dump(definition, Dumper=_Plain, sort_keys=False, width=120, allow_unicode=True)
 
 
 def files() -> dict[str, str]:

@@ -56,6 +56,7 @@ def check(document: JsonObject) -> Iterator[Problem]:
     yield from _check_partitioning(_mapping(spec.get("partitioning")), columns)
     yield from _check_batches(_mapping(spec.get("ingestion")), columns)
     yield from _check_pruners(spec)
+    yield from _check_containers(_mapping(spec.get("tenants")))
     yield from _check_what_is_not_there_yet(spec)
 
 
@@ -65,6 +66,16 @@ def _check_name(document: JsonObject) -> Iterator[Problem]:
         if isinstance(name, str) and name.endswith(suffix):
             right = name.removesuffix(suffix) or "another name"
             yield Problem("metadata.name", f'"{suffix}" is added by the cluster; write {right}')
+
+
+def _check_containers(tenants: JsonObject) -> Iterator[Problem]:
+    """A template of one role's pods has that role's container, and no other."""
+    for role in ("server", "broker"):
+        template = _mapping(_mapping(tenants.get(role)).get("podTemplate"))
+        for position, container in enumerate(_objects(_mapping(template.get("spec")).get("containers"))):
+            if container.get("name") in ("server", "broker") and container["name"] != role:
+                path = f"spec.tenants.{role}.podTemplate.spec.containers[{position}].name"
+                yield Problem(path, f"the container of these pods is {role}; there is no other")
 
 
 def _check_repeated_columns(schema: JsonObject) -> Iterator[Problem]:

@@ -1,6 +1,9 @@
 """The Table's CustomResourceDefinition."""
 
+from collections.abc import Iterator
+
 from merlot.spec.evolution import WIDER_TYPES
+from merlot.spec.pod_template import RESERVED_KEYS, RESERVED_VARIABLES
 from merlot.spec.pruners import SEGMENT_PRUNERS
 from merlot.spec.status import TableStatus
 from merlot.spec.structural import Column, JsonSchema, Names, condition, definition, object_schema, rule, unchanged
@@ -46,9 +49,35 @@ def _table_schema() -> JsonSchema:
     field = spec["properties"]["schema"]["properties"]["fields"]["items"]
     field["x-kubernetes-validations"] = _FIELD_RULES
     spec["properties"]["ingestion"]["properties"]["batch"]["items"]["x-kubernetes-validations"] = _BATCH_RULES
+    for role, template in _pod_templates(spec):
+        _restrict(role, template["properties"])
     batches = properties["status"]["properties"]["batches"]
     batches |= {"x-kubernetes-list-type": "atomic"}
     return schema
+
+
+def unrestrict(definition_: JsonSchema) -> None:
+    """Let templates of pods say whatever Kubernetes takes: then who may write Tables may make any pod."""
+    for version in definition_["spec"]["versions"]:
+        spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        for _, template in _pod_templates(spec):
+            for name, part in template["properties"].items():
+                kept = {"description": part["description"]} if "description" in part else {}
+                template["properties"][name] = {**kept, "type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+def _pod_templates(spec: JsonSchema) -> Iterator[tuple[str, JsonSchema]]:
+    """The schemas of templates, with the role whose pods they are laid over."""
+    for role in ("server", "broker"):
+        yield role, spec["properties"]["tenants"]["properties"][role]["properties"]["podTemplate"]
+
+
+def _restrict(role: str, parts: JsonSchema) -> None:
+    for name in ("labels", "annotations"):
+        parts["metadata"]["properties"][name]["x-kubernetes-validations"] = _KEY_RULES
+    container = parts["spec"]["properties"]["containers"]["items"]
+    container["properties"]["name"]["enum"] = [role]
+    container["properties"]["env"]["items"]["x-kubernetes-validations"] = _VARIABLE_RULES
 
 
 def _declare_lists(spec: JsonSchema) -> None:
@@ -134,8 +163,19 @@ _FIELD_RULES = [
     ),
     rule("self.role == 'dimension' || !self.multiValue", "only a dimension can be multi-valued", ".multiValue"),
 ]
-
-
+_KEY_RULES = [
+    rule(
+        f"self.all(key, ![{', '.join(repr(prefix) for prefix in RESERVED_KEYS)}].exists(p, key.startsWith(p)))",
+        f"keys of {', '.join(RESERVED_KEYS)} are not for a Table to set",
+    )
+]
+_VARIABLE_RULES = [
+    rule(
+        f"!self.name.matches('{RESERVED_VARIABLES}')",
+        "a variable that loads code, gives credentials, or is Merlot's own is not for a Table to set",
+        ".name",
+    )
+]
 _BATCH_RULES = [
     rule("!has(self.csv) || self.format == 'CSV'", "csv goes with format: CSV only", ".csv"),
     rule(

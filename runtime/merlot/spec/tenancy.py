@@ -1,16 +1,15 @@
 """Which processes serve a table, how many and how large; where its segments are kept."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator
 
 from merlot.spec.model import SpecModel
+from merlot.spec.pod_template import PodTemplate
 
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
-_OPEN = WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
-"""An object that Kubernetes itself checks."""
 DEEP_STORE_SCHEMES = ("file", "s3", "gs", "hdfs")
 
 Quantity = Annotated[
@@ -33,24 +32,6 @@ class Resources(SpecModel):
     """Size of a server's volume for segments."""
 
 
-class PodMetadata(SpecModel):
-    """What pods are marked with."""
-
-    labels: Mapping[str, str] = {}
-    """Labels besides those of the operator."""
-    annotations: Mapping[str, str] = {}
-    """Annotations besides those of the operator."""
-
-
-class PodTemplate(SpecModel):
-    """Part of a Kubernetes PodTemplateSpec."""
-
-    metadata: PodMetadata = PodMetadata()
-    """What pods are marked with."""
-    spec: Annotated[Mapping[str, Any], _OPEN] = {}
-    """Part of a PodSpec: nodeSelector, tolerations, affinity, priorityClassName, containers and volumes by name."""
-
-
 class TenantSpec(SpecModel):
     """A group of processes of one role."""
 
@@ -66,7 +47,8 @@ class TenantSpec(SpecModel):
     pod_template: PodTemplate | None = None
     """Laid over the pods that the operator makes: objects are merged, lists of named things by name, all else is
     replaced. A volume named segments takes the place of the servers' own, such as an emptyDir. Of tables that share the
-    processes, the oldest that has one decides."""
+    processes, the oldest that has one decides. What a pod may do is not for a Table to say, unless the operator's
+    installation leaves templates unrestricted."""
 
 
 class ServerTenantSpec(TenantSpec):

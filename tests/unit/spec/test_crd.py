@@ -1,5 +1,6 @@
 """The CRD is what the models say, in the subset of OpenAPI that Kubernetes takes."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,4 +59,5 @@ def test_every_field_is_described() -> None:
 
 
 def test_client_side_apply_fits_into_its_annotation() -> None:
-    assert max(len(crd.render(definition)) for definition in DEFINITIONS) < 262_144 / 4
+    # It holds the object as JSON.
+    assert max(len(json.dumps(definition)) for definition in DEFINITIONS) < 262_144 / 4

@@ -156,17 +156,19 @@ def _grouped(query: BoundQuery, group_by: tuple[Expr, ...]) -> LogicalPlan:
     keys = tuple(dict.fromkeys(key for key in group_by if not isinstance(key, Literal)))
     slots: dict[Expr, Expr] = {key: Column(f"k{number}", SqlType(key.type.base)) for number, key in enumerate(keys)}
     aggregates: dict[Aggregate, Column] = {}
+    known: set[Expr] = set(slots.values())
 
     def to_slot(expr: Expr) -> Expr | None:
         if expr in slots:
             return slots[expr]
         if isinstance(expr, Aggregate):
-            return aggregates.setdefault(expr, Column(f"a{len(aggregates)}", expr.type))
+            slot = aggregates.setdefault(expr, Column(f"a{len(aggregates)}", expr.type))
+            known.add(slot)
+            return slot
         return None
 
     def rewritten(expr: Expr) -> Expr:
         result = replace(expr, to_slot)
-        known = {*slots.values(), *aggregates.values()}
         for node in walk(result):
             if isinstance(node, Column) and node not in known:
                 raise UnsupportedQueryError(f"column is neither grouped nor aggregated column={node.name}")

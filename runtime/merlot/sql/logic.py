@@ -44,17 +44,17 @@ def disjunction(args: Iterable[Expr]) -> Expr:
 
 def _merge_memberships(args: Iterable[Expr], single: str, several: str) -> list[Expr]:
     """`a = 1 OR a IN (2, 3)` as one IN, and likewise `<>` and NOT IN under AND; true of any and all matching too."""
-    merged: dict[tuple[bool, Expr], Expr] = {}
+    merged: dict[tuple[bool, Expr], dict[Expr, None]] = {}
     for arg in args:
         is_membership = isinstance(arg, Call) and arg.function in (single, several)
-        if not isinstance(arg, Call) or not is_membership or not isinstance(arg.args[1], Literal):
-            merged[False, arg] = arg
-            continue
-        subject = arg.args[0]
-        earlier = merged.get((True, subject))
-        values = dict.fromkeys((*(earlier.args[1:] if isinstance(earlier, Call) else ()), *arg.args[1:]))
-        merged[True, subject] = Call(single if len(values) == 1 else several, (subject, *values), BOOLEAN)
-    return list(merged.values())
+        if isinstance(arg, Call) and is_membership and isinstance(arg.args[1], Literal):
+            merged.setdefault((True, arg.args[0]), {}).update(dict.fromkeys(arg.args[1:]))
+        else:
+            merged[False, arg] = {}
+    return [
+        Call(single if len(values) == 1 else several, (expr, *values), BOOLEAN) if is_membership else expr
+        for (is_membership, expr), values in merged.items()
+    ]
 
 
 def negation(arg: Expr) -> Expr:

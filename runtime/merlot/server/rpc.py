@@ -38,6 +38,8 @@ SHUTTING_DOWN: Final = 210
 TABLE_MISSING: Final = 230
 SEGMENT_MISSING: Final = 235
 MAX_PLANS: Final = 2_000
+MAX_LONG_PLANS: Final = 32
+MAX_KEPT_BYTES: Final = 262_144
 INLINE_SEGMENTS: Final = 32
 INLINE_DOCS: Final = 65_536
 """To look at, once indexes have said where; queries of more take a thread."""
@@ -226,27 +228,38 @@ def _work(prepared: _Prepared, acquired: Acquired, context: ExecutionContext) ->
     return partial
 
 
-@functools.lru_cache(maxsize=MAX_PLANS)
 def _prepare(query: bytes, where: bytes) -> _Prepared:
+    """A tree takes some twenty times its bytes: many short plans are kept, few long ones, and none that is huge."""
+    size = len(query) + len(where)
+    if size <= INLINE_QUERY_BYTES:
+        return _prepare_short(query, where)
+    return (_prepare_long if size <= MAX_KEPT_BYTES else _prepare_anew)(query, where)
+
+
+def _prepare_anew(query: bytes, where: bytes) -> _Prepared:
     if where:
         condition = where_from_json(where)  # rewritten by the broker
     else:
         query, condition = split(query)
         condition = rewritten(condition)
-    template = _prepare_rest(query)
+    template = (_prepare_rest if len(query) <= INLINE_QUERY_BYTES else _prepare_rest_anew)(query)
     columns = dict(template.columns)
     is_light = _scan(condition, columns) and template.is_light
     return _Prepared(refilter(template.plan, condition), columns, is_light)
 
 
-@functools.lru_cache(maxsize=MAX_PLANS)
-def _prepare_rest(query: bytes) -> _Prepared:
+def _prepare_rest_anew(query: bytes) -> _Prepared:
     """Of a query without WHERE: the same for all that differ in constants."""
     logical = plan(from_json(query))
     roots = [*logical.keys, *logical.aggregates, *logical.columns, *(one.filter for one in logical.aggregates)]
     columns: dict[str, SqlType] = {}
     are_light = [_scan(root, columns) for root in roots]
     return _Prepared(logical, columns, logical.kind is PlanKind.AGGREGATION and all(are_light))
+
+
+_prepare_short = functools.lru_cache(maxsize=MAX_PLANS)(_prepare_anew)
+_prepare_long = functools.lru_cache(maxsize=MAX_LONG_PLANS)(_prepare_anew)
+_prepare_rest = functools.lru_cache(maxsize=MAX_PLANS)(_prepare_rest_anew)
 
 
 def _scan(expr: Expr | None, columns: dict[str, SqlType]) -> bool:

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 
 from merlot.broker.query_errors import QueryErrorCode
 from merlot.errors import InvalidInputError
+from merlot.spec.table import MAX_TIMEOUT_MS
 
 DEFAULT_TIMEOUT_MS = 10_000
+MAX_CHARS = 16_384
+MAX_DIGITS = 20
 _SWITCHES = frozenset({"enablenullhandling", "skipsegmentpruning"})
 
 
@@ -19,6 +22,8 @@ class QueryOptionError(InvalidInputError):
 
 def parse(text: str) -> dict[str, str]:
     """Read `k=v;k=v`; pinotdb begins with a semicolon. An entry without `=` is refused."""
+    if len(text) > MAX_CHARS:
+        raise QueryOptionError(f"query options too long chars={len(text)} limit={MAX_CHARS}")
     options = {}
     for entry in filter(None, (part.strip() for part in text.split(";"))):
         name, separator, value = entry.partition("=")
@@ -37,10 +42,29 @@ def check(options: Mapping[str, str]) -> None:
 
 
 def timeout_ms(options: Mapping[str, str], table_limit_ms: int | None) -> int:
-    """How long the query may take: its own `timeoutMs`, else the table's limit, else ten seconds."""
-    wanted = next((value for name, value in options.items() if name.lower() == "timeoutms"), None)
+    """How long the query may take: its own `timeoutMs`, else the table's limit, else ten seconds.
+
+    Raises QueryOptionError if it asks for more than the table, or any broker, allows."""
+    wanted = _own_timeout_ms(options)
     if wanted is None:
         return table_limit_ms or DEFAULT_TIMEOUT_MS
-    if not wanted.isdecimal() or int(wanted) == 0:
-        raise QueryOptionError(f"timeoutMs must be a positive number got={wanted!r}")
-    return int(wanted)
+    if table_limit_ms is not None and wanted > table_limit_ms:
+        raise QueryOptionError(f"timeoutMs is above the table's limits.timeoutMs got={wanted} limit={table_limit_ms}")
+    return wanted
+
+
+def planning_timeout_ms(text: str) -> int:
+    """How long a query's text may be read before its own options are known."""
+    return _own_timeout_ms(parse(text)) or DEFAULT_TIMEOUT_MS
+
+
+def _own_timeout_ms(options: Mapping[str, str]) -> int | None:
+    wanted = next((value for name, value in options.items() if name.lower() == "timeoutms"), None)
+    if wanted is None:
+        return None
+    # Digits are counted first: Python refuses to read thousands of them.
+    number = int(wanted) if wanted.isascii() and wanted.isdecimal() and len(wanted) <= MAX_DIGITS else 0
+    if not 1 <= number <= MAX_TIMEOUT_MS:
+        shown = f"{wanted[:MAX_DIGITS]}…" if len(wanted) > MAX_DIGITS else wanted
+        raise QueryOptionError(f"timeoutMs must be a whole number from 1 to {MAX_TIMEOUT_MS} got={shown!r}")
+    return number

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -104,16 +104,21 @@ class RoutingSpec(SpecModel):
     dot are of installed packages."""
 
 
+MAX_TIMEOUT_MS: Final = 86_400_000
+"""A day: longer than any query may take."""
+MAX_COUNT: Final = 10**15
+
+
 class QueryLimits(SpecModel):
     """A query that passes one of these ends with an error; nothing is left out silently. None is the node's default."""
 
-    timeout_ms: int | None = Field(None, ge=1)
-    """Longest time of a query in milliseconds, if the query sets no timeoutMs."""
-    max_rows: int | None = Field(None, ge=1)
+    timeout_ms: int | None = Field(None, ge=1, le=MAX_TIMEOUT_MS)
+    """Longest time of a query in milliseconds. A query whose own timeoutMs is longer is refused."""
+    max_rows: int | None = Field(None, ge=1, le=MAX_COUNT)
     """Most rows of an answer."""
-    max_groups: int | None = Field(None, ge=1)
+    max_groups: int | None = Field(None, ge=1, le=MAX_COUNT)
     """Most groups that a GROUP BY or DISTINCT may hold."""
-    max_bytes: int | None = Field(None, ge=1)
+    max_bytes: int | None = Field(None, ge=1, le=MAX_COUNT)
     """Most bytes that a server may answer to one query."""
 
 

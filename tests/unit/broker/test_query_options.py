@@ -18,16 +18,26 @@ def test_option_that_is_no_assignment_is_refused(text: str) -> None:
         query_options.parse(text)
 
 
-def test_querys_own_timeout_wins_over_the_tables() -> None:
+def test_querys_own_timeout_is_at_most_the_tables() -> None:
     assert query_options.timeout_ms({"TIMEOUTMS": "7"}, 500) == 7
+    assert query_options.timeout_ms({"timeoutMs": "500"}, 500) == 500
     assert query_options.timeout_ms({}, 500) == 500
     assert query_options.timeout_ms({}, None) == query_options.DEFAULT_TIMEOUT_MS
+    assert query_options.timeout_ms({"timeoutMs": "86400000"}, None) == 86_400_000
+    with pytest.raises(QueryOptionError, match="got=501 limit=500"):
+        query_options.timeout_ms({"timeoutMs": "501"}, 500)
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "soon", "1.5"])
-def test_timeout_that_is_no_positive_number_is_refused(value: str) -> None:
-    with pytest.raises(QueryOptionError):
+@pytest.mark.parametrize("value", ["0", "-1", "soon", "1.5", "", "86400001", "9" * 19, "9" * 5_000, "٣", "²"])
+def test_timeout_that_is_no_number_of_a_day_is_refused(value: str) -> None:
+    with pytest.raises(QueryOptionError, match="timeoutMs must be a whole number from 1 to 86400000") as caught:
         query_options.timeout_ms({"timeoutMs": value}, None)
+    assert len(str(caught.value)) < 200
+
+
+def test_options_of_pages_are_refused() -> None:
+    with pytest.raises(QueryOptionError, match="too long"):
+        query_options.parse("a=1;" * 10_000)
 
 
 @pytest.mark.parametrize("value", ["yes", "1", "", "tru"])

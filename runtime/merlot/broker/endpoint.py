@@ -6,6 +6,7 @@ this app is started with `handler_cancellation=True`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -135,7 +136,7 @@ class _Paths:
     async def routing_table_of_query(self, request: web.Request) -> web.Response:
         """The same for the table of `?query=`, as Pinot's Spark connector asks."""
         try:
-            table = parse(request.query.get("query", "")).table
+            table = (await asyncio.to_thread(parse, request.query.get("query", ""))).table
         except InvalidInputError as error:
             raise web.HTTPBadRequest(text=str(error)) from error
         return self._routing_table(table or "")

@@ -1,7 +1,7 @@
 """Users' own segment pruners, from entry points: whatever they do, a query loses no row and ends.
 
 A pruner that cannot be had, or fails, or answers no mask, keeps every segment; that is counted, and `problem` tells it
-to whoever shows the table's state. Built in a thread, asked on the event loop.
+to whoever shows the table's state. Built in a thread, asked on the event loop; for a long filter, in a thread.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
 """SQL text to something that can be scattered, remembered by text: parsing costs more than the rest of the broker.
 
 Texts that differ only in constants share a template (`sql.shapes`): 30 us instead of 350. A plan is valid for one
-revision of its table; a changed manifest makes the next query plan again. Used on the event loop; very long texts are
-planned in a thread.
+revision of its table; a changed manifest makes the next query plan again. Used on the event loop; texts that may take
+more than some milliseconds are planned by `planning_threads`.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from merlot.broker import query_options
+from merlot.broker.planning_threads import PlanningThreads
 from merlot.broker.tables import ServedTable
 from merlot.clock import Clock
 from merlot.errors import InvalidInputError, NotFoundError
@@ -22,6 +22,7 @@ from merlot.query.binding import bind
 from merlot.query.logical import LogicalPlan
 from merlot.query.pruning import monotone
 from merlot.query.rewrite import rewritten
+from merlot.sql.budget import Budget
 from merlot.sql.errors import UnsupportedSqlError
 from merlot.sql.instants import Moment
 from merlot.sql.parse import parse
@@ -29,10 +30,11 @@ from merlot.sql.shapes import Shape, Template, make_template, shape_of
 from merlot.tree import tree_json
 from merlot.tree.nodes import BoundQuery, Expr
 
-LONG_SQL_CHARS = 4096
+INLINE_SQL_CHARS = 512
+"""Planned on the event loop: a hundred conditions and their template take 15 ms there, most texts half a one."""
 MAX_PLANS = 2000
-MAX_CACHED_CHARS = 4_000_000
-"""Of all texts together: a tree takes some fifty times its text."""
+MAX_CACHED_BYTES = 8_000_000
+"""Of all texts and encoded plans together: a tree takes some twenty times as much."""
 
 MAX_SHAPES = 500
 SIGHTINGS = 2
@@ -78,29 +80,32 @@ class Planner:
     """Plans queries; keeps the least recently used last."""
 
     def __init__(
-        self, find_table: FindTable, clock: Clock, *, max_plans: int = MAX_PLANS, max_chars: int = MAX_CACHED_CHARS
+        self, find_table: FindTable, clock: Clock, *, max_plans: int = MAX_PLANS, max_bytes: int = MAX_CACHED_BYTES
     ) -> None:
         self._find_table = find_table
         self._clock = clock
         self._max_plans = max_plans
-        self._max_chars = max_chars
-        self._num_chars = 0
+        self._max_bytes = max_bytes
+        self._num_bytes = 0
         self._plans: OrderedDict[tuple[str, str], PlannedQuery] = OrderedDict()
         self._shapes: OrderedDict[tuple[str, str], _KnownShape] = OrderedDict()
+        self._threads = PlanningThreads()
 
     async def plan(self, sql: str, options: str) -> PlannedQuery:
-        """The plan for this text; raises what parsing and binding raise, NotFoundError for an unknown table."""
+        """The plan for this text; raises what parsing and binding raise, NotFoundError for an unknown table,
+        PlanningTimeoutError at the query's deadline. Cancelling ends the planning."""
         cached = self._plans.get((sql, options))
         if cached is not None and self._is_current(cached):
             self._plans.move_to_end((sql, options))
             return cached
-        if len(sql) > LONG_SQL_CHARS:
-            planned = await asyncio.to_thread(self._make, sql, options)
-        else:
-            planned = self._make_by_shape(sql, options)
+        planned = await self._make_by_shape(sql, options)
         if not planned.is_momentary:
             self._remember((sql, options), planned)
         return planned
+
+    def close(self) -> None:
+        """Plan no more long texts."""
+        self._threads.close()
 
     def _is_current(self, plan: PlannedQuery) -> bool:
         if plan.table is None:
@@ -109,34 +114,39 @@ class Planner:
         return table is not None and table.revision == plan.revision
 
     def _remember(self, key: tuple[str, str], plan: PlannedQuery) -> None:
-        if key not in self._plans:
-            self._num_chars += len(key[0])
+        before = self._plans.pop(key, None)
+        if before is not None:
+            self._num_bytes -= _weight(key, before)
         self._plans[key] = plan
-        self._plans.move_to_end(key)
-        while len(self._plans) > self._max_plans or self._num_chars > self._max_chars:
-            (sql, _), _ = self._plans.popitem(last=False)
-            self._num_chars -= len(sql)
+        self._num_bytes += _weight(key, plan)
+        while len(self._plans) > self._max_plans or self._num_bytes > self._max_bytes:
+            oldest, dropped = self._plans.popitem(last=False)
+            self._num_bytes -= _weight(oldest, dropped)
 
-    def _make_by_shape(self, sql: str, options: str) -> PlannedQuery:
+    async def _make_by_shape(self, sql: str, options: str) -> PlannedQuery:
         shape = shape_of(sql)
-        if shape is None:
-            return self._make(sql, options)
-        known = self._known((shape.key, options))
+        known = _KnownShape() if shape is None else self._known((shape.key, options))
         if known.planned is not None and not self._is_current(known.planned):
             known.template = known.planned = None
-        if known.template is not None and known.planned is not None:
+        if shape is not None and known.template is not None and known.planned is not None:
             filled = _fill(known.template, known.planned, shape)
             if filled is not None:
                 return filled
-        planned = self._make(sql, options)
-        if planned.is_momentary:
-            return planned
         known.sightings += 1
-        if known.sightings >= SIGHTINGS and known.planned is None and planned.table is not None:
-            bound, _ = self._bind(sql, options)
-            known.template = make_template(shape, bound, lambda text: self._bind(text, options)[0])
-            known.planned = planned
-        return planned
+        is_template_due = known.sightings >= SIGHTINGS and known.planned is None
+        made = await self._make_somewhere(sql, options, shape if is_template_due else None)
+        if is_template_due and made.is_shape_tried:
+            known.planned, known.template = made.planned, made.template
+        return made.planned
+
+    async def _make_somewhere(self, sql: str, options: str, shape: Shape | None) -> _Made:
+        timeout_s = query_options.planning_timeout_ms(options) / 1000
+        deadline = self._clock.monotonic() + timeout_s
+        is_short = len(sql) <= INLINE_SQL_CHARS
+        budget = Budget(deadline, self._clock, gives_way=not is_short)
+        if is_short:
+            return self._make(sql, options, shape, budget)
+        return await self._threads.run(len(sql), timeout_s, budget, lambda: self._make(sql, options, shape, budget))
 
     def _known(self, key: tuple[str, str]) -> _KnownShape:
         known = self._shapes.get(key)
@@ -148,28 +158,48 @@ class Planner:
             self._shapes.move_to_end(key)
         return known
 
-    def _make(self, sql: str, options: str) -> PlannedQuery:
+    def _make(self, sql: str, options: str, shape: Shape | None, budget: Budget) -> _Made:
+        """The plan; and the template of the shape, if one is given and has one."""
         moment = Moment(self._clock.now_ms())
-        bound, table = self._bind(sql, options, moment)
-        if table is not None:
-            return _plan_for(table, bound, moment)
-        return PlannedQuery(
-            constant=bound,
-            timeout_ms=query_options.timeout_ms(dict(bound.options), None),
-            is_momentary=moment.was_asked,
-        )
+        bound, table = self._bind(sql, options, budget, moment)
+        if table is None:
+            timeout_ms = query_options.timeout_ms(dict(bound.options), None)
+            return _Made(PlannedQuery(constant=bound, timeout_ms=timeout_ms, is_momentary=moment.was_asked))
+        budget.look()
+        planned = _plan_for(table, bound, moment)
+        budget.look()
+        if shape is None or planned.is_momentary:
+            return _Made(planned)
+        template = make_template(shape, bound, lambda text: self._bind(text, options, budget)[0])
+        return _Made(planned, template, is_shape_tried=True)
 
-    def _bind(self, sql: str, options: str, moment: Moment | None = None) -> tuple[BoundQuery, ServedTable | None]:
-        parsed = parse(sql)
+    def _bind(
+        self, sql: str, options: str, budget: Budget, moment: Moment | None = None
+    ) -> tuple[BoundQuery, ServedTable | None]:
+        parsed = parse(sql, budget)
         if parsed.explain and parsed.table is None:
             raise UnsupportedSqlError("EXPLAIN PLAN FOR without FROM")
         wanted = query_options.parse(options)
         if parsed.table is None:
-            return _checked(bind(parsed, None, wanted, moment)), None
+            return _checked(bind(parsed, None, wanted, moment, budget)), None
         table = self._find_table(parsed.table)
         if table is None:
             raise NotFoundError(f"table does not exist table={raw_name(parsed.table)}")
-        return _checked(bind(parsed, table.schema, wanted, moment)), table
+        return _checked(bind(parsed, table.schema, wanted, moment, budget)), table
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A plan, and the template of its shape if one was to be tried and there is one."""
+
+    planned: PlannedQuery
+    template: Template | None = None
+    is_shape_tried: bool = False
+
+
+def _weight(key: tuple[str, str], plan: PlannedQuery) -> int:
+    sql, options = key
+    return len(sql) + len(options) + len(plan.query) + len(plan.where)
 
 
 def _checked(bound: BoundQuery) -> BoundQuery:

@@ -42,6 +42,8 @@ _LOG = logging.getLogger(__name__)
 MAX_RUNS = 3
 INLINE_ROWS = 2000
 """Partials of more rows are reduced in a thread, so that other queries go on."""
+INLINE_FILTER_BYTES = 16_384
+"""Longer filters are held against segments in a thread: thousands of conditions take a second over 10,000 segments."""
 
 
 class StartingError(UnavailableError):
@@ -80,6 +82,10 @@ class Queries:
         self.broker_id = InstanceId("")
         self.is_open = False
         """Whether the cluster was read: before that no table is known, which says nothing of the tables."""
+
+    def close(self) -> None:
+        """Take no more long texts."""
+        self._planner.close()
 
     async def run(self, request: SqlRequest) -> BrokerAnswer:
         """The answer; raises only what cancels this task."""
@@ -153,7 +159,7 @@ class Queries:
             table = self._table(plan.table)
             if plan.prunes_by_functions:
                 await _prepare(table, plan.logical)
-            selection = _select(table, plan, plan.logical, number)
+            selection = await _selected(table, plan, plan.logical, number)
             if plan.is_explain:
                 answer.result = explain(plan, plan.logical, table, selection)
                 answer.num_servers_queried = answer.num_servers_responded = 1
@@ -214,6 +220,12 @@ async def _prepare(table: ServedTable, logical: LogicalPlan) -> None:
     """Off the loop: bounds of a function of 10,000 segments took 20 ms, kernels that were never called a second."""
     if table.pruning is not None and not table.pruning.is_prepared(logical.filter):
         await asyncio.to_thread(table.pruning.prepare, logical.filter)
+
+
+async def _selected(table: ServedTable, plan: PlannedQuery, logical: LogicalPlan, number: int) -> Selection:
+    if len(plan.where) <= INLINE_FILTER_BYTES:
+        return _select(table, plan, logical, number)
+    return await asyncio.to_thread(_select, table, plan, logical, number)
 
 
 def _select(table: ServedTable, plan: PlannedQuery, logical: LogicalPlan, number: int) -> Selection:

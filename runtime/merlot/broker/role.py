@@ -107,6 +107,7 @@ class BrokerRole:
             await asyncio.wait(self._running, timeout=self._config.drain_s)
         if self._listener is not None:
             await self._listener.close()
+        self._queries.close()
         await self._directory.stop()
         await self._channels.close()
 

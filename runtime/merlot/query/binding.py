@@ -9,6 +9,7 @@ from merlot.query.evaluate import evaluate
 from merlot.query.reduce import SlotSource
 from merlot.spec.schema import TableSchema
 from merlot.sql import bind as sql_bind
+from merlot.sql.budget import Budget
 from merlot.sql.instants import Moment
 from merlot.sql.parse import ParsedQuery
 from merlot.tree.nodes import BoundQuery, Call, Expr, Literal, Value
@@ -21,9 +22,10 @@ def bind(
     schema: TableSchema | None,
     options: Mapping[str, str] | None = None,
     moment: Moment | None = None,
+    budget: Budget | None = None,
 ) -> BoundQuery:
     """`sql.bind.bind`, as every query is bound."""
-    return sql_bind.bind(parsed, schema, options, fold=fold, moment=moment)
+    return sql_bind.bind(parsed, schema, options, fold=fold, moment=moment, budget=budget)
 
 
 def fold(call: Call) -> Expr:

@@ -11,7 +11,8 @@ from dataclasses import replace
 from sqlglot import exp
 
 from merlot.spec.schema import TableSchema
-from merlot.sql import literals
+from merlot.sql import limits, literals
+from merlot.sql.budget import Budget
 from merlot.sql.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
 from merlot.sql.expressions import Binder, Fold, has_aggregate
 from merlot.sql.instants import Moment
@@ -32,6 +33,7 @@ def bind(
     *,
     fold: Fold,
     moment: Moment | None = None,
+    budget: Budget | None = None,
 ) -> BoundQuery:
     """The query with every name resolved and every expression typed.
 
@@ -43,7 +45,7 @@ def bind(
     query = BoundQuery(parsed.table or "", (), options=merged, explain=parsed.explain)
     select = parsed.select
     scope = Scope(parsed.table, schema, _qualifiers(select))
-    binder = Binder(scope, fold, moment, query.null_handling)
+    binder = Binder(scope, fold, moment, query.null_handling, budget=budget or Budget())
     outputs, aliases = _bind_outputs(select.expressions, binder)
     scope = replace(scope, aliases=aliases)
     later = replace(binder, scope=scope, aliases_first=True)
@@ -85,6 +87,8 @@ def _bind_outputs(nodes: Sequence[exp.Expr], binder: Binder) -> tuple[tuple[Outp
             if isinstance(node, exp.Star) and any(node.args.values()):
                 raise UnsupportedSqlError("SELECT * with EXCEPT, REPLACE or RENAME")
             outputs.extend(Output(column.name, column) for column in binder.scope.all_columns())
+            if len(outputs) > limits.MAX_ITEMS and len(nodes) > 1:
+                raise SqlValidationError(f"too many columns in SELECT got={len(outputs)} limit={limits.MAX_ITEMS}")
             continue
         if isinstance(node, exp.Alias):
             expr = binder.bind(node.this)

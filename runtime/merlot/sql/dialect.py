@@ -13,6 +13,8 @@ from sqlglot.parser import Parser as BaseParser
 from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.tokens import Tokenizer as BaseTokenizer
 
+from merlot.sql.budget import Budget
+
 _KEPT_RANGES = (TokenType.BETWEEN, TokenType.IN, TokenType.IS, TokenType.LIKE, TokenType.ILIKE)
 
 
@@ -45,6 +47,11 @@ class MerlotDialect(Dialect):
         COLUMN_OPERATORS = {TokenType.DOT: None}
         RANGE_PARSERS = {token: BaseParser.RANGE_PARSERS[token] for token in _KEPT_RANGES}
         STRING_ALIASES = True
+        budget = Budget()
+
+        def _advance(self, times: int = 1) -> None:
+            self.budget.step()
+            super()._advance(times)
 
         def _parse_in(self, this: exp.Expr | None, alias: bool = False) -> exp.In:
             """A list of constants is read off the tokens: a query with 10,000 parses in 80 ms, not 340."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from merlot.spec.types import TypeName
 from merlot.sql import instants, literals, predicates, signatures
+from merlot.sql.budget import Budget
 from merlot.sql.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
 from merlot.sql.instants import Moment
 from merlot.sql.labels import OPERATOR_NAMES, cast_type_name
@@ -19,8 +20,6 @@ from merlot.sql.parse import feature_name
 from merlot.sql.scope import Scope
 from merlot.tree.nodes import FALSE, TRUE, Aggregate, Call, Expr, Literal, Value
 from merlot.tree.types import BOOLEAN, BYTES, STRING, SqlType
-
-MAX_IN_VALUES = 100_000
 
 _PLACEHOLDERS: dict[TypeName, Value] = {
     TypeName.INT: 0,
@@ -52,9 +51,11 @@ class Binder:
     place: str = "SELECT"
     allows_aggregates: bool = True
     aliases_first: bool = False
+    budget: Budget = field(default_factory=Budget)
 
     def bind(self, node: exp.Expr) -> Expr:
         """The typed expression; raises errors of `sql.errors`."""
+        self.budget.step()
         handler = _HANDLERS.get(type(node))
         if handler is None:
             raise UnsupportedSqlError(feature_name(node))
@@ -173,8 +174,6 @@ def _membership(binder: Binder, node: Any, *, negated: bool = False) -> Expr:
     candidates = node.expressions
     if not candidates:
         raise SqlParseError("IN needs at least one value")
-    if len(candidates) > MAX_IN_VALUES:
-        raise SqlValidationError(f"too many values in IN values={len(candidates)} limit={MAX_IN_VALUES}")
     bound = [binder.bind(candidate) for candidate in candidates]
     return predicates.member(binder.bind(node.this), bound, negated=negated, nulls=binder.nulls)
 

@@ -1,22 +1,22 @@
 """SQL text to a syntax tree: options, EXPLAIN and one SELECT; anything else is refused by its name.
 
-Owns the limits on size and depth, so that no text can exhaust the broker. Pure and safe on any thread.
+Owns the limits on depth; those on size are in `limits`, that on time is the caller's `Budget`. Safe on any thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field
 
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from merlot.sql import limits
+from merlot.sql.budget import Budget
 from merlot.sql.dialect import CLAUSE_NAMES, NODE_NAMES, SUPPORTED_CLAUSES, MerlotDialect
 from merlot.sql.errors import SqlParseError, UnsupportedSqlError
 
-MAX_SQL_CHARS = 1 << 20
 MAX_NESTING = 25
 """Open parentheses and CASEs at any point: each costs the parser some 25 Python frames of its 1,000."""
 MAX_TREE_DEPTH = 100
@@ -70,11 +70,24 @@ class ParsedQuery:
     explain: bool = False
 
 
-def parse(sql: str) -> ParsedQuery:
-    """Read one query; raises SqlParseError or UnsupportedSqlError, each of one line."""
-    if len(sql) > MAX_SQL_CHARS:
-        raise SqlParseError(f"query too long chars={len(sql)} limit={MAX_SQL_CHARS}")
-    options: dict[str, str] = {}
+@dataclass(slots=True)
+class _Options:
+    """Values by name, from every place of the text that has some."""
+
+    values: dict[str, str] = field(default_factory=dict)
+    num_read: int = 0
+
+    def add(self, name: Token, value: Sequence[Token]) -> None:
+        self.num_read += 1
+        if self.num_read > limits.MAX_OPTIONS:
+            raise SqlParseError(f"too many options limit={limits.MAX_OPTIONS}")
+        self.values[name.text] = "".join(token.text for token in value)
+
+
+def parse(sql: str, budget: Budget | None = None) -> ParsedQuery:
+    """Read one query; raises SqlParseError, SqlValidationError or UnsupportedSqlError, each of one line."""
+    limits.check_text(sql)
+    options = _Options()
     query: list[Token] | None = None
     for statement in _statements(_tokenize(sql)):
         if statement[0].text.upper() == "SET":
@@ -85,10 +98,10 @@ def parse(sql: str) -> ParsedQuery:
             query = statement
     if query is None:
         raise SqlParseError("no query found in the text")
-    query = _strip_option_clause(query, sql, options)
+    query = _strip_option_clauses(query, sql, options)
     explain = _is_explain(query)
-    select = _parse_select(query[3:] if explain else query, sql)
-    return ParsedQuery(sql, _table_name(select), select, tuple(options.items()), explain)
+    select = _parse_select(query[3:] if explain else query, sql, budget or Budget())
+    return ParsedQuery(sql, _table_name(select), select, tuple(options.values.items()), explain)
 
 
 def _tokenize(sql: str) -> list[Token]:
@@ -109,33 +122,38 @@ def _statements(tokens: Sequence[Token]) -> list[list[Token]]:
     return [statement for statement in statements if statement]
 
 
-def _read_set(statement: Sequence[Token], sql: str, options: dict[str, str]) -> None:
+def _read_set(statement: Sequence[Token], sql: str, options: _Options) -> None:
     """`SET name = value`, where the value may be a string, a word or a signed number."""
     if len(statement) < 4 or statement[2].token_type != TokenType.EQ:
         raise SqlParseError(_message(sql, statement[0].start, "expected SET name = value"))
-    options[statement[1].text] = _option_value(statement[3:])
+    options.add(statement[1], statement[3:])
 
 
-def _option_value(tokens: Sequence[Token]) -> str:
-    return "".join(token.text for token in tokens)
-
-
-def _strip_option_clause(query: list[Token], sql: str, options: dict[str, str]) -> list[Token]:
+def _strip_option_clauses(query: Sequence[Token], sql: str, options: _Options) -> list[Token]:
     """Read and cut `OPTION(a = b, c = 'd')` wherever the text has it, as Pinot does; there may be several."""
-    for index, (word, bracket) in enumerate(pairwise(query)):
-        if word.text.upper() != "OPTION" or bracket.token_type != TokenType.L_PAREN:
+    kept: list[Token] = []
+    position = 0
+    while position < len(query):
+        if not _starts_option(query, position):
+            kept.append(query[position])
+            position += 1
             continue
-        if word.token_type in (TokenType.IDENTIFIER, TokenType.STRING):
-            continue
-        end = next((at for at in range(index, len(query)) if query[at].token_type == TokenType.R_PAREN), None)
+        end = next((at for at in range(position, len(query)) if query[at].token_type == TokenType.R_PAREN), None)
         if end is None:
-            raise SqlParseError(_message(sql, word.start, "expected OPTION(name = value, …)"))
-        _read_option_list(query[index + 2 : end], sql, options)
-        return _strip_option_clause(query[:index] + query[end + 1 :], sql, options)
-    return query
+            raise SqlParseError(_message(sql, query[position].start, "expected OPTION(name = value, …)"))
+        _read_option_list(query[position + 2 : end], sql, options)
+        position = end + 1
+    return kept
 
 
-def _read_option_list(tokens: Sequence[Token], sql: str, options: dict[str, str]) -> None:
+def _starts_option(query: Sequence[Token], position: int) -> bool:
+    word = query[position]
+    if word.text.upper() != "OPTION" or word.token_type in (TokenType.IDENTIFIER, TokenType.STRING):
+        return False
+    return position + 1 < len(query) and query[position + 1].token_type == TokenType.L_PAREN
+
+
+def _read_option_list(tokens: Sequence[Token], sql: str, options: _Options) -> None:
     entry: list[Token] = []
     for token in [*tokens, None]:
         if token is not None and token.token_type != TokenType.COMMA:
@@ -144,7 +162,7 @@ def _read_option_list(tokens: Sequence[Token], sql: str, options: dict[str, str]
         if len(entry) < 3 or entry[1].token_type != TokenType.EQ:
             at = entry[0].start if entry else (tokens[0].start if tokens else len(sql))
             raise SqlParseError(_message(sql, at, "expected OPTION(name = value, …)"))
-        options[entry[0].text] = _option_value(entry[2:])
+        options.add(entry[0], entry[2:])
         entry = []
 
 
@@ -157,7 +175,7 @@ def _is_explain(query: Sequence[Token]) -> bool:
     return True
 
 
-def _parse_select(tokens: list[Token], sql: str) -> exp.Select:
+def _parse_select(tokens: list[Token], sql: str, budget: Budget) -> exp.Select:
     if not tokens:
         raise SqlParseError("no query found in the text")
     first = tokens[0]
@@ -165,9 +183,12 @@ def _parse_select(tokens: list[Token], sql: str) -> exp.Select:
         raise UnsupportedSqlError(first.text.upper())
     if first.token_type not in (TokenType.SELECT, TokenType.L_PAREN):
         raise SqlParseError(_message(sql, first.start, "expected SELECT"))
+    limits.check_sizes(tokens)
     _check_nesting(tokens, sql)
+    parser = _PARSER(dialect=_DIALECT)
+    parser.budget = budget
     try:
-        tree = _PARSER(dialect=_DIALECT).parse(tokens, sql)[0]
+        tree = parser.parse(tokens, sql)[0]
     except ParseError as error:
         raise _parse_error(error, sql) from error
     except RecursionError as error:

@@ -1,19 +1,26 @@
 """Plans are remembered by text, for one revision of their table, within bounds."""
 
+import asyncio
+import threading
+
 import pytest
 
 from merlot.broker.planning import Planner
+from merlot.broker.planning_threads import MAX_WAITING, PlanningBusyError
 from merlot.broker.query_options import QueryOptionError
 from merlot.broker.routing import RoutingInputs, build
 from merlot.broker.tables import ServedTable
+from merlot.clock import SystemClock
 from merlot.cluster.records import RootRecord
 from merlot.cluster.view import TableView
 from merlot.errors import NotFoundError
 from merlot.ids import TableName
 from merlot.query.expressions import walk
 from merlot.spec.manifest import load
+from merlot.sql.budget import PlanningTimeoutError
 from merlot.sql.errors import UnknownColumnError
 from merlot.testing.clock import FakeClock
+from merlot.testing.patience import PATIENCE_S
 from merlot.tree.nodes import Call, Literal
 
 CLOCK = FakeClock()
@@ -95,6 +102,80 @@ async def test_timeout_is_the_querys_own_or_the_tables() -> None:
     assert (await planner.plan("SET timeoutMs=8; SELECT * FROM flights", "timeoutMs=9")).timeout_ms == 8
 
 
+async def test_no_query_takes_longer_than_its_table_allows() -> None:
+    planner = Planner(Tables().find, CLOCK)
+    for sql, options in (
+        ("SELECT * FROM flights", "timeoutMs=701"),
+        ("SET timeoutMs=99999; SELECT * FROM flights", ""),
+        ("SELECT * FROM flights OPTION(timeoutMs=" + "9" * 5_000 + ")", ""),
+        ("SELECT 1", "timeoutMs=" + "9" * 400),
+    ):
+        with pytest.raises(QueryOptionError, match="timeoutMs") as caught:
+            await planner.plan(sql, options)
+        assert len(str(caught.value)) < 200
+
+
+LONG = "SELECT carrier FROM flights WHERE " + " OR ".join(f"carrier > '{number}'" for number in range(5_000))
+
+
+class HeldTables(Tables):
+    """Finds no table before it is told to: planning threads wait there, in the middle of a plan."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked, self.may_answer = threading.Event(), threading.Event()
+
+    def find(self, name: str) -> ServedTable | None:
+        self.is_asked.set()
+        assert self.may_answer.wait(PATIENCE_S)
+        return super().find(name)
+
+
+async def test_a_client_that_hangs_up_ends_the_planning() -> None:
+    tables = HeldTables()
+    planner = Planner(tables.find, SystemClock())
+    planning = asyncio.create_task(planner.plan(LONG, ""))
+    assert await asyncio.to_thread(tables.is_asked.wait, PATIENCE_S)
+    waiting = asyncio.create_task(planner.plan(LONG + " ", ""))
+    await asyncio.sleep(0)
+    planning.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await planning
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    tables.may_answer.set()
+    assert (await planner.plan(LONG, "")).table == FLIGHTS
+    planner.close()
+
+
+async def test_planning_ends_at_the_deadline_though_a_thread_is_at_it() -> None:
+    tables = HeldTables()
+    planner = Planner(tables.find, SystemClock())
+    with pytest.raises(PlanningTimeoutError):
+        await planner.plan(LONG, "timeoutMs=50")
+    tables.may_answer.set()
+    planner.close()
+
+
+async def test_short_texts_do_not_wait_for_long_ones_and_too_many_long_ones_are_refused() -> None:
+    tables = HeldTables()
+    planner = Planner(tables.find, SystemClock())
+    texts = [LONG + " " * number for number in range(MAX_WAITING)]
+    waiting = [asyncio.create_task(planner.plan(text, "")) for text in texts]
+    await asyncio.sleep(0)
+    with pytest.raises(PlanningBusyError):
+        await planner.plan(LONG + "\n", "")
+    assert (await planner.plan("SELECT 1", "")).constant is not None
+    for task in waiting:
+        task.cancel()
+    assert all(
+        isinstance(end, asyncio.CancelledError) for end in await asyncio.gather(*waiting, return_exceptions=True)
+    )
+    tables.may_answer.set()
+    planner.close()
+
+
 async def test_least_recently_used_plans_make_room() -> None:
     planner = Planner(Tables().find, CLOCK, max_plans=2)
     texts = [f"SELECT carrier FROM flights LIMIT {limit}" for limit in range(3)]
@@ -107,7 +188,7 @@ async def test_least_recently_used_plans_make_room() -> None:
 
 
 async def test_long_texts_do_not_fill_the_memory() -> None:
-    planner = Planner(Tables().find, CLOCK, max_chars=1000)
+    planner = Planner(Tables().find, CLOCK, max_bytes=1000)
     long = "SELECT carrier FROM flights WHERE carrier IN (" + ", ".join(f"'{number}'" for number in range(2000)) + ")"
     plan = await planner.plan(long, "")
     assert await planner.plan(long, "") is not plan

@@ -8,7 +8,7 @@ from sqlglot import exp
 from merlot.errors import InvalidInputError
 from merlot.query.binding import bind
 from merlot.spec.schema import TableSchema
-from merlot.sql import parse as parse_module
+from merlot.sql import limits
 from merlot.sql.errors import SqlParseError, UnsupportedSqlError
 from merlot.sql.parse import parse
 
@@ -128,7 +128,7 @@ def test_text_size_and_nesting_are_limited(monkeypatch: pytest.MonkeyPatch) -> N
         parse("SELECT a" + " + a" * 500 + " FROM t")
     parse("SELECT " + "(" * 25 + "1" + ")" * 25)
     parse("SELECT a FROM t WHERE " + " AND ".join(f"a = {number}" for number in range(3000)))
-    monkeypatch.setattr(parse_module, "MAX_SQL_CHARS", 20)
+    monkeypatch.setattr(limits, "MAX_SQL_CHARS", 20)
     with pytest.raises(SqlParseError, match="too long"):
         parse("SELECT a FROM t WHERE a = 1")
 

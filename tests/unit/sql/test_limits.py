@@ -1,0 +1,111 @@
+"""What one text may hold: as much as tools send, and an error that says the limit beyond that."""
+
+import pytest
+
+from merlot.errors import InvalidInputError
+from merlot.query.binding import bind
+from merlot.query.logical import plan
+from merlot.spec.schema import TableSchema
+from merlot.sql import limits
+from merlot.sql.budget import Budget, PlanningCancelledError, PlanningTimeoutError
+from merlot.sql.errors import SqlParseError, SqlValidationError
+from merlot.sql.parse import parse
+from merlot.testing.clock import FakeClock
+from merlot.tree.nodes import Call
+
+MAX_TOKENS, MAX_NAME_CHARS, MAX_OPTIONS, MAX_IN_VALUES, MAX_PREDICATES, MAX_ITEMS = 4_000, 1_000, 50, 1_000, 100, 100
+SCHEMA = TableSchema.model_validate({"fields": [{"name": name, "type": "INT"} for name in ("a", "b")]})
+
+
+@pytest.fixture
+def low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real ones take seconds to reach."""
+    for name in ("MAX_TOKENS", "MAX_OPTIONS", "MAX_IN_VALUES", "MAX_PREDICATES", "MAX_ITEMS"):
+        monkeypatch.setattr(limits, name, globals()[name])
+
+
+def chain(word: str, condition: str, count: int) -> str:
+    return "SELECT a FROM t WHERE " + f" {word} ".join(condition.format(number) for number in range(count))
+
+
+def listed(count: int) -> str:
+    return ",".join(map(str, range(count)))
+
+
+@pytest.mark.usefixtures("low_limits")
+@pytest.mark.parametrize(
+    ("sql", "error", "limit"),
+    [
+        (chain("OR", "a={}", MAX_PREDICATES + 2), SqlValidationError, MAX_PREDICATES),
+        (chain("AND", "a>{}", MAX_PREDICATES + 2), SqlValidationError, MAX_PREDICATES),
+        ("SELECT CASE " + "WHEN a=1 THEN 2 " * (MAX_PREDICATES + 1) + "END FROM t", SqlValidationError, MAX_PREDICATES),
+        ("SELECT " + "a," * MAX_ITEMS + "a,a FROM t", SqlValidationError, MAX_ITEMS),
+        ("SELECT a FROM t GROUP BY " + "a," * MAX_ITEMS + "a,a", SqlValidationError, MAX_ITEMS),
+        ("SELECT " + "*," * (MAX_ITEMS - 1) + "* FROM t", SqlValidationError, MAX_ITEMS),
+        (f"SELECT a FROM t WHERE a IN ({listed(MAX_IN_VALUES + 1)})", SqlValidationError, MAX_IN_VALUES),
+        (
+            f"SELECT a FROM t WHERE a IN ({listed(600)}) OR b IN ({listed(600)})",
+            SqlValidationError,
+            MAX_IN_VALUES,
+        ),
+        ("SELECT a FROM t " + "OPTION(x=1)" * (MAX_OPTIONS + 1), SqlParseError, MAX_OPTIONS),
+        ("SET x=1;" * (MAX_OPTIONS + 1) + "SELECT a FROM t", SqlParseError, MAX_OPTIONS),
+        ("SELECT a FROM t OPTION(" + "x=1," * MAX_OPTIONS + "x=1)", SqlParseError, MAX_OPTIONS),
+        ("SELECT " + "1+" * MAX_TOKENS + "1", SqlParseError, MAX_TOKENS),
+        ("SELECT " + "x" * (MAX_NAME_CHARS + 1) + " FROM t", SqlParseError, MAX_NAME_CHARS),
+        ('SELECT a AS "' + "x" * (MAX_NAME_CHARS + 1) + '" FROM t', SqlParseError, MAX_NAME_CHARS),
+    ],
+    ids=lambda value: f"{value[:20]}…{len(value)}" if isinstance(value, str) else None,
+)
+def test_more_than_the_limit_is_refused_and_the_limit_named(
+    sql: str, error: type[InvalidInputError], limit: int
+) -> None:
+    with pytest.raises(error, match=f"limit={limit}$") as caught:
+        bind(parse(sql), SCHEMA)
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.usefixtures("low_limits")
+def test_as_much_as_the_limit_is_answered() -> None:
+    for sql in (
+        chain("OR", "a={}", MAX_PREDICATES),
+        f"SELECT a FROM t WHERE a IN ({listed(MAX_IN_VALUES)})",
+        "SELECT " + "a," * MAX_ITEMS + "a FROM t",
+        "SELECT a FROM t OPTION(" + "x=1," * (MAX_OPTIONS - 1) + "x=1)",
+        "SELECT " + "1 IN (1,2), " * 10 + "1",
+    ):
+        bind(parse(sql), SCHEMA if " FROM " in sql else None)
+
+
+def test_a_chain_of_equalities_is_a_list() -> None:
+    for word, operator, function in (("OR", "=", "in"), ("AND", "<>", "not_in")):
+        where = bind(parse(chain(word, "a" + operator + "{}", 500) + f" {word} b {operator} 7"), SCHEMA).where
+        assert isinstance(where, Call)
+        in_list, other = where.args
+        assert isinstance(in_list, Call)
+        assert (in_list.function, len(in_list.args)) == (function, 501)
+        assert isinstance(other, Call)
+        assert other.function == ("equals" if word == "OR" else "not_equals")
+
+
+def test_many_aggregates_and_keys_are_planned() -> None:
+    keys = ",".join(f"a+{number}" for number in range(500))
+    sums = ",".join(f"SUM(b+{number})" for number in range(500))
+    made = plan(bind(parse(f"SELECT {keys},{sums} FROM t GROUP BY {keys}"), SCHEMA))
+    assert (len(made.keys), len(made.aggregates), len(made.outputs)) == (500, 500, 1_000)
+
+
+LONG = chain("OR", "(a={} AND b>7)", 500)
+
+
+def test_parsing_and_binding_end_at_the_deadline_and_when_nobody_waits() -> None:
+    clock = FakeClock()
+    parsed = parse(LONG, Budget(clock.monotonic(), clock))
+    bind(parsed, SCHEMA, budget=Budget(clock.monotonic(), clock))
+    late, given_up = Budget(clock.monotonic() - 1, clock), Budget()
+    given_up.withdraw()
+    for budget, error in ((late, PlanningTimeoutError), (given_up, PlanningCancelledError)):
+        with pytest.raises(error):
+            parse(LONG, budget)
+        with pytest.raises(error):
+            bind(parsed, SCHEMA, budget=budget)

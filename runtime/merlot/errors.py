@@ -8,38 +8,40 @@ answer (`QueryErrorCode`); a family has a default, a subclass beside its raiser 
 
 from typing import ClassVar
 
+from merlot.codes import QueryErrorCode
+
 
 class MerlotError(Exception):
     """Root of every error that Merlot raises on purpose."""
 
-    code: ClassVar[int] = 450
+    code: ClassVar[int] = QueryErrorCode.INTERNAL
 
 
 class InvalidInputError(MerlotError):
     """The user must change the input (manifest, SQL, argument); never retried."""
 
-    code: ClassVar[int] = 700
+    code: ClassVar[int] = QueryErrorCode.QUERY_VALIDATION
 
 
 class NotFoundError(MerlotError):
     """The user named something that is not there, or lost a race with its deletion."""
 
-    code: ClassVar[int] = 190
+    code: ClassVar[int] = QueryErrorCode.TABLE_DOES_NOT_EXIST
 
 
 class ConflictError(MerlotError):
     """A stale version or a lost lease: read again, decide again, try again."""
 
-    code: ClassVar[int] = 200
+    code: ClassVar[int] = QueryErrorCode.QUERY_EXECUTION
 
 
 class UnavailableError(MerlotError):
     """A peer, a store or a deadline failed: back off and try again."""
 
-    code: ClassVar[int] = 427
+    code: ClassVar[int] = QueryErrorCode.SERVER_NOT_RESPONDING
 
 
 class CorruptionError(MerlotError):
     """Bytes are not what their checksum or format says: quarantine, never read again."""
 
-    code: ClassVar[int] = 200
+    code: ClassVar[int] = QueryErrorCode.QUERY_EXECUTION

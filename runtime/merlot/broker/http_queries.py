@@ -12,8 +12,9 @@ from typing import Any, Final, Protocol
 import orjson
 
 from merlot.broker.queries import SqlRequest
-from merlot.broker.query_errors import QueryErrorCode, http_status, named
+from merlot.broker.query_errors import http_status, named
 from merlot.broker.response import BrokerAnswer
+from merlot.codes import QueryErrorCode
 
 ERROR_CODE_HEADER: Final = "X-Pinot-Error-Code"
 STATUS_HEADER: Final = "Pinot-Use-Http-Status-For-Errors"

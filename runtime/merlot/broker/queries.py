@@ -19,11 +19,12 @@ from merlot.broker.directory import Directory
 from merlot.broker.explain import explain
 from merlot.broker.planning import PlannedQuery, Planner
 from merlot.broker.pruning import Selection
-from merlot.broker.query_errors import QueryErrorCode, QueryException, named
+from merlot.broker.query_errors import QueryException, named
 from merlot.broker.response import BrokerAnswer, ResultRows
 from merlot.broker.scatter import Gathered, ScatterRequest
 from merlot.broker.tables import ServedTable
 from merlot.clock import Clock
+from merlot.codes import QueryErrorCode
 from merlot.errors import MerlotError, NotFoundError, UnavailableError
 from merlot.ids import InstanceId, TableName, raw_name
 from merlot.query.evaluate import evaluate

@@ -1,51 +1,15 @@
 """One table from our errors to what Pinot's clients read: `{errorCode, message}`, a header, and an HTTP status.
 
-Codes are Pinot's `QueryErrorCode`. A query's error travels in an answer with HTTP status 200; the status of the table
+A query's error travels in an answer with HTTP status 200; the status of the table
 below is used only if the client asks for it (`Pinot-Use-Http-Status-For-Errors: true`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
+from merlot.codes import QueryErrorCode
 from merlot.errors import MerlotError
-
-
-class QueryErrorCode(IntEnum):
-    """The numbers that the broker itself may answer, and those that servers send it."""
-
-    JSON_PARSING = 100
-    SQL_PARSING = 150
-    SQL_RUNTIME = 160
-    ACCESS_DENIED = 180
-    TABLE_DOES_NOT_EXIST = 190
-    TABLE_IS_DISABLED = 191
-    QUERY_EXECUTION = 200
-    SERVER_SHUTTING_DOWN = 210
-    SERVER_OUT_OF_CAPACITY = 211
-    SERVER_TABLE_MISSING = 230
-    SERVER_SEGMENT_MISSING = 235
-    QUERY_SCHEDULING_TIMEOUT = 240
-    SERVER_RESOURCE_LIMIT_EXCEEDED = 245
-    QUERY_SCAN_LIMIT_EXCEEDED = 246
-    EXECUTION_TIMEOUT = 250
-    BROKER_SEGMENT_UNAVAILABLE = 305
-    BROKER_TIMEOUT = 400
-    BROKER_RESOURCE_MISSING = 410
-    BROKER_INSTANCE_MISSING = 420
-    BROKER_REQUEST_SEND = 425
-    SERVER_NOT_RESPONDING = 427
-    TOO_MANY_REQUESTS = 429
-    INTERNAL = 450
-    MERGE_RESPONSE = 500
-    QUERY_CANCELLATION = 503
-    REMOTE_BROKER_UNAVAILABLE = 510
-    QUERY_VALIDATION = 700
-    UNKNOWN_COLUMN = 710
-    QUERY_PLANNING = 720
-    UNKNOWN = 1000
-
 
 NO_ERROR = -1
 """What `X-Pinot-Error-Code` says of an answer without exceptions."""

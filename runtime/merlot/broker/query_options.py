@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from merlot.broker.query_errors import QueryErrorCode
+from merlot.codes import QueryErrorCode
 from merlot.errors import InvalidInputError
 from merlot.spec.table import MAX_TIMEOUT_MS
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 
 from merlot.broker.channels import Channels
 from merlot.broker.health import CallOutcome
-from merlot.broker.query_errors import RETRIABLE_SERVER_CODES, QueryErrorCode, QueryException, named
+from merlot.broker.query_errors import RETRIABLE_SERVER_CODES, QueryException, named
 from merlot.broker.routing import RoutingSnapshot, ServerRoute, reroute
+from merlot.codes import QueryErrorCode
 from merlot.errors import CorruptionError, UnavailableError
 from merlot.ids import InstanceId, TableName
 from merlot.query.partial import Partial

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from merlot.clock import Clock, SystemClock
+from merlot.codes import QueryErrorCode
 from merlot.errors import UnavailableError
 from merlot.spec.schema import TableSchema
 from merlot.vectors.errors import LimitExceededError
@@ -16,13 +17,13 @@ from merlot.vectors.errors import LimitExceededError
 class QueryTimeoutError(UnavailableError):
     """The query's deadline passed."""
 
-    code: ClassVar[int] = 250
+    code: ClassVar[int] = QueryErrorCode.EXECUTION_TIMEOUT
 
 
 class QueryCancelledError(UnavailableError):
     """The client, or a broker that found its answer elsewhere, gave up."""
 
-    code: ClassVar[int] = 503
+    code: ClassVar[int] = QueryErrorCode.QUERY_CANCELLATION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from merlot import telemetry
 from merlot.clock import Clock
+from merlot.codes import QueryErrorCode
 from merlot.errors import CorruptionError, MerlotError, NotFoundError
 from merlot.ids import TableName
 from merlot.query.context import CancelToken, ExecutionContext, TooMuchWorkError
@@ -34,9 +35,6 @@ from merlot.wire.messages import ServerRequest, ServerResponse
 
 _LOG = logging.getLogger(__name__)
 
-SHUTTING_DOWN: Final = 210
-TABLE_MISSING: Final = 230
-SEGMENT_MISSING: Final = 235
 MAX_PLANS: Final = 2_000
 MAX_LONG_PLANS: Final = 32
 MAX_KEPT_BYTES: Final = 262_144
@@ -129,10 +127,12 @@ class QueryHandler:
 
     async def _respond(self, request: ServerRequest) -> ServerResponse:
         if self.is_draining:
-            return ServerResponse(error=(SHUTTING_DOWN, "server is shutting down"))
+            return ServerResponse(error=(QueryErrorCode.SERVER_SHUTTING_DOWN, "server is shutting down"))
         keeper = self._keeper_of(request.table)
         if keeper is None or keeper.state is None:
-            return ServerResponse(error=(TABLE_MISSING, f"server has no such table table={request.table}"))
+            return ServerResponse(
+                error=(QueryErrorCode.SERVER_TABLE_MISSING, f"server has no such table table={request.table}")
+            )
         try:
             try:
                 return await self._run(request, keeper, keeper.state)
@@ -209,7 +209,9 @@ class QueryHandler:
         text = "query met corrupt or missing data table=%s request=%s cause=%s"
         _LOG.error(text, request.table, request.request_id, error)
         keeper.suspect(request.segments)
-        return ServerResponse(error=(SEGMENT_MISSING, f"server set segments aside table={request.table}"))
+        return ServerResponse(
+            error=(QueryErrorCode.SERVER_SEGMENT_MISSING, f"server set segments aside table={request.table}")
+        )
 
 
 def _is_light_work(prepared: _Prepared, acquired: Acquired, state: TableState) -> bool:

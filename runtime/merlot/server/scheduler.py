@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from merlot import telemetry
+from merlot.codes import QueryErrorCode
 from merlot.errors import UnavailableError
 
 T = TypeVar("T")
@@ -31,13 +32,13 @@ SHORT_S = 0.01
 class OutOfCapacityError(UnavailableError):
     """The line is full: another replica may have room."""
 
-    code: ClassVar[int] = 211
+    code: ClassVar[int] = QueryErrorCode.SERVER_OUT_OF_CAPACITY
 
 
 class SchedulingTimeoutError(UnavailableError):
     """The query's time was over before its turn came."""
 
-    code: ClassVar[int] = 240
+    code: ClassVar[int] = QueryErrorCode.QUERY_SCHEDULING_TIMEOUT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,19 +2,20 @@
 
 from typing import ClassVar
 
+from merlot.codes import QueryErrorCode
 from merlot.errors import InvalidInputError
 
 
 class SqlParseError(InvalidInputError):
     """The text is not SQL of this dialect (Pinot's SQL_PARSING)."""
 
-    code: ClassVar[int] = 150
+    code: ClassVar[int] = QueryErrorCode.SQL_PARSING
 
 
 class SqlValidationError(InvalidInputError):
     """The text parses and its names resolve, but it makes no sense (Pinot's QUERY_VALIDATION)."""
 
-    code: ClassVar[int] = 700
+    code: ClassVar[int] = QueryErrorCode.QUERY_VALIDATION
 
 
 class UnsupportedSqlError(SqlValidationError):
@@ -28,4 +29,4 @@ class UnsupportedSqlError(SqlValidationError):
 class UnknownColumnError(InvalidInputError):
     """A name that is no column of the table and no alias of the query (Pinot's UNKNOWN_COLUMN)."""
 
-    code: ClassVar[int] = 710
+    code: ClassVar[int] = QueryErrorCode.UNKNOWN_COLUMN

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from merlot.codes import QueryErrorCode
 from merlot.errors import CorruptionError, MerlotError, UnavailableError
 from merlot.wire.client import Handler
 from merlot.wire.codec import decode_request, encode_response
@@ -17,8 +18,6 @@ from merlot.wire.messages import ServerRequest, ServerResponse
 
 _LOG = logging.getLogger(__name__)
 
-LIMIT_CODE: Final = 245
-INTERNAL_CODE: Final = 450
 BACKLOG: Final = 256
 
 AnswerNow = Callable[[ServerRequest], ServerResponse | None]
@@ -193,12 +192,12 @@ async def _finish(sending: Awaitable[None]) -> None:
 def _bug(request: ServerRequest) -> ServerResponse:
     _LOG.exception("query failed by a bug request=%s", request.request_id)
     text = f"internal error, see the server's log request={request.request_id}"
-    return ServerResponse(error=(INTERNAL_CODE, text))
+    return ServerResponse(error=(QueryErrorCode.INTERNAL, text))
 
 
 def _encode(response: ServerResponse) -> bytes:
     data = encode_response(response)
     if len(data) > MAX_MESSAGE_BYTES:
         text = f"partial result is too large bytes={len(data)} limit={MAX_MESSAGE_BYTES}"
-        return encode_response(ServerResponse(error=(LIMIT_CODE, text)))
+        return encode_response(ServerResponse(error=(QueryErrorCode.SERVER_RESOURCE_LIMIT_EXCEEDED, text)))
     return data

@@ -9,6 +9,7 @@ import pytest
 
 from merlot.clock import SystemClock
 from merlot.cluster.tables import put_table
+from merlot.codes import QueryErrorCode
 from merlot.ids import TableName
 from merlot.query import batch
 from merlot.query.binding import bind
@@ -85,7 +86,7 @@ async def test_a_file_taken_away_sends_the_broker_elsewhere_and_is_fetched_again
     handlers.bench.path_of(key).unlink()
     response = await handlers.ask("SELECT sum(amount) FROM orders")
     assert response.error is not None
-    assert response.error[0] == rpc.SEGMENT_MISSING
+    assert response.error[0] == QueryErrorCode.SERVER_SEGMENT_MISSING
     await until(lambda: handlers.bench.path_of(key).exists() and key in handlers.keeper.segments)
     response = await handlers.ask("SELECT sum(amount) FROM orders")
     assert response.partial is not None

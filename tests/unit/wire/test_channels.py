@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from merlot.codes import QueryErrorCode
 from merlot.errors import UnavailableError
 from merlot.ids import TableName
 from merlot.testing.patience import PATIENCE_S
@@ -177,7 +178,7 @@ async def test_a_bug_in_a_handler_is_an_error_code_and_no_traceback(
     exits.push_async_callback(channel.close)
     error = (await channel.execute(REQUEST, 5.0)).error
     assert error is not None
-    assert error[0] == endpoint.INTERNAL_CODE
+    assert error[0] == QueryErrorCode.INTERNAL
     assert "secret" not in error[1]
     assert "secret detail" in caplog.text
 

@@ -7,6 +7,7 @@ within a segment, as far as the table declares no sorted columns.
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,9 +19,11 @@ import numpy as np
 import pyarrow as pa
 
 from merlot.errors import InvalidInputError
-from merlot.ingest import files, grouping, transform
+from merlot.ingest import grouping, transform
 from merlot.ingest.bad_rows import BadRows
 from merlot.ingest.grouping import Grouped, SegmentGroup
+from merlot.ingest.source import plan, reader
+from merlot.ingest.source.plan import SourcePlan
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest, BuiltSegment
 from merlot.segment.metadata import CreationFacts
@@ -109,9 +112,9 @@ def build_from_files(
     """Read a batch source and build its segments in `folder`; raises BadRowsError past the source's share."""
     if source.filter is not None or source.derived_columns:
         raise InvalidInputError("filter and derivedColumns need Spark: python -m merlot_spark.build_segments")
-    tables = files.read_tables(source, table.spec.table_schema)
+    planned = plan.make(source, table.spec)
     return build_from_tables(
-        table, tables, folder, max_bad_row_share=source.max_bad_row_share, creation=creation, stretch=stretch
+        table, _rows(planned), folder, max_bad_row_share=source.max_bad_row_share, creation=creation, stretch=stretch
     )
 
 
@@ -171,16 +174,31 @@ def check_bad_rows(bad: BadRows, rows_in: int, max_share: float, table: Table) -
         )
 
 
+def _rows(planned: SourcePlan) -> Iterator[pa.Table]:
+    """All batches; InvalidInputError at their end if none had a column of the table."""
+    seen = set(planned.types)
+    count = 0
+    for rows in reader.read(planned.request, planned.pieces):
+        seen.update(planned.request.columns.keys() & set(rows.column_names))
+        count += rows.num_rows
+        yield rows
+    if count and not seen:
+        raise plan.no_column(planned.request)
+
+
 def _by_group(grouped: list[Grouped], table: Table) -> Iterator[tuple[SegmentGroup, pa.Table]]:
-    rows = pa.concat_tables([one.rows for one in grouped])
-    if rows.num_rows == 0:
+    if not any(one.rows.num_rows for one in grouped):
         return
+    rows = pa.concat_tables([one.rows for one in grouped])
     keys = [np.concatenate([_numbers(one.keys[part]) for one in grouped]) for part in range(len(grouped[0].keys))]
     order = np.lexsort(keys[::-1])
     changed = functools.reduce(operator.or_, (np.diff(key[order]) != 0 for key in keys))
-    for docs in np.split(order, np.flatnonzero(changed) + 1):
-        key = tuple(int(column[docs[0]]) for column in keys)
-        yield grouping.group_of(key, table.spec), rows.take(pa.array(docs))
+    # One take of all rows and slices of it: a take per group from a table of chunks looks at all chunks each time.
+    ordered = rows.take(pa.array(order)).combine_chunks()
+    bounds = [0, *(np.flatnonzero(changed) + 1).tolist(), len(order)]
+    for start, stop in itertools.pairwise(bounds):
+        key = tuple(int(column[order[start]]) for column in keys)
+        yield grouping.group_of(key, table.spec), ordered.slice(start, stop - start)
 
 
 def _numbers(key: pa.Array | pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.int32]]:

@@ -1,0 +1,137 @@
+"""CSV files as Arrow: values are text, or null; a row for every record, corrupt ones with their text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyarrow import csv, fs
+
+from merlot.errors import InvalidInputError
+from merlot.ingest.source import csv_records
+from merlot.ingest.source.blocks import BYTE_ORDER_MARK, Stream, blocks
+from merlot.ingest.source.csv_records import Records
+from merlot.ingest.transform import CORRUPT_RECORD, SOURCE_ROW
+from merlot.spec.ingestion import CsvOptions
+
+HEADER_BYTES = 64 << 10
+
+
+def check(options: CsvOptions) -> None:
+    """InvalidInputError for a delimiter that cannot be one."""
+    if not options.delimiter.isascii() or options.delimiter in '"\r\n':
+        raise InvalidInputError(
+            f"a delimiter of CSV is an ASCII character other than a quote got={options.delimiter!r}"
+        )
+
+
+def read_header(filesystem: fs.FileSystem, path: str, options: CsvOptions) -> list[str]:
+    """The names that a file begins with, none if it holds nothing; InvalidInputError if its first record is broken."""
+    with filesystem.open_input_stream(path) as stream:
+        found: list[str] = []
+
+        def take(data: bytes, is_last: bool) -> int:
+            names, used = _header(data, options.delimiter, path, is_last=is_last)
+            found.extend(names)
+            return used
+
+        small = _Small(stream)
+        for _ in blocks(small, take, path):
+            if found:
+                break
+        return found
+
+
+def read(
+    filesystem: fs.FileSystem, path: str, options: CsvOptions, names: Sequence[str], columns: Mapping[str, int]
+) -> Iterator[pa.Table]:
+    """Rows of a file in batches. `names` are all its columns, `columns` says at which position the wanted ones are."""
+    reader = _Reader(path, options, len(names), columns)
+    with filesystem.open_input_stream(path) as stream:
+        for _ in blocks(stream, reader.take, path):
+            yield from reader.pop()
+
+
+class _Small:
+    """A stream that is read a little at a time."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def read(self, num_bytes: int) -> bytes:
+        return self._stream.read(min(num_bytes, HEADER_BYTES))
+
+
+class _Reader:
+    """Rows of one file, block by block."""
+
+    def __init__(self, path: str, options: CsvOptions, width: int, columns: Mapping[str, int]) -> None:
+        self._path = path
+        self._options = options
+        self._width = width
+        self._columns = columns
+        self._is_begun = False
+        self._num_rows = 0
+        self._ready: list[pa.Table] = []
+
+    def pop(self) -> list[pa.Table]:
+        ready, self._ready = self._ready, []
+        return ready
+
+    def take(self, data: bytes, is_last: bool) -> int:
+        start = 0
+        if not self._is_begun:
+            start = len(BYTE_ORDER_MARK) if data.startswith(BYTE_ORDER_MARK) else 0
+            if self._options.header:
+                _, start = _header(data, self._options.delimiter, self._path, is_last=is_last)
+                if not start:
+                    return 0
+            self._is_begun = True
+        rest = data[start:] if start else data
+        records = csv_records.split(rest, self._options.delimiter, self._width, is_last=is_last)
+        if records.count:
+            self._ready.append(self._table(records))
+        self._num_rows += records.count
+        return start + records.used
+
+    def _table(self, records: Records) -> pa.Table:
+        first = self._num_rows + 1
+        columns = self._values(records.good) if records.good and self._columns else {}
+        empty = {name: pa.nulls(0, pa.string()) for name in self._columns}
+        rows = pa.table({**empty, **columns, SOURCE_ROW: records.good_numbers + first})
+        if not records.corrupt:
+            return rows
+        lines = {CORRUPT_RECORD: pa.array(records.corrupt, pa.string()), SOURCE_ROW: records.corrupt_numbers + first}
+        return pa.concat_tables([rows, pa.table(lines)], promote_options="default")
+
+    def _values(self, good: bytes) -> dict[str, pa.ChunkedArray]:
+        numbers = list(map(str, range(self._width)))
+        table = csv.read_csv(
+            pa.py_buffer(good),
+            csv.ReadOptions(column_names=numbers, use_threads=False, block_size=len(good) + 1),
+            csv.ParseOptions(delimiter=self._options.delimiter, newlines_in_values=True),
+            csv.ConvertOptions(
+                column_types=dict.fromkeys(numbers, pa.string()),
+                null_values=["", self._options.null_value],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+                include_columns=[str(position) for position in self._columns.values()],
+            ),
+        )
+        return dict(zip(self._columns, table.columns, strict=True))
+
+
+def _header(data: bytes, delimiter: str, path: str, *, is_last: bool) -> tuple[list[str], int]:
+    """The names and the bytes up to the end of their line; 0: there is more of it."""
+    start = len(BYTE_ORDER_MARK) if data.startswith(BYTE_ORDER_MARK) else 0
+    if not data[start:].strip(b"\r\n"):
+        return [], len(data) if is_last else 0
+    try:
+        names, used = csv_records.first_record(data[start:], delimiter, is_last=is_last)
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"the header is not UTF-8 file={path}") from error
+    if names is None:
+        if used:
+            raise InvalidInputError(f"the header is no record file={path}")
+        return [], 0
+    return names, start + used

@@ -1,0 +1,27 @@
+"""Which column of a file is meant by a column of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from merlot.errors import InvalidInputError
+
+
+def find(wanted: str, present: Sequence[str], file: str) -> str | None:
+    """The column of exactly that name, else the only one that differs by case alone. InvalidInputError if there are
+    several."""
+    meant = [name for name in present if name == wanted] or alike(wanted, present)
+    if len(meant) > 1:
+        raise InvalidInputError(f"several columns may be meant file={file} column={wanted} found={meant}")
+    return meant[0] if meant else None
+
+
+def alike(wanted: str, present: Iterable[str]) -> list[str]:
+    """Names that differ by case alone, the equal one included."""
+    lower = wanted.lower()
+    return [name for name in present if name.lower() == lower]
+
+
+def twice(name: str, file: str) -> InvalidInputError:
+    """The error of a column that a file has, and a folder of its path too."""
+    return InvalidInputError(f"a column is in the file and in the name of a folder file={file} column={name}")

@@ -1,0 +1,169 @@
+"""Where the files of a source are: paths, URIs and globs to the files they stand for.
+
+`s3://bucket/path?region=…&endpoint_override=…&scheme=…` takes its credentials from the environment; `s3a://` is the
+same.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import pyarrow as pa
+from pyarrow import fs
+
+from merlot.errors import InvalidInputError, NotFoundError, UnavailableError
+from merlot.store.deepstore import S3_OPTIONS
+
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+_WILD = re.compile(r"[*?\[{]")
+_BRACES = re.compile(r"\{([^{}]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file that holds rows, or may."""
+
+    path: str
+    """In its file system."""
+    num_bytes: int
+
+    @property
+    def partitions(self) -> tuple[tuple[str, str | None], ...]:
+        """Columns that the folders of the path give, `k=v`, the innermost of a name last."""
+        found = (name.partition("=") for name in self.path.split("/")[:-1] if "=" in name.strip("="))
+        return tuple(
+            {
+                unquote(key): None if value == NULL_PARTITION else unquote(value) for key, _, value in found if key
+            }.items()
+        )
+
+
+def open_place(uri: str) -> fs.FileSystem:
+    """The file system that a source is in; InvalidInputError if there is none for the URI."""
+    return _open(uri)[0]
+
+
+def list_files(uri: str) -> list[SourceFile]:
+    """The files of a source by path, those of zero bytes too. NotFoundError if there are none."""
+    filesystem, base, pattern = _open(uri)
+    try:
+        roots = _literal(filesystem, base, pattern) or _matching(filesystem, base, pattern)
+        found = {one.path: one for root in roots for one in _below(filesystem, root)}
+    except (OSError, pa.ArrowException) as error:
+        raise UnavailableError(f"cannot list source uri={uri} reason={str(error).splitlines()[0]}") from error
+    if not found:
+        raise NotFoundError(f"no source files uri={uri}")
+    return [SourceFile(path, found[path].size or 0) for path in sorted(found)]
+
+
+def _open(uri: str) -> tuple[fs.FileSystem, str, str]:
+    """The file system, the path up to the first name with a wildcard, and the rest."""
+    if "://" not in uri:
+        base, pattern = _split(uri)
+        return fs.LocalFileSystem(), str(Path(base or ("." if pattern else "")).resolve()), pattern
+    scheme, _, rest = uri.partition("://")
+    if scheme == "file":
+        base, pattern = _split(unquote("/" + rest.partition("/")[2]))
+        return fs.LocalFileSystem(), base or "/", pattern
+    if scheme in ("s3", "s3a"):
+        path, options = _s3_options(uri)
+        base, pattern = _split(path)
+        return _s3(uri, options), base, pattern
+    base, pattern = _split(rest)
+    try:
+        filesystem, root = fs.FileSystem.from_uri(f"{scheme}://{base}")
+    except (ValueError, OSError, pa.ArrowException) as error:
+        raise InvalidInputError(f"cannot open source uri={uri} reason={str(error).splitlines()[0]}") from error
+    return filesystem, root.rstrip("/"), pattern
+
+
+def _s3_options(uri: str) -> tuple[str, dict[str, str]]:
+    # A glob's question mark is not the beginning of the options: those hold an equals sign.
+    path, mark, query = uri.rpartition("?")
+    if not mark or "=" not in query or "/" in query.partition("=")[0]:
+        path, query = uri, ""
+    options = dict(parse_qsl(query))
+    if unknown := sorted(options.keys() - S3_OPTIONS):
+        raise InvalidInputError(f"unknown option in source uri options={unknown} known={sorted(S3_OPTIONS)}")
+    bucket = urlsplit(path).netloc
+    if not bucket:
+        raise InvalidInputError(f"source uri names no bucket uri={uri}")
+    return path.partition("://")[2], options
+
+
+def _s3(uri: str, options: dict[str, str]) -> fs.FileSystem:
+    try:
+        return fs.S3FileSystem(**options)
+    except (ValueError, OSError, pa.ArrowException) as error:
+        raise InvalidInputError(f"cannot open source uri={uri} reason={str(error).splitlines()[0]}") from error
+
+
+def _split(path: str) -> tuple[str, str]:
+    """What comes before the first name with a wildcard, and what from there on."""
+    wild = _WILD.search(path)
+    if wild is None:
+        return path.rstrip("/"), ""
+    base, slash, name = path[: wild.start()].rpartition("/")
+    return base + ("/" if slash and not base else ""), name + path[wild.start() :].rstrip("/")
+
+
+def _literal(filesystem: fs.FileSystem, base: str, pattern: str) -> list[fs.FileInfo]:
+    info = filesystem.get_file_info(_join(base, pattern))
+    return [] if info.type == fs.FileType.NotFound else [info]
+
+
+def _matching(filesystem: fs.FileSystem, base: str, pattern: str) -> list[fs.FileInfo]:
+    """Files and folders that the glob means, found level by level: what is beside them is not looked into."""
+    if not pattern:
+        return []
+    found: list[fs.FileInfo] = []
+    for plain in _without_braces(pattern):
+        level = [filesystem.get_file_info(base)]
+        for name in plain.split("/"):
+            level = list(_next_level(filesystem, level, name))
+        found += level
+    return found
+
+
+def _next_level(filesystem: fs.FileSystem, level: Iterable[fs.FileInfo], name: str) -> Iterator[fs.FileInfo]:
+    folders = [info.path for info in level if info.type == fs.FileType.Directory]
+    if _WILD.search(name) is None:
+        infos = filesystem.get_file_info([_join(folder, name) for folder in folders])
+        yield from (info for info in infos if info.type != fs.FileType.NotFound)
+        return
+    matches = re.compile(fnmatch.translate(name.replace("[^", "[!"))).match
+    for folder in folders:
+        for info in filesystem.get_file_info(fs.FileSelector(folder)):
+            if matches(info.base_name) and (name[0] in "_." or not _is_hidden(info.base_name)):
+                yield info
+
+
+def _below(filesystem: fs.FileSystem, root: fs.FileInfo) -> Iterator[fs.FileInfo]:
+    if root.is_file:
+        yield root
+        return
+    for info in filesystem.get_file_info(fs.FileSelector(root.path, recursive=True, allow_not_found=True)):
+        if info.is_file and not any(map(_is_hidden, info.path.removeprefix(root.path).split("/"))):
+            yield info
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
+def _without_braces(pattern: str) -> Sequence[str]:
+    """`a{b,c}` as `ab` and `ac`."""
+    braces = _BRACES.search(pattern)
+    if braces is None:
+        return [pattern]
+    head, tail = pattern[: braces.start()], pattern[braces.end() :]
+    return [one for choice in braces[1].split(",") for one in _without_braces(head + choice + tail)]
+
+
+def _join(folder: str, name: str) -> str:
+    return f"{folder.rstrip('/')}/{name}" if name else folder

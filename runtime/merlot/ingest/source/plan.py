@@ -1,0 +1,199 @@
+"""What a source is made of: its files, checked, and the pieces that are read apart from each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyarrow import fs
+
+from merlot.errors import InvalidInputError
+from merlot.ingest import transform
+from merlot.ingest.source import columnar, csv_files, names, places
+from merlot.ingest.source.places import SourceFile
+from merlot.ingest.source.trouble import FOREIGN, reading_error
+from merlot.spec.formats import BatchFormat
+from merlot.spec.ingestion import BatchIngestion, CsvOptions
+from merlot.spec.table import TableSpec
+
+LIST_THREADS = 16
+JSON_PIECE_BYTES = 32 << 20
+COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".br", ".snappy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What to read from where, as it travels to those who read."""
+
+    uri: str
+    format: BatchFormat
+    csv: CsvOptions
+    columns: Mapping[str, bool]
+    """Wanted columns, in order, and whether they hold several values."""
+    names: tuple[str, ...]
+    """Of all columns of the table: those of a CSV file without header."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a file that is read by itself."""
+
+    file: SourceFile
+    part: int | None = None
+    """Row group or stripe."""
+    stretch: tuple[int, int] | None = None
+    """Bytes in which the lines begin; None: the whole file."""
+    first_row: int = 1
+    """Number of its first row, counted from 1 within `name`."""
+
+    @property
+    def name(self) -> str:
+        """Of the file, and of the part of it, where rows are not counted from the beginning of the file."""
+        if self.stretch is not None and self.stretch[0]:
+            return f"{self.file.path}#byte={self.stretch[0]}"
+        return f"{self.file.path}#stripe={self.part}" if self.part and self.first_row == 1 else self.file.path
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourcePlan:
+    """A source that can be read, as far as its files' footers and headers tell."""
+
+    request: Request
+    pieces: tuple[Piece, ...]
+    types: Mapping[str, tuple[pa.DataType, ...]]
+    """The types that files give a wanted column. JSON lines do not tell before they are read."""
+    num_files: int
+    empty_files: int
+    """Files of zero bytes."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all files."""
+        return sum({piece.file.path: piece.file.num_bytes for piece in self.pieces}.values())
+
+
+def no_column(request: Request) -> InvalidInputError:
+    """The error of a source that holds other columns."""
+    return InvalidInputError(f"source has no column of the table uri={request.uri} wanted={list(request.columns)}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    file: SourceFile
+    columns: Mapping[str, pa.DataType]
+    """Wanted ones, by the names they are wanted by."""
+    pieces: tuple[Piece, ...]
+
+
+def make(source: BatchIngestion, spec: TableSpec, more: Iterable[str] = (), without: Iterable[str] = ()) -> SourcePlan:
+    """List and check the files of a source. `more`: columns of the source that are wanted besides the table's;
+    `without`: those of the table that are not. NotFoundError if there is no file, InvalidInputError for one that cannot
+    be read, UnavailableError for a storage that does not answer."""
+    request = _request(source, spec, more, frozenset(without))
+    csv_files.check(request.csv)
+    files = places.list_files(request.uri)
+    filled = [file for file in files if file.num_bytes]
+    filesystem = places.open_place(request.uri)
+    with ThreadPoolExecutor(LIST_THREADS) as threads:
+        described = list(threads.map(lambda file: _describe(filesystem, file, request), filled))
+    _check_types(described, spec)
+    types: dict[str, dict[pa.DataType, None]] = {}
+    for one in described:
+        for name, kind in one.columns.items():
+            types.setdefault(name, {})[kind] = None
+    if described and not types and request.format is not BatchFormat.JSON:
+        raise no_column(request)
+    return SourcePlan(
+        request=request,
+        pieces=tuple(piece for one in described for piece in one.pieces),
+        types={name: tuple(kinds) for name, kinds in types.items()},
+        num_files=len(files),
+        empty_files=len(files) - len(filled),
+    )
+
+
+def _request(source: BatchIngestion, spec: TableSpec, more: Iterable[str], without: frozenset[str]) -> Request:
+    columns = {field.name: field.multi_value for field in spec.table_schema.fields if field.name not in without}
+    columns |= {name: False for name in more if not names.alike(name, columns)}
+    return Request(
+        uri=source.source_uri,
+        format=source.format,
+        csv=source.csv or CsvOptions(),
+        columns=columns,
+        names=tuple(spec.table_schema.names),
+    )
+
+
+def _describe(filesystem: fs.FileSystem, file: SourceFile, request: Request) -> _Described:
+    given: Mapping[str, pa.DataType]
+    try:
+        match request.format:
+            case BatchFormat.JSON:
+                given, pieces = {}, _stretches(file)
+            case BatchFormat.CSV:
+                header = request.csv.header
+                found = csv_files.read_header(filesystem, file.path, request.csv) if header else list(request.names)
+                _check_names(found, file, request)
+                given, pieces = dict.fromkeys(found, pa.string()), (Piece(file),)
+            case _:
+                schema, counts = columnar.describe(filesystem, file.path, request.format)
+                _check_names(schema.names, file, request)
+                given, pieces = {field.name: field.type for field in schema}, _parts(file, counts)
+    except FOREIGN as error:
+        raise reading_error(error, file.path, request.format) from error
+    return _Described(file, _wanted(given, file, request), pieces)
+
+
+def _wanted(given: Mapping[str, pa.DataType], file: SourceFile, request: Request) -> dict[str, pa.DataType]:
+    columns = {name: given[found] for name in request.columns if (found := names.find(name, list(given), file.path))}
+    folders = dict(file.partitions)
+    for name in request.columns:
+        if names.find(name, list(folders), file.path) is not None:
+            if name in columns:
+                raise InvalidInputError(
+                    f"a column is in the file and in the name of a folder file={file.path} column={name}"
+                )
+            columns[name] = pa.string()
+    return columns
+
+
+def _check_names(present: Sequence[str], file: SourceFile, request: Request) -> None:
+    """InvalidInputError if a wanted name is there twice."""
+    for name in request.columns:
+        names.find(name, present, file.path)
+
+
+def _check_types(described: Iterable[_Described], spec: TableSpec) -> None:
+    """InvalidInputError for a column that nobody can convert, tried with no rows."""
+    tried: set[tuple[str, pa.DataType]] = set()
+    for one in described:
+        for name, kind in one.columns.items():
+            if (name, kind) in tried or name not in spec.table_schema.names:
+                continue
+            tried.add((name, kind))
+            try:
+                transform.conform(pa.schema([(name, kind)]).empty_table(), spec)
+            except (pa.ArrowException, NotImplementedError, TypeError, KeyError, ValueError) as error:
+                raise InvalidInputError(
+                    f"no column can be made of this type file={one.file.path} column={name} type={kind}; "
+                    "write it as text, a number or a timestamp, or leave it out of the table"
+                ) from error
+
+
+def _parts(file: SourceFile, counts: Sequence[int | None]) -> tuple[Piece, ...]:
+    pieces: list[Piece] = []
+    first_row = 1
+    for part, count in enumerate(counts):
+        pieces.append(Piece(file, part=part, first_row=first_row))
+        first_row += count or 0
+    return tuple(pieces)
+
+
+def _stretches(file: SourceFile) -> tuple[Piece, ...]:
+    if file.num_bytes <= JSON_PIECE_BYTES or file.path.endswith(COMPRESSED):
+        return (Piece(file),)
+    count = -(-file.num_bytes // JSON_PIECE_BYTES)
+    cuts = [file.num_bytes * piece // count for piece in range(count + 1)]
+    return tuple(Piece(file, stretch=(cuts[piece], cuts[piece + 1])) for piece in range(count))

@@ -1,0 +1,79 @@
+"""Rows of a piece of a source, in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import fs
+
+from merlot.ingest.source import columnar, csv_files, json_lines, names, places
+from merlot.ingest.source.plan import Piece, Request
+from merlot.ingest.source.trouble import FOREIGN, reading_error
+from merlot.ingest.transform import SOURCE_FILE, SOURCE_ROW
+from merlot.spec.formats import BatchFormat
+
+
+def read(request: Request, pieces: Iterable[Piece]) -> Iterator[pa.Table]:
+    """Batches of rows: wanted columns that the file has, by the names they are wanted by and of the file's types; their
+    places; CORRUPT_RECORD if a batch has any. InvalidInputError names a file that is not what it is said to be."""
+    filesystem = places.open_place(request.uri)
+    for piece in pieces:
+        try:
+            for rows in _rows(filesystem, request, piece):
+                if rows.num_rows:
+                    yield _with_place(rows, piece, request)
+        except FOREIGN as error:
+            raise reading_error(error, piece.name, request.format) from error
+
+
+def _rows(filesystem: fs.FileSystem, request: Request, piece: Piece) -> Iterator[pa.Table]:
+    path = piece.file.path
+    match request.format:
+        case BatchFormat.JSON:
+            return json_lines.read(filesystem, path, piece.stretch, request.columns)
+        case BatchFormat.CSV:
+            header = request.csv.header
+            present = csv_files.read_header(filesystem, path, request.csv) if header else list(request.names)
+            found = _found(present, piece, request)
+            columns = {name: present.index(one) for name, one in found.items()}
+            return csv_files.read(filesystem, path, request.csv, present, columns)
+        case _:
+            return _columnar(filesystem, request, piece)
+
+
+def _columnar(filesystem: fs.FileSystem, request: Request, piece: Piece) -> Iterator[pa.Table]:
+    found: dict[str, str] = {}
+
+    def choose(present: Sequence[str]) -> Sequence[str]:
+        found.update(_found(present, piece, request))
+        return list(found.values())
+
+    first_row = piece.first_row
+    for batch in columnar.read(filesystem, piece.file.path, request.format, piece.part or 0, choose):
+        columns = {name: batch.column(one) for name, one in found.items()}
+        yield pa.table({**columns, SOURCE_ROW: np.arange(batch.num_rows, dtype=np.int64) + first_row})
+        first_row += batch.num_rows
+
+
+def _found(present: Sequence[str], piece: Piece, request: Request) -> Mapping[str, str]:
+    path = piece.file.path
+    return {name: one for name in request.columns if (one := names.find(name, present, path)) is not None}
+
+
+def _with_place(rows: pa.Table, piece: Piece, request: Request) -> pa.Table:
+    folders = dict(piece.file.partitions)
+    zeros = np.zeros(rows.num_rows, dtype=np.int8)
+    for name in request.columns:
+        folder = names.find(name, list(folders), piece.file.path)
+        if folder is None:
+            continue
+        if name in rows.column_names:
+            raise names.twice(name, piece.file.path)
+        rows = rows.append_column(name, _repeated(folders[folder], zeros))
+    return rows.append_column(SOURCE_FILE, _repeated(piece.name, zeros))
+
+
+def _repeated(text: str | None, zeros: np.ndarray) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(zeros), pa.array([text], pa.string()))

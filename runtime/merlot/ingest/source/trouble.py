@@ -1,0 +1,20 @@
+"""Errors of file systems and formats, by who must act: the owner of the file, or nobody, after a while."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from merlot.errors import InvalidInputError, MerlotError, UnavailableError
+from merlot.spec.formats import BatchFormat
+
+FOREIGN = (OSError, pa.ArrowException, UnicodeDecodeError)
+"""What reading a file raises."""
+
+
+def reading_error(error: Exception, file: str, file_format: BatchFormat) -> MerlotError:
+    """As UnavailableError if the storage is to blame, as InvalidInputError if the bytes are."""
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if isinstance(error, OSError) and (error.errno is not None or "AWS Error" in reason):
+        return UnavailableError(f"cannot read source file={file} reason={reason}")
+    # Arrow reports damaged pages, footers and compressed streams as OSError without a number.
+    return InvalidInputError(f"cannot read source file={file} format={file_format} reason={reason}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import orjson
 from aiohttp import web
@@ -25,9 +25,12 @@ from merlot.broker.http_queries import (
     answer_fields,
 )
 from merlot.errors import InvalidInputError
+from merlot.http.guard import BODY_LIMITS, BodyLimit
 from merlot.http.health import health_routes, readiness_of
 from merlot.spec import pinot_schema
 from merlot.sql.parse import parse
+
+QUERY_LIMITS: Final = dict.fromkeys(("/query/sql", "/query"), BodyLimit(MAX_BODY_BYTES))
 
 
 class BrokerFace(Answers, Protocol):
@@ -54,7 +57,8 @@ class BrokerFace(Answers, Protocol):
 
 def make_app(broker: BrokerFace) -> web.Application:
     """An application of the broker's paths; unknown paths are 404, for HEAD too."""
-    app = web.Application(client_max_size=MAX_BODY_BYTES)
+    app = web.Application()
+    app[BODY_LIMITS] = QUERY_LIMITS
     app.add_routes([*routes(broker), *table_routes(broker)])
     return app
 

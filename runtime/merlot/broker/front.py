@@ -3,7 +3,8 @@
 A general HTTP server takes 250 us for a request, more than all the rest of a broker takes for a query. A connection
 stays here as long as each request is a plain `POST /query/sql`: HTTP/1.1, a head in one piece, a Content-Length, no
 header that asks for more. The first that is anything else, however right or wrong, goes to the HTTP server, with the
-connection and all that follows. Used on one event loop.
+connection and all that follows. Of a body that comes in pieces nothing is looked at before it is whole. Used on one
+event loop.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import asyncio
 import functools
 import http
 import logging
+import os
 import re
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import formatdate
+from hashlib import blake2b
 from typing import Final
 
 from merlot.broker.http_queries import (
@@ -29,6 +32,8 @@ from merlot.broker.http_queries import (
     answer_body,
 )
 from merlot.clock import Clock
+from merlot.http.crowd import MAX_HELD_BYTES, Crowd
+from merlot.http.guard import BUSY, LATE
 from merlot.wire.room import RoomyProtocol
 
 _LOG = logging.getLogger(__name__)
@@ -36,9 +41,8 @@ _LOG = logging.getLogger(__name__)
 MAX_HEAD_BYTES: Final = 8_192
 MAX_AHEAD_BYTES: Final = 65_536
 """Of requests that a client sends before the one before is answered; with more it has to wait."""
-KEPT_HEAD_BYTES: Final = 1_024
-"""Clients send the same heads again and again: those up to this long are remembered."""
-IDLE_S: Final = 3_600.0
+MAX_KNOWN_HEADS: Final = 1_024
+"""Clients send the same heads again and again: what they say is remembered under a digest, for they hold passwords."""
 
 _END: Final = b"\r\n\r\n"
 _REQUEST_LINES: Final = frozenset({b"POST /query/sql HTTP/1.1", b"POST /query HTTP/1.1"})
@@ -83,29 +87,45 @@ def _read_head(data: bytes) -> _Head | None:
     )
 
 
-_read_short_head = functools.lru_cache(maxsize=1_024)(_read_head)
+class _Heads:
+    """Reads heads, those it has read before in a microsecond."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, _Head] = {}
+        self._key = os.urandom(16)
+
+    def read(self, data: bytes | bytearray) -> _Head | None:
+        digest = blake2b(data, digest_size=16, key=self._key).digest()
+        head = self._known.get(digest)
+        if head is None:
+            head = _read_head(bytes(data))
+            if head is not None:
+                if len(self._known) >= MAX_KNOWN_HEADS:
+                    self._known.clear()
+                self._known[digest] = head
+        return head
 
 
 class Front:
     """Makes the protocol of each new connection. `make_server_protocol` is the HTTP server's."""
 
-    def __init__(self, broker: Answers, make_server_protocol: Callable[[], asyncio.Protocol], clock: Clock) -> None:
+    def __init__(
+        self, broker: Answers, make_server_protocol: Callable[[], asyncio.Protocol], clock: Clock, crowd: Crowd
+    ) -> None:
         self.broker = broker
         self.make_server_protocol = make_server_protocol
+        self.crowd = crowd
+        self.heads = _Heads()
         self.connections: set[_Connection] = set()
         self._clock = clock
         self._date = (0, b"")
-        self._sweeper: asyncio.TimerHandle | None = None
 
     def __call__(self) -> asyncio.Protocol:
-        if self._sweeper is None:
-            self._sweeper = asyncio.get_running_loop().call_later(IDLE_S, self._sweep)
         return _Connection(self)
 
     async def close(self, timeout_s: float) -> None:
         """End idle connections at once, the others once they have their answer or the time is over."""
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        self.crowd.close()
         for connection in list(self.connections):
             connection.finish()
         running = [connection.task for connection in self.connections if connection.task is not None]
@@ -122,11 +142,6 @@ class Front:
             self._date = second, formatdate(second, usegmt=True).encode()
         return self._date[1]
 
-    def _sweep(self) -> None:
-        self._sweeper = asyncio.get_running_loop().call_later(IDLE_S, self._sweep)
-        for connection in list(self.connections):
-            connection.close_if_unused()
-
 
 class _Connection(RoomyProtocol):
     """One client: one request at a time, in order."""
@@ -135,10 +150,18 @@ class _Connection(RoomyProtocol):
         super().__init__()
         self._front = front
         self._transport: asyncio.Transport | None = None
-        self._ahead = b""
+        self._ahead = bytearray()
         """What came and was not looked at: the start of a body, or later requests."""
+        self._head: _Head | None = None
+        """Of the request at the start of `_ahead`, once it was read."""
+        self._start = 0
+        """Where its body starts; how much of `_ahead` is counted as held, where it stops."""
+        self._stop = 0
+        self._num_held = 0
         self._is_finishing = False
-        self._was_used = True
+        self.waiting_since: float | None = self._loop.time()
+        self.idle_since: float | None = self.waiting_since
+        self.stalled = (0, 0)
         self.task: asyncio.Task[None] | None = None
 
     def finish(self) -> None:
@@ -152,58 +175,97 @@ class _Connection(RoomyProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def close_if_unused(self) -> None:
-        """Close if nothing came or went since the last such call."""
-        if self.task is None and not self._was_used and self._transport is not None:
+    def end(self, *, is_late: bool) -> None:
+        """Close a connection that is not being answered."""
+        if self._transport is not None and self.task is None:
+            if is_late:
+                self._transport.write(LATE)
             self._transport.close()
-        self._was_used = False
+
+    def unwritten_bytes(self) -> int:
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        if not self._front.crowd.admit(self):
+            transport.write(BUSY)
+            transport.close()
+            return
         self._front.connections.add(self)
         # A client that vanished is found out by the system.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._front.connections.discard(self)
+        self._leave()
         self.resume_writing()
         if self.task is not None:
             self.task.cancel()  # a client that hangs up cancels its query
 
     def data_received(self, data: bytes) -> None:
-        self._was_used = True
-        if self._ahead:
-            data = self._ahead + data
-        if self.task is None:
+        if self.task is None and not self._ahead:
             self._take(data)
             return
-        self._ahead = data
-        if len(data) > MAX_AHEAD_BYTES and self._transport is not None:
+        self._ahead += data
+        if self.task is None and len(self._ahead) >= self._stop:
+            self._take(self._ahead)
+            return
+        if self.task is not None and len(self._ahead) > MAX_AHEAD_BYTES and self._transport is not None:
             self._transport.pause_reading()
+        self._hold()
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, data: bytes | bytearray) -> None:
         """Start the next request of the data, which is the first that is not answered."""
-        end = data.find(_END, 0, MAX_HEAD_BYTES) + len(_END)
-        head = None
-        if end >= len(_END):
-            head = (_read_short_head if end <= KEPT_HEAD_BYTES else _read_head)(data[:end])
+        head, start, stop = self._head, self._start, self._stop
         if head is None:
-            self._hand_over(data)
-            return
-        stop = end + head.body_bytes
+            start = data.find(_END, 0, MAX_HEAD_BYTES) + len(_END)
+            head = self._front.heads.read(data[:start]) if start >= len(_END) else None
+            if head is None:
+                self._hand_over(bytes(data))
+                return
+            stop = start + head.body_bytes
         if len(data) < stop:
-            self._ahead = data
+            self._head, self._start, self._stop = head, start, stop
+            if data is not self._ahead:
+                self._ahead += data
+            self.waiting_since = self._loop.time()
+            self._hold()
             return
-        self._ahead = data[stop:]
-        self.task = self._loop.create_task(self._answer(head, data[end:stop]))
+        self.waiting_since = self.idle_since = None
+        body = bytes(memoryview(data)[start:stop])
+        if data is self._ahead:
+            del self._ahead[:stop]
+        else:
+            self._ahead += data[stop:]
+        self._head, self._stop = None, 0
+        self._release()
+        self.task = self._loop.create_task(self._answer(head, body))
+
+    def _hold(self) -> None:
+        """Count what is kept of a request that is not whole; refuse it if all together keep too much."""
+        crowd = self._front.crowd
+        crowd.held_bytes += len(self._ahead) - self._num_held
+        self._num_held = len(self._ahead)
+        if crowd.held_bytes > MAX_HELD_BYTES and self._transport is not None:
+            self._release()
+            self._transport.write(BUSY)
+            self._transport.close()
+
+    def _release(self) -> None:
+        self._front.crowd.held_bytes -= self._num_held
+        self._num_held = 0
+
+    def _leave(self) -> None:
+        self._release()
+        self._front.connections.discard(self)
+        self._front.crowd.leave(self)
 
     def _hand_over(self, data: bytes) -> None:
         transport = self._transport
         assert transport is not None
-        self._front.connections.discard(self)
-        self._transport, self._ahead = None, b""
+        self._leave()
+        self._transport, self._ahead = None, bytearray()
         protocol = self._front.make_server_protocol()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
@@ -219,6 +281,7 @@ class _Connection(RoomyProtocol):
         self._write(answer)
         await self.room()
         self.task = None
+        self.idle_since = self._loop.time()
         if self._transport is None:
             return
         if head.closes or self._is_finishing:

@@ -12,6 +12,8 @@ from merlot.broker.front import Front
 from merlot.broker.http_queries import Answers
 from merlot.clock import Clock
 from merlot.errors import UnavailableError
+from merlot.http.crowd import Crowd
+from merlot.http.guard import Guard
 
 BACKLOG: Final = 1_024
 GRACE_S: Final = 1.0
@@ -24,6 +26,7 @@ class Listener:
     def __init__(self, broker: Answers, app: web.Application, clock: Clock) -> None:
         self._broker = broker
         self._clock = clock
+        self._app = app
         # A client that hangs up cancels its query.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=GRACE_S)
         self._front: Front | None = None
@@ -54,8 +57,10 @@ class Listener:
         await self._runner.cleanup()
 
     async def _start(self) -> Front:
+        crowd = Crowd()
+        guard = Guard(self._app, crowd)
         await self._runner.setup()
         server = self._runner.server
         assert server is not None
-        self._front = Front(self._broker, server, self._clock)
+        self._front = Front(self._broker, lambda: guard.protocol(server), self._clock, crowd)
         return self._front

@@ -28,6 +28,7 @@ from merlot.controller.service import ControllerService
 from merlot.errors import (
     UnavailableError,
 )
+from merlot.http.guard import BODY_LIMITS, BodyLimit
 from merlot.http.health import health_routes
 from merlot.ids import offline, raw_name
 
@@ -37,8 +38,16 @@ T = TypeVar("T")
 B = TypeVar("B", bound=BaseModel)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-MAX_BODY_BYTES = 256 << 20
-"""A publish of 100,000 records with many columns."""
+PUBLISH_LIMIT = BodyLimit(256 << 20, timeout_s=600.0)
+"""For 100,000 records with many columns."""
+LIMITS = {
+    "/segments/{table}/publish": PUBLISH_LIMIT,
+    "/segments/{table}/annotate": PUBLISH_LIMIT,
+    "/segments/{table}/startReplaceSegments": BodyLimit(32 << 20, timeout_s=120.0),
+    "/apply": BodyLimit(4 << 20),
+    "/sql": BodyLimit(4 << 20),
+}
+"""Of routes that take more than a megabyte."""
 
 PROXY_CONNECT_S = 5.0
 PROXY_TOTAL_S = 300.0
@@ -75,7 +84,8 @@ class AnnotateBody(BaseModel):
 
 def make_app(service: ControllerService) -> web.Application:
     """An application of these routes only."""
-    app = web.Application(client_max_size=MAX_BODY_BYTES)
+    app = web.Application()
+    app[BODY_LIMITS] = LIMITS
     app.add_routes(routes(service))
     return app
 

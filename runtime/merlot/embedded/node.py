@@ -24,6 +24,7 @@ from merlot.cluster.sqlite import SqliteMetastore
 from merlot.controller import api
 from merlot.controller.role import ControllerConfig, ControllerRole
 from merlot.errors import UnavailableError
+from merlot.http.guard import BODY_LIMITS
 from merlot.http.health import health_routes, readiness_of
 from merlot.minion.role import MinionConfig, MinionRole
 from merlot.server.role import ServerConfig, ServerRole
@@ -167,7 +168,8 @@ class Node:
         await role.start()
 
     async def _serve(self, listener: socket.socket, routes: list[web.RouteDef]) -> None:
-        app = web.Application(client_max_size=api.MAX_BODY_BYTES)
+        app = web.Application()
+        app[BODY_LIMITS] = {**endpoint.QUERY_LIMITS, **api.LIMITS}
         app.add_routes(_merged([*self._own_routes(), *routes]))
         assert self._broker is not None
         door = Listener(self._broker, app, self._clock or SystemClock())

@@ -2,31 +2,50 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from aiohttp import web
 
 from merlot.errors import UnavailableError
+from merlot.http.crowd import Crowd
+from merlot.http.guard import Guard
+
+BACKLOG = 128
 
 
 class HttpServer:
     """Serves between `start` and `stop`, on one event loop."""
 
     def __init__(self, app: web.Application) -> None:
+        self._app = app
         self._runner = web.AppRunner(app, access_log=None)
+        self._crowd: Crowd | None = None
+        self._server: asyncio.Server | None = None
 
     async def start(self, host: str | None, port: int) -> int:
         """Listen, on all addresses if `host` is None; return the port, which 0 leaves to the system.
 
         Raise UnavailableError if the address cannot be had.
         """
+        self._crowd = Crowd()
+        guard = Guard(self._app, self._crowd)
         await self._runner.setup()
+        server = self._runner.server
+        assert server is not None
         try:
-            await web.TCPSite(self._runner, host, port).start()
+            self._server = await asyncio.get_running_loop().create_server(
+                lambda: guard.protocol(server), host, port, backlog=BACKLOG
+            )
         except OSError as error:
             reason = error.strerror or str(error)
             raise UnavailableError(f"cannot listen address={host or '*'}:{port} reason={reason}") from error
-        bound: int = self._runner.addresses[0][1]
+        bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
     async def stop(self) -> None:
         """Take no more connections; end those there are."""
+        if self._server is not None:
+            self._server.close()
+        if self._crowd is not None:
+            self._crowd.close()
         await self._runner.cleanup()

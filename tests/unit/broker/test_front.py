@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import pytest
 from aiohttp import web
 
-from merlot.broker.http_queries import MAX_BODY_BYTES
+from merlot.broker import front
+from merlot.broker.front import Front
 from merlot.broker.listener import Listener
 from merlot.broker.queries import SqlRequest
 from merlot.broker.response import BrokerAnswer
@@ -79,6 +80,12 @@ class Bench:
         return Wire(reader, writer)
 
     @property
+    def listener_front(self) -> Front:
+        front = self.listener._front
+        assert front is not None
+        return front
+
+    @property
     def num_left_to_server(self) -> int:
         return len(self.app_paths)
 
@@ -98,7 +105,7 @@ async def bench() -> AsyncIterator[Bench]:
         body = await request.read()
         return web.Response(text=f"server {request.method} {request.path} {len(body)}")
 
-    app = web.Application(client_max_size=MAX_BODY_BYTES)
+    app = web.Application()
     app.router.add_route("*", "/{path:.*}", by_server)
     broker = Broker()
     listener = Listener(broker, app, SystemClock())
@@ -165,6 +172,61 @@ async def test_a_body_may_come_in_pieces(bench: Bench) -> None:
         await asyncio.sleep(0.002)
     assert len(json.loads((await wire.answer())[2])["requestId"]) == 100_007
     assert bench.num_left_to_server == 0
+
+
+async def test_a_body_in_single_bytes_is_looked_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    heads = bench.listener_front.heads
+    monkeypatch.setattr(heads, "read", lambda data, read=heads.read: (looked.append(len(data)), read(data))[1])
+    wire = await bench.connect()
+    data = post(query("SELECT 1"))
+    for start in range(len(data) - 20, len(data)):
+        wire.writer.write(data[: start + 1] if start == len(data) - 20 else data[start : start + 1])
+        await asyncio.sleep(0.001)
+    assert json.loads((await wire.answer())[2])["requestId"] == "SELECT 1"
+    assert len(looked) == 1
+
+
+async def test_a_request_that_does_not_come_in_time_is_ended(bench: Bench) -> None:
+    bench.listener_front.crowd._arrival_s = 0.05
+    bench.listener_front.crowd._sweep()
+    for start in (b"", post()[:-3], post() + post()[:-3], b"POST /que"):
+        wire = await bench.connect()
+        wire.writer.write(start)
+        async with asyncio.timeout(PATIENCE_S):
+            answers = await wire.reader.read()
+        assert answers.count(b"HTTP/1.1 408 Request Timeout") == 1
+    assert len(bench.broker.asked) == 1
+
+
+async def test_unfinished_requests_hold_no_more_bytes_than_all_may(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(front, "MAX_HELD_BYTES", 50_000)
+    crowd = bench.listener_front.crowd
+    first, second, whole = [await bench.connect() for _ in range(3)]
+    data = post(b"x" * 40_000)
+    first.writer.write(data[:-1])
+    while crowd.held_bytes < len(data) - 1:
+        await asyncio.sleep(0.001)
+    second.writer.write(data[:-1])
+    async with asyncio.timeout(PATIENCE_S):
+        assert (await second.reader.read()).startswith(b"HTTP/1.1 503")
+    whole.writer.write(post())
+    assert (await whole.answer())[0] == 200
+    first.writer.write(data[-1:])
+    assert (await first.answer())[0] == 400
+    assert crowd.held_bytes == 0
+
+
+async def test_no_head_is_kept_as_it_was_sent(bench: Bench) -> None:
+    wire = await bench.connect()
+    for _ in range(2):
+        wire.writer.write(post(BODY, "Authorization: Basic c2VjcmV0"))
+        assert (await wire.answer())[0] == 200
+    known = bench.listener_front.heads._known
+    assert len(known) == 1
+    assert b"c2VjcmV0" not in repr(known).encode()
 
 
 async def test_an_answer_of_megabytes_comes_whole(bench: Bench) -> None:

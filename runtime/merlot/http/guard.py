@@ -1,0 +1,169 @@
+"""Between clients and an aiohttp application: requests come in time, in bounds and whole before a handler sees them.
+
+The server itself waits for heads and bodies as long as a client likes. Bodies have a limit by path, counted after
+decompression. Used on one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+from aiohttp import web
+
+from merlot.http.crowd import ARRIVAL_S, Crowd
+
+MAX_BODIES: Final = 64
+"""That are read at a time."""
+MAX_LARGE_BODIES: Final = 2
+LARGE_BYTES: Final = 8 << 20
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimit:
+    """How large a body may be, and how long it may take to come."""
+
+    max_bytes: int = 1 << 20
+    timeout_s: float = ARRIVAL_S
+
+
+BODY_LIMITS: Final = web.AppKey("body_limits", Mapping[str, BodyLimit])
+"""By path of the routes, as they are written; others have the default."""
+
+
+class Guard:
+    """Makes the protocols of an application's connections."""
+
+    def __init__(self, app: web.Application, crowd: Crowd) -> None:
+        self.crowd = crowd
+        self.connections: dict[asyncio.Protocol, _Guarded] = {}
+        self._limits = app.get(BODY_LIMITS, {})
+        self._num_bodies = 0
+        self._large_bodies = asyncio.Semaphore(MAX_LARGE_BODIES)
+
+        @web.middleware
+        async def whole(request: web.Request, handler: Handler) -> web.StreamResponse:
+            return await self._whole(request, handler)
+
+        app.middlewares.insert(0, whole)
+
+    def protocol(self, server: web.Server) -> asyncio.Protocol:
+        """For one connection."""
+        return _Guarded(self, server())
+
+    async def _whole(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        connection = self.connections.get(request.protocol)
+        if connection is not None:
+            connection.begin()
+        try:
+            if not request.body_exists:
+                return await handler(request)
+            return await self._with_body(request, handler)
+        finally:
+            if connection is not None:
+                connection.finish()
+
+    async def _with_body(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        resource = request.match_info.route.resource
+        limit = self._limits.get("" if resource is None else resource.canonical, BodyLimit())
+        if request.content_length is not None and request.content_length > limit.max_bytes:
+            return _refusal(413, f"body is too large bytes={request.content_length} limit={limit.max_bytes}")
+        if self._num_bodies >= MAX_BODIES:
+            return _refusal(503, f"too many requests have not arrived limit={MAX_BODIES}")
+        async with AsyncExitStack() as exits:
+            if limit.max_bytes > LARGE_BYTES:
+                await exits.enter_async_context(self._large_bodies)
+            request = request.clone(client_max_size=limit.max_bytes)
+            self._num_bodies += 1
+            try:
+                async with asyncio.timeout(limit.timeout_s):
+                    await request.read()
+            except TimeoutError:
+                return _refusal(408, f"body did not come in time timeout_s={limit.timeout_s:g}")
+            except web.HTTPRequestEntityTooLarge:
+                return _refusal(413, f"body is too large limit={limit.max_bytes}")
+            finally:
+                self._num_bodies -= 1
+            return await handler(request)
+
+
+def _refusal(status: int, text: str) -> web.Response:
+    """The connection ends with it: what is left of the body would be taken for requests."""
+    body = orjson.dumps({"code": status, "error": text})
+    response = web.Response(status=status, body=body, content_type="application/json")
+    response.force_close()
+    return response
+
+
+class _Guarded(asyncio.Protocol):
+    """Passes everything on, and knows whether a request is awaited, answered, or neither."""
+
+    def __init__(self, guard: Guard, inner: asyncio.Protocol) -> None:
+        self._guard = guard
+        self._inner = inner
+        self._transport: asyncio.Transport | None = None
+        self._now = asyncio.get_running_loop().time
+        self.waiting_since: float | None = self._now()
+        self.idle_since: float | None = self.waiting_since
+        self.stalled = (0, 0)
+
+    def begin(self) -> None:
+        """A head has come."""
+        self.waiting_since = self.idle_since = None
+
+    def finish(self) -> None:
+        """The answer is made."""
+        self.idle_since = self._now()
+
+    def unwritten_bytes(self) -> int:
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def end(self, *, is_late: bool) -> None:
+        if self._transport is None:
+            return
+        if is_late:
+            self._transport.write(LATE)
+        self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if not self._guard.crowd.admit(self):
+            transport.write(BUSY)
+            transport.close()
+        self._guard.connections[self._inner] = self
+        self._inner.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self.waiting_since is None and self.idle_since is not None:
+            self.waiting_since = self._now()
+        self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._guard.crowd.leave(self)
+        self._guard.connections.pop(self._inner, None)
+        self._transport = None
+        self._inner.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
+
+
+LATE: Final = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+BUSY: Final = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merlot.query import aggregates
 from merlot.query.logical import LogicalPlan, PlanKind
 from merlot.query.order import order_table
 from merlot.query.partial import Partial
@@ -83,9 +82,10 @@ def _merge_states(
 ) -> list[pa.Array]:
     merged: list[pa.Array] = []
     position = 0
-    for aggregate, width in zip(plan.aggregates, plan.state_widths, strict=True):
-        merged += aggregates.merge(aggregate, columns[position : position + width], groups, num_groups)
-        position += width
+    for one in plan.aggregations:
+        end = position + len(one.fields)
+        merged += one.function.merge(one.call, columns[position:end], groups, num_groups)
+        position = end
     return merged
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from merlot.kernels import group as kernels
 from merlot.kernels.jit import read_only
-from merlot.query.accumulators import Accumulator, Count, accumulator
+from merlot.query.accumulators import Accumulator
 from merlot.query.chunk import Chunk
 from merlot.query.columns import Columns
 from merlot.query.context import ExecutionContext, check_groups
@@ -59,7 +59,7 @@ def group(plan: LogicalPlan, columns: Columns, docs: DocSet, context: ExecutionC
 
 
 def _accumulators(plan: LogicalPlan, columns: Columns, num_groups: int) -> list[Accumulator]:
-    return [accumulator(one, num_groups, columns, nulls=plan.null_handling) for one in plan.aggregates]
+    return [Accumulator(one, num_groups, columns) for one in plan.aggregations]
 
 
 def _pack(keys: Sequence[Key], packing: Packing, chunk: Chunk, out: NDArray[Any]) -> NDArray[Any]:
@@ -75,7 +75,7 @@ def _group_dense(
 ) -> list[pa.Array]:
     packing = Packing([key.cardinality for key in keys])
     accumulators = _accumulators(plan, columns, packing.space)
-    rows = next((one for one in accumulators if isinstance(one, Count) and one.counts_rows), None)
+    rows = next((one for one in accumulators if one.rows_by_group is not None), None)
     present = np.zeros(packing.space, np.uint8) if rows is None else None
     scratch = np.zeros(min(CHUNK_DOCS, docs.count), np.uint32)
     for chunk in docs.chunks(columns, null_handling=plan.null_handling):
@@ -85,7 +85,9 @@ def _group_dense(
             kernels.mark(groups, present)
         for one in accumulators:
             one.add(chunk, groups)
-    found = np.flatnonzero(present if present is not None else rows.counts if rows is not None else [])
+    counted = present if rows is None else rows.rows_by_group
+    assert counted is not None
+    found = np.flatnonzero(counted)
     packed = found.astype(np.uint64).reshape(-1, 1)
     return _finish(keys, packing, packed, accumulators, found, context)
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from merlot.query.aggregates import state_fields
+from merlot.query.aggregation import Aggregation, aggregation
 from merlot.query.expressions import columns_of, has_aggregate, replace, walk
 from merlot.query.plain import PlainAggregation, plain_aggregation
 from merlot.query.rewrite import rewrite
@@ -76,15 +76,15 @@ class LogicalPlan:
         return frozenset().union(*(columns_of(expr) for expr in exprs))
 
     @cached_property
-    def state_widths(self) -> tuple[int, ...]:
-        """How many columns each aggregate's state has."""
-        return tuple(len(state_fields(one, nulls=self.null_handling)) for one in self.aggregates)
+    def aggregations(self) -> tuple[Aggregation, ...]:
+        """The aggregates, found in the registry. Raises UnsupportedQueryError."""
+        return tuple(aggregation(one, nulls=self.null_handling) for one in self.aggregates)
 
     @cached_property
     def empty_states(self) -> pa.Table:
         """States of an aggregation over no rows, in one row."""
-        states = [one for each in self.aggregates for one in state_fields(each, nulls=self.null_handling)]
-        return pa.Table.from_arrays([one.identity() for one in states], schema=self.partial_schema)
+        states = [column for one in self.aggregations for column in one.function.identity(one.call)]
+        return pa.Table.from_arrays(states, schema=self.partial_schema)
 
     @cached_property
     def plain(self) -> PlainAggregation | None:
@@ -97,9 +97,8 @@ class LogicalPlan:
         if self.kind is PlanKind.SELECTION:
             return pa.schema([(f"c{number}", arrow_type(expr.type)) for number, expr in enumerate(self.columns)])
         fields = [(f"k{number}", arrow_type(SqlType(key.type.base))) for number, key in enumerate(self.keys)]
-        for number, aggregate in enumerate(self.aggregates):
-            states = state_fields(aggregate, nulls=self.null_handling)
-            fields += [(f"a{number}.{state.suffix}", state.type) for state in states]
+        for number, one in enumerate(self.aggregations):
+            fields += [(f"a{number}.{state.suffix}", state.type) for state in one.fields]
         return pa.schema(fields)
 
 
@@ -129,7 +128,7 @@ def refilter(template: LogicalPlan, where: Expr | None) -> LogicalPlan:
 
 
 _ROWS: Final = Aggregate("count", (), LONG)
-_WORKED_OUT: Final = ("columns_after_filter", "state_widths", "partial_schema", "plain")
+_WORKED_OUT: Final = ("columns_after_filter", "aggregations", "partial_schema", "plain")
 
 
 def _selection(query: BoundQuery) -> LogicalPlan:

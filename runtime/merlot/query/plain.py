@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from merlot.aggregates.sums import exact_sum
 from merlot.kernels import aggregate as kernels
-from merlot.query.accumulators import exact_sum
 from merlot.query.chunk import Chunk
 from merlot.query.columns import Columns
 from merlot.query.context import CancelToken
@@ -71,7 +71,8 @@ def plain_aggregation(plan: LogicalPlan) -> PlainAggregation | None:
         return None
     terms: list[Term] = []
     start = 0
-    for aggregate, width in zip(plan.aggregates, plan.state_widths, strict=True):
+    for aggregate, aggregation in zip(plan.aggregates, plan.aggregations, strict=True):
+        width = len(aggregation.fields)
         term = _term(aggregate, start, width)
         if term is None:
             return None

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merlot.query import aggregates
 from merlot.query.combine import combine_data, order_columns
 from merlot.query.context import ExecutionLimits, check_groups
 from merlot.query.evaluate import evaluate, matches
@@ -77,10 +76,11 @@ def _finished(plan: LogicalPlan, data: pa.Table) -> SlotSource:
     for number, key in enumerate(plan.keys):
         slots[f"k{number}"] = from_arrow(SqlType(key.type.base), data.column(number))
     position = len(plan.keys)
-    for number, (aggregate, width) in enumerate(zip(plan.aggregates, plan.state_widths, strict=True)):
-        states = [_array(column) for column in data.columns[position : position + width]]
-        slots[f"a{number}"] = aggregates.finish(aggregate, states, nulls=plan.null_handling)
-        position += width
+    for number, one in enumerate(plan.aggregations):
+        end = position + len(one.fields)
+        states = [_array(column) for column in data.columns[position:end]]
+        slots[f"a{number}"] = one.function.finish(one.call, states)
+        position = end
     return SlotSource(slots, data.num_rows)
 
 

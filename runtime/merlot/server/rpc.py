@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from merlot import telemetry
+from merlot.aggregates import registry
 from merlot.clock import Clock
 from merlot.codes import QueryErrorCode
 from merlot.errors import CorruptionError, MerlotError, NotFoundError
@@ -43,8 +44,9 @@ INLINE_DOCS: Final = 65_536
 """To look at, once indexes have said where; queries of more take a thread."""
 INLINE_QUERY_BYTES: Final = 4_096
 _LIGHT: Final = frozenset(
-    {"count", "sum", "min", "max", "avg", "and", "or", "not", "equals", "not_equals", "between", "in", "not_in"}
-    | {"less_than", "less_than_or_equal", "greater_than", "greater_than_or_equal", "is_null", "is_not_null"}
+    {"and", "or", "not", "equals", "not_equals", "between", "in", "not_in", "is_null", "is_not_null"}
+    | {"less_than", "less_than_or_equal", "greater_than", "greater_than_or_equal"}
+    | {function.name for function in registry.FUNCTIONS if function.is_light}
 )
 
 

@@ -9,8 +9,11 @@ from typing import Any
 
 from sqlglot import exp
 
+from merlot.aggregates import registry
+from merlot.aggregates.function import AggregationFunction
 from merlot.spec.types import TypeName
 from merlot.sql import instants, literals, predicates, signatures
+from merlot.sql.aggregation import check_arity, count_rows, typed_aggregate
 from merlot.sql.budget import Budget
 from merlot.sql.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
 from merlot.sql.instants import Moment
@@ -262,9 +265,9 @@ def _cast(binder: Binder, node: Any) -> Expr:
 
 def _function(binder: Binder, node: Any) -> Expr:
     name = node.this if isinstance(node.this, str) else node.this.name
-    signature = signatures.aggregate(name)
-    if signature is not None:
-        return _aggregate(binder, node, signature)
+    function = registry.find(name)
+    if function is not None:
+        return _aggregate(binder, node, function)
     args = node.expressions
     if any(isinstance(arg, exp.Distinct) for arg in args):
         raise UnsupportedSqlError(f"DISTINCT in {name.upper()}")
@@ -273,36 +276,23 @@ def _function(binder: Binder, node: Any) -> Expr:
     return binder.fold(signatures.scalar(name, bound)) if instant is None else instant
 
 
-def _aggregate(binder: Binder, node: Any, signature: signatures.AggregateSignature) -> Expr:
+def _aggregate(binder: Binder, node: Any, function: AggregationFunction) -> Expr:
+    name = function.name
     if not binder.allows_aggregates:
-        raise SqlValidationError(f"{binder.place} cannot use an aggregate: {signature.name}")
+        raise SqlValidationError(f"{binder.place} cannot use an aggregate: {name}")
     args = node.expressions
-    name = signature.name
     if args and isinstance(args[0], exp.Distinct):
-        if name not in ("count", "distinctcount"):
+        distinct = registry.named("distinctcount")
+        if not (function.counts_rows or function is distinct):
             raise UnsupportedSqlError(f"DISTINCT in {name.upper()}")
-        args, name, signature = args[0].expressions, "distinctcount", signatures.AGGREGATES["distinctcount"]
-    if len(args) > 1:
-        raise UnsupportedSqlError(f"{name.upper()} of several arguments")
-    if not args:
-        raise SqlValidationError(f"{name} takes 1 argument, got 0")
+        args, name, function = args[0].expressions, distinct.name, distinct
+        if len(args) > 1:
+            raise UnsupportedSqlError(f"{name.upper()} of several arguments")
+    check_arity(function, len(args))
     if isinstance(args[0], exp.Star):
-        if name != "count":
-            raise SqlValidationError(f"{name} cannot take *")
-        return Aggregate("count", (), signature.result)
+        return count_rows(function)
     inner = replace(binder, place=f"{name}(…)", allows_aggregates=False, aliases_first=False)
-    return _typed_aggregate(inner.bind(args[0]), signature, nulls=binder.nulls)
-
-
-def _typed_aggregate(arg: Expr, signature: signatures.AggregateSignature, *, nulls: bool) -> Expr:
-    name = signature.name
-    if name == "count" and (not nulls or (isinstance(arg, Literal) and arg.value is not None)):
-        return Aggregate("count", (), signature.result)
-    if arg.type.is_array and name != "count":
-        raise UnsupportedSqlError(f"{name.upper()} of a multi-value column")
-    if arg.type.base not in signature.takes:
-        raise SqlValidationError(f"{name} cannot take {arg.type}")
-    return Aggregate(name, (arg,), signature.result)
+    return typed_aggregate(function, [inner.bind(arg) for arg in args], nulls=binder.nulls)
 
 
 def _filtered(binder: Binder, node: Any) -> Expr:

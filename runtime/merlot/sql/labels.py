@@ -10,7 +10,9 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
-from merlot.sql.signatures import AGGREGATES, CAST_TYPES, SCALARS, canonical_key
+from merlot.aggregates import registry
+from merlot.sql.signatures import CAST_TYPES, SCALARS
+from merlot.tree.names import canonical_key
 
 OPERATOR_NAMES: dict[type[exp.Expr], str] = {
     exp.Add: "plus",
@@ -76,7 +78,7 @@ def cast_type_name(node: exp.DataType) -> str:
 
 def _function_label(node: exp.Anonymous, text: Callable[[exp.Expr], str], *, nulls: bool) -> str:
     key = canonical_key(node.name)
-    known = AGGREGATES.get(key) or SCALARS.get(key)
+    known = registry.find(key) or SCALARS.get(key)
     name = known.name if known else key
     args = node.expressions
     if name == "count" and args and isinstance(args[0], exp.Distinct):

@@ -1,8 +1,8 @@
-"""Every function that queries may call: canonical name, aliases, argument checks and result type.
+"""Every scalar function that queries may call: canonical name, aliases, argument checks and result type.
 
-Names are looked up without case and underscores, as Pinot does (`DATE_TRUNC` is `datetrunc`). Arithmetic on integers
-is exact in LONG and overflow is an error; with a FLOAT or DOUBLE operand it is DOUBLE, with a BIG_DECIMAL one
-BIG_DECIMAL; `divide` is DOUBLE. Aggregates have Pinot's result types.
+Names are looked up without case and underscores. Arithmetic on integers is exact in LONG and overflow is an error; with
+a FLOAT or DOUBLE operand it is DOUBLE, with a BIG_DECIMAL one BIG_DECIMAL; `divide` is DOUBLE. Aggregates are in
+`aggregates.registry`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from merlot.spec.types import TypeName
 from merlot.sql.errors import SqlValidationError, UnsupportedSqlError
+from merlot.tree.names import canonical_key
 from merlot.tree.nodes import Call, Expr, Literal
 from merlot.tree.types import BIG_DECIMAL, DOUBLE, INT, LONG, STRING, SqlType
 
@@ -33,16 +34,6 @@ class ScalarSignature:
     aliases: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AggregateSignature:
-    """A function of many rows."""
-
-    name: str
-    result: SqlType
-    takes: frozenset[TypeName]
-    aliases: tuple[str, ...] = ()
-
-
 def scalar(name: str, args: tuple[Expr, ...]) -> Call:
     """The typed call; raises UnsupportedSqlError for an unknown name, SqlValidationError for wrong arguments."""
     signature = SCALARS.get(canonical_key(name))
@@ -50,24 +41,15 @@ def scalar(name: str, args: tuple[Expr, ...]) -> Call:
         raise UnsupportedSqlError(f"function {name.upper()}")
     if not signature.min_args <= len(args) <= signature.max_args:
         raise SqlValidationError(
-            f"{signature.name} takes {_arity(signature.min_args, signature.max_args)}, got {len(args)}"
+            f"{signature.name} takes {arity(signature.min_args, signature.max_args)}, got {len(args)}"
         )
     if any(arg.type.is_array for arg in args):
         raise UnsupportedSqlError(f"function {name.upper()} of a multi-value column")
     return signature.resolve(signature.name, args)
 
 
-def aggregate(name: str) -> AggregateSignature | None:
-    """The aggregate of that name, if it is one."""
-    return AGGREGATES.get(canonical_key(name))
-
-
-def canonical_key(name: str) -> str:
-    """How names are compared: without case and underscores."""
-    return name.replace("_", "").lower()
-
-
-def _arity(least: int, most: int) -> str:
+def arity(least: int, most: int) -> str:
+    """How many arguments, in words."""
     return f"{least} argument{'s' if least != 1 else ''}" if least == most else f"{least} to {most} arguments"
 
 
@@ -185,26 +167,7 @@ _SCALAR_LIST = (
     ScalarSignature(name="datetrunc", min_args=2, max_args=5, resolve=_datetrunc),
 )
 
-_NUMBERS = frozenset(
-    {TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.BIG_DECIMAL, TypeName.BOOLEAN}
-) | {TypeName.TIMESTAMP}
-_INTEGERS = frozenset({TypeName.INT, TypeName.LONG, TypeName.BOOLEAN, TypeName.TIMESTAMP})
-_ANYTHING = frozenset(TypeName)
-
-_AGGREGATE_LIST = (
-    AggregateSignature(name="count", result=LONG, takes=_ANYTHING),
-    AggregateSignature(name="sum", result=DOUBLE, takes=_NUMBERS),
-    AggregateSignature(name="min", result=DOUBLE, takes=_NUMBERS),
-    AggregateSignature(name="max", result=DOUBLE, takes=_NUMBERS),
-    AggregateSignature(name="avg", result=DOUBLE, takes=_NUMBERS),
-    AggregateSignature(name="distinctcount", result=INT, takes=_ANYTHING),
-    AggregateSignature(name="sumlong", result=LONG, takes=_INTEGERS),
-    AggregateSignature(name="minlong", result=LONG, takes=_INTEGERS),
-    AggregateSignature(name="maxlong", result=LONG, takes=_INTEGERS),
-)
-
 SCALARS = {key: signature for signature in _SCALAR_LIST for key in (signature.name, *signature.aliases)}
-AGGREGATES = {key: signature for signature in _AGGREGATE_LIST for key in (signature.name, *signature.aliases)}
 
 CAST_TYPES = {
     "INT": TypeName.INT,

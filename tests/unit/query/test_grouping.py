@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merlot.query import distinct, grouping
+from merlot.aggregates import distinct
+from merlot.query import grouping
 from merlot.query.context import ExecutionLimits
 from merlot.spec.indexing import IndexingSpec
 from merlot.vectors.errors import LimitExceededError

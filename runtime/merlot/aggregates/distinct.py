@@ -1,0 +1,167 @@
+"""DISTINCTCOUNT: lists of distinct values by group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from merlot.aggregates.function import (
+    ANYTHING,
+    UNKNOWN,
+    AggregateCall,
+    AggregationFunction,
+    Chosen,
+    Dictionary,
+    Groups,
+    Input,
+    Parameter,
+    State,
+    StateField,
+    all_in_one,
+    grown,
+)
+from merlot.kernels.group import mark
+from merlot.spec.types import TypeName
+from merlot.tree.nodes import Value
+from merlot.tree.types import INT, SqlType
+from merlot.vectors.encoding import MAX_DENSE_SPACE, distinct_codes, encode
+from merlot.vectors.errors import LimitExceededError
+from merlot.vectors.vector import Vector, arrow_type
+
+MAX_LISTED: Final = (1 << 31) - 1
+"""Values of one Arrow array of lists: its offsets have 32 bits, and would wrap."""
+
+
+def value_type(argument: SqlType) -> pa.DataType:
+    """Type of a listed value."""
+    return arrow_type(SqlType(argument.base))
+
+
+def _as_listed(values: pa.Array, argument: SqlType) -> pa.Array:
+    """The same values as they are listed: a stored BOOLEAN is a number."""
+    element = value_type(argument)
+    if values.type == element:
+        return values
+    return values.cast(pa.bool_() if argument.base is TypeName.BOOLEAN else element)
+
+
+def lists_of(
+    values: pa.Array, of_rows: NDArray[np.int64], groups: NDArray[np.int64], argument: SqlType
+) -> pa.ListArray:
+    """Lists of the distinct values of each of `groups`; of_rows says which group a value belongs to."""
+    if len(values) == 0:
+        empty = pa.array([], value_type(argument))
+        return pa.ListArray.from_arrays(pa.array(np.zeros(len(groups) + 1, np.int32)), empty)
+    encoded = encode(_as_listed(values, argument))
+    space = (int(of_rows.max()) + 1) * encoded.num_codes
+    owners, codes = np.divmod(distinct_codes(of_rows * encoded.num_codes + encoded.codes, space), encoded.num_codes)
+    return lists_of_distinct(encoded.values(codes), owners, groups, argument)
+
+
+def lists_of_distinct(
+    values: pa.Array, owners: NDArray[np.int64], groups: NDArray[np.int64], argument: SqlType
+) -> pa.ListArray:
+    """As lists_of, for values that are distinct in each group, in ascending order of their groups."""
+    values = _as_listed(values, argument)
+    starts = np.searchsorted(owners, groups, "left")
+    lengths = np.searchsorted(owners, groups, "right") - starts
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    if offsets[-1] > MAX_LISTED:
+        raise LimitExceededError(f"answer lists too many distinct values limit={MAX_LISTED} got={offsets[-1]}")
+    if not np.array_equal(starts, offsets[:-1]):
+        values = values.take(pa.array(np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)))
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)
+
+
+def count_lists(lists: pa.ListArray) -> NDArray[np.int32]:
+    """Length of each list."""
+    counts: NDArray[np.int32] = pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int32)
+    return counts
+
+
+class DistinctState(State):
+    """The values that each group met: dict ids while they come as such, lists of values at the end.
+
+    A byte for every group and dict id says whether they met, as long as those are few; else pairs are collected, as
+    values are, and made distinct at the end."""
+
+    def __init__(self, type_: SqlType, num_groups: int, dictionary: Dictionary | None = None) -> None:
+        self._type = type_
+        self._num_groups = num_groups
+        self._dictionary = dictionary
+        self._cardinality = 0 if dictionary is None else len(dictionary)
+        self._met = np.zeros(0, np.uint8)
+        self._pairs: list[NDArray[np.int64]] = []
+        self._values: list[tuple[pa.Array, NDArray[np.int64]]] = []
+
+    def grow(self, num_groups: int) -> None:
+        self._num_groups = num_groups
+
+    def wants_ids(self, *, is_grouped: bool) -> bool:
+        return self._dictionary is not None
+
+    def add_ids(self, ids: NDArray[Any], groups: Groups | None) -> None:
+        if groups is None:
+            self._met = grown(self._met, self._cardinality)
+            mark(ids, self._met)
+            return
+        pairs = groups.astype(np.int64) * self._cardinality + ids
+        space = self._num_groups * self._cardinality
+        if space <= MAX_DENSE_SPACE:
+            self._met = grown(self._met, space)
+            mark(pairs, self._met)
+            return
+        self._pairs.append(np.unique(pairs))
+        if len(self._pairs) > 64:
+            self._pairs = [np.unique(np.concatenate(self._pairs))]
+
+    def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
+        listed = Vector(self._type, values[0]).to_arrow(num_rows)
+        self._values.append((listed, all_in_one(groups, num_rows).astype(np.int64)))
+
+    def merge(self, columns: Sequence[pa.Array], groups: Groups) -> None:
+        lists = columns[0]
+        lengths = np.diff(lists.offsets.to_numpy())
+        self._values.append((lists.flatten(), np.repeat(groups.astype(np.int64), lengths)))
+
+    def columns(self, groups: Chosen) -> list[pa.Array]:
+        if not self._values:
+            return [lists_of_distinct(*self._met_values(), groups, self._type)]
+        if self._dictionary is not None:
+            self._values.append(self._met_values())
+        values = pa.concat_arrays([part for part, _ in self._values])
+        return [lists_of(values, np.concatenate([rows for _, rows in self._values]), groups, self._type)]
+
+    def _met_values(self) -> tuple[pa.Array, NDArray[np.int64]]:
+        """Values that came as ids, and their groups, ascending."""
+        if self._dictionary is None:
+            return pa.array([], value_type(self._type)), np.zeros(0, np.int64)
+        pairs = np.flatnonzero(self._met)
+        if self._pairs:
+            pairs = np.unique(np.concatenate([pairs, *self._pairs]))
+        owners, ids = np.divmod(pairs, max(1, self._cardinality))
+        return _as_listed(self._dictionary.arrow().take(pa.array(ids)), self._type), owners
+
+
+class DistinctCount(AggregationFunction):
+    """DISTINCTCOUNT and COUNT(DISTINCT x): how many values there are, exactly."""
+
+    name = "distinctcount"
+    parameters = (Parameter(name="x", takes=ANYTHING),)
+
+    def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
+        return INT
+
+    def fields(self, call: AggregateCall) -> tuple[StateField, ...]:
+        return (StateField("values", pa.list_(value_type(call.types[0]))),)
+
+    def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
+        return DistinctState(SqlType(call.types[0].base), num_groups, (*inputs, UNKNOWN)[0].dictionary())
+
+    def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
+        return Vector(call.result, count_lists(columns[0]))

@@ -1,0 +1,41 @@
+"""Every aggregate by its name: one line each."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from merlot.aggregates.averages import Average
+from merlot.aggregates.counts import Count
+from merlot.aggregates.distinct import DistinctCount
+from merlot.aggregates.extremes import Extreme
+from merlot.aggregates.function import AggregationFunction
+from merlot.aggregates.sums import Sum, SumLong
+from merlot.tree.names import canonical_key
+from merlot.vectors.errors import UnsupportedQueryError
+
+FUNCTIONS: Final[tuple[AggregationFunction, ...]] = (
+    Count(),
+    Sum(),
+    SumLong(),
+    Average(),
+    Extreme("min", is_min=True),
+    Extreme("max", is_min=False),
+    Extreme("minlong", is_min=True, is_long=True),
+    Extreme("maxlong", is_min=False, is_long=True),
+    DistinctCount(),
+)
+
+_BY_KEY: Final = {key: function for function in FUNCTIONS for key in (function.name, *function.aliases)}
+
+
+def find(name: str) -> AggregationFunction | None:
+    """The aggregate of that name, if it is one."""
+    return _BY_KEY.get(canonical_key(name))
+
+
+def named(name: str) -> AggregationFunction:
+    """The aggregate of a canonical name; raises UnsupportedQueryError."""
+    function = _BY_KEY.get(name)
+    if function is None:
+        raise UnsupportedQueryError(f"aggregate is not supported function={name}")
+    return function

@@ -1,0 +1,237 @@
+"""SUM and SUMLONG, and the sums that other aggregates and rollups are made of.
+
+Sums of whole numbers are exact and travel as two 64-bit halves (high * 2**32 + low, 0 <= low < 2**32); those of floats
+are compensated and travel with the error of their roundings; those of BIG_DECIMAL are exact, as text. All are rounded
+once, at the end. Null handling adds the count of values, since the sum of nothing is then NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.aggregates import counts
+from merlot.aggregates.function import (
+    INTEGERS,
+    UNKNOWN,
+    AggregateCall,
+    AggregationFunction,
+    Chosen,
+    Groups,
+    Input,
+    Parameter,
+    Several,
+    State,
+    StateField,
+    all_in_one,
+    grown,
+    nothing,
+)
+from merlot.errors import CorruptionError
+from merlot.kernels import aggregate as kernels
+from merlot.spec.types import TypeName
+from merlot.tree.nodes import Value
+from merlot.tree.types import DOUBLE, LONG, SqlType
+from merlot.vectors.decimals import exactly
+from merlot.vectors.errors import QueryArithmeticError
+from merlot.vectors.vector import Vector
+
+FEW_SUMS: Final = 16
+"""Up to this many sums are added as Python's integers: the array operations have a price of their own."""
+LOW_MASK: Final = np.int64(0xFFFFFFFF)
+_LONG_BOUNDS: Final = (-(1 << 63), (1 << 63) - 1)
+
+
+def exact_sum(values: NDArray[Any]) -> int:
+    """Sum of whole numbers, i32 or i64, at most 2**31 of them."""
+    if values.dtype.itemsize < 8:
+        return int(kernels.sum_int(values))
+    halves = np.zeros(2, np.int64)
+    kernels.sum_halves(values, halves)
+    high, low = halves.tolist()
+    return int((high << 32) + low)
+
+
+class IntegerSum(State):
+    """Exact sum of whole numbers; one i64 per group while bounds rule overflow out, two halves from then on."""
+
+    def __init__(self, num_groups: int, known: Input = UNKNOWN) -> None:
+        self._known = known
+        low, high = known.bounds() or _LONG_BOUNDS
+        self._magnitude = 1 << max(low, ~low, high, ~high).bit_length()
+        self._num_left = (1 << 62) // self._magnitude
+        """Values that fit for certain, counted as they come: where lists are keys, a doc comes several times."""
+        self._sums = np.zeros(num_groups, np.int64)
+        self._lows: NDArray[np.int64] | None = None
+
+    def grow(self, num_groups: int) -> None:
+        self._sums = grown(self._sums, num_groups)
+        if self._lows is not None:
+            self._lows = grown(self._lows, num_groups)
+
+    def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
+        numbers = values[0]
+        if numbers.dtype == np.bool_:
+            numbers = numbers.astype(np.int64)
+        if groups is None:
+            lows = self._widened()
+            total = exact_sum(numbers)
+            self._sums[0] += total >> 32
+            lows[0] += total & int(LOW_MASK)
+        elif self._lows is None and len(numbers) <= self._num_left:
+            self._num_left -= len(numbers)
+            if kernels.sum_int_groups(groups, numbers, self._sums) >= self._magnitude:
+                raise CorruptionError(f"value out of its bounds summed={self._known} limit={self._magnitude}")
+        else:
+            wide = numbers.astype(np.int64, copy=False)
+            kernels.sum_halves_groups(groups, wide, self._sums, self._widened())
+
+    def merge(self, columns: Sequence[pa.Array], groups: Groups) -> None:
+        lows = self._widened()
+        kernels.sum_int_groups(groups, columns[0].to_numpy(), self._sums)
+        kernels.sum_int_groups(groups, columns[1].to_numpy(), lows)
+
+    def columns(self, groups: Chosen) -> list[pa.Array]:
+        return [pa.array(half) for half in self.halves(groups)]
+
+    def halves(self, groups: Chosen) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """High and low halves of the sums of chosen groups."""
+        lows = self._widened()[groups]
+        return self._sums[groups] + (lows >> 32), lows & LOW_MASK
+
+    def _widened(self) -> NDArray[np.int64]:
+        """Low halves, beside high ones in `_sums`."""
+        if self._lows is None:
+            self._lows = self._sums & LOW_MASK
+            self._sums >>= 32
+        return self._lows
+
+
+class FloatSum(State):
+    """Compensated sum of floats."""
+
+    def __init__(self, num_groups: int) -> None:
+        self._sums = np.zeros(num_groups, np.float64)
+        self._errors = np.zeros(num_groups, np.float64)
+
+    def grow(self, num_groups: int) -> None:
+        self._sums = grown(self._sums, num_groups)
+        self._errors = grown(self._errors, num_groups)
+
+    def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
+        wide = values[0].astype(np.float64, copy=False)
+        if groups is None:
+            state = np.array([self._sums[0], self._errors[0]])
+            kernels.sum_float(wide, state)
+            self._sums[0], self._errors[0] = state
+        else:
+            kernels.sum_float_groups(groups, wide, self._sums, self._errors)
+
+    def merge(self, columns: Sequence[pa.Array], groups: Groups) -> None:
+        sums, errors = (column.to_numpy() for column in columns)
+        kernels.sum_float_groups(groups, sums, self._sums, self._errors)
+        # The error of an infinite sum is NaN and means nothing.
+        kernels.sum_float_groups(groups, np.where(np.isfinite(errors), errors, 0.0), self._sums, self._errors)
+
+    def columns(self, groups: Chosen) -> list[pa.Array]:
+        return [pa.array(self._sums[groups]), pa.array(self._errors[groups])]
+
+
+class DecimalSum(State):
+    """Exact sum of BIG_DECIMAL; a Python addition per row."""
+
+    def __init__(self, num_groups: int) -> None:
+        self._sums: NDArray[Any] = np.full(num_groups, 0, dtype=object)
+
+    def grow(self, num_groups: int) -> None:
+        self._sums = grown(self._sums, num_groups)
+
+    def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
+        with exactly():
+            np.add.at(self._sums, all_in_one(groups, num_rows), values[0])
+
+    def merge(self, columns: Sequence[pa.Array], groups: Groups) -> None:
+        self.add([np.array([Decimal(text) for text in columns[0].to_pylist()], dtype=object)], groups, len(groups))
+
+    def columns(self, groups: Chosen) -> list[pa.Array]:
+        return [pa.array([str(value) for value in self._sums[groups]], pa.string())]
+
+
+def sum_fields(type_: SqlType) -> tuple[StateField, ...]:
+    """Columns of a sum of such values."""
+    if type_.base in INTEGERS:
+        return StateField("high", pa.int64()), StateField("low", pa.int64())
+    if type_.base is TypeName.BIG_DECIMAL:
+        return (StateField("decimal", pa.string()),)
+    return StateField("sum", pa.float64()), StateField("error", pa.float64())
+
+
+def sum_state(type_: SqlType, num_groups: int, known: Input = UNKNOWN) -> State:
+    """The sum that fits the type."""
+    if type_.base in INTEGERS:
+        return IntegerSum(num_groups, known)
+    return DecimalSum(num_groups) if type_.base is TypeName.BIG_DECIMAL else FloatSum(num_groups)
+
+
+def rounded(type_: SqlType, columns: Sequence[pa.Array]) -> NDArray[np.float64]:
+    """Sums of values of that type as doubles."""
+    if type_.base is TypeName.BIG_DECIMAL:
+        return np.array([float(Decimal(text)) for text in columns[0].to_pylist()], np.float64)
+    first, second = columns[0].to_numpy(), columns[1].to_numpy()
+    if type_.base not in INTEGERS:
+        with np.errstate(all="ignore"):
+            return np.asarray(np.where(np.isfinite(first), first + second, first))
+    if len(first) > FEW_SUMS and np.all((first < 1 << 31) & (first >= -(1 << 31))):
+        return np.asarray((first << 32) + second).astype(np.float64)
+    exact = [(high << 32) + low for high, low in zip(first.tolist(), second.tolist(), strict=True)]
+    return np.array([float(value) for value in exact], np.float64)
+
+
+class Sum(AggregationFunction):
+    """SUM: of anything that counts as a number, as a DOUBLE."""
+
+    name = "sum"
+    parameters = (Parameter(name="x"),)
+    is_light = True
+
+    def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
+        return DOUBLE
+
+    def fields(self, call: AggregateCall) -> tuple[StateField, ...]:
+        return sum_fields(call.types[0]) + ((counts.FIELD,) if call.nulls else ())
+
+    def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
+        total = sum_state(call.types[0], num_groups, *inputs)
+        if not call.nulls:
+            return total
+        return Several([(total, len(sum_fields(call.types[0]))), (counts.CountState(num_groups), 1)])
+
+    def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
+        width = len(sum_fields(call.types[0]))
+        empty = nothing(call, columns[width].to_numpy()) if call.nulls else None
+        return Vector(call.result, self._total(call.types[0], columns), empty)
+
+    def _total(self, type_: SqlType, columns: Sequence[pa.Array]) -> NDArray[Any]:
+        return rounded(type_, columns)
+
+
+class SumLong(Sum):
+    """SUMLONG: every digit of a sum of whole numbers; one that 64 bits cannot hold is an error."""
+
+    name = "sumlong"
+    parameters = (Parameter(name="x", takes=INTEGERS),)
+    is_light = False
+
+    def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
+        return LONG
+
+    def _total(self, type_: SqlType, columns: Sequence[pa.Array]) -> NDArray[Any]:
+        high, low = columns[0].to_numpy(), columns[1].to_numpy()
+        if np.any((high >= 1 << 31) | (high < -(1 << 31))):
+            raise QueryArithmeticError("LONG overflow function=sumlong")
+        return np.asarray((high << 32) + low)

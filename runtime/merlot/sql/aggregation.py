@@ -1,0 +1,50 @@
+"""Calls of aggregates: arguments and result type, as each aggregate declares them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from merlot.aggregates.function import AggregationFunction, Parameter
+from merlot.sql.errors import SqlValidationError, UnsupportedSqlError
+from merlot.sql.signatures import arity
+from merlot.tree.nodes import Aggregate, Expr, Literal
+
+
+def count_rows(function: AggregationFunction) -> Aggregate:
+    """COUNT(*); raises SqlValidationError for any other aggregate."""
+    if not function.counts_rows:
+        raise SqlValidationError(f"{function.name} cannot take *")
+    return Aggregate(function.name, (), function.result((), ()))
+
+
+def check_arity(function: AggregationFunction, number: int) -> None:
+    """Raise SqlValidationError if an aggregate does not take so many arguments."""
+    most = len(function.parameters)
+    least = sum(not parameter.is_optional for parameter in function.parameters)
+    if not least <= number <= most:
+        raise SqlValidationError(f"{function.name} takes {arity(least, most)}, got {number}")
+
+
+def typed_aggregate(function: AggregationFunction, args: Sequence[Expr], *, nulls: bool) -> Aggregate:
+    """The typed call; raises SqlValidationError, UnsupportedSqlError."""
+    first = args[0]
+    if function.counts_rows and (not nulls or (isinstance(first, Literal) and first.value is not None)):
+        return count_rows(function)
+    for parameter, arg in zip(function.parameters, args, strict=False):
+        _check(function, parameter, arg)
+    pairs = list(zip(function.parameters, args, strict=False))
+    types = [arg.type for parameter, arg in pairs if not parameter.is_constant]
+    constants = [arg.value for parameter, arg in pairs if parameter.is_constant and isinstance(arg, Literal)]
+    problem = function.problem(constants)
+    if problem is not None:
+        raise SqlValidationError(f"{function.name}: {problem}")
+    return Aggregate(function.name, tuple(args), function.result(types, constants))
+
+
+def _check(function: AggregationFunction, parameter: Parameter, arg: Expr) -> None:
+    if parameter.is_constant and not isinstance(arg, Literal):
+        raise SqlValidationError(f"{function.name} needs its {parameter.name} as a constant")
+    if arg.type.is_array and not function.counts_rows:
+        raise UnsupportedSqlError(f"{function.name.upper()} of a multi-value column")
+    if arg.type.base not in parameter.takes:
+        raise SqlValidationError(f"{function.name} cannot take {arg.type}")

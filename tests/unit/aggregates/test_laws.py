@@ -1,0 +1,205 @@
+"""What holds for every registered aggregate, whatever it computes."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from decimal import Decimal
+from itertools import pairwise, product
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from merlot.aggregates import registry
+from merlot.aggregates.function import AggregateCall
+from merlot.spec.types import TypeName
+from merlot.tree.names import canonical_key
+from merlot.tree.types import SqlType
+from merlot.vectors.vector import DTYPES
+
+SLT = Path(__file__).parents[2] / "sql"
+NUM_GROUPS = 3
+TYPES = (
+    TypeName.INT,
+    TypeName.LONG,
+    TypeName.FLOAT,
+    TypeName.DOUBLE,
+    TypeName.BIG_DECIMAL,
+    TypeName.BOOLEAN,
+    TypeName.TIMESTAMP,
+    TypeName.STRING,
+)
+
+
+def calls_of(function):
+    """With each type it takes, with and without null handling."""
+    calls = [call_of(function, base, nulls=nulls) for base in TYPES for nulls in (False, True)]
+    return [call for call in calls if call is not None]
+
+
+def call_of(function, base, *, nulls):
+    types, constants = [], []
+    for parameter in function.parameters:
+        if parameter.is_constant:
+            constants.append(CONSTANTS[function.name, parameter.name])
+        elif base in parameter.takes:
+            types.append(SqlType(base))
+        elif not types:
+            return None
+        else:
+            types.append(SqlType(next(known for known in TYPES if known in parameter.takes)))
+    result = function.result(types, constants)
+    return AggregateCall(types=tuple(types), constants=tuple(constants), result=result, nulls=nulls)
+
+
+each_function = pytest.mark.parametrize("function", registry.FUNCTIONS, ids=lambda function: function.name)
+CONSTANTS: dict[tuple[str, str], object] = {}
+
+
+def values_of(base, number, random_):
+    match base:
+        case TypeName.BIG_DECIMAL:
+            data = np.empty(number, object)
+            data[:] = [Decimal(random_.randrange(-(10**20), 10**20)) / 1000 for _ in range(number)]
+            return data
+        case TypeName.STRING:
+            return pa.array([random_.choice("abcdefg") * random_.randrange(4) for _ in range(number)], pa.string())
+        case TypeName.BOOLEAN:
+            return np.array([random_.random() < 0.5 for _ in range(number)])
+        case TypeName.LONG | TypeName.TIMESTAMP:
+            return np.array([random_.randrange(-(2**60), 2**60) for _ in range(number)], np.int64)
+        case TypeName.INT:
+            return np.array([random_.randrange(-50, 50) for _ in range(number)], np.int32)
+    return np.array([random_.randrange(-4000, 4000) / 8 for _ in range(number)], DTYPES[base])
+
+
+def rows_of(call, number, seed):
+    random_ = random.Random(seed)
+    groups = np.array([random_.randrange(NUM_GROUPS) for _ in range(number)], np.uint32)
+    return [values_of(type_.base, number, random_) for type_ in call.types], groups
+
+
+def part(values, groups, start, stop):
+    sliced = [each[start:stop] if isinstance(each, np.ndarray) else each.slice(start, stop - start) for each in values]
+    return sliced, groups[start:stop]
+
+
+def state_of(function, call, values, groups):
+    state = function.start(call, NUM_GROUPS)
+    if len(groups):
+        state.add(values, groups, len(groups))
+    return state.columns(np.arange(NUM_GROUPS))
+
+
+def merged(function, call, *states):
+    rows = [pa.concat_arrays(columns) for columns in zip(*states, strict=True)]
+    groups = np.tile(np.arange(NUM_GROUPS, dtype=np.uint32), len(states))
+    return function.merge(call, rows, groups, NUM_GROUPS)
+
+
+def answers(function, call, columns):
+    return function.finish(call, columns).to_arrow(NUM_GROUPS).to_pylist()
+
+
+def plain(columns):
+    """States as Python's values; a list is a set of distinct ones."""
+    return [
+        [sorted(one, key=str) if isinstance(one, list) else one for one in column.to_pylist()] for column in columns
+    ]
+
+
+def assert_same(left, right):
+    for one, other in zip(left, right, strict=True):
+        if isinstance(one, float) and isinstance(other, float):
+            assert one == other or math.isclose(one, other, rel_tol=1e-9), (left, right)
+        else:
+            assert one == other, (left, right)
+
+
+@each_function
+def test_columns_of_a_state_have_the_declared_types(function):
+    for call in calls_of(function):
+        columns = state_of(function, call, *rows_of(call, 40, 1))
+        assert [column.type for column in columns] == [field.type for field in function.fields(call)]
+        assert [column.type for column in function.identity(call)] == [field.type for field in function.fields(call)]
+        assert len({field.suffix for field in function.fields(call)}) == len(columns)
+
+
+@each_function
+def test_merging_the_identity_changes_nothing(function):
+    for call in calls_of(function):
+        known = state_of(function, call, *rows_of(call, 40, 2))
+        nothing = [pa.concat_arrays([column] * NUM_GROUPS) for column in function.identity(call)]
+        for both in (merged(function, call, nothing, known), merged(function, call, known, nothing, nothing)):
+            assert plain(both) == plain(known)
+        assert answers(function, call, merged(function, call, nothing, nothing)) == answers(function, call, nothing)
+
+
+@each_function
+def test_states_merge_in_any_order(function):
+    for call, seed in product(calls_of(function), range(2)):
+        one, two, three = (state_of(function, call, *rows_of(call, 30, 10 * seed + number)) for number in range(3))
+        left = merged(function, call, merged(function, call, one, two), three)
+        right = merged(function, call, one, merged(function, call, two, three))
+        at_once = merged(function, call, three, one, two)
+        assert_same(answers(function, call, left), answers(function, call, right))
+        assert_same(answers(function, call, left), answers(function, call, at_once))
+
+
+@each_function
+def test_rows_split_into_parts_answer_as_the_whole(function):
+    for call, seed in product(calls_of(function), range(2)):
+        values, groups = rows_of(call, 60, 100 + seed)
+        whole = state_of(function, call, values, groups)
+        ends = (0, 7, 7, 41, 60)
+        parts = [state_of(function, call, *part(values, groups, start, stop)) for start, stop in pairwise(ends)]
+        assert_same(answers(function, call, merged(function, call, *parts)), answers(function, call, whole))
+
+
+@each_function
+def test_a_single_group_answers_as_one_among_several(function):
+    for call in calls_of(function):
+        values, groups = rows_of(call, 50, 7)
+        alone = function.start(call, 1)
+        alone.add(values, None, len(groups))
+        together = function.start(call, 2)
+        together.add(values, np.ones(len(groups), np.uint32), len(groups))
+        chosen = together.columns(np.array([1]))
+        assert_same(
+            function.finish(call, alone.columns(np.array([0]))).to_arrow(1).to_pylist(),
+            function.finish(call, chosen).to_arrow(1).to_pylist(),
+        )
+
+
+@each_function
+def test_groups_that_come_later_start_from_nothing(function):
+    for call in calls_of(function):
+        values, groups = rows_of(call, 50, 8)
+        state = function.start(call, 1)
+        state.grow(NUM_GROUPS)
+        state.add(values, groups, len(groups))
+        state.grow(NUM_GROUPS + 2)
+        grown = state.columns(np.arange(NUM_GROUPS + 2))
+        assert_same(
+            function.finish(call, [column.slice(0, NUM_GROUPS) for column in grown]).to_arrow(NUM_GROUPS).to_pylist(),
+            answers(function, call, state_of(function, call, values, groups)),
+        )
+        last = [column.slice(NUM_GROUPS + 1, 1) for column in grown]
+        assert plain(last) == plain(function.identity(call))
+
+
+@each_function
+def test_each_name_is_found_and_has_a_case_against_duckdb_or_its_rows(function):
+    names = (function.name, *function.aliases)
+    assert all(registry.find(name.upper()) is function for name in names)
+    called = {canonical_key(name) for path in SLT.glob("*.slt") for name in re.findall(r"\b(\w+)\(", path.read_text())}
+    assert set(names) <= called
+
+
+def test_names_are_canonical_and_belong_to_one_aggregate():
+    names = [name for function in registry.FUNCTIONS for name in (function.name, *function.aliases)]
+    assert len(names) == len(set(names))
+    assert all(name == canonical_key(name) for name in names)

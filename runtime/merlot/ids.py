@@ -14,6 +14,8 @@ SegmentName = NewType("SegmentName", str)
 InstanceId = NewType("InstanceId", str)
 """`Broker_host_port`, `Server_host_port`, …: the form that Pinot's clients parse."""
 
+SEGMENT_SUFFIX = ".mseg"
+"""Of the files that hold segments."""
 OFFLINE_SUFFIX = "_OFFLINE"
 REALTIME_SUFFIX = "_REALTIME"
 

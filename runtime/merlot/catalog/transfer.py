@@ -18,7 +18,7 @@ from merlot.errors import CorruptionError, NotFoundError
 from merlot.ids import TableName
 from merlot.segment.build.request import BuiltSegment
 from merlot.segment.immutable import ImmutableSegment
-from merlot.store.deepstore import SUFFIX, DeepStore
+from merlot.store.deepstore import SUFFIX, DeepStore, patience_s
 from merlot.store.retry import OutOfSpaceError
 
 T = TypeVar("T")
@@ -47,7 +47,13 @@ def fetch_segments(
     def fetch(record: SegmentRecord) -> Path:
         path = folder / f"{record.key}{SUFFIX}"
         if not _is_whole(path, record):
-            store.fetch(record.url, path, expected_size=record.size_bytes, verify=lambda copy: verify(copy, record))
+            store.fetch(
+                record.url,
+                path,
+                expected_size=record.size_bytes,
+                verify=lambda copy: verify(copy, record),
+                deadline=time.monotonic() + patience_s(record.size_bytes),
+            )
         on_fetched(record)
         return path
 

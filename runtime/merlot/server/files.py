@@ -20,7 +20,7 @@ from merlot.cluster.records import SegmentRecord
 from merlot.errors import CorruptionError, NotFoundError, UnavailableError
 from merlot.ids import TableName
 from merlot.segment.immutable import ImmutableSegment, file_of
-from merlot.store.deepstore import SUFFIX, DeepStore, unavailable
+from merlot.store.deepstore import SUFFIX, DeepStore, patience_s, unavailable
 from merlot.store.retry import OutOfSpaceError
 
 _LOG = logging.getLogger(__name__)
@@ -73,16 +73,24 @@ class SegmentFiles:
         """
         folder = self._folders.setdefault(table, str(self._segments / table))
         _make_room(folder, record.size_bytes)
-        if record.size_bytes <= SMALL_BYTES:
+        size_bytes, deadline = record.size_bytes, time.monotonic() + patience_s(record.size_bytes)
+        if size_bytes <= SMALL_BYTES:
             content, segment = store.read(
-                record.url, lambda content: (content, ImmutableSegment.checked(folder, record.key, content))
+                record.url,
+                lambda content: (content, ImmutableSegment.checked(folder, record.key, content)),
+                expected_size=size_bytes,
+                deadline=deadline,
             )
             _write(file_of(folder, record.key), content)
             return segment
         path = self.path_of(table, record.key_text)
         opened: list[ImmutableSegment] = []
         store.fetch(
-            record.url, path, expected_size=record.size_bytes, verify=lambda copy: opened.append(_open(copy, record))
+            record.url,
+            path,
+            expected_size=size_bytes,
+            verify=lambda copy: opened.append(_open(copy, record)),
+            deadline=deadline,
         )
         # The mapping follows the file when it is renamed.
         return opened[-1]

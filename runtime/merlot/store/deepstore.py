@@ -2,32 +2,42 @@
 
 A file appears under its name only when all its bytes are there: locally by a temporary name, fsync and rename; in
 object storage because a put is atomic. Errors: NotFoundError for a missing object, CorruptionError from the caller's
-verification, UnavailableError for everything that may pass, OutOfSpaceError when the local disk is full.
+verification and for a file that is larger than it may be, InvalidInputError for a URL of another place and for what is
+no regular file, UnavailableError for everything that may pass, OutOfSpaceError when the local disk is full.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import secrets
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
 
 from merlot.errors import CorruptionError, InvalidInputError, NotFoundError, UnavailableError
-from merlot.ids import SegmentKey, TableName
+from merlot.ids import SEGMENT_SUFFIX, SegmentKey, TableName
 from merlot.store import credentials
+from merlot.store.local import LocalFolder
 from merlot.store.retry import OutOfSpaceError, RetryPolicy, retrying
+from merlot.uris import parts_below, place_of, redact
 
 T = TypeVar("T")
 
-SUFFIX = ".mseg"
-CHUNK_BYTES = 4 << 20
+SUFFIX = SEGMENT_SUFFIX
+CHUNK_BYTES, LEAST_CHUNK_BYTES = 4 << 20, 64 << 10
+SLACK_BYTES = 1 << 20
+"""Of a file more than its record says; see `largest_of`."""
+PATIENCE_S = 120.0
+SLOWEST_BYTES_PER_S = 256 << 10
+"""Below it a transfer is given up: see `patience_s`."""
 S3_OPTIONS = frozenset({"endpoint_override", "region", "scheme"})
 
 
@@ -50,12 +60,14 @@ class DeepStore:
         self._secret = credentials.folder_of(self.uri)
         self._opened_with: dict[str, Any] = {}
         if self._secret is not None and parts.scheme != "s3":
-            raise InvalidInputError(f"only S3 takes a Secret uri={uri} secret={self._secret.name}")
+            raise InvalidInputError(f"only S3 takes a Secret uri={redact(uri)} secret={self._secret.name}")
         try:
             self._opened, root = _open(self.uri)
         except (ValueError, OSError, pa.ArrowException) as error:
-            raise InvalidInputError(f"cannot open deep store uri={uri} reason={error}") from error
+            raise InvalidInputError(f"cannot open deep store uri={redact(uri)} reason={redact(str(error))}") from error
         self._root = root.rstrip("/")
+        self._place = place_of(self.uri)
+        self._local = LocalFolder(self._root)
         self._is_local = isinstance(self._opened, fs.LocalFileSystem)
         self._links = self._is_local and not keeps_copies
 
@@ -79,8 +91,8 @@ class DeepStore:
 
     def put(self, source: Path, url: str) -> None:
         """Copy a local file to `url`. Putting the same version again is harmless: equal bytes replace equal bytes."""
-        path = self._path_of(url)
-        retrying(self._retry, lambda: self._put_once(source, path))
+        inside = self._inside(url)
+        retrying(self._retry, lambda: self._put_once(source, inside))
 
     def fetch(
         self,
@@ -94,17 +106,25 @@ class DeepStore:
         """Copy `url` to a local file that appears only when it is whole and `verify` has returned.
 
         A copy that is wrong is fetched again within the retry policy: the transfer may be at fault. If it stays wrong
-        the last CorruptionError is raised. `expected_size` counts only where there is no `verify`: one version of a
-        segment may have two sizes, if two versions of a compressor wrote it. `deadline` is `time.monotonic()` seconds.
+        the last CorruptionError is raised. Where there is a `verify`, `expected_size` is but a bound (`largest_of`).
+        `deadline` is `time.monotonic()` seconds.
         """
-        path = self._path_of(url)
+        inside = self._inside(url)
         destination.parent.mkdir(parents=True, exist_ok=True)
-        self._until_right(lambda: self._fetch_once(path, destination, expected_size, verify, deadline), deadline)
+        self._until_right(lambda: self._fetch_once(inside, destination, expected_size, verify, deadline), deadline)
 
-    def read(self, url: str, verify: Callable[[bytes], T]) -> T:
-        """What `verify` makes of all the bytes at `url`, for files that are small. Errors and retries as of `fetch`."""
-        path = self._path_of(url)
-        return self._until_right(lambda: verify(self._read_once(path)), None)
+    def read(
+        self,
+        url: str,
+        verify: Callable[[bytes], T],
+        *,
+        expected_size: int | None = None,
+        deadline: float | None = None,
+    ) -> T:
+        """What `verify` makes of all the bytes at `url`, for files that are small. Bounds, errors and retries as of
+        `fetch`."""
+        inside = self._inside(url)
+        return self._until_right(lambda: verify(self._read_once(inside, expected_size, deadline)), deadline)
 
     def _until_right(self, action: Callable[[], T], deadline: float | None) -> T:
         """What the action returns, tried again within the policy for corrupt data too."""
@@ -126,83 +146,119 @@ class DeepStore:
 
     def delete(self, url: str) -> None:
         """Remove an object; one that is not there is no error."""
-        path = self._path_of(url)
+        inside = self._inside(url)
 
         def attempt() -> None:
-            try:
-                self._fs.delete_file(path)
-            except FileNotFoundError:
-                return
-            except OSError as error:
-                if self._fs.get_file_info(path).type != fs.FileType.NotFound:
-                    raise unavailable("delete", path, error) from error
+            with contextlib.suppress(NotFoundError), self._told("delete", inside):
+                if self._is_local:
+                    self._local.delete(inside)
+                else:
+                    self._delete_object(self._path_of(inside))
 
         retrying(self._retry, attempt)
 
     def modified_ms(self, url: str) -> int | None:
         """When the file at `url` was written, in milliseconds since the epoch; None if it is not there."""
-        path = self._path_of(url)
+        inside = self._inside(url)
 
         def attempt() -> int | None:
-            try:
-                info = self._fs.get_file_info(path)
-            except OSError as error:
-                raise unavailable("stat", path, error) from error
-            return None if info.type == fs.FileType.NotFound else int(info.mtime_ns // 1_000_000)
+            with contextlib.suppress(NotFoundError), self._told("stat", inside):
+                if self._is_local:
+                    return self._local.modified_ns(inside) // 1_000_000
+                info = self._fs.get_file_info(self._path_of(inside))
+                return None if info.type == fs.FileType.NotFound else int(info.mtime_ns // 1_000_000)
+            return None
 
         return retrying(self._retry, attempt)
 
     def list(self, table: TableName) -> list[str]:
         """URLs of a table's segment files, sorted."""
-        found = self._files(fs.FileSelector(f"{self._root}/{table}", allow_not_found=True))
-        return [url for url in found if url.endswith(SUFFIX)]
+        return [url for url in self._files(table, recursive=False) if url.endswith(SUFFIX)]
 
     def list_below(self, table: TableName, folder: str) -> Sequence[str]:
         """URLs of all files in a folder of a table and in its folders, sorted."""
-        return self._files(fs.FileSelector(f"{self._root}/{table}/{folder}", allow_not_found=True, recursive=True))
+        return self._files(f"{table}/{folder}", recursive=True)
 
-    def _files(self, selector: fs.FileSelector) -> Sequence[str]:
+    def path_in(self, table: TableName, url: str) -> str | None:
+        """Path of a URL in the table's folder, None if it leads anywhere else."""
+        parts = parts_below(self._place, url)
+        return None if parts is None or len(parts) < 2 or parts[0] != table else "/".join(parts[1:])
+
+    def _files(self, folder: str, *, recursive: bool) -> Sequence[str]:
         def attempt() -> Sequence[str]:
-            try:
-                infos = self._fs.get_file_info(selector)
-            except OSError as error:
-                raise unavailable("list", selector.base_dir, error) from error
-            return sorted(f"{self._root_url}{info.path.removeprefix(self._root)}" for info in infos if info.is_file)
+            with self._told("list", folder):
+                if self._is_local:
+                    found = self._local.files(folder, recursive=recursive)
+                else:
+                    selector = fs.FileSelector(self._path_of(folder), allow_not_found=True, recursive=recursive)
+                    infos = self._fs.get_file_info(selector)
+                    found = [info.path.removeprefix(f"{self._root}/") for info in infos if info.is_file]
+                return sorted(f"{self._root_url}/{path}" for path in found)
 
         return retrying(self._retry, attempt)
 
-    def _path_of(self, url: str) -> str:
-        """Path inside the file system of a URL of this store; refuses any other place."""
-        inside = url.removeprefix(self._root_url + "/")
-        if inside == url or ".." in PurePosixPath(inside).parts:
-            raise InvalidInputError(f"url is outside the deep store url={url} store={self._root_url}")
+    def _inside(self, url: str) -> str:
+        """Path below the store's root of a URL; refuses any other place."""
+        parts = parts_below(self._place, url)
+        if parts is None:
+            raise InvalidInputError(f"url is outside the deep store url={redact(url)} store={redact(self._root_url)}")
+        return "/".join(parts)
+
+    def _path_of(self, inside: str) -> str:
+        """Path in the file system."""
         return f"{self._root}/{inside}"
 
-    def _put_once(self, source: Path, path: str) -> None:
+    @contextlib.contextmanager
+    def _told(self, action: str, inside: str) -> Iterator[None]:
+        """The errors of a file system, as this project's."""
+        path = self._path_of(inside)
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and action != "write":
+                raise NotFoundError(f"not in the deep store path={path}") from error
+            raise unavailable(action, path, error) from error
+        except pa.ArrowException as error:
+            reason = str(error).splitlines()[0]
+            raise InvalidInputError(
+                f"deep store refuses the path action={action} path={path} reason={reason}"
+            ) from error
+
+    def _delete_object(self, path: str) -> None:
+        try:
+            self._fs.delete_file(path)
+        except FileNotFoundError:
+            return
+        except OSError:
+            if self._fs.get_file_info(path).type != fs.FileType.NotFound:
+                raise
+
+    def _put_once(self, source: Path, inside: str) -> None:
+        path = self._path_of(inside)
         target = f"{path}.{secrets.token_hex(4)}.tmp" if self._is_local else path
         try:
-            if self._is_local:
-                Path(path).parent.mkdir(parents=True, exist_ok=True)
-            if self._links and _is_linked(str(source), target):
-                os.utime(target)  # it is as old as its time in the store: see `modified_ms`
-            else:
-                with source.open("rb") as reader, self._fs.open_output_stream(target) as writer:
-                    while chunk := reader.read(CHUNK_BYTES):
-                        writer.write(chunk)
-            if self._is_local:
-                _sync(Path(target))
-                Path(target).rename(path)
-                _sync(Path(path).parent)
-        except OSError as error:
-            raise unavailable("write", path, error) from error
+            with self._told("write", inside):
+                if self._is_local:
+                    self._local.make_parent(inside)
+                if self._links and _is_linked(str(source), target):
+                    os.utime(target)  # it is as old as its time in the store: see `modified_ms`
+                else:
+                    with source.open("rb") as reader, self._fs.open_output_stream(target) as writer:
+                        while chunk := reader.read(CHUNK_BYTES):
+                            writer.write(chunk)
+                if self._is_local:
+                    _sync(Path(target))
+                    Path(target).rename(path)
+                    _sync(Path(path).parent)
         finally:
             if self._is_local:
                 # There after a failure; and after success too if both names were one file's before.
-                Path(target).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    Path(target).unlink(missing_ok=True)
 
     def _fetch_once(
         self,
-        path: str,
+        inside: str,
         destination: Path,
         expected_size: int | None,
         verify: Callable[[Path], None] | None,
@@ -210,46 +266,69 @@ class DeepStore:
     ) -> None:
         partial = destination.with_name(f".{destination.name}.{secrets.token_hex(4)}.tmp")
         try:
-            is_linked = self._links and _is_linked(path, str(partial))
-            size = partial.stat().st_size if is_linked else self._copy(path, partial, deadline)
-            if verify is not None:
-                verify(partial)
-            elif expected_size is not None and size != expected_size:
-                raise CorruptionError(f"fetched file has a wrong size path={path} expected={expected_size} got={size}")
-            partial.rename(destination)
-            if self._keeps_copies:
-                _sync(destination.parent)
-        except FileNotFoundError as error:
-            raise NotFoundError(f"not in the deep store path={path}") from error
-        except OSError as error:
-            raise unavailable("read", path, error) from error
+            with self._told("read", inside):
+                is_linked = self._links and self._local.link(inside, str(partial))
+                size = partial.stat().st_size if is_linked else self._copy(inside, partial, expected_size, deadline)
+                if verify is not None:
+                    verify(partial)
+                elif expected_size is not None and size != expected_size:
+                    raise CorruptionError(
+                        f"fetched file has a wrong size path={inside} expected={expected_size} got={size}"
+                    )
+                partial.rename(destination)
+                if self._keeps_copies:
+                    _sync(destination.parent)
         finally:
             partial.unlink(missing_ok=True)
 
-    def _read_once(self, path: str) -> bytes:
-        try:
-            if self._is_local:
-                return Path(path).read_bytes()
-            with self._fs.open_input_file(path) as reader:
-                content: bytes = reader.read()
-                return content
-        except FileNotFoundError as error:
-            raise NotFoundError(f"not in the deep store path={path}") from error
-        except OSError as error:
-            raise unavailable("read", path, error) from error
+    def _read_once(self, inside: str, expected_size: int | None, deadline: float | None) -> bytes:
+        with self._told("read", inside):
+            return b"".join(self._chunks(inside, expected_size, deadline))
 
-    def _copy(self, path: str, partial: Path, deadline: float | None) -> int:
+    def _copy(self, inside: str, partial: Path, expected_size: int | None, deadline: float | None) -> int:
         """Copy and fsync; returns the number of bytes. The writer is closed here so that ENOSPC is never lost."""
         size = 0
-        with self._fs.open_input_stream(path) as reader, partial.open("wb") as writer:
-            while chunk := reader.read(CHUNK_BYTES):
+        with partial.open("wb") as writer:
+            for chunk in self._chunks(inside, expected_size, deadline):
                 size += writer.write(chunk)
-                if deadline is not None and time.monotonic() > deadline:
-                    raise UnavailableError(f"deadline passed while reading path={path} bytes={size}")
             writer.flush()
             if self._keeps_copies:
                 os.fsync(writer.fileno())
         return size
+
+    def _chunks(self, inside: str, expected_size: int | None, deadline: float | None) -> Iterator[bytes]:
+        """The bytes of a file. CorruptionError as soon as they are more than it may have."""
+        largest, size = sys.maxsize if expected_size is None else largest_of(expected_size), 0
+        # Room for a whole small file at once, and for no more: it is made before it is filled.
+        at_once = CHUNK_BYTES if expected_size is None else min(CHUNK_BYTES, max(LEAST_CHUNK_BYTES, expected_size + 1))
+        with self._reader(inside) as reader:
+            while chunk := reader.read(at_once):
+                size += len(chunk)
+                if size > largest:
+                    raise CorruptionError(
+                        f"file is larger than its record says path={inside} expected={expected_size} largest={largest}"
+                    )
+                if deadline is not None and time.monotonic() > deadline:
+                    raise UnavailableError(f"deadline passed while reading path={inside} bytes={size}")
+                yield chunk
+
+    def _reader(self, inside: str) -> BinaryIO | pa.NativeFile:
+        if self._is_local:
+            return open(self._local.open(inside), "rb", buffering=0)
+        return self._fs.open_input_stream(self._path_of(inside))
+
+
+def largest_of(size_bytes: int) -> int:
+    """How large the file of a segment may be whose record says this size.
+
+    A version of a segment is known by its rows and its configuration: built again, by a node with another version of
+    the compressors, it has the same name and other bytes. They differ by a few per cent then, never by half."""
+    return size_bytes + size_bytes // 2 + SLACK_BYTES
+
+
+def patience_s(size_bytes: int) -> float:
+    """How long a file of this size may take to come, before its transfer is begun anew."""
+    return PATIENCE_S + size_bytes / SLOWEST_BYTES_PER_S
 
 
 def _open(uri: str, more: Mapping[str, Any] | None = None) -> tuple[fs.FileSystem, str]:

@@ -137,6 +137,22 @@ async def test_a_corrupt_file_in_the_deep_store_is_reported_and_never_served(ben
     assert bench.report().errors == {}
 
 
+async def test_a_file_larger_than_its_record_says_is_reported_and_leaves_no_copy(bench: KeeperBench) -> None:
+    """Rows of the right segment and all: whoever publishes it could fill the disk by it."""
+    (record,) = upload_orders(bench.deep_store, [0])
+    Path(record.url.removeprefix("file://")).write_bytes(bytes(3 << 20))
+    (large,) = upload_orders(bench.deep_store, [1])
+    Path(large.url.removeprefix("file://")).write_bytes(bytes(8 << 20))
+    put_table(bench.metastore, orders_manifest())
+    publish(bench.metastore, ORDERS, [record, large.model_copy(update={"size_bytes": files.SMALL_BYTES + 1})])
+    bench.assign(bench.me)
+    await bench.start_keeper()
+    await until(lambda: len(bench.report().errors) == 2)
+    assert all("larger than its record says" in error for error in bench.report().errors.values())
+    left = [path for path in (bench.path_of(str(record.key)).parent).iterdir() if path.is_file()]
+    assert left == []
+
+
 async def test_a_full_disk_is_reported_and_what_is_loaded_stays_served(
     bench: KeeperBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

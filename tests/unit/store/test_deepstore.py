@@ -1,8 +1,10 @@
 """The deep store over a local folder and over S3 that fails on demand."""
 
 import os
+import stat
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 
 from merlot.errors import CorruptionError, InvalidInputError, NotFoundError, UnavailableError
 from merlot.ids import SegmentKey, SegmentName, TableName
-from merlot.store.deepstore import DeepStore
+from merlot.store.deepstore import DeepStore, largest_of
 from merlot.store.retry import OutOfSpaceError, RetryPolicy
 from merlot.testing.faulty_s3 import FaultyS3
 
@@ -81,6 +83,128 @@ def test_a_verification_that_passes_overrules_the_size(store: DeepStore, tmp_pat
     store.put(written(tmp_path / "a"), url)
     store.fetch(url, tmp_path / "b", expected_size=4999, verify=lambda copy: None)
     assert (tmp_path / "b").stat().st_size == 5000
+
+
+def test_an_object_larger_than_its_record_says_is_not_fetched_whole(store: DeepStore, tmp_path: Path) -> None:
+    """Whatever its content: the disk is full before it could be looked at."""
+    url, limit = store.url_of(TABLE, KEY), largest_of(5000)
+    store.put(written(tmp_path / "a", bytes(limit)), url)
+    store.fetch(url, tmp_path / "new" / "b", expected_size=5000, verify=lambda copy: None)
+    assert store.read(url, len, expected_size=5000) == limit
+    (tmp_path / "new" / "b").unlink()
+    store.put(written(tmp_path / "a", bytes(limit + 1)), url)
+    for size in (0, 5000):
+        with pytest.raises(CorruptionError, match=rf"larger than its record says .* expected={size} largest="):
+            store.fetch(url, tmp_path / "new" / "b", expected_size=size, verify=lambda copy: None)
+        with pytest.raises(CorruptionError, match="larger than its record says"):
+            store.read(url, len, expected_size=size)
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_a_file_that_grows_while_it_is_fetched_comes_to_an_end(tmp_path: Path) -> None:
+    store = DeepStore(str(tmp_path / "deep"), retry=QUICK)
+    url = store.url_of(TABLE, KEY)
+    store.put(written(tmp_path / "a"), url)
+    file = tmp_path / "deep" / TABLE / f"{KEY}.mseg"
+    has_ended = threading.Event()
+
+    def grow() -> None:
+        with file.open("ab") as writer:
+            while not has_ended.is_set() and writer.tell() < 1 << 30:
+                writer.write(bytes(64 << 10))
+                writer.flush()
+
+    grower = threading.Thread(target=grow)
+    grower.start()
+    try:
+        while file.stat().st_size <= largest_of(5000):
+            time.sleep(0.001)
+        with pytest.raises(CorruptionError, match="larger than its record says"):
+            store.fetch(url, tmp_path / "new" / "b", expected_size=5000, verify=lambda copy: None)
+    finally:
+        has_ended.set()
+        grower.join()
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+@pytest.mark.parametrize("keeps_copies", [True, False])
+@pytest.mark.parametrize("kind", ["device", "pipe", "socket", "folder", "link", "linked folder"])
+def test_only_regular_files_of_a_local_store_are_read(tmp_path: Path, kind: str, keeps_copies: bool) -> None:
+    store = DeepStore(str(tmp_path / "deep"), retry=QUICK, keeps_copies=keeps_copies)
+    file = tmp_path / "deep" / TABLE / f"{KEY}.mseg"
+    file.parent.mkdir(parents=True)
+    outside = written(tmp_path / "outside.mseg")
+    match kind:
+        case "device":
+            if os.geteuid() != 0:
+                pytest.skip("making a device needs root")
+            os.mknod(file, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # as /dev/zero
+        case "pipe":
+            os.mkfifo(file)
+        case "socket":
+            os.mknod(file, stat.S_IFSOCK | 0o666)
+        case "folder":
+            file.mkdir()
+        case "link":
+            file.symlink_to(outside)
+        case "linked folder":
+            file.parent.rmdir()
+            (tmp_path / "elsewhere").mkdir()
+            written(tmp_path / "elsewhere" / file.name)
+            file.parent.symlink_to(tmp_path / "elsewhere")
+    url = store.url_of(TABLE, KEY)
+    with pytest.raises(InvalidInputError, match="not a regular file of the deep store"):
+        store.fetch(url, tmp_path / "new" / "b", expected_size=5000)
+    with pytest.raises(InvalidInputError, match="not a regular file of the deep store"):
+        store.read(url, len, expected_size=5000)
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_no_url_leads_to_a_device(tmp_path: Path) -> None:
+    """The whole disk as a deep store."""
+    store = DeepStore("file:///", retry=QUICK)
+    for url in ("file:////dev/zero", "file:///dev/zero", "file:///dev/../dev/zero"):
+        with pytest.raises(InvalidInputError, match=r"outside the deep store|not a regular file"):
+            store.fetch(url, tmp_path / "new" / "b", expected_size=1)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_link_in_a_local_store_leads_no_file_out_of_it(tmp_path: Path) -> None:
+    store = DeepStore(str(tmp_path / "deep"), retry=QUICK)
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / TABLE).symlink_to(tmp_path / "outside")
+    with pytest.raises(InvalidInputError, match="a link or a special file is on the way"):
+        store.put(written(tmp_path / "a"), store.url_of(TABLE, KEY))
+    assert list((tmp_path / "outside").iterdir()) == []
+
+
+def test_a_store_whose_own_folder_is_a_link_is_as_any_other(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "deep").symlink_to(tmp_path / "disk")
+    store = DeepStore((tmp_path / "deep").as_uri(), retry=QUICK)
+    url = store.url_of(TABLE, KEY)
+    store.put(written(tmp_path / "a"), url)
+    store.fetch(url, tmp_path / "b", expected_size=5000)
+    store.delete(url)
+    assert store.list(TABLE) == []
+
+
+def test_a_transfer_that_takes_too_long_is_given_up(store: DeepStore, tmp_path: Path) -> None:
+    url = store.url_of(TABLE, KEY)
+    store.put(written(tmp_path / "a"), url)
+    over = time.monotonic() - 1
+    with pytest.raises(UnavailableError, match="deadline passed"):
+        store.fetch(url, tmp_path / "new" / "b", expected_size=5000, deadline=over)
+    with pytest.raises(UnavailableError, match="deadline passed"):
+        store.read(url, len, expected_size=5000, deadline=over)
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_a_path_that_pyarrow_refuses_is_the_caller_s_error(s3: FaultyS3, tmp_path: Path) -> None:
+    store = open_s3(s3)
+    with pytest.raises(InvalidInputError, match="deep store refuses the path action=list"):
+        store.list(TableName("a//b_OFFLINE"))
 
 
 def test_a_verification_that_passes_at_the_second_try_is_enough(store: DeepStore, tmp_path: Path) -> None:

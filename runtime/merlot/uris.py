@@ -1,0 +1,161 @@
+"""What URIs of files say: which place they name, whether one is below another, and which secrets must not be shown.
+
+URIs come from users and from records, so nothing here trusts a parser that mends or drops characters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+from merlot.errors import InvalidInputError
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
+_LITERAL: Final = frozenset({"s3", "s3a", "s3n"})
+"""Schemes whose paths are keys as they are written: %2F is three characters of a name."""
+_REDACTED: Final = "***"
+_USER_INFO = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)(?:(?=[^\s/@]*:[^\s/@]*[^\s/@0-9])[^\s\"']*@|[^\s/@]*:[^\s/@]*@)")
+_S3_USER = re.compile(r"(?i)(\bs3[an]?://)[^\s/@]*@")
+_OPTION = re.compile(r"([?&;])([^\s=&;?\"']+)=([^\s&;\"']*)")
+_SECRET = re.compile(
+    r"(?i)(^|[._-])(access[._-]?key([._-]?id)?|secret|token|pass(word|wd)?|pwd|credentials?|sig(nature)?|auth"
+    r"|(account|private|shared|api)[._-]?key|sas)($|[._-])|^key$|secret|passw|token|accesskey|credential"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a URI points, its options left out."""
+
+    scheme: str
+    authority: str
+    parts: tuple[str, ...]
+    """Folders and file, decoded where the scheme's paths are; none is empty or made of dots alone."""
+
+    def holds(self, other: Place) -> bool:
+        """Whether the other one is this place, or below it."""
+        is_same = (self.scheme, self.authority) == (other.scheme, other.authority)
+        return is_same and other.parts[: len(self.parts)] == self.parts
+
+
+def place_of(uri: str) -> Place:
+    """The place of a URI or a path; InvalidInputError for one that leads up, or that programs may read differently."""
+    scheme, authority, path = _split(uri)
+    return Place(scheme, authority, tuple(_part(one, scheme, uri) for one in path.split("/") if one))
+
+
+def parts_below(root: Place, url: str) -> tuple[str, ...] | None:
+    """Folders and file of a URL below a root, as they are written; None if it is not below it.
+
+    Both may spell the root in any way. What is below it are names, which are never decoded."""
+    try:
+        scheme, authority, path = _split(url, keeps_options=True)
+        if (scheme, authority) != (root.scheme, root.authority):
+            return None
+        rest = path.removeprefix("/").split("/")
+        for expected in root.parts:
+            while len(rest) > 1 and not rest[0]:
+                rest = rest[1:]
+            if _part(rest[0], scheme, url) != expected:
+                return None
+            rest = rest[1:]
+        for name in rest:
+            _part(name, scheme, url)
+    except InvalidInputError:
+        return None
+    return tuple(rest) if rest and all(rest) else None
+
+
+def parts_of(url: str) -> tuple[str, ...]:
+    """Folders and file of a URL, as they are written; none if it cannot be read."""
+    try:
+        scheme, authority, _ = _split(url, keeps_options=True)
+    except InvalidInputError:
+        return ()
+    return parts_below(Place(scheme, authority, ()), url) or ()
+
+
+def canonical(url: str) -> str:
+    """One spelling for all URLs of a file, to compare by. What cannot be read stays as it is."""
+    head, _, rest = url.partition("://")
+    if "%" not in rest and "//" not in rest and head.islower():
+        return url
+    try:
+        scheme, authority, path = _split(url, keeps_options=True)
+    except InvalidInputError:
+        return url
+    return f"{scheme}://{authority}/" + "/".join(_decoded(one, scheme) for one in path.split("/") if one)
+
+
+def options_of(uri: str) -> Mapping[str, str]:
+    """Options of a URI's query; of two of a name the last counts."""
+    pairs = (pair.partition("=") for pair in uri.partition("?")[2].split("&") if pair)
+    return {unquote(name): unquote(value) for name, _, value in pairs}
+
+
+def endpoint_of(uri: str) -> str | None:
+    """The host, and port, that a URI has its requests go to instead of its scheme's own; None if it says none."""
+    chosen = options_of(uri).get("endpoint_override")
+    return None if chosen is None else host_of(chosen)
+
+
+def host_of(endpoint: str) -> str:
+    """Host and port of `minio:9000` or `https://minio:9000/`, in one spelling."""
+    host, colon, port = endpoint.rpartition("://")[2].rstrip("/").lower().partition(":")
+    return host.rstrip(".") + colon + port
+
+
+def credentials_problem(uri: str) -> str | None:
+    """What of a URI is, or may be, a secret, in words that do not repeat it; None if nothing is."""
+    scheme, separator, rest = uri.partition("://")
+    authority = rest.partition("?")[0].partition("/")[0] if separator else ""
+    user, at, _ = authority.rpartition("@")
+    if (at and (":" in user or scheme.lower() in _LITERAL)) or redact(uri.partition("?")[0]) != uri.partition("?")[0]:
+        return "credentials before the host"
+    named = sorted(name for name in options_of(uri) if _SECRET.search(name))
+    return f"the option {', '.join(named)}" if named else None
+
+
+def redact(text: str) -> str:
+    """Any text, with the secrets of the URIs in it replaced: what goes to logs, errors, answers and statuses."""
+    if "://" in text:
+        text = _S3_USER.sub(rf"\1{_REDACTED}@", _USER_INFO.sub(rf"\1{_REDACTED}@", text))
+    if "=" in text:
+        text = _OPTION.sub(_hidden, text)
+    return text
+
+
+def _hidden(option: re.Match[str]) -> str:
+    mark, name, _ = option.groups()
+    return f"{mark}{name}={_REDACTED}" if _SECRET.search(unquote(name)) else option.group()
+
+
+def _split(uri: str, *, keeps_options: bool = False) -> tuple[str, str, str]:
+    """Scheme, authority and path. `keeps_options`: URLs of files have none, and a question mark is part of a name."""
+    if not uri.isprintable() or "\\" in uri:
+        raise InvalidInputError(f"uri has characters that no place has uri={redact(uri)!r}")
+    found = _SCHEME.match(uri)
+    if found is None:
+        path = str(Path(uri).resolve())
+        return "file", "", path.replace("%", "%25")
+    rest = uri[found.end() :] if keeps_options else uri[found.end() :].partition("?")[0]
+    authority, _, path = rest.partition("/") if found[2] else ("", "", rest)
+    return found[1].lower(), authority, path
+
+
+def _part(text: str, scheme: str, uri: str) -> str:
+    """A folder's name, decoded; nothing that a second program may take for another folder's."""
+    decoded = text
+    while (further := unquote(decoded)) != decoded:
+        decoded = further
+    if "/" in decoded or "\\" in decoded or not decoded.isprintable() or (decoded and not decoded.strip(".")):
+        raise InvalidInputError(f"uri leads up, or hides a slash uri={redact(uri)}")
+    return _decoded(text, scheme)
+
+
+def _decoded(text: str, scheme: str) -> str:
+    return text if scheme in _LITERAL else unquote(text)

@@ -5,6 +5,8 @@
 | MERLOT_NAMESPACE | namespaces to serve, comma-separated; empty: all of them | empty |
 | MERLOT_METASTORE | `zk://host:2181/chroot`; `{namespace}` stands for the namespace of the tables | required |
 | MERLOT_DEEP_STORE | `s3://bucket/prefix?…` or `file:///folder`; `{namespace}` as above | required |
+| MERLOT_DEEP_STORE_PREFIXES | URIs, separated by spaces, below which a Table may name a deep store of its own | empty |
+| MERLOT_SOURCE_PREFIXES | URIs, separated by spaces, below which batches may read what is no object storage | empty |
 | MERLOT_RUNTIME_IMAGE | image of controller, broker, server and minion pods | required |
 | MERLOT_SPARK_IMAGE | image of batch jobs, driver and executors | required |
 | MERLOT_IMAGE_PULL_POLICY | of every pod | IfNotPresent |
@@ -39,6 +41,7 @@ from pydantic import ValidationError
 
 from merlot.errors import InvalidInputError
 from merlot.spec.tenancy import Resources
+from merlot.uris import credentials_problem, place_of, redact
 
 NAMESPACE = "{namespace}"
 CONTROLLER_URL = "http://merlot-controller.{namespace}.svc:9000"
@@ -90,6 +93,9 @@ class Config:
     spark_image: str
     pull_policy: str = "IfNotPresent"
     pull_secrets: tuple[str, ...] = ()
+    deep_store_prefixes: tuple[str, ...] = ()
+    """Below which Tables may name deep stores of their own, besides the namespace's."""
+    source_prefixes: tuple[str, ...] = ()
     deep_store_secret: str = ""
     deep_store_claim: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -122,6 +128,14 @@ class Config:
     def deep_store_of(self, namespace: str) -> str:
         """URI of the namespace's deep store; a query string stays last."""
         return self._home(namespace).deep_store
+
+    def deep_store_prefixes_of(self, namespace: str) -> tuple[str, ...]:
+        """Those of a namespace."""
+        return tuple(uri.replace(NAMESPACE, namespace) for uri in self.deep_store_prefixes)
+
+    def source_prefixes_of(self, namespace: str) -> tuple[str, ...]:
+        """Those of a namespace."""
+        return tuple(uri.replace(NAMESPACE, namespace) for uri in self.source_prefixes)
 
     def own_home(self, namespace: str) -> Home:
         """Apart from all others."""
@@ -158,6 +172,8 @@ def from_environment(environment: Mapping[str, str]) -> Config:
         namespaces=namespaces_in(environment),
         metastore=_required(environment, "MERLOT_METASTORE"),
         deep_store=_required(environment, "MERLOT_DEEP_STORE"),
+        deep_store_prefixes=_uris(environment, "MERLOT_DEEP_STORE_PREFIXES"),
+        source_prefixes=_uris(environment, "MERLOT_SOURCE_PREFIXES"),
         runtime_image=_required(environment, "MERLOT_RUNTIME_IMAGE"),
         spark_image=_required(environment, "MERLOT_SPARK_IMAGE"),
         pull_policy=get("MERLOT_IMAGE_PULL_POLICY") or "IfNotPresent",
@@ -194,6 +210,15 @@ def _patterns(text: str) -> tuple[str, ...]:
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _uris(environment: Mapping[str, str], name: str) -> tuple[str, ...]:
+    found = tuple(environment.get(name, "").split())
+    for uri in found:
+        if (problem := credentials_problem(uri)) is not None:
+            raise InvalidInputError(f"{name} must not hold {problem} uri={redact(uri)}")
+        place_of(uri)
+    return found
 
 
 def _required(environment: Mapping[str, str], name: str) -> str:

@@ -40,6 +40,7 @@ from merlot_operator.kinds import (
 )
 from merlot_operator.manifests.batch import BatchPod, job
 from merlot_operator.manifests.parts import BROKER, CONTROLLER
+from merlot_operator.places import NotAllowedError, check_places
 from merlot_operator.pods import STUCK_MS
 from merlot_operator.refusals import complete, refusal
 from merlot_operator.reporting import write_status
@@ -130,7 +131,9 @@ async def _publish_config(
 ) -> tuple[int | None, Refusal | None, str | None]:
     """Write the desired config; returns its revision, why it is refused, why it could not be written."""
     try:
-        record = await context.metastores.call(namespace, lambda store: _put(store, table, namespace))
+        record = await context.metastores.call(namespace, lambda store: _put(store, table, namespace, context.config))
+    except NotAllowedError as error:
+        return known, Refusal("NotAllowed", str(error)), None
     except InvalidInputError as error:
         return known, Refusal("ChangeRefused", str(error)), None
     except (UnavailableError, ConflictError) as error:
@@ -138,7 +141,8 @@ async def _publish_config(
     return record.revision, None, None
 
 
-def _put(metastore: Metastore, table: Table, namespace: str) -> TableRecord:
+def _put(metastore: Metastore, table: Table, namespace: str, config: Config) -> TableRecord:
+    check_places(table, config, namespace)  # here, where it is known by now where the namespace's files are
     owner = homes.other_owner(metastore, table.name, namespace)
     if owner is not None:
         raise InvalidInputError(f"namespace {owner} has a table of that name in the shared state of both")
@@ -211,6 +215,7 @@ async def _run_batches(context: Context, body: Object, table: Table, plan: spark
             is_suspended=table.spec.suspend or batch.job.suspend,
         )
         try:
+            check_places(table, context.config, namespace)
             await _ensure_job(context, body, run)
         except (InvalidInputError, ConflictError, UnavailableError) as error:
             _LOG.warning("job cannot be written job=%s namespace=%s cause=%s", name, namespace, error)

@@ -88,6 +88,7 @@ def values(restricted: Cluster, s3: str) -> Json:
         "images": images,
         "deepStore": {
             "uri": f"s3://deep/merlot?{s3}",
+            "prefixes": [f"s3://deep/tiny?{s3}"],
             "credentials": {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"},
         },
         "environment": {"AWS_EC2_METADATA_DISABLED": "true"},

@@ -24,6 +24,7 @@ from merlot_operator.manifests.parts import (
     metadata,
     pod_template,
     selector,
+    store_arguments,
 )
 
 CLUSTER = {"merlot.dev/scope": "cluster"}
@@ -90,7 +91,7 @@ def _deployment(role: str, size: RoleSize, demand: ClusterDemand, config: Config
 def _arguments(role: str, namespace: str, config: Config) -> list[str]:
     arguments = [f"--zk={config.metastore_of(namespace).removeprefix('zk://')}", "--host=$(POD_IP)", "--bind=0.0.0.0"]
     if role in (CONTROLLER, MINION):
-        arguments.append(f"--deep-store={config.deep_store_of(namespace)}")
+        arguments += store_arguments(config, namespace)
     if role == MINION:
         arguments += ["--data-dir=/tmp/minion", "--leave-spark"]
     return [*arguments, f"--http-port={PORTS[role]['http']}", "--log-format=json"]
@@ -99,7 +100,10 @@ def _arguments(role: str, namespace: str, config: Config) -> list[str]:
 def _inputs(role: str, size: RoleSize, demand: ClusterDemand, config: Config) -> Json:
     """What users chose, and nothing that an operator's version decides."""
     # Only if there are any: pods of before they were there are not to be restarted.
-    stores = {"stores": dict(demand.stores)} if demand.stores and role != BROKER else {}
+    stores: Json = {"stores": dict(demand.stores)} if demand.stores and role != BROKER else {}
+    prefixes = config.deep_store_prefixes_of(demand.namespace)
+    if prefixes and role != BROKER:
+        stores["deepStorePrefixes"] = list(prefixes)
     return stores | {
         "image": config.runtime_image,
         "metastore": config.metastore_of(demand.namespace),

@@ -10,7 +10,16 @@ from typing import Any
 from merlot_operator.config import Config
 from merlot_operator.kinds import TABLE, digest, fit
 from merlot_operator.manifests.batch import memory_mib, sized
-from merlot_operator.manifests.parts import MINION, PORTS, Json, RolePod, labels, metadata, pod_template
+from merlot_operator.manifests.parts import (
+    MINION,
+    PORTS,
+    Json,
+    RolePod,
+    labels,
+    metadata,
+    pod_template,
+    store_arguments,
+)
 
 TASK = "merlot.dev/task"
 """Annotation of a Job: id of its task."""
@@ -75,7 +84,7 @@ def _template(run: MergePod, run_labels: Mapping[str, str], config: Config) -> J
             f"--zk={config.metastore_of(run.namespace).removeprefix('zk://')}",
             *("--host=$(POD_IP)", "--bind=0.0.0.0", f"--http-port={PORTS[MINION]['http']}"),
             "--instance=Minion_$(POD_NAME)",
-            f"--deep-store={config.deep_store_of(run.namespace)}",
+            *store_arguments(config, run.namespace),
             "--data-dir=/tmp/minion",
             f"--only-task={run.task}",
             f"--spark-master=local[{max(1, memory // WORKER_MIB)}]",

@@ -145,6 +145,12 @@ def store_mounts(config: Config) -> list[Json]:
     return [{"name": "deep-store", "mountPath": root}]
 
 
+def store_arguments(config: Config, namespace: str) -> list[str]:
+    """Of roles that open deep stores: the namespace's, and where Tables may have others."""
+    prefixes = config.deep_store_prefixes_of(namespace)
+    return [f"--deep-store={config.deep_store_of(namespace)}", *(f"--deep-store-prefix={uri}" for uri in prefixes)]
+
+
 def environment(config: Config) -> list[Json]:
     """Variables of every container."""
     fixed = {"HOME": "/tmp"}

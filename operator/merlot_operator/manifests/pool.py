@@ -22,6 +22,7 @@ from merlot_operator.manifests.parts import (
     metadata,
     pod_template,
     selector,
+    store_arguments,
 )
 
 VOLUME = "segments"
@@ -118,7 +119,7 @@ def has_own_volume(demand: PoolDemand) -> bool:
 def _arguments(demand: PoolDemand, config: Config) -> list[str]:
     return [
         f"--zk={config.metastore_of(demand.namespace).removeprefix('zk://')}",
-        f"--deep-store={config.deep_store_of(demand.namespace)}",
+        *store_arguments(config, demand.namespace),
         f"--data-dir={DATA}",
         "--host=$(POD_IP)",
         "--bind=0.0.0.0",
@@ -131,7 +132,9 @@ def _arguments(demand: PoolDemand, config: Config) -> list[str]:
 
 
 def _inputs(demand: PoolDemand, config: Config) -> Json:
-    return {
+    prefixes = config.deep_store_prefixes_of(demand.namespace)
+    # Only if there are any: pods of before they were there are not to be restarted.
+    return ({"deepStorePrefixes": list(prefixes)} if prefixes else {}) | {
         "image": config.runtime_image,
         "metastore": config.metastore_of(demand.namespace),
         "deepStore": config.deep_store_of(demand.namespace),

@@ -22,8 +22,10 @@ from merlot.errors import UnavailableError
 from merlot.minion.role import MinionConfig, MinionRole
 from merlot.minion.spark_merge import SparkLauncher
 from merlot.server.role import ServerConfig, ServerRole
+from merlot.store.allowed import AllowedStores
 from merlot.store.deepstore import DeepStore
 from merlot.telemetry import LogFormat, configure_logging
+from merlot.uris import credentials_problem, redact
 from merlot.wire.client import TcpChannel
 
 app = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -67,6 +69,14 @@ def _one_size(value: str) -> str:
     return value
 
 
+def _without_credentials(value: list[str] | str | None) -> list[str] | str | None:
+    """`ps` shows arguments to everybody, and so does a pod's manifest."""
+    for uri in [value] if isinstance(value, str) else value or ():
+        if (problem := credentials_problem(uri)) is not None:
+            raise typer.BadParameter(f"{redact(uri)} holds {problem}: give them by the environment (AWS_…)")
+    return value
+
+
 Host = Annotated[
     str,
     typer.Option(
@@ -84,7 +94,19 @@ StoreUri = Annotated[
         "--deep-store",
         envvar="MERLOT_DEEP_STORE",
         metavar="URI",
+        callback=_without_credentials,
         help="Where segment files are kept: a folder, or s3://bucket/prefix?region=… .",
+    ),
+]
+StorePrefixes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--deep-store-prefix",
+        envvar="MERLOT_DEEP_STORE_PREFIXES",
+        metavar="URI",
+        callback=_without_credentials,
+        help="Below it tables may name deep stores of their own, such as file:///data or s3://bucket/prefix?region=…; "
+        "may be repeated.  [default: only below --deep-store]",
     ),
 ]
 LogLevel = Annotated[str, typer.Option("--log-level", callback=_one_log_level, help="DEBUG, INFO, WARNING or ERROR.")]
@@ -108,8 +130,14 @@ def serve(
     ] = None,
     deep_store: Annotated[
         str | None,
-        typer.Option("--deep-store", metavar="URI", help="Where segment files are kept.  [default: DATA/deepstore]"),
+        typer.Option(
+            "--deep-store",
+            metavar="URI",
+            callback=_without_credentials,
+            help="Where segment files are kept.  [default: DATA/deepstore]",
+        ),
     ] = None,
+    deep_store_prefix: StorePrefixes = None,
     log_level: LogLevel = "WARNING",
     log_format: LogAs = LogFormat.LINE,
 ) -> None:
@@ -127,6 +155,7 @@ def serve(
             advertised_host=advertise,
             http_port=port,
             deep_store=deep_store,
+            deep_store_prefixes=tuple(deep_store_prefix or ()),
             warm_up=True,
         )
         node = Node(config)
@@ -149,9 +178,14 @@ def controller(
     deep_store: Annotated[
         str | None,
         typer.Option(
-            "--deep-store", envvar="MERLOT_DEEP_STORE", metavar="URI", help="To delete files from; left out: keep them."
+            "--deep-store",
+            envvar="MERLOT_DEEP_STORE",
+            metavar="URI",
+            callback=_without_credentials,
+            help="To delete files from; left out: keep them.",
         ),
     ] = None,
+    deep_store_prefix: StorePrefixes = None,
     replaced_grace: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="How long replaced segments are kept.")
     ] = CleaningConfig.replaced_s,
@@ -186,6 +220,7 @@ def controller(
             ControllerConfig(host=host, bind=bind or host, http_port=http_port, cleaning=cleaning),
             files=files,
             open_store=DeepStore,
+            stores=AllowedStores(own=deep_store, prefixes=tuple(deep_store_prefix or ())),
         )
 
         async def start() -> str:
@@ -225,6 +260,7 @@ def server(
         Path, typer.Option("--data-dir", envvar="MERLOT_DATA_DIR", help="Folder for segment files; keep it.")
     ],
     deep_store: StoreUri,
+    deep_store_prefix: StorePrefixes = None,
     host: Host = "127.0.0.1",
     bind: Bind = None,
     http_port: HttpPort = 8097,
@@ -259,6 +295,7 @@ def server(
     config = ServerConfig(
         data_dir=data_dir,
         deep_store=deep_store,
+        deep_store_prefixes=tuple(deep_store_prefix or ()),
         host=host,
         bind_host=bind,
         http_port=http_port,
@@ -294,9 +331,11 @@ def minion(
             "--deep-store",
             envvar="MERLOT_DEEP_STORE",
             metavar="URI",
+            callback=_without_credentials,
             help="Where segment files of tables that name no deep store are kept.",
         ),
     ] = None,
+    deep_store_prefix: StorePrefixes = None,
     data_dir: Annotated[
         Path, typer.Option("--data-dir", envvar="MERLOT_DATA_DIR", help="Folder for files under way; may be lost.")
     ] = Path("merlot-minion"),
@@ -344,6 +383,7 @@ def minion(
         instance=instance,
         data_dir=data_dir,
         deep_store=deep_store,
+        deep_store_prefixes=tuple(deep_store_prefix or ()),
         slots=slots,
         memory_bytes=parse_size(memory),
         drain_timeout_s=drain_timeout,

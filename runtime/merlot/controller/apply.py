@@ -23,6 +23,7 @@ from merlot.spec.manifest import Manifest, Problem
 from merlot.spec.table import Table
 from merlot.spec.tasks import MergeRollupTask
 from merlot.spec.upsert import NOT_EXECUTED, UpsertConfig
+from merlot.store.allowed import AllowedStores
 
 
 class ApplyError(InvalidInputError):
@@ -54,10 +55,12 @@ class AppliedDocument:
         }
 
 
-def apply_manifests(metastore: Metastore, text: str, clock: Clock, *, dry_run: bool = False) -> list[AppliedDocument]:
+def apply_manifests(
+    metastore: Metastore, text: str, clock: Clock, stores: AllowedStores, *, dry_run: bool = False
+) -> list[AppliedDocument]:
     """Apply all documents or, if any is wrong, none; raises ManifestError or ApplyError with all problems."""
     documents = manifest.load(text)
-    outcomes = _check(metastore, documents)
+    outcomes = _check(metastore, documents, stores)
     servers = liveness.live_instances(metastore, Role.SERVER)
     results: dict[int, AppliedDocument] = {}
     for number in sorted(range(len(documents)), key=lambda place: not isinstance(documents[place], Table)):
@@ -72,7 +75,7 @@ def apply_manifests(metastore: Metastore, text: str, clock: Clock, *, dry_run: b
     return [results[number] for number in range(len(documents))]
 
 
-def _check(metastore: Metastore, documents: Sequence[Manifest]) -> list[Outcome]:
+def _check(metastore: Metastore, documents: Sequence[Manifest], stores: AllowedStores) -> list[Outcome]:
     outcomes: list[Outcome] = []
     problems: list[Problem] = []
     for number, document in enumerate(documents, start=1):
@@ -81,6 +84,8 @@ def _check(metastore: Metastore, documents: Sequence[Manifest]) -> list[Outcome]
             outcomes.append(_outcome(metastore, document))
         except (tables.EvolutionError, rollups.RollupConflictError) as error:
             found = error.problems
+        if isinstance(document, Table):
+            found = [*found, *_store_problems(document, stores)]
         if isinstance(document, MergeRollupTask):
             found = [*found, *_rollup_problems(metastore, document, documents[: number - 1], documents)]
         place = number if len(documents) > 1 else None
@@ -88,6 +93,13 @@ def _check(metastore: Metastore, documents: Sequence[Manifest]) -> list[Outcome]
     if problems:
         raise ApplyError(problems)
     return outcomes
+
+
+def _store_problems(table: Table, stores: AllowedStores) -> list[Problem]:
+    """Why the table may not have the deep store that it names for itself, if it names one."""
+    declared = table.spec.deep_store
+    problem = None if declared is None else stores.problem_of(declared.uri)
+    return [] if problem is None else [Problem("spec.deepStore.uri", problem)]
 
 
 def _outcome(metastore: Metastore, document: Manifest) -> Outcome:

@@ -23,6 +23,7 @@ from merlot.controller.service import ControllerService
 from merlot.controller.trash import SegmentFiles
 from merlot.http.server import HttpServer
 from merlot.ids import InstanceId
+from merlot.store.allowed import AllowedStores
 
 _LOG = logging.getLogger(__name__)
 
@@ -43,7 +44,8 @@ class ControllerConfig:
 class ControllerRole:
     """Start and stop on one event loop. An embedded node takes `routes` instead and calls `start` with its port.
 
-    `files` is the cluster's deep store; without it files are never deleted. `open_store` opens those that tables name.
+    `files` is the cluster's deep store; without it files are never deleted. `open_store` opens those that tables name,
+    as far as `stores` allows.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class ControllerRole:
         *,
         files: SegmentFiles | None = None,
         open_store: Callable[[str], SegmentFiles] | None = None,
+        stores: AllowedStores | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._metastore = metastore
@@ -60,7 +63,8 @@ class ControllerRole:
         self._files = files
         self._open_store = open_store
         self._clock = clock or SystemClock()
-        self.service = ControllerService(metastore, self._clock)
+        self._stores = stores or AllowedStores(own=None)
+        self.service = ControllerService(metastore, self._clock, stores=self._stores)
         self._http: HttpServer | None = None
         self._registration: Registration | None = None
         self._loop: ControllerLoop | None = None
@@ -126,7 +130,10 @@ class ControllerRole:
     def _open_files(self, uri: str | None) -> SegmentFiles:
         """The cluster's deep store, or the one that a table named for itself."""
         assert self._files is not None
-        return self._files if uri is None or self._open_store is None else self._open_store(uri)
+        if uri is None or self._open_store is None:
+            return self._files
+        self._stores.check(uri)
+        return self._open_store(uri)
 
     async def _serve(self) -> int:
         self._http = HttpServer(api.make_app(self.service))

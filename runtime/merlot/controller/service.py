@@ -26,13 +26,17 @@ from merlot.errors import MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName, offline, raw_name
 from merlot.spec import pinot_schema
 from merlot.spec.manifest import Problem
+from merlot.store.allowed import AllowedStores
 
 
 class ControllerService:
-    """Operations on one cluster."""
+    """Operations on one cluster. `stores`: which deep stores its tables may have."""
 
-    def __init__(self, metastore: Metastore, clock: Clock | None = None) -> None:
+    def __init__(
+        self, metastore: Metastore, clock: Clock | None = None, *, stores: AllowedStores | None = None
+    ) -> None:
         self._metastore = metastore
+        self._stores = stores or AllowedStores(own=None)
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._views: dict[TableName, TableView] = {}
@@ -68,7 +72,7 @@ class ControllerService:
 
     def apply(self, text: str, *, dry_run: bool = False) -> list[AppliedDocument]:
         """Apply all documents or, if any is wrong, none; raises ManifestError or ApplyError with all problems."""
-        return apply_manifests(self._metastore, text, self._clock, dry_run=dry_run)
+        return apply_manifests(self._metastore, text, self._clock, self._stores, dry_run=dry_run)
 
     def table_names(self) -> list[str]:
         """Raw names, sorted."""

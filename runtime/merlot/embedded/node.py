@@ -29,6 +29,7 @@ from merlot.http.health import health_routes, readiness_of
 from merlot.minion.role import MinionConfig, MinionRole
 from merlot.server.role import ServerConfig, ServerRole
 from merlot.server.scheduler import SchedulerConfig
+from merlot.store.allowed import AllowedStores
 from merlot.store.deepstore import DeepStore
 from merlot.wire.client import LocalChannel
 
@@ -51,6 +52,8 @@ class NodeConfig:
     http_port: int = 8099
     deep_store: str | None = None
     """Where segment files of tables that name no deep store are; default `{data_dir}/deepstore`."""
+    deep_store_prefixes: tuple[str, ...] = ()
+    """Below which tables may name deep stores of their own, besides that one."""
     grace_s: float = 60.0
     """How long a replaced version of a segment is still served."""
     warm_up: bool = False
@@ -125,6 +128,7 @@ class Node:
         config = ServerConfig(
             data_dir=self._config.data_dir / "server",
             deep_store=self._config.deep_store_uri,
+            deep_store_prefixes=self._config.deep_store_prefixes,
             host=self._config.reached_as,
             http_port=None,
             query_port=None,
@@ -141,7 +145,8 @@ class Node:
     async def _start_controller(self, metastore: SqliteMetastore) -> ControllerRole:
         files = DeepStore(self._config.deep_store_uri)
         config = ControllerConfig(host=self._config.reached_as, http_port=self.port)
-        role = ControllerRole(metastore, config, files=files, open_store=DeepStore, clock=self._clock)
+        stores = AllowedStores(own=self._config.deep_store_uri, prefixes=self._config.deep_store_prefixes)
+        role = ControllerRole(metastore, config, files=files, open_store=DeepStore, stores=stores, clock=self._clock)
         self._exits.push_async_callback(role.stop)
         await role.start(served_port=self.port)
         return role
@@ -161,6 +166,7 @@ class Node:
             http_port=None,
             data_dir=self._config.data_dir / "minion",
             deep_store=self._config.deep_store_uri,
+            deep_store_prefixes=self._config.deep_store_prefixes,
             drain_timeout_s=5.0,
         )
         role = MinionRole(metastore, config, clock=self._clock)

@@ -28,6 +28,7 @@ from merlot.minion.execution import TaskKind
 from merlot.minion.merge_rollup import MergeRollup, MergeSettings
 from merlot.minion.spark_merge import SparkLauncher
 from merlot.minion.worker import Worker, WorkerSettings
+from merlot.store.allowed import AllowedStores
 from merlot.store.deepstore import DeepStore
 
 _LOG = logging.getLogger(__name__)
@@ -50,6 +51,8 @@ class MinionConfig:
     """For files under way, emptied at the start; None: no task that needs files is run."""
     deep_store: str | None = None
     """URI of the cluster's deep store."""
+    deep_store_prefixes: tuple[str, ...] = ()
+    """Below which tables may name deep stores of their own, besides the cluster's."""
     slots: int = 1
     """Tasks that run at a time."""
     memory_bytes: int = 1 << 30
@@ -156,10 +159,11 @@ class MinionRole:
         config = self._config
         if config.data_dir is None:
             return {}
+        allowed = AllowedStores(own=config.deep_store, prefixes=config.deep_store_prefixes)
         stores: dict[str, DeepStore] = {}
 
         def open_store(uri: str | None) -> DeepStore:
-            chosen = uri or config.deep_store
+            chosen = allowed.uri_of(uri)
             if chosen is None:
                 raise UnavailableError("no deep store: the table names none and the minion has none")
             return stores.setdefault(chosen, DeepStore(chosen, keeps_copies=False))

@@ -35,6 +35,7 @@ from merlot.server.rpc import QueryHandler
 from merlot.server.scheduler import Scheduler, SchedulerConfig
 from merlot.server.scrub import ScrubConfig, scrub
 from merlot.spec.table import TableSpec
+from merlot.store.allowed import AllowedStores
 from merlot.store.deepstore import DeepStore
 from merlot.wakeups import WakeUp, run_on
 from merlot.wire.endpoint import TcpEndpoint
@@ -53,6 +54,8 @@ class ServerConfig:
 
     data_dir: Path
     deep_store: str
+    deep_store_prefixes: tuple[str, ...] = ()
+    """Below which tables may name deep stores of their own, besides the cluster's."""
     host: str = "127.0.0.1"
     """What others reach this server by; also what it listens on, unless `bind_host` says otherwise."""
     bind_host: str | None = None
@@ -89,6 +92,7 @@ class ServerRole:
         self._clock = clock or SystemClock()
         self._open_deep_store = open_deep_store
         self._stores: dict[str, DeepStore] = {}
+        self._allowed = AllowedStores(own=config.deep_store, prefixes=config.deep_store_prefixes)
         self._io = ThreadPoolExecutor(2, thread_name_prefix="server-io")
         self._loads = ThreadPoolExecutor(config.load_threads, thread_name_prefix="server-load")
         self._scheduler = Scheduler(config.scheduler)
@@ -256,7 +260,8 @@ class ServerRole:
 
     def _store_of(self, spec: TableSpec) -> DeepStore:
         """Any thread: two that open one store at once do no harm."""
-        uri = spec.deep_store.uri if spec.deep_store is not None else self._config.deep_store
+        uri = self._allowed.uri_of(None if spec.deep_store is None else spec.deep_store.uri)
+        assert uri is not None
         store = self._stores.get(uri)
         if store is None:
             store = self._stores[uri] = self._open_deep_store(uri)

@@ -1,0 +1,29 @@
+"""Which places a Table may have its pods read and write: those that the chart's values name. Pure.
+
+Whoever writes Tables is not whoever runs the operator: pods read files and send requests, signed with the cluster's
+keys, which the author of a Table could not.
+"""
+
+from __future__ import annotations
+
+from merlot.errors import InvalidInputError
+from merlot.spec.table import Table
+from merlot.store.allowed import AllowedSources, AllowedStores
+from merlot_operator.config import Config
+
+
+class NotAllowedError(InvalidInputError):
+    """The Table names places that it may not."""
+
+
+def check_places(table: Table, config: Config, namespace: str) -> None:
+    """NotAllowedError that names each field that is wrong, and what would allow it."""
+    stores = AllowedStores(own=config.deep_store_of(namespace), prefixes=config.deep_store_prefixes_of(namespace))
+    sources = AllowedSources(stores=stores, prefixes=config.source_prefixes_of(namespace))
+    declared = table.spec.deep_store
+    found = [] if declared is None else [("spec.deepStore.uri", stores.problem_of(declared.uri))]
+    for number, batch in enumerate(table.spec.ingestion.batch):
+        found.append((f"spec.ingestion.batch[{number}].sourceUri", sources.problem_of(batch.source_uri)))
+    problems = [f"{path}: {problem}" for path, problem in found if problem is not None]
+    if problems:
+        raise NotAllowedError("; ".join(problems))

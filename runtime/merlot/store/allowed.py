@@ -1,0 +1,102 @@
+"""Which deep stores and sources a Table may name: those that the process was started with, and no others.
+
+Whoever writes Tables is not whoever runs the processes: what a Table names is read, written and cleaned by processes
+with files, keys and a network that its author does not have. The user's own commands and Spark jobs do not ask here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from merlot.errors import InvalidInputError
+from merlot.uris import credentials_problem, endpoint_of, place_of, redact
+
+HINT: Final = "whoever runs Merlot may allow more by --deep-store-prefix (deepStore.prefixes of the chart)"
+SOURCE_HINT: Final = "whoever runs Merlot may allow more by sources.prefixes of the chart"
+STORAGE: Final = frozenset({"s3", "s3a", "gs"})
+"""Schemes whose hosts are their provider's, unless an endpoint is named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllowedStores:
+    """`own` is the cluster's deep store, None if the process has none; `prefixes` are URIs that are allowed besides."""
+
+    own: str | None
+    prefixes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """InvalidInputError for a prefix that says no place, or a secret: `ps` shows it to everybody."""
+        for uri in self._allowed():
+            if (problem := credentials_problem(uri)) is not None:
+                raise InvalidInputError(f"a deep store's URI must not hold {problem} uri={redact(uri)}")
+            place_of(uri)
+
+    def uri_of(self, declared: str | None) -> str | None:
+        """The deep store of a table that declares this one, or none; InvalidInputError if it may not."""
+        if declared is None:
+            return self.own
+        self.check(declared)
+        return declared
+
+    def check(self, uri: str) -> None:
+        """InvalidInputError unless a Table may name this deep store."""
+        if (problem := self.problem_of(uri)) is not None:
+            raise InvalidInputError(problem)
+
+    def problem_of(self, uri: str) -> str | None:
+        """Why a Table may not name this deep store, and what would let it."""
+        try:
+            place = place_of(uri)
+        except InvalidInputError as error:
+            return str(error)
+        below = [allowed for allowed in self._allowed() if place_of(allowed).holds(place)]
+        if not below:
+            return f"deep store is not allowed uri={redact(uri)}: it must be below {_list(self._allowed())}; {HINT}"
+        if endpoint_of(uri) not in {endpoint_of(allowed) for allowed in below}:
+            wanted = f"its endpoint_override must be that of {_list(below)}"
+            return f"deep store is not allowed uri={redact(uri)}: {wanted}; {HINT}"
+        return None
+
+    @property
+    def endpoints(self) -> frozenset[str | None]:
+        """Where requests to object storage may go; None: where the provider, or the environment, has them go."""
+        return frozenset(map(endpoint_of, self._allowed()))
+
+    def _allowed(self) -> Collection[str]:
+        return (*([] if self.own is None else [self.own]), *self.prefixes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllowedSources:
+    """Object storage at its provider, or where the deep stores are, and whatever is below one of the prefixes."""
+
+    stores: AllowedStores
+    prefixes: tuple[str, ...] = ()
+
+    def problem_of(self, uri: str) -> str | None:
+        """Why a batch of a Table may not read this file, folder or glob, and what would let it."""
+        try:
+            place = place_of(uri)
+        except InvalidInputError as error:
+            return str(error)
+        if any(mark in part for part in place.parts for mark in "{},") and place.scheme not in STORAGE:
+            return f"source is not allowed uri={redact(uri)}: name one place, without braces and commas"
+        below = [prefix for prefix in self.prefixes if place_of(prefix).holds(place)]
+        endpoints = {endpoint_of(prefix) for prefix in below}
+        if place.scheme in STORAGE:
+            endpoints |= {None, *self.stores.endpoints}
+        if not below and place.scheme not in STORAGE:
+            return f"source is not allowed uri={redact(uri)}: it must be below {_list(self.prefixes)}; {SOURCE_HINT}"
+        if endpoint_of(uri) not in endpoints:
+            known = sorted(one for one in endpoints if one is not None)
+            return (
+                f"source is not allowed uri={redact(uri)}: its endpoint_override must be one of "
+                f"{', '.join(known) or 'none'}; {SOURCE_HINT}"
+            )
+        return None
+
+
+def _list(uris: Collection[str]) -> str:
+    return ", ".join(map(redact, uris)) or "what is allowed, and nothing is"

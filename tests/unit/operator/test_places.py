@@ -1,0 +1,90 @@
+"""Places that a Table of a namespace may name, by the operator's environment."""
+
+from typing import Any
+
+import pytest
+
+from merlot.errors import InvalidInputError
+from merlot.spec.manifest import load_document
+from merlot.spec.table import Table
+from merlot_operator.config import Config, RoleSize, from_environment
+from merlot_operator.demand import ClusterDemand
+from merlot_operator.manifests.cluster import cluster_objects
+from merlot_operator.places import NotAllowedError, check_places
+
+ENVIRONMENT = {
+    "MERLOT_METASTORE": "zk://zk:2181/m",
+    "MERLOT_DEEP_STORE": "s3://deep/merlot?endpoint_override=minio:9000",
+    "MERLOT_DEEP_STORE_PREFIXES": "s3://teams/{namespace}?region=eu-west-1 file:///deep",
+    "MERLOT_SOURCE_PREFIXES": "file:///incoming/{namespace}",
+    "MERLOT_RUNTIME_IMAGE": "r:1",
+    "MERLOT_SPARK_IMAGE": "s:1",
+}
+
+
+@pytest.fixture
+def config() -> Config:
+    return from_environment(ENVIRONMENT)
+
+
+def table(**spec: Any) -> Table:
+    return load_document(
+        {
+            "apiVersion": "merlot.dev/v1alpha1",
+            "kind": "Table",
+            "metadata": {"name": "orders"},
+            "spec": {"schema": {"fields": [{"name": "a", "type": "INT"}]}, **spec},
+        }
+    )
+
+
+def batches(*uris: str) -> dict[str, Any]:
+    return {"batch": [{"name": f"b{number}", "sourceUri": uri, "format": "CSV"} for number, uri in enumerate(uris)]}
+
+
+def test_a_namespace_has_its_own_folders_and_no_other_s(config: Config) -> None:
+    for uri in ("s3://deep/merlot/shop/x?endpoint_override=minio:9000", "s3://teams/shop/x", "file:///deep/x"):
+        check_places(table(deepStore={"uri": uri}), config, "shop")
+    for uri in ("s3://deep/merlot/bank?endpoint_override=minio:9000", "s3://teams/bank", "s3://teams", "file:///"):
+        with pytest.raises(NotAllowedError, match=r"spec\.deepStore\.uri: deep store is not allowed"):
+            check_places(table(deepStore={"uri": uri}), config, "shop")
+
+
+def test_every_place_that_is_not_allowed_is_named(config: Config) -> None:
+    sources = ("s3://lake/x", "s3://lake/x?endpoint_override=minio:9000", "file:///incoming/shop/*.csv")
+    check_places(table(ingestion=batches(*sources)), config, "shop")
+    wrong = table(
+        deepStore={"uri": "s3://deep/x?endpoint_override=evil"},
+        ingestion=batches("s3://lake/x", "file:///etc/passwd", "s3://lake/x?endpoint_override=evil:80"),
+    )
+    with pytest.raises(NotAllowedError) as refused:
+        check_places(wrong, config, "shop")
+    for path in ("spec.deepStore.uri", "spec.ingestion.batch[1].sourceUri", "spec.ingestion.batch[2].sourceUri"):
+        assert f"{path}: " in str(refused.value)
+    assert "batch[0]" not in str(refused.value)
+
+
+def test_pods_that_open_deep_stores_are_told_the_prefixes(config: Config) -> None:
+    demand = ClusterDemand(
+        namespace="shop", tables=("orders",), controller=RoleSize(), broker=RoleSize(), minion=RoleSize()
+    )
+    objects = cluster_objects(demand, config, 1)
+    told = {
+        one["metadata"]["name"]: [
+            argument
+            for argument in one["spec"]["template"]["spec"]["containers"][0]["args"]
+            if argument.startswith("--deep-store-prefix")
+        ]
+        for one in objects
+        if one["kind"] == "Deployment"
+    }
+    prefixes = ["--deep-store-prefix=s3://teams/shop?region=eu-west-1", "--deep-store-prefix=file:///deep"]
+    assert told == {"merlot-controller": prefixes, "merlot-broker": [], "merlot-minion": prefixes}
+
+
+@pytest.mark.parametrize("variable", ["MERLOT_DEEP_STORE_PREFIXES", "MERLOT_SOURCE_PREFIXES"])
+@pytest.mark.parametrize("uri", ["s3://KEY:hush@b/x", "s3://b/x?secret_key=hush", "file:///x/../y"])
+def test_prefixes_are_plain_places(variable: str, uri: str) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        from_environment({**ENVIRONMENT, variable: uri})
+    assert "hush" not in str(refused.value)

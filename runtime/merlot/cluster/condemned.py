@@ -18,6 +18,7 @@ from merlot.cluster.metastore import Check, Metastore
 from merlot.cluster.records import CondemnedRecord
 from merlot.errors import ConflictError, UnavailableError
 from merlot.ids import TableName
+from merlot.uris import canonical
 
 DELETE_MS = 300_000
 """So long after it has condemned files does a cleaner delete them; then it condemns them anew."""
@@ -62,7 +63,8 @@ def _may_pardon(record: CondemnedRecord, by: str, now_ms: int) -> bool:
 def guard(metastore: Metastore, table: TableName, urls: Collection[str]) -> Check:
     """What a write carries that makes these files' records visible; FileCondemnedError if one is condemned."""
     record, version = _read(metastore, table)
-    taken = sorted(set(urls) & set(record.urls))
+    condemned = set(map(canonical, record.urls))
+    taken = sorted(url for url in set(urls) if canonical(url) in condemned)
     if taken:
         raise FileCondemnedError(
             "file of a removed segment is being deleted, publish in a minute, and upload it again if it is gone then "

@@ -25,7 +25,8 @@ from merlot.cluster.records import LineageRecord, LineageState, SegmentRecord
 from merlot.cluster.view import TableView
 from merlot.cluster.visibility import is_leftover, is_visible, why_held
 from merlot.errors import InvalidInputError
-from merlot.ids import SegmentKey, TableName
+from merlot.ids import SEGMENT_SUFFIX, SegmentKey, TableName
+from merlot.uris import parts_below, parts_of, place_of, redact
 
 MAX_NAME_BYTES = 200
 """A segment's name becomes a file's, with its crc and the suffixes of whoever writes it."""
@@ -240,6 +241,20 @@ def _check_records(request: PublishRequest) -> None:
             raise InvalidInputError(f"segment name cannot be a file's name={record.name!r}")
         if record.total_docs < 0 or record.size_bytes < 0 or record.crc < 0:
             raise InvalidInputError(f"segment has a negative size, crc or number of docs segment={record.name}")
+
+
+def check_files(table: TableName, records: Sequence[SegmentRecord], store: str | None) -> None:
+    """Refuse records that name any file but one of the table's own folder in its deep store: servers would read it, and
+    the controller would delete it with the segment. `store`: None if it is not known; then the folder's name counts."""
+    root = None if store is None else place_of(store)
+    for record in records:
+        parts = parts_below(root, record.url) if root is not None else parts_of(record.url)[-2:]
+        if parts is None or len(parts) != 2 or parts[0] != table or not parts[1].endswith(SEGMENT_SUFFIX):
+            folder = f"{'' if store is None else redact(store.partition('?')[0]).rstrip('/')}/{table}/"
+            raise InvalidInputError(
+                f"a segment's url must be that of a file *{SEGMENT_SUFFIX} in its table's own folder "
+                f"segment={record.name} url={redact(record.url)} folder={folder}"
+            )
 
 
 def _is_file_name(name: str) -> bool:

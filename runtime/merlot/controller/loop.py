@@ -309,7 +309,14 @@ class ControllerLoop:
         self._clean_instances(cluster)
         if self._open_files is not None:
             grace_ms = round(self._config.file_grace_s * 1000)
-            empty_trash(self._metastore, self._open_files, self._clock, grace_ms=grace_ms, cleaner=self._process)
+            empty_trash(
+                self._metastore,
+                self._open_files,
+                self._clock,
+                grace_ms=grace_ms,
+                cleaner=self._process,
+                views={name: table.view for name, table in self._tables.items() if table.view is not None},
+            )
 
     def _clean_instances(self, cluster: _Cluster) -> None:
         """Marks of servers that neither live nor have segments; echoes of brokers not seen at two looks in a row."""

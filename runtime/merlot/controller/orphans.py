@@ -23,6 +23,7 @@ from merlot.cluster.task_records import SHUFFLE_FOLDER
 from merlot.controller.trash import OpenFiles, declared_store, trash_lists, urls_in_use
 from merlot.errors import InvalidInputError
 from merlot.ids import SegmentKey, TableName
+from merlot.uris import canonical
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,11 +37,12 @@ def collect_orphans(
     # Files first: what is published while this looks around was there before, or is not in the list.
     present = [*files.list(table), *files.list_below(table, SHUFFLE_FOLDER)]
     claims = _claims(metastore, table)
-    named = urls_in_use(metastore, table) | {url for _, one in trash_lists(metastore, table) for url in one.urls}
+    listed = {canonical(url) for _, one in trash_lists(metastore, table) for url in one.urls}
+    named = urls_in_use(metastore, table) | listed
     oldest_ms = clock.now_ms() - grace_ms
     orphans = []
     for url in present:
-        if url not in named and not claims.hold(url):
+        if canonical(url) not in named and not claims.hold(url):
             modified_ms = files.modified_ms(url)
             if modified_ms is not None and modified_ms <= oldest_ms:
                 orphans.append(url)

@@ -11,7 +11,7 @@ from merlot.cluster.annotate import AnnotateResult, annotate
 from merlot.cluster.fence import Fence, Fenced
 from merlot.cluster.metastore import Metastore
 from merlot.cluster.mutations import Context, RemoveSegments, mutate
-from merlot.cluster.publish import PublishRequest, PublishResult, publish_request
+from merlot.cluster.publish import PublishRequest, PublishResult, check_files, publish_request
 from merlot.cluster.records import AnnotationRecord, DrainRecord, InstanceRecord, Role, TableRecord
 from merlot.cluster.reports import ReportReader
 from merlot.cluster.view import TableView, load
@@ -153,8 +153,10 @@ class ControllerService:
         return statuses
 
     def publish(self, name: str, request: PublishRequest) -> PublishResult:
-        """Make segments visible."""
-        table = self.table(name).name
+        """Make segments visible whose files are the table's own."""
+        record = self.table(name)
+        table, declared = record.name, tables.spec_of(record).spec.deep_store
+        check_files(table, request.records, self._stores.own if declared is None else declared.uri)
         context = Context(clock=self._clock)
         return publish_request(self._metastore, table, request, context=context, previous=self.view(table))
 

@@ -3,16 +3,17 @@
 A removal lists its files in the same transaction (`/TRASH`), so none is forgotten; here they are deleted and the list
 after them, so that a crash in between only repeats deletions. Deleting a table lists its leftovers as well, which no
 record names. A file that is named again, or was written again since, stays: the same version may have been published
-anew. Files are condemned before the last look at the records, so that none can be named between that look and its
-deletion; they are pardoned at the cleaner's next pass, when whoever uploaded the same file in the very moment of its
-deletion has found it missing.
+anew. Whatever a list says, only files of the table's own are deleted, a segment's (`*.mseg`) in its folder or those of
+its shuffle folder, and none that a record of any table names. Files are condemned before the last look at the records,
+so that none can be named between that look and its deletion; they are pardoned at the cleaner's next pass, when whoever
+uploaded the same file in the very moment of its deletion has found it missing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,10 +24,11 @@ from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import TrashRecord
 from merlot.cluster.tables import find_retained, find_table
 from merlot.cluster.task_records import SHUFFLE_FOLDER
-from merlot.cluster.view import load, load_retained
+from merlot.cluster.view import TableView, load, load_retained
 from merlot.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError, UnavailableError
-from merlot.ids import TableName
+from merlot.ids import SEGMENT_SUFFIX, TableName
 from merlot.spec.manifest import from_stored
+from merlot.uris import canonical, redact
 
 _LOG = logging.getLogger(__name__)
 
@@ -50,6 +52,10 @@ class SegmentFiles(Protocol):
         """URLs of the files in a folder beside them, and in its folders."""
         ...
 
+    def path_in(self, table: TableName, url: str) -> str | None:
+        """Path of a URL in the table's folder, None if it leads anywhere else."""
+        ...
+
 
 OpenFiles = Callable[[str | None], SegmentFiles]
 """The deep store of a URI; None is the cluster's own."""
@@ -60,16 +66,54 @@ class _Cleaner:
     metastore: Metastore
     clock: Clock
     name: str
+    records: _Records
+
+
+class _Records:
+    """What records of all tables name. Views that have not changed since are not read again."""
+
+    def __init__(self, metastore: Metastore, views: Mapping[TableName, TableView]) -> None:
+        self._metastore = metastore
+        self._views = dict(views)
+
+    def in_use(self, urls: Collection[str]) -> set[str]:
+        """Those of the URLs that a record names, however it spells them, of hidden and of retained segments too.
+
+        UnavailableError if a table's records cannot be read: then nobody knows."""
+        wanted, found = set(map(canonical, urls)), set[str]()
+        for table in map(TableName, self._metastore.children(paths.SEGMENTS)):
+            view = self._view(table)
+            if view is not None:
+                found |= wanted.intersection(canonical(segment.url) for segment in view.segments.values())
+        return {url for url in urls if canonical(url) in found}
+
+    def _view(self, table: TableName) -> TableView | None:
+        try:
+            view = load_retained(self._metastore, table) or load(self._metastore, table, self._views.get(table))
+        except NotFoundError:
+            return None
+        except CorruptionError as error:
+            raise UnavailableError(
+                f"records that may name the files cannot be read table={table} cause={error}"
+            ) from error
+        self._views[table] = view
+        return view
 
 
 def empty_trash(
-    metastore: Metastore, open_files: OpenFiles, clock: Clock, *, grace_ms: int, cleaner: str = "cleaner"
+    metastore: Metastore,
+    open_files: OpenFiles,
+    clock: Clock,
+    *,
+    grace_ms: int,
+    cleaner: str = "cleaner",
+    views: Mapping[TableName, TableView] | None = None,
 ) -> int:
     """Delete what has been in the trash for `grace_ms`; returns the number of files deleted. `cleaner`: a name of this
-    process alone, which pardons what it condemned itself."""
+    process alone, which pardons what it condemned itself. `views` spares reading what the caller knows already."""
     oldest_ms = clock.now_ms() - grace_ms
     num_deleted = 0
-    own = _Cleaner(metastore, clock, cleaner)
+    own = _Cleaner(metastore, clock, cleaner, _Records(metastore, views or {}))
     for name in map(TableName, metastore.children(paths.CONDEMNED)):
         pardon(metastore, name, by=cleaner, now_ms=clock.now_ms())
     for name in map(TableName, metastore.children(paths.TRASH)):
@@ -132,12 +176,12 @@ def declared_store(metastore: Metastore, table: TableName) -> str | None:
 
 
 def urls_in_use(metastore: Metastore, table: TableName) -> set[str]:
-    """Files that records name, of hidden and of retained segments too."""
+    """Files that the table's records name, of hidden and of retained segments too, in their canonical spelling."""
     try:
         view = load_retained(metastore, table) or load(metastore, table)
     except NotFoundError:
         return set()
-    return {segment.url for segment in view.segments.values()}
+    return {canonical(segment.url) for segment in view.segments.values()}
 
 
 def _delete_files(cleaner: _Cleaner, table: TableName, files: SegmentFiles, record: TrashRecord) -> int:
@@ -166,13 +210,14 @@ def _delete_leftovers(
 def _delete_old(cleaner: _Cleaner, table: TableName, files: SegmentFiles, urls: Sequence[str], cut_off_ms: int) -> int:
     """Delete those that no record names and that were not written since; they are condemned in between."""
     metastore, clock = cleaner.metastore, cleaner.clock
-    in_use = urls_in_use(metastore, table)
-    doomed = [url for url in dict.fromkeys(urls) if url not in in_use and _is_old(files, url, cut_off_ms)]
+    own = [url for url in dict.fromkeys(urls) if _is_own(files, table, url)]
+    in_use = cleaner.records.in_use(own) if own else set()
+    doomed = [url for url in own if url not in in_use and _is_old(files, url, cut_off_ms)]
     if not doomed:
         return 0
     condemned_ms = clock.now_ms()
     condemn(metastore, table, doomed, by=cleaner.name, now_ms=condemned_ms)
-    in_use = urls_in_use(metastore, table)
+    in_use = cleaner.records.in_use(doomed)
     num_deleted = 0
     for url in doomed:
         if url not in in_use and _is_old(files, url, cut_off_ms):
@@ -182,11 +227,22 @@ def _delete_old(cleaner: _Cleaner, table: TableName, files: SegmentFiles, urls: 
     return num_deleted
 
 
+def _is_own(files: SegmentFiles, table: TableName, url: str) -> bool:
+    """Whether a table's files have such names: a record, and what lists it, may have been written by anybody."""
+    path = files.path_in(table, url)
+    is_own = path is not None and (
+        path.startswith(f"{SHUFFLE_FOLDER}/") or ("/" not in path and path.endswith(SEGMENT_SUFFIX))
+    )
+    if not is_own:
+        _LOG.error("file is none of the table's, left where it is table=%s url=%s", table, redact(url))
+    return is_own
+
+
 def _is_old(files: SegmentFiles, url: str, deleted_ms: int) -> bool:
     """Whether the file is there and was not written again since its record went."""
     try:
         modified_ms = files.modified_ms(url)
     except InvalidInputError as error:
-        _LOG.error("file is in no deep store that is known, delete it by hand url=%s cause=%s", url, error)
+        _LOG.error("file cannot be reached, delete it by hand url=%s cause=%s", redact(url), error)
         return False
     return modified_ms is not None and modified_ms <= deleted_ms

@@ -66,6 +66,9 @@ class Files:
     def list_below(self, table: TableName, folder: str) -> Sequence[str]:
         return sorted(url for url in self.files if f"{table}/{folder}/" in url)
 
+    def path_in(self, table: TableName, url: str) -> str | None:
+        return url.partition(f"file:///d/{table}/")[2] or None
+
     def shuffle(self, entry: str) -> None:
         """What the shards of a task share."""
         for name in ("0.mseg", "0.json", "1.mseg"):

@@ -47,7 +47,8 @@ async def apply(client: Client, text: str) -> tuple[int, Any]:
 
 
 def segment(name: str, *, columns: str = "time_hour:TIMESTAMP,carrier:STRING") -> dict[str, Any]:
-    record = SegmentRecord(name=name, crc=7, size_bytes=100, url=f"file:///d/{name}", total_docs=10, columns=columns)
+    url = f"file:///d/flights_OFFLINE/{name if name.isalnum() else 'x'}@7.mseg"
+    record = SegmentRecord(name=name, crc=7, size_bytes=100, url=url, total_docs=10, columns=columns)
     return record.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 

@@ -52,6 +52,9 @@ class FakeFiles:
     def list_below(self, table: TableName, folder: str) -> Sequence[str]:
         return []
 
+    def path_in(self, table: TableName, url: str) -> str | None:
+        return url.partition(f"file:///d/{table}/")[2] or None
+
 
 @pytest.fixture
 def clock() -> FakeClock:
@@ -71,7 +74,7 @@ def make_table(store: SqliteMetastore, replication: int = 1, num_segments: int =
 
 
 def segment(name: str, crc: int = 1) -> SegmentRecord:
-    return SegmentRecord(name=name, crc=crc, size_bytes=1, url=f"file:///d/{name}@{crc}", total_docs=1)
+    return SegmentRecord(name=name, crc=crc, size_bytes=1, url=f"file:///d/{TABLE}/{name}@{crc}.mseg", total_docs=1)
 
 
 def server(store: SqliteMetastore, number: int) -> Registration:
@@ -172,7 +175,9 @@ def test_files_of_removed_and_replaced_segments_go_after_the_grace_period(
     store: SqliteMetastore, clock: FakeClock
 ) -> None:
     old = clock.now_ms() - 1
-    files = FakeFiles({f"file:///d/s{number}@1": old for number in range(6)} | {"file:///d/s1@2": old})
+    files = FakeFiles(
+        {f"file:///d/{TABLE}/s{number}@1.mseg": old for number in range(6)} | {f"file:///d/{TABLE}/s1@2.mseg": old}
+    )
     loop = ControllerLoop(store, LoopConfig(owner="c1"), open_files=lambda _: files, clock=clock)
     make_table(store)
     request = PublishRequest(records=(segment("s1", crc=2),), replace=("s0", "s2"))
@@ -182,15 +187,17 @@ def test_files_of_removed_and_replaced_segments_go_after_the_grace_period(
     assert len(files.files) == 7
     clock.advance(3601)
     loop.round()
-    gone = {"file:///d/s0@1", "file:///d/s1@1"}
-    assert set(files.files) == {f"file:///d/s{number}@1" for number in range(2, 6)} | {"file:///d/s1@2"}
+    gone = {f"file:///d/{TABLE}/s0@1.mseg", f"file:///d/{TABLE}/s1@1.mseg"}
+    assert set(files.files) == {f"file:///d/{TABLE}/s{number}@1.mseg" for number in range(2, 6)} | {
+        f"file:///d/{TABLE}/s1@2.mseg"
+    }
     assert not gone & set(files.files)
     assert store.children(paths.trash(TABLE)) == []
     loop.close()
 
 
 def test_a_list_of_files_that_cannot_be_worked_off_keeps_nothing_else(store: SqliteMetastore, clock: FakeClock) -> None:
-    files = FakeFiles({f"file:///d/s{number}@1": 0 for number in range(6)})
+    files = FakeFiles({f"file:///d/{TABLE}/s{number}@1.mseg": 0 for number in range(6)})
 
     def open_files(uri: str | None) -> FakeFiles:
         if uri is not None:
@@ -205,7 +212,7 @@ def test_a_list_of_files_that_cannot_be_worked_off_keeps_nothing_else(store: Sql
     publish_request(store, TABLE, request, context=Context(clock=clock))
     clock.advance(3601)
     loop.round()
-    assert "file:///d/s5@1" not in files.files
+    assert f"file:///d/{TABLE}/s5@1.mseg" not in files.files
     assert sorted(store.children(paths.trash(TABLE))) == ["0.first-0", "0.first-0x"]
     loop.close()
 

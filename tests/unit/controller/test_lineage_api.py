@@ -53,7 +53,10 @@ async def call(client: Client, path: str, body: object = None, **query: str) -> 
 
 async def publish(client: Client, store: SqliteMetastore, *names: str) -> None:
     """Publish segments, and have the server load them."""
-    records = [SegmentRecord(name=name, crc=1, size_bytes=1, url=f"file:///d/{name}", total_docs=5) for name in names]
+    records = [
+        SegmentRecord(name=name, crc=1, size_bytes=1, url=f"file:///d/{TABLE}/{name}@1.mseg", total_docs=5)
+        for name in names
+    ]
     bodies = [record.model_dump(mode="json", by_alias=True, exclude_defaults=True) for record in records]
     assert (await call(client, "publish", {"records": bodies}))[0] == 200
     view = mutate(store, TABLE, lambda view: [Assign(dict.fromkeys(view.segments, (SERVER,)))])
@@ -155,7 +158,7 @@ async def test_an_output_that_comes_late_is_no_segment_of_its_own(client: Client
     """A request that a frozen controller takes up after the replacement was taken back."""
     _, body = await call(client, "startReplaceSegments", HOURS)
     entry = body["segmentLineageEntryId"]
-    record = SegmentRecord(name="day", crc=1, size_bytes=1, url="file:///d/day", total_docs=5)
+    record = SegmentRecord(name="day", crc=1, size_bytes=1, url=f"file:///d/{TABLE}/day@1.mseg", total_docs=5)
     put = {
         "records": [record.model_dump(mode="json", by_alias=True, exclude_defaults=True)],
         "segmentLineageEntryId": entry,

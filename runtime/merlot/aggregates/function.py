@@ -207,6 +207,13 @@ class Several(State):
         for part, _ in self._parts:
             part.add(values, groups, num_rows)
 
+    def wants_ids(self, *, is_grouped: bool) -> bool:
+        return all(part.wants_ids(is_grouped=is_grouped) for part, _ in self._parts)
+
+    def add_ids(self, ids: NDArray[Any], groups: Groups | None) -> None:
+        for part, _ in self._parts:
+            part.add_ids(ids, groups)
+
     def merge(self, columns: Sequence[pa.Array], groups: Groups) -> None:
         start = 0
         for part, width in self._parts:

@@ -9,6 +9,7 @@ from merlot.aggregates.counts import Count
 from merlot.aggregates.distinct import DistinctCount
 from merlot.aggregates.extremes import Extreme
 from merlot.aggregates.function import AggregationFunction
+from merlot.aggregates.ranges import MinMaxRange
 from merlot.aggregates.sums import Sum, SumLong
 from merlot.tree.names import canonical_key
 from merlot.vectors.errors import UnsupportedQueryError
@@ -23,6 +24,7 @@ FUNCTIONS: Final[tuple[AggregationFunction, ...]] = (
     Extreme("minlong", is_min=True, is_long=True),
     Extreme("maxlong", is_min=False, is_long=True),
     DistinctCount(),
+    MinMaxRange(),
 )
 
 _BY_KEY: Final = {key: function for function in FUNCTIONS for key in (function.name, *function.aliases)}

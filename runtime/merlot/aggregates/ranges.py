@@ -1,0 +1,54 @@
+"""MINMAXRANGE: the greatest value less the least."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from merlot.aggregates.extremes import ExtremeState, extreme_type
+from merlot.aggregates.function import (
+    INTEGERS,
+    UNKNOWN,
+    AggregateCall,
+    AggregationFunction,
+    Input,
+    Parameter,
+    Several,
+    State,
+    StateField,
+)
+from merlot.tree.nodes import Value
+from merlot.tree.types import DOUBLE, SqlType
+from merlot.vectors.vector import Vector
+
+
+class MinMaxRange(AggregationFunction):
+    """MINMAXRANGE: exact for whole numbers and rounded once; -Infinity of nothing, as in Pinot."""
+
+    name = "minmaxrange"
+    parameters = (Parameter(name="x"),)
+    is_light = True
+
+    def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
+        return DOUBLE
+
+    def fields(self, call: AggregateCall) -> tuple[StateField, ...]:
+        type_ = extreme_type(call.types[0])
+        return StateField("min", type_), StateField("max", type_)
+
+    def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
+        is_integer = call.types[0].base in INTEGERS
+        known = (*inputs, UNKNOWN)[0]
+        ends = [ExtremeState(num_groups, is_min=one, is_integer=is_integer, known=known) for one in (True, False)]
+        return Several([(end, 1) for end in ends])
+
+    def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
+        missing = columns[0].is_null().to_numpy(zero_copy_only=False)
+        least, greatest = (column.fill_null(0).to_numpy() for column in columns)
+        with np.errstate(invalid="ignore"):
+            # Two LONGs may be 2**64 - 1 apart, which their difference modulo 2**64 holds.
+            span = greatest - least if greatest.dtype.kind == "f" else (greatest - least).view(np.uint64)
+        answers = np.where(missing, -np.inf, span.astype(np.float64))
+        return Vector(call.result, answers, missing if call.nulls and missing.any() else None)

@@ -47,7 +47,15 @@ def from_json(data: bytes) -> BoundQuery:
         if fields["v"] != VERSION:
             raise InvalidInputError(f"unknown query encoding version={fields['v']} expected={VERSION}")
         return _query(fields)
-    except (orjson.JSONDecodeError, KeyError, ValueError, TypeError, IndexError, ArithmeticError) as error:
+    except (
+        orjson.JSONDecodeError,
+        KeyError,
+        ValueError,
+        TypeError,
+        IndexError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
         raise InvalidInputError(f"not an encoded query: {type(error).__name__}") from error
 
 
@@ -60,7 +68,15 @@ def where_from_json(data: bytes) -> Expr | None:
     """The WHERE that `where_to_json` wrote; raises InvalidInputError for anything else."""
     try:
         return _decode(orjson.loads(data)) if data else None
-    except (orjson.JSONDecodeError, KeyError, ValueError, TypeError, IndexError, ArithmeticError) as error:
+    except (
+        orjson.JSONDecodeError,
+        KeyError,
+        ValueError,
+        TypeError,
+        IndexError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
         raise InvalidInputError(f"not an encoded filter: {type(error).__name__}") from error
 
 
@@ -71,7 +87,15 @@ def split(data: bytes) -> tuple[bytes, Expr | None]:
         where = _decode_optional(fields["where"])
         fields["where"] = None
         return orjson.dumps(fields), where
-    except (orjson.JSONDecodeError, KeyError, ValueError, TypeError, IndexError, ArithmeticError) as error:
+    except (
+        orjson.JSONDecodeError,
+        KeyError,
+        ValueError,
+        TypeError,
+        IndexError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
         raise InvalidInputError(f"not an encoded query: {type(error).__name__}") from error
 
 

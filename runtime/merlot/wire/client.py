@@ -10,11 +10,13 @@ from typing import Any, Final, Protocol
 from merlot.errors import UnavailableError
 from merlot.wire.codec import decode_response, encode_request
 from merlot.wire.connection import TICK_S, Connection
-from merlot.wire.frames import OLDEST_VERSION, Hello, Kind
+from merlot.wire.frames import MAX_MESSAGE_BYTES, OLDEST_VERSION, Held, Hello, Kind, MessageReader
 from merlot.wire.messages import ServerRequest, ServerResponse
 
 CONNECT_S: Final = 10.0
 """For the TCP connection; whoever waits for it may give up before."""
+MAX_ANSWER_BYTES: Final = 4 * MAX_MESSAGE_BYTES
+"""Of one server, unfinished at a time."""
 
 Handler = Callable[[ServerRequest], Awaitable[ServerResponse]]
 """A server's side: never raises for what is wrong with a query; cancelling it cancels the query."""
@@ -108,7 +110,8 @@ class _ClientConnection(Connection):
     """Calls under way, by number."""
 
     def __init__(self, *, tick_s: float) -> None:
-        super().__init__(tick_s=tick_s)
+        # Answers are as many as the broker's own calls; a bound on all would fail those that were asked last.
+        super().__init__(MessageReader(Held(limit=MAX_ANSWER_BYTES), max_bytes=MAX_ANSWER_BYTES), tick_s=tick_s)
         self._calls: dict[int, asyncio.Future[bytes]] = {}
         self._numbers = itertools.count(1)
         self.ready: asyncio.Future[None] = self._loop.create_future()
@@ -138,6 +141,7 @@ class _ClientConnection(Connection):
         finally:
             timer.cancel()
             self._calls.pop(call, None)
+            self._messages.drop(call)
 
     async def ping(self, timeout_s: float) -> str:
         """Who answers. UnavailableError."""
@@ -177,6 +181,9 @@ class _ClientConnection(Connection):
         answer = self._calls.get(call)
         if answer is not None and not answer.done():
             answer.set_result(message)
+
+    def awaits(self, call: int) -> bool:
+        return call in self._calls
 
     def refused(self, call: int, reason: str) -> None:
         self._fail(call, f"server refuses target={self.peer} reason={reason}")

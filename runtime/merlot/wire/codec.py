@@ -18,6 +18,7 @@ from merlot.errors import CorruptionError
 from merlot.ids import TableName
 from merlot.query.partial import Partial
 from merlot.query.result import QueryStats
+from merlot.spec.table import MAX_TIMEOUT_MS
 from merlot.wire.messages import ServerRequest, ServerResponse
 from merlot.wire.plain_rows import plain_rows, rows_of
 
@@ -26,6 +27,7 @@ _KNOWN_STATS: Final = frozenset(_STATS_FIELDS)
 _SEPARATOR: Final = "\n"
 _LENGTH_BYTES: Final = 4
 LONG_CHARS: Final = 1000
+KEPT_CHARS: Final = 4 << 20
 
 
 def encode_request(request: ServerRequest) -> bytes:
@@ -45,13 +47,18 @@ def decode_request(data: bytes) -> ServerRequest:
     """Raises CorruptionError if the bytes are no request."""
     try:
         header, body = _parted(data)
-        cut = header.get("whereBytes", 0)
+        cut, timeout_ms = header.get("whereBytes", 0), header["timeoutMs"]
+        for value, kind in ((header["id"], str), (header["table"], str), (cut, int), (timeout_ms, int)):
+            if type(value) is not kind:
+                raise CorruptionError(f"request cannot be read bytes={len(data)}")
+        if not (0 <= cut <= len(body) and 0 < timeout_ms <= MAX_TIMEOUT_MS):
+            raise CorruptionError(f"request out of bounds timeout_ms={timeout_ms} where_bytes={cut}")
         return ServerRequest(
             request_id=header["id"],
             table=TableName(header["table"]),
             query=body[cut:],
             segments=_split(header["segments"]),
-            timeout_ms=header["timeoutMs"],
+            timeout_ms=timeout_ms,
             where=body[:cut],
         )
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
@@ -130,7 +137,7 @@ def _stats(counters: dict[str, Any]) -> QueryStats:
 
 
 def _split(text: str) -> tuple[str, ...]:
-    if len(text) > LONG_CHARS:
+    if LONG_CHARS < len(text) <= KEPT_CHARS:
         return _split_long(text)
     return tuple(text.split(_SEPARATOR)) if text else ()
 

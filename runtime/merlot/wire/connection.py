@@ -31,6 +31,7 @@ MAX_BUFFER_BYTES: Final = 1 << 20
 class _Pulse:
     """What the last ticks found."""
 
+    num_ticks: int = 0
     was_heard: bool = True
     num_silent: int = 0
     num_stalled: int = 0
@@ -40,12 +41,12 @@ class _Pulse:
 class Connection(RoomyProtocol):
     """Both ends' common half. Subclasses say what messages mean, by the methods at the end."""
 
-    def __init__(self, *, tick_s: float = TICK_S) -> None:
+    def __init__(self, messages: MessageReader, *, tick_s: float = TICK_S) -> None:
         super().__init__()
         self._tick_s = tick_s
         self._transport: asyncio.Transport | None = None
         self._frames = FrameReader()
-        self._messages = MessageReader()
+        self._messages = messages
         self._pulse = _Pulse()
         self._timer: asyncio.TimerHandle | None = None
         self._reason: str | None = None
@@ -110,6 +111,7 @@ class Connection(RoomyProtocol):
                 self._take(frame)
         except CorruptionError as error:
             _LOG.warning("connection broken off peer=%s cause=%s", self.peer, error)
+            self.spoiled(str(error))
             self.abort(str(error))
 
     def eof_received(self) -> bool:
@@ -121,6 +123,7 @@ class Connection(RoomyProtocol):
         if self._timer is not None:
             self._timer.cancel()
         self._transport = None
+        self._messages.clear()
         self.resume_writing()
         self.lost(self._reason)
 
@@ -134,7 +137,8 @@ class Connection(RoomyProtocol):
         elif kind is Kind.LAST:
             self.received(call, self._messages.last(call, payload))
         elif kind is Kind.PART:
-            self._messages.part(call, payload)
+            if self.awaits(call):
+                self._messages.part(call, payload)
         elif kind is Kind.CANCEL:
             self._messages.drop(call)
             self.cancelled(call)
@@ -151,17 +155,22 @@ class Connection(RoomyProtocol):
         if transport is None:
             return
         self._timer = self._loop.call_later(self._tick_s, self._tick)
+        pulse.num_ticks += 1
         unwritten = transport.get_write_buffer_size()
         pulse.num_stalled = pulse.num_stalled + 1 if unwritten and unwritten >= pulse.unwritten > 0 else 0
         pulse.unwritten = unwritten
         pulse.num_silent = 0 if pulse.was_heard or not transport.is_reading() else pulse.num_silent + 1
         pulse.was_heard = False
         if pulse.num_silent >= MAX_SILENT_TICKS or pulse.num_stalled >= MAX_STALLED_TICKS:
-            what = "silent" if pulse.num_silent >= MAX_SILENT_TICKS else "not reading"
-            _LOG.warning("connection broken off peer=%s cause=peer is %s", self.peer, what)
-            self.abort(f"peer is {what}")
+            self._give_up("silent" if pulse.num_silent >= MAX_SILENT_TICKS else "not reading")
+        elif self.peer_hello is None and pulse.num_ticks > MAX_SILENT_TICKS:
+            self._give_up("not introducing itself")
         elif pulse.num_silent:
             self.send(Kind.PING)
+
+    def _give_up(self, what: str) -> None:
+        _LOG.warning("connection broken off peer=%s cause=peer is %s", self.peer, what)
+        self.abort(f"peer is {what}")
 
     # What subclasses say
 
@@ -172,6 +181,13 @@ class Connection(RoomyProtocol):
     def received(self, call: int, message: bytes) -> None:
         """A whole message."""
         raise NotImplementedError
+
+    def awaits(self, call: int) -> bool:
+        """Whether parts of such a message are worth keeping."""
+        return True
+
+    def spoiled(self, reason: str) -> None:
+        """What came cannot be taken; the connection is about to be broken off."""
 
     def cancelled(self, call: int) -> None:
         """The peer waits no more for the call's answer."""

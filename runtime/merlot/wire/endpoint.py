@@ -13,12 +13,22 @@ from merlot.errors import CorruptionError, MerlotError, UnavailableError
 from merlot.wire.client import Handler
 from merlot.wire.codec import decode_request, encode_response
 from merlot.wire.connection import TICK_S, Connection
-from merlot.wire.frames import MAX_MESSAGE_BYTES, OLDEST_VERSION, Hello, Kind
+from merlot.wire.frames import MAX_MESSAGE_BYTES, OLDEST_VERSION, Held, Hello, Kind, MessageReader
 from merlot.wire.messages import ServerRequest, ServerResponse
 
 _LOG = logging.getLogger(__name__)
 
 BACKLOG: Final = 256
+
+MAX_CONNECTIONS: Final = 256
+MAX_RUNNING: Final = 4_096
+"""Calls of one connection; a broker's own queries are far fewer."""
+MAX_REQUEST_BYTES: Final = 64 << 20
+"""Of one connection's unfinished requests: 100,000 segments' names and a filter of 100,000 values take 12 MB."""
+MAX_UNFINISHED_BYTES: Final = 256 << 20
+"""Of all connections."""
+MAX_RUNNING_BYTES: Final = 512 << 20
+"""Of all requests under way."""
 
 AnswerNow = Callable[[ServerRequest], ServerResponse | None]
 """The answer to a request that can be had in well under a millisecond; None: the handler must be asked."""
@@ -40,6 +50,8 @@ class TcpEndpoint:
         self.answer_now = answer_now
         self.is_stopping = False
         self.connections: set[_ServerConnection] = set()
+        self.unfinished = Held(limit=MAX_UNFINISHED_BYTES)
+        self.running_bytes = 0
         self._tick_s = tick_s
         self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
@@ -97,7 +109,7 @@ class _ServerConnection(Connection):
     """One broker's requests."""
 
     def __init__(self, endpoint: TcpEndpoint, *, tick_s: float) -> None:
-        super().__init__(tick_s=tick_s)
+        super().__init__(MessageReader(endpoint.unfinished, max_bytes=MAX_REQUEST_BYTES), tick_s=tick_s)
         self._endpoint = endpoint
         self._running: dict[int, asyncio.Task[None]] = {}
 
@@ -114,18 +126,27 @@ class _ServerConnection(Connection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        if len(self._endpoint.connections) >= MAX_CONNECTIONS:
+            self._refuse(f"too many connections limit={MAX_CONNECTIONS}")
+            return
         self._endpoint.connections.add(self)
 
     def greeted(self, hello: Hello) -> None:
-        is_too_old = hello.version < OLDEST_VERSION
-        refusal = f"version {hello.version} is too old" if is_too_old else ""
-        self.send(Kind.HELLO, 0, Hello(instance=self._endpoint.instance(), refusal=refusal).to_bytes())
-        if is_too_old:
-            self.close(refusal)
+        if hello.version < OLDEST_VERSION:
+            self._refuse(f"version {hello.version} is too old")
+            return
+        self.send(Kind.HELLO, 0, Hello(instance=self._endpoint.instance()).to_bytes())
+
+    def spoiled(self, reason: str) -> None:
+        for call in self._running:
+            self.send(Kind.REFUSAL, call, reason.encode())
 
     def received(self, call: int, message: bytes) -> None:
-        if self._endpoint.is_stopping:
-            self.send(Kind.REFUSAL, call, b"server is stopping")
+        if call in self._running:
+            raise CorruptionError(f"call is under way call={call}")
+        refusal = self._refusal(len(message))
+        if refusal:
+            self.send(Kind.REFUSAL, call, refusal.encode())
             return
         try:
             request = decode_request(message)
@@ -139,7 +160,27 @@ class _ServerConnection(Connection):
             return
         task = self._loop.create_task(self._answer(call, request) if sending is None else _finish(sending))
         self._running[call] = task
-        task.add_done_callback(lambda _: self._running.pop(call, None))
+        self._endpoint.running_bytes += len(message)
+        task.add_done_callback(lambda _: self._done(call, len(message)))
+
+    def _refuse(self, reason: str) -> None:
+        """Talk no more with a peer."""
+        self.send(Kind.HELLO, 0, Hello(instance=self._endpoint.instance(), refusal=reason).to_bytes())
+        self.close(reason)
+
+    def _refusal(self, num_bytes: int) -> str:
+        """Why a request of so many bytes is not taken now; empty if it is."""
+        if self._endpoint.is_stopping:
+            return "server is stopping"
+        if len(self._running) >= MAX_RUNNING:
+            return f"too many calls under way limit={MAX_RUNNING}"
+        if self._endpoint.running_bytes + num_bytes > MAX_RUNNING_BYTES:
+            return f"requests under way are too long limit={MAX_RUNNING_BYTES}"
+        return ""
+
+    def _done(self, call: int, num_bytes: int) -> None:
+        self._running.pop(call, None)
+        self._endpoint.running_bytes -= num_bytes
 
     def cancelled(self, call: int) -> None:
         task = self._running.get(call)

@@ -8,7 +8,8 @@ the server's. Then the client sends requests as messages under call numbers that
 answers each with a message under the same number, in any order; frames of different messages may alternate. CANCEL ends
 a call: nobody waits for its answer. REFUSAL (a text) instead of an answer: the request was not carried out and may be
 asked elsewhere. PING is answered by PONG. Whoever receives what does not fit this grammar closes the connection; the
-calls under way on it have failed.
+calls under way on it have failed. Unfinished messages, calls and connections are limited in number and bytes; a server
+says which limit was passed, by a REFUSAL or in its HELLO.
 
 Later versions may add kinds and members of JSON objects; both sides use the smaller version of the two HELLOs.
 """
@@ -35,7 +36,10 @@ MAX_FRAME_BYTES: Final = 1 << 20
 PART_BYTES: Final = 256 << 10
 """Longer messages are cut, so that short ones need not wait for them."""
 MAX_MESSAGE_BYTES: Final = 256 << 20
-"""Largest request or answer; a server refuses to send more, with an error that says so."""
+"""Largest answer, and the most that one connection keeps of unfinished messages; a server refuses to send more, with an
+error that says so."""
+MAX_OPEN_MESSAGES: Final = 1_000
+MAX_HELD_BYTES: Final = 1 << 30
 
 _HEAD: Final = struct.Struct("<IIBQ")
 _BODY_HEAD: Final = struct.Struct("<IBQ")
@@ -134,30 +138,53 @@ class FrameReader:
         return found
 
 
+@dataclass(slots=True)
+class Held:
+    """Bytes of messages that are kept, of all connections of an end together."""
+
+    num_bytes: int = 0
+    limit: int = MAX_HELD_BYTES
+
+
 class MessageReader:
     """Messages from frames; parts of several messages may alternate."""
 
-    def __init__(self) -> None:
+    def __init__(self, held: Held, *, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
+        self._held = held
+        self._max_bytes = max_bytes
         self._parts: dict[int, list[bytes]] = {}
-        self._sizes: dict[int, int] = {}
+        self._num_bytes = 0
 
     def part(self, call: int, payload: bytes) -> None:
-        """Keep a part. Raises CorruptionError if the message grows too large."""
-        size = self._sizes.get(call, 0) + len(payload)
-        if size > MAX_MESSAGE_BYTES:
-            raise CorruptionError(f"message is too long limit={MAX_MESSAGE_BYTES}")
-        self._sizes[call] = size
-        self._parts.setdefault(call, []).append(payload)
+        """Keep a part. Raises CorruptionError if the unfinished messages of this connection, or of all, grow too large
+        or too many."""
+        parts = self._parts.setdefault(call, [])
+        parts.append(payload)
+        self._num_bytes += len(payload)
+        self._held.num_bytes += len(payload)
+        if self._num_bytes > self._max_bytes:
+            raise CorruptionError(f"unfinished messages are too long limit={self._max_bytes}")
+        if len(self._parts) > MAX_OPEN_MESSAGES:
+            raise CorruptionError(f"too many unfinished messages limit={MAX_OPEN_MESSAGES}")
+        if self._held.num_bytes > self._held.limit:
+            raise CorruptionError(f"messages of all peers are too long limit={self._held.limit}")
 
     def last(self, call: int, payload: bytes) -> bytes:
         """The whole message."""
         if call not in self._parts:
             return payload
         self.part(call, payload)
-        del self._sizes[call]
-        return b"".join(self._parts.pop(call))
+        message = b"".join(self._parts[call])
+        self.drop(call)
+        return message
 
     def drop(self, call: int) -> None:
         """Forget what came of a message."""
-        self._parts.pop(call, None)
-        self._sizes.pop(call, None)
+        size = sum(map(len, self._parts.pop(call, ())))
+        self._num_bytes -= size
+        self._held.num_bytes -= size
+
+    def clear(self) -> None:
+        """Forget everything."""
+        for call in list(self._parts):
+            self.drop(call)

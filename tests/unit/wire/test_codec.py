@@ -1,5 +1,6 @@
 """Requests and answers as bytes."""
 
+import orjson
 import pyarrow as pa
 import pytest
 
@@ -25,6 +26,29 @@ def partial() -> Partial:
 
 def test_a_request_comes_back_as_it_was() -> None:
     assert decode_request(encode_request(REQUEST)) == REQUEST
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"id": 7},
+        {"table": ["t"]},
+        {"timeoutMs": "900"},
+        {"timeoutMs": 0},
+        {"timeoutMs": 1e300},
+        {"timeoutMs": 2**63},
+        {"timeoutMs": True},
+        {"whereBytes": -1},
+        {"whereBytes": 99},
+        {"whereBytes": None},
+        {"segments": 5},
+        {"segments": ["a@1"]},
+    ],
+)
+def test_a_request_with_a_member_of_another_kind_is_none(members: dict[str, object]) -> None:
+    header = orjson.dumps({"id": "7", "table": "t", "timeoutMs": 900, "segments": "a@1", "whereBytes": 1} | members)
+    with pytest.raises(CorruptionError):
+        decode_request(len(header).to_bytes(4, "little") + header + b"{}")
 
 
 def test_an_answer_comes_back_as_it_was() -> None:

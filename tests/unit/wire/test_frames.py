@@ -6,7 +6,7 @@ import pytest
 
 from merlot.errors import CorruptionError
 from merlot.wire import frames
-from merlot.wire.frames import PART_BYTES, FrameReader, Hello, Kind, MessageReader, cut, encode
+from merlot.wire.frames import PART_BYTES, FrameReader, Held, Hello, Kind, MessageReader, cut, encode
 
 
 def frames_in(*pieces: bytes) -> list[frames.Frame]:
@@ -52,7 +52,7 @@ def test_kinds_of_a_later_version_are_ignored() -> None:
 @pytest.mark.parametrize("size", [0, 1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES])
 def test_a_message_comes_together_from_its_parts(size: int) -> None:
     message = random.Random(size).randbytes(size)
-    reader = MessageReader()
+    reader = MessageReader(Held())
     *parts, last = frames_in(*cut(5, message))
     for kind, call, payload in parts:
         assert (kind, call) == (Kind.PART, 5)
@@ -61,13 +61,28 @@ def test_a_message_comes_together_from_its_parts(size: int) -> None:
     assert reader.last(5, last[2]) == message
 
 
-def test_a_message_larger_than_allowed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "MAX_MESSAGE_BYTES", 100)
-    reader = MessageReader()
+def test_unfinished_messages_are_bounded_together_and_finished_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(limit=150)
+    reader, other = MessageReader(held, max_bytes=100), MessageReader(held, max_bytes=100)
+    for call in range(50):
+        reader.part(call, bytes(60))
+        assert len(reader.last(call, bytes(30))) == 90
+    assert held.num_bytes == 0
     reader.part(1, bytes(60))
-    reader.part(2, bytes(60))
-    with pytest.raises(CorruptionError, match="too long"):
-        reader.part(1, bytes(60))
+    with pytest.raises(CorruptionError, match="limit=100"):
+        reader.part(2, bytes(60))
+    reader.clear()
+    reader.part(1, bytes(90))
+    with pytest.raises(CorruptionError, match="limit=150"):
+        other.part(1, bytes(70))
+    other.drop(1)
+    reader.drop(1)
+    assert held.num_bytes == 0
+    monkeypatch.setattr(frames, "MAX_OPEN_MESSAGES", 3)
+    for call in range(3):
+        reader.part(call, b"")
+    with pytest.raises(CorruptionError, match="limit=3"):
+        reader.part(3, b"")
 
 
 def test_a_greeting_comes_back_and_later_members_are_ignored() -> None:

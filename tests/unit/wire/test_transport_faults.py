@@ -9,7 +9,7 @@ import pytest
 from merlot.errors import CorruptionError, UnavailableError
 from merlot.ids import TableName
 from merlot.testing.patience import PATIENCE_S
-from merlot.wire import connection, frames
+from merlot.wire import connection, endpoint, frames
 from merlot.wire.client import TcpChannel
 from merlot.wire.codec import encode_request
 from merlot.wire.endpoint import TcpEndpoint
@@ -241,6 +241,98 @@ async def test_a_peer_that_never_speaks_is_dropped(exits: contextlib.AsyncExitSt
     async with asyncio.timeout(PATIENCE_S):
         while server.connections:
             await asyncio.sleep(TICK_S)
+
+
+async def test_more_connections_than_allowed_are_refused_with_a_reason(
+    exits: contextlib.AsyncExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint, "MAX_CONNECTIONS", 1)
+    _, (_, writer) = await real_server(exits)
+    channel = TcpChannel("127.0.0.1", writer.get_extra_info("peername")[1])
+    exits.push_async_callback(channel.close)
+    with pytest.raises(UnavailableError, match="too many connections limit=1"):
+        await channel.execute(REQUEST, 5.0)
+
+
+async def test_more_calls_or_bytes_than_allowed_are_refused_and_the_connection_stays(
+    exits: contextlib.AsyncExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_answer = asyncio.Event()
+
+    async def handle(_: ServerRequest) -> ServerResponse:
+        await may_answer.wait()
+        return ServerResponse()
+
+    server = TcpEndpoint(handle, lambda: "x")
+    port = server.bind("127.0.0.1", 0)
+    await server.start()
+    exits.push_async_callback(server.stop, 0)
+    channel = TcpChannel("127.0.0.1", port)
+    exits.push_async_callback(channel.close)
+    monkeypatch.setattr(endpoint, "MAX_RUNNING", 2)
+    waiting = [asyncio.create_task(channel.execute(REQUEST, PATIENCE_S)) for _ in range(2)]
+    while sum(len(connection.tasks) for connection in server.connections) < 2:
+        await asyncio.sleep(0.001)
+    with pytest.raises(UnavailableError, match="too many calls under way limit=2"):
+        await channel.execute(REQUEST, PATIENCE_S)
+    monkeypatch.setattr(endpoint, "MAX_RUNNING", 9)
+    monkeypatch.setattr(endpoint, "MAX_RUNNING_BYTES", server.running_bytes + 5)
+    with pytest.raises(UnavailableError, match="requests under way are too long"):
+        await channel.execute(REQUEST, PATIENCE_S)
+    may_answer.set()
+    assert await asyncio.gather(*waiting) == [ServerResponse(), ServerResponse()]
+    assert await channel.execute(REQUEST, PATIENCE_S) == ServerResponse()
+    assert server.running_bytes == 0
+
+
+async def test_unfinished_requests_of_all_peers_are_bounded(exits: contextlib.AsyncExitStack) -> None:
+    server, (reader, writer) = await real_server(exits)
+    server.unfinished.limit = 1_000
+    for call in range(3):
+        writer.write(encode(Kind.PART, call, bytes(400)))
+    async with asyncio.timeout(PATIENCE_S):
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+    while server.connections:
+        await asyncio.sleep(0.001)
+    assert server.unfinished.num_bytes == 0
+
+
+async def test_a_call_number_is_not_used_twice_at_a_time(exits: contextlib.AsyncExitStack) -> None:
+    async def handle(_: ServerRequest) -> ServerResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    server = TcpEndpoint(handle, lambda: "x")
+    port = server.bind("127.0.0.1", 0)
+    await server.start()
+    exits.push_async_callback(server.stop, 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    exits.callback(writer.close)
+    writer.write(encode(Kind.HELLO, 0, Hello().to_bytes()))
+    await next_frame(reader)
+    writer.write(encode(Kind.LAST, 1, encode_request(REQUEST)) * 2)
+    async with asyncio.timeout(PATIENCE_S):
+        assert b"call is under way" in (await next_frame(reader))[2]
+        while server.connections or server.running_bytes:
+            await asyncio.sleep(0.001)
+
+
+async def test_a_peer_that_never_introduces_itself_is_dropped_though_it_speaks(
+    exits: contextlib.AsyncExitStack,
+) -> None:
+    server = TcpEndpoint(lambda _: asyncio.sleep(0, ServerResponse()), lambda: "x", tick_s=TICK_S)
+    port = server.bind("127.0.0.1", 0)
+    await server.start()
+    exits.push_async_callback(server.stop, 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    exits.callback(writer.close)
+    async with asyncio.timeout(PATIENCE_S):
+        while not reader.at_eof() and reader.exception() is None:
+            writer.write(b"\0")
+            with contextlib.suppress(TimeoutError, ConnectionError):
+                await asyncio.wait_for(reader.read(1), TICK_S / 2)
+    assert not server.connections
 
 
 async def test_a_broker_that_does_not_read_is_given_no_more_and_dropped_in_the_end(

@@ -309,11 +309,23 @@ def _run(selected: DataFrame, table: Table, deep_store: str, options: JobOptions
         context.setLocalProperty("spark.jobGroup.id", "")
 
 
-def _sort_columns(table: Table) -> list[str]:
-    """The declared order, then time, then everything else: a total order of rows."""
+def _sort_columns(table: Table) -> list[Column]:
+    """The declared order, then time, then everything else, then the signs of zeros, which Spark takes for equal: a
+    total order of rows. Spark looks at the signs of rows alone that are equal in all columns."""
     spec = table.spec
     time = [] if spec.time_column is None else [spec.time_column]
-    return list(dict.fromkeys([*spec.indexing.sorted_columns, *time, *spec.table_schema.names]))
+    names = list(dict.fromkeys([*spec.indexing.sorted_columns, *time, *spec.table_schema.names]))
+    floats = [column for column in spec.table_schema.fields if column.type in (TypeName.FLOAT, TypeName.DOUBLE)]
+    signs = [_zero_signs(F.col(f"`{column.name}`"), column) for column in floats]
+    return [*(F.col(f"`{name}`") for name in names), *signs]
+
+
+def _zero_signs(value: Column, column: FieldSpec) -> Column:
+    return F.transform(value, _is_negative_zero) if column.multi_value else _is_negative_zero(value)
+
+
+def _is_negative_zero(value: Column) -> Column:
+    return value.cast("string") == "-0.0"
 
 
 def _collect(rows: Iterable[Any]) -> _Built:

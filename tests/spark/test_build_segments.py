@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -136,6 +137,47 @@ def test_a_rerun_changes_nothing_whatever_the_order_of_the_source(
     assert second.segments == first.segments
     assert (second.published, second.unchanged, second.segments_uploaded) == (0, 3, 0)
     assert {path.name: path.stat().st_mtime_ns for path in files_of(deep)} == before
+
+
+def rows_that_spark_takes_for_equal() -> pa.Table:
+    """Both zeros, alone and in lists, NaNs of several payloads, nulls and infinities, in all combinations."""
+    nans = np.array([0x7FF8_0000_0000_0000, 0x7FF8_0000_0000_0005, 0xFFF8_0000_0000_0001], np.uint64).view(np.float64)
+    values = [0.0, -0.0, None, float("inf"), *nans]
+    lists = [[0.0, -0.0], [-0.0, 0.0], [0.0, 0.0], [], None, [nans[1], -0.0]]
+    rows = [(ratio, weight, list_) for ratio in values for weight in values for list_ in lists for _ in range(2)]
+    return pa.table(
+        {
+            "at": pa.array([START_S * 1000] * len(rows), pa.timestamp("ms", "UTC")),
+            "ratio": pa.array([row[0] for row in rows], pa.float64()),
+            "weight": pa.array([row[1] for row in rows], pa.float64()).cast(pa.float32()),
+            "list": pa.array([row[2] for row in rows], pa.list_(pa.float64())),
+        }
+    )
+
+
+@pytest.mark.parametrize("indexing", [{}, {"noDictionary": ["ratio", "weight"]}, {"sortedColumns": ["ratio"]}])
+def test_equal_rows_give_equal_files_in_whatever_order_they_come(
+    spark: SparkSession, tmp_path: Path, deep: Path, indexing: dict[str, Any]
+) -> None:
+    floats = [
+        {"name": "at", "type": "TIMESTAMP", "role": "dateTime"},
+        {"name": "ratio", "type": "DOUBLE", "role": "metric"},
+        {"name": "weight", "type": "FLOAT", "role": "metric"},
+        {"name": "list", "type": "DOUBLE", "multiValue": True},
+    ]
+    table = table_of(schema={"fields": floats}, indexing=indexing)
+    rows = rows_that_spark_takes_for_equal()
+    found = set()
+    for seed, parallelism in enumerate((2, 7, 2)):
+        order = np.random.default_rng(seed).permutation(rows.num_rows)
+        folder = tmp_path / f"source-{seed}"
+        folder.mkdir()
+        for number, part in enumerate(np.array_split(order, 1 + 2 * seed)):
+            pq.write_table(rows.take(pa.array(part)), folder / f"{number}.parquet")
+        df = spark.read.parquet(str(folder))
+        options = JobOptions(parallelism=parallelism)
+        found.add(build_segments(df, table, deep_store=str(deep), controller_url=None, options=options).segments)
+    assert len(found) == 1
 
 
 def test_a_file_that_is_deleted_while_a_job_relies_on_it_is_not_published(

@@ -225,6 +225,21 @@ def test_equal_rows_have_an_equal_crc_whoever_builds_them(tmp_path: Path) -> Non
     assert str(again.metadata.key) == f"t_0@{again.metadata.crc}"
 
 
+@pytest.mark.parametrize("no_dictionary", [(), ("x",)])
+def test_every_nan_is_one_and_zeros_are_two_in_what_the_crc_names(
+    no_dictionary: tuple[str, ...], tmp_path: Path
+) -> None:
+    schema = TableSchema(fields=(FieldSpec(name="x", type=TypeName.DOUBLE),))
+    request = BuildRequest(name="a", table="t", schema=schema, indexing=IndexingSpec(no_dictionary=no_dictionary))
+    plain, payload = np.array([0x7FF8_0000_0000_0000, 0xFFF8_0000_0000_0005], np.uint64).view(np.float64)
+
+    def crc_of(*values: float) -> int:
+        return build_segment(request, pa.table({"x": np.array(values)}), tmp_path).metadata.crc
+
+    assert crc_of(plain, 0.0, 1.5) == crc_of(payload, 0.0, 1.5)
+    assert crc_of(plain, 0.0, 1.5) != crc_of(plain, -0.0, 1.5)
+
+
 def test_compression_is_part_of_what_the_crc_names(tmp_path: Path) -> None:
     schema = TableSchema(fields=(field_of(TypeName.LONG, name="n"),))
     rows = table_of(schema, {"n": [number // 1000 for number in range(100_000)]})

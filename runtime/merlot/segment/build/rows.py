@@ -142,7 +142,14 @@ def _stored_values(field: FieldSpec, array: pa.Array) -> Array | pa.Array:
         return array.to_numpy(zero_copy_only=False).astype("<i4")
     if field.type is TypeName.TIMESTAMP:
         array = array.view(pa.int64())
-    return array.to_numpy(zero_copy_only=True)
+    values: Array = array.to_numpy(zero_copy_only=True)
+    return _with_one_nan(values) if values.dtype.kind == "f" else values
+
+
+def _with_one_nan(values: Array) -> Array:
+    """Every NaN as one, as in dictionaries: equal rows are equal bytes, whatever payload theirs had."""
+    is_nan = np.isnan(values)
+    return np.where(is_nan, np.array(np.nan, values.dtype), values) if is_nan.any() else values
 
 
 def _cast(field: FieldSpec, array: pa.Array) -> pa.Array:

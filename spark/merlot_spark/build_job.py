@@ -18,15 +18,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-
-from merlot.errors import InvalidInputError, MerlotError, UnavailableError
+from merlot.errors import InvalidInputError, MerlotError
 from merlot.ingest.batch import NO_BOUND_MS, BadRowsError, Stretch
 from merlot.spec import manifest
 from merlot.spec.formats import BatchFormat
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.table import Table
-from merlot_spark import sources
+from merlot_spark import failures, sources
 from merlot_spark.build_segments import JobOptions, build_segments
 from merlot_spark.progress import StatusLine
 from merlot_spark.report import JobReport
@@ -51,13 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MerlotError as error:
         _write_report(chosen.report, {"error": str(error)})
         return _fail(error, EXIT_WRONG_INPUT if isinstance(error, InvalidInputError) else EXIT_FAILED)
-    except Py4JError as error:
-        reason = f"Spark no longer answers: {java_reason(str(error))}"
-        _write_report(chosen.report, {"error": reason})
-        return _fail(UnavailableError(reason), EXIT_FAILED)
     except KeyboardInterrupt:
         sys.stderr.write("stopped; nothing was published\n")
         return EXIT_FAILED
+    except Exception as error:
+        # A bug: its traceback goes to the log, its last line to whoever looks at the run.
+        _write_report(chosen.report, {"error": f"{type(error).__name__}: {error}"})
+        raise
     _write_report(chosen.report, report.to_json())
     sys.stdout.write((json.dumps(report.to_json()) if chosen.json else report.to_text()) + "\n")
     return 0
@@ -119,7 +117,11 @@ def _run(chosen: argparse.Namespace) -> JobReport:
     deep_store = chosen.deep_store or (table.spec.deep_store.uri if table.spec.deep_store else None)
     if deep_store is None:
         raise InvalidInputError("no deep store; give --deep-store, or spec.deepStore in the manifest")
-    custom_map = _pairs(chosen.custom)
+    with failures.told():
+        return _build(table, ingestion, deep_store, chosen)
+
+
+def _build(table: Table, ingestion: BatchIngestion, deep_store: str, chosen: argparse.Namespace) -> JobReport:
     started = time.monotonic()
     line = StatusLine()
     line.show("  starting Spark")
@@ -135,7 +137,7 @@ def _run(chosen: argparse.Namespace) -> JobReport:
             ingestion=ingestion,
             options=JobOptions(
                 parallelism=chosen.parallelism,
-                custom_map=custom_map,
+                custom_map=_pairs(chosen.custom),
                 show_progress=True,
                 stretch=Stretch(window=_window(chosen), name_suffix=chosen.name_suffix),
                 replace_rows=chosen.replace_rows,
@@ -210,16 +212,6 @@ def _with_causes(error: BadRowsError) -> str:
     rows = {one.reason: json.dumps(dict(one.values), ensure_ascii=False) for one in reversed(bad.samples)}
     causes = [f"{bad.by_reason[one]} × {one} {rows.get(one, '')[:LONGEST_ROW]}".strip() for one in commonest]
     return "; ".join([str(error).splitlines()[0], *causes])
-
-
-def java_reason(trace: str) -> str:
-    """The error and its last cause, of a text whose other lines are stack frames."""
-    lines = [line.strip() for line in trace.splitlines()]
-    errors = [
-        line.removeprefix(": ") for line in lines if line.startswith(": ") or "Exception" in line.partition(" ")[0]
-    ]
-    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    return "; caused by ".join(dict.fromkeys([*errors[:1], *causes[-1:]])) or " ".join(lines[:2])
 
 
 def _fail(error: MerlotError, code: int) -> int:

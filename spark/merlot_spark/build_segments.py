@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import json
 import logging
-import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -29,7 +28,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 from merlot.cluster.coverage import FLAG
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.rounding import instant_text, smallest_window
-from merlot.errors import InvalidInputError, MerlotError, UnavailableError
+from merlot.errors import InvalidInputError, UnavailableError
 from merlot.ids import RawTableName
 from merlot.ingest.bad_rows import BadRows
 from merlot.ingest.batch import EVERYTHING, Stretch, check_bad_rows, check_stretch, source_text
@@ -40,7 +39,7 @@ from merlot.spec.schema import FieldSpec
 from merlot.spec.table import PushType, Table
 from merlot.spec.types import TypeName
 from merlot.store.deepstore import DeepStore
-from merlot_spark import executor
+from merlot_spark import executor, failures
 from merlot_spark.progress import JobProgress
 from merlot_spark.publish import ControllerClient
 from merlot_spark.report import JobReport
@@ -299,12 +298,11 @@ def _run(selected: DataFrame, table: Table, deep_store: str, options: JobOptions
     group = f"merlot-{uuid.uuid4()}"
     context.setJobGroup(group, f"build segments of {table.raw_name}", interruptOnCancel=True)
     try:
-        if not options.show_progress:
-            return _collect(results.collect())
-        with JobProgress(context, group, lambda: segments.value):
-            return _collect(results.collect())
-    except PySparkException as error:
-        raise failure(error) from error
+        with failures.told():
+            if not options.show_progress:
+                return _collect(results.collect())
+            with JobProgress(context, group, lambda: segments.value):
+                return _collect(results.collect())
     finally:
         context.setLocalProperty("spark.jobGroup.id", "")
 
@@ -366,19 +364,6 @@ def _check_files(built: _Built, table: Table, deep_store: str) -> None:
     gone = sorted({str(record["url"]) for record in built.records} - set(DeepStore(deep_store).list(table.name)))
     if gone:
         raise UnavailableError(f"files of segments were deleted while the job ran, run it again files={gone[:3]}")
-
-
-def failure(error: PySparkException) -> MerlotError:
-    """An executor's own error by its family, as far as its text tells; everything else is a failed job."""
-    text = str(error)
-    lines = [line.strip() for line in text.strip().splitlines()]
-    ours = [line for line in lines if line.startswith("merlot.") and "Error: " in line]
-    if ours:
-        name, _, message = ours[-1].partition(": ")
-        family = InvalidInputError if name.endswith("InvalidInputError") else UnavailableError
-        return family(message)
-    raised = [line for line in lines if re.match(r"[A-Za-z_.]+(Error|Exception): ", line)]
-    return UnavailableError(f"the Spark job failed: {[*lines[:1], *raised][-1]}")
 
 
 if __name__ == "__main__":

@@ -14,17 +14,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from merlot.cluster.tasks import MergeTaskConfig, TaskRecord, merge_config
-from merlot.errors import CorruptionError, InvalidInputError, MerlotError, UnavailableError
+from merlot.errors import CorruptionError, InvalidInputError, MerlotError
 from merlot.spec import manifest
-from merlot_spark import merge_executor
-from merlot_spark.build_job import EXIT_FAILED, EXIT_WRONG_INPUT, java_reason
-from merlot_spark.build_segments import failure
+from merlot_spark import failures, merge_executor
+from merlot_spark.build_job import EXIT_FAILED, EXIT_WRONG_INPUT
 from merlot_spark.merge_executor import MergeOrder
 from merlot_spark.session import create_session
 
@@ -40,9 +37,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MerlotError as error:
         chosen.report.write_text(json.dumps({"error": str(error)}))
         return EXIT_WRONG_INPUT if isinstance(error, InvalidInputError | CorruptionError) else EXIT_FAILED
-    except Py4JError as error:
-        chosen.report.write_text(json.dumps({"error": f"Spark no longer answers: {java_reason(str(error))}"}))
-        return EXIT_FAILED
     chosen.report.write_text(json.dumps({"records": records}))
     return 0
 
@@ -55,14 +49,9 @@ def merge(spark: SparkSession, order: MergeOrder) -> list[dict[str, Any]]:
     shard = merge_executor.SHARD
     grouped = pieces.repartition(order.config.num_shards + 1, shard).sortWithinPartitions(shard)
     built = grouped.mapInArrow(merge_executor.build(order), from_arrow_schema(merge_executor.RECORD_SCHEMA))
-    return sorted((json.loads(row.record) for row in _collected(built)), key=lambda record: str(record["name"]))
-
-
-def _collected(built: DataFrame) -> list[Any]:
-    try:
-        return list(built.collect())
-    except PySparkException as error:
-        raise failure(error) from error
+    with failures.told():
+        rows = list(built.collect())
+    return sorted((json.loads(row.record) for row in rows), key=lambda record: str(record["name"]))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -90,13 +79,12 @@ def _run(chosen: argparse.Namespace) -> list[dict[str, Any]]:
         inputs=tuple(json.dumps(one) for one in document["inputs"]),
     )
     settings = PIECE_BY_PIECE | dict(text.partition("=")[::2] for text in chosen.conf)
-    spark = create_session(chosen.master, is_short=True, settings=settings)
-    try:
-        return merge(spark, order)
-    except PySparkException as error:
-        raise UnavailableError(f"the Spark job failed: {str(error).splitlines()[0]}") from error
-    finally:
-        spark.stop()
+    with failures.told():
+        spark = create_session(chosen.master, is_short=True, settings=settings)
+        try:
+            return merge(spark, order)
+        finally:
+            spark.stop()
 
 
 if __name__ == "__main__":

@@ -7,23 +7,6 @@ from merlot.ingest.bad_rows import BadRow, BadRows
 from merlot.ingest.batch import BadRowsError
 from merlot_spark import build_job
 
-TRACE = """An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
-: org.apache.spark.SparkException: External scheduler cannot be instantiated
-\tat org.apache.spark.SparkContext$.org$apache$spark$SparkContext$$createTaskScheduler(SparkContext.scala:3401)
-Caused by: java.lang.reflect.InvocationTargetException
-\tat java.base/java.lang.reflect.Constructor.newInstance(Constructor.java:481)
-\t... 23 more
-Caused by: io.vertx.core.impl.NoStackTraceTimeoutException: The timeout of 10000 ms has been exceeded
-"""
-
-
-def test_of_a_java_trace_the_error_and_its_last_cause_are_told() -> None:
-    assert build_job.java_reason(TRACE) == (
-        "org.apache.spark.SparkException: External scheduler cannot be instantiated; caused by "
-        "io.vertx.core.impl.NoStackTraceTimeoutException: The timeout of 10000 ms has been exceeded"
-    )
-    assert build_job.java_reason("gone") == "gone"
-
 
 def test_a_job_that_fails_for_bad_rows_names_their_columns_in_one_line() -> None:
     samples = (BadRow("amount: no LONG", (("amount", "abc"),)), BadRow("amount: no LONG", (("amount", "def"),)))

@@ -12,7 +12,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.kernels import aggregate, arithmetic, bits, group, hashing, merge, murmur, radix, scan, sketch, take, topk
+from merlot.kernels import (
+    aggregate,
+    arithmetic,
+    bits,
+    group,
+    hashing,
+    merge,
+    murmur,
+    ordering,
+    radix,
+    roaring,
+    scan,
+    sketch,
+    take,
+    topk,
+)
 
 IDS = (np.uint8, np.uint16, np.uint32)
 NUMBERS = (np.int32, np.int64, np.float32, np.float64)
@@ -29,6 +44,7 @@ def cases() -> Iterator[Case]:
     yield from _filters()
     yield from _merges()
     yield from _sketches()
+    yield from _checks()
 
 
 def column(dtype: Any, *, size: int = 64) -> NDArray[Any]:
@@ -55,6 +71,17 @@ def _scans() -> Iterator[Case]:
     yield scan.clear_tail, (64, words)
     yield scan.count_words, (words,)
     yield scan.list_docs, (words, 0, np.empty(64, np.uint32))
+
+
+def _checks() -> Iterator[Case]:
+    """What is looked at when a column is first read."""
+    text = column(np.uint8)
+    for offsets in (column(np.int32, size=2), column(np.int64, size=2)):
+        yield ordering.strings_ascend, (offsets, text)
+        yield ordering.decimals_ascend, (offsets, text)
+    yield roaring.count_bitmap, (text, 64)
+    yield roaring.ascend, (column(np.uint32),)
+    yield bits.count_bits, (column(np.uint64), 64, np.zeros(1, np.uint32))
 
 
 def _filters() -> Iterator[Case]:

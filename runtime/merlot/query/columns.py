@@ -20,6 +20,7 @@ from merlot.segment.index.dictionary import DecimalDictionary, Dictionary, Numer
 from merlot.segment.index.inverted import InvertedIndex
 from merlot.segment.index.variable import buffers_of
 from merlot.segment.index.zones import ZoneMaps
+from merlot.spec.evolution import can_widen
 from merlot.spec.schema import TableSchema
 from merlot.spec.types import TypeName
 from merlot.vectors.decimals import plain_text
@@ -100,9 +101,12 @@ class SegmentColumns:
         stored = self.segment.column(name)
         if stored is None:
             return ConstantColumn(field.type, field.default_value, self.num_docs, field.multi_value, is_null=True)
-        if stored.type is field.type:
-            return stored
-        return WidenedColumn(stored, field.type)
+        if stored.multi_value != field.multi_value or not can_widen(stored.type, field.type):
+            what = f"column={name} segment={self.segment.key}"
+            raise UnsupportedQueryError(
+                f"column cannot be read as its new type {what} old={stored.type} new={field.type}"
+            )
+        return stored if stored.type is field.type else WidenedColumn(stored, field.type)
 
     def _virtual(self, name: str) -> Reader:
         if name == "$docId":

@@ -32,6 +32,9 @@ STORED_DTYPES: dict[TypeName, np.dtype[Any]] = {
 }
 """Values of fixed width as a segment stores them; types that are not here have variable width."""
 
+STORED_NAMES: dict[TypeName, tuple[str]] = {name: (dtype.str[1:],) for name, dtype in STORED_DTYPES.items()}
+"""As a footer names the dtype of a buffer of such values."""
+
 
 def arrow_type(field: FieldSpec) -> pa.DataType:
     """Type of the column of rows that `build_segment` takes for this field."""

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merlot.segment import compression
-from merlot.segment.layout import Layout, StoredBuffer, damaged, padding, read_layout
+from merlot.segment.layout import ALIGNMENT, Layout, StoredBuffer, damaged, padding, read_layout
 from merlot.segment.mapping import map_file, prefetch
 from merlot.segment.metadata import BufferRef
 
@@ -119,16 +119,18 @@ DECODE_CACHE = DecodeCache(_memory_bytes() // 4)
 """A quarter of the memory until a server sets its own bound."""
 
 _owners = itertools.count(1)
+_ZEROS: Final = bytes(ALIGNMENT)
 
 
 def buffer_problems(view: memoryview, buffers: Sequence[StoredBuffer]) -> list[str]:
     """What is wrong with the buffers of a file, and with the padding between them."""
     problems = []
+    crc32 = zlib.crc32
     for number, (offset, length, crc, _) in enumerate(buffers):
         end = offset + length
-        if zlib.crc32(view[offset:end]) != crc:
+        if crc32(view[offset:end]) != crc:
             problems.append(f"buffer {number} crc mismatch offset={offset} length={length}")
-        if any(view[end : end + padding(length)]):
+        if length % ALIGNMENT and bytes(view[end : end + padding(length)]) != _ZEROS[: padding(length)]:
             problems.append(f"buffer {number} is not followed by zeros offset={end}")
     return problems
 

@@ -19,7 +19,7 @@ from merlot.segment.index.inverted import InvertedIndex
 from merlot.segment.index.multi_value import MultiValueOffsets
 from merlot.segment.index.raw import RawValues
 from merlot.segment.index.zones import ZoneMaps
-from merlot.segment.metadata import ColumnMetadata
+from merlot.segment.metadata import ColumnEncoding, ColumnMetadata
 from merlot.spec.types import TypeName
 
 
@@ -35,9 +35,8 @@ class ColumnReader:
         self.is_sorted = metadata.is_sorted and not metadata.multi_value
         """Whether values ascend from doc to doc."""
         self._file = file
-        self._has_good_offsets = False
-        if not metadata.multi_value:
-            file.require(metadata.total_values == num_docs, f"values are not one per doc column={metadata.name}")
+        self._has_good_strings = False
+        self._is_in_order = metadata.encoding is ColumnEncoding.DICTIONARY_RUNS
 
     @cached_property
     def dictionary(self) -> Dictionary | None:
@@ -49,7 +48,7 @@ class ColumnReader:
     @cached_property
     def nulls(self) -> NDArray[np.uint64] | None:
         """Bit words, lowest bit first, 1 = null; None if no doc is null."""
-        return nulls.read(self.metadata.buffers, self.num_docs, self._file)
+        return nulls.read(self.metadata, self.num_docs, self._file)
 
     @cached_property
     def zones(self) -> ZoneMaps | None:
@@ -73,7 +72,7 @@ class ColumnReader:
 
     def dict_ids(self) -> Array:
         """Every dict id: u8, u16 or u32, the smallest that holds the cardinality."""
-        return self._ids.all()
+        return self._in_order(self._ids.all())
 
     def take_dict_ids(self, docs: NDArray[np.uint32]) -> Array:
         """Dict ids at `docs`."""
@@ -81,7 +80,7 @@ class ColumnReader:
 
     def values(self) -> Array:
         """Every value of a raw fixed-width column: int32, int64, float32 or float64."""
-        return self._raw.all()
+        return self._in_order(self._raw.all())
 
     def take_values(self, docs: NDArray[np.uint32]) -> Array:
         """Values of a raw fixed-width column at `docs`."""
@@ -89,8 +88,8 @@ class ColumnReader:
 
     def strings(self) -> pa.Array:
         """Every value of a raw variable-width column."""
-        values = variable.read(self.metadata, self._file, is_checked=self._has_good_offsets)
-        self._has_good_offsets = True
+        values = variable.read(self.metadata, self._file, is_checked=self._has_good_strings)
+        self._has_good_strings = True
         return values
 
     def take_strings(self, docs: NDArray[np.uint32]) -> pa.Array:
@@ -105,6 +104,14 @@ class ColumnReader:
         """Ask the kernel to read the column's pages soon; returns at once."""
         for ref in self.metadata.buffers.values():
             self._file.prefetch(ref)
+
+    def _in_order(self, values: Array) -> Array:
+        """The values, if they ascend where the footer says so: queries search them then."""
+        if self.is_sorted and not self._is_in_order:
+            descends = bool(np.any(values[1:] < values[:-1]))
+            self._file.require(not descends, f"values of a sorted column descend column={self.metadata.name}")
+            self._is_in_order = True
+        return values
 
     @cached_property
     def _ids(self) -> DictIds:

@@ -59,6 +59,9 @@ _THREAD = threading.local()
 def expand(frame: memoryview | bytes, length: int) -> bytes:
     """What a zstd frame holds, `length` bytes at most; raises zstandard.ZstdError. A thread keeps its decompressor: to
     make one took more than to expand the footer of a day's segment."""
+    size = zstandard.frame_content_size(frame)
+    if size > length:  # the decompressor would allocate what the frame says, whatever its limit
+        raise zstandard.ZstdError(f"frame holds {size} bytes instead of {length}")
     decompressor: zstandard.ZstdDecompressor | None = getattr(_THREAD, "decompressor", None)
     if decompressor is None:
         decompressor = _THREAD.decompressor = zstandard.ZstdDecompressor()

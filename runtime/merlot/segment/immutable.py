@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -20,9 +21,10 @@ from merlot.errors import CorruptionError
 from merlot.ids import SegmentKey
 from merlot.segment.buffers import MappedFile, buffer_problems
 from merlot.segment.column import ColumnReader
-from merlot.segment.layout import FORMAT_VERSION, SUFFIX, Layout, damaged, read_layout
+from merlot.segment.footer_checks import check_column, check_segment
+from merlot.segment.layout import FORMAT_VERSION, SUFFIX, damaged, read_layout
 from merlot.segment.mapping import read_file
-from merlot.segment.metadata import ColumnsWhenAsked, SegmentMetadata, parse_metadata
+from merlot.segment.metadata import ColumnMetadata, ColumnsWhenAsked, SegmentMetadata, parse_metadata
 
 MAX_OPENED: Final = 4096
 """Segments that were only checked and are open now, of the whole process: some 15 KB each, and what was read."""
@@ -127,6 +129,12 @@ class ImmutableSegment:
         # Two threads that come at once make two; both are given the same one.
         return opened.readers.setdefault(name, ColumnReader(metadata, self.num_docs, opened.file))
 
+    def check_columns(self) -> None:
+        """Compare what the footer says of every column with itself and with the sizes of buffers, as is done anyway
+        for a column that is asked for. Raises CorruptionError."""
+        for _ in self.metadata.columns.values():
+            pass
+
     def prepare(self) -> None:
         """Be open from now on, whatever becomes of the file's name. Raises as `open` does."""
         self._open()
@@ -152,9 +160,7 @@ class ImmutableSegment:
     def _read(self) -> _Opened:
         path = self.path
         file = MappedFile(path, read_file(path) if self.size_bytes <= MAX_READ_BYTES else None)
-        opened = _Opened(file, _metadata_of(file, is_checked=True))
-        # What the footer said is in the metadata now, in fewer bytes.
-        file.layout = replace(file.layout, content={}, identity={}, creation={})
+        opened = _Opened(file, _metadata_of(file))
         if opened.metadata.key != self.key:
             raise damaged(self.path, f"the file is of {opened.metadata.key} now")
         return _OPENED.add(self, opened)
@@ -230,20 +236,32 @@ def verify_file(path: Path) -> None:
     ImmutableSegment.open(path, verify=True).close()
 
 
-def _metadata_of(file: MappedFile, *, is_checked: bool = False) -> SegmentMetadata:
-    """The footer; of a file whose every byte was checked before, what is said of a column is looked at when it is
-    asked for."""
-    layout: Layout = file.layout
+def _metadata_of(file: MappedFile) -> SegmentMetadata:
+    """The footer. What it says of a column is looked at when the column is asked for: queries read few of them."""
+    layout = file.layout
     columns = layout.content.get("columns")
     if not isinstance(columns, list):
         raise damaged(file.path, "footer has no columns")
     try:
         named = {column["name"]: column for column in columns}
-        fields = {**layout.content, **layout.identity, "creation": layout.creation, "columns": named}
+        fields = {**layout.content, **layout.identity, "creation": layout.creation, "columns": {}}
         fields.update(crc=layout.content_crc, format_version=FORMAT_VERSION)
-        if not is_checked:
-            return parse_metadata(fields)
-        rest = parse_metadata({**fields, "columns": {}})
-        return rest.model_copy(update={"columns": ColumnsWhenAsked.of(named)})
+        metadata = parse_metadata(fields)
+        make = partial(_column_of, num_docs=metadata.num_docs, file=file)
+        metadata = metadata.model_copy(update={"columns": ColumnsWhenAsked(named, make)})
     except (ValidationError, KeyError, TypeError) as error:
         raise damaged(file.path, f"footer is not what it should be: {error}") from error
+    file.require(len(named) == len(columns), "two columns have one name")
+    check_segment(metadata, file)
+    # What the footer said is in the metadata now, in fewer bytes.
+    file.layout = replace(layout, content={}, identity={}, creation={})
+    return metadata
+
+
+def _column_of(fields: bytes, num_docs: int, file: MappedFile) -> ColumnMetadata:
+    try:
+        column = ColumnMetadata.model_validate_json(fields)
+    except ValidationError as error:
+        raise damaged(file.path, f"column of the footer is not what it should be: {error}") from error
+    check_column(column, num_docs, file)
+    return column

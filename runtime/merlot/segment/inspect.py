@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from merlot.errors import CorruptionError
 from merlot.segment.buffers import MappedFile
+from merlot.segment.contents import check_contents
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.layout import FACTS_BYTES, HEADER_BYTES, TRAILER_BYTES
 from merlot.segment.metadata import ColumnMetadata, JsonValue
@@ -106,7 +107,10 @@ def verify(path: Path) -> list[str]:
     """Every problem of a segment file, by reading all of it; empty if it is as it was written."""
     try:
         with ImmutableSegment.open(path) as segment:
-            return segment.file.verify()
+            problems = segment.file.verify()
+            if not problems:
+                check_contents(segment)
+            return problems
     except CorruptionError as error:
         return [str(error)]
 

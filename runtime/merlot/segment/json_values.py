@@ -1,6 +1,7 @@
 """Column values in the footer's JSON, both ways. FORMAT.md §3.2."""
 
 import math
+import re
 from decimal import Decimal
 from typing import Any, Final
 
@@ -14,6 +15,15 @@ MAX_BOUND_LENGTH: Final = 512
 """A longer minimum or maximum is left out of the footer: it must be exact or absent."""
 
 _FLOATS = (TypeName.FLOAT, TypeName.DOUBLE)
+_SPECIAL = ("NaN", "Infinity", "-Infinity")
+_LARGEST = {TypeName.FLOAT: float(np.finfo(np.float32).max), TypeName.DOUBLE: math.inf}
+_INT = (-(1 << 31), (1 << 31) - 1)
+_LONG = (-(1 << 63), (1 << 63) - 1)
+_BOUNDS = {TypeName.INT: _INT, TypeName.LONG: _LONG, TypeName.TIMESTAMP: _LONG, TypeName.BOOLEAN: (0, 1)}
+PLAIN_DECIMAL: Final = r"^(0|-?[1-9][0-9]*|-?(0|[1-9][0-9]*)\.[0-9]*[1-9])$"
+"""The one text of each number, FORMAT.md §5.1."""
+_DECIMAL = re.compile(PLAIN_DECIMAL)
+_HEX = re.compile("(?:[0-9a-f]{2})*")
 
 
 def to_json(type_name: TypeName, value: Any) -> JsonValue:
@@ -36,6 +46,20 @@ def from_json(type_name: TypeName, value: JsonValue) -> Any:
     if type_name is TypeName.BYTES:
         return bytes.fromhex(str(value))
     return value
+
+
+def is_value(type_name: TypeName, value: Any) -> bool:
+    """Whether JSON is a value of the type, as `to_json` writes it."""
+    if type_name in _BOUNDS:
+        low, high = _BOUNDS[type_name]
+        return type(value) is int and low <= value <= high
+    if type_name in _FLOATS:
+        return value in _SPECIAL if isinstance(value, str) else abs(value) <= _LARGEST[type_name]
+    if not isinstance(value, str):
+        return False
+    if type_name is TypeName.BYTES:
+        return _HEX.fullmatch(value) is not None
+    return type_name is not TypeName.BIG_DECIMAL or _DECIMAL.fullmatch(value) is not None
 
 
 def _float_to_json(value: Any) -> JsonValue:

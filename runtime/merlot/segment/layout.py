@@ -7,6 +7,7 @@ CorruptionError for everything that is not a whole file of this version, whateve
 import struct
 import zlib
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -105,19 +106,18 @@ def read_layout(view: memoryview, path: Path | str) -> Layout:
     if zlib.crc32(content) != trailer.content_crc:
         raise damaged(path, "content crc mismatch")
     try:
-        buffers = [StoredBuffer(*entry) for entry in orjson.loads(directory)]
         layout = Layout(
             content_crc=trailer.content_crc,
-            content=orjson.loads(content),
-            identity=orjson.loads(identity),
-            creation=orjson.loads(facts),
-            buffers=buffers,
+            content=_members(content),
+            identity=_members(identity),
+            creation=_members(facts),
+            buffers=list(starmap(StoredBuffer, orjson.loads(directory))),
             footer_offset=trailer.footer_offset,
             footer_length=trailer.footer_length,
         )
+        _check_buffers(layout, path)
     except (orjson.JSONDecodeError, TypeError) as error:
         raise damaged(path, f"footer is not what it should be: {error}") from error
-    _check_buffers(layout, path)
     return layout
 
 
@@ -180,11 +180,19 @@ def _footer_parts(stored: bytes, raw_length: int, path: Path | str) -> tuple[byt
     return raw[first:second], raw[second:third], raw[third:]
 
 
+def _members(text: bytes | memoryview) -> dict[str, Any]:
+    members = orjson.loads(text)
+    if not isinstance(members, dict):
+        raise TypeError(f"{type(members).__name__} instead of an object")
+    return members
+
+
 def _check_buffers(layout: Layout, path: Path | str) -> None:
+    """TypeError, too, if one is described by anything but numbers."""
     expected = HEADER_BYTES
-    for number, buffer in enumerate(layout.buffers):
-        if buffer.offset != expected or buffer.length < 0:
+    for number, (offset, length, _, _) in enumerate(layout.buffers):
+        if type(offset) is not int or offset != expected or length < 0:
             raise damaged(path, f"buffer {number} is not where the one before it ends")
-        expected = buffer.offset + buffer.length + padding(buffer.length)
+        expected += length + (-length & (ALIGNMENT - 1))
     if expected != layout.footer_offset:
         raise damaged(path, "buffers do not end where the footer starts")

@@ -7,18 +7,19 @@ non-finite floats as "NaN", "Infinity", "-Infinity"; BOOLEAN as 0 and 1, TIMESTA
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from merlot.errors import CorruptionError
 from merlot.ids import SegmentKey, SegmentName
 from merlot.spec.types import TypeName
 
 JsonValue = str | int | float
+MAX_DOCS: Final = (1 << 32) - 2
+"""Of a segment: doc ids and where a doc's values start have 32 bits."""
 
 
 class ColumnEncoding(StrEnum):
@@ -49,6 +50,13 @@ class BufferRef(NamedTuple):
     dtype: str
     size: int
     crc: int
+
+
+Shape = tuple[tuple[str, ...], int | None]
+"""What a buffer must be by what the footer says of its column: any of these dtypes, and so many elements; None if only
+the content tells."""
+Shapes = dict[str, Shape]
+"""By the name of a buffer."""
 
 
 class Model(BaseModel):
@@ -135,27 +143,21 @@ class ColumnsWhenAsked(Mapping[str, ColumnMetadata]):
     """Columns of a footer, each made when it is first asked for: queries read few of them, and JSON takes a tenth of
     what it stands for."""
 
-    __slots__ = ("_fields", "_made")
+    __slots__ = ("_fields", "_made", "_make")
 
-    def __init__(self, fields: Mapping[str, bytes]) -> None:
-        self._fields = fields
-        self._made: dict[str, ColumnMetadata] = {}
-
-    @staticmethod
-    def of(fields: Mapping[str, dict[str, Any]]) -> ColumnsWhenAsked:
-        """The columns of a footer as it was read."""
+    def __init__(self, fields: Mapping[str, dict[str, Any]], make: Callable[[bytes], ColumnMetadata]) -> None:
+        """fields: of a footer as it was read. make: from JSON; raises CorruptionError if there cannot be such a column.
+        Called for each column when it is asked for."""
         # Copied: what orjson returns has room for a kilobyte and more.
-        texts = {sys.intern(name): bytes(memoryview(orjson.dumps(column))) for name, column in fields.items()}
-        return ColumnsWhenAsked(texts)
+        self._fields = {sys.intern(name): bytes(memoryview(orjson.dumps(column))) for name, column in fields.items()}
+        self._make = make
+        self._made: dict[str, ColumnMetadata] = {}
 
     def __getitem__(self, name: str) -> ColumnMetadata:
         """KeyError if there is no such column; CorruptionError if its entry is not what it should be."""
         made = self._made.get(name)
         if made is None:
-            try:
-                made = self._made[name] = ColumnMetadata.model_validate(orjson.loads(self._fields[name]))
-            except ValidationError as error:
-                raise CorruptionError(f"column of a footer is not what it should be column={name}: {error}") from error
+            made = self._made[name] = self._make(self._fields[name])
         return made
 
     def __contains__(self, name: object) -> bool:

@@ -19,6 +19,7 @@ from merlot import telemetry
 from merlot.cluster.records import SegmentRecord
 from merlot.errors import CorruptionError, NotFoundError, UnavailableError
 from merlot.ids import TableName
+from merlot.segment.contents import check_contents
 from merlot.segment.immutable import ImmutableSegment, file_of
 from merlot.store.deepstore import SUFFIX, DeepStore, patience_s, unavailable
 from merlot.store.retry import OutOfSpaceError
@@ -48,6 +49,9 @@ class SegmentFiles:
         self._segments.mkdir(parents=True, exist_ok=True)
         self._folders: dict[TableName, str] = {}
         """Of tables, by name: one text for all their segments."""
+        self._doubted = {file.name.rpartition(".")[0] for file in self._quarantine.glob("*")}
+        """`table.key` of what was set aside: its checksums may be right, and what a query met still in it. Before it is
+        served again, every value of it is read."""
 
     def path_of(self, table: TableName, key: str) -> Path:
         """Where the file of this version is, or would be."""
@@ -56,10 +60,10 @@ class SegmentFiles:
     def open_local(self, table: TableName, record: SegmentRecord) -> ImmutableSegment | None:
         """The segment if its file is here and every byte of it is right; a corrupt file is set aside."""
         try:
-            if record.size_bytes <= SMALL_BYTES:
+            if self._is_small(table, record):
                 folder = self._folders.setdefault(table, str(self._segments / table))
                 return ImmutableSegment.checked(folder, record.key, _read(file_of(folder, record.key)))
-            return _open(self.path_of(table, record.key_text), record)
+            return self._open(self.path_of(table, record.key_text), table, record)
         except NotFoundError:
             return None
         except CorruptionError as error:
@@ -74,7 +78,7 @@ class SegmentFiles:
         folder = self._folders.setdefault(table, str(self._segments / table))
         _make_room(folder, record.size_bytes)
         size_bytes, deadline = record.size_bytes, time.monotonic() + patience_s(record.size_bytes)
-        if size_bytes <= SMALL_BYTES:
+        if self._is_small(table, record):
             content, segment = store.read(
                 record.url,
                 lambda content: (content, ImmutableSegment.checked(folder, record.key, content)),
@@ -89,7 +93,7 @@ class SegmentFiles:
             record.url,
             path,
             expected_size=size_bytes,
-            verify=lambda copy: opened.append(_open(copy, record)),
+            verify=lambda copy: opened.append(self._open(copy, table, record)),
             deadline=deadline,
         )
         # The mapping follows the file when it is renamed.
@@ -100,6 +104,7 @@ class SegmentFiles:
         path = self.path_of(table, key)
         _LOG.error("segment file is corrupt, set aside table=%s segment=%s reason=%s", table, key, reason)
         telemetry.SERVER_QUARANTINED.labels(table).inc()
+        self._doubted.add(f"{table}.{key}")
         try:
             self._quarantine.mkdir(parents=True, exist_ok=True)
             path.rename(self._quarantine / f"{table}.{key}.{time.time_ns()}")
@@ -128,6 +133,21 @@ class SegmentFiles:
         """Tables that have files here."""
         return [TableName(path.name) for path in self._segments.iterdir() if path.is_dir()]
 
+    def _is_small(self, table: TableName, record: SegmentRecord) -> bool:
+        """Whether its file is looked into when it is read, and not before."""
+        return record.size_bytes <= SMALL_BYTES and f"{table}.{record.key_text}" not in self._doubted
+
+    def _open(self, path: Path, table: TableName, record: SegmentRecord) -> ImmutableSegment:
+        """Open and verify; raises CorruptionError too if it is a sound file of something else."""
+        segment = ImmutableSegment.open(path, verify=True)
+        if segment.key != record.key:
+            segment.close()
+            raise CorruptionError(f"segment is another one path={path} expected={record.key} got={segment.key}")
+        segment.check_columns()
+        if f"{table}.{record.key_text}" in self._doubted:
+            check_contents(segment)
+        return segment
+
 
 def _make_room(directory: str, size_bytes: int) -> None:
     """Make the folder; OutOfSpaceError unless the file and some spare bytes fit."""
@@ -144,15 +164,6 @@ def _make_room(directory: str, size_bytes: int) -> None:
         raise OutOfSpaceError(
             f"no space left on the disk free={free} needed={size_bytes + SPARE_BYTES} path={directory}"
         )
-
-
-def _open(path: Path, record: SegmentRecord) -> ImmutableSegment:
-    """Open and verify; raises CorruptionError too if it is a sound file of something else."""
-    segment = ImmutableSegment.open(path, verify=True)
-    if segment.key != record.key:
-        segment.close()
-        raise CorruptionError(f"segment is another one path={path} expected={record.key} got={segment.key}")
-    return segment
 
 
 def _read(path: str) -> bytes:

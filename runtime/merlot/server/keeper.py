@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TypeVar
 
 from merlot import telemetry
@@ -29,6 +30,7 @@ from merlot.errors import ConflictError, CorruptionError, MerlotError, NotFoundE
 from merlot.ids import InstanceId, TableName
 from merlot.memory import give_back
 from merlot.query.context import ExecutionLimits
+from merlot.segment.contents import check_file
 from merlot.segment.immutable import ImmutableSegment, verify_file
 from merlot.server.files import SegmentFiles, Source
 from merlot.server.loader import Actions, Desired, Failure, Holdings, decide
@@ -223,13 +225,13 @@ class TableKeeper:
                 self._check_all(name, [key for key in keys if key in self.segments])
             )
 
-    async def check(self, key: str) -> bool:
+    async def check(self, key: str, verify: Callable[[Path], None] = verify_file) -> bool:
         """Read every byte of an open segment's file; a corrupt one is set aside and fetched again."""
         if key not in self.segments:
             return True
         path = self._around.files.path_of(self.table, key)
         try:
-            await self._in_loads(lambda: verify_file(path))
+            await self._in_loads(lambda: verify(path))
         except (CorruptionError, NotFoundError) as error:
             await self._discard(key, str(error))
             return False
@@ -238,7 +240,7 @@ class TableKeeper:
     async def _check_all(self, name: str, keys: Iterable[str]) -> None:
         try:
             for key in keys:
-                await self.check(key)
+                await self.check(key, check_file)
         finally:
             self._tasks.pop(name, None)
 

@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+import pytest
+
+from merlot.query.context import UnsupportedQueryError
 from merlot.spec.schema import TableSchema
 
 OLD = [{"name": "a", "type": "INT"}, {"name": "f", "type": "FLOAT", "role": "metric"}]
@@ -34,6 +37,28 @@ def test_a_widened_column_is_read_as_its_new_type(make_table):
     assert table.query("SELECT a + 9000000000 FROM t WHERE a >= 98 ORDER BY a") == [[9000000098], [9000000099]]
     assert table.query("SELECT SUM(a), SUM(f), MIN(f) FROM t WHERE a < 5000000000 AND f < 1") == [[6.0, 1.5, 0.0]]
     assert table.query("SELECT f, a FROM t ORDER BY f DESC LIMIT 1") == [[24.75, 99]]
+
+
+@pytest.mark.parametrize(
+    "declared", [{"type": "STRING", "multiValue": False}, {"type": "LONG", "multiValue": True}, {"type": "INT"}]
+)
+def test_a_segment_of_another_schema_is_an_error_and_not_read_as_what_it_is_not(make_table, declared):
+    stored = (
+        {"type": "STRING", "multiValue": True}
+        if declared == {"type": "STRING", "multiValue": False}
+        else {"type": "LONG"}
+    )
+    rows = [{"a": ["x"] * (number % 3) if "multiValue" in stored else number} for number in range(1000)]
+    table = make_table([{"name": "a", **stored}], rows)
+    schema = TableSchema.model_validate({"fields": [{"name": "a", **declared}]})
+    table = replace(table, schema=schema, context=replace(table.context, schema=schema))
+    for sql in (
+        "SELECT a FROM t LIMIT 1000",
+        "SELECT COUNT(*), a FROM t GROUP BY a",
+        "SELECT COUNT(*) FROM t WHERE a = '1'",
+    ):
+        with pytest.raises(UnsupportedQueryError, match="cannot be read as its new type"):
+            table.query(sql)
 
 
 def test_virtual_columns_name_the_segment(make_table):

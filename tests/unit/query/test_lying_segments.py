@@ -1,6 +1,7 @@
 """Files whose checksums are right and whose content is not: what kernels trust is looked at before they do.
 
-Each lie is written by the builder itself, with one of its parts replaced. A query of it is an error or an answer; run
+Each lie is written by the builder itself, with one of its parts replaced. It is found when the file is opened or by a
+query that meets it; run
 under NUMBA_BOUNDSCHECK=1 a kernel that reads past its arrays is an IndexError.
 """
 
@@ -124,11 +125,15 @@ def honest_rows() -> list[dict[str, Any]]:
 @pytest.mark.parametrize("lie", list(LIES))
 def test_a_lie_is_an_error_of_the_queries_that_meet_it(make_table, monkeypatch, honest_rows, layout, lie):
     module, name, liar = LIES[lie]
+    found = []
     with monkeypatch.context() as patched:
         patched.setattr(module, name, liar)
-        table = make_table(FIELDS, honest_rows, indexing=INDEXING)
-    found = []
-    for sql in (*QUERIES, "SELECT COUNT(*), SUM(some) FROM t WHERE few = 'f9'"):
+        try:
+            table = make_table(FIELDS, honest_rows, indexing=INDEXING)
+        except CorruptionError as error:
+            table = None
+            found.append(str(error))
+    for sql in (*QUERIES, "SELECT COUNT(*), SUM(some) FROM t WHERE few = 'f9'") if table else ():
         try:
             table.query(sql)
         except CorruptionError as error:

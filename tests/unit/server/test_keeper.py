@@ -9,8 +9,9 @@ from merlot.cluster.publish import publish
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.reports import write_report
 from merlot.cluster.tables import delete_table, put_table
-from merlot.errors import UnavailableError
+from merlot.errors import CorruptionError, UnavailableError
 from merlot.server import files, keeper, loader
+from merlot.testing.forgery import put_together, taken_apart
 from merlot.testing.patience import until
 from merlot.testing.sample import ORDERS, orders_manifest, publish_orders, upload_orders
 from merlot.testing.servers import KeeperBench
@@ -151,6 +152,37 @@ async def test_a_file_larger_than_its_record_says_is_reported_and_leaves_no_copy
     assert all("larger than its record says" in error for error in bench.report().errors.values())
     left = [path for path in (bench.path_of(str(record.key)).parent).iterdir() if path.is_file()]
     assert left == []
+
+
+async def test_a_file_that_lies_under_right_checksums_is_set_aside_once_read_and_never_served_again(
+    bench: KeeperBench,
+) -> None:
+    """Small files are not looked into before a query reads them."""
+    records = publish_orders(bench.metastore, bench.deep_store, [0, 1])
+    path = Path(records[0].url.removeprefix("file://"))
+    parts = taken_apart(path.read_bytes())
+    number = parts.column("city")["buffers"]["dict.bytes"][0]
+    parts.buffers[number] = b"Z" + parts.buffers[number][1:]
+    path.write_bytes(put_together(parts))
+    bench.assign(bench.me)
+    started = await bench.start_keeper()
+    await until(lambda: bench.report().loaded == keys_of(records))
+    lying = str(records[0].key)
+    acquired = started.segments.acquire([lying])
+    column = acquired.segments[0].column("city")
+    assert column is not None
+    with pytest.raises(CorruptionError, match="do not ascend"):
+        _ = column.dictionary
+    started.segments.release(acquired)
+    started.suspect(keys_of(records))
+    await until(lambda: bench.report().errors.keys() == {lying})
+    assert set(started.segments.keys) == {str(records[1].key)} == bench.report().loaded
+    assert len(list(bench.quarantine.iterdir())) == 1
+    await bench.stop_keepers()
+    bench.files = files.SegmentFiles(bench.quarantine.parent)
+    await bench.start_keeper()
+    await until(lambda: bench.report().errors.keys() == {lying})
+    assert bench.report().loaded == {str(records[1].key)}
 
 
 async def test_a_full_disk_is_reported_and_what_is_loaded_stays_served(

@@ -19,13 +19,12 @@ from merlot.segment.build.sorting import sorted_rows
 from merlot.segment.build.times import time_range
 from merlot.segment.index import bloom
 from merlot.segment.layout import FORMAT_VERSION, Footer
-from merlot.segment.metadata import ColumnMetadata, SegmentMetadata, parse_metadata
+from merlot.segment.metadata import MAX_DOCS, ColumnMetadata, SegmentMetadata, parse_metadata
 from merlot.spec.indexing import PartitionEnforcement, PartitioningSpec
 from merlot.spec.schema import FieldSpec
 
 _LOG = logging.getLogger(__name__)
 
-MAX_DOCS = (1 << 32) - 2
 """Doc ids are u32, and a run ends one past the last."""
 
 

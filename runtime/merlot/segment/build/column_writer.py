@@ -155,9 +155,7 @@ def _bounds(column: BuildColumn, coded: Coded | None) -> tuple[JsonValue | None,
 
 
 def _inverted(column: BuildColumn, coded: Coded) -> dict[str, Array]:
-    if column.offsets is not None:
-        return inverted.write_multi_value(coded.ids, column.offsets, coded.cardinality)
-    return inverted.write(coded.ids, coded.cardinality)
+    return inverted.write(coded.ids, column.offsets, coded.cardinality)
 
 
 def _codec(buffer_name: str, request: ColumnRequest) -> str | None:

@@ -24,7 +24,7 @@ from merlot.errors import CorruptionError
 from merlot.kernels import hashing
 from merlot.segment.buffers import Array, MappedFile
 from merlot.segment.index import variable
-from merlot.segment.metadata import BufferRef
+from merlot.segment.metadata import BufferRef, ColumnMetadata, Shapes
 from merlot.spec.types import TypeName
 from merlot.vectors.decimals import plain_text
 
@@ -76,13 +76,38 @@ def hash_values(type_name: TypeName, values: Array | pa.Array) -> NDArray[np.uin
     return hashes
 
 
+# Check
+
+
+def shapes(column: ColumnMetadata) -> Shapes:
+    """Of a filter, whose size nothing else tells."""
+    return {WORDS: (("u4",), None)} if WORDS in column.buffers else {}
+
+
+def check(words: NDArray[np.uint32], file: MappedFile) -> None:
+    """Raise CorruptionError unless the words are those of whole blocks, as many as a filter may have."""
+    blocks, rest = divmod(len(words), hashing.WORDS_PER_BLOCK)
+    file.require(0 < blocks <= _MAX_BLOCKS and not rest, f"bloom filter of {len(words)} words")
+
+
+def holds(words: NDArray[np.uint32], type_name: TypeName, distinct: Array | pa.Array) -> bool:
+    """Whether a filter lets all these values pass."""
+    needed = np.zeros_like(words)
+    hashing.set_bits(hash_values(type_name, distinct), hashing.SALTS, needed)
+    return not np.any(needed & ~words)
+
+
 # Read
 
 
 def read(buffers: Mapping[str, BufferRef], file: MappedFile) -> NDArray[np.uint32] | None:
     """Words of the filter, eight to a block; None if the column has none."""
     ref = buffers.get(WORDS)
-    return None if ref is None else file.array(ref)
+    if ref is None:
+        return None
+    words = file.array(ref)
+    check(words, file)
+    return words
 
 
 def hashes_of(stored: TypeName, value: Any) -> tuple[int, ...] | None:

@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 from merlot.kernels import bits
 from merlot.segment.buffers import DECODE_CACHE, Array, MappedFile
-from merlot.segment.metadata import BufferRef, ColumnEncoding, ColumnMetadata
+from merlot.segment.metadata import BufferRef, ColumnEncoding, ColumnMetadata, Shapes
 
 ALIGNED = "ids"
 PACKED = "ids.packed"
 RUNS = "ids.runs"
+_NAMES: dict[int, tuple[str]] = {1: ("u1",), 2: ("u2",), 4: ("u4",)}
 _DTYPES: dict[int, np.dtype[Any]] = {1: np.dtype("u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4")}
 
 # Estimate
@@ -32,6 +33,11 @@ def width_bytes(cardinality: int) -> int:
 def id_dtype(cardinality: int) -> np.dtype[Any]:
     """The dtype of decoded dict ids."""
     return _DTYPES[width_bytes(cardinality)]
+
+
+def id_names(cardinality: int) -> tuple[str]:
+    """As `id_dtype`, as a footer names it."""
+    return _NAMES[width_bytes(cardinality)]
 
 
 def aligned_size_bytes(num_values: int, cardinality: int) -> int:
@@ -62,6 +68,22 @@ def write(ids: Array, cardinality: int, encoding: ColumnEncoding) -> dict[str, A
     if width:
         bits.pack(ids, 0, width, words)
     return {PACKED: words}
+
+
+# Check
+
+
+def shapes(column: ColumnMetadata) -> Shapes:
+    """Of the ids, whose number and width follow from the metadata."""
+    count, cardinality = column.total_values, column.cardinality or 0
+    match column.encoding:
+        case ColumnEncoding.DICTIONARY_ALIGNED:
+            return {ALIGNED: (id_names(cardinality), count)}
+        case ColumnEncoding.DICTIONARY_PACKED:
+            return {PACKED: (("u8",), bits.packed_words(count, width_bits(cardinality)))}
+        case ColumnEncoding.DICTIONARY_RUNS if not column.multi_value:
+            return {RUNS: (("u4",), cardinality + 1)}
+    return {}
 
 
 # Read

@@ -14,12 +14,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merlot.kernels import bits
+from merlot.kernels import bits, ordering
 from merlot.kernels.jit import read_only
-from merlot.segment.arrow_types import STORED_DTYPES, is_fixed_width
+from merlot.segment.arrow_types import STORED_DTYPES, STORED_NAMES, is_fixed_width
 from merlot.segment.buffers import Array, MappedFile
-from merlot.segment.index.variable import BYTES, OFFSETS, arrow_values, buffers_of, check_offsets
-from merlot.segment.metadata import ColumnMetadata
+from merlot.segment.index import variable
+from merlot.segment.index.variable import BYTES, OFFSETS, arrow_values, buffers_of, shapes_of
+from merlot.segment.json_values import from_json
+from merlot.segment.metadata import ColumnMetadata, Shapes
 from merlot.spec.types import TypeName
 
 VALUES = "dict.values"
@@ -60,6 +62,63 @@ def write_variable(values: pa.Array) -> dict[str, Array]:
     """Buffers of ascending strings."""
     offsets, data = buffers_of(values)
     return {_PREFIX + OFFSETS: offsets, _PREFIX + BYTES: data}
+
+
+# Check
+
+
+def shapes(column: ColumnMetadata) -> Shapes:
+    """Of the values, of which there are `cardinality`."""
+    cardinality = column.cardinality or 0
+    if not is_fixed_width(column.type):
+        return shapes_of(_PREFIX, cardinality)
+    if PACKED not in column.buffers:
+        return {VALUES: (STORED_NAMES[column.type], cardinality)}
+    width = _width(column)
+    # Of any other number of bits: a shape that nothing has.
+    fits = STORED_DTYPES[column.type].kind == "i" and 0 < width < bits.MAX_WIDTH and cardinality <= PACKED_VALUES
+    return {PACKED: (("u8",) if fits else (), bits.packed_words(cardinality, width))}
+
+
+def check_numbers(values: Array, metadata: ColumnMetadata, file: MappedFile) -> None:
+    """Raise CorruptionError unless the values ascend from the least that the footer tells to the greatest."""
+    if not len(values):
+        return
+    ordered = values
+    if values.dtype.kind == "f":
+        ordered = _ordered(values)
+    ascend = bool(np.all(ordered[1:] > ordered[:-1])) and not np.any(values[:-1] != values[:-1])
+    file.require(ascend, f"values of a dictionary do not ascend column={metadata.name}")
+    least, greatest = metadata.min, metadata.max
+    assert least is not None
+    assert greatest is not None
+    ends = np.array([from_json(metadata.type, least), from_json(metadata.type, greatest)], values.dtype)
+    is_bounded = np.array_equal(ends, values[[0, -1]], equal_nan=values.dtype.kind == "f")
+    file.require(is_bounded, f"values of a dictionary are not between min and max column={metadata.name}")
+
+
+def check_strings(offsets: Array, data: NDArray[np.uint8], metadata: ColumnMetadata, file: MappedFile) -> None:
+    """As `check_numbers`, of strings; what `variable.check` looks at was looked at."""
+    if len(offsets) == 1:
+        return
+    is_decimal = metadata.type is TypeName.BIG_DECIMAL
+    ascend = ordering.decimals_ascend(offsets, data) if is_decimal else ordering.strings_ascend(offsets, data)
+    file.require(bool(ascend), f"values of a dictionary do not ascend column={metadata.name}")
+    for end, stored in ((metadata.min, _Slices(offsets, data)[0]), (metadata.max, _Slices(offsets, data)[-2])):
+        if end is not None:
+            told = bytes.fromhex(str(end)) if metadata.type is TypeName.BYTES else str(end).encode()
+            file.require(told == stored, f"values of a dictionary are not between min and max column={metadata.name}")
+
+
+def _ordered(floats: Array) -> Array:
+    """Integers in the order of the floats, -0.0 before 0.0 and NaN last."""
+    integers: Array = floats.view(np.dtype(f"<i{floats.dtype.itemsize}"))
+    ordered: Array = integers ^ ((integers >> (8 * floats.dtype.itemsize - 1)) & np.iinfo(integers.dtype).max)
+    return ordered
+
+
+def _width(column: ColumnMetadata) -> int:
+    return (int(column.max or 0) - int(column.min or 0)).bit_length()
 
 
 # Read
@@ -193,25 +252,25 @@ class _Decimals(Sequence[Decimal]):
 
 
 def _unpacked(metadata: ColumnMetadata, file: MappedFile) -> Array:
-    low, high = int(metadata.min or 0), int(metadata.max or 0)
     values = np.empty(metadata.cardinality or 0, dtype=STORED_DTYPES[metadata.type])
-    width = (high - low).bit_length()
+    width = _width(metadata)
     words = file.array(metadata.buffers[PACKED], bits.packed_words(len(values), width))
-    bits.unpack(words, width, 0, low, values)
+    bits.unpack(words, width, 0, int(metadata.min or 0), values)
     values.flags.writeable = False
     return values
 
 
 def read(metadata: ColumnMetadata, file: MappedFile) -> Dictionary:
-    """The dictionary of a column that has one."""
-    type_name, buffers = metadata.type, metadata.buffers
+    """The dictionary of a column that has one; raises CorruptionError if it is not in order: queries compare dict ids
+    in place of values."""
+    type_name, buffers, cardinality = metadata.type, metadata.buffers, metadata.cardinality or 0
     if is_fixed_width(type_name):
-        return NumericDictionary(
-            _unpacked(metadata, file) if PACKED in buffers else file.array(buffers[VALUES], metadata.cardinality)
-        )
-    size = (metadata.cardinality or 0) + 1
-    offsets, data = file.array(buffers[_PREFIX + OFFSETS], size), file.array(buffers[_PREFIX + BYTES])
-    check_offsets(offsets, data, metadata, file)
+        numbers = _unpacked(metadata, file) if PACKED in buffers else file.array(buffers[VALUES], cardinality)
+        check_numbers(numbers, metadata, file)
+        return NumericDictionary(numbers)
+    offsets, data = variable.arrays(_PREFIX, metadata, cardinality, file)
+    variable.check(offsets, data, metadata, file)
+    check_strings(offsets, data, metadata, file)
     if type_name is TypeName.BIG_DECIMAL:
         return DecimalDictionary(offsets, data)
     return VariableDictionary(type_name, offsets, data)

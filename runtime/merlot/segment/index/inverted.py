@@ -5,7 +5,7 @@ value of few docs would pay 18 bytes of roaring headers, a frequent one four byt
 per doc long is plain; a bitmap is written only where it is shorter.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from merlot.kernels import bits
+from merlot.kernels import bits, roaring
 from merlot.segment.buffers import Array, MappedFile
-from merlot.segment.metadata import ColumnMetadata
+from merlot.segment.metadata import ColumnMetadata, Shapes
 
 COUNTS = "inverted.counts"
 OFFSETS = "inverted.offsets"
@@ -26,26 +26,27 @@ PLAIN_DOCS: Final = 16
 # Write
 
 
-def write(ids: Array, cardinality: int) -> dict[str, Array]:
-    """Buffers of the index of a single-value column."""
-    starts = np.zeros(cardinality + 1, dtype=np.uint32)
-    docs = np.empty(len(ids), dtype=np.uint32)
-    bits.group_docs(ids, starts, docs)
-    return _write_groups(docs, starts)
+def write(ids: Array, offsets: NDArray[np.uint32] | None, cardinality: int) -> dict[str, Array]:
+    """Buffers of the index of a column, whose docs' values start at `offsets` if it is multi-value."""
+    return _write_groups(*grouped(ids, offsets, cardinality))
 
 
-def write_multi_value(ids: Array, offsets: NDArray[np.uint32], cardinality: int) -> dict[str, Array]:
-    """Buffers of the index of a multi-value column: a doc that holds a value twice is listed once."""
+def grouped(
+    ids: Array, offsets: NDArray[np.uint32] | None, cardinality: int
+) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """Docs by dict id, and where those of each start: a doc that holds a value twice is listed once."""
     starts = np.zeros(cardinality + 1, dtype=np.uint32)
     positions = np.empty(len(ids), dtype=np.uint32)
     bits.group_docs(ids, starts, positions)
+    if offsets is None:
+        return positions, starts
     doc_of = np.repeat(np.arange(len(offsets) - 1, dtype=np.uint32), np.diff(offsets))
     docs = doc_of[positions]
     group_of = np.repeat(np.arange(cardinality, dtype=np.uint32), np.diff(starts))
     keep = np.ones(len(docs), dtype=np.bool_)
     keep[1:] = (docs[1:] != docs[:-1]) | (group_of[1:] != group_of[:-1])
     counts = np.bincount(group_of[keep], minlength=cardinality)
-    return _write_groups(docs[keep], np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32))
+    return docs[keep], np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32)
 
 
 def _write_groups(docs: NDArray[np.uint32], starts: NDArray[np.uint32]) -> dict[str, Array]:
@@ -70,6 +71,37 @@ def _entry(docs: NDArray[np.uint32]) -> bytes:
     return roaring if len(roaring) < len(plain) else plain
 
 
+# Check
+
+
+def shapes(column: ColumnMetadata) -> Shapes:
+    """Of an index, if the column has one."""
+    if DOCS not in column.buffers:
+        return {}
+    cardinality = column.cardinality or 0
+    sizes = {COUNTS: (("u4",), cardinality), OFFSETS: (("u8",), cardinality + 1)}
+    return {**sizes, DOCS: (("u1",), None)}
+
+
+def check(buffers: Mapping[str, Array], metadata: ColumnMetadata, file: MappedFile) -> None:
+    """Raise CorruptionError unless the entries cover their buffer, none is longer than its docs are, and docs are as
+    many as values. What an entry lists is looked at when it is read."""
+    counts, offsets = buffers[COUNTS].astype(np.int64), buffers[OFFSETS].view(np.int64)
+    lengths, num_docs = np.diff(offsets), int(counts.sum())
+    covers = offsets[0] == 0 and offsets[-1] == len(buffers[DOCS]) and not np.any(offsets & 3)
+    fit = bool(np.all((lengths >= 0) & (lengths <= 4 * counts)))
+    is_whole = num_docs <= metadata.total_values if metadata.multi_value else num_docs == metadata.total_values
+    file.require(covers and fit and is_whole, f"entries are not those of an inverted index column={metadata.name}")
+
+
+def agrees(index: "InvertedIndex", docs: NDArray[np.uint32], starts: NDArray[np.uint32]) -> bool:
+    """Whether an index lists these docs of each dict id, from `grouped`."""
+    return all(
+        np.array_equal(index.doc_ids(dict_id), docs[start:stop])
+        for dict_id, (start, stop) in enumerate(pairwise(starts.tolist()))
+    )
+
+
 # Read
 
 
@@ -84,6 +116,7 @@ class InvertedIndex:
         self._num_docs = num_docs
         self._name = metadata.name
         self._file = file
+        check({COUNTS: self._counts, OFFSETS: self._offsets, DOCS: self._docs}, metadata, file)
 
     def count(self, dict_id: int) -> int:
         """How many docs hold the value."""
@@ -94,30 +127,34 @@ class InvertedIndex:
         return self._counts
 
     def doc_ids(self, dict_id: int) -> NDArray[np.uint32]:
-        """Docs that hold the value, ascending."""
-        entry = self._entry(dict_id)
-        if len(entry) == 4 * self.count(dict_id):
-            return self._checked(entry.view("<u4"))
-        return self._checked(np.frombuffer(BitMap.deserialize(entry.tobytes()).to_array(), dtype=np.uint32))
+        """Docs that hold the value, ascending. Raises CorruptionError if they are not of this segment, or not so many:
+        kernels read them without a look."""
+        entry, count = self._entry(dict_id), self.count(dict_id)
+        if len(entry) == 4 * count:
+            docs = entry.view("<u4")
+            is_right = bool(roaring.ascend(docs)) and (not count or int(docs[-1]) < self._num_docs)
+            self._file.require(is_right, f"docs do not ascend dict_id={dict_id} column={self._name}")
+            return docs
+        self._check_bitmap(entry, dict_id)
+        return np.frombuffer(BitMap.deserialize(entry.tobytes()).to_array(), dtype=np.uint32)
 
     def union(self, dict_ids: Sequence[int]) -> NDArray[np.uint32]:
         """Docs that hold any of the values, ascending, each once."""
         if len(dict_ids) == 1:
             return self.doc_ids(dict_ids[0])
         merged = BitMap.union(*(self._bitmap(dict_id) for dict_id in dict_ids)) if len(dict_ids) else BitMap()
-        return self._checked(np.frombuffer(merged.to_array(), dtype=np.uint32))
-
-    def _checked(self, docs: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        """The docs, if they are of this segment: kernels read them without a look."""
-        if len(docs) and docs.max() >= self._num_docs:
-            self._file.require(False, f"doc {docs.max()} of {self._num_docs} column={self._name}")
-        return docs
+        return np.frombuffer(merged.to_array(), dtype=np.uint32)
 
     def _bitmap(self, dict_id: int) -> BitMap:
         entry = self._entry(dict_id)
         if len(entry) == 4 * self.count(dict_id):
-            return BitMap(entry.view("<u4"))
+            return BitMap(self.doc_ids(dict_id))
+        self._check_bitmap(entry, dict_id)
         return BitMap.deserialize(entry.tobytes())
+
+    def _check_bitmap(self, entry: NDArray[np.uint8], dict_id: int) -> None:
+        is_right = roaring.count_bitmap(entry, self._num_docs) == self.count(dict_id)
+        self._file.require(is_right, f"no bitmap of its docs dict_id={dict_id} column={self._name}")
 
     def _entry(self, dict_id: int) -> NDArray[np.uint8]:
         return self._docs[int(self._offsets[dict_id]) : int(self._offsets[dict_id + 1])]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from merlot.kernels import bits
 from merlot.segment.buffers import DECODE_CACHE, MappedFile
-from merlot.segment.metadata import BufferRef, ColumnMetadata
+from merlot.segment.metadata import BufferRef, ColumnMetadata, Shapes
 
 LENGTHS = "mv.lengths"
 
@@ -25,6 +25,14 @@ def write(offsets: NDArray[np.uint32], max_values_per_doc: int) -> dict[str, NDA
     if width:
         bits.pack(lengths, 0, width, words)
     return {LENGTHS: words}
+
+
+# Check
+
+
+def shapes(column: ColumnMetadata, num_docs: int) -> Shapes:
+    """Of the lengths."""
+    return {LENGTHS: (("u8",), bits.packed_words(num_docs, column.max_values_per_doc.bit_length()))}
 
 
 # Read

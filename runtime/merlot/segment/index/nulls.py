@@ -1,12 +1,11 @@
 """Null bitmap: which docs had no value; the slot holds the column's default. FORMAT.md §5.6."""
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import NDArray
 
+from merlot.kernels import bits
 from merlot.segment.buffers import MappedFile
-from merlot.segment.metadata import BufferRef
+from merlot.segment.metadata import ColumnMetadata, Shapes
 
 WORDS = "nulls"
 
@@ -21,10 +20,31 @@ def words_of(is_null: NDArray[np.bool_]) -> NDArray[np.uint64]:
     return words
 
 
+# Check
+
+
+def shapes(column: ColumnMetadata, num_docs: int) -> Shapes:
+    """Of the bitmap, which is there if a doc is null."""
+    return {WORDS: (("u8",), (num_docs + 63) // 64)} if column.num_nulls else {}
+
+
+def check(words: NDArray[np.uint64], metadata: ColumnMetadata, num_docs: int, file: MappedFile) -> None:
+    """Raise CorruptionError unless as many docs are null as the footer says, and none that is not there."""
+    past = int(words[-1]) >> (num_docs % 64) if num_docs % 64 else 0
+    counts = np.zeros(1, np.uint32)
+    bits.count_bits(words, len(words), counts)
+    is_right = not past and int(counts[0]) == metadata.num_nulls
+    file.require(is_right, f"nulls are not {metadata.num_nulls} of {num_docs} docs column={metadata.name}")
+
+
 # Read
 
 
-def read(buffers: Mapping[str, BufferRef], num_docs: int, file: MappedFile) -> NDArray[np.uint64] | None:
+def read(metadata: ColumnMetadata, num_docs: int, file: MappedFile) -> NDArray[np.uint64] | None:
     """Bit words, or None if no doc is null."""
-    ref = buffers.get(WORDS)
-    return None if ref is None else file.array(ref, (num_docs + 63) // 64)
+    ref = metadata.buffers.get(WORDS)
+    if ref is None:
+        return None
+    words = file.array(ref, (num_docs + 63) // 64)
+    check(words, metadata, num_docs, file)
+    return words

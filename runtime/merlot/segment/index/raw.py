@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merlot.kernels import bits
-from merlot.segment.arrow_types import STORED_DTYPES
+from merlot.segment.arrow_types import STORED_DTYPES, STORED_NAMES
 from merlot.segment.buffers import DECODE_CACHE, Array, MappedFile
-from merlot.segment.metadata import BufferRef, ColumnEncoding, ColumnMetadata
+from merlot.segment.metadata import BufferRef, ColumnEncoding, ColumnMetadata, Shapes
 
 VALUES = "raw.values"
 PACKED = "raw.packed"
@@ -36,6 +36,16 @@ def write(values: Array, encoding: ColumnEncoding, base: int, width: int) -> dic
     if width:
         bits.pack(values, base, width, words)
     return {PACKED: words}
+
+
+# Check
+
+
+def shapes(column: ColumnMetadata) -> Shapes:
+    """Of the values, whose number and width follow from the metadata."""
+    if column.encoding is ColumnEncoding.RAW_FIXED:
+        return {VALUES: (STORED_NAMES[column.type], column.total_values)}
+    return {PACKED: (("u8",), bits.packed_words(column.total_values, column.bits or 0))}
 
 
 # Read

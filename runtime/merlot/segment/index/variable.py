@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merlot.segment.arrow_types import stored_arrow_type
 from merlot.segment.buffers import Array, MappedFile
-from merlot.segment.metadata import ColumnMetadata
+from merlot.segment.json_values import PLAIN_DECIMAL
+from merlot.segment.metadata import ColumnMetadata, Shapes
 from merlot.spec.types import TypeName
 
 OFFSETS = "offsets"
@@ -52,6 +54,35 @@ def write(values: pa.Array) -> dict[str, Array]:
     return {_PREFIX + OFFSETS: offsets, _PREFIX + BYTES: data}
 
 
+# Check
+
+
+def shapes(column: ColumnMetadata) -> Shapes:
+    """Of raw values."""
+    return shapes_of(_PREFIX, column.total_values)
+
+
+def shapes_of(prefix: str, count: int) -> Shapes:
+    """Of so many strings."""
+    return {prefix + OFFSETS: (("i4", "i8"), count + 1), prefix + BYTES: (("u1",), None)}
+
+
+def check(offsets: Array, data: NDArray[np.uint8], metadata: ColumnMetadata, file: MappedFile) -> None:
+    """Raise CorruptionError unless the offsets cut the bytes, all of them, and text is UTF-8: Arrow trusts both."""
+    covers = int(offsets[0]) == 0 and int(offsets[-1]) == len(data) and bool(np.all(offsets[1:] >= offsets[:-1]))
+    file.require(covers, f"offsets are not those of the values column={metadata.name}")
+    if metadata.type is TypeName.BYTES:
+        return
+    values = arrow_values(metadata.type, offsets, data)
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid as error:
+        file.require(False, f"text is not UTF-8 column={metadata.name}: {error}")
+    if metadata.type is TypeName.BIG_DECIMAL:
+        plain = pc.all(pc.match_substring_regex(values, PLAIN_DECIMAL), min_count=0).as_py()
+        file.require(plain, f"text is not that of a number column={metadata.name}")
+
+
 # Read
 
 
@@ -62,15 +93,14 @@ def arrow_values(type_name: TypeName, offsets: Array, data: NDArray[np.uint8]) -
 
 
 def read(metadata: ColumnMetadata, file: MappedFile, *, is_checked: bool) -> pa.Array:
-    """All values of a raw column. is_checked: an earlier call found its offsets good."""
-    offsets = file.array(metadata.buffers[_PREFIX + OFFSETS], metadata.total_values + 1)
-    data = file.array(metadata.buffers[_PREFIX + BYTES])
+    """All values of a raw column. is_checked: an earlier call found them good."""
+    values = arrays(_PREFIX, metadata, metadata.total_values, file)
     if not is_checked:
-        check_offsets(offsets, data, metadata, file)
-    return arrow_values(metadata.type, offsets, data)
+        check(*values, metadata, file)
+    return arrow_values(metadata.type, *values)
 
 
-def check_offsets(offsets: Array, data: Array, metadata: ColumnMetadata, file: MappedFile) -> None:
-    """Raise CorruptionError unless the offsets cut the data: Arrow reads where they point."""
-    cuts = int(offsets[0]) >= 0 and int(offsets[-1]) <= len(data) and bool(np.all(offsets[1:] >= offsets[:-1]))
-    file.require(cuts, f"offsets are not those of the values column={metadata.name}")
+def arrays(prefix: str, metadata: ColumnMetadata, count: int, file: MappedFile) -> tuple[Array, NDArray[np.uint8]]:
+    """Offsets and bytes of so many strings, which nobody has looked at."""
+    buffers = metadata.buffers
+    return file.array(buffers[prefix + OFFSETS], count + 1), file.array(buffers[prefix + BYTES])

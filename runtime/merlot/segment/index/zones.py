@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merlot.kernels import bits
-from merlot.segment.arrow_types import STORED_DTYPES
+from merlot.segment.arrow_types import STORED_DTYPES, STORED_NAMES
 from merlot.segment.buffers import Array, MappedFile
-from merlot.segment.index.dict_ids import id_dtype
+from merlot.segment.index.dict_ids import id_dtype, id_names
 from merlot.segment.json_values import from_json
-from merlot.segment.metadata import ColumnMetadata
+from merlot.segment.metadata import ColumnEncoding, ColumnMetadata, Shapes
 
 BLOCK_DOCS: Final = 16_384
 MIN = "zones.min"
@@ -73,6 +73,42 @@ def bounds(values: Array, starts: NDArray[np.int64]) -> tuple[Array, Array]:
     return lows, highs
 
 
+# Check
+
+
+def shapes(column: ColumnMetadata, num_docs: int) -> Shapes:
+    """Of the bounds: left out where FORMAT.md §5.7 says so, and nowhere else, for they bound the number of docs too."""
+    blocks = -(-num_docs // BLOCK_DOCS)
+    may_lack = column.multi_value and MIN not in column.buffers
+    if blocks <= 1 or may_lack or column.encoding is ColumnEncoding.RAW_VARIABLE:
+        return {}
+    names = id_names(column.cardinality or 0) if column.encoding.has_dictionary else STORED_NAMES[column.type]
+    found: Shapes = {MIN: (names, blocks), MAX: (names, blocks)}
+    return {**found, NULLS: (("u4",), blocks)} if column.num_nulls else found
+
+
+def check(zones: ZoneMaps, metadata: ColumnMetadata, file: MappedFile) -> None:
+    """Raise CorruptionError unless the bounds are such as values have. That they are those of the values is for
+    `agrees` to find out: it reads them all."""
+    is_known = True
+    if metadata.encoding.has_dictionary:
+        is_known = bool(zones.max.max() < (metadata.cardinality or 0))
+    is_nan = zones.max != zones.max
+    is_ordered = bool(np.all((zones.min <= zones.max) | is_nan))
+    has_nulls = bool(zones.num_nulls.max() <= BLOCK_DOCS) and int(zones.num_nulls.sum()) == metadata.num_nulls
+    file.require(is_known and is_ordered and has_nulls, f"zone maps are not those of values column={metadata.name}")
+
+
+def agrees(zones: ZoneMaps, written: dict[str, Array]) -> bool:
+    """Whether a column's zones are those that `write` would make of its values now."""
+    if MIN not in written:
+        return True
+    pairs = [(zones.min, written[MIN]), (zones.max, written[MAX])]
+    if NULLS in written:
+        pairs.append((zones.num_nulls, written[NULLS]))
+    return all(np.array_equal(one, other, equal_nan=one.dtype.kind == "f") for one, other in pairs)
+
+
 # Read
 
 
@@ -83,7 +119,9 @@ def read(metadata: ColumnMetadata, num_docs: int, file: MappedFile) -> ZoneMaps 
         blocks = -(-num_docs // BLOCK_DOCS)
         lows, highs = file.array(buffers[MIN], blocks), file.array(buffers[MAX], blocks)
         nulls = file.array(buffers[NULLS], blocks) if NULLS in buffers else np.zeros(len(lows), dtype=np.uint32)
-        return ZoneMaps(lows, highs, nulls)
+        found = ZoneMaps(lows, highs, nulls)
+        check(found, metadata, file)
+        return found
     if not 0 < num_docs <= BLOCK_DOCS or metadata.total_values == 0:
         return None
     return _only_block(metadata)

@@ -1,0 +1,66 @@
+"""Whether strings ascend, side by side as Arrow lays them out: string k is data[offsets[k] : offsets[k + 1]]."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.kernels.jit import kernel
+
+_MINUS = np.uint8(ord("-"))
+_POINT = np.uint8(ord("."))
+
+
+@kernel
+def _compare(data: NDArray[np.uint8], first: int, middle: int, last: int) -> int:
+    """-1, 0 or 1 as the bytes [first, middle) are less than, equal to or more than [middle, last)."""
+    for place in range(min(middle - first, last - middle)):
+        left, right = data[first + place], data[middle + place]
+        if left != right:
+            return -1 if left < right else 1
+    difference = (middle - first) - (last - middle)
+    return 0 if difference == 0 else -1 if difference < 0 else 1
+
+
+@kernel
+def strings_ascend(offsets: NDArray[Any], data: NDArray[np.uint8]) -> bool:
+    """Whether each string is less than the next, by their bytes. Offsets (N + 1,) i32 or i64 that cut the data."""
+    for position in range(1, offsets.size - 1):
+        if _compare(data, offsets[position - 1], offsets[position], offsets[position + 1]) >= 0:
+            return False
+    return True
+
+
+@kernel
+def _whole_digits(data: NDArray[np.uint8], first: int, last: int) -> int:
+    for place in range(first, last):
+        if data[place] == _POINT:
+            return place - first
+    return last - first
+
+
+@kernel
+def _compare_magnitudes(data: NDArray[np.uint8], first: int, middle: int, last: int, skip: int) -> int:
+    """As `_compare`, of unsigned numbers: the one with more digits before its point is more. `skip` bytes of each are
+    signs."""
+    left = _whole_digits(data, first + skip, middle)
+    right = _whole_digits(data, middle + skip, last)
+    if left != right:
+        return -1 if left < right else 1
+    return _compare(data, first, middle, last)
+
+
+@kernel
+def decimals_ascend(offsets: NDArray[Any], data: NDArray[np.uint8]) -> bool:
+    """As `strings_ascend`, by value, of the plain texts of numbers. FORMAT.md §5.1."""
+    for position in range(1, offsets.size - 1):
+        first, middle, last = offsets[position - 1], offsets[position], offsets[position + 1]
+        is_negative, follows_negative = data[middle] == _MINUS, data[first] == _MINUS
+        if is_negative != follows_negative:
+            if is_negative:
+                return False
+        else:
+            order = _compare_magnitudes(data, first, middle, last, 1 if is_negative else 0)
+            if (order <= 0) if is_negative else (order >= 0):
+                return False
+    return True

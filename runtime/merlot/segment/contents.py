@@ -1,0 +1,111 @@
+"""Whether a column is what its footer says, by reading all of it: what takes too long whenever a file is opened.
+
+Opening looks at the footer, reading at everything that a reader trusts with memory. What is left are claims that make
+wrong answers only: bounds, zone maps, indexes and filters of other values than the column's.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from merlot.segment.buffers import Array
+from merlot.segment.column import ColumnReader
+from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.index import bloom, inverted, zones
+from merlot.segment.json_values import to_json
+from merlot.spec.types import TypeName
+
+
+def check_file(path: Path) -> None:
+    """Read every byte of a segment file and every value; raises CorruptionError at the first that is not as it should
+    be, NotFoundError or UnavailableError."""
+    with ImmutableSegment.open(path, verify=True) as segment:
+        check_contents(segment)
+
+
+def check_contents(segment: ImmutableSegment) -> None:
+    """Raise CorruptionError at the first column that is not what the footer says. Takes some nanoseconds a value, and
+    keeps nothing that it decodes."""
+    for name in segment.column_names:
+        column = segment.column(name)
+        assert column is not None
+        for is_right, what in _claims(column):
+            segment.file.require(is_right(), f"{what} are not those of the values column={name}")
+        segment.close()
+
+
+Claims = Iterator[tuple[Callable[[], bool], str]]
+
+
+def _claims(column: ColumnReader) -> Claims:
+    has_dictionary = column.dictionary is not None
+    if has_dictionary:
+        yield lambda: _all_occur(column), "dict ids"
+        yield lambda: _inverted_agrees(column), "docs of the inverted index"
+    else:
+        yield lambda: _bounds_agree(column), "bounds"
+    yield lambda: _lists_agree(column), "lengths of lists"
+    yield lambda: _zones_agree(column), "zone maps"
+    yield lambda: _bloom_agrees(column), "bits of the bloom filter"
+
+
+def _all_occur(column: ColumnReader) -> bool:
+    assert column.dictionary is not None
+    return bool(np.bincount(column.dict_ids(), minlength=len(column.dictionary)).all())
+
+
+def _bounds_agree(column: ColumnReader) -> bool:
+    metadata, values = column.metadata, _raw(column)
+    if metadata.min is None or not len(values):
+        return metadata.total_values == 0 or not isinstance(values, np.ndarray)
+    if isinstance(values, np.ndarray):
+        found = np.fmin.reduce(values), np.maximum.reduce(values)
+    else:
+        ends = pc.min_max(values).as_py()
+        found = ends["min"], ends["max"]
+    return metadata.type is not TypeName.BIG_DECIMAL and (metadata.min, metadata.max) == (
+        to_json(metadata.type, found[0]),
+        to_json(metadata.type, found[1]),
+    )
+
+
+def _lists_agree(column: ColumnReader) -> bool:
+    if not column.multi_value:
+        return True
+    longest = np.diff(column.offsets()).max() if column.num_docs else 0
+    return bool(longest == column.metadata.max_values_per_doc)
+
+
+def _zones_agree(column: ColumnReader) -> bool:
+    found = column.zones
+    values = _raw(column) if column.dictionary is None else column.dict_ids()
+    if found is None or not isinstance(values, np.ndarray):
+        return True
+    if column.multi_value:
+        return zones.agrees(found, zones.write_multi_value(values, column.offsets(), column.nulls))
+    return zones.agrees(found, zones.write(values, column.nulls))
+
+
+def _inverted_agrees(column: ColumnReader) -> bool:
+    index, dictionary = column.inverted, column.dictionary
+    if index is None or dictionary is None:
+        return True
+    offsets = column.offsets() if column.multi_value else None
+    return inverted.agrees(index, *inverted.grouped(column.dict_ids(), offsets, len(dictionary)))
+
+
+def _bloom_agrees(column: ColumnReader) -> bool:
+    words = column.bloom
+    if words is None:
+        return True
+    if column.dictionary is None:
+        return bloom.holds(words, column.type, bloom.distinct_values(_raw(column)))
+    numbers = column.dictionary.numeric
+    return bloom.holds(words, column.type, column.dictionary.arrow() if numbers is None else numbers)
+
+
+def _raw(column: ColumnReader) -> Array | pa.Array:
+    return column.strings() if column.metadata.encoding == "RAW_VARIABLE" else column.values()

@@ -27,6 +27,8 @@ DAY_MS = 86_400_000
 NO_POD_MS = 60_000
 
 ACTIVE = (State.PENDING, State.RUNNING, State.SUSPENDED)
+_EFFECTS = ("segmentsReplaced", "segmentsRemoved", "rowsReplaced", "rowsRemoved", "rowsBefore", "rowsAfter")
+"""What a run did to the table, as its report and its status call it."""
 Run = dict[str, Any]
 """A BatchRun as the status holds it."""
 
@@ -190,8 +192,10 @@ def _under_way(job: Object, facts: BatchFacts) -> dict[str, str]:
         return {"state": State.SUSPENDED.value}
     if not lacks_pods(job, facts.pods):
         problem = next(iter(pod_facts.problems(_own(job, facts.pods), now_ms=facts.now_ms)), None)
-        message = {} if problem is None else {"message": problem.message[:2000]}
-        return {"state": State.RUNNING.value, **message}
+        failed = _report(name_of(job), facts.pods).get("error")
+        before = None if failed is None else f"it is tried again after: {failed}"
+        message = before if problem is None else problem.message
+        return {"state": State.RUNNING.value, **({} if message is None else {"message": message[:2000]})}
     since = job.get("status", {}).get("startTime") or job["metadata"].get("creationTimestamp")
     refused = facts.refused.get(name_of(job))
     if refused is not None:
@@ -208,17 +212,23 @@ def is_end(condition: Mapping[str, Any]) -> bool:
 
 
 def _report(job: str, pods: Sequence[Object]) -> dict[str, Any]:
-    """What the last driver of a Job that said something left as its termination message."""
+    """What the last driver of a Job left as its termination message, or how it ended if it was left no time."""
     found: list[tuple[str, dict[str, Any]]] = []
     for pod in pods:
         if pod["metadata"].get("labels", {}).get("batch.kubernetes.io/job-name") != job:
             continue
         for container in pod.get("status", {}).get("containerStatuses") or ():
             ended = container.get("state", {}).get("terminated") or {}
-            message = ended.get("message")
-            if message:
-                found.append((f"{ended.get('finishedAt', '')} {name_of(pod)}", _parsed(message)))
+            report = _parsed(ended.get("message") or "") or _how_it_ended(ended)
+            if report:
+                found.append((f"{ended.get('finishedAt', '')} {name_of(pod)}", report))
     return max(found, key=lambda one: one[0])[1] if found else {}
+
+
+def _how_it_ended(ended: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a container without a message: killed, for the most part."""
+    code = ended.get("exitCode", 0)
+    return {"error": f"the driver ended with exit code {code} ({ended.get('reason', 'Error')})"} if code else {}
 
 
 def _parsed(message: str) -> dict[str, Any]:
@@ -238,5 +248,6 @@ def _counts(report: Mapping[str, Any]) -> dict[str, int]:
         "badRows": bad.get("count") if isinstance(bad, Mapping) else bad,
         "segments": report.get("segments"),
         "bytes": report.get("bytes"),
+        **{name: report.get(name) for name in _EFFECTS},
     }
     return {name: value for name, value in counts.items() if isinstance(value, int)}

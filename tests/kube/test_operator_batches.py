@@ -14,7 +14,10 @@ from test_operator import BATCH, OWN, SHARED, flights, wait
 from merlot.cluster.tables import find_table
 from merlot.cluster.zookeeper import ZooKeeperMetastore
 from merlot.spec import manifest
+from merlot_spark.build_job import EXIT_WRONG_INPUT
 from merlot_spark.zookeeper import ZooKeeper
+
+REFUSED = "the batch would replace rows that it may not hold segments=1: flights_2013-01-01: 12 rows -> 6 rows"
 
 pytestmark = [
     pytest.mark.cluster,
@@ -35,9 +38,13 @@ def test_batch_runs_once_and_its_report_is_kept(
         [job] = api.list("jobs")
         assert job["metadata"]["name"] == _run(api)["job"]
         assert job["metadata"]["ownerReferences"][0]["name"] == "flights"
-        _end(api, job, "Complete", {"rowsIn": 336_776, "rowsOut": 336_776, "segments": 366, "bytes": 9_000_000})
+        effects = {"segmentsReplaced": 1, "segmentsRemoved": 0, "rowsReplaced": 12, "rowsRemoved": 0}
+        effects |= {"rowsBefore": 12, "rowsAfter": 336_776}
+        report = {"rowsIn": 336_776, "rowsOut": 336_776, "segments": 366, "bytes": 9_000_000, **effects}
+        _end(api, job, "Complete", report)
         wait(operator, lambda: _run(api)["state"], "Succeeded")
         run = _run(api)
+        assert {name: run[name] for name in effects} == effects
         assert (run["rowsIn"], run["segments"], run["attempts"]) == (336_776, 366, 1)
         assert api.reason("TaskSucceeded") == "True/AllBatches"
         assert api.get("tables", "flights")["status"]["lastBatch"] == "all Succeeded"
@@ -56,11 +63,15 @@ def test_failed_batch_says_why_and_heals_by_an_edit(api: Api, controller: Contro
         api.create("tables", flights(ingestion={"batch": [BATCH]}))
         wait(operator, lambda: len(api.list("jobs")), 1)
         [job] = api.list("jobs")
-        _end(api, job, "Failed", {"error": "no such file: s3://bucket/flights"})
+        [rule] = [one for one in job["spec"]["podFailurePolicy"]["rules"] if "onExitCodes" in one]
+        assert (rule["action"], rule["onExitCodes"]["values"]) == ("FailJob", [EXIT_WRONG_INPUT])
+        _end(api, job, "Failed", {"error": REFUSED}, exit_code=EXIT_WRONG_INPUT)
         wait(operator, lambda: api.reason("TaskSucceeded"), "False/BatchFailed")
-        assert "no such file" in api.condition("TaskSucceeded")["message"]
+        assert REFUSED in api.condition("TaskSucceeded")["message"]
+        assert REFUSED in _run(api)["message"]
         wait(operator, lambda: "BatchFailed" in api.event_reasons())
-        source = {**BATCH, "sourceUri": "s3://bucket/flights.parquet"}
+        assert all(REFUSED in one["message"] for one in api.list("events") if one["reason"] == "BatchFailed")
+        source = {**BATCH, "replaceRows": True}
         api.patch("tables", "flights", {"spec": {"ingestion": {"batch": [source]}}})
         wait(operator, lambda: len(api.list("jobs")), 2)
         [second] = [one for one in api.list("jobs") if one["metadata"]["name"] != job["metadata"]["name"]]
@@ -172,13 +183,13 @@ def _filled(spec: dict[str, Any]) -> dict[str, Any]:
     return {**spec, "containers": [{**spec["containers"][0], "image": "merlot-spark:1"}]}
 
 
-def _end(api: Api, job: Any, kind: str, report: dict[str, Any]) -> None:
+def _end(api: Api, job: Any, kind: str, report: dict[str, Any], *, exit_code: int = 0) -> None:
     """What kubelet and the Job's controller do at a driver's end."""
     name = job["metadata"]["name"]
     template = job["spec"]["template"]
     labels = {**template["metadata"]["labels"], "batch.kubernetes.io/job-name": name}
     spec = {key: value for key, value in template["spec"].items() if not key.startswith("serviceAccount")}
-    terminated = {"exitCode": 0, "message": json.dumps(report), "finishedAt": "2026-01-01T00:10:00Z"}
+    terminated = {"exitCode": exit_code, "message": json.dumps(report), "finishedAt": "2026-01-01T00:10:00Z"}
     container = {"name": "driver", "image": "x", "imageID": "", "ready": False, "restartCount": 0}
     statuses = [{**container, "state": {"terminated": terminated}}]
     pod = {"metadata": {"name": f"{name}-1", "labels": labels}, "spec": spec}

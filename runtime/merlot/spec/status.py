@@ -76,6 +76,18 @@ class BatchRun(SpecModel):
     """Segments of the batch."""
     bytes: Count | None = None
     """Their size."""
+    segments_replaced: Count | None = None
+    """Those that were published in place of an older version."""
+    segments_removed: Count | None = None
+    """Segments of the table that went, without a new version."""
+    rows_replaced: Count | None = None
+    """Rows of the older versions."""
+    rows_removed: Count | None = None
+    """Rows of the segments that went."""
+    rows_before: Count | None = None
+    """Rows of the table before the run's segments were published."""
+    rows_after: Count | None = None
+    """Rows of the table from then on."""
     message: str | None = Field(None, max_length=2048)
     """What went wrong, or what it waits for."""
 

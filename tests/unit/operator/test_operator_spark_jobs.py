@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from merlot.spec.ingestion import BatchIngestion
+from merlot.spec.status import BatchRun
 from merlot_operator import spark_jobs
 from merlot_operator.events import timestamp
 from merlot_operator.spark_jobs import BatchFacts, BatchPlan
@@ -84,6 +85,35 @@ def test_report_is_copied_from_the_driver() -> None:
     assert (seen["started"], seen["finished"]) == ("2026-11-21T11:00:00Z", "2026-11-21T11:30:00Z")
     assert (seen["rowsIn"], seen["rowsOut"], seen["badRows"], seen["segments"], seen["bytes"]) == (10, 9, 1, 3, 4096)
     assert not done.started
+
+
+def test_what_a_run_did_to_the_table_is_copied_from_the_driver() -> None:
+    [run] = plan(batch()).runs
+    effects = {"segmentsReplaced": 1, "segmentsRemoved": 2, "rowsReplaced": 12, "rowsRemoved": 48}
+    report = {"rowsOut": 24, **effects, "rowsBefore": 60, "rowsAfter": 24}
+    pods = (driver(run["job"], json.dumps(report)),)
+    [seen] = plan(batch(), runs=(run,), jobs={run["job"]: ended("Complete")}, pods=pods).runs
+    assert {name: seen[name] for name in report} == report
+    assert BatchRun.model_validate(seen).rows_after == 24, "the status has room for all of it"
+
+
+def test_a_driver_that_was_killed_says_how_it_ended() -> None:
+    [run] = plan(batch()).runs
+    killed = driver(run["job"], "")
+    killed["status"]["containerStatuses"][0]["state"]["terminated"] |= {"exitCode": 137, "reason": "OOMKilled"}
+    jobs = {run["job"]: ended("Failed", reason="BackoffLimitExceeded", message="Job has reached the limit")}
+    [seen] = plan(batch(), runs=(run,), jobs=jobs, pods=(killed,)).runs
+    assert seen["message"] == "BackoffLimitExceeded: the driver ended with exit code 137 (OOMKilled)"
+
+
+def test_a_run_that_is_tried_again_says_why_until_it_succeeds() -> None:
+    [run] = plan(batch()).runs
+    pods = (driver(run["job"], json.dumps({"error": "deep store failed action=write"})),)
+    [again] = plan(batch(), runs=(run,), jobs=under_way(run, active=1, failed=1), pods=pods).runs
+    assert (again["state"], again["attempts"]) == ("Running", 2)
+    assert again["message"] == "it is tried again after: deep store failed action=write"
+    [done] = plan(batch(), runs=(again,), jobs={run["job"]: ended("Complete")}, pods=pods).runs
+    assert (done["state"], "message" in done) == ("Succeeded", False)
 
 
 def test_what_succeeded_is_not_repeated_though_its_job_is_gone_or_its_size_changed() -> None:

@@ -28,8 +28,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.timeout(STEP_S))
-            # The dynamic client leaves connections of its discovery to the collector.
-            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"))
 
 
 @pytest.fixture(scope="session")

@@ -85,6 +85,8 @@ class Api:
                 return str(answer.read_all())
             finally:
                 answer.close()
+                # One that the server closed first is left open by that.
+                answer.sock.shutdown()
 
     def evict(self, pod: str) -> bool:
         """As a drain of its node does; False if the disruption budget has none to spare."""

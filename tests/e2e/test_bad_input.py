@@ -61,11 +61,11 @@ def test_a_manifest_that_only_the_operator_can_judge(under_load: Load, served: C
 
 
 def test_a_missing_secret(under_load: Load, served: Cluster, tiny: str, s3: str) -> None:
-    served.apply(table(tiny, deepStore={"uri": "s3://deep/tiny?" + s3, "secretRef": "not-there"}))
-    served.await_true("it is degraded", lambda: says(served, tiny, "Degraded", "True", "not-there"), 90)
-    served.await_true("an event says so", lambda: has_event(served, tiny, "not-there"), 30)
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "not-there"}, "stringData": {"A": "b"}}
-    served.apply(secret)
+    served.apply(table(tiny, deepStore={"uri": "s3://deep/tiny?" + s3, "secretRef": "merlot-absent"}))
+    served.await_true("it is degraded", lambda: says(served, tiny, "Degraded", "True", "merlot-absent"), 90)
+    served.await_true("an event says so", lambda: has_event(served, tiny, "merlot-absent"), 30)
+    metadata = {"name": "merlot-absent"}
+    served.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"A": "b"}})
     served.await_true("it is ready", lambda: served.holds("table", tiny, "Ready"), 120)
 
 

@@ -1,14 +1,14 @@
 """An S3 server with a bucket for segments, and one that holds the flights of 2013 as Parquet files, one per month.
 
 Runs in a pod out of the image `e2e`; ready when /tmp/ready is there. While /tmp/slow is there, each read of a segment
-takes two seconds.
+takes two minutes.
 """
 
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +22,30 @@ from merlot_spark.quickstart_data import read_flights
 
 PORT = 5000
 BUCKETS = ("deep", "sources")
-
-
-SLOW, SLOW_S = Path("/tmp/slow"), 2.0
+SLOW, SLOW_S = Path("/tmp/slow"), 120
 
 Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
 
 def slowed(application: Application) -> Application:
-    """Reads of segments wait while they shall."""
+    """Reads of segments trickle while they shall."""
 
     def answer(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         is_read = environ["REQUEST_METHOD"] == "GET" and environ["PATH_INFO"].endswith(".mseg")
-        if is_read and SLOW.exists():
-            time.sleep(SLOW_S)
-        return application(environ, start_response)
+        parts = application(environ, start_response)
+        return trickle(b"".join(parts)) if is_read and SLOW.exists() else parts
 
     return answer
+
+
+def trickle(body: bytes) -> Iterator[bytes]:
+    """A hundred bytes twice a second, since clients give up who hear of less; the rest at once when it is over."""
+    sent, until = 0, time.monotonic() + SLOW_S
+    while sent < len(body) and SLOW.exists() and time.monotonic() < until:
+        yield body[sent : sent + 100]
+        sent += 100
+        time.sleep(0.5)
+    yield body[sent:]
 
 
 def serve() -> None:

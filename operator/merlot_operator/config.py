@@ -171,7 +171,7 @@ def from_environment(environment: Mapping[str, str]) -> Config:
     return Config(
         namespaces=namespaces_in(environment),
         metastore=_required(environment, "MERLOT_METASTORE"),
-        deep_store=_required(environment, "MERLOT_DEEP_STORE"),
+        deep_store=_without_credentials("MERLOT_DEEP_STORE", _required(environment, "MERLOT_DEEP_STORE")),
         deep_store_prefixes=_uris(environment, "MERLOT_DEEP_STORE_PREFIXES"),
         source_prefixes=_uris(environment, "MERLOT_SOURCE_PREFIXES"),
         runtime_image=_required(environment, "MERLOT_RUNTIME_IMAGE"),
@@ -215,10 +215,15 @@ def _names(text: str) -> tuple[str, ...]:
 def _uris(environment: Mapping[str, str], name: str) -> tuple[str, ...]:
     found = tuple(environment.get(name, "").split())
     for uri in found:
-        if (problem := credentials_problem(uri)) is not None:
-            raise InvalidInputError(f"{name} must not hold {problem} uri={redact(uri)}")
-        place_of(uri)
+        place_of(_without_credentials(name, uri))
     return found
+
+
+def _without_credentials(name: str, uri: str) -> str:
+    """Pods get it as an argument, which many may read."""
+    if (problem := credentials_problem(uri)) is not None:
+        raise InvalidInputError(f"{name} must not hold {problem} uri={redact(uri)}")
+    return uri
 
 
 def _required(environment: Mapping[str, str], name: str) -> str:

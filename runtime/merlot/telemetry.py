@@ -18,6 +18,8 @@ from typing import Final, TextIO
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from merlot.uris import redact
+
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 TRACEBACK_EVERY_S: Final = 60.0
 """Between two tracebacks of the same kind of error, logged at the same place."""
@@ -179,7 +181,7 @@ class _LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         record.short_name = record.name.removeprefix("merlot.")
-        return super().format(record)
+        return redact(super().format(record))
 
 
 class _JsonFormatter(logging.Formatter):
@@ -199,7 +201,7 @@ class _JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False)
+        return json.dumps({name: redact(text) for name, text in entry.items()}, ensure_ascii=False)
 
 
 class _SparingHandler(logging.StreamHandler[TextIO]):

@@ -6,7 +6,7 @@ URIs come from users and from records, so nothing here trusts a parser that mend
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,6 +27,14 @@ _SECRET = re.compile(
 )
 
 
+S3_OPTIONS: Final = {
+    "endpoint_override": re.compile(r"(https?://)?([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?/?"),
+    "region": re.compile(r"[A-Za-z0-9-]+"),
+    "scheme": re.compile(r"https?"),
+}
+"""What an S3 URI may say besides its place. A region is part of a host's name: it must not end it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a URI points, its options left out."""
@@ -42,9 +50,11 @@ class Place:
         return is_same and other.parts[: len(self.parts)] == self.parts
 
 
-def place_of(uri: str) -> Place:
-    """The place of a URI or a path; InvalidInputError for one that leads up, or that programs may read differently."""
-    scheme, authority, path = _split(uri)
+def place_of(uri: str, *, keeps_options: bool = False) -> Place:
+    """The place of a URI or a path; InvalidInputError for one that leads up, or that programs may read differently.
+
+    `keeps_options`: it has none, and a question mark is part of a name, or of a glob."""
+    scheme, authority, path = _split(uri, keeps_options=keeps_options)
     return Place(scheme, authority, tuple(_part(one, scheme, uri) for one in path.split("/") if one))
 
 
@@ -71,12 +81,12 @@ def parts_below(root: Place, url: str) -> tuple[str, ...] | None:
 
 
 def parts_of(url: str) -> tuple[str, ...]:
-    """Folders and file of a URL, as they are written; none if it cannot be read."""
+    """Folders and file of a URL, as they are written; none if it cannot be read, or holds credentials."""
     try:
         scheme, authority, _ = _split(url, keeps_options=True)
     except InvalidInputError:
         return ()
-    return parts_below(Place(scheme, authority, ()), url) or ()
+    return () if credentials_problem(url) else parts_below(Place(scheme, authority, ()), url) or ()
 
 
 def canonical(url: str) -> str:
@@ -91,22 +101,34 @@ def canonical(url: str) -> str:
     return f"{scheme}://{authority}/" + "/".join(_decoded(one, scheme) for one in path.split("/") if one)
 
 
-def options_of(uri: str) -> Mapping[str, str]:
-    """Options of a URI's query; of two of a name the last counts."""
-    pairs = (pair.partition("=") for pair in uri.partition("?")[2].split("&") if pair)
-    return {unquote(name): unquote(value) for name, _, value in pairs}
+def options_of(uri: str) -> Sequence[tuple[str, str]]:
+    """Names and values of a URI's options, wherever a program may take its query to begin."""
+    pairs = (pair.partition("=") for pair in re.split("[?&]", uri)[1:] if "=" in pair)
+    return [(unquote(name), unquote(value)) for name, _, value in pairs]
 
 
-def endpoint_of(uri: str) -> str | None:
-    """The host, and port, that a URI has its requests go to instead of its scheme's own; None if it says none."""
-    chosen = options_of(uri).get("endpoint_override")
-    return None if chosen is None else host_of(chosen)
+def endpoints_of(uri: str) -> frozenset[str | None]:
+    """Hosts, and ports, that a URI may have its requests go to; None: its scheme's own."""
+    return frozenset(host_of(value) for name, value in options_of(uri) if name == "endpoint_override") or frozenset(
+        {None}
+    )
 
 
 def host_of(endpoint: str) -> str:
     """Host and port of `minio:9000` or `https://minio:9000/`, in one spelling."""
     host, colon, port = endpoint.rpartition("://")[2].rstrip("/").lower().partition(":")
     return host.rstrip(".") + colon + port
+
+
+def s3_option_problems(uri: str) -> list[str]:
+    """What is wrong with the options of an S3 URI, in words: values that would lead to another host than they say."""
+    problems = []
+    for name, value in options_of(uri):
+        if name not in S3_OPTIONS:
+            problems.append(f'unknown option "{name}"; known are {", ".join(S3_OPTIONS)}')
+        elif S3_OPTIONS[name].fullmatch(value) is None:
+            problems.append(f"the option {name} has a value that is none")
+    return problems
 
 
 def credentials_problem(uri: str) -> str | None:
@@ -116,8 +138,10 @@ def credentials_problem(uri: str) -> str | None:
     user, at, _ = authority.rpartition("@")
     if (at and (":" in user or scheme.lower() in _LITERAL)) or redact(uri.partition("?")[0]) != uri.partition("?")[0]:
         return "credentials before the host"
-    named = sorted(name for name in options_of(uri) if _SECRET.search(name))
-    return f"the option {', '.join(named)}" if named else None
+    named = sorted({name for name, _ in options_of(uri) if _SECRET.search(name)})
+    if named:
+        return f"the option {', '.join(named)}"
+    return "credentials in an option" if redact(uri) != uri else None
 
 
 def redact(text: str) -> str:

@@ -25,7 +25,7 @@ from merlot.errors import InvalidInputError, NotFoundError, UnavailableError
 from merlot.spec.formats import BatchFormat
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.schema import TableSchema
-from merlot.store.deepstore import S3_OPTIONS
+from merlot.uris import S3_OPTIONS
 
 SCHEMES = ("s3://", "s3a://")
 LIST_THREADS = 16

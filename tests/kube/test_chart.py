@@ -47,6 +47,10 @@ CASES: dict[str, dict[str, Any]] = {
 REFUSED = [
     ({}, "deepStore.uri: say where segment files are kept"),
     ({"deepStore": {"uri": "http://x"}}, "/deepStore/uri"),
+    ({"deepStore": {"uri": "s3://KEY:hush@bucket/x"}}, "/deepStore/uri"),
+    ({"deepStore": {"uri": "s3://bucket/x?secret_key=hush"}}, "/deepStore/uri"),
+    ({"deepStore": {**STORE["deepStore"], "prefixes": ["s3://KEY:hush@bucket/x"]}}, "/deepStore/prefixes/0"),
+    ({**STORE, "sources": {"prefixes": ["/data"]}}, "/sources/prefixes/0"),
     ({**STORE, "zookeeper": {"bundled": False}}, "zookeeper.address: name your ZooKeeper"),
     ({**STORE, "zookeeper": {"bundled": False, "address": "zk"}}, "/zookeeper/address"),
     ({**STORE, "zookeper": {"bundled": False}}, "zookeper"),

@@ -99,6 +99,22 @@ def test_wrong_manifest_is_refused(tables: Any, edit: tuple[str, str], message: 
 
 
 @pytest.mark.parametrize(
+    "uri",
+    ["s3://KEY:hush@bucket/x", "s3://hush@bucket/x", "s3://bucket/x?region=eu&secret_key=hush", "hdfs://u:hush@host/x"],
+)
+@pytest.mark.parametrize("field", ["deepStore: {uri: '%s'}", "ingestion: {batch: [{sourceUri: '%s', format: JSON}]}"])
+def test_a_uri_with_credentials_is_refused_and_not_repeated(tables: Any, field: str, uri: str) -> None:
+    wrong = edited(("replication: 1", field % uri))
+    refused = tables("apply", "--dry-run=server", "-f", "-", text=wrong)
+    assert refused.returncode != 0
+    assert "a URI holds no credentials" in refused.stderr
+    assert "hush" not in refused.stderr
+    with pytest.raises(manifest.ManifestError, match="must not hold") as problems:
+        manifest.load(wrong)
+    assert "hush" not in str(problems.value)
+
+
+@pytest.mark.parametrize(
     ("edit", "message"),
     [
         ("tenants: {server: {replicas: 2}}\n  replication: 3", "at least as many servers as replication, or none"),

@@ -19,6 +19,7 @@ from merlot.errors import (
     NotFoundError,
     UnavailableError,
 )
+from merlot.uris import redact
 
 _LOG = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ def parse_body(model: type[B], data: bytes) -> B:
 def error_answer(error: MerlotError) -> web.Response:
     """The answer to an error of one of the families."""
     status = next((status for family, status in STATUS.items() if isinstance(error, family)), 500)
-    body: dict[str, Any] = {"code": status, "error": str(error)}
+    body: dict[str, Any] = {"code": status, "error": redact(str(error))}
     problems = problems_of(error)
     if problems:
         body["problems"] = [

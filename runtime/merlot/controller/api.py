@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import aiohttp
+import orjson
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -31,6 +32,7 @@ from merlot.errors import (
 from merlot.http.guard import BODY_LIMITS, BodyLimit
 from merlot.http.health import health_routes
 from merlot.ids import offline, raw_name
+from merlot.uris import redact
 
 _LOG = logging.getLogger(__name__)
 
@@ -198,7 +200,9 @@ class _Api:
     @answered
     async def manifest(self, request: web.Request) -> web.Response:
         record = await asyncio.to_thread(self._service.table, request.match_info["table"])
-        return json_answer({"revision": record.revision, "manifest": record.manifest})
+        body = orjson.dumps({"revision": record.revision, "manifest": record.manifest})
+        # Of before URIs with credentials were refused.
+        return web.Response(text=redact(body.decode()), content_type="application/json")
 
     @answered
     async def schema(self, request: web.Request) -> web.Response:

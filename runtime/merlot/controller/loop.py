@@ -344,5 +344,5 @@ class ControllerLoop:
         try:
             table = self._table(name)
             table.view = self._cleaner.clean(view, table.spec(record), self._lease.fence)
-        except UnavailableError as error:
+        except (UnavailableError, InvalidInputError) as error:
             _LOG.warning("table not cleaned table=%s cause=%s", name, error)

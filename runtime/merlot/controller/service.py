@@ -156,7 +156,7 @@ class ControllerService:
         """Make segments visible whose files are the table's own."""
         record = self.table(name)
         table, declared = record.name, tables.spec_of(record).spec.deep_store
-        check_files(table, request.records, self._stores.own if declared is None else declared.uri)
+        check_files(table, request.records, self._stores.uri_of(None if declared is None else declared.uri))
         context = Context(clock=self._clock)
         return publish_request(self._metastore, table, request, context=context, previous=self.view(table))
 

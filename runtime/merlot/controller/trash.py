@@ -133,7 +133,7 @@ def empty_trash(
             except (UnavailableError, InvalidInputError) as error:
                 # One list that cannot be worked off must not keep the others.
                 _LOG.warning("files not deleted table=%s entry=%s cause=%s", name, path, error)
-                _tell(metastore, path, str(error))
+                _tell(metastore, path, redact(str(error)))
                 continue
             except ConflictError as error:
                 _LOG.info("files not deleted yet, another one condemns table=%s cause=%s", name, error)

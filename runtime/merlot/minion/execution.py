@@ -20,6 +20,7 @@ from merlot.cluster.records import InstanceRecord
 from merlot.cluster.tasks import EndedTask, QueuedTask, TaskOutcome, TaskProgress, TaskRecord, TaskState
 from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
 from merlot.minion.control import StopReason, TaskControl, TaskStoppedError
+from merlot.uris import redact
 
 _LOG = logging.getLogger(__name__)
 
@@ -159,7 +160,7 @@ class Execution:
         if control.stop_reason is not None:
             # Whatever failed, failed because the task was to stop: its files or its lease were taken away.
             return self._stopped(task, control, control.stop_reason)
-        text = str(error) or repr(error)
+        text = redact(str(error) or repr(error))
         if isinstance(error, InvalidInputError):
             record = self._poison(task, control, text)
         else:

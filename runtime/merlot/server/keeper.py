@@ -39,6 +39,7 @@ from merlot.server.tables import TableSegments
 from merlot.spec.table import TableSpec
 from merlot.store.deepstore import DeepStore
 from merlot.tree.types import SqlType
+from merlot.uris import redact
 from merlot.wakeups import WakeUp, run_on
 
 _LOG = logging.getLogger(__name__)
@@ -350,7 +351,7 @@ class TableKeeper:
 
     def _failed(self, key: str, error: MerlotError) -> None:
         telemetry.SERVER_LOAD_FAILURES.labels(self.table, type(error).__name__).inc()
-        failure = Failure.after(self._failures.get(key), str(error), self._around.clock.monotonic())
+        failure = Failure.after(self._failures.get(key), redact(str(error)), self._around.clock.monotonic())
         self._failures[key] = failure
         level = logging.ERROR if isinstance(error, CorruptionError) else logging.WARNING
         _LOG.log(

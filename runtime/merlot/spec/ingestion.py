@@ -11,7 +11,7 @@ from merlot.spec.durations import Duration
 from merlot.spec.formats import BatchFormat
 from merlot.spec.model import SpecModel
 from merlot.spec.schema import ColumnName
-from merlot.spec.tenancy import Resources
+from merlot.spec.tenancy import MAX_URI, Resources
 
 INSTANT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?$"
 
@@ -62,7 +62,7 @@ class BatchIngestion(SpecModel):
 
     name: str = Field("default", pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", max_length=63)
     """Names the source in reports; unique within the table."""
-    source_uri: str = Field(min_length=1)
+    source_uri: str = Field(min_length=1, max_length=MAX_URI)
     """File, folder or glob: a URI such as s3://bucket/flights/*.parquet, or a path."""
     format: BatchFormat
     """File format: PARQUET, ORC, CSV or JSON (JSON lines)."""

@@ -7,7 +7,6 @@ malformed is passed over here, because the models already name it.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
@@ -18,6 +17,7 @@ from merlot.spec.indexing import PartitionFunctionSpec
 from merlot.spec.manifest_problems import Problem, suggestion
 from merlot.spec.pruners import SEGMENT_PRUNERS
 from merlot.spec.types import TypeName
+from merlot.uris import credentials_problem, s3_option_problems
 
 JsonObject = Mapping[str, Any]
 SOURCE_SCHEMES = ("file", "s3", "gs", "hdfs")
@@ -55,6 +55,7 @@ def check(document: JsonObject) -> Iterator[Problem]:
     yield from _check_indexing(_mapping(spec.get("indexing")), columns)
     yield from _check_partitioning(_mapping(spec.get("partitioning")), columns)
     yield from _check_batches(_mapping(spec.get("ingestion")), columns)
+    yield from _check_uri("spec.deepStore.uri", _mapping(spec.get("deepStore")).get("uri"), "secretRef")
     yield from _check_pruners(spec)
     yield from _check_containers(_mapping(spec.get("tenants")))
     yield from _check_what_is_not_there_yet(spec)
@@ -182,10 +183,21 @@ def _check_batches(ingestion: JsonObject, columns: _Columns) -> Iterator[Problem
         if "csv" in batch and batch.get("format") in ("PARQUET", "ORC", "JSON"):
             yield Problem(f"{path}.csv", f"the format is {batch['format']}; remove csv, or write format: CSV")
         uri = batch.get("sourceUri")
-        scheme = urlsplit(uri).scheme if isinstance(uri, str) else ""
-        if scheme and scheme not in SOURCE_SCHEMES:
+        scheme, separator, _ = uri.partition(":") if isinstance(uri, str) else ("", "", "")
+        if separator and scheme.isalnum() and scheme.lower() not in SOURCE_SCHEMES:
             known = ", ".join(f"{one}://" for one in SOURCE_SCHEMES)
             yield Problem(f"{path}.sourceUri", f'unknown scheme "{scheme}"; write {known} or a path')
+        yield from _check_uri(f"{path}.sourceUri", uri, "the environment of the job")
+
+
+def _check_uri(path: str, uri: object, instead: str) -> Iterator[Problem]:
+    """A URI is stored, shown and logged: it holds no credentials. `instead`: where they belong."""
+    if not isinstance(uri, str):
+        return
+    if (problem := credentials_problem(uri)) is not None:
+        yield Problem(path, f"must not hold {problem}; credentials belong into {instead}")
+    elif path.endswith("deepStore.uri") and uri.lower().startswith("s3:"):
+        yield from (Problem(path, found) for found in s3_option_problems(uri))
 
 
 def _check_pruners(spec: JsonObject) -> Iterator[Problem]:

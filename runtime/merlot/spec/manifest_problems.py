@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from merlot.spec import periods, tasks, upsert
 from merlot.spec.durations import DURATION
 from merlot.spec.tenancy import QUANTITY
+from merlot.uris import redact
 
 if TYPE_CHECKING:
     from merlot.spec.manifest_yaml import Document
@@ -31,7 +32,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", _on_one_line(self.path))
-        object.__setattr__(self, "message", _on_one_line(self.message))
+        object.__setattr__(self, "message", redact(_on_one_line(self.message)))
 
     def __str__(self) -> str:
         where = f"document {self.document}: " if self.document else ""
@@ -151,6 +152,7 @@ def _is_model(annotation: Any) -> bool:
 
 def _shown(value: object) -> str:
     if isinstance(value, str):
+        value = redact(value)
         return f'"{value}"' if len(value) <= 60 else f'"{value[:57]}…"'
     if isinstance(value, dict):
         return "a mapping"

@@ -92,6 +92,12 @@ def _declare_lists(spec: JsonSchema) -> None:
         properties["indexing"]["properties"][key]["x-kubernetes-list-type"] = "set"
 
 
+def _credentials(uri: str) -> str:
+    """Whether a URI holds what `merlot.uris` knows for certain as a secret. A rule's message does not repeat it."""
+    before_host = f"{uri}.matches('^[A-Za-z0-9+.-]+://[^/?]*:[^/?]*@') || {uri}.matches('^[sS]3[an]?://[^/?]*@')"
+    return f"{before_host} || {uri}.matches('[?&](access|secret|session)_(key|token)=')"
+
+
 _SPEC_RULES = [
     rule(unchanged("timeColumn"), "timeColumn cannot change", ".timeColumn"),
     rule("self.pushType == oldSelf.pushType", "pushType cannot change", ".pushType"),
@@ -120,6 +126,11 @@ _SPEC_RULES = [
     rule(
         "!has(self.deepStore) || ['file', 's3', 'gs', 'hdfs'].exists(s, self.deepStore.uri.startsWith(s + '://'))",
         "a deep store is s3://bucket/path, gs://bucket/path, hdfs://host/path or file:///path",
+        ".deepStore.uri",
+    ),
+    rule(
+        f"!has(self.deepStore) || !({_credentials('self.deepStore.uri')})",
+        "a URI holds no credentials: name a Secret in deepStore.secretRef",
         ".deepStore.uri",
     ),
     rule(
@@ -177,6 +188,11 @@ _VARIABLE_RULES = [
     )
 ]
 _BATCH_RULES = [
+    rule(
+        f"!({_credentials('self.sourceUri')})",
+        "a URI holds no credentials: they belong into the job's environment",
+        ".sourceUri",
+    ),
     rule("!has(self.csv) || self.format == 'CSV'", "csv goes with format: CSV only", ".csv"),
     rule(
         "!has(self.overwrite) || self.overwrite.start < self.overwrite.end",

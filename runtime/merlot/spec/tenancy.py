@@ -10,6 +10,7 @@ from merlot.spec.model import SpecModel
 from merlot.spec.pod_template import PodTemplate
 
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
+MAX_URI = 2048
 DEEP_STORE_SCHEMES = ("file", "s3", "gs", "hdfs")
 
 Quantity = Annotated[
@@ -71,7 +72,7 @@ class TenantsSpec(SpecModel):
 class DeepStoreSpec(SpecModel):
     """Object storage that owns the table's segment files."""
 
-    uri: str
+    uri: str = Field(max_length=MAX_URI)
     """Folder of segment files: s3://bucket/path, gs://bucket/path, hdfs://host/path or file:///path."""
     secret_ref: str | None = Field(None, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=253)
     """Secret in the table's namespace for an S3 store: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN,

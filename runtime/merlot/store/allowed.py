@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from merlot.errors import InvalidInputError
-from merlot.uris import credentials_problem, endpoint_of, place_of, redact
+from merlot.uris import Place, credentials_problem, endpoints_of, place_of, redact
 
 HINT: Final = "whoever runs Merlot may allow more by --deep-store-prefix (deepStore.prefixes of the chart)"
 SOURCE_HINT: Final = "whoever runs Merlot may allow more by sources.prefixes of the chart"
@@ -47,6 +47,8 @@ class AllowedStores:
 
     def problem_of(self, uri: str) -> str | None:
         """Why a Table may not name this deep store, and what would let it."""
+        if (problem := credentials_problem(uri)) is not None:
+            return f"a deep store's URI must not hold {problem}"
         try:
             place = place_of(uri)
         except InvalidInputError as error:
@@ -54,7 +56,7 @@ class AllowedStores:
         below = [allowed for allowed in self._allowed() if place_of(allowed).holds(place)]
         if not below:
             return f"deep store is not allowed uri={redact(uri)}: it must be below {_list(self._allowed())}; {HINT}"
-        if endpoint_of(uri) not in {endpoint_of(allowed) for allowed in below}:
+        if not any(endpoints_of(uri) <= endpoints_of(allowed) for allowed in below):
             wanted = f"its endpoint_override must be that of {_list(below)}"
             return f"deep store is not allowed uri={redact(uri)}: {wanted}; {HINT}"
         return None
@@ -62,7 +64,7 @@ class AllowedStores:
     @property
     def endpoints(self) -> frozenset[str | None]:
         """Where requests to object storage may go; None: where the provider, or the environment, has them go."""
-        return frozenset(map(endpoint_of, self._allowed()))
+        return frozenset().union(*map(endpoints_of, self._allowed()))
 
     def _allowed(self) -> Collection[str]:
         return (*([] if self.own is None else [self.own]), *self.prefixes)
@@ -77,25 +79,37 @@ class AllowedSources:
 
     def problem_of(self, uri: str) -> str | None:
         """Why a batch of a Table may not read this file, folder or glob, and what would let it."""
+        if (problem := credentials_problem(uri)) is not None:
+            return f"a source's URI must not hold {problem}"
+        if "://" not in uri and not uri.startswith("/"):
+            return f"source is not allowed uri={redact(uri)}: name a place by its scheme, or by a path from / on"
         try:
-            place = place_of(uri)
+            place = _source_place(uri)
         except InvalidInputError as error:
             return str(error)
         if any(mark in part for part in place.parts for mark in "{},") and place.scheme not in STORAGE:
             return f"source is not allowed uri={redact(uri)}: name one place, without braces and commas"
         below = [prefix for prefix in self.prefixes if place_of(prefix).holds(place)]
-        endpoints = {endpoint_of(prefix) for prefix in below}
+        endpoints = {endpoint for prefix in below for endpoint in endpoints_of(prefix)}
         if place.scheme in STORAGE:
             endpoints |= {None, *self.stores.endpoints}
         if not below and place.scheme not in STORAGE:
             return f"source is not allowed uri={redact(uri)}: it must be below {_list(self.prefixes)}; {SOURCE_HINT}"
-        if endpoint_of(uri) not in endpoints:
+        if not endpoints_of(uri) <= endpoints:
             known = sorted(one for one in endpoints if one is not None)
             return (
                 f"source is not allowed uri={redact(uri)}: its endpoint_override must be one of "
                 f"{', '.join(known) or 'none'}; {SOURCE_HINT}"
             )
         return None
+
+
+def _source_place(uri: str) -> Place:
+    """Of a path or URI with wildcards: where there are no options, a question mark is one of them."""
+    if "://" not in uri:
+        uri = f"file://{uri.replace('%', '%25')}"
+    is_storage = uri.partition("://")[0].lower() in STORAGE
+    return place_of(uri, keeps_options=not is_storage)
 
 
 def _list(uris: Collection[str]) -> str:

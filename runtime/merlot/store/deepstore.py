@@ -27,7 +27,7 @@ from merlot.ids import SEGMENT_SUFFIX, SegmentKey, TableName
 from merlot.store import credentials
 from merlot.store.local import LocalFolder
 from merlot.store.retry import OutOfSpaceError, RetryPolicy, retrying
-from merlot.uris import parts_below, place_of, redact
+from merlot.uris import credentials_problem, parts_below, place_of, redact, s3_option_problems
 
 T = TypeVar("T")
 
@@ -38,7 +38,6 @@ SLACK_BYTES = 1 << 20
 PATIENCE_S = 120.0
 SLOWEST_BYTES_PER_S = 256 << 10
 """Below it a transfer is given up: see `patience_s`."""
-S3_OPTIONS = frozenset({"endpoint_override", "region", "scheme"})
 
 
 class DeepStore:
@@ -46,14 +45,20 @@ class DeepStore:
 
     S3 credentials come from the environment, or from a Secret of the store's own (`credentials`); options
     (`endpoint_override`, `scheme`, `region`) from the URI's query. Raises InvalidInputError for a URI that pyarrow.fs
-    cannot open.
+    cannot open, or that holds credentials.
     """
 
     def __init__(self, uri: str, *, retry: RetryPolicy | None = None, keeps_copies: bool = True) -> None:
         """`keeps_copies`: files that are fetched must outlive a crash of the machine, and damage to the store's own.
         False for working files, which nobody writes to again: links to a local store's, and the store's to them."""
+        if (problem := credentials_problem(uri)) is not None:
+            raise InvalidInputError(f"a deep store's URI must not hold {problem} uri={redact(uri)}")
         self.uri = uri if "://" in uri else Path(uri).resolve().as_uri()
-        parts = urlsplit(self.uri)
+        self._place = place_of(self.uri)
+        try:
+            parts = urlsplit(self.uri)
+        except ValueError as error:
+            raise InvalidInputError(f"cannot open deep store uri={redact(uri)} reason={error}") from error
         self._root_url = f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
         self._retry = retry or RetryPolicy()
         self._keeps_copies = keeps_copies
@@ -66,7 +71,6 @@ class DeepStore:
         except (ValueError, OSError, pa.ArrowException) as error:
             raise InvalidInputError(f"cannot open deep store uri={redact(uri)} reason={redact(str(error))}") from error
         self._root = root.rstrip("/")
-        self._place = place_of(self.uri)
         self._local = LocalFolder(self._root)
         self._is_local = isinstance(self._opened, fs.LocalFileSystem)
         self._links = self._is_local and not keeps_copies
@@ -339,8 +343,8 @@ def _open(uri: str, more: Mapping[str, Any] | None = None) -> tuple[fs.FileSyste
         found, path = fs.FileSystem.from_uri(uri)
         return found, str(path)
     options = dict(parse_qsl(parts.query))
-    if unknown := sorted(options.keys() - S3_OPTIONS):
-        raise InvalidInputError(f"unknown option in deep store uri options={unknown} known={sorted(S3_OPTIONS)}")
+    if problems := s3_option_problems(uri):
+        raise InvalidInputError(f"cannot open deep store uri={redact(parts.netloc + parts.path)} {'; '.join(problems)}")
     once = fs.AwsStandardS3RetryStrategy(max_attempts=1)
     return fs.S3FileSystem(retry_strategy=once, **{**(more or {}), **options}), parts.netloc + parts.path
 

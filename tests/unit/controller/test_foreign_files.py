@@ -148,6 +148,8 @@ def test_without_a_deep_store_a_record_names_its_table_s_folder_at_least(tmp_pat
     service.apply(manifest("evil"))
     with pytest.raises(InvalidInputError, match="own folder"):
         service.publish(EVIL, PublishRequest(records=(record("s3://b/m/victim_OFFLINE/s@1.mseg"),)))
+    with pytest.raises(InvalidInputError, match=r"url=s3://\*\*\*@b/m/evil_OFFLINE"):
+        service.publish(EVIL, PublishRequest(records=(record("s3://KEY:hush@b/m/evil_OFFLINE/s.mseg"),)))
     service.publish(EVIL, PublishRequest(records=(record("s3://b/m/evil_OFFLINE/s@1.mseg"),)))
     service.close()
     metastore.close()

@@ -95,7 +95,7 @@ SOURCES = AllowedSources(stores=STORES, prefixes=("file:///incoming", "s3://lake
         "s3://any/x.csv?endpoint_override=minio.shop.svc:9000",
         "s3://lake/x.csv?endpoint_override=lake:9000",
         "file:///incoming/*.csv",
-        "/incoming/[a-z]/x.csv",
+        "/incoming/[a-z]/x?.csv",
     ],
 )
 def test_batches_read_object_storage_and_what_is_below_the_prefixes(uri: str) -> None:
@@ -109,10 +109,16 @@ def test_batches_read_object_storage_and_what_is_below_the_prefixes(uri: str) ->
         ("s3://any/x.csv?endpoint_override=lake:9000", OTHER_HOST),
         ("gs://any/x.csv?endpoint_override=evil.example", OTHER_HOST),
         ("file:///etc/passwd", ELSEWHERE),
-        ("file:/etc/passwd", ELSEWHERE),
         ("/etc/passwd", ELSEWHERE),
         ("file:///data/x.mseg", ELSEWHERE),
+        ("s3://any/x?.csv?endpoint_override=evil", OTHER_HOST),
+        ("s3://any/x.csv?endpoint_override=evil&endpoint_override=minio.shop.svc:9000", OTHER_HOST),
+        ("s3://any/x.csv?secret_key=hush", "must not hold"),
+        ("incoming/x.csv", "a path from / on"),
+        ("file:/incoming/x.csv", "a path from / on"),
         ("file:///incoming/../etc/passwd", "leads up"),
+        ("file:///incoming/x?/../../etc/passwd", "leads up"),
+        ("/incoming/*/../../etc/passwd", "leads up"),
         ("file:///incoming/{x,/etc}/passwd", "without braces and commas"),
         ("/incoming/x,/etc/passwd", "without braces and commas"),
         ("http://169.254.169.254/latest/meta-data", ELSEWHERE),
@@ -120,6 +126,7 @@ def test_batches_read_object_storage_and_what_is_below_the_prefixes(uri: str) ->
         ("abfss://container@account.evil.example/x", ELSEWHERE),
         ("ftp://evil/x", ELSEWHERE),
         ("jar:file:///etc/x!/y", ELSEWHERE),
+        ("viewfs:///etc", ELSEWHERE),
     ],
 )
 def test_batches_read_nothing_else(uri: str, problem: str) -> None:

@@ -229,10 +229,19 @@ def test_urls_outside_the_store_are_refused(store: DeepStore, tmp_path: Path) ->
 
 
 def test_a_uri_that_nothing_opens_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="unknown option in deep store"):
+    with pytest.raises(InvalidInputError, match=r'unknown option "regoin"; known are'):
         DeepStore("s3://bucket/x?regoin=eu-west-1")
     with pytest.raises(InvalidInputError, match="cannot open deep store"):
         DeepStore("gopher://somewhere/x")
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["region=x@evil.example/", "region=evil.example%2F", "endpoint_override=evil/path", "scheme=ftp", "region="],
+)
+def test_no_option_leads_requests_to_a_host_that_it_does_not_name(option: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"option {option.partition('=')[0]} has a value that is none"):
+        DeepStore(f"s3://bucket/x?{option}")
 
 
 def test_passing_failures_of_s3_are_retried(s3: FaultyS3, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from merlot.errors import InvalidInputError, NotFoundError, UnavailableError
-from merlot.store.deepstore import S3_OPTIONS
+from merlot.uris import S3_OPTIONS, credentials_problem, redact
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _WILD = re.compile(r"[*?\[{]")
@@ -63,6 +63,8 @@ def list_files(uri: str) -> list[SourceFile]:
 
 def _open(uri: str) -> tuple[fs.FileSystem, str, str]:
     """The file system, the path up to the first name with a wildcard, and the rest."""
+    if (problem := credentials_problem(uri)) is not None:
+        raise InvalidInputError(f"a source's URI must not hold {problem} uri={redact(uri)}")
     if "://" not in uri:
         base, pattern = _split(uri)
         return fs.LocalFileSystem(), str(Path(base or ("." if pattern else "")).resolve()), pattern

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from merlot.query.context import UnsupportedQueryError
 from merlot.spec.schema import TableSchema
+from merlot.vectors.errors import UnsupportedQueryError
 
 OLD = [{"name": "a", "type": "INT"}, {"name": "f", "type": "FLOAT", "role": "metric"}]
 NEW = [

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from merlot.catalog.publish import record_of
-from merlot.ingest import casts, grouping, transform
+from merlot.ingest import arrays, grouping, transform
 from merlot.ingest.bad_rows import BadRows
 from merlot.ingest.batch import build_group
 from merlot.segment.arrow_types import arrow_schema
@@ -186,8 +186,8 @@ class _Builder:
 
 def _prepared_batches(grouped: grouping.Grouped, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     num_rows = grouped.rows.num_rows
-    columns = [casts.plain(column) for column in grouped.rows.columns]
-    keys = [casts.plain(key) for key in grouped.keys]
+    columns = [arrays.plain(column) for column in grouped.rows.columns]
+    keys = [arrays.plain(key) for key in grouped.keys]
     arrays = [*columns, *keys, pa.nulls(num_rows, pa.string())]
     names = [*grouped.rows.column_names, *schema.names[len(columns) :]]
     yield from pa.Table.from_arrays(arrays, names).cast(schema).to_batches()

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from merlot.ids import RawTableName, SegmentName
-from merlot.ingest import casts, instants
+from merlot.ingest import arrays, instants
+from merlot.ingest.arrays import Cast
 from merlot.ingest.bad_rows import SAMPLES_PER_REASON, BadRow, BadRows
-from merlot.ingest.casts import Cast
 from merlot.ingest.transform import Conformed, bad_row
 from merlot.segment.build.partitions import texts
 from merlot.segment.build.rows import default_scalar
@@ -98,16 +98,16 @@ def _field(spec: TableSpec, name: str) -> FieldSpec:
 def _days(conformed: Conformed) -> pa.Array:
     if conformed.millis is None:
         return pa.array(np.zeros(conformed.rows.num_rows, dtype=np.int32))
-    return instants.days_of(casts.plain(conformed.millis))
+    return instants.days_of(arrays.plain(conformed.millis))
 
 
 def _partitions(rows: pa.Table, column: FieldSpec, function: PartitionFunctionSpec) -> Cast:
     """Each distinct value is hashed once; nulls go where the value that stands for them goes."""
     partition_of = partition_functions.get(function)
-    values = casts.plain(rows.column(column.name)).fill_null(default_scalar(column))
+    values = arrays.plain(rows.column(column.name)).fill_null(default_scalar(column))
     if column.type is TypeName.TIMESTAMP:
         values = values.cast(pa.int64())
     encoded = values.dictionary_encode()
     distinct = pa.array(texts(column.type, encoded.dictionary), pa.string())
-    found = casts.map_distinct(distinct, partition_of, pa.int32())
+    found = arrays.map_distinct(distinct, partition_of, pa.int32())
     return Cast(found.values.take(encoded.indices), found.bad.take(encoded.indices))

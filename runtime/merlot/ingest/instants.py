@@ -1,4 +1,4 @@
-"""Columns of instants, all rows at once: between what a dateTime column stores and epoch milliseconds."""
+"""Columns of instants, all rows at once: between a source's, what a dateTime column stores, and epoch milliseconds."""
 
 from __future__ import annotations
 
@@ -6,14 +6,37 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merlot.ingest import casts
-from merlot.spec.datetime_format import DateTimeFormat, EpochFormat, TimestampFormat
+from merlot.ingest.arrays import (
+    Cast,
+    all_good,
+    floor_divide,
+    keep,
+    map_distinct,
+    then,
+)
+from merlot.spec.datetime_format import DateTimeFormat, EpochFormat, PatternFormat, TimestampFormat
 
 DAY_MS = 86_400_000
 FIRST_MS = -62_135_596_800_000
 """0001-01-01 00:00:00 UTC."""
 LAST_MS = 253_402_300_799_999
 """9999-12-31 23:59:59.999 UTC."""
+
+
+def epoch_millis(column: pa.Array) -> Cast:
+    """Instants as epoch milliseconds, rounded down, also before 1970; a timestamp without zone is UTC, a date begins at
+    midnight UTC. Bad is what 64 bits cannot hold."""
+    if pa.types.is_date32(column.type):
+        return all_good(pc.multiply(column.cast(pa.int32()).cast(pa.int64()), DAY_MS))
+    ticks = column.cast(pa.int64())
+    if pa.types.is_date64(column.type):
+        return all_good(ticks)
+    if column.type.unit == "s":
+        bound = (2**63 - 1) // 1000
+        held = keep(ticks, pc.and_(pc.greater_equal(ticks, -bound), pc.less_equal(ticks, bound)), pa.int64())
+        return Cast(pc.multiply(held.values, 1000), held.bad)
+    divisor = {"ms": 1, "us": 1_000, "ns": 1_000_000}[column.type.unit]
+    return all_good(floor_divide(ticks, divisor))
 
 
 def to_millis(values: pa.Array, time_format: DateTimeFormat) -> pa.Array:
@@ -25,30 +48,35 @@ def to_millis(values: pa.Array, time_format: DateTimeFormat) -> pa.Array:
         case TimestampFormat() if pa.types.is_integer(values.type):
             return _within(values.cast(pa.int64()), FIRST_MS, LAST_MS)
         case _:
-            return _within(casts.map_distinct(values, time_format.to_millis, pa.int64()).values, FIRST_MS, LAST_MS)
+            return _within(map_distinct(values, time_format.to_millis, pa.int64()).values, FIRST_MS, LAST_MS)
 
 
-def to_format(millis: pa.Array, time_format: DateTimeFormat) -> pa.Array:
-    """What a column of that format stores for instants: integers, or text for a pattern."""
+def to_format(source: pa.Array, time_format: DateTimeFormat) -> Cast:
+    """What a column of that format stores for timestamps or dates: integers, or text for a pattern. A date has no time
+    zone: in a pattern of any zone it is that day."""
+    if isinstance(time_format, PatternFormat) and pa.types.is_date(source.type):
+        days = floor_divide(epoch_millis(source).values, DAY_MS)
+        return map_distinct(days, time_format.from_day, pa.string())
+    millis = epoch_millis(source)
     match time_format:
         case TimestampFormat():
             return millis
         case EpochFormat():
-            return casts.floor_divide(millis, time_format.step_ms)
+            return Cast(floor_divide(millis.values, time_format.step_ms), millis.bad)
         case _:
-            return casts.map_distinct(millis, time_format.from_millis, pa.string()).values
+            return then(millis, map_distinct(millis.values, time_format.from_millis, pa.string()))
 
 
 def misfits(values: pa.Array, time_format: DateTimeFormat) -> pa.Array:
     """True where a stored value is there but is no instant of the format; range is the time column's affair."""
     if pa.types.is_integer(values.type) and isinstance(time_format, EpochFormat | TimestampFormat):
         return pa.array(np.zeros(len(values), dtype=bool))
-    return casts.map_distinct(values, time_format.to_millis, pa.int64()).bad
+    return map_distinct(values, time_format.to_millis, pa.int64()).bad
 
 
 def days_of(millis: pa.Array) -> pa.Array:
     """UTC days since 1970 (int32), rounded down; the input has no nulls."""
-    return casts.floor_divide(millis, DAY_MS).cast(pa.int32())
+    return floor_divide(millis, DAY_MS).cast(pa.int32())
 
 
 def _within(values: pa.Array, first: int, last: int) -> pa.Array:

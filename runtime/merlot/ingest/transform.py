@@ -2,8 +2,8 @@
 
 A row is bad if a value does not fit its column's type, if its time is missing or outside years 1 to 9999, or if a
 dateTime value does not follow the column's format. Missing columns become null. Texts longer than a column's
-`maxLength` are cut, as in Pinot, and counted; JSON, which a cut would break, makes a bad row instead. Filter and
-derived columns come before (`expressions`, or Spark SQL).
+`maxLength` are cut, as in Pinot, and counted; JSON and times as text, which a cut would break or change, make a bad row
+instead. Filter and derived columns come before (`expressions`, or Spark SQL).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merlot.errors import InvalidInputError
-from merlot.ingest import casts, instants
+from merlot.ingest import arrays, casts, instants
+from merlot.ingest.arrays import Cast, then
 from merlot.ingest.bad_rows import SAMPLES_PER_REASON, BadRow, BadRows, pick_samples
-from merlot.ingest.casts import Cast
 from merlot.segment.arrow_types import arrow_schema
 from merlot.spec.schema import FieldSpec, TableSchema
 from merlot.spec.table import TableSpec
@@ -58,7 +58,7 @@ def inside(conformed: Conformed, window: Window | None) -> tuple[Conformed, int]
         return conformed, 0
     if conformed.millis is None:
         raise InvalidInputError("a window of time needs a table with a time column")
-    millis = casts.plain(conformed.millis)
+    millis = arrays.plain(conformed.millis)
     kept = pc.and_(pc.greater_equal(millis, window[0]), pc.less(millis, window[1]))
     num_outside = len(millis) - (pc.sum(kept).as_py() or 0)
     if not num_outside:
@@ -120,13 +120,14 @@ def conform(table: pa.Table, spec: TableSpec) -> Conformed:
 def _conform_column(table: pa.Table, column: FieldSpec, verdict: _Verdict) -> pa.Array:
     if column.name not in table.column_names:
         return pa.nulls(table.num_rows, cast_type(column))
-    source = casts.plain(table.column(column.name))
+    source = arrays.plain(table.column(column.name))
     result = _cast_lists(source, column) if column.multi_value else _cast_single(source, column)
-    verdict.add(_Fault(f"not a value of {_type_name(column)}", column.name), result.bad)
+    subject = f"{_short(source.type)} is no" if result.by_type else "not a"
+    verdict.add(_Fault(f"{subject} value of {_type_name(column)}", column.name), result.bad)
     if column.time_format is not None:
         wrong = instants.misfits(result.values, column.time_format)
         verdict.add(_Fault(f"not in the format {column.format}", column.name), wrong)
-    if column.type is TypeName.JSON and column.longest is not None:
+    if _breaks_if_cut(column) and column.longest is not None:
         too_long = pc.greater(pc.utf8_length(result.values), column.longest)
         verdict.add(_Fault(f"longer than {column.longest} characters", column.name), too_long.fill_null(False))
     return result.values
@@ -136,35 +137,44 @@ def _type_name(column: FieldSpec) -> str:
     return f"{column.type}[]" if column.multi_value else str(column.type)
 
 
+def _breaks_if_cut(column: FieldSpec) -> bool:
+    """JSON, and a time as text, which would be another time or none."""
+    return column.type is TypeName.JSON or (column.type is TypeName.STRING and column.time_format is not None)
+
+
+def _short(kind: pa.DataType) -> str:
+    text = str(kind)
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
+
+
 def _cast_single(source: pa.Array, column: FieldSpec) -> Cast:
-    if casts.is_temporal(source.type) and column.time_format is not None:
-        source = instants.to_format(casts.epoch_millis(source), column.time_format)
+    if arrays.is_temporal(source.type) and column.time_format is not None:
+        stored = instants.to_format(source, column.time_format)
+        return then(stored, casts.cast(stored.values, column.type))
     return casts.cast(source, column.type)
 
 
 def _cast_lists(source: pa.Array, column: FieldSpec) -> Cast:
     """A list is bad if one of its values is. Null values in a list are left out; a single value is a list of one."""
     if pa.types.is_null(source.type):
-        return Cast(pa.nulls(len(source), cast_type(column)), pa.array(np.zeros(len(source), dtype=bool)))
+        return arrays.all_good(pa.nulls(len(source), cast_type(column)))
     if not pa.types.is_list(source.type):
         return _lists_of_one(casts.cast(source, column.type))
-    parents = pc.list_parent_indices(source)
+    parents = arrays.parents_of(source)
     elements = casts.cast(pc.list_flatten(source), column.type)
     bad = np.zeros(len(source), dtype=bool)
-    bad[parents.filter(elements.bad).to_numpy()] = True
+    bad[parents[elements.bad.to_numpy(zero_copy_only=False)]] = True
     present = elements.values.is_valid()
-    lengths = np.bincount(parents.filter(present).to_numpy(), minlength=len(source))
-    offsets = np.zeros(len(source) + 1, dtype=np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    lists = pa.ListArray.from_arrays(pa.array(offsets), elements.values.filter(present), mask=source.is_null())
-    return Cast(lists.cast(cast_type(column)), pa.array(bad))
+    lengths = np.bincount(parents[present.to_numpy(zero_copy_only=False)], minlength=len(source))
+    lists = arrays.lists_of(lengths, elements.values.filter(present), source.is_null())
+    return Cast(lists.cast(cast_type(column)), pa.array(bad), elements.by_type)
 
 
 def _lists_of_one(values: Cast) -> Cast:
     present = values.values.is_valid()
-    offsets = np.concatenate([[0], np.cumsum(present.to_numpy(zero_copy_only=False))]).astype(np.int32)
-    lists = pa.ListArray.from_arrays(pa.array(offsets), values.values.drop_null(), mask=pc.invert(present))
-    return Cast(lists, values.bad)
+    lengths = present.to_numpy(zero_copy_only=False).astype(np.int64)
+    lists = arrays.lists_of(lengths, values.values.drop_null(), pc.invert(present))
+    return Cast(lists, values.bad, values.by_type)
 
 
 def _time_of(spec: TableSpec, columns: Mapping[str, pa.Array], verdict: _Verdict) -> pa.Array | None:
@@ -189,9 +199,9 @@ def _mark_corrupt(table: pa.Table, verdict: _Verdict) -> None:
 def _cut_texts(rows: pa.Table, schema: TableSchema) -> tuple[pa.Table, dict[str, int]]:
     cut: dict[str, int] = {}
     for position, column in enumerate(schema.fields):
-        if column.type not in (TypeName.STRING, TypeName.BYTES) or column.longest is None:
+        if column.type not in (TypeName.STRING, TypeName.BYTES) or column.longest is None or _breaks_if_cut(column):
             continue
-        values = casts.plain(rows.column(position))
+        values = arrays.plain(rows.column(position))
         texts = values.flatten() if column.multi_value else values
         # Bytes bound characters from above: most columns are done with one look at the longest value.
         if (pc.max(pc.binary_length(texts)).as_py() or 0) <= column.longest:
@@ -202,17 +212,11 @@ def _cut_texts(rows: pa.Table, schema: TableSchema) -> tuple[pa.Table, dict[str,
         if not num_cut:
             continue
         texts = (pc.utf8_slice_codeunits if is_text else pc.binary_slice)(texts, 0, column.longest)
-        shortened = _like(values, texts) if column.multi_value else texts
-        rows = rows.set_column(position, rows.schema.field(position), shortened)
+        if column.multi_value:
+            texts = arrays.lists_of(arrays.lengths_of(values), texts, values.is_null()).cast(values.type)
+        rows = rows.set_column(position, rows.schema.field(position), texts)
         cut[column.name] = num_cut
     return rows, cut
-
-
-def _like(lists: pa.Array, elements: pa.Array) -> pa.Array:
-    """Lists of the lengths of `lists` over other elements, which are as many as theirs, flattened."""
-    lengths = pc.list_value_length(lists).fill_null(0).to_numpy()
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), elements, mask=lists.is_null()).cast(lists.type)
 
 
 def _bad_rows(table: pa.Table, verdict: _Verdict) -> BadRows:

@@ -8,12 +8,12 @@ Instants before 1970 round down, not towards zero. Patterns are in `datetime_pat
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal, InvalidOperation
 from typing import Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from merlot.errors import InvalidInputError
 from merlot.spec.datetime_pattern import DateTimePattern
+from merlot.spec.number_text import BLANKS, decimal_of, is_integer
 
 UNIT_MS = {
     "MILLISECONDS": 1,
@@ -22,6 +22,8 @@ UNIT_MS = {
     "HOURS": 3_600_000,
     "DAYS": 86_400_000,
 }
+MAX_DIGITS = 30
+"""Of a count of units; more is no instant of any calendar."""
 FORMS = "TIMESTAMP, EPOCH|DAYS or SIMPLE_DATE_FORMAT|yyyyMMdd"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TZ = re.compile(r"^(?P<pattern>.*?)\s*tz\((?P<zone>[^)]+)\)$")
@@ -52,10 +54,8 @@ class EpochFormat:
         return UNIT_MS[self.unit] * self.size
 
     def to_millis(self, value: int | str) -> int:
-        try:
-            return int(Decimal(value)) * self.step_ms
-        except (InvalidOperation, ValueError, OverflowError):
-            raise InvalidInputError(f"not a number of {self.unit.lower()} value={value!r}") from None
+        number = value if isinstance(value, int) else _whole(value, self.unit)
+        return number * self.step_ms
 
     def from_millis(self, millis: int) -> int:
         return millis // self.step_ms
@@ -85,6 +85,10 @@ class PatternFormat:
     def from_millis(self, millis: int) -> str:
         return self.pattern.format(datetime_of(millis).astimezone(self.zone))
 
+    def from_day(self, day: int) -> str:
+        """The stored value of a day since 1970: the day as it is called, at midnight by the clocks of the zone."""
+        return self.pattern.format(datetime_of(day * UNIT_MS["DAYS"]).replace(tzinfo=self.zone))
+
 
 def parse(text: str) -> DateTimeFormat:
     """Read a format; raises InvalidInputError that says what would be right."""
@@ -97,11 +101,9 @@ def parse(text: str) -> DateTimeFormat:
 
 def parse_timestamp(text: str) -> int:
     """Epoch milliseconds of timestamp text; raises InvalidInputError."""
-    stripped = text.strip()
-    try:
+    stripped = text.strip(BLANKS)
+    if is_integer(stripped) and len(stripped) <= MAX_DIGITS:
         return int(stripped)
-    except ValueError:
-        pass
     try:
         moment = datetime.fromisoformat(stripped)
     except ValueError:
@@ -122,6 +124,17 @@ def datetime_of(millis: int) -> datetime:
         return _EPOCH + timedelta(milliseconds=millis)
     except OverflowError:
         raise InvalidInputError(f"instant outside years 1 to 9999 millis={millis}") from None
+
+
+def _whole(text: str, unit: str) -> int:
+    """`12`, `12.0` or `1.2e1`; a part of a unit is refused, since it would be lost."""
+    try:
+        number = decimal_of(text)
+        if abs(number.adjusted()) > MAX_DIGITS or number != number.to_integral_value():
+            raise ValueError(text)
+    except ValueError:
+        raise InvalidInputError(f"not a whole number of {unit.lower()} value={text!r}") from None
+    return int(number)
 
 
 def _parse_pipes(text: str) -> DateTimeFormat:

@@ -2,6 +2,8 @@
 
 Letters: y M d D H h m s S a E Z, quoted text as in Java. Weeks and eras are refused: a wrong date would be worse.
 Month and day names are English. Fields that a pattern lacks are the first of their range (`yyyyMM` is the 1st, 00:00).
+`yy` is a year of 1946 to 2045: Java takes 80 years back and 20 ahead of the day it runs on; of 2026, since a text must
+not become another instant as years go by.
 """
 
 import re
@@ -12,6 +14,8 @@ from typing import Self
 
 from merlot.errors import InvalidInputError
 
+FIRST_SHORT_YEAR = 1946
+"""First of the hundred years that `yy` stands for."""
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June", "July"),
     *("August", "September", "October", "November", "December"),
@@ -105,7 +109,7 @@ def _expression(token: _Token, *, is_fixed: bool) -> str:
 
 
 def _assemble(fields: Mapping[str, str], zone: tzinfo) -> datetime:
-    year = int(fields["y"]) if "y" in fields else 2000 + int(fields["yy"]) if "yy" in fields else 1970
+    year = int(fields["y"]) if "y" in fields else _year_of(int(fields["yy"])) if "yy" in fields else 1970
     month = int(fields.get("M", "1"))
     if "Mname" in fields:
         month = next(
@@ -121,6 +125,10 @@ def _assemble(fields: Mapping[str, str], zone: tzinfo) -> datetime:
     if "D" in fields:
         moment = moment.replace(month=1, day=1) + timedelta(days=int(fields["D"]) - 1)
     return moment.replace(tzinfo=_offset(fields["Z"]) if "Z" in fields else zone)
+
+
+def _year_of(two_digits: int) -> int:
+    return FIRST_SHORT_YEAR + (two_digits - FIRST_SHORT_YEAR) % 100
 
 
 def _offset(text: str) -> tzinfo:

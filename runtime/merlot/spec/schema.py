@@ -55,7 +55,8 @@ class FieldSpec(SpecModel):
     """Stands for null in storage and in answers; the type and the role decide it if left out."""
     max_length: int | None = Field(None, ge=1, le=2_147_483_647)
     """Longest STRING value in characters, or BYTES value in bytes; longer ones are cut at ingestion, and counted in its
-    report. 512 if left out. A JSON value is never cut: a longer one makes its row a bad one; no limit if left out."""
+    report. 512 if left out. A JSON value is never cut, nor is a dateTime column: a longer one makes its row a bad one;
+    JSON has no limit if left out."""
     description: str | None = None
     """What the column means; for people."""
 

@@ -22,6 +22,7 @@ from merlot.spec.datetime_format import (
     datetime_of,
     millis_of,
 )
+from merlot.spec.datetime_pattern import FIRST_SHORT_YEAR
 from merlot.spec.periods import DAY_MS, Period
 from merlot.spec.schema import FieldSpec
 from merlot.spec.types import TypeName
@@ -31,7 +32,7 @@ _MINUTE_MS: Final = 60_000
 _WEEK_MS: Final = 7 * DAY_MS
 _LEAST_MONTH_MS: Final = 28 * DAY_MS
 _LAST_KNOWN_YEAR: Final = 2037
-_YEAR_2000_MS: Final = 946_684_800_000
+_FIRST_SHORT_YEAR_MS: Final = millis_of(datetime(FIRST_SHORT_YEAR, 1, 1, tzinfo=UTC))
 _UNITS: Final = (
     ("y", Period("12mo", months=12)),
     ("M", Period("1mo", months=1)),
@@ -46,7 +47,7 @@ _PROBES: Final = tuple(
     datetime.fromisoformat(text).replace(tzinfo=UTC)
     for text in (
         *("2013-12-31 23:58:57.987", "2004-02-29 11:07:06.050", "2001-01-01 00:00:00.000"),
-        *("2090-10-10 12:30:00.100", "2016-05-09 01:02:03.004"),
+        *("2040-10-10 12:30:00.100", "2016-05-09 01:02:03.004"),
     )
 )
 
@@ -110,8 +111,8 @@ def _pattern_problem(field: FieldSpec, pattern: PatternFormat, period: Period) -
     is_moved = is_moving(field, period)
     if is_moved and not period.is_multiple_of(unit):
         return f"periods of {period} do not begin at times that the pattern {text!r} can write"
-    if _has_letter(pattern, "y", 2) and period.floor(_YEAR_2000_MS) != _YEAR_2000_MS:
-        return f"years of two digits begin with 2000, which no period of {period} begins with"
+    if _has_letter(pattern, "y", 2) and period.floor(_FIRST_SHORT_YEAR_MS) != _FIRST_SHORT_YEAR_MS:
+        return f"years of two digits begin with {FIRST_SHORT_YEAR}, which no period of {period} begins with"
     offsets = offsets_ms(pattern.zone)
     if _has_letter(pattern, "Z"):
         if offsets != {0}:

@@ -12,6 +12,7 @@ from decimal import Decimal, InvalidOperation
 
 from merlot.errors import InvalidInputError
 from merlot.spec.datetime_format import parse_timestamp
+from merlot.spec.number_text import decimal_of, double_of, is_integer
 from merlot.spec.types import TypeName
 
 FieldValue = int | float | bool | str | bytes | Decimal
@@ -55,6 +56,8 @@ def _integer(low: int, high: int) -> Callable[[object], int]:
     def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise ValueError("not an integer")
+        if isinstance(value, str) and not is_integer(value):
+            raise ValueError("not an integer")
         number = int(value)
         if not low <= number <= high:
             raise ValueError("out of range")
@@ -66,7 +69,7 @@ def _integer(low: int, high: int) -> Callable[[object], int]:
 def _double(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise TypeError("not a number")
-    return float(value)
+    return double_of(value) if isinstance(value, str) else float(value)
 
 
 def _float(value: object) -> float:
@@ -78,7 +81,7 @@ def _float(value: object) -> float:
 def _decimal(value: object) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise TypeError("not a number")
-    number = Decimal(str(value))
+    number = decimal_of(str(value))
     if not number.is_finite():
         raise ValueError("not finite")
     return number
@@ -110,8 +113,13 @@ def _string(value: object) -> str:
 
 def _json(value: object) -> str:
     text = _string(value)
-    json.loads(text)
+    json.loads(text, parse_constant=_no_constant)
     return text
+
+
+def _no_constant(text: str) -> None:
+    """Python reads NaN and Infinity, which are no JSON."""
+    raise ValueError(text)
 
 
 def _bytes(value: object) -> bytes:

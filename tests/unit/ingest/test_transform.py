@@ -11,6 +11,7 @@ from merlot.ingest.bad_rows import BadRow, BadRows
 from merlot.ingest.grouping import SegmentGroup, group, group_of
 from merlot.ingest.transform import CORRUPT_RECORD, SOURCE_FILE, SOURCE_ROW, conform, inside
 from merlot.segment.arrow_types import arrow_schema
+from merlot.spec.datetime_format import parse
 from merlot.spec.table import TableSpec
 
 
@@ -116,6 +117,46 @@ def test_instants_become_what_the_column_stores() -> None:
     assert done.millis.to_pylist() == [-3_600_000]
 
 
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Tokyo", "America/Sao_Paulo", "Pacific/Kiritimati"])
+def test_a_date_is_the_same_day_in_a_pattern_of_any_zone(zone: str) -> None:
+    day = {"name": "day", "type": "STRING", "role": "dateTime", "format": f"SIMPLE_DATE_FORMAT|yyyyMMdd|{zone}"}
+    dates = [dt.date(2013, 1, 31), dt.date(2018, 11, 4), dt.date(1, 1, 2), dt.date(9999, 12, 30)]
+    for kind in (pa.date32(), pa.date64()):
+        done = conform(pa.table({"day": pa.array(dates, kind)}), spec_of(day, time_column="day"))
+        assert done.rows.column("day").to_pylist() == ["20130131", "20181104", "00010102", "99991230"]
+        assert done.millis.to_pylist()[0] == parse(day["format"]).to_millis("20130131")
+
+
+def test_instants_that_no_text_of_the_pattern_can_hold_are_bad_rows() -> None:
+    day = {"name": "day", "type": "STRING", "role": "dateTime", "format": "SIMPLE_DATE_FORMAT|yyyyMMdd"}
+    late = pa.array([253402300805, 0, None], pa.timestamp("s"))
+    for source in (late, pa.array([2932897, 0, None], pa.int32()).cast(pa.date32())):
+        done = conform(pa.table({"day": source}), spec_of(day))
+        assert done.rows.column("day").to_pylist() == ["19700101", None]
+        assert done.bad.by_reason == {"day: not a value of STRING": 1}
+
+
+def test_times_as_text_are_never_cut() -> None:
+    day = {"name": "day", "type": "STRING", "role": "dateTime", "format": "SIMPLE_DATE_FORMAT|yyyyMM", "maxLength": 6}
+    done = conform(pa.table({"day": ["201301", "2013001"]}), spec_of(day, time_column="day"))
+    assert done.rows.column("day").to_pylist() == ["201301"]
+    assert done.bad.by_reason == {"day: longer than 6 characters": 1}
+    assert done.cut == {}
+
+
+def test_a_part_of_a_unit_is_no_count_of_it() -> None:
+    at = {"name": "at", "type": "STRING", "role": "dateTime", "format": "EPOCH|DAYS"}
+    done = conform(pa.table({"at": ["12", "12.0", "12.7", "1_2"]}), spec_of(at, time_column="at"))
+    assert done.millis.to_pylist() == [12 * 86_400_000] * 2
+    assert done.bad.by_reason == {"at: not in the format EPOCH|DAYS": 2}
+
+
+def test_a_type_that_cannot_fit_is_named() -> None:
+    done = conform(pa.table({"n": pa.array([1, None], pa.duration("s"))}), spec_of({"name": "n", "type": "INT"}))
+    assert done.rows.to_pylist() == [{"n": None}]
+    assert done.bad.by_reason == {"n: duration[s] is no value of INT": 1}
+
+
 def test_lists_are_cast_value_by_value() -> None:
     spec = spec_of({"name": "xs", "type": "INT", "multiValue": True})
     done = conform(pa.table({"xs": [["1", "2"], ["x"], [], None, ["3", None]]}), spec)
@@ -132,6 +173,25 @@ def test_sliced_lists_are_cast_too() -> None:
     spec = spec_of({"name": "xs", "type": "INT", "multiValue": True})
     source = pa.table({"xs": [[9], ["1", "2"][:0] or [1], [2, 3]]}).slice(1)
     assert conform(source, spec).rows.column("xs").to_pylist() == [[1], [2, 3]]
+
+
+HIDDEN = pa.array([1, 2, 9, 9, 3, 4])
+LISTS = [
+    pa.FixedSizeListArray.from_arrays(HIDDEN, 2, mask=pa.array([False, True, False])),
+    pa.ListArray.from_arrays(pa.array([0, 2, 4, 6], pa.int32()), HIDDEN, mask=pa.array([False, True, False])),
+    pa.LargeListArray.from_arrays(pa.array([0, 2, 4, 6]), HIDDEN, mask=pa.array([False, True, False])),
+    pa.ListViewArray.from_arrays(
+        pa.array([0, 2, 4], pa.int32()), pa.array([2, 2, 2], pa.int32()), HIDDEN, mask=pa.array([False, True, False])
+    ),
+    pa.array([[1, 2], None, [3, 4]], pa.large_list_view(pa.int64())),
+]
+
+
+@pytest.mark.parametrize("lists", LISTS, ids=[str(lists.type) for lists in LISTS])
+def test_lists_of_every_layout_are_lists(lists: pa.Array) -> None:
+    spec = spec_of({"name": "xs", "type": "INT", "multiValue": True})
+    assert conform(pa.table({"xs": lists}), spec).rows.column("xs").to_pylist() == [[1, 2], None, [3, 4]]
+    assert conform(pa.table({"xs": lists[1:]}), spec).rows.column("xs").to_pylist() == [None, [3, 4]]
 
 
 def test_long_texts_are_cut_and_counted() -> None:

@@ -1,0 +1,177 @@
+"""Arrow arrays as casts take them: a few plain types instead of the many that a source may have.
+
+And what Arrow's own functions lack: division that rounds down, functions of Python over distinct values, lists that
+hold nothing where they are null. Pure: nothing is written to an array that was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import InvalidOperation
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from merlot.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """`values` has the type that was asked for, null where `bad` (boolean, no nulls) says that a value did not fit."""
+
+    values: pa.Array
+    bad: pa.Array
+    by_type: bool = False
+    """True if no value of the source's type can fit."""
+
+
+def all_good(values: pa.Array) -> Cast:
+    """Every value fits."""
+    return Cast(values, constant(False, len(values)))
+
+
+def all_bad(source: pa.Array, target: pa.DataType) -> Cast:
+    """No value of the source's type is one of the target's."""
+    return Cast(pa.nulls(len(source), target), source.is_valid(), by_type=True)
+
+
+def keep(source: pa.Array, fits: pa.Array, target: pa.DataType) -> Cast:
+    """The values that fit; `fits` is null where the source is."""
+    bad = pc.invert(pc.fill_null(fits, True))
+    return Cast(with_nulls(source, bad).cast(target, safe=False), bad)
+
+
+def then(first: Cast, second: Cast) -> Cast:
+    """`second` is a cast of `first.values`: bad is what either could not take."""
+    return Cast(second.values, pc.or_(first.bad, second.bad), second.by_type)
+
+
+def with_nulls(values: pa.Array, mask: pa.Array) -> pa.Array:
+    """Null where the mask is true."""
+    return pc.if_else(mask, pa.scalar(None, values.type), values)
+
+
+def constant(value: bool, length: int) -> pa.Array:
+    """The same boolean many times."""
+    return pa.array(np.full(length, value))
+
+
+def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """One array of a type that casts know: dictionaries and runs decoded; texts, bytes, lists and decimals of other
+    layouts made ordinary ones; extension types by their storage, but UUIDs, which have a text of their own."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return plain(column.dictionary_decode())
+    if pa.types.is_run_end_encoded(kind):
+        return plain(pc.run_end_decode(column))
+    if isinstance(kind, pa.BaseExtensionType) and not isinstance(kind, pa.UuidType):
+        return column.cast(pa.bool_()) if isinstance(kind, pa.Bool8Type) else plain(column.storage)
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return column.cast(pa.string())
+    if _is_binary(kind):
+        return column.cast(pa.binary())
+    if pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
+        return column.cast(pa.decimal128(kind.precision, kind.scale))
+    return _lists(column) if is_list(kind) else column
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether values are lists, of whatever layout."""
+    return bool(
+        pa.types.is_list(kind)
+        or pa.types.is_large_list(kind)
+        or pa.types.is_fixed_size_list(kind)
+        or pa.types.is_list_view(kind)
+        or pa.types.is_large_list_view(kind)
+    )
+
+
+def is_temporal(kind: pa.DataType) -> bool:
+    """Whether values are instants: timestamps and dates."""
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+
+
+def lengths_of(lists: pa.ListArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The number of values of each list, 0 for null."""
+    filled: np.ndarray[tuple[int], np.dtype[np.int64]] = (
+        pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    )
+    return filled
+
+
+def parents_of(lists: pa.ListArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Which list each value of `list_flatten` is from. (Arrow's own function counts what null lists hide.)"""
+    return np.repeat(np.arange(len(lists)), lengths_of(lists))
+
+
+def lists_of(
+    lengths: np.ndarray[tuple[int], np.dtype[np.int64]], elements: pa.Array, nulls: pa.Array | None = None
+) -> pa.ListArray:
+    """Lists of these lengths over consecutive elements, null where `nulls` is true."""
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return pa.ListArray.from_arrays(pa.array(offsets), elements, mask=nulls)
+
+
+def floor_divide(numbers: pa.Array, divisor: int) -> pa.Array:
+    """Integer division that rounds down (Arrow's rounds towards zero)."""
+    if divisor == 1:
+        return numbers
+    filled = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False)
+    return with_nulls(pa.array(filled // divisor), pc.is_null(numbers))
+
+
+def map_distinct(column: pa.Array, read: Callable[[Any], Any], target: pa.DataType) -> Cast:
+    """Apply `read` to each distinct value; ValueError and its kin mark the value as bad."""
+    encoded = column.dictionary_encode()
+    values: list[Any] = []
+    bad: list[bool] = []
+    for value in encoded.dictionary.to_pylist():
+        try:
+            values.append(read(value))
+            bad.append(False)
+        except (ValueError, InvalidOperation, InvalidInputError, OverflowError, TypeError):
+            values.append(None)
+            bad.append(True)
+    indices = encoded.indices
+    is_bad = pc.fill_null(pc.take(pa.array(bad, pa.bool_()), indices), False)
+    return Cast(pc.take(pa.array(values, target), indices), is_bad)
+
+
+def by_pattern(
+    texts: pa.Array, pattern: str, at_once: Callable[[pa.Array], Cast], rest: Callable[[pa.Array], Cast]
+) -> Cast:
+    """Texts that follow the pattern by the quick way, the others by the other. What becomes of a text never depends on
+    its neighbours."""
+    usual = pc.match_substring_regex(texts, pattern)
+    if pc.all(usual, min_count=0).as_py() is not False:
+        return at_once(texts)
+    unusual = pc.invert(pc.fill_null(usual, True))
+    quick, slow = at_once(with_nulls(texts, unusual)), rest(texts.filter(unusual))
+    return Cast(
+        pc.replace_with_mask(quick.values, unusual, slow.values), pc.replace_with_mask(quick.bad, unusual, slow.bad)
+    )
+
+
+def readable(source: pa.Array) -> Cast:
+    """Texts, or bytes that are texts; bad where they are no UTF-8. Arrow reads texts from files without a look."""
+    try:
+        if pa.types.is_binary(source.type):
+            return all_good(source.cast(pa.string()))
+        source.validate(full=True)
+    except pa.ArrowInvalid:
+        return map_distinct(source.cast(pa.binary()), bytes.decode, pa.string())
+    return all_good(source)
+
+
+def _lists(column: pa.Array) -> pa.ListArray:
+    return lists_of(lengths_of(column), pc.list_flatten(column), column.is_null())
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind) or pa.types.is_binary_view(kind))

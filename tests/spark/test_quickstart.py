@@ -34,7 +34,12 @@ class Quickstart:
 
     def finish(self) -> str:
         process = self.start("--no-serve")
-        output, _ = process.communicate(timeout=170)
+        try:
+            output, _ = process.communicate(timeout=170)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
         assert process.returncode == 0, output
         return output
 

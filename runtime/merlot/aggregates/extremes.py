@@ -25,6 +25,7 @@ from merlot.aggregates.function import (
     grown,
 )
 from merlot.kernels import aggregate as kernels
+from merlot.kernels.group import mark
 from merlot.spec.types import TypeName
 from merlot.tree.nodes import Value
 from merlot.tree.types import DOUBLE, LONG, SqlType
@@ -45,7 +46,7 @@ class ExtremeState(State):
         bounds = (np.iinfo(np.int64).max, np.iinfo(np.int64).min) if is_integer else (np.nan, -np.inf)
         self._worst = bounds[0] if is_min else bounds[1]
         self._best = np.full(num_groups, self._worst, self._dtype)
-        self._seen = np.zeros(num_groups, np.int64)
+        self._seen = np.zeros(num_groups, np.uint8)
         dictionary = known.dictionary()
         self._ascending = None if dictionary is None else dictionary.numeric
 
@@ -70,7 +71,7 @@ class ExtremeState(State):
         groups = all_in_one(groups, len(numbers))
         kernel = kernels.min_groups if self._is_min else kernels.max_groups
         kernel(groups, numbers.astype(self._dtype, copy=False), self._best)
-        kernels.count_groups(groups, self._seen)
+        mark(groups, self._seen)
 
     def merge(self, columns: Sequence[pa.Array], groups: Groups) -> None:
         states = columns[0]

@@ -87,17 +87,20 @@ class Input(Protocol):
         ...
 
 
-class UnknownInput:
-    """Nothing is known."""
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Just the bounds, or nothing."""
+
+    limits: tuple[int, int] | None = None
 
     def bounds(self) -> tuple[int, int] | None:
-        return None
+        return self.limits
 
     def dictionary(self) -> Dictionary | None:
         return None
 
 
-UNKNOWN: Final = UnknownInput()
+UNKNOWN: Final = Known()
 
 
 class State(ABC):

@@ -44,6 +44,7 @@ from merlot.vectors.vector import Vector
 FEW_SUMS: Final = 16
 """Up to this many sums are added as Python's integers: the array operations have a price of their own."""
 LOW_MASK: Final = np.int64(0xFFFFFFFF)
+_LIMB_BITS: Final = 32
 _LONG_BOUNDS: Final = (-(1 << 63), (1 << 63) - 1)
 
 
@@ -98,6 +99,10 @@ class IntegerSum(State):
 
     def columns(self, groups: Chosen) -> list[pa.Array]:
         return [pa.array(half) for half in self.halves(groups)]
+
+    def narrow(self) -> NDArray[np.int64] | None:
+        """The sum of each group, if bounds have ruled out so far that 64 bits do not hold it."""
+        return self._sums if self._lows is None else None
 
     def halves(self, groups: Chosen) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """High and low halves of the sums of chosen groups."""
@@ -160,6 +165,37 @@ class DecimalSum(State):
 
     def columns(self, groups: Chosen) -> list[pa.Array]:
         return [pa.array([str(value) for value in self._sums[groups]], pa.string())]
+
+
+def sum_texts(texts: pa.Array, groups: Groups, num_groups: int) -> tuple[list[int], int]:
+    """Exact sums of plain decimal texts as segments store them, by group, and how many digits are fractions.
+
+    Each distinct number is cut into limbs of 32 bits, whose sums are exact in 64; Python adds up one per group."""
+    encoded = texts.dictionary_encode()
+    distinct: list[str] = encoded.dictionary.to_pylist()
+    scale = max((len(text.partition(".")[2]) for text in distinct), default=0)
+    ids = encoded.indices.to_numpy()
+    totals = np.zeros(num_groups, object)
+    for limb, digits in enumerate(_limbs([_unscaled(text, scale) for text in distinct])):
+        sums = np.zeros(num_groups, np.int64)
+        kernels.sum_int_groups(groups, digits[ids], sums)
+        totals += sums.astype(object) << (_LIMB_BITS * limb)
+    whole: list[int] = totals.tolist()
+    return whole, scale
+
+
+def _limbs(numbers: list[int]) -> list[NDArray[np.int64]]:
+    """number = sum of limb[k] * 2**(32 k); all but the last limb are not negative."""
+    limbs = []
+    while any(not -(1 << 31) <= number < 1 << 31 for number in numbers):
+        limbs.append(np.array([number & ((1 << _LIMB_BITS) - 1) for number in numbers], np.int64))
+        numbers = [number >> _LIMB_BITS for number in numbers]
+    return [*limbs, np.array(numbers, np.int64)]
+
+
+def _unscaled(text: str, scale: int) -> int:
+    whole, _, fraction = text.partition(".")
+    return int(whole + fraction.ljust(scale, "0"))
 
 
 def sum_fields(type_: SqlType) -> tuple[StateField, ...]:

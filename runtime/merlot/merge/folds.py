@@ -16,17 +16,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from merlot.aggregates.extremes import ExtremeState
+from merlot.aggregates.function import Known
+from merlot.aggregates.sketches import MERGES, Serialized, SketchError, merge_sketches
+from merlot.aggregates.sums import FloatSum, IntegerSum, rounded, sum_texts
 from merlot.errors import InvalidInputError
-from merlot.kernels import aggregate
-from merlot.merge import sketches
 from merlot.merge.columns import Array, Column, Values, fixed_dtype
 from merlot.merge.plan import Aggregation, MergePlan
 from merlot.spec.schema import FieldSpec
 from merlot.spec.types import TypeName
+from merlot.tree.types import DOUBLE
 from merlot.vectors.decimals import plain_text
 from merlot.vectors.groups import Groups
 
-_LIMB_BITS: Final = 32
 _WIDER: Final = {TypeName.INT: "LONG", TypeName.LONG: "BIG_DECIMAL", TypeName.FLOAT: "DOUBLE"}
 _NUMBERS: Final = (TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.BIG_DECIMAL)
 
@@ -85,14 +87,14 @@ Fold = Callable[[Column, FieldSpec, Groups], Column]
 
 def _fold_of(field: FieldSpec, how: Aggregation) -> Fold:
     name = how.function.upper()
-    if name in sketches.MERGES:
+    if name in MERGES:
         if field.type is not TypeName.BYTES:
             text = f"{how.function} merges serialized sketches, which a BYTES metric holds"
             raise InvalidInputError(f"{text} column={field.name} type={field.type}")
         return partial(_sketch, name, how.parameters)
     function = FOLDS.get(name)
     if function is None:
-        known = ", ".join((*FOLDS, *sketches.MERGES))
+        known = ", ".join((*FOLDS, *MERGES))
         raise InvalidInputError(f"unknown aggregation column={field.name} function={how.function}; one of {known}")
     if is_sum(how) and field.type not in _NUMBERS:
         raise InvalidInputError(f"{field.type} cannot be summed column={field.name}; make the column a dimension")
@@ -125,7 +127,13 @@ def _maximum(column: Column, target: FieldSpec, groups: Groups) -> Column:
 
 
 def _sketch(name: str, parameters: Mapping[str, str], column: Column, target: FieldSpec, groups: Groups) -> Column:
-    merged = sketches.fold(column, groups, name, parameters)
+    given = Serialized(
+        values=column.values, ids=column.ids, nulls=column.nulls, of_rows=groups.of_rows, num_groups=len(groups)
+    )
+    try:
+        merged = merge_sketches(given, name, parameters)
+    except SketchError as error:
+        raise error.found_in(column=column.field.name) from None
     if column.nulls is None or not column.nulls.any():
         return _result(target, merged, None)
     is_null = np.ones(len(groups), np.bool_)
@@ -142,13 +150,9 @@ def _extreme(column: Column, target: FieldSpec, groups: Groups, *, is_min: bool)
     if column.ids is None and not isinstance(column.values, np.ndarray):
         column = column.coded()
     flat, of_rows, is_null = _valid_flat(column, column.values if column.ids is None else column.ids, groups)
-    is_float = flat.dtype.kind == "f"
-    worst: Any = np.iinfo(np.int64).max if is_min else np.iinfo(np.int64).min
-    if is_float:
-        worst = np.nan if is_min else -np.inf
-    best = np.full(len(groups), worst, np.float64 if is_float else np.int64)
-    kernel = aggregate.min_groups if is_min else aggregate.max_groups
-    kernel(of_rows, flat.astype(best.dtype, copy=False), best)
+    state = ExtremeState(len(groups), is_min=is_min, is_integer=flat.dtype.kind != "f")
+    state.add([flat], of_rows, len(flat))
+    best = state.best()
     if is_null is not None:
         best[is_null] = 0
     if column.ids is None:
@@ -195,19 +199,18 @@ def _result(target: FieldSpec, values: Values, is_null: NDArray[np.bool_] | None
 
 
 def _integer_sums(values: Array, of_rows: NDArray[np.uint32], num_groups: int, target: FieldSpec) -> Values:
-    if max(abs(int(values.min())), abs(int(values.max()))) * len(values) < 1 << 62 if len(values) else True:
-        sums = np.zeros(num_groups, np.int64)
-        aggregate.sum_int_groups(of_rows, values, sums)
+    bounds = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    total = IntegerSum(num_groups, Known(bounds))
+    total.add([values], of_rows, len(values))
+    sums = total.narrow()
+    if sums is not None:
         return _fitting(target, sums)
-    highs, lows = np.zeros(num_groups, np.int64), np.zeros(num_groups, np.int64)
-    aggregate.sum_halves_groups(of_rows, values.astype(np.int64, copy=False), highs, lows)
-    highs += lows >> 32
-    lows &= (1 << 32) - 1
+    highs, lows = total.halves(np.arange(num_groups))
+    if not num_groups or (highs.min() >= -(1 << 31) and highs.max() < 1 << 31):
+        return _fitting(target, (highs << 32) + lows)
     if target.type is TypeName.BIG_DECIMAL:
         return pa.array([str((high << 32) + low) for high, low in zip(highs.tolist(), lows.tolist(), strict=True)])
-    if num_groups and (highs.min() < -(1 << 31) or highs.max() >= 1 << 31):
-        raise _overflow(target)
-    return _fitting(target, (highs << 32) + lows)
+    raise _overflow(target)
 
 
 def _fitting(target: FieldSpec, sums: NDArray[np.int64]) -> Values:
@@ -236,43 +239,18 @@ def _overflow(target: FieldSpec) -> SumOverflowError:
 
 
 def _float_sums(values: Array, of_rows: NDArray[np.uint32], num_groups: int) -> NDArray[np.float64]:
-    sums, errors = np.zeros(num_groups), np.zeros(num_groups)
-    aggregate.sum_float_groups(of_rows, values.astype(np.float64, copy=False), sums, errors)
-    # Once a sum is infinite its error is not a number.
-    return np.where(np.isfinite(sums), sums + np.where(np.isfinite(errors), errors, 0.0), sums)
+    total = FloatSum(num_groups)
+    total.add([values], of_rows, len(values))
+    return rounded(DOUBLE, total.columns(np.arange(num_groups)))
 
 
 def _decimal_sums(values: Any, of_rows: NDArray[np.uint32], num_groups: int, target: FieldSpec) -> Values:
-    """Each distinct number is cut into limbs of 32 bits, whose sums are exact in 64; Python adds up one per group."""
-    encoded = pa.array([], pa.string()).dictionary_encode() if len(values) == 0 else values.dictionary_encode()
-    texts: list[str] = encoded.dictionary.to_pylist()
-    scale = max((len(text.partition(".")[2]) for text in texts), default=0)
-    numbers = [_unscaled(text, scale) for text in texts]
-    ids = encoded.indices.to_numpy()
-    totals = np.zeros(num_groups, object)
-    for limb, digits in enumerate(_limbs(numbers)):
-        sums = np.zeros(num_groups, np.int64)
-        aggregate.sum_int_groups(of_rows, digits[ids], sums)
-        totals += sums.astype(object) << (_LIMB_BITS * limb)
+    totals, scale = sum_texts(values if len(values) else pa.array([], pa.string()), of_rows, num_groups)
     if target.type is TypeName.BIG_DECIMAL:
-        return pa.array([_scaled(total, scale) for total in totals.tolist()], pa.string())
-    if any(not -(1 << 63) <= total < 1 << 63 for total in totals.tolist()):
+        return pa.array([_scaled(total, scale) for total in totals], pa.string())
+    if any(not -(1 << 63) <= total < 1 << 63 for total in totals):
         raise _overflow(target)
-    return _fitting(target, totals.astype(np.int64))
-
-
-def _limbs(numbers: list[int]) -> list[NDArray[np.int64]]:
-    """number = sum of limb[k] * 2**(32 k); all but the last limb are not negative."""
-    limbs = []
-    while any(not -(1 << 31) <= number < 1 << 31 for number in numbers):
-        limbs.append(np.array([number & ((1 << _LIMB_BITS) - 1) for number in numbers], np.int64))
-        numbers = [number >> _LIMB_BITS for number in numbers]
-    return [*limbs, np.array(numbers, np.int64)]
-
-
-def _unscaled(text: str, scale: int) -> int:
-    whole, _, fraction = text.partition(".")
-    return int(whole + fraction.ljust(scale, "0"))
+    return _fitting(target, np.array(totals, np.int64))
 
 
 def _scaled(number: int, scale: int) -> str:

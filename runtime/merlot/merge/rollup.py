@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
+from merlot.aggregates.sketches import SketchError
 from merlot.errors import UnavailableError
 from merlot.merge import folds, hashing, memory
 from merlot.merge.columns import Column
 from merlot.merge.order import key_codes, order_of, with_one_zero
 from merlot.merge.output import Outputs, Rows
 from merlot.merge.plan import MergePlan, Phase
-from merlot.merge.sketches import SketchError
 from merlot.merge.source import (
     Selection,
     Source,
@@ -84,7 +84,7 @@ class Folded(Rows):
             try:
                 column = folds.fold(values, field, folds.aggregation_of(self._plan, field), self._groups)
             except SketchError as error:
-                raise error.found_in(_segment_of(self._selection, error.row)) from None
+                raise error.found_in(segment=_segment_of(self._selection, error.row)) from None
         else:
             column = with_one_zero(self._source.column(read, self._firsts))
         return column if self._order is None else column.take(self._order)

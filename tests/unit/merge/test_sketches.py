@@ -12,7 +12,7 @@ from tests.unit.merge.merge_tables import built, merge, plan_of, read_rows
 
 from merlot.errors import InvalidInputError
 from merlot.kernels import warm
-from merlot.merge import sketches
+from merlot.merge import folds
 from merlot.merge.columns import Column
 from merlot.merge.plan import Aggregation, MergeType
 from merlot.spec.indexing import IndexingSpec
@@ -105,8 +105,9 @@ def fold(cells, of_rows, function, parameters=None):
         nulls=np.array([cell is None for cell in cells]),
     )
     groups = Groups(np.array(of_rows, np.uint32), np.unique(of_rows, return_index=True)[1].astype(np.uint32))
-    by_value = sketches.fold(column, groups, function, parameters or {}).to_pylist()
-    assert sketches.fold(column.coded(), groups, function, parameters or {}).to_pylist() == by_value
+    how = Aggregation(function=function, parameters=parameters or {})
+    by_value = folds.fold(column, FIELD, how, groups).values.to_pylist()
+    assert folds.fold(column.coded(), FIELD, how, groups).values.to_pylist() == by_value
     return by_value
 
 

@@ -1,4 +1,4 @@
-"""Serialized sketches of a BYTES metric to one per group: HyperLogLog, t-digest, pairs of sum and count.
+"""Serialized sketches of many rows to one per group: HyperLogLog, t-digest, pairs of sum and count.
 
 The forms are those that Pinot stores: `HyperLogLog.getBytes` of clearspring's stream-lib, `MergingDigest.asBytes` and
 `asSmallBytes` of com.tdunning's t-digest, AvgPair. Nulls and empty bytes do not count. The only sketch of a group stays
@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from merlot.aggregates.counts import CountState
+from merlot.aggregates.sums import FloatSum, rounded
 from merlot.errors import InvalidInputError
-from merlot.kernels import aggregate, sketch
-from merlot.merge.columns import Column
+from merlot.kernels import sketch
 from merlot.spec.tasks import COMPRESSION_FACTOR, DEFAULT_COMPRESSION
-from merlot.vectors.groups import Groups
+from merlot.tree.types import DOUBLE
 
 _MAX_LOG2M: Final = 30
 _PAIR: Final = np.dtype([("sum", ">f8"), ("count", ">i8")])
@@ -28,23 +29,34 @@ Places = NDArray[np.int64]
 class SketchError(InvalidInputError):
     """Bytes are no sketch of the kind that is merged, or one that does not go with the others of its group."""
 
-    def __init__(self, problem: str, column: str, row: int, segment: str = "") -> None:
-        where = f"segment={segment} column={column}" if segment else f"column={column} row={row}"
-        super().__init__(f"{problem} {where}")
-        self._problem, self._column = problem, column
+    def __init__(self, problem: str, row: int, *, column: str = "", segment: str = "") -> None:
+        where = f"column={column} row={row}" if column else f"row={row}"
+        super().__init__(f"{problem} segment={segment} column={column}" if segment else f"{problem} {where}")
+        self.problem, self.column = problem, column
         self.row = row
-        """Of the rows that were folded."""
+        """Of the rows that were merged."""
 
-    def found_in(self, segment: str) -> "SketchError":
-        """The same, of one input."""
-        return SketchError(self._problem, self._column, self.row, segment)
+    def found_in(self, *, column: str = "", segment: str = "") -> "SketchError":
+        """The same, of a column or one input."""
+        return SketchError(self.problem, self.row, column=column or self.column, segment=segment)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serialized:
+    """The sketches of some rows, and the group of each row. Null and empty ones do not count."""
+
+    values: pa.Array
+    """One per row, or one per id."""
+    ids: NDArray[Any] | None = None
+    nulls: NDArray[np.bool_] | None = None
+    of_rows: NDArray[np.uint32]
+    num_groups: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Sketches:
     """The sketches of some rows by group; rows without one are left out."""
 
-    column: str
     data: NDArray[np.uint8]
     starts: Places
     """Of each entry."""
@@ -57,7 +69,7 @@ class _Sketches:
     """Where each group begins among them."""
 
     def error(self, problem: str, member: int) -> SketchError:
-        return SketchError(problem, self.column, int(self.rows[member]))
+        return SketchError(problem, int(self.rows[member]))
 
     def check(self, is_sound: NDArray[np.bool_], problem: str) -> None:
         """Raises SketchError if a member is not sound."""
@@ -72,31 +84,31 @@ class _Sketches:
         return np.ascontiguousarray(cells).view(dtype)[:, 0]
 
 
-def fold(column: Column, groups: Groups, function: str, parameters: Mapping[str, str]) -> pa.Array:
+def merge_sketches(given: Serialized, function: str, parameters: Mapping[str, str]) -> pa.Array:
     """A sketch per group, empty bytes where there is none; `function` is one of MERGES. Raises SketchError."""
-    sketches = _by_group(column, groups)
+    sketches = _by_group(given)
     buffer, starts = MERGES[function](sketches, parameters)
     wide = len(buffer) > _TEXT_LIMIT
     offsets = starts if wide else starts.astype(np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(buffer)]
-    return pa.Array.from_buffers(pa.large_binary() if wide else pa.binary(), len(groups), buffers)
+    return pa.Array.from_buffers(pa.large_binary() if wide else pa.binary(), given.num_groups, buffers)
 
 
-def _by_group(column: Column, groups: Groups) -> _Sketches:
-    starts, data = _bytes_of(column.values)
+def _by_group(given: Serialized) -> _Sketches:
+    starts, data = _bytes_of(given.values)
     lengths = np.diff(starts)
-    entries = np.arange(column.num_rows) if column.ids is None else column.ids.astype(np.int64)
+    entries = np.arange(len(given.of_rows)) if given.ids is None else given.ids.astype(np.int64)
     counts = lengths[entries] > 0
-    if column.nulls is not None:
-        counts &= ~column.nulls
+    if given.nulls is not None:
+        counts &= ~given.nulls
     kept = np.flatnonzero(counts)
-    of_rows = groups.of_rows[kept]
-    bounds = np.zeros(len(groups) + 1, np.int64)
-    np.cumsum(np.bincount(of_rows, minlength=len(groups)), out=bounds[1:])
+    of_rows = given.of_rows[kept]
+    bounds = np.zeros(given.num_groups + 1, np.int64)
+    np.cumsum(np.bincount(of_rows, minlength=given.num_groups), out=bounds[1:])
     order = np.empty(len(kept), np.int64)
     sketch.rows_by_group(of_rows, bounds[:-1].copy(), order)
     rows = kept[order]
-    return _Sketches(column.field.name, data, starts[:-1], lengths, rows, entries[rows], bounds)
+    return _Sketches(data, starts[:-1], lengths, rows, entries[rows], bounds)
 
 
 def _bytes_of(values: Any) -> tuple[Places, NDArray[np.uint8]]:
@@ -176,13 +188,13 @@ def _add_pairs(sketches: _Sketches, parameters: Mapping[str, str]) -> tuple[NDAr
     sketches.check(counts >= 0, problem)
     per_group = np.diff(sketches.bounds)
     of_members = np.repeat(np.arange(len(per_group), dtype=np.uint32), per_group)
+    totals, numbers = FloatSum(len(per_group)), CountState(len(per_group))
+    totals.add([sums], of_members, len(of_members))
+    numbers.merge([pa.array(counts.astype(np.int64))], of_members)
+    every = np.arange(len(per_group))
     pairs = np.zeros(len(per_group), _PAIR)
-    totals, errors, numbers = np.zeros(len(pairs)), np.zeros(len(pairs)), np.zeros(len(pairs), np.int64)
-    aggregate.sum_float_groups(of_members, sums.astype(np.float64), totals, errors)
-    aggregate.sum_int_groups(of_members, counts.astype(np.int64), numbers)
-    with np.errstate(invalid="ignore"):
-        pairs["sum"] = np.where(np.isfinite(totals) & np.isfinite(errors), totals + errors, totals)
-    pairs["count"] = numbers
+    pairs["sum"] = rounded(DOUBLE, totals.columns(every))
+    pairs["count"] = numbers.columns(every)[0]
     starts = np.zeros(len(pairs) + 1, np.int64)
     np.cumsum(np.where(per_group > 0, _PAIR.itemsize, 0), out=starts[1:])
     return pairs[per_group > 0].view(np.uint8), starts
@@ -196,4 +208,4 @@ MERGES: Final[Mapping[str, Merge]] = {
     "PERCENTILERAWTDIGEST": _merge_digests,
     "AVG": _add_pairs,
 }
-"""What a metric of serialized sketches may be aggregated by."""
+"""How sketches are merged, by the aggregates that make them."""

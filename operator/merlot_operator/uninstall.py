@@ -15,7 +15,7 @@ import kopf
 from merlot.errors import InvalidInputError, MerlotError, NotFoundError
 from merlot_operator.config import namespaces_in
 from merlot_operator.finalizers import has_finalizer
-from merlot_operator.kinds import DECLARED, Kind, Object, name_of, namespace_of
+from merlot_operator.kinds import DECLARED, NAMESPACES, Kind, Object, name_of, namespace_of
 from merlot_operator.kube import ForbiddenError, Kube, with_client
 
 MOST_SHOWN = 10
@@ -41,10 +41,23 @@ async def _all(kube: Kube, kind: Kind, namespace: str | None) -> list[Object]:
     except NotFoundError:
         return []  # Its definition is gone, and with it all of its objects.
     except ForbiddenError as error:
+        if namespace is not None and await _is_gone(kube, namespace):
+            return []
         raise InvalidInputError(
-            f"nobody can tell what is declared in namespace {namespace or '*'}: {error}; if it is gone, take it off "
-            "scope.namespaces, or leave all as it is by `helm uninstall --no-hooks`"
+            f"nobody can tell what is declared in namespace {namespace or '*'}: {error}; give the operator's account "
+            "its rights there again, or leave all as it is by `helm uninstall --no-hooks`"
         ) from error
+
+
+async def _is_gone(kube: Kube, namespace: str) -> bool:
+    """A namespace that was deleted took the operator's rights in it along. One that is going is there still."""
+    try:
+        await kube.get(NAMESPACES, None, namespace)
+    except NotFoundError:
+        return True
+    except ForbiddenError:
+        return False
+    return False
 
 
 def main() -> int:

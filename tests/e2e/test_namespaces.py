@@ -37,8 +37,8 @@ def listed(release: Cluster, values: Json, package: Path) -> Iterator[tuple[Clus
     ops.helm("install", "listed", str(package), "--values", str(file), "--wait", "--timeout=4m")
     yield one, two
     one.kubectl("delete", "table", "--all", "--timeout=120s")
-    # Its check cannot look into a namespace of the list that is gone, and refuses.
-    ops.helm("uninstall", "listed", "--no-hooks", "--wait", "--timeout=2m")
+    # A namespace of its list is gone by then.
+    ops.helm("uninstall", "listed", "--wait", "--timeout=2m")
     for place in places:
         place.kubectl("delete", "namespace", place.namespace, "--wait=false", "--ignore-not-found")
 

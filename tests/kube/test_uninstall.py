@@ -22,14 +22,24 @@ pytestmark = [
 ]
 
 
+GONE = "was-deleted"
+
+
 @pytest.fixture
 def account(helm: Path, merlot_api: Any, api: Api, tmp_path: Path) -> Path:
-    """A kubeconfig of the operator's account, which has the chart's rights in the namespace."""
-    done = render(helm, tmp_path, STORE, f"--namespace={api.namespace}")
-    rights = [one for one in documents(done.stdout) if one["kind"] in ("ServiceAccount", "Role", "RoleBinding")]
+    """A kubeconfig of the operator's account, with the chart's rights in the namespace and those that the Job brings;
+    GONE is on the list of namespaces, and is not there."""
+    values = {**STORE, "scope": {"namespaces": [api.namespace, GONE]}}
+    done = render(helm, tmp_path, values, f"--namespace={api.namespace}")
+    rights = [one for one in documents(done.stdout) if _is_right(one)]
     merlot_api.check("apply", "-f", "-", text=yaml.safe_dump_all(rights))
     token = merlot_api.check("create", "token", "merlot-operator", f"--namespace={api.namespace}").strip()
     return write_kubeconfig(tmp_path / "account", api.url, token)
+
+
+def _is_right(one: dict[str, Any]) -> bool:
+    is_own = one["kind"] in ("ServiceAccount", "Role", "RoleBinding") and one["metadata"]["namespace"] != GONE
+    return is_own or (one["kind"].startswith("ClusterRole") and one["metadata"]["name"] == "merlot-uninstall")
 
 
 def uninstall(account: Path, namespaces: str) -> subprocess.CompletedProcess[str]:
@@ -60,3 +70,12 @@ def test_who_may_not_look_does_not_say_that_nothing_is_there(account: Path, api:
     done = uninstall(account, "kube-system")
     assert done.returncode == 1
     assert "forbidden" in done.stderr
+
+
+def test_a_namespace_of_the_list_that_is_gone_holds_no_release(account: Path, api: Api, operator: Operator) -> None:
+    assert uninstall(account, f"{GONE},{api.namespace}").returncode == 0
+    with operator:
+        api.create("tables", flights())
+        wait(operator, lambda: "finalizers" in api.get("tables", "flights")["metadata"])
+    done = uninstall(account, f"{GONE},{api.namespace}")
+    assert (done.returncode, f"Table {api.namespace}/flights" in done.stderr) == (1, True)

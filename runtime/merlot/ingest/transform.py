@@ -121,7 +121,7 @@ def _conform_column(table: pa.Table, column: FieldSpec, verdict: _Verdict) -> pa
     if column.name not in table.column_names:
         return pa.nulls(table.num_rows, cast_type(column))
     source = arrays.plain(table.column(column.name))
-    result = _cast_lists(source, column) if column.multi_value else _cast_single(source, column)
+    result = _cast(source, column)
     subject = f"{_short(source.type)} is no" if result.by_type else "not a"
     verdict.add(_Fault(f"{subject} value of {_type_name(column)}", column.name), result.bad)
     if column.time_format is not None:
@@ -135,6 +135,15 @@ def _conform_column(table: pa.Table, column: FieldSpec, verdict: _Verdict) -> pa
 
 def _type_name(column: FieldSpec) -> str:
     return f"{column.type}[]" if column.multi_value else str(column.type)
+
+
+def is_impossible(kind: pa.DataType, column: FieldSpec) -> bool:
+    """Whether no value of a source's type can become one of the column: every row that has one would be bad."""
+    return _cast(arrays.plain(pa.schema([("", kind)]).empty_table().column(0)), column).by_type
+
+
+def _cast(source: pa.Array, column: FieldSpec) -> Cast:
+    return _cast_lists(source, column) if column.multi_value else _cast_single(source, column)
 
 
 def _breaks_if_cut(column: FieldSpec) -> bool:

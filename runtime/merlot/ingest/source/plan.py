@@ -166,20 +166,20 @@ def _check_names(present: Sequence[str], file: SourceFile, request: Request) -> 
 
 
 def _check_types(described: Iterable[_Described], spec: TableSpec) -> None:
-    """InvalidInputError for a column that nobody can convert, tried with no rows."""
+    """InvalidInputError for a column whose type cannot become the declared one, whatever its values."""
     tried: set[tuple[str, pa.DataType]] = set()
     for one in described:
         for name, kind in one.columns.items():
-            if (name, kind) in tried or name not in spec.table_schema.names:
+            column = spec.table_schema.field(name)
+            if (name, kind) in tried or column is None:
                 continue
             tried.add((name, kind))
-            try:
-                transform.conform(pa.schema([(name, kind)]).empty_table(), spec)
-            except (pa.ArrowException, NotImplementedError, TypeError, KeyError, ValueError) as error:
+            if transform.is_impossible(kind, column):
                 raise InvalidInputError(
-                    f"no column can be made of this type file={one.file.path} column={name} type={kind}; "
+                    f"no value of the type can become one of the column file={one.file.path} column={name} "
+                    f"type={kind} declared={column.type}{'[]' if column.multi_value else ''}; "
                     "write it as text, a number or a timestamp, or leave it out of the table"
-                ) from error
+                )
 
 
 def _parts(file: SourceFile, counts: Sequence[int | None]) -> tuple[Piece, ...]:

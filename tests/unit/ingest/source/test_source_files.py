@@ -230,6 +230,7 @@ def test_a_type_that_nobody_can_convert_is_refused_by_column() -> None:
     kind = pa.month_day_nano_interval()
     described = plan._Described(places.SourceFile("f", 1), {"a": pa.int32(), "b": kind}, ())
     with pytest.raises(
-        InvalidInputError, match=r"no column can be made of this type file=f column=b type=month_day_nano"
+        InvalidInputError,
+        match=r"no value of the type can become one of the column file=f column=b type=month_day_nano",
     ):
         plan._check_types([described], SPEC)

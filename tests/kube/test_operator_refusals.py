@@ -126,6 +126,35 @@ def test_volumes_that_cannot_grow_hold_up_nothing_else(api: Api, running: Operat
     assert changed["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] == {"memory": "3Gi"}
 
 
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"deepStore": {"uri": "file:///"}}, "spec.deepStore.uri: deep store is not allowed"),
+        ({"deepStore": {"uri": "s3://another/merlot"}}, "spec.deepStore.uri: deep store is not allowed"),
+        (
+            {"ingestion": {"batch": [{**BATCH, "sourceUri": "file:///etc/passwd"}]}},
+            "spec.ingestion.batch[0].sourceUri: source is not allowed",
+        ),
+        (
+            {"ingestion": {"batch": [{**BATCH, "sourceUri": "s3://any/x?endpoint_override=169.254.169.254"}]}},
+            "spec.ingestion.batch[0].sourceUri: source is not allowed",
+        ),
+    ],
+)
+def test_places_that_the_chart_does_not_allow_are_refused_and_reach_nobody(
+    api: Api, running: Operator, spec: dict[str, Any], field: str
+) -> None:
+    api.create("tables", flights(**spec))
+    wait(running, lambda: api.reason("Accepted"), "False/NotAllowed")
+    message = api.condition("Accepted")["message"]
+    assert field in message
+    assert "whoever runs Merlot may allow more by" in message
+    assert api.list("jobs") == []
+    assert api.get("statefulsets", POOL) is None
+    api.patch("tables", "flights", {"spec": dict.fromkeys(spec)})
+    wait(running, lambda: api.reason("Accepted").partition("/")[0], "True")
+
+
 def test_refused_change_changes_nothing_and_takes_nothing_from_service(
     api: Api, controller: Controller, running: Operator
 ) -> None:

@@ -72,6 +72,11 @@ def s3_options(folder: Path) -> dict[str, Any]:
             f"AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY belong together secret={folder.name} keys={sorted(found)}"
         )
     options: dict[str, Any] = {option: found[name] for name, option in KEYS.items() if name in found}
+    if "endpoint_override" in options and "access_key" not in options:
+        raise InvalidInputError(
+            f"a deep store's Secret that names an endpoint brings its own keys, others are not sent there "
+            f"secret={folder.name} keys={sorted(found)}"
+        )
     if "endpoint_override" in options:
         parts = urlsplit(options["endpoint_override"])
         options |= {"endpoint_override": parts.netloc, "scheme": parts.scheme}

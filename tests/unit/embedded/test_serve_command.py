@@ -2,6 +2,7 @@
 
 import re
 import signal
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -100,3 +101,37 @@ def test_what_cannot_be_served_is_said_without_a_traceback(
     assert node.end() == code
     assert said.format(file=file) in " ".join(node.said.replace("│", " ").split())
     assert "Traceback" not in node.said
+
+
+def apply(url: str, deep_store: str) -> tuple[int, str]:
+    """Status and body of an apply of a table that has a deep store of its own."""
+    text = f"""
+apiVersion: merlot.dev/v1alpha1
+kind: Table
+metadata: {{name: orders}}
+spec:
+  deepStore: {{uri: '{deep_store}'}}
+  schema: {{fields: [{{name: a, type: INT}}]}}
+"""
+    try:
+        with urllib.request.urlopen(f"{url}/apply", data=text.encode(), timeout=PATIENCE_S) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
+
+
+def test_tables_have_deep_stores_of_their_own_where_its_owner_says(serve: Serve, tmp_path: Path) -> None:
+    allowed, other = (tmp_path / "allowed").as_uri(), (tmp_path / "other").as_uri()
+    url = serve("--deep-store-prefix", allowed, "--deep-store-prefix", "s3://bucket/x").url()
+    status, body = apply(url, other)
+    assert status == 400
+    assert f"must be below {tmp_path}/data/deepstore, {allowed}, s3://bucket/x; whoever runs Merlot may" in body
+    assert apply(url, f"{allowed}/inner")[0] == 200
+
+
+@pytest.mark.parametrize("option", ["--deep-store", "--deep-store-prefix"])
+def test_it_takes_no_secret_that_others_could_read_among_its_arguments(serve: Serve, option: str) -> None:
+    node = serve(option, "s3://KEY:hush@bucket/x")
+    assert node.end() == 2
+    assert "credentials" in node.said
+    assert "hush" not in node.said

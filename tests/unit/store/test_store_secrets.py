@@ -72,6 +72,7 @@ def test_a_secret_that_is_not_there_is_waited_for_by_its_store_alone(
     [
         ({**keys("k"), "AWS_CA_BUNDLE": "x"}, "unknown keys .*AWS_CA_BUNDLE"),
         ({"AWS_ACCESS_KEY_ID": "k"}, "belong together"),
+        ({"AWS_ENDPOINT_URL": "http://evil.example"}, "brings its own keys"),
     ],
 )
 def test_keys_that_nothing_can_be_done_with_are_refused(found: dict[str, str], problem: str, tmp_path: Path) -> None:

@@ -1,0 +1,195 @@
+"""The moment of publishing: a job that dies around it, and two jobs that come to it together."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from aiohttp import web
+from pyspark.sql import SparkSession
+
+from merlot.cluster.sqlite import SqliteMetastore
+from merlot.controller.api import make_app
+from merlot.controller.service import ControllerService
+from merlot.errors import InvalidInputError
+from merlot.spec import manifest
+from merlot.spec.formats import BatchFormat
+from merlot.spec.ingestion import BatchIngestion
+from merlot.spec.table import Table
+from merlot.testing.apps import serve_app
+from merlot.testing.patience import wait_until
+from merlot_spark import sources
+from merlot_spark.build_segments import JobOptions, build_segments
+from merlot_spark.publish import ControllerClient
+from merlot_spark.report import JobReport
+
+START_S = 180.0
+"""Spark starts slowly where much else does."""
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+MANIFEST = """
+apiVersion: merlot.dev/v1alpha1
+kind: Table
+metadata: {name: hours}
+spec:
+  schema:
+    fields: [{name: at, type: TIMESTAMP, role: dateTime}, {name: n, type: INT, role: metric}]
+  timeColumn: at
+"""
+
+
+@pytest.fixture
+def table(controller: str) -> Table:
+    ControllerClient(controller).apply(MANIFEST)
+    (table,) = manifest.load_tables(MANIFEST)
+    return table
+
+
+def write_hours(path: Path, *hours: int) -> Path:
+    rows = {"at": pa.array([hour * HOUR_MS for hour in hours], pa.timestamp("ms", "UTC")), "n": list(hours)}
+    pq.write_table(pa.table(rows), path)
+    return path
+
+
+def published(controller: str) -> dict[str, int]:
+    """Rows by segment."""
+    statuses = ControllerClient(controller).get("/segments/hours/metadata")
+    return {name: status["totalDocs"] for name, status in statuses.items()}
+
+
+class Gate:
+    """Where requests to publish wait, before the controller does what they ask or before it answers."""
+
+    def __init__(self, *, is_before: bool) -> None:
+        self._is_before = is_before
+        self._opened = threading.Event()
+        self._is_dropping = False
+        self.num_waiting = 0
+
+    def open(self) -> None:
+        """Let everybody through."""
+        self._opened.set()
+
+    def drop(self) -> None:
+        """As a controller that never got the requests."""
+        self._is_dropping = True
+        self._opened.set()
+
+    def middleware(self) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+        @web.middleware
+        async def wait(request: web.Request, handler: Handler) -> web.StreamResponse:
+            if not request.path.endswith("/publish"):
+                return await handler(request)
+            answer = None if self._is_before else await handler(request)
+            self.num_waiting += 1
+            await asyncio.to_thread(self._opened.wait, START_S)
+            if self._is_dropping:
+                raise web.HTTPServiceUnavailable
+            return answer or await handler(request)
+
+        return wait
+
+
+@contextmanager
+def gated(metastore: SqliteMetastore, gate: Gate) -> Iterator[str]:
+    """Another controller of the same cluster, with the gate."""
+    app = make_app(ControllerService(metastore))
+    app.middlewares.append(gate.middleware())
+    with serve_app(app) as url:
+        try:
+            yield url
+        finally:
+            gate.open()
+
+
+@pytest.mark.parametrize("is_before", [True, False], ids=["after the upload", "before the answer"])
+def test_a_job_that_is_killed_around_its_publishing_has_published_all_or_nothing_and_is_run_again(
+    spark: SparkSession, table: Table, controller: str, metastore: SqliteMetastore, tmp_path: Path, is_before: bool
+) -> None:
+    source = write_hours(tmp_path / "hours.parquet", *range(60))
+    deep = tmp_path / "deep"
+    (tmp_path / "table.yaml").write_text(MANIFEST)
+    gate = Gate(is_before=is_before)
+    with gated(metastore, gate) as url:
+        command = [
+            *(sys.executable, "-m", "merlot_spark.build_segments", "--short", "--parallelism", "2"),
+            *("--table", str(tmp_path / "table.yaml"), "--source", str(source), "--format", "parquet"),
+            *("--deep-store", str(deep), "--controller", url, "--report", str(tmp_path / "report.json")),
+        ]
+        job = subprocess.Popen(command, start_new_session=True)
+        try:
+            wait_until(lambda: gate.num_waiting or job.poll() is not None, START_S)
+        finally:
+            os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
+            gate.drop()
+        assert gate.num_waiting == 1, "it came so far"
+        assert published(controller) == ({} if is_before else DAYS)
+    files = sorted((deep / "hours_OFFLINE").glob("*"))
+    assert len(files) == len(DAYS)
+    again = run(spark, source, table, deep, controller)
+    assert (again.published, again.unchanged, again.segments_uploaded) == ((3, 0, 0) if is_before else (0, 3, 0))
+    assert published(controller) == DAYS
+    assert sorted((deep / "hours_OFFLINE").glob("*")) == files
+
+
+DAYS = {"hours_1970-01-01": 24, "hours_1970-01-02": 24, "hours_1970-01-03": 12}
+
+
+def run(spark: SparkSession, source: Path, table: Table, deep: Path, url: str) -> JobReport:
+    batch = BatchIngestion(source_uri=str(source), format=BatchFormat.PARQUET)
+    rows = sources.read(spark, batch, table.spec.table_schema)
+    options = JobOptions(parallelism=1)
+    return build_segments(rows, table, deep_store=str(deep), controller_url=url, ingestion=batch, options=options)
+
+
+def run_together(
+    spark: SparkSession, table: Table, metastore: SqliteMetastore, tmp_path: Path, *files: Path
+) -> list[JobReport | InvalidInputError]:
+    """Jobs that have all built before any of them publishes: in the order of the files, reports or refusals."""
+    gate = Gate(is_before=True)
+
+    def run_one(source: Path) -> JobReport | InvalidInputError:
+        try:
+            return run(spark, source, table, tmp_path / "deep", url)
+        except InvalidInputError as error:
+            return error
+
+    with gated(metastore, gate) as url, ThreadPoolExecutor(len(files)) as threads:
+        jobs = [threads.submit(run_one, source) for source in files]
+        wait_until(lambda: gate.num_waiting == len(files) or any(job.done() for job in jobs), START_S)
+        assert gate.num_waiting == len(files)
+        gate.open()
+        return [job.result() for job in jobs]
+
+
+def test_of_two_jobs_that_publish_one_day_at_once_one_is_refused_and_no_row_of_the_other_is_lost(
+    spark: SparkSession, table: Table, controller: str, metastore: SqliteMetastore, tmp_path: Path
+) -> None:
+    morning = write_hours(tmp_path / "am.parquet", *range(12), 30)
+    afternoon = write_hours(tmp_path / "pm.parquet", *range(12, 24), 60)
+    outcomes = run_together(spark, table, metastore, tmp_path, morning, afternoon)
+    (won,) = [one for one in outcomes if isinstance(one, JobReport)]
+    (refused,) = [one for one in outcomes if isinstance(one, InvalidInputError)]
+    assert "may not hold segments=1: hours_1970-01-01: 12 rows" in str(refused)
+    assert published(controller) == {str(one["name"]): one["totalDocs"] for one in won.records}, "nothing of the other"
+
+
+def test_two_jobs_of_different_days_or_of_the_same_rows_are_both_taken(
+    spark: SparkSession, table: Table, controller: str, metastore: SqliteMetastore, tmp_path: Path
+) -> None:
+    first = write_hours(tmp_path / "1.parquet", *range(24))
+    second = write_hours(tmp_path / "2.parquet", *range(24, 48))
+    outcomes = run_together(spark, table, metastore, tmp_path, first, second, first)
+    counts = [(one.published, one.unchanged) for one in outcomes if isinstance(one, JobReport)]
+    assert sorted(counts) == [(0, 1), (1, 0), (1, 0)]
+    assert published(controller) == {"hours_1970-01-01": 24, "hours_1970-01-02": 24}

@@ -13,7 +13,7 @@ from merlot.broker.http_queries import Answers
 from merlot.clock import Clock
 from merlot.errors import UnavailableError
 from merlot.http.crowd import Crowd
-from merlot.http.guard import Guard
+from merlot.http.guard import SERVER_LOG, Guard
 
 BACKLOG: Final = 1_024
 GRACE_S: Final = 1.0
@@ -28,7 +28,9 @@ class Listener:
         self._clock = clock
         self._app = app
         # A client that hangs up cancels its query.
-        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=GRACE_S)
+        self._runner = web.AppRunner(
+            app, access_log=None, logger=SERVER_LOG, handler_cancellation=True, shutdown_timeout=GRACE_S
+        )
         self._front: Front | None = None
         self._server: asyncio.Server | None = None
 

@@ -7,6 +7,7 @@ decompression. Used on one event loop.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Final
 
 import orjson
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from merlot.http.crowd import ARRIVAL_S, Crowd
 
@@ -21,6 +23,17 @@ MAX_BODIES: Final = 64
 """That are read at a time."""
 MAX_LARGE_BODIES: Final = 2
 LARGE_BYTES: Final = 8 << 20
+
+
+class _OwnErrors(logging.Filter):
+    """Leaves out what clients do wrong, and that they went away: no client can fill the log with tracebacks."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError | ConnectionError))
+
+
+SERVER_LOG: Final = logging.getLogger("merlot.http.aiohttp")
+SERVER_LOG.addFilter(_OwnErrors())
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from merlot.errors import UnavailableError
 from merlot.http.crowd import Crowd
-from merlot.http.guard import Guard
+from merlot.http.guard import SERVER_LOG, Guard
 
 BACKLOG = 128
 
@@ -18,7 +18,7 @@ class HttpServer:
 
     def __init__(self, app: web.Application) -> None:
         self._app = app
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, logger=SERVER_LOG)
         self._crowd: Crowd | None = None
         self._server: asyncio.Server | None = None
 

@@ -43,7 +43,7 @@ class Scope:
         if name.startswith("$"):
             if name in _REFUSED_VIRTUAL:
                 raise UnsupportedSqlError(f"virtual column {name}")
-            return VIRTUAL_COLUMNS.get(name)
+            return None if self.schema is None else VIRTUAL_COLUMNS.get(name)
         if self.schema is None:
             return None
         if self.schema.field(name) is not None:

@@ -26,6 +26,7 @@ _STATS_FIELDS: Final = tuple(field.name for field in dataclasses.fields(QuerySta
 _KNOWN_STATS: Final = frozenset(_STATS_FIELDS)
 _SEPARATOR: Final = "\n"
 _LENGTH_BYTES: Final = 4
+_UNREADABLE: Final = (pa.ArrowInvalid, OSError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 LONG_CHARS: Final = 1000
 KEPT_CHARS: Final = 4 << 20
 
@@ -99,7 +100,7 @@ def decode_response(data: bytes) -> ServerResponse:
             missing=_split(header.get("missing", "")),
             error=None if error is None else (int(error[0]), str(error[1])),
         )
-    except (orjson.JSONDecodeError, pa.ArrowInvalid, OSError, LookupError, TypeError, ValueError) as error:
+    except _UNREADABLE as error:
         raise CorruptionError(f"answer cannot be read bytes={len(data)} reason={error}") from error
 
 

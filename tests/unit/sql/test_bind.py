@@ -297,3 +297,9 @@ def test_what_makes_no_sense_is_refused(sql: str, error: type[Exception]) -> Non
     with pytest.raises(error) as caught:
         bound(sql)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["$docId", "$segmentName", "carrier"])
+def test_without_a_table_there_are_no_columns(name: str) -> None:
+    with pytest.raises(UnknownColumnError, match="unknown column"):
+        bind(parse(f"SELECT {name}"), None)

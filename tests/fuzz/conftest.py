@@ -1,0 +1,23 @@
+"""A node of every role, and what it says in its log while it is fuzzed."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+from fuzzing import Loud
+from slt_data import things
+from slt_nodes import Remote, embedded_node
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
+    with embedded_node([things()], tmp_path_factory.mktemp("fuzz")) as made:
+        yield made
+
+
+@pytest.fixture
+def loud() -> Iterator[Loud]:
+    handler = Loud()
+    logging.getLogger().addHandler(handler)
+    yield handler
+    logging.getLogger().removeHandler(handler)

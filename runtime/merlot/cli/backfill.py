@@ -61,6 +61,9 @@ def backfill(
             "--widen", help="Replace as much more as merges have rounded together: the source must hold all of it."
         ),
     ] = False,
+    replace_rows: Annotated[
+        bool, typer.Option("--replace-rows", help="Replace the window even if the source has no row of it.")
+    ] = False,
     deep_store: Annotated[
         str | None, typer.Option(help="URI of the deep store, if the segments' URLs do not say enough.")
     ] = None,
@@ -73,7 +76,8 @@ def backfill(
     new ones from then on. Segments that reach beyond the window keep their
     other rows. Rows of the source beyond the window are left out. What was
     merged before is merged again. Where merges have rounded times, whole
-    periods are replaced or nothing. Ctrl-C leaves the table as it was.
+    periods are replaced or nothing. A source without a row of the window is
+    refused, unless --replace-rows. Ctrl-C leaves the table as it was.
     """
     from merlot.cli.replacement import Window, check_window
 
@@ -89,6 +93,7 @@ def backfill(
         window=window,
         source=_source(stored, source, source_format, ingestion),
         is_widened=widen,
+        replaces_rows=replace_rows,
         deep_store=deep_store,
         master=None if local else master,
         say=_show_step,
@@ -150,7 +155,10 @@ def _millis(option: str, text: str) -> int:
 def _show(outcome: Outcome) -> None:
     new = plural(len(outcome.published), "segment")
     old = plural(len(outcome.replaced), "segment")
-    output.say(f"{outcome.table}: {outcome.rows:,} rows in {new} replace {old}, in {outcome.seconds:.1f} s")
+    output.say(
+        f"{outcome.table}: {outcome.rows:,} rows in {new} replace {outcome.rows_replaced:,} rows of {old}, "
+        f"in {outcome.seconds:.1f} s"
+    )
     if outcome.rewritten:
         output.say(
             f"  {plural(len(outcome.rewritten), 'segment')} reached beyond the window: their other rows are kept"

@@ -53,6 +53,8 @@ class Order:
     source: BatchIngestion
     is_widened: bool = False
     """Whether to replace as much more as was rounded together with the window."""
+    replaces_rows: bool = False
+    """Whether the window's rows shall go even if the source has none in their place."""
     deep_store: str | None = None
     master: str | None = None
     """Spark's; None: without Spark."""
@@ -80,6 +82,8 @@ class Outcome:
     """Of those replaced, the ones that reach beyond the window: their other rows are kept."""
     published: list[str] = field(default_factory=list)
     rows: int = 0
+    rows_replaced: int = 0
+    """Rows of the window that went."""
     rows_outside: int = 0
     brokers_behind: list[str] = field(default_factory=list)
     """Those that may answer the old rows for a while still: they cannot be asked, or do not follow."""
@@ -117,8 +121,10 @@ def backfill(order: Order) -> Outcome:
         with tempfile.TemporaryDirectory(prefix="merlot-backfill-") as folder:
             order.say(f"building segments from {order.source.source_uri}")
             built = _build(order, store, suffix, Path(folder))
+            _check_emptied(order, built, inputs)
             outputs += [_marked(record, {}) for record in built.records]
-            outputs += _rewrite(order, store, spilling, suffix, Path(folder))
+            rests = _rewrite(order, store, spilling, suffix, Path(folder))
+            outputs += rests
         order.say("publishing")
         is_started = True
         replacer.start(entry, family, inputs, outputs)
@@ -131,9 +137,24 @@ def backfill(order: Order) -> Outcome:
             raise
     outcome.brokers_behind = replacer.wait_routed(entry, lambda one: order.say(f"waiting until {one} follows"))
     outcome.published = [record.name for record in outputs]
-    outcome.rows, outcome.rows_outside = sum(one.total_docs for one in built.records), built.outside
+    outcome.rows, outcome.rows_outside = _num_docs(built.records), built.outside
+    outcome.rows_replaced = _num_docs(inputs) - _num_docs(rests)
     outcome.seconds = time.monotonic() - started
     return outcome
+
+
+def _check_emptied(order: Order, built: Built, inputs: Sequence[SegmentRecord]) -> None:
+    """CommandError if the source has nothing to put in the place of segments, unless that is wanted."""
+    if built.records or not inputs or order.replaces_rows:
+        return
+    raise CommandError(
+        f"the source has no row of the window, and {len(inputs)} segments of {order.table.raw_name} may lose theirs: "
+        "see that --from, --to and the source are right; --replace-rows empties the window"
+    )
+
+
+def _num_docs(records: Sequence[SegmentRecord]) -> int:
+    return sum(record.total_docs for record in records)
 
 
 def _inputs(order: Order, replacer: Replacer) -> tuple[Order, list[SegmentRecord]]:

@@ -102,6 +102,7 @@ async def test_a_window_shows_its_old_rows_until_it_shows_all_of_the_new_ones(
     assert seen[0] == old
     assert seen[1:] in ([], [[kept[0] + new[0], kept[1] + new[1]]])
     assert (outcome["rows"], outcome["rows_outside"], len(outcome["replaced"])) == (200, 200, 2)
+    assert outcome["rows_replaced"] == 200
     assert outcome["rewritten"] == []
 
 
@@ -119,6 +120,7 @@ async def test_segments_that_reach_beyond_the_window_keep_their_other_rows(
     arguments[3], arguments[5] = map(str, window)
     outcome = await run(node, arguments, capsys)
     assert len(outcome["rewritten"]) == 2
+    assert (outcome["rows_replaced"], outcome["rows"]) == (gone[0], len(new))
     old = expected(DAYS)
     await settled(node, [old[0] - gone[0] + len(new), old[1] - gone[1] + sum(row["amount"] for row in new)])
     assert all(record.custom_map[BACKFILLED] for record in await segments(node) if record.name in outcome["published"])
@@ -236,6 +238,20 @@ async def test_a_backfill_that_is_interrupted_leaves_the_old_rows_and_no_file(
     await run(node, command(node, source, 2, 3), capsys)
     kept, new = expected([0, 1, 3, 4, 5]), expected([2], revision=1)
     await settled(node, [kept[0] + new[0], kept[1] + new[1]])
+
+
+async def test_a_source_without_a_row_of_the_window_empties_it_only_if_it_is_told_to(
+    node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_source(tmp_path, [4], revision=1)
+    arguments = command(node, source, 2, 3)
+    assert await asyncio.to_thread(main.run, arguments) == 1
+    assert "no row of the window, and 1 segments of orders may lose theirs" in capsys.readouterr().err
+    assert await totals(node) == expected(DAYS)
+    arguments.remove("--json")
+    assert await asyncio.to_thread(main.run, [*arguments, "--replace-rows"]) == 0
+    assert "orders: 0 rows in 0 segments replace 100 rows of 1 segment, in" in capsys.readouterr().out
+    await settled(node, expected([0, 1, 3, 4, 5]))
 
 
 async def test_wrong_calls_end_in_one_line(node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

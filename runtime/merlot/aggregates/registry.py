@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from merlot.aggregates.averages import Average
+from merlot.aggregates.booleans import Boolean
 from merlot.aggregates.counts import Count
 from merlot.aggregates.distinct import DistinctCount
 from merlot.aggregates.extremes import Extreme
 from merlot.aggregates.function import AggregationFunction
+from merlot.aggregates.moments import MOMENTS
 from merlot.aggregates.ranges import MinMaxRange
 from merlot.aggregates.sums import Sum, SumLong
 from merlot.tree.names import canonical_key
@@ -25,6 +27,9 @@ FUNCTIONS: Final[tuple[AggregationFunction, ...]] = (
     Extreme("maxlong", is_min=False, is_long=True),
     DistinctCount(),
     MinMaxRange(),
+    Boolean("booland", is_and=True),
+    Boolean("boolor", is_and=False),
+    *MOMENTS,
 )
 
 _BY_KEY: Final = {key: function for function in FUNCTIONS for key in (function.name, *function.aliases)}

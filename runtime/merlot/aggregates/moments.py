@@ -1,0 +1,144 @@
+"""VAR_POP, VAR_SAMP, STDDEV_POP, STDDEV_SAMP; of two arguments COVAR_POP, COVAR_SAMP, CORR.
+
+States are counts, means and sums of squared deviations: they merge without losing digits to cancellation. With fewer
+values than needed (one, or two for a sample) the answer is NULL with null handling, else Pinot's -Infinity. The
+correlation with a constant is not defined: NULL with null handling, else NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.aggregates.function import (
+    AggregateCall,
+    AggregationFunction,
+    Chosen,
+    Groups,
+    Input,
+    Parameter,
+    State,
+    StateField,
+    all_in_one,
+)
+from merlot.kernels import moments as kernels
+from merlot.kernels.jit import read_only
+from merlot.tree.nodes import Value
+from merlot.tree.types import DOUBLE, SqlType
+from merlot.vectors.vector import Vector
+
+Doubles = NDArray[np.float64]
+
+_ONE: Final = ("count", "mean", "squares")
+_TWO: Final = ("count", "mean_x", "mean_y", "squares_x", "squares_y", "products")
+
+
+def doubles(values: Any) -> Doubles:
+    """Numbers of any type as doubles."""
+    if values.dtype == object:
+        return np.array([float(value) for value in values], np.float64)
+    wide: Doubles = values.astype(np.float64, copy=False)
+    return wide
+
+
+class MomentState(State):
+    """Moments of one variable or of two by group: a row of doubles each."""
+
+    def __init__(self, num_groups: int, width: int) -> None:
+        self._rows = np.zeros((num_groups, width))
+
+    def grow(self, num_groups: int) -> None:
+        if len(self._rows) < num_groups:
+            larger = np.zeros((max(num_groups, 2 * len(self._rows)), self._rows.shape[1]))
+            larger[: len(self._rows)] = self._rows
+            self._rows = larger
+
+    def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
+        groups = all_in_one(groups, num_rows)
+        if len(values) == 1:
+            kernels.add_one(groups, read_only(doubles(values[0])), self._rows)
+        else:
+            kernels.add_two(groups, read_only(doubles(values[0])), read_only(doubles(values[1])), self._rows)
+
+    def merge(self, columns: Sequence[pa.Array], groups: Groups) -> None:
+        others = np.stack([column.to_numpy() for column in columns], axis=1)
+        (kernels.merge_one if len(columns) == len(_ONE) else kernels.merge_two)(groups, others, self._rows)
+
+    def columns(self, groups: Chosen) -> list[pa.Array]:
+        return [pa.array(np.ascontiguousarray(self._rows[groups, place])) for place in range(self._rows.shape[1])]
+
+
+class Moment(AggregationFunction):
+    """A function of moments."""
+
+    def __init__(self, name: str, answer: Callable[..., Doubles], *, of_two: bool = False, least: int = 1) -> None:
+        """`answer` is given the columns of states; `least` says how many values it takes to have one."""
+        self.name = name
+        self.parameters = (Parameter(name="x"), Parameter(name="y")) if of_two else (Parameter(name="x"),)
+        self._suffixes = _TWO if of_two else _ONE
+        self._answer = answer
+        self._least = least
+
+    def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
+        return DOUBLE
+
+    def fields(self, call: AggregateCall) -> tuple[StateField, ...]:
+        return tuple(StateField(suffix, pa.float64()) for suffix in self._suffixes)
+
+    def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
+        return MomentState(num_groups, len(self._suffixes))
+
+    def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
+        states = [column.to_numpy() for column in columns]
+        with np.errstate(all="ignore"):
+            answers = np.where(states[0] < self._least, -np.inf, self._answer(*states))
+        missing = (states[0] < self._least) | self._undefined(states)
+        return Vector(call.result, answers, missing if call.nulls and missing.any() else None)
+
+    def _undefined(self, states: Sequence[Doubles]) -> NDArray[np.bool_]:
+        return np.zeros(len(states[0]), np.bool_)
+
+
+class Correlation(Moment):
+    """CORR."""
+
+    def _undefined(self, states: Sequence[Doubles]) -> NDArray[np.bool_]:
+        undefined: NDArray[np.bool_] = (states[3] == 0) | (states[4] == 0)
+        return undefined
+
+
+def variance(*, is_sample: bool) -> Callable[..., Doubles]:
+    """Mean squared deviation."""
+    return lambda count, _, squares: squares / (count - is_sample)
+
+
+def deviation(*, is_sample: bool) -> Callable[..., Doubles]:
+    """Root of the variance."""
+    return lambda count, _, squares: np.sqrt(squares / (count - is_sample))
+
+
+def covariance(*, is_sample: bool) -> Callable[..., Doubles]:
+    """Mean product of deviations."""
+    return lambda count, *rest: rest[4] / (count - is_sample)
+
+
+def correlation(*states: Doubles) -> Doubles:
+    """Covariance by both deviations."""
+    _, _, _, squares_x, squares_y, products = states
+    result: Doubles = products / (np.sqrt(squares_x) * np.sqrt(squares_y))
+    return result
+
+
+MOMENTS: Final = (
+    Moment("varpop", variance(is_sample=False)),
+    Moment("varsamp", variance(is_sample=True), least=2),
+    Moment("stddevpop", deviation(is_sample=False)),
+    Moment("stddevsamp", deviation(is_sample=True), least=2),
+    Moment("covarpop", covariance(is_sample=False), of_two=True),
+    Moment("covarsamp", covariance(is_sample=True), of_two=True, least=2),
+    Correlation("corr", correlation, of_two=True),
+)

@@ -34,6 +34,7 @@ from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.table import PushType, Table
 from merlot.spec.tasks import BACKFILLED
 from merlot.store.deepstore import DeepStore
+from merlot.uris import canonical
 
 BUILDER = "merlot_backfill"
 SUFFIX_BYTES = 6
@@ -300,7 +301,7 @@ def _delete_unpublished(store: DeepStore, table: Table, suffix: str, replacer: R
     """Files of this run's segments that no record names; what cannot be deleted now goes as an orphan, a day later."""
     with contextlib.suppress(MerlotError):
         statuses = replacer.client.get(path_of("segments", table.raw_name, "metadata"))
-        named = {one["url"] for one in statuses.values()}
+        named = {canonical(one["url"]) for one in statuses.values()}
         for url in store.list(table.name):
-            if suffix in url.rpartition("/")[2] and url not in named:
+            if suffix in url.rpartition("/")[2] and canonical(url) not in named:
                 store.delete(url)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from merlot.errors import InvalidInputError
-from merlot.uris import Place, credentials_problem, endpoints_of, place_of, redact
+from merlot.uris import Place, credentials_problem, endpoints_of, options_of, place_of, redact
 
 HINT: Final = "whoever runs Merlot may allow more by --deep-store-prefix (deepStore.prefixes of the chart)"
 SOURCE_HINT: Final = "whoever runs Merlot may allow more by sources.prefixes of the chart"
@@ -56,8 +56,10 @@ class AllowedStores:
         below = [allowed for allowed in self._allowed() if place_of(allowed).holds(place)]
         if not below:
             return f"deep store is not allowed uri={redact(uri)}: it must be below {_list(self._allowed())}; {HINT}"
-        if not any(endpoints_of(uri) <= endpoints_of(allowed) for allowed in below):
+        if not any(_are_allowed(uri, allowed) for allowed in below):
             wanted = f"its endpoint_override must be that of {_list(below)}"
+            if place.scheme != "s3":
+                wanted = f"its options must be among those of {_list(below)}"
             return f"deep store is not allowed uri={redact(uri)}: {wanted}; {HINT}"
         return None
 
@@ -102,6 +104,14 @@ class AllowedSources:
                 f"{', '.join(known) or 'none'}; {SOURCE_HINT}"
             )
         return None
+
+
+def _are_allowed(uri: str, allowed: str) -> bool:
+    """Whether the options of a deep store lead where those of an allowed one do. Other file systems than S3 have some
+    that say who asks."""
+    if place_of(uri).scheme == "s3":
+        return endpoints_of(uri) <= endpoints_of(allowed)
+    return set(options_of(uri)) <= set(options_of(allowed))
 
 
 def _source_place(uri: str) -> Place:

@@ -15,7 +15,8 @@ from pathlib import PurePosixPath
 
 from merlot.errors import InvalidInputError
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+"""To go through: the right to list it is not needed where the system knows that difference."""
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """A pipe is opened without waiting for its writer, and closed again."""
 _ASTRAY = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO)

@@ -6,7 +6,9 @@ from merlot.errors import InvalidInputError
 from merlot.store.allowed import AllowedSources, AllowedStores
 
 OWN = "s3://deep/merlot/shop?region=eu-west-1&endpoint_override=minio.shop.svc:9000"
-STORES = AllowedStores(own=OWN, prefixes=("s3://other/shop", "file:///data", "hdfs://name-node:8020/merlot"))
+STORES = AllowedStores(
+    own=OWN, prefixes=("s3://other/shop", "file:///data", "hdfs://name-node:8020/merlot", "gs://bucket/x")
+)
 ELSEWHERE = "must be below"
 OTHER_HOST = "endpoint_override must be"
 
@@ -52,6 +54,9 @@ def test_a_table_s_deep_store_may_be_below_the_process_own_and_below_its_prefixe
         ("file://data/x", ELSEWHERE),
         ("/etc", ELSEWHERE),
         ("hdfs://other:8020/merlot", ELSEWHERE),
+        ("hdfs://name-node:8020/merlot?user=root", "options must be among"),
+        ("hdfs://root@name-node:8020/merlot", ELSEWHERE),
+        ("gs://bucket/x?endpoint_override=evil", "options must be among"),
         ("gs://deep/merlot/shop", ELSEWHERE),
         ("", ELSEWHERE),
     ],

@@ -224,6 +224,8 @@ def _delete_old(cleaner: _Cleaner, table: TableName, files: SegmentFiles, urls: 
             check_may_delete(condemned_ms, clock.now_ms())
             files.delete(url)
             num_deleted += 1
+    # None is under way any more, so nobody need wait; after an error the next pass does it, or another cleaner later.
+    pardon(metastore, table, by=cleaner.name, now_ms=clock.now_ms())
     return num_deleted
 
 

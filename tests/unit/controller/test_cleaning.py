@@ -394,6 +394,31 @@ def test_condemned_files_cannot_be_named_until_they_are_pardoned(store: SqliteMe
     publish(store, clock, new)
 
 
+def test_what_was_deleted_may_be_published_again_at_once_though_its_controller_is_gone(
+    store: SqliteMetastore, files: Files, clock: FakeClock
+) -> None:
+    """The last Table of a namespace takes the controller along: the next one is another cleaner."""
+    tables.delete_table(store, "t", files=tables.Files.NOW)
+    empty_trash(store, lambda _: files, clock, grace_ms=HOUR_S * 1000, cleaner="gone")
+    assert (names(files), tables.files_left(store, "t")) == (set(), None)
+    make_table(store, clock, files)
+    assert set(load(store, TABLE).segments) == {"h1", "h2", "other"}
+
+
+def test_what_may_still_be_deleted_stays_condemned(store: SqliteMetastore, files: Files, clock: FakeClock) -> None:
+    """A deletion that failed may be carried out later."""
+    publish(store, clock, replace=("h1",))
+
+    def fail(_: str) -> None:
+        raise UnavailableError("no answer")
+
+    clock.advance(HOUR_S + 61)
+    files.delete = fail  # type: ignore[method-assign]
+    empty_trash(store, lambda _: files, clock, grace_ms=HOUR_S * 1000, cleaner="gone")
+    with pytest.raises(FileCondemnedError):
+        publish(store, clock, segment("h1", clock))
+
+
 @pytest.mark.parametrize("frozen_s", [0, 250, 301, 400, 601, 5000])
 def test_a_cleaner_that_is_frozen_while_it_deletes_takes_nothing_that_was_published_meanwhile(
     frozen_s: int, store: SqliteMetastore, files: Files, clock: FakeClock

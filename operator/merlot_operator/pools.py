@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from typing import Any
 
 from merlot.errors import InvalidInputError, MerlotError
@@ -29,7 +29,7 @@ async def reconcile_pool(context: Context, namespace: str, pool: str) -> float |
     """One pass; returns in how many seconds to look again, None if nobody wants the pool any more."""
     demand = pool_demand(namespace, pool, context.store.of(TABLES, namespace), context.config)
     if demand is None:
-        if any(pool_of(one) == pool and not is_deleting(one) for one in context.store.of(TABLES, namespace)):
+        if _is_named(pool, context.store.of(TABLES, namespace)):
             # Its Table waits to be accepted: for the first time, or again if its status was lost.
             context.pools.setdefault((namespace, pool), PoolNote())
             return None
@@ -66,6 +66,11 @@ async def reconcile_pool(context: Context, namespace: str, pool: str) -> float |
         return SETTLE_S
     is_busy = plan.steps or plan.restart or plan.drain or _lacks_pods(context, demand)
     return BUSY_S if is_busy else context.config.resync_s
+
+
+def _is_named(pool: str, tables: Iterable[Object]) -> bool:
+    """Whether a Table that stays is in the pool, accepted or not."""
+    return any(pool_of(one) == pool and not is_deleting(one) for one in tables)
 
 
 def _lacks_pods(context: Context, demand: PoolDemand) -> bool:
@@ -236,7 +241,7 @@ async def _tear_down(context: Context, namespace: str, pool: str) -> None:
     tables = await context.kube.list(TABLES, namespace)
     for table in tables:
         context.store.put(table)
-    if pool_demand(namespace, pool, tables, context.config) is not None:
+    if _is_named(pool, tables):
         context.wake_pool(namespace, pool)
         return
     own = [one for kind in WRITTEN for one in context.store.with_label(kind, namespace, POOL, pool)]

@@ -1,0 +1,95 @@
+"""What the operator remembers may be old: before it takes anything away it asks the API server itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import kopf
+import pytest
+from operator_parts import Api, write_kubeconfig
+from test_operator import POOL, flights
+
+from merlot_operator import __main__ as program
+from merlot_operator.accepted import text_of
+from merlot_operator.clusters import reconcile_cluster
+from merlot_operator.config import from_environment
+from merlot_operator.context import Context
+from merlot_operator.demand import pool_demand
+from merlot_operator.kinds import TABLES
+from merlot_operator.manifests.pool import stateful_set
+from merlot_operator.pools import reconcile_pool
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning"),
+]
+
+
+@pytest.fixture
+async def context(
+    api: Api, settings: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Context]:
+    """An operator's parts, which have heard of nothing yet."""
+    monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path / "own", api.url, api.token)))
+    found = program._context(from_environment(settings), kopf.OperatorSettings())
+    yield found
+    await found.statuses.close()
+    await found.metastores.close()
+    await found.kube.close()
+
+
+def with_servers(api: Api, context: Context, *, is_accepted: bool) -> None:
+    """A Table with servers, of which the operator has heard of the servers alone."""
+    declared = flights()
+    table = api.create("tables", declared)
+    accepted = {**table, "status": {"revision": 1, "accepted": text_of(table["spec"])}}
+    if is_accepted:
+        api.patch("tables", "flights", {"status": accepted["status"]}, "status")
+    demand = pool_demand(api.namespace, POOL, [accepted], context.config)
+    assert demand is not None
+    made = api.create("statefulsets", stateful_set(demand, context.config, 1))
+    context.store.put({"apiVersion": "apps/v1", "kind": "StatefulSet", **made})
+    assert context.store.of(TABLES, api.namespace) == []
+
+
+@pytest.mark.parametrize("is_accepted", [True, False])
+async def test_servers_of_a_table_that_no_listing_has_told_of_yet_stay(
+    api: Api, context: Context, is_accepted: bool
+) -> None:
+    with_servers(api, context, is_accepted=is_accepted)
+    assert await reconcile_pool(context, api.namespace, POOL) is None
+    assert api.get("statefulsets", POOL) is not None
+    [known] = context.store.of(TABLES, api.namespace)
+    assert known["metadata"]["name"] == "flights"
+    api.delete("tables", "flights")
+    gone: dict[str, Any] = {**known}
+    context.store.remove(gone)
+    assert await reconcile_pool(context, api.namespace, POOL) is None
+    assert api.get("statefulsets", POOL) is None
+
+
+async def test_what_tables_share_stays_while_one_is_there_that_no_listing_has_told_of(
+    api: Api, context: Context
+) -> None:
+    with_servers(api, context, is_accepted=True)
+    api.create("deployments", deployment())
+    made = api.get("deployments", "merlot-broker")
+    context.store.put({"apiVersion": "apps/v1", "kind": "Deployment", **made})
+    assert await reconcile_cluster(context, api.namespace) is None
+    assert api.get("deployments", "merlot-broker") is not None
+    api.delete("tables", "flights")
+    assert await reconcile_cluster(context, api.namespace) is None
+    assert api.get("deployments", "merlot-broker") is None
+
+
+def deployment() -> dict[str, Any]:
+    labels = {"app.kubernetes.io/managed-by": "merlot-operator", "merlot.dev/scope": "cluster"}
+    pod = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "broker", "image": "broker"}]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "merlot-broker", "labels": labels},
+        "spec": {"selector": {"matchLabels": {"app": "x"}}, "template": pod},
+    }

@@ -15,7 +15,13 @@ from merlot.errors import NotFoundError
 from merlot_operator import demand as demands
 from merlot_operator import pods as pod_facts
 from merlot_operator.context import Context
-from merlot_operator.finalizers import clear_shared_state, drop_finalizer, has_finalizer, is_forced
+from merlot_operator.finalizers import (
+    clear_shared_state,
+    drop_finalizer,
+    has_finalizer,
+    is_forced,
+    is_namespace_going,
+)
 from merlot_operator.kinds import COMPONENT, JOBS, PODS, STATEFUL_SETS, TABLE, Object, name_of, namespace_of
 from merlot_operator.manifests.parts import CONTROLLER
 from merlot_operator.waiting import Obstacle, tell_waiting
@@ -39,14 +45,24 @@ async def delete_table(context: Context, body: Object) -> float | None:
         left = await clear_shared_state(context, body, lambda store: _forget(store, body), skipped=None)
         controllers = context.store.with_label(PODS, namespace, COMPONENT, CONTROLLER)
         obstacles += [*_files(left, controllers), *_pool(context, body)]
-    if obstacles and not is_forced(body):
+    cause = await _let_go(context, body, obstacles) if obstacles else ""
+    if cause is None:
         await tell_waiting(context, body, obstacles)
         return AGAIN_S
     for obstacle in obstacles:
         _LOG.warning("table goes though something is left table=%s/%s left=%s", namespace, name, obstacle.text)
-        await context.events.warning(body, "LeftBehind", f"deleted by force: {obstacle.text}")
+        await context.events.warning(body, "LeftBehind", f"deleted {cause}: {obstacle.text}")
     await drop_finalizer(context, body)
     return None
+
+
+async def _let_go(context: Context, body: Object, obstacles: Sequence[Obstacle]) -> str | None:
+    """Why the Table goes though something is left; None if it waits. In a namespace that goes nobody comes to mend what
+    is wrong; what ends by itself does so there too."""
+    if is_forced(body):
+        return "by force"
+    is_lasting = all(one.is_problem for one in obstacles)
+    return "with its namespace" if is_lasting and await is_namespace_going(context, body) else None
 
 
 def _forget(metastore: Metastore, body: Object) -> FilesLeft | None:

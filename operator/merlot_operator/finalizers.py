@@ -74,8 +74,11 @@ def is_forced(body: Object) -> bool:
 
 async def _may_skip_shared_state(context: Context, body: Object) -> bool:
     """Whoever says so, or a namespace that goes with all that is in it: its ZooKeeper may be gone already."""
-    if is_forced(body):
-        return True
+    return is_forced(body) or await is_namespace_going(context, body)
+
+
+async def is_namespace_going(context: Context, body: Object) -> bool:
+    """Whether its namespace is being deleted, with all who could mend something there."""
     try:
         namespace = await context.kube.get(NAMESPACES, None, namespace_of(body))
     except MerlotError:

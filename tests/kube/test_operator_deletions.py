@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from operator_parts import Api, Controller, Operator, run_pods, table_word
 from test_operator import BATCH, flights, wait
+from test_operator_rollups import rollup
 
 from merlot.clock import SystemClock
 from merlot.cluster import paths, tables
@@ -121,6 +123,51 @@ def test_a_deletion_by_force_says_what_it_leaves(api: Api, metastore: Metastore,
         [left] = [one["message"] for one in api.list("events") if one["reason"] == "LeftBehind"]
         assert left.startswith("deleted by force: the controller deletes 2 files, but no controller pod is ready")
         assert metastore.children(paths.trash(FLIGHTS)) != [], "the next controller deletes them"
+
+
+def test_a_namespace_that_goes_takes_tables_along_whose_files_nobody_can_delete(
+    merlot_api: Any, api: Api, metastore: Metastore, operator: Operator
+) -> None:
+    with operator:
+        serve(api, operator, metastore, deletionPolicy="Delete")
+        api.delete("tables", "flights")
+        wait(operator, lambda: api.reason("Degraded"), "True/CleanupWaits")
+        merlot_api.check("delete", "namespace", api.namespace, "--wait=false")
+        wait(operator, lambda: api.get("tables", "flights"), None)
+        assert "left=the controller deletes 2 files, but no controller pod is ready" in operator.log
+        assert metastore.children(paths.trash(FLIGHTS)) != [], "a controller of a namespace of that name deletes them"
+
+
+def test_a_namespace_that_goes_waits_for_what_ends_by_itself(
+    merlot_api: Any, api: Api, metastore: Metastore, operator: Operator
+) -> None:
+    with operator:
+        serve(api, operator, metastore, deletionPolicy="Delete")
+        run_pods(api)
+        merlot_api.check("delete", "namespace", api.namespace, "--wait=false")
+        api.delete("tables", "flights")
+        wait(operator, lambda: api.reason("Degraded"), "False/Deleting")
+        operator.settle()
+        assert api.get("tables", "flights") is not None, "its controller is there still"
+        work_off(metastore)
+        wait(operator, lambda: api.get("tables", "flights"), None)
+        assert "something is left" not in operator.log
+
+
+def test_a_namespace_that_goes_waits_for_no_zookeeper(
+    merlot_api: Any, api: Api, settings: dict[str, str], tmp_path: Path
+) -> None:
+    """The bundled one goes with it."""
+    away = settings | {"MERLOT_METASTORE": "zk://127.0.0.1:1/{namespace}"}
+    with Operator(away, tmp_path / "away.log") as operator:
+        for plural, body in (("tables", flights()), ("mergerolluptasks", rollup())):
+            name = api.create(plural, body)["metadata"]["name"]
+            wait(operator, lambda plural=plural, name=name: "finalizers" in api.get(plural, name)["metadata"])
+            api.delete(plural, name)
+            wait(operator, lambda plural=plural, name=name: api.reason("Degraded", name, plural), "True/CleanupWaits")
+        merlot_api.check("delete", "namespace", api.namespace, "--wait=false")
+        wait(operator, lambda: api.list("tables") + api.list("mergerolluptasks"), [])
+        assert "shared state being removed" in operator.log
 
 
 def test_a_deletion_waits_for_the_pods_of_its_jobs(

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from merlot.errors import InvalidInputError, MerlotError
-from merlot.ingest.batch import NO_BOUND_MS, BadRowsError, Stretch
+from merlot.ingest.batch import NO_BOUND_MS, BadRowsError, Stretch, check_stretch
 from merlot.spec import manifest
 from merlot.spec.formats import BatchFormat
 from merlot.spec.ingestion import BatchIngestion
@@ -35,7 +35,6 @@ EXIT_WRONG_INPUT = 2
 MAX_REPORT_BYTES = 4_000
 """Kubernetes cuts a termination message at 4,096."""
 LONGEST_ERROR = 700
-SHOWN_REASONS, LONGEST_ROW = 3, 120
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         report = _run(chosen)
     except BadRowsError as error:
-        _write_report(chosen.report, {"error": _with_causes(error), "badRows": error.bad.to_json()})
+        _write_report(chosen.report, {"error": str(error).splitlines()[0], "badRows": error.bad.to_json()})
         return _fail(error, EXIT_WRONG_INPUT)
     except MerlotError as error:
         _write_report(chosen.report, {"error": str(error)})
@@ -117,6 +116,8 @@ def _run(chosen: argparse.Namespace) -> JobReport:
     deep_store = chosen.deep_store or (table.spec.deep_store.uri if table.spec.deep_store else None)
     if deep_store is None:
         raise InvalidInputError("no deep store; give --deep-store, or spec.deepStore in the manifest")
+    if chosen.controller is not None:
+        check_stretch(_stretch(chosen), table)
     with failures.told():
         return _build(table, ingestion, deep_store, chosen)
 
@@ -139,7 +140,7 @@ def _build(table: Table, ingestion: BatchIngestion, deep_store: str, chosen: arg
                 parallelism=chosen.parallelism,
                 custom_map=_pairs(chosen.custom),
                 show_progress=True,
-                stretch=Stretch(window=_window(chosen), name_suffix=chosen.name_suffix),
+                stretch=_stretch(chosen),
                 replace_rows=chosen.replace_rows,
             ),
         )
@@ -150,11 +151,12 @@ def _build(table: Table, ingestion: BatchIngestion, deep_store: str, chosen: arg
         spark.stop()
 
 
-def _window(chosen: argparse.Namespace) -> tuple[int, int] | None:
+def _stretch(chosen: argparse.Namespace) -> Stretch:
     if chosen.from_ms is None and chosen.to_ms is None:
-        return None
+        return Stretch(name_suffix=chosen.name_suffix)
     start_ms = -NO_BOUND_MS if chosen.from_ms is None else chosen.from_ms
-    return (start_ms, NO_BOUND_MS if chosen.to_ms is None else chosen.to_ms)
+    end_ms = NO_BOUND_MS if chosen.to_ms is None else chosen.to_ms
+    return Stretch(window=(start_ms, end_ms), name_suffix=chosen.name_suffix)
 
 
 def _pairs(texts: Sequence[str]) -> dict[str, str]:
@@ -203,15 +205,6 @@ def _write_report(path: Path | None, report: dict[str, Any]) -> None:
         shortest = {**shortest, "error": report["error"][:LONGEST_ERROR]}
     texts = [json.dumps(one, ensure_ascii=False) for one in (report, short, shorter, shortest)]
     path.write_text(next((text for text in texts if len(text.encode()) < MAX_REPORT_BYTES), texts[-1]) + "\n")
-
-
-def _with_causes(error: BadRowsError) -> str:
-    """In one line: the error, its most frequent reasons, and a row of each."""
-    bad = error.bad
-    commonest = sorted(bad.by_reason, key=lambda reason: (-bad.by_reason[reason], reason))[:SHOWN_REASONS]
-    rows = {one.reason: json.dumps(dict(one.values), ensure_ascii=False) for one in reversed(bad.samples)}
-    causes = [f"{bad.by_reason[one]} × {one} {rows.get(one, '')[:LONGEST_ROW]}".strip() for one in commonest]
-    return "; ".join([str(error).splitlines()[0], *causes])
 
 
 def _fail(error: MerlotError, code: int) -> int:

@@ -1,20 +1,63 @@
 """What a job tells when it fails: in a termination message, for people."""
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
-from merlot.ingest.bad_rows import BadRow, BadRows
-from merlot.ingest.batch import BadRowsError
+import pytest
+
+from merlot.ingest.batch import NO_BOUND_MS
 from merlot_spark import build_job
+from merlot_spark.publish import ControllerClient
+
+MANIFEST = """
+apiVersion: merlot.dev/v1alpha1
+kind: Table
+metadata: {name: trips}
+spec:
+  schema:
+    fields: [{name: at, type: TIMESTAMP, role: dateTime}, {name: size, type: INT, role: metric}]
+  timeColumn: at
+  ingestion:
+    batch: [{sourceUri: trips.csv, format: CSV, filter: size > 0}]
+"""
 
 
-def test_a_job_that_fails_for_bad_rows_names_their_columns_in_one_line() -> None:
-    samples = (BadRow("amount: no LONG", (("amount", "abc"),)), BadRow("amount: no LONG", (("amount", "def"),)))
-    bad = BadRows({"at: no TIMESTAMP": 1, "amount: no LONG": 7}, samples)
-    error = BadRowsError("too many bad rows table=t\n8 bad rows left out:", bad)
-    assert build_job._with_causes(error) == (
-        'too many bad rows table=t; 7 × amount: no LONG {"amount": "abc"}; 1 × at: no TIMESTAMP'
-    )
+def test_a_zero_is_a_bound_as_any_other() -> None:
+    def window(*arguments: str) -> tuple[int, int] | None:
+        return build_job._stretch(build_job._parser().parse_args(["--table", "t.yaml", *arguments])).window
+
+    assert window() is None
+    assert window("--to-ms", "0") == (-NO_BOUND_MS, 0)
+    assert window("--from-ms", "0") == (0, NO_BOUND_MS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cause"),
+    [
+        (["--from-ms", "6", "--to-ms", "9"], r"a window that cuts a UTC day .* table=trips"),
+        ([], r"the source cannot be read as declared: The value 'abc' .* cannot be cast .*; in size > 0"),
+    ],
+    ids=["before Spark starts", "on a value"],
+)
+def test_wrong_input_ends_with_exit_code_2_and_its_cause_in_the_first_line_and_in_the_report(
+    controller: str, tmp_path: Path, arguments: list[str], cause: str
+) -> None:
+    (tmp_path / "table.yaml").write_text(MANIFEST)
+    ControllerClient(controller).apply(MANIFEST)
+    (tmp_path / "trips.csv").write_text("at,size\n1,abc\n")
+    command = [
+        *(sys.executable, "-m", "merlot_spark.build_segments", "--short", "--report", str(tmp_path / "report")),
+        *("--table", str(tmp_path / "table.yaml"), "--source", str(tmp_path / "trips.csv"), "--controller", controller),
+        *("--deep-store", str(tmp_path / "deep"), *arguments),
+    ]
+    job = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert job.returncode == build_job.EXIT_WRONG_INPUT, job.stderr
+    assert re.search(f"^error: {cause}", job.stderr, re.MULTILINE)
+    assert re.match(cause, json.loads((tmp_path / "report").read_text())["error"])
+    assert ControllerClient(controller).get("/segments/trips/metadata") == {}
 
 
 def test_a_report_fits_a_termination_message(tmp_path: Path) -> None:

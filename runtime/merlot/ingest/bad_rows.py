@@ -12,6 +12,9 @@ from typing import Any
 
 SAMPLES_PER_REASON = 3
 MAX_SAMPLES = 20
+SHOWN_REASONS = 3
+"""In one line."""
+LONGEST_ROW = 120
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -46,11 +49,26 @@ class BadRow:
 
     def to_line(self) -> str:
         """For people: `part-1.csv row 17: amount = '12,5' in {"id": "4", "amount": "12,5"}`."""
+        fault = f"{self._fault} in " if self.column else ""
+        return f"{self._place}{fault}{self._row}"
+
+    def to_short_line(self) -> str:
+        """The same without what the row has beside its fault."""
+        return f"{self._place}{self._fault if self.column else self._row[:LONGEST_ROW]}"
+
+    @property
+    def _place(self) -> str:
         number = f"row {self.row_number}" if self.row_number else ""
         place = " ".join(filter(None, (self.file, number)))
-        fault = f"{self.column} = {self.value!r} in " if self.column else ""
-        row = json.dumps(dict(self.values), ensure_ascii=False)
-        return f"{place}: {fault}{row}" if place else fault + row
+        return f"{place}: " if place else ""
+
+    @property
+    def _fault(self) -> str:
+        return f"{self.column} = {self.value!r}"
+
+    @property
+    def _row(self) -> str:
+        return json.dumps(dict(self.values), ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +100,12 @@ class BadRows:
             lines.append(f"  {count:,} × {reason}")
             lines += [f"      {sample.to_line()}" for sample in self.samples if sample.reason == reason]
         return lines
+
+    def in_one_line(self) -> str:
+        """The most frequent reasons, each with the first row that it was found in."""
+        commonest = sorted(self.by_reason, key=lambda reason: (-self.by_reason[reason], reason))[:SHOWN_REASONS]
+        first = {one.reason: f" ({one.to_short_line()})" for one in reversed(self.samples)}
+        return "; ".join(f"{self.by_reason[reason]:,} × {reason}{first.get(reason, '')}" for reason in commonest)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> BadRows:

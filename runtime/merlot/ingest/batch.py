@@ -164,12 +164,13 @@ def build_group(
 
 
 def check_bad_rows(bad: BadRows, rows_in: int, max_share: float, table: Table) -> None:
-    """BadRowsError, with a line per reason and sample, if the share of bad rows is too large."""
+    """BadRowsError if the share of bad rows is too large. Its first line has the commonest faults with a place of each,
+    the others a line per reason and sample."""
     # The shortest text of a double is what was declared; 0.29 * 100 is 28.999... in doubles.
     if bad.count > Fraction(repr(float(max_share))) * rows_in:
         raise BadRowsError(
             f"too many bad rows, nothing was published table={table.raw_name} bad={bad.count} rows={rows_in} "
-            f"maxBadRowShare={max_share!r}\n" + "\n".join(bad.to_lines()),
+            f"maxBadRowShare={max_share!r}: {bad.in_one_line()}\n" + "\n".join(bad.to_lines()),
             bad,
         )
 

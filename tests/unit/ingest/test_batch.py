@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from merlot.errors import InvalidInputError, NotFoundError
-from merlot.ingest.bad_rows import BadRows
+from merlot.ingest.bad_rows import BadRow, BadRows
 from merlot.ingest.batch import (
     NO_BOUND_MS,
     BadRowsError,
@@ -155,6 +155,22 @@ def test_bad_csv_lines_and_values_are_counted(tmp_path: Path) -> None:
     assert caught.value.bad.by_reason == {"at: no time": 1, "n: not a value of INT": 1, "the line is no record": 1}
     assert not list((tmp_path / "out").iterdir())
     assert build(tmp_path / "data", tmp_path / "out", format="CSV", maxBadRowShare=0.75).bad.count == 3
+
+
+def test_too_many_bad_rows_name_the_commonest_faults_and_where_they_are_in_the_first_line() -> None:
+    samples = (
+        BadRow("n: not a value of INT", (("code", "a"), ("n", "x")), "1.csv", 2, "n", "x"),
+        BadRow("n: not a value of INT", (("code", "a"), ("n", "y")), "1.csv", 3, "n", "y"),
+        BadRow("the line is no record", (("line", "oops"),), "2.csv", 4),
+    )
+    bad = BadRows({"at: no time": 1, "n: not a value of INT": 1700, "the line is no record": 2, "rare": 1}, samples)
+    with pytest.raises(BadRowsError) as refused:
+        check_bad_rows(bad, 2000, 0.5, table_of())
+    assert str(refused.value).splitlines()[0] == (
+        "too many bad rows, nothing was published table=t bad=1704 rows=2000 maxBadRowShare=0.5: "
+        "1,700 × n: not a value of INT (1.csv row 2: n = 'x'); "
+        """2 × the line is no record (2.csv row 4: {"line": "oops"}); 1 × at: no time"""
+    )
 
 
 @pytest.mark.parametrize(("share", "num_bad", "num_rows"), [(0.29, 29, 100), (0.07, 7, 100), (0.3, 3, 10), (1.0, 5, 5)])

@@ -188,15 +188,15 @@ def _prepared_batches(grouped: grouping.Grouped, schema: pa.Schema) -> Iterator[
     num_rows = grouped.rows.num_rows
     columns = [arrays.plain(column) for column in grouped.rows.columns]
     keys = [arrays.plain(key) for key in grouped.keys]
-    arrays = [*columns, *keys, pa.nulls(num_rows, pa.string())]
+    filled = [*columns, *keys, pa.nulls(num_rows, pa.string())]
     names = [*grouped.rows.column_names, *schema.names[len(columns) :]]
-    yield from pa.Table.from_arrays(arrays, names).cast(schema).to_batches()
+    yield from pa.Table.from_arrays(filled, names).cast(schema).to_batches()
 
 
 def _counts_batch(counts: dict[str, Any], schema: pa.Schema) -> pa.RecordBatch:
-    arrays = [pa.nulls(1, field.type) for field in schema]
-    arrays[-1] = pa.array([json.dumps(counts)])
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    values = [pa.nulls(1, field.type) for field in schema]
+    values[-1] = pa.array([json.dumps(counts)])
+    return pa.RecordBatch.from_arrays(values, schema=schema)
 
 
 def _result(kind: str, value: str) -> pa.RecordBatch:

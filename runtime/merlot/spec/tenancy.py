@@ -76,8 +76,9 @@ class DeepStoreSpec(SpecModel):
     """Folder of segment files: s3://bucket/path, gs://bucket/path, hdfs://host/path or file:///path."""
     secret_ref: str | None = Field(None, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=253)
     """Secret in the table's namespace for an S3 store: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN,
-    AWS_REGION, AWS_ENDPOINT_URL. In Kubernetes whoever reads or deletes the table's files gets it: controller, servers
-    and minions for this URI alone, batch jobs as environment variables."""
+    AWS_REGION, AWS_ENDPOINT_URL. Its name begins with merlot-, unless the operator's installation says otherwise. In
+    Kubernetes whoever reads or deletes the table's files gets it: controller, servers and minions for this URI alone,
+    batch jobs as environment variables."""
 
     @field_validator("uri")
     @classmethod

@@ -134,6 +134,7 @@ def test_namespaces_of_a_cluster_wide_operator_are_kept_apart() -> None:
         ({"MERLOT_METASTORE": ""}, "MERLOT_METASTORE"),
         ({"MERLOT_WORKERS": "many"}, "MERLOT_WORKERS"),
         ({"MERLOT_ENVIRONMENT": "{"}, "MERLOT_ENVIRONMENT"),
+        ({"MERLOT_POD_TEMPLATES": "true"}, "MERLOT_POD_TEMPLATES must be restricted or unrestricted"),
         ({"MERLOT_CLUSTER_DEFAULTS": '{"brokr": {}}'}, "brokr"),
         ({"MERLOT_CLUSTER_DEFAULTS": '{"broker": {"resources": {"limits": {"memory": "4 GB"}}}}'}, "broker.resources"),
     ],

@@ -131,7 +131,7 @@ def _build(table: Table, ingestion: BatchIngestion, deep_store: str, chosen: arg
     session_seconds = time.monotonic() - started
     try:
         report = build_segments(
-            sources.read(spark, ingestion, table.spec.table_schema),
+            sources.read(spark, ingestion, table),
             table,
             deep_store=deep_store,
             controller_url=chosen.controller,

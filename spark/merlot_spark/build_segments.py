@@ -1,4 +1,4 @@
-"""Build the segments of a table from any Spark DataFrame and publish them, all at once or not at all.
+"""Build the segments of a table from files or any Spark DataFrame and publish them, all at once or not at all.
 
 Rows are conformed to the schema, grouped by UTC day and partition, sorted by all their columns (so that equal rows give
 equal files whatever the source's order and Spark's parallelism), built and uploaded by executors. Only then does the
@@ -19,30 +19,29 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from merlot.cluster.coverage import FLAG
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.rounding import instant_text, smallest_window
 from merlot.errors import InvalidInputError, UnavailableError
 from merlot.ids import RawTableName
-from merlot.ingest.bad_rows import BadRows
 from merlot.ingest.batch import EVERYTHING, Stretch, check_bad_rows, check_stretch, source_text
-from merlot.ingest.transform import CORRUPT_RECORD
-from merlot.spec import manifest
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.schema import FieldSpec
 from merlot.spec.table import PushType, Table
 from merlot.spec.types import TypeName
 from merlot.store.deepstore import DeepStore
-from merlot_spark import executor, failures
+from merlot_spark import executor, failures, frames, preparing
+from merlot_spark.expressions import tried_apart
+from merlot_spark.frames import Prepared
+from merlot_spark.preparing import Counts
 from merlot_spark.progress import JobProgress
 from merlot_spark.publish import ControllerClient
 from merlot_spark.report import JobReport
+from merlot_spark.sources import FileSource
 
 _LOG = logging.getLogger(__name__)
 
@@ -74,15 +73,12 @@ class _Built:
 
     records: list[dict[str, Any]]
     uploaded: tuple[str, ...]
-    rows_in: int
-    outside: int
-    bad: BadRows
-    cut: Mapping[str, int]
+    counts: Counts
     unpartitioned: Mapping[str, Mapping[str, str]]
 
 
 def build_segments(
-    df: DataFrame,
+    rows: DataFrame | FileSource,
     table: Table,
     *,
     deep_store: str,
@@ -90,32 +86,42 @@ def build_segments(
     ingestion: BatchIngestion | None = None,
     options: JobOptions | None = None,
 ) -> JobReport:
-    """Build and publish; without controller, only build and upload. `ingestion` gives filter, derived columns and the
-    share of bad rows that is allowed (none if left out). Raises BadRowsError past that share, InvalidInputError for
-    expressions that Spark refuses and for a batch that would take rows of the table without saying so,
-    UnavailableError if executors, deep store or controller fail."""
+    """Build and publish; without controller, only build and upload. `rows` are a batch source's (`sources.read`) or any
+    DataFrame's; a text column `_corrupt_record` of one marks lines that are no record. `ingestion` gives filter,
+    derived columns and the share of bad rows that is allowed (none if left out). Raises BadRowsError past that share,
+    InvalidInputError for expressions that Spark refuses and for a batch that would take rows of the table without
+    saying so, UnavailableError if executors, deep store or controller fail."""
     options = options or JobOptions()
     if controller_url is not None:
         check_stretch(options.stretch, table)
-    selected, absent = _selected(df, table, ingestion)
+    window = options.stretch.window
+    if isinstance(rows, FileSource):
+        prepared = rows.prepare(table, window)
+    else:
+        prepared = frames.prepare(rows, table, ingestion, window)
     if controller_url is not None and ingestion is not None:
         # What cannot be published need not be built. It is asked again in the end, when the controller must be there.
         with contextlib.suppress(UnavailableError):
             _overwritten(ControllerClient(controller_url, waits_s=()), table, ingestion)
     started = time.monotonic()
-    built = _run(selected, table, deep_store, options)
+    built = _run(prepared.rows, table, deep_store, options)
     built_at = time.monotonic()
+    counts = built.counts
+    _check_columns(prepared, counts, table)
     # What was uploaded stays if there are too many: another job may have published the same files meanwhile. The
     # controller removes those that nobody publishes.
-    check_bad_rows(built.bad, built.rows_in, 0.0 if ingestion is None else ingestion.max_bad_row_share, table)
+    check_bad_rows(counts.bad, counts.rows_in, 0.0 if ingestion is None else ingestion.max_bad_row_share, table)
     report = JobReport(
         table=table.raw_name,
-        rows_in=built.rows_in,
+        rows_in=counts.rows_in,
         rows_out=sum(record["totalDocs"] for record in built.records),
-        bad=built.bad,
-        cut=built.cut,
-        absent_columns=absent,
-        rows_outside=built.outside,
+        bad=counts.bad,
+        cut=counts.cut,
+        absent_columns=_in_order(prepared.lacking - prepared.needed - counts.seen, table),
+        rows_outside=counts.outside,
+        rows_filtered=counts.filtered,
+        num_files=prepared.num_files,
+        empty_files=prepared.empty_files,
         records=tuple(built.records),
         segments=tuple(f"{record['name']}@{record['crc']}" for record in built.records),
         segments_uploaded=len(built.uploaded),
@@ -239,66 +245,39 @@ def _repeatedly(publish: Callable[[], JobReport], check: Callable[[], None], pat
             time.sleep(PUBLISH_WAIT_S)
 
 
-def _selected(df: DataFrame, table: Table, ingestion: BatchIngestion | None) -> tuple[DataFrame, tuple[str, ...]]:
-    """The source's rows that pass the filter, with the schema's columns that it has or that are derived."""
-    derived = {} if ingestion is None else ingestion.derived_columns
-    columns: list[Column] = []
-    absent = []
-    try:
-        filtered = df if ingestion is None or ingestion.filter is None else df.filter(F.expr(ingestion.filter))
-        for column in table.spec.table_schema.fields:
-            if column.name in derived:
-                columns.append(F.expr(derived[column.name]).alias(column.name))
-            elif (found := _find(df.columns, column.name)) is not None:
-                columns.append(_readable(F.col(f"`{found}`"), df.schema[found].dataType, column).alias(column.name))
-            else:
-                absent.append(column.name)
-        if not columns:
-            raise InvalidInputError(f"source has no column of the table table={table.raw_name} columns={df.columns}")
-        if CORRUPT_RECORD in df.columns:
-            columns.append(F.col(CORRUPT_RECORD))
-        return filtered.select(*columns), tuple(absent)
-    except PySparkException as error:
-        raise InvalidInputError(f"wrong filter or derived column: {str(error).strip().splitlines()[0]}") from error
+def _check_columns(prepared: Prepared, counts: Counts, table: Table) -> None:
+    """InvalidInputError if rows of JSON lines, which tell only once they are read, lack what the job needs."""
+    if not counts.rows_in:
+        return
+    if unknown := sorted(prepared.needed - counts.seen):
+        raise InvalidInputError(f"wrong filter or derived column: the source has no column columns={unknown}")
+    if not counts.seen & set(table.spec.table_schema.names) and counts.bad.count < counts.rows_in:
+        raise InvalidInputError(f"source has no column of the table table={table.raw_name}")
 
 
-def _find(names: Iterable[str], wanted: str) -> str | None:
-    """The source's column of that name, else the only one that differs by case alone, as Spark resolves names."""
-    names = list(names)
-    if wanted in names:
-        return wanted
-    alike = [name for name in names if name.lower() == wanted.lower()]
-    return alike[0] if len(alike) == 1 else None
+def _in_order(names: Collection[str], table: Table) -> tuple[str, ...]:
+    return tuple(name for name in table.spec.table_schema.names if name in names)
 
 
-def _readable(value: Column, kind: DataType, column: FieldSpec) -> Column:
-    """Nested values of text columns become JSON in Spark, where it is cheap."""
-    is_text = column.type in (TypeName.STRING, TypeName.JSON) and not column.multi_value
-    return F.to_json(value) if is_text and isinstance(kind, StructType | MapType | ArrayType | VariantType) else value
-
-
-def _run(selected: DataFrame, table: Table, deep_store: str, options: JobOptions) -> _Built:
-    context = selected.sparkSession.sparkContext
+def _run(prepared: DataFrame, table: Table, deep_store: str, options: JobOptions) -> _Built:
+    context = prepared.sparkSession.sparkContext
     segments = context.accumulator(0)
-    manifest_text = json.dumps(manifest.dump(table))
     present = frozenset(DeepStore(deep_store).list(table.name))
     task = executor.BuildTask(
-        manifest_text=manifest_text,
+        manifest_text=frames.manifest_text(table),
         deep_store=deep_store,
         present=present,
         on_built=segments.add,
         name_suffix=options.stretch.name_suffix,
     )
-    prepare = executor.prepare(manifest_text, options.stretch.window)
-    prepared = selected.mapInArrow(prepare, from_arrow_schema(executor.prepared_schema(table)))
-    keys = executor.key_names(table)
+    keys = preparing.key_names(table)
     tasks = options.parallelism or TASKS_PER_CORE * context.defaultParallelism
     grouped = prepared.repartition(tasks, *keys).sortWithinPartitions(*keys, *_sort_columns(table))
     results = grouped.mapInArrow(executor.build(task), from_arrow_schema(executor.RESULT_SCHEMA))
     group = f"merlot-{uuid.uuid4()}"
     context.setJobGroup(group, f"build segments of {table.raw_name}", interruptOnCancel=True)
     try:
-        with failures.told():
+        with failures.told(), tried_apart(prepared.sparkSession):
             if not options.show_progress:
                 return _collect(results.collect())
             with JobProgress(context, group, lambda: segments.value):
@@ -328,8 +307,7 @@ def _is_negative_zero(value: Column) -> Column:
 
 def _collect(rows: Iterable[Any]) -> _Built:
     records, uploaded = [], []
-    rows_in, outside, bad = 0, 0, BadRows()
-    cut: dict[str, int] = {}
+    counts = Counts()
     unpartitioned: dict[str, Mapping[str, str]] = {}
     for row in rows:
         value = json.loads(row.value)
@@ -340,20 +318,14 @@ def _collect(rows: Iterable[Any]) -> _Built:
             if value["unpartitioned"]:
                 unpartitioned[value["record"]["name"]] = value["unpartitioned"]
         else:
-            rows_in += value["rowsIn"]
-            outside += value["outside"]
-            bad += BadRows.from_json(value["bad"])
-            cut = {name: cut.get(name, 0) + value["cut"].get(name, 0) for name in {*cut, *value["cut"]}}
+            counts += Counts.from_json(value)
     records.sort(key=lambda record: str(record["name"]))
     for name, reasons in sorted(unpartitioned.items()):
         _LOG.warning("segment is not partitioned segment=%s causes=%s", name, dict(reasons))
     return _Built(
         records=records,
         uploaded=tuple(sorted(uploaded)),
-        rows_in=rows_in,
-        outside=outside,
-        bad=bad,
-        cut=cut,
+        counts=counts,
         unpartitioned=dict(sorted(unpartitioned.items())),
     )
 

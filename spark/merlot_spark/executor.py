@@ -1,4 +1,4 @@
-"""What runs on executors: conform and group rows; build one segment after another from sorted rows; upload each.
+"""What runs on executors once rows are sorted: build one segment after another; upload each.
 
 Functions here become mapInArrow functions. They hold one segment's rows at a time, and talk to the driver by rows only:
 counts that travel as rows are exact when Spark retries a task, which accumulators are not.
@@ -6,7 +6,6 @@ counts that travel as rows are exact when Spark retries a task, which accumulato
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 import socket
@@ -15,28 +14,23 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from merlot.catalog.publish import record_of
-from merlot.ingest import arrays, grouping, transform
-from merlot.ingest.bad_rows import BadRows
+from merlot.ingest import grouping, transform
 from merlot.ingest.batch import build_group
 from merlot.segment.arrow_types import arrow_schema
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.metadata import CreationFacts
-from merlot.spec import manifest
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import COLUMN_TYPES, FieldSpec, TableSchema
 from merlot.spec.table import Table, TableSpec
 from merlot.store.deepstore import DeepStore
+from merlot_spark.preparing import COUNTS, BatchFunction, key_names, read_table
 
-KEY = "__merlot_key"
-COUNTS = "__merlot_counts"
-BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 RESULT_SCHEMA = pa.schema([("kind", pa.string()), ("value", pa.string())])
 BUILDER = "merlot_spark"
 
@@ -52,47 +46,6 @@ class BuildTask:
     on_built: Callable[[int], None] | None = None
     name_suffix: str = ""
     """What the names of the segments end with."""
-
-
-@functools.lru_cache(maxsize=4)
-def read_table(manifest_text: str) -> Table:
-    """The table of a manifest (the JSON of `manifest.dump`), parsed once per worker."""
-    return manifest.from_stored(json.loads(manifest_text))
-
-
-def key_names(table: Table) -> list[str]:
-    """Names of the key columns: the day, then one partition per column."""
-    return [f"{KEY}{position}" for position in range(1 + len(grouping.repartitioned_columns(table.spec)))]
-
-
-def prepared_schema(table: Table) -> pa.Schema:
-    """Rows between preparing and building: the schema's columns, the key, and the counts of one task."""
-    fields = [pa.field(column.name, transform.cast_type(column)) for column in table.spec.table_schema.fields]
-    return pa.schema([*fields, *((name, pa.int32()) for name in key_names(table)), (COUNTS, pa.string())])
-
-
-def prepare(manifest_text: str, window: transform.Window | None = None) -> BatchFunction:
-    """Source batches to prepared batches; the last row of a task has no key and carries its counts. `window`: rows
-    beyond it are left out."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        table = read_table(manifest_text)
-        schema = prepared_schema(table)
-        counts: dict[str, Any] = {"rowsIn": 0, "outside": 0, "cut": {}}
-        bad = BadRows()
-        for batch in batches:
-            conformed = transform.conform(pa.Table.from_batches([batch]), table.spec)
-            conformed, num_outside = transform.inside(conformed, window)
-            counts["outside"] += num_outside
-            grouped = grouping.group(conformed, table.spec)
-            counts["rowsIn"] += batch.num_rows
-            for column, number in conformed.cut.items():
-                counts["cut"][column] = counts["cut"].get(column, 0) + number
-            bad += grouped.bad
-            yield from _prepared_batches(grouped, schema)
-        yield _counts_batch({**counts, "bad": bad.to_json()}, schema)
-
-    return run
 
 
 def build(task: BuildTask) -> BatchFunction:
@@ -182,21 +135,6 @@ class _Builder:
         seconds = round(time.monotonic() - started, 4)
         facts = {"uploaded": is_new, "seconds": seconds, "unpartitioned": dict(built.unpartitioned)}
         return json.dumps({"record": record.model_dump(mode="json", by_alias=True, exclude_defaults=True), **facts})
-
-
-def _prepared_batches(grouped: grouping.Grouped, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    num_rows = grouped.rows.num_rows
-    columns = [arrays.plain(column) for column in grouped.rows.columns]
-    keys = [arrays.plain(key) for key in grouped.keys]
-    filled = [*columns, *keys, pa.nulls(num_rows, pa.string())]
-    names = [*grouped.rows.column_names, *schema.names[len(columns) :]]
-    yield from pa.Table.from_arrays(filled, names).cast(schema).to_batches()
-
-
-def _counts_batch(counts: dict[str, Any], schema: pa.Schema) -> pa.RecordBatch:
-    values = [pa.nulls(1, field.type) for field in schema]
-    values[-1] = pa.array([json.dumps(counts)])
-    return pa.RecordBatch.from_arrays(values, schema=schema)
 
 
 def _result(kind: str, value: str) -> pa.RecordBatch:

@@ -26,7 +26,7 @@ from merlot.merge.plan import MergePlan
 from merlot.minion import merge_plans
 from merlot.spec.table import Table
 from merlot.store.deepstore import DeepStore
-from merlot_spark.executor import read_table
+from merlot_spark.preparing import read_table
 
 SHARD = "shard"
 REST = -1

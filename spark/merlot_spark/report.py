@@ -18,8 +18,14 @@ class JobReport:
 
     table: str
     rows_in: int
-    """Rows of the source that passed the filter."""
+    """Rows of the source, those that are bad or that the filter leaves out included."""
     rows_out: int
+    rows_filtered: int = 0
+    """Good rows that the filter left out."""
+    num_files: int | None = None
+    """Files of the source; None if it was a DataFrame."""
+    empty_files: int = 0
+    """Those of zero bytes, which hold nothing."""
     rows_outside: int = 0
     """Rows that were left out, since their time is not in the window that was asked for."""
     records: tuple[Mapping[str, Any], ...] = ()
@@ -54,6 +60,8 @@ class JobReport:
             "rowsIn": self.rows_in,
             "rowsOut": self.rows_out,
             "rowsOutside": self.rows_outside,
+            "rowsFiltered": self.rows_filtered,
+            **({} if self.num_files is None else {"files": self.num_files, "filesEmpty": self.empty_files}),
             "badRows": self.bad.to_json(),
             "cutTexts": dict(self.cut),
             "absentColumns": list(self.absent_columns),
@@ -79,6 +87,10 @@ class JobReport:
             f"{len(self.segments):,} segments, {self.bytes / 1e6:,.1f} MB",
             self._publication(),
         ]
+        if self.rows_filtered:
+            lines.append(f"{self.rows_filtered:,} rows left out by the filter")
+        if self.empty_files:
+            lines.append(f"{self.empty_files:,} of {self.num_files:,} files are empty")
         if self.absent_columns:
             lines.append(f"columns that the source lacks, null in every row: {', '.join(self.absent_columns)}")
         lines += [f"{count:,} texts cut to the maxLength of {column}" for column, count in self.cut.items()]

@@ -1,61 +1,128 @@
-"""Files as Spark DataFrames, so that no value is lost or guessed on the way: bad lines stay visible.
+"""Files of a batch source, read by executors: `merlot.ingest.source` on all of them, so that no row of a file passes
+the JVM before it is conformed.
 
-CSV values stay text: the table's schema decides what they are. Lines that are no record arrive in `_corrupt_record`.
-Files in S3 are read by pyarrow: see object_sources.
+A filter and derived columns are SQL. Spark gets the columns that they name, and nothing else: the rows wait in Arrow
+beside them, and are put together with the answers. Of CSV and JSON lines, SQL sees columns of the table in the table's
+types, null where a value does not fit, and all others as text; a column that is derived is text too.
 """
 
 from __future__ import annotations
 
-from pyspark import RDD
-from pyspark.errors import AnalysisException
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from merlot.errors import InvalidInputError, NotFoundError
-from merlot.ingest.transform import CORRUPT_RECORD
-from merlot.spec.formats import BatchFormat
-from merlot.spec.ingestion import BatchIngestion, CsvOptions
-from merlot.spec.schema import TableSchema
-from merlot_spark import object_sources
+from merlot.errors import InvalidInputError
+from merlot.ingest.source import plan, reader
+from merlot.ingest.source.plan import Piece, Request, SourcePlan
+from merlot.ingest.transform import Window
+from merlot.spec.ingestion import BatchIngestion
+from merlot.spec.table import Table
+from merlot_spark import preparing, sql_columns
+from merlot_spark.expressions import Expressions, Judged
+from merlot_spark.frames import Prepared, manifest_text, prepared_by, wrong_expression
+from merlot_spark.sql_columns import WAITING, SqlColumns
+
+TASKS_PER_CORE = 4
+TASK_BYTES = 32 << 20
+PIECE = "piece"
 
 
-def read(spark: SparkSession, source: BatchIngestion, schema: TableSchema) -> DataFrame:
-    """Open a batch source; NotFoundError if nothing is there, InvalidInputError if it cannot be read as its format."""
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """A batch source that was listed and checked."""
+
+    spark: SparkSession
+    planned: SourcePlan
+    expressions: Expressions
+    referenced: frozenset[str]
+    """Columns that the expressions name."""
+
+    def prepare(self, table: Table, window: Window | None) -> Prepared:
+        """Its rows; InvalidInputError for expressions that Spark refuses."""
+        text, request = manifest_text(table), self.planned.request
+        if self.expressions.texts:
+            rows = self._judged(table, window)
+        else:
+            run = partial(_prepare, request=request, manifest_text=text, window=window)
+            rows = prepared_by(self._pieces(), run, table)
+        lacking = request.columns.keys() - self.planned.types.keys()
+        return Prepared(
+            rows=rows,
+            lacking=frozenset(lacking),
+            needed=frozenset(lacking - set(table.spec.table_schema.names)),
+            num_files=self.planned.num_files,
+            empty_files=self.planned.empty_files,
+        )
+
+    def _pieces(self) -> DataFrame:
+        context = self.spark.sparkContext
+        pieces = self.planned.pieces
+        least = max(TASKS_PER_CORE * context.defaultParallelism, self.planned.num_bytes // TASK_BYTES)
+        rows = context.parallelize([(pickle.dumps(piece),) for piece in pieces], max(1, min(len(pieces), least)))
+        return self.spark.createDataFrame(rows, f"{PIECE} binary")
+
+    def _judged(self, table: Table, window: Window | None) -> DataFrame:
+        columns = sql_columns.of(self.planned, table, self.expressions, self.referenced)
+        show = partial(_show, request=self.planned.request, columns=columns)
+        shown = self._pieces().mapInArrow(show, from_arrow_schema(columns.schema))
+        try:
+            tried = shown.select(WAITING, *self.expressions.columns(self.spark))
+            _check_is_by_row(tried)
+        except PySparkException as error:
+            raise wrong_expression(error) from error
+        run = partial(_prepare_judged, manifest_text=manifest_text(table), expressions=self.expressions, window=window)
+        return prepared_by(tried, run, table)
+
+
+def read(spark: SparkSession, source: BatchIngestion, table: Table) -> FileSource:
+    """List and check a batch source; NotFoundError if nothing is there, InvalidInputError if a file cannot be read as
+    its format, UnavailableError if the storage does not answer."""
+    expressions = Expressions.of(source)
     try:
-        match source.format:
-            case BatchFormat.PARQUET | BatchFormat.ORC:
-                if source.source_uri.startswith(object_sources.SCHEMES):
-                    return object_sources.read_columns(spark, source, schema)
-                return spark.read.format(source.format.lower()).load(source.source_uri)
-            case BatchFormat.JSON:
-                options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT_RECORD}
-                return spark.read.options(**options).json(_lines(spark, source))
-            case BatchFormat.CSV:
-                return _read_csv(spark, _lines(spark, source), source.csv or CsvOptions(), schema)
-    except AnalysisException as error:
-        reason = str(error).splitlines()[0]
-        if "PATH_NOT_FOUND" in reason:
-            raise NotFoundError(f"no source files uri={source.source_uri}") from error
-        raise InvalidInputError(f"cannot read source uri={source.source_uri} reason={reason}") from error
+        referenced = expressions.references(spark)
+    except PySparkException as error:
+        raise wrong_expression(error) from error
+    planned = plan.make(source, table.spec, sorted(referenced), expressions.derived)
+    return FileSource(spark, planned, expressions, referenced)
 
 
-def _lines(spark: SparkSession, source: BatchIngestion) -> str | RDD[str]:
-    """What Spark's text readers take: a path that they know, or the lines."""
-    is_object = source.source_uri.startswith(object_sources.SCHEMES)
-    return object_sources.read_lines(spark, source) if is_object else source.source_uri
+def _check_is_by_row(tried: DataFrame) -> None:
+    """InvalidInputError for expressions that look at other rows: rows would not come back as they went."""
+    analyzed = tried._jdf.queryExecution().analyzed()
+    kinds = [node.getClass().getSimpleName() for node in (analyzed, analyzed.children().apply(0))]
+    if kinds != ["Project", "MapInArrow"]:
+        raise InvalidInputError(
+            "wrong filter or derived column: it looks at more than one row; make a DataFrame of the source, and give "
+            "that to build_segments"
+        )
 
 
-def _read_csv(spark: SparkSession, lines: str | RDD[str], csv: CsvOptions, schema: TableSchema) -> DataFrame:
-    options = {
-        "header": str(csv.header).lower(),
-        "sep": csv.delimiter,
-        "nullValue": csv.null_value,
-        "escape": '"',
-        "mode": "PERMISSIVE",
-        "columnNameOfCorruptRecord": CORRUPT_RECORD,
-        # Pruned columns are not parsed, so that short and long lines would pass.
-        "columnPruning": "false",
-    }
-    names = spark.read.options(**options).csv(lines).columns if csv.header else schema.names
-    fields = [StructField(name, StringType()) for name in [*names, CORRUPT_RECORD]]
-    return spark.read.options(**options).schema(StructType(fields)).csv(lines)
+def _pieces_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Piece]:
+    for batch in batches:
+        yield from map(pickle.loads, batch.column(PIECE).to_pylist())
+
+
+def _prepare(
+    batches: Iterator[pa.RecordBatch], *, request: Request, manifest_text: str, window: Window | None
+) -> Iterator[pa.RecordBatch]:
+    judged = map(Judged, reader.read(request, _pieces_of(batches)))
+    yield from preparing.prepare(judged, manifest_text, window)
+
+
+def _show(batches: Iterator[pa.RecordBatch], *, request: Request, columns: SqlColumns) -> Iterator[pa.RecordBatch]:
+    for rows in reader.read(request, _pieces_of(batches)):
+        yield columns.show(rows)
+
+
+def _prepare_judged(
+    batches: Iterator[pa.RecordBatch], *, manifest_text: str, expressions: Expressions, window: Window | None
+) -> Iterator[pa.RecordBatch]:
+    judged = map(expressions.judge, sql_columns.together(batches))
+    yield from preparing.prepare(judged, manifest_text, window)

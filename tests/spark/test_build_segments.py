@@ -98,8 +98,10 @@ def run(
     spark: SparkSession, source: Path, table: Table, deep: Path, controller: str | None, **ingestion: Any
 ) -> JobReport:
     batch = BatchIngestion.model_validate({"sourceUri": str(source), "format": "PARQUET", **ingestion})
-    df = sources.read(spark, batch, table.spec.table_schema)
-    return build_segments(df, table, deep_store=str(deep), controller_url=controller, ingestion=batch, options=OPTIONS)
+    rows = sources.read(spark, batch, table)
+    return build_segments(
+        rows, table, deep_store=str(deep), controller_url=controller, ingestion=batch, options=OPTIONS
+    )
 
 
 def apply(controller: str, table: Table) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from merlot.errors import InvalidInputError, NotFoundError, UnavailableError
-from merlot.uris import S3_OPTIONS, credentials_problem, redact
+from merlot.uris import credentials_problem, redact, s3_option_problems
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _WILD = re.compile(r"[*?\[{]")
@@ -55,9 +55,11 @@ def list_files(uri: str) -> list[SourceFile]:
         roots = _literal(filesystem, base, pattern) or _matching(filesystem, base, pattern)
         found = {one.path: one for root in roots for one in _below(filesystem, root)}
     except (OSError, pa.ArrowException) as error:
-        raise UnavailableError(f"cannot list source uri={uri} reason={str(error).splitlines()[0]}") from error
+        raise UnavailableError(
+            f"cannot list source uri={redact(uri)} reason={redact(str(error).splitlines()[0])}"
+        ) from error
     if not found:
-        raise NotFoundError(f"no source files uri={uri}")
+        raise NotFoundError(f"no source files uri={redact(uri)}")
     return [SourceFile(path, found[path].size or 0) for path in sorted(found)]
 
 
@@ -80,7 +82,9 @@ def _open(uri: str) -> tuple[fs.FileSystem, str, str]:
     try:
         filesystem, root = fs.FileSystem.from_uri(f"{scheme}://{base}")
     except (ValueError, OSError, pa.ArrowException) as error:
-        raise InvalidInputError(f"cannot open source uri={uri} reason={str(error).splitlines()[0]}") from error
+        raise InvalidInputError(
+            f"cannot open source uri={redact(uri)} reason={redact(str(error).splitlines()[0])}"
+        ) from error
     return filesystem, root.rstrip("/"), pattern
 
 
@@ -89,12 +93,12 @@ def _s3_options(uri: str) -> tuple[str, dict[str, str]]:
     path, mark, query = uri.rpartition("?")
     if not mark or "=" not in query or "/" in query.partition("=")[0]:
         path, query = uri, ""
+    if problems := s3_option_problems(uri):
+        raise InvalidInputError(f"cannot open source uri={redact(uri)} {'; '.join(problems)}")
     options = dict(parse_qsl(query))
-    if unknown := sorted(options.keys() - S3_OPTIONS):
-        raise InvalidInputError(f"unknown option in source uri options={unknown} known={sorted(S3_OPTIONS)}")
     bucket = urlsplit(path).netloc
     if not bucket:
-        raise InvalidInputError(f"source uri names no bucket uri={uri}")
+        raise InvalidInputError(f"source uri names no bucket uri={redact(uri)}")
     return path.partition("://")[2], options
 
 
@@ -102,7 +106,9 @@ def _s3(uri: str, options: dict[str, str]) -> fs.FileSystem:
     try:
         return fs.S3FileSystem(**options)
     except (ValueError, OSError, pa.ArrowException) as error:
-        raise InvalidInputError(f"cannot open source uri={uri} reason={str(error).splitlines()[0]}") from error
+        raise InvalidInputError(
+            f"cannot open source uri={redact(uri)} reason={redact(str(error).splitlines()[0])}"
+        ) from error
 
 
 def _split(path: str) -> tuple[str, str]:
@@ -112,6 +118,10 @@ def _split(path: str) -> tuple[str, str]:
         return path.rstrip("/"), ""
     base, slash, name = path[: wild.start()].rpartition("/")
     return base + ("/" if slash and not base else ""), name + path[wild.start() :].rstrip("/")
+
+
+def _reason(error: Exception) -> str:
+    return redact(str(error).splitlines()[0])
 
 
 def _literal(filesystem: fs.FileSystem, base: str, pattern: str) -> list[fs.FileInfo]:

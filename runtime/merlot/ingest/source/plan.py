@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -91,14 +91,15 @@ def make(source: BatchIngestion, spec: TableSpec, more: Iterable[str] = (), with
     """List and check the files of a source. `more`: columns of the source that are wanted besides the table's;
     `without`: those of the table that are not. NotFoundError if there is no file, InvalidInputError for one that cannot
     be read, UnavailableError for a storage that does not answer."""
-    request = _request(source, spec, more, frozenset(without))
+    derived = frozenset(without)
+    request = _request(source, spec, more, derived)
     csv_files.check(request.csv)
     files = places.list_files(request.uri)
     filled = [file for file in files if file.num_bytes]
     filesystem = places.open_place(request.uri)
     with ThreadPoolExecutor(LIST_THREADS) as threads:
         described = list(threads.map(lambda file: _describe(filesystem, file, request), filled))
-    _check_types(described, spec)
+    _check_types(described, spec, derived)
     types: dict[str, dict[pa.DataType, None]] = {}
     for one in described:
         for name, kind in one.columns.items():
@@ -165,13 +166,13 @@ def _check_names(present: Sequence[str], file: SourceFile, request: Request) -> 
         names.find(name, present, file.path)
 
 
-def _check_types(described: Iterable[_Described], spec: TableSpec) -> None:
+def _check_types(described: Iterable[_Described], spec: TableSpec, derived: Set[str]) -> None:
     """InvalidInputError for a column whose type cannot become the declared one, whatever its values."""
     tried: set[tuple[str, pa.DataType]] = set()
     for one in described:
         for name, kind in one.columns.items():
             column = spec.table_schema.field(name)
-            if (name, kind) in tried or column is None:
+            if (name, kind) in tried or column is None or name in derived:
                 continue
             tried.add((name, kind))
             if transform.is_impossible(kind, column):

@@ -1,0 +1,144 @@
+"""Filters and derived columns: Spark SQL over a source's rows, tried for each row so that none ends the job.
+
+An expression that fails for a row ('abc' > 0, an overflow) makes it a bad row, which is counted with the expression's
+name. The driver makes columns of expressions; executors read what came of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.classic.column import Column as ClassicColumn
+
+from merlot.errors import InvalidInputError
+from merlot.ingest.bad_rows import SAMPLES_PER_REASON, BadRows
+from merlot.ingest.transform import CORRUPT_RECORD, bad_row
+from merlot.spec.ingestion import BatchIngestion
+
+TRIED = "__merlot_tried"
+HOISTING = "spark.sql.subexpressionElimination.enabled"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Source rows that pass the filter, those that do not, and those for which an expression failed."""
+
+    rows: pa.Table
+    dropped: pa.Table | None = None
+    bad: BadRows = field(default_factory=BadRows)
+
+    @property
+    def num_rows(self) -> int:
+        """All of them."""
+        return int(self.rows.num_rows) + (0 if self.dropped is None else self.dropped.num_rows) + self.bad.count
+
+
+@dataclass(frozen=True, slots=True)
+class Expressions:
+    """A source's filter and derived columns."""
+
+    filter: str | None = None
+    derived: Mapping[str, str] = field(default_factory=dict)
+    """Expression by the column of the table that it fills."""
+
+    @classmethod
+    def of(cls, ingestion: BatchIngestion | None) -> Expressions:
+        """None of a source that has none."""
+        return cls() if ingestion is None else cls(ingestion.filter, ingestion.derived_columns)
+
+    @property
+    def texts(self) -> list[str]:
+        """The filter, if there is one, and the derived columns."""
+        return [*([] if self.filter is None else [self.filter]), *self.derived.values()]
+
+    def columns(self, spark: SparkSession) -> list[Column]:
+        """A column per expression: a struct of its value, null where it fails."""
+        return [_tried(spark, F.expr(text)).alias(f"{TRIED}{place}") for place, text in enumerate(self.texts)]
+
+    def references(self, spark: SparkSession) -> frozenset[str]:
+        """Columns of the source that the expressions name. Spark's error for a text that is no expression;
+        InvalidInputError for a star, which names no column."""
+        parser = spark._jsparkSession.sessionState().sqlParser()
+        return frozenset(name for text in self.texts for name in _names(parser.parseExpression(text)))
+
+    def judge(self, rows: pa.Table) -> Judged:
+        """Rows with the columns that expressions gave: derived columns take their place, and the filter's verdict is
+        followed."""
+        if not self.texts:
+            return Judged(rows)
+        source = rows.select([name for name in rows.column_names if not name.startswith(TRIED)])
+        tried = [rows.column(f"{TRIED}{place}").combine_chunks() for place in range(len(self.texts))]
+        # A line that is no record has no values to fail with.
+        is_good = np.ones(rows.num_rows, dtype=bool)
+        is_record = _is_null(rows.column(CORRUPT_RECORD)) if CORRUPT_RECORD in rows.column_names else is_good.copy()
+        bad = BadRows()
+        names = [*([] if self.filter is None else ["filter"]), *self.derived]
+        for name, answers in zip(names, tried, strict=True):
+            failed = _is_null(answers) & is_record & is_good
+            bad += _failures(name, source, failed)
+            is_good &= ~failed
+        result = source
+        for name, answers in zip(self.derived, tried[-len(self.derived) :], strict=False):
+            result = _with_column(result, name, pc.struct_field(answers, 0))
+        if self.filter is None:
+            return Judged(result.filter(pa.array(is_good)), None, bad)
+        passes = np.asarray(pc.fill_null(pc.struct_field(tried[0], 0), False))
+        return Judged(result.filter(pa.array(is_good & passes)), result.filter(pa.array(is_good & ~passes)), bad)
+
+
+@contextmanager
+def tried_apart(spark: SparkSession) -> Iterator[None]:
+    """For a job that tries expressions: Spark would work out beforehand, and once, what occurs in them twice, and a
+    failure of that would end the job."""
+    before = spark.conf.get(HOISTING)
+    spark.conf.set(HOISTING, "false")
+    try:
+        yield
+    finally:
+        spark.conf.set(HOISTING, str(before))
+
+
+def _tried(spark: SparkSession, value: Column) -> Column:
+    """A struct of the value, null where it cannot be worked out: with ANSI rules, so that none is made up."""
+    jvm: Any = spark._jvm
+    sql = jvm.org.apache.spark.sql
+    inner = sql.classic.ExpressionUtils.expression(F.struct(value.alias("value"))._jc)
+    return ClassicColumn(sql.classic.ExpressionUtils.column(sql.catalyst.expressions.TryEval(inner)))
+
+
+def _names(node: Any) -> Iterator[str]:
+    kind = node.getClass().getSimpleName()
+    if kind == "UnresolvedAttribute":
+        yield node.nameParts().apply(0)
+    elif kind == "UnresolvedStar":
+        raise InvalidInputError("wrong filter or derived column: name columns instead of *")
+    children = node.children()
+    for place in range(children.size()):
+        yield from _names(children.apply(place))
+
+
+def _failures(name: str, rows: pa.Table, failed: np.ndarray) -> BadRows:
+    found = np.flatnonzero(failed)
+    if not len(found):
+        return BadRows()
+    reason = f"{name}: the expression fails"
+    samples: Sequence[Any] = [bad_row(reason, rows, int(row)) for row in found[:SAMPLES_PER_REASON]]
+    return BadRows({reason: len(found)}, tuple(samples))
+
+
+def _with_column(rows: pa.Table, name: str, values: pa.Array) -> pa.Table:
+    place = rows.schema.get_field_index(name)
+    return rows.append_column(name, values) if place < 0 else rows.set_column(place, name, values)
+
+
+def _is_null(values: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    is_null: np.ndarray = np.asarray(values.is_null())
+    return is_null

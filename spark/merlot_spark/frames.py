@@ -1,0 +1,92 @@
+"""Rows on their way into a job: those of a DataFrame, whatever it reads, prepared by executors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+
+from merlot.errors import InvalidInputError
+from merlot.ingest.source import names
+from merlot.ingest.transform import CORRUPT_RECORD, Window
+from merlot.spec import manifest
+from merlot.spec.ingestion import BatchIngestion
+from merlot.spec.schema import FieldSpec
+from merlot.spec.table import Table
+from merlot.spec.types import TypeName
+from merlot_spark import preparing
+from merlot_spark.expressions import Expressions
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Rows of a job, conformed and with their keys, and what is known of their source before it is read."""
+
+    rows: DataFrame
+    lacking: frozenset[str] = frozenset()
+    """Columns that no row has as far as known; a task may have seen them still."""
+    needed: frozenset[str] = frozenset()
+    """Those of them that expressions name."""
+    num_files: int | None = None
+    empty_files: int = 0
+
+
+def prepare(df: DataFrame, table: Table, ingestion: BatchIngestion | None, window: Window | None) -> Prepared:
+    """The rows of a DataFrame; InvalidInputError for expressions that Spark refuses, and if it has no column of the
+    table."""
+    expressions = Expressions.of(ingestion)
+    columns: list[Column] = []
+    lacking = []
+    for column in table.spec.table_schema.fields:
+        if column.name in expressions.derived:
+            continue
+        if (found := names.find(column.name, df.columns, "DataFrame")) is not None:
+            columns.append(_readable(F.col(f"`{found}`"), df.schema[found].dataType, column).alias(column.name))
+        else:
+            lacking.append(column.name)
+    if not columns and not expressions.derived:
+        raise InvalidInputError(f"source has no column of the table table={table.raw_name} columns={df.columns}")
+    if CORRUPT_RECORD in df.columns:
+        columns.append(F.col(CORRUPT_RECORD))
+    try:
+        selected = df.select(*columns, *expressions.columns(df.sparkSession))
+    except PySparkException as error:
+        raise wrong_expression(error) from error
+    run = partial(_prepare, manifest_text=manifest_text(table), expressions=expressions, window=window)
+    return Prepared(rows=prepared_by(selected, run, table), lacking=frozenset(lacking))
+
+
+def prepared_by(df: DataFrame, run: preparing.BatchFunction, table: Table) -> DataFrame:
+    """What executors make of batches."""
+    return df.mapInArrow(run, from_arrow_schema(preparing.prepared_schema(table)))
+
+
+def manifest_text(table: Table) -> str:
+    """The table as it travels to executors."""
+    return json.dumps(manifest.dump(table))
+
+
+def wrong_expression(error: PySparkException) -> InvalidInputError:
+    """The error of a filter or derived column that Spark refuses."""
+    return InvalidInputError(f"wrong filter or derived column: {str(error).strip().splitlines()[0]}")
+
+
+def _prepare(
+    batches: Iterator[pa.RecordBatch], *, manifest_text: str, expressions: Expressions, window: Window | None
+) -> Iterator[pa.RecordBatch]:
+    judged = (expressions.judge(pa.Table.from_batches([batch])) for batch in batches)
+    yield from preparing.prepare(judged, manifest_text, window)
+
+
+def _readable(value: Column, kind: DataType, column: FieldSpec) -> Column:
+    """Nested values of text columns become JSON in Spark, where it is cheap."""
+    is_text = column.type in (TypeName.STRING, TypeName.JSON) and not column.multi_value
+    return F.to_json(value) if is_text and isinstance(kind, StructType | MapType | ArrayType | VariantType) else value

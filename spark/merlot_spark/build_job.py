@@ -24,6 +24,7 @@ from merlot.spec import manifest
 from merlot.spec.formats import BatchFormat
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.table import Table
+from merlot.uris import redact
 from merlot_spark import failures, sources
 from merlot_spark.build_segments import JobOptions, build_segments
 from merlot_spark.progress import StatusLine
@@ -197,6 +198,7 @@ def _write_report(path: Path | None, report: dict[str, Any]) -> None:
     """As JSON that a termination message has room for: samples go first, then lists, then the end of the error."""
     if path is None:
         return
+    report = {**report, "error": redact(report["error"])} if "error" in report else report
     bad = {key: value for key, value in report.get("badRows", {}).items() if key != "samples"}
     short = {**report, "badRows": bad} if "badRows" in report else report
     shorter = {key: value for key, value in short.items() if key not in ("unpartitioned", "absentColumns", "cutTexts")}
@@ -208,5 +210,5 @@ def _write_report(path: Path | None, report: dict[str, Any]) -> None:
 
 
 def _fail(error: MerlotError, code: int) -> int:
-    sys.stderr.write(f"error: {error}\n")
+    sys.stderr.write(f"error: {redact(str(error))}\n")
     return code

@@ -60,6 +60,16 @@ def test_wrong_input_ends_with_exit_code_2_and_its_cause_in_the_first_line_and_i
     assert ControllerClient(controller).get("/segments/trips/metadata") == {}
 
 
+def test_neither_the_error_nor_the_report_shows_a_secret(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = MANIFEST.replace("sourceUri: trips.csv", "sourceUri: 's3://b/x.csv?secret_key=hunter2'")
+    (tmp_path / "table.yaml").write_text(table)
+    report = tmp_path / "report"
+    assert build_job.main(["--table", str(tmp_path / "table.yaml"), "--report", str(report)]) == 2
+    build_job._write_report(report, {"error": "cannot read s3://b/x.csv?secret_key=hunter2"})
+    assert "x.csv" in report.read_text()
+    assert "hunter2" not in report.read_text() + capsys.readouterr().err
+
+
 def test_a_report_fits_a_termination_message(tmp_path: Path) -> None:
     path = tmp_path / "report"
     samples = [{"reason": "not a number", "row": {"code": "x" * 900}} for _ in range(20)]

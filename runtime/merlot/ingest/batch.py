@@ -29,6 +29,7 @@ from merlot.segment.build.request import BuildRequest, BuiltSegment
 from merlot.segment.metadata import CreationFacts
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.table import PushType, Table
+from merlot.uris import redact
 
 DAY_MS = 86_400_000
 NO_BOUND_MS = 1 << 62
@@ -96,8 +97,9 @@ def _cuts_a_day(bound_ms: int) -> bool:
 
 
 def source_text(source: BatchIngestion) -> str:
-    """What the segments' records say that their rows are read from: the files, and which of their rows."""
-    uri = source.source_uri if "://" in source.source_uri else str(Path(source.source_uri).absolute())
+    """What the segments' records say that their rows are read from: the files, and which of their rows. Without
+    secrets, since every client may read it."""
+    uri = redact(source.source_uri) if "://" in source.source_uri else str(Path(source.source_uri).absolute())
     return uri if source.filter is None else f"{uri} where {source.filter}"
 
 

@@ -87,7 +87,7 @@ def problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
     if facts.pool_note.problem is not None:
         yield "PoolNotApplied", facts.pool_note.problem
     if facts.table is not None and facts.table.get("storeProblem"):
-        yield "StoreUnavailable", f"{facts.table['storeProblem']}; see spec.deepStore.secretRef"
+        yield "StoreUnavailable", f"{facts.table['storeProblem']}; see spec.deepStore"
     yield from _refused_pods(facts)
     pods = [*facts.brokers, *facts.servers, *facts.controllers]
     for problem in pod_facts.problems(pods, now_ms=facts.now_ms):

@@ -99,9 +99,9 @@ def test_pods_may_be_anything_where_the_chart_leaves_them_unrestricted(
         assert [one["name"] for one in made["initContainers"]] == ["init"]
 
 
-def test_secret_that_is_not_meant_for_tables_is_refused(api: Api, operator: Operator) -> None:
+def test_secret_that_is_not_meant_for_tables_is_refused(api: Api, settings: dict[str, str], tmp_path: Path) -> None:
     store = {"uri": "s3://lake/flights", "secretRef": "database-password"}
-    with operator:
+    with Operator(settings | {"MERLOT_DEEP_STORE_PREFIXES": "s3://lake"}, tmp_path / "lake.log") as operator:
         api.create("tables", flights(deepStore=store))
         wait(operator, lambda: api.reason("Accepted"), "False/Invalid")
         message = api.condition("Accepted")["message"]

@@ -44,7 +44,7 @@ class ControllerService:
         """MergeRollupTasks and UpsertConfigs."""
         self.status_extras: Callable[[], Mapping[str, Json]] = self.merges.status
         """Members that others add to the cluster's status."""
-        self._status = StatusSource(metastore, self._extras)
+        self._status = StatusSource(metastore, self._stores, self._extras)
         self.rebalancing = Rebalancing(metastore, self._clock)
 
     def status(self) -> StatusAnswer:

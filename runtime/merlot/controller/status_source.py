@@ -28,6 +28,7 @@ from merlot.controller.status import ClusterFacts, TableFacts, instances_status,
 from merlot.errors import CorruptionError, InvalidInputError, MerlotError, NotFoundError
 from merlot.ids import TableName, raw_name
 from merlot.store import credentials
+from merlot.store.allowed import AllowedStores
 
 _LOG = logging.getLogger(__name__)
 
@@ -46,8 +47,11 @@ class StatusAnswer:
 class StatusSource:
     """Follows every table from the first call on. `extras` adds members to the answer."""
 
-    def __init__(self, metastore: Metastore, extras: Callable[[], Mapping[str, Json]] = dict) -> None:
+    def __init__(
+        self, metastore: Metastore, stores: AllowedStores, extras: Callable[[], Mapping[str, Json]] = dict
+    ) -> None:
         self._metastore = metastore
+        self._stores = stores
         self._extras = extras
         self._tables: dict[TableName, _TableSource] = {}
         self._cluster: ClusterFacts | None = None
@@ -82,7 +86,7 @@ class StatusSource:
         for name in self._tables.keys() - names:
             self._tables.pop(name).close()
         for name in names - self._tables.keys():
-            self._tables[name] = _TableSource(self._metastore, name)
+            self._tables[name] = _TableSource(self._metastore, name, self._stores)
         stale = [source for source in self._tables.values() if source.is_stale]
         with ThreadPoolExecutor(READERS, thread_name_prefix="status-read") as readers:
             for _ in readers.map(_TableSource.refresh, stale):
@@ -111,8 +115,9 @@ def _are_same(before: Mapping[str, Json], after: Mapping[str, Json]) -> bool:
 class _TableSource:
     """One table's facts and what was made of them."""
 
-    def __init__(self, metastore: Metastore, name: TableName) -> None:
+    def __init__(self, metastore: Metastore, name: TableName, stores: AllowedStores) -> None:
         self._metastore = metastore
+        self._stores = stores
         self._name = name
         self._has_changed = threading.Event()
         self._has_changed.set()
@@ -150,11 +155,15 @@ class _TableSource:
             return {"name": raw_name(self._name), "error": str(self._problem), "servers": {}, "brokers": {}}
         facts, made = self._facts, self._made
         assert facts is not None, "refreshed before"
-        problem = "" if facts.spec.deep_store is None else credentials.problem_of(facts.spec.deep_store.uri)
+        problem = "" if facts.spec.deep_store is None else self._problem_of(facts.spec.deep_store.uri)
         is_same = made is not None and made[0] is facts and made[1] is cluster and made[2]["storeProblem"] == problem
         if made is None or not is_same:
             made = self._made = (facts, cluster, {**table_status(facts, cluster), "storeProblem": problem})
         return made[2]
+
+    def _problem_of(self, uri: str) -> str:
+        """Why nobody opens a deep store now; empty if it can be."""
+        return self._stores.problem_of(uri) or credentials.problem_of(uri)
 
     def _watch(self) -> None:
         if self._is_watched:

@@ -24,6 +24,7 @@ from merlot.controller.api import make_app
 from merlot.controller.service import ControllerService
 from merlot.ids import InstanceId, TableName
 from merlot.spec.manifest import load
+from merlot.store.allowed import AllowedStores
 from merlot_operator.status_answer import parse
 
 Client = TestClient[web.Request, web.Application]
@@ -43,7 +44,7 @@ spec:
 
 @pytest.fixture
 async def client(store: SqliteMetastore) -> AsyncIterator[Client]:
-    service = ControllerService(store)
+    service = ControllerService(store, stores=AllowedStores(own=None, prefixes=("s3://own",)))
     async with TestClient(TestServer(make_app(service))) as client:
         yield client
     service.close()
@@ -154,6 +155,14 @@ async def test_a_secret_that_is_not_there_is_told_by_its_table_until_it_is(
     (tmp_path / "keys").mkdir()
     (tmp_path / "keys" / "AWS_REGION").write_text("eu")
     assert await problem() == ""
+
+
+async def test_a_table_of_before_whose_deep_store_is_not_allowed_says_so(
+    client: Client, store: SqliteMetastore
+) -> None:
+    put_table(store, load(MANIFEST.replace("spec:", "spec:\n  deepStore: {uri: 's3://other/m'}"))[0])
+    problem = (await status(client))["tables"]["t"]["storeProblem"]
+    assert "deep store is not allowed uri=s3://other/m: it must be below s3://own" in problem
 
 
 async def test_a_marked_server_is_drained_when_every_live_broker_says_so(

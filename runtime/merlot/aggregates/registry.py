@@ -10,6 +10,7 @@ from merlot.aggregates.counts import Count
 from merlot.aggregates.distinct import DistinctCount
 from merlot.aggregates.extremes import Extreme
 from merlot.aggregates.function import AggregationFunction
+from merlot.aggregates.hyperloglog import DistinctCountHll, DistinctCountRawHll
 from merlot.aggregates.moments import MOMENTS
 from merlot.aggregates.ranges import MinMaxRange
 from merlot.aggregates.sums import Sum, SumLong
@@ -26,6 +27,8 @@ FUNCTIONS: Final[tuple[AggregationFunction, ...]] = (
     Extreme("minlong", is_min=True, is_long=True),
     Extreme("maxlong", is_min=False, is_long=True),
     DistinctCount(),
+    DistinctCountHll(),
+    DistinctCountRawHll(),
     MinMaxRange(),
     Boolean("booland", is_and=True),
     Boolean("boolor", is_and=False),

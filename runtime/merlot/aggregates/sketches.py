@@ -7,7 +7,7 @@ as it is, to the byte.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from merlot.aggregates.counts import CountState
 from merlot.aggregates.sums import FloatSum, rounded
+from merlot.codes import QueryErrorCode
 from merlot.errors import InvalidInputError
 from merlot.kernels import sketch
 from merlot.spec.tasks import COMPRESSION_FACTOR, DEFAULT_COMPRESSION
@@ -28,6 +29,8 @@ Places = NDArray[np.int64]
 
 class SketchError(InvalidInputError):
     """Bytes are no sketch of the kind that is merged, or one that does not go with the others of its group."""
+
+    code: ClassVar[int] = QueryErrorCode.QUERY_EXECUTION
 
     def __init__(self, problem: str, row: int, *, column: str = "", segment: str = "") -> None:
         where = f"column={column} row={row}" if column else f"row={row}"

@@ -18,6 +18,7 @@ from merlot.kernels import (
     bits,
     group,
     hashing,
+    hll,
     merge,
     moments,
     murmur,
@@ -183,6 +184,11 @@ def _sketches() -> Iterator[Case]:
     yield sketch.rows_by_group, (np.zeros(2, np.uint32), bounds.copy(), places.copy())
     facts = (column(np.uint8), places, places, none, bounds)
     yield sketch.union_registers, (*facts, np.zeros(64, np.uint8), places)
+    hashes, groups = np.zeros(2, np.uint32), np.zeros(2, np.uint32)
+    yield hll.hash_longs, (column(np.int64, size=2), hashes)
+    yield hll.hash_bytes, (column(np.int64, size=3), column(np.uint8), hashes)
+    yield hll.offer, (hashes, groups, 8, np.zeros(256, np.uint8))
+    yield hll.ranks, (hashes, 8, np.zeros(2, np.uint8))
     yield sketch.merge_centroids, (*facts, 100.0, np.zeros(64, np.uint8), places.copy())
 
 

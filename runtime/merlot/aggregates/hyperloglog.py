@@ -1,0 +1,279 @@
+"""DISTINCTCOUNTHLL and DISTINCTCOUNTRAWHLL: about how many distinct values there are, and the sketch that says so.
+
+Of raw values a sketch is made, of BYTES the stored ones are united; either way a state is the bytes of clearspring's
+`HyperLogLog.getBytes`, as Pinot stores them, empty of nothing. Equal answers to Pinot's: hashes, registers and the
+estimate are clearspring's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.aggregates.function import (
+    INTEGERS,
+    UNKNOWN,
+    AggregateCall,
+    AggregationFunction,
+    Chosen,
+    Dictionary,
+    Groups,
+    Input,
+    Parameter,
+    State,
+    StateField,
+    all_in_one,
+    grown,
+)
+from merlot.aggregates.sketches import Serialized, merge_sketches
+from merlot.kernels import hll as kernels
+from merlot.kernels.jit import read_only
+from merlot.kernels.sketch import HLL_HEADER, REGISTER_BITS, REGISTERS_PER_WORD
+from merlot.spec.types import TypeName
+from merlot.tree.nodes import Value
+from merlot.tree.types import LONG, STRING, SqlType
+from merlot.vectors.encoding import MAX_DENSE_SPACE, one_zero
+from merlot.vectors.vector import TEXT, Vector
+
+DEFAULT_LOG2M: Final = 8
+MOST_LOG2M: Final = 16
+MAX_PENDING: Final = 1 << 20
+"""Sketches, or notes for registers, that wait to be united."""
+BLOCK: Final = 4_096
+"""Sketches that are laid out at a time."""
+_RANK_BITS: Final = 6
+
+Hashes = NDArray[np.uint32]
+
+
+def hashes_of(type_: TypeName, values: Any) -> Hashes:
+    """clearspring's `MurmurHash.hash` of values of a type; equal values have equal ones."""
+    out = np.empty(len(values), np.uint32)
+    if type_ in TEXT:
+        flat = values.cast(pa.large_binary())
+        _, offsets, data = flat.buffers()
+        places = np.frombuffer(offsets, np.int64)[flat.offset : flat.offset + len(flat) + 1]
+        content = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+        kernels.hash_bytes(read_only(places), read_only(content), out)
+        return out
+    numbers = values
+    if numbers.dtype.kind == "f":
+        numbers = one_zero(numbers).view(np.int32 if numbers.itemsize == 4 else np.int64)
+    kernels.hash_longs(read_only(numbers.astype(np.int64, copy=False)), out)
+    return out
+
+
+class SketchState(State):
+    """Registers of raw values by group while they are few, else notes of (group, register, rank); stored sketches wait
+    to be united."""
+
+    def __init__(self, type_: TypeName, num_groups: int, log2m: int, dictionary: Dictionary | None) -> None:
+        self._type = type_
+        self._log2m = log2m
+        self._num_groups = num_groups
+        self._dictionary = dictionary
+        self._hash_of_id: Hashes | None = None
+        self._registers: NDArray[np.uint8] | None = np.zeros(0, np.uint8)
+        self._notes: list[NDArray[np.int64]] = []
+        self._num_notes = 0
+        self._sketches: list[tuple[pa.Array, Groups]] = []
+        self._num_sketches = 0
+
+    def grow(self, num_groups: int) -> None:
+        self._num_groups = max(num_groups, self._num_groups)
+
+    def wants_ids(self, *, is_grouped: bool) -> bool:
+        """A value of a dictionary is hashed once."""
+        return self._dictionary is not None and self._type is not TypeName.BYTES
+
+    def add_ids(self, ids: NDArray[Any], groups: Groups | None) -> None:
+        if self._hash_of_id is None:
+            assert self._dictionary is not None
+            numeric = self._dictionary.numeric
+            self._hash_of_id = hashes_of(self._type, self._dictionary.arrow() if numeric is None else numeric)
+        self._offer(self._hash_of_id[ids], all_in_one(groups, len(ids)))
+
+    def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
+        if self._type is TypeName.BYTES:
+            self._wait(values[0], all_in_one(groups, num_rows))
+        else:
+            self._offer(hashes_of(self._type, values[0]), all_in_one(groups, num_rows))
+
+    def merge(self, columns: Sequence[pa.Array], groups: Groups) -> None:
+        self._wait(columns[0], groups)
+
+    def columns(self, groups: Chosen) -> list[pa.Array]:
+        found, made = self._made()
+        states = self._sketches if not len(found) else [*self._sketches, (made, found.astype(np.uint32))]
+        united = _united(states, self._num_groups)
+        return [united.take(pa.array(groups)).cast(pa.binary())]
+
+    def _offer(self, hashes: Hashes, groups: Groups) -> None:
+        space = self._num_groups << self._log2m
+        if self._registers is not None and space > MAX_DENSE_SPACE:
+            places = np.flatnonzero(self._registers)
+            self._note(places << _RANK_BITS | self._registers[places])
+            self._registers = None
+        if self._registers is not None:
+            self._registers = grown(self._registers, space)
+            kernels.offer(hashes, groups, self._log2m, self._registers)
+            return
+        places = groups.astype(np.int64) << self._log2m | hashes.astype(np.int64) >> (32 - self._log2m)
+        ranks = np.zeros(len(hashes), np.uint8)
+        kernels.ranks(hashes, self._log2m, ranks)
+        self._note(places << _RANK_BITS | ranks)
+
+    def _note(self, notes: NDArray[np.int64]) -> None:
+        self._notes.append(notes)
+        self._num_notes += len(notes)
+        if self._num_notes > MAX_PENDING:
+            self._notes = [_greatest(self._notes)]
+            self._num_notes = max(0, len(self._notes[0]) - MAX_PENDING)
+
+    def _wait(self, sketches: pa.Array, groups: Groups) -> None:
+        self._sketches.append((sketches, groups))
+        self._num_sketches += len(sketches)
+        if self._num_sketches > MAX_PENDING:
+            self._sketches = [(_united(self._sketches, self._num_groups), np.arange(self._num_groups, dtype=np.uint32))]
+            self._num_sketches = 0
+
+    def _made(self) -> tuple[NDArray[np.int64], pa.Array]:
+        """Groups with raw values, and their sketches."""
+        if self._registers is not None:
+            places = np.flatnonzero(self._registers)
+            ranks = self._registers[places]
+        else:
+            notes = _greatest(self._notes)
+            places, ranks = notes >> _RANK_BITS, (notes & ((1 << _RANK_BITS) - 1)).astype(np.uint8)
+        found, owners = np.unique(places >> self._log2m, return_inverse=True)
+        size = 1 << self._log2m
+        parts = []
+        for first in range(0, len(found), BLOCK):
+            start, stop = np.searchsorted(owners, [first, first + BLOCK])
+            registers = np.zeros((min(BLOCK, len(found) - first), size), np.uint8)
+            registers[owners[start:stop] - first, places[start:stop] & (size - 1)] = ranks[start:stop]
+            parts.append(_packed(registers, self._log2m))
+        return found, pa.concat_arrays(parts) if parts else pa.array([], pa.large_binary())
+
+
+def _greatest(notes: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Of the notes of each register the one with the greatest rank, ascending."""
+    if not notes:
+        return np.zeros(0, np.int64)
+    ordered = np.sort(np.concatenate(notes))
+    is_last = np.ones(len(ordered), np.bool_)
+    is_last[:-1] = ordered[1:] >> _RANK_BITS != ordered[:-1] >> _RANK_BITS
+    greatest: NDArray[np.int64] = ordered[is_last]
+    return greatest
+
+
+def _united(states: Sequence[tuple[pa.Array, Groups]], num_groups: int) -> pa.Array:
+    values = [sketches.cast(pa.large_binary()) for sketches, _ in states]
+    of_rows = [groups for _, groups in states]
+    return merge_sketches(
+        Serialized(
+            values=pa.concat_arrays(values) if values else pa.array([], pa.large_binary()),
+            of_rows=np.concatenate(of_rows) if of_rows else np.zeros(0, np.uint32),
+            num_groups=num_groups,
+        ),
+        "DISTINCTCOUNTHLL",
+        {},
+    ).cast(pa.large_binary())
+
+
+def _packed(registers: NDArray[np.uint8], log2m: int) -> pa.Array:
+    """Sketches of rows of registers, as `HyperLogLog.getBytes` writes them."""
+    number, size = registers.shape
+    words = size // REGISTERS_PER_WORD + 1
+    padded = np.zeros((number, words * REGISTERS_PER_WORD), np.uint32)
+    padded[:, :size] = registers
+    shifts = (REGISTER_BITS * np.arange(REGISTERS_PER_WORD)).astype(np.uint32)
+    content = np.bitwise_or.reduce(padded.reshape(number, words, REGISTERS_PER_WORD) << shifts, axis=2)
+    out = np.empty((number, 2 + words), ">i4")
+    out[:, 0], out[:, 1], out[:, 2:] = log2m, 4 * words, content.astype(np.int32)
+    offsets = np.arange(number + 1, dtype=np.int64) * (HLL_HEADER + 4 * words)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(out.tobytes())]
+    return pa.Array.from_buffers(pa.large_binary(), number, buffers)
+
+
+def estimates(sketches: pa.Array) -> NDArray[np.int64]:
+    """`HyperLogLog.cardinality` of each; 0 of empty bytes."""
+    counts = np.zeros(len(sketches), np.int64)
+    cells: list[bytes] = sketches.to_pylist()
+    by_length: dict[int, list[int]] = {}
+    for place, cell in enumerate(cells):
+        if cell:
+            by_length.setdefault(len(cell), []).append(place)
+    for length, places in by_length.items():
+        for start in range(0, len(places), BLOCK):
+            block = places[start : start + BLOCK]
+            content = np.frombuffer(b"".join([cells[place] for place in block]), ">u4").reshape(-1, length // 4)
+            counts[block] = _cardinalities(content.astype(np.uint32))
+    return counts
+
+
+def _cardinalities(content: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """Of sketches of one size, in words; those of one register are of no use to anybody, but legal."""
+    log2m = int(content[0, 0])
+    size = 1 << log2m
+    shifts = (REGISTER_BITS * np.arange(REGISTERS_PER_WORD)).astype(np.uint32)
+    registers = (content[:, 2:, np.newaxis] >> shifts & np.uint32(31)).reshape(len(content), -1)[:, :size]
+    alpha = {4: 0.673, 5: 0.697, 6: 0.709}.get(log2m, 0.7213 / (1 + 1.079 / size))
+    estimate = alpha * size * size / (1.0 / (np.uint64(1) << registers.astype(np.uint64))).sum(axis=1)
+    zeros = (registers == 0).sum(axis=1)
+    is_small = (estimate <= 2.5 * size) & (zeros > 0)
+    counted = size * np.log(size / np.where(zeros > 0, zeros, 1))
+    rounded: NDArray[np.int64] = np.floor(np.where(is_small, counted, estimate) + 0.5).astype(np.int64)
+    return rounded
+
+
+class DistinctCountHll(AggregationFunction):
+    """The estimate."""
+
+    name = "distinctcounthll"
+    parameters = (
+        Parameter(name="x", takes=INTEGERS | TEXT | {TypeName.FLOAT, TypeName.DOUBLE}),
+        Parameter(name="log2m", takes=frozenset({TypeName.INT, TypeName.LONG}), is_constant=True, is_optional=True),
+    )
+
+    def problem(self, constants: Sequence[Value]) -> str | None:
+        for log2m in constants:
+            if not isinstance(log2m, int) or not 1 <= log2m <= MOST_LOG2M:
+                return f"log2m must be 1 to {MOST_LOG2M}, got {log2m!r}"
+        return None
+
+    def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
+        return LONG
+
+    def fields(self, call: AggregateCall) -> tuple[StateField, ...]:
+        return (StateField("sketch", pa.binary()),)
+
+    def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
+        dictionary = (*inputs, UNKNOWN)[0].dictionary()
+        return SketchState(call.types[0].base, num_groups, self._log2m(call), dictionary)
+
+    def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
+        return Vector(call.result, estimates(columns[0]))
+
+    def _log2m(self, call: AggregateCall) -> int:
+        log2m = call.constants[0] if call.constants else DEFAULT_LOG2M
+        assert isinstance(log2m, int)
+        return log2m
+
+
+class DistinctCountRawHll(DistinctCountHll):
+    """The sketch, as hex."""
+
+    name = "distinctcountrawhll"
+
+    def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
+        return STRING
+
+    def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
+        log2m = self._log2m(call)
+        nothing = _packed(np.zeros((1, 1 << log2m), np.uint8), log2m)[0].as_py()
+        return Vector(call.result, pa.array([(cell or nothing).hex() for cell in columns[0].to_pylist()], pa.string()))

@@ -1,0 +1,66 @@
+"""Random segment files that lie under right checksums are refused or answered; none ends the process.
+
+The files are opened, queried and merged by processes of their own, which `forged_segments` describes; one that dies is
+told of with the number of the file that it died of, and followed by another. `MERLOT_FORGERIES` sets how many files,
+`MERLOT_SEED` the first one's number: `python tests/oracle/forged_segments.py NUMBER 1` repeats one.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("forged_segments.py")
+NUM_FILES = int(os.environ.get("MERLOT_FORGERIES") or ("5000" if "MERLOT_FUZZ_SECONDS" in os.environ else "150"))
+PATIENCE_S = 150 + NUM_FILES
+
+
+def outcomes(first: int, count: int) -> tuple[Counter[str], list[str]]:
+    """How many files were refused and answered, and what happened else."""
+    counts: Counter[str] = Counter()
+    problems: list[str] = []
+    stop = first + count
+    while first < stop:
+        command = [sys.executable, str(PROGRAM), str(first), str(stop - first)]
+        child = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        lines = child.stdout.splitlines()
+        cases = [int(line.split()[1]) for line in lines if line.startswith("case ")]
+        counts.update(line for line in lines if line in ("refused", "answered"))
+        problems += [f"{lines[place - 1]}: {line}" for place, line in enumerate(lines) if line.startswith("failed")]
+        if child.returncode == 0:
+            break
+        last = cases[-1] if cases else first
+        problems.append(f"case {last}: process ended with {child.returncode}: {child.stderr[-500:]}")
+        first = last + 1
+    return counts, problems
+
+
+@pytest.mark.timeout(PATIENCE_S + 60)
+def test_no_forged_segment_ends_a_process_or_is_an_error_that_nobody_raised_on_purpose() -> None:
+    first = int(os.environ.get("MERLOT_SEED") or secrets.randbelow(1 << 32))
+    counts, problems = outcomes(first, NUM_FILES)
+    print(f"seed={first} {dict(counts)}")
+    assert not problems, f"MERLOT_SEED={first}\n" + "\n".join(problems[:10])
+    assert counts["refused"] > counts["answered"] > 0
+    assert counts.total() == NUM_FILES
+
+
+@pytest.mark.parametrize(
+    ("proof", "reason"),
+    [("runs", "runs are not those of all docs column=sorted"), ("docs", "instead of")],
+    ids=["runs past the docs, which were written past an array", "docs past the buffers, which were read"],
+)
+def test_a_file_that_ended_a_process_is_refused_and_still_would_without_checks(proof: str, reason: str) -> None:
+    command = [sys.executable, str(PROGRAM), "prove", proof]
+    checked = subprocess.run([*command, "checked"], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    assert checked.stdout.startswith("refused segment file is damaged")
+    assert reason in checked.stdout
+    trusting = subprocess.run([*command, "unchecked"], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert trusting.returncode in (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT)

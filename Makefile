@@ -13,7 +13,7 @@ IMAGES := operator runtime spark
 comma := ,
 KIND_CONFIG := build/kind/kubeconfig
 
-.PHONY: help quickstart demo-rollup test check bench bench-pruning bench-merge fuzz fuzz-bounds crds format clean images kind-up kind-test kind-down test-e2e chart
+.PHONY: help quickstart demo-rollup test check bench bench-pruning bench-merge fuzz fuzz-bounds crds docs format clean images kind-up kind-test kind-down test-e2e chart
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,7 @@ check: $(VENV)/.dev ## Lint, types, layers, CRD drift
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m merlot.spec.crd --check crds
+	$(BIN)/python -m tests.contracts.ingestion.page --check docs
 
 bench: $(VENV)/.dev ## Measure against DuckDB and Parquet in the same run, print ratios
 	$(BIN)/python -m tests.bench
@@ -79,6 +80,9 @@ fuzz-bounds: $(VENV)/.dev ## Run SQL cases, kernels and random queries with ever
 
 crds: $(VENV)/.dev ## Write crds/ anew from the pydantic models
 	$(BIN)/python -m merlot.spec.crd crds
+
+docs: $(VENV)/.dev ## Write the tables of docs/ingestion.md anew from the matrix that readers are tested with
+	$(BIN)/python -m tests.contracts.ingestion.page docs
 
 format: $(VENV)/.dev ## Format and mend what can be mended
 	$(BIN)/ruff check --fix .

@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merlot.ingest.arrays import Cast, all_bad, all_good, by_pattern, is_temporal, map_distinct, plain, readable, then
-from merlot.ingest.instants import FIRST_MS, epoch_millis
-from merlot.ingest.number_casts import LONG_RANGE, to_big_decimal, to_boolean, to_double, to_float, to_integer
+from merlot.ingest.instants import FIRST_MS, LONG_RANGE, epoch_millis
+from merlot.ingest.number_casts import to_big_decimal, to_boolean, to_double, to_float, to_integer, whole
 from merlot.ingest.text_casts import to_bytes, to_json, to_string
 from merlot.segment.arrow_types import ARROW_TYPES
 from merlot.spec.datetime_format import parse_timestamp
+from merlot.spec.number_text import decimal_of
 from merlot.spec.types import TypeName
 
 TIMESTAMP_TEXT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z?$"
@@ -64,10 +65,12 @@ def _timestamps_one_by_one(texts: pa.Array) -> Cast:
 
 
 def _timestamp_of(text: str) -> int:
-    millis = parse_timestamp(text)
-    if not LONG_RANGE[0] <= millis <= LONG_RANGE[1]:
-        raise OverflowError(text)
-    return millis
+    """A number is milliseconds, `1.3e12` too: what is written as a number is cast as one."""
+    try:
+        number = decimal_of(text)
+    except ValueError:
+        return parse_timestamp(text)
+    return whole(number, *LONG_RANGE)
 
 
 _CASTS: Mapping[TypeName, Callable[[pa.Array], Cast]] = {

@@ -23,6 +23,9 @@ LAST_MS = 253_402_300_799_999
 """9999-12-31 23:59:59.999 UTC."""
 
 
+LONG_RANGE = (-(2**63), 2**63 - 1)
+
+
 def epoch_millis(column: pa.Array) -> Cast:
     """Instants as epoch milliseconds, rounded down, also before 1970; a timestamp without zone is UTC, a date begins at
     midnight UTC. Bad is what 64 bits cannot hold."""
@@ -32,7 +35,7 @@ def epoch_millis(column: pa.Array) -> Cast:
     if pa.types.is_date64(column.type):
         return all_good(ticks)
     if column.type.unit == "s":
-        bound = (2**63 - 1) // 1000
+        bound = LONG_RANGE[1] // 1000
         held = keep(ticks, pc.and_(pc.greater_equal(ticks, -bound), pc.less_equal(ticks, bound)), pa.int64())
         return Cast(pc.multiply(held.values, 1000), held.bad)
     divisor = {"ms": 1, "us": 1_000, "ns": 1_000_000}[column.type.unit]
@@ -48,7 +51,7 @@ def to_millis(values: pa.Array, time_format: DateTimeFormat) -> pa.Array:
         case TimestampFormat() if pa.types.is_integer(values.type):
             return _within(values.cast(pa.int64()), FIRST_MS, LAST_MS)
         case _:
-            return _within(map_distinct(values, time_format.to_millis, pa.int64()).values, FIRST_MS, LAST_MS)
+            return _within(_read(values, time_format).values, FIRST_MS, LAST_MS)
 
 
 def to_format(source: pa.Array, time_format: DateTimeFormat) -> Cast:
@@ -68,10 +71,21 @@ def to_format(source: pa.Array, time_format: DateTimeFormat) -> Cast:
 
 
 def misfits(values: pa.Array, time_format: DateTimeFormat) -> pa.Array:
-    """True where a stored value is there but is no instant of the format; range is the time column's affair."""
+    """True where a stored value is there but is no instant of the format, or one that 64 bits of milliseconds cannot
+    hold; years are the time column's affair."""
     if pa.types.is_integer(values.type) and isinstance(time_format, EpochFormat | TimestampFormat):
         return pa.array(np.zeros(len(values), dtype=bool))
-    return map_distinct(values, time_format.to_millis, pa.int64()).bad
+    return _read(values, time_format).bad
+
+
+def _read(values: pa.Array, time_format: DateTimeFormat) -> Cast:
+    def read(value: int | str) -> int:
+        millis = time_format.to_millis(value)
+        if not LONG_RANGE[0] <= millis <= LONG_RANGE[1]:
+            raise OverflowError(value)
+        return millis
+
+    return map_distinct(values, read, pa.int64())
 
 
 def days_of(millis: pa.Array) -> pa.Array:

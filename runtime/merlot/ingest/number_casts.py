@@ -30,7 +30,6 @@ from merlot.ingest.instants import epoch_millis
 from merlot.spec.number_text import NOT_FINITE, NUMBER, decimal_of
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
-LONG_RANGE = (-(2**63), 2**63 - 1)
 SHORT_INTEGER = r"^[+-]?[0-9]{1,18}$"
 """Any such text is in 64 bits."""
 SIMPLE_DECIMAL = r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?$"
@@ -69,12 +68,13 @@ def to_integer(low: int, high: int, target: pa.DataType) -> Callable[[pa.Array],
         return cast(pc.utf8_ltrim(texts, "+").cast(pa.int64()))
 
     def one_by_one(texts: pa.Array) -> Cast:
-        return map_distinct(texts, lambda text: _whole(decimal_of(text), low, high), target)
+        return map_distinct(texts, lambda text: whole(decimal_of(text), low, high), target)
 
     return cast
 
 
-def _whole(number: Decimal, low: int, high: int) -> int:
+def whole(number: Decimal, low: int, high: int) -> int:
+    """The integer that a number is; ValueError if it is none, or not in the range."""
     # The range first: 1E+9999999 is whole, and would be as many digits.
     if not low <= number <= high or number != number.to_integral_value():
         raise ValueError(number)

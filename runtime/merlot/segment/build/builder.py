@@ -25,8 +25,6 @@ from merlot.spec.schema import FieldSpec
 
 _LOG = logging.getLogger(__name__)
 
-"""Doc ids are u32, and a run ends one past the last."""
-
 
 def build_segment(request: BuildRequest, rows: pa.Table, directory: Path) -> BuiltSegment:
     """Write `<directory>/<name>.mseg`, replacing one that is there; nothing is left behind by a failure.

@@ -126,6 +126,7 @@ def _decide(
     view: TableView, request: PublishRequest, awaited: Mapping[str, str], now_ms: int
 ) -> tuple[PublishResult, Sequence[Mutation]]:
     changed: list[SegmentRecord] = []
+    replaced: dict[str, SegmentRecord] = {}
     unchanged: list[str] = []
     leftover: list[SegmentKey] = []
     produced: list[str] = []
@@ -162,7 +163,10 @@ def _decide(
             unchanged.append(record.name)
         else:
             changed.append(_stamped(record, present, now_ms))
-    taken = _taken(view, changed, removed)
+            if present is not None and is_visible(present, view.lineage):
+                replaced[record.name] = present
+    seen = [record for record in removed if is_visible(record, view.lineage)]
+    taken = Taken(replaced=replaced, removed=seen, added=changed)
     if not request.replace_rows:
         coverage.check(
             taken,
@@ -186,16 +190,6 @@ def _decide(
         *(PutOutputs(entry, tuple(records)) for entry, records in outputs.items()),
         RemoveSegments(tuple(record.key for record in removed)),
     ]
-
-
-def _taken(view: TableView, changed: Sequence[SegmentRecord], removed: Sequence[SegmentRecord]) -> Taken:
-    """What queries see of the change. A hidden segment of one of the names stands in no row's place."""
-    present = [found for record in changed if (found := view.segment(record.name)) is not None]
-    return Taken(
-        replaced={record.name: record for record in present if is_visible(record, view.lineage)},
-        removed=[record for record in removed if is_visible(record, view.lineage)],
-        added=changed,
-    )
 
 
 def _leaving(view: TableView, request: PublishRequest) -> Iterable[SegmentRecord]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from merlot.aggregates import counts
 from merlot.aggregates.function import (
+    NUMBERS,
     AggregateCall,
     AggregationFunction,
     Input,
@@ -18,7 +19,10 @@ from merlot.aggregates.function import (
     StateField,
     nothing,
 )
+from merlot.aggregates.sketches import NO_PAIR, PAIR, SketchError
+from merlot.aggregates.stored import StoredStates, records, stored
 from merlot.aggregates.sums import rounded, sum_fields, sum_state
+from merlot.spec.types import TypeName
 from merlot.tree.nodes import Value
 from merlot.tree.types import DOUBLE, SqlType
 from merlot.vectors.vector import Vector
@@ -28,8 +32,9 @@ class Average(AggregationFunction):
     """AVG: the sum, rounded once, by the count; -Infinity of nothing, as in Pinot."""
 
     name = "avg"
-    parameters = (Parameter(name="x"),)
+    parameters = (Parameter(name="x", takes=NUMBERS | {TypeName.BYTES}),)
     is_light = True
+    has_bytes = True
 
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
         return DOUBLE
@@ -39,10 +44,24 @@ class Average(AggregationFunction):
 
     def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
         total = sum_state(call.types[0], num_groups, *inputs)
-        return Several([(total, len(sum_fields(call.types[0]))), (counts.CountState(num_groups), 1)])
+        state = Several([(total, len(sum_fields(call.types[0]))), (counts.CountState(num_groups), 1)])
+        return StoredStates(self, state) if call.types[0].base is TypeName.BYTES else state
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
         count = columns[-1].to_numpy()
         with np.errstate(all="ignore"):
             average = np.where(count == 0, -np.inf, rounded(call.types[0], columns[:-1]) / count)
         return Vector(call.result, average, nothing(call, count))
+
+    def to_bytes(self, call: AggregateCall, columns: Sequence[pa.Array]) -> pa.Array:
+        """Pinot's AvgPair."""
+        pairs = np.zeros(len(columns[0]), PAIR)
+        pairs["sum"], pairs["count"] = rounded(call.types[0], columns[:-1]), columns[-1].to_numpy()
+        return stored(pairs, pairs["count"] == 0)
+
+    def from_bytes(self, stored: pa.Array) -> list[pa.Array]:
+        pairs = records(stored, PAIR, NO_PAIR)
+        if (pairs["count"] < 0).any():
+            raise SketchError(NO_PAIR, int(np.flatnonzero(pairs["count"] < 0)[0]))
+        sums, numbers = pairs["sum"].astype(np.float64), pairs["count"].astype(np.int64)
+        return [pa.array(sums), pa.array(np.zeros(len(sums))), pa.array(numbers)]

@@ -145,6 +145,8 @@ class AggregationFunction(ABC):
     parameters: tuple[Parameter, ...]
     is_light: bool = False
     """Whether a row costs a few nanoseconds, whatever it holds."""
+    has_bytes: bool = False
+    """Whether states have a form in bytes, and a BYTES argument holds such states instead of values."""
     counts_rows: bool = False
     """Whether values do not matter, only that there are any: without null handling all rows have."""
 
@@ -167,6 +169,14 @@ class AggregationFunction(ABC):
     def problem(self, constants: Sequence[Value]) -> str | None:
         """What is wrong with constants of the right types, after the aggregate's name; None if nothing is."""
         return None
+
+    def to_bytes(self, call: AggregateCall, columns: Sequence[pa.Array]) -> pa.Array:
+        """States in the form that Pinot stores in BYTES columns, if `has_bytes`; empty of nothing."""
+        raise NotImplementedError(self.name)
+
+    def from_bytes(self, stored: pa.Array) -> list[pa.Array]:
+        """State columns of stored states, none empty, as they are where the argument is BYTES; raises SketchError."""
+        raise NotImplementedError(self.name)
 
     def merge(
         self, call: AggregateCall, columns: Sequence[pa.Array], groups: Groups, num_groups: int

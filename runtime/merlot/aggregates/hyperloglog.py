@@ -240,6 +240,8 @@ class DistinctCountHll(AggregationFunction):
         Parameter(name="log2m", takes=frozenset({TypeName.INT, TypeName.LONG}), is_constant=True, is_optional=True),
     )
 
+    has_bytes = True
+
     def problem(self, constants: Sequence[Value]) -> str | None:
         for log2m in constants:
             if not isinstance(log2m, int) or not 1 <= log2m <= MOST_LOG2M:
@@ -258,6 +260,12 @@ class DistinctCountHll(AggregationFunction):
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
         return Vector(call.result, estimates(columns[0]))
+
+    def to_bytes(self, call: AggregateCall, columns: Sequence[pa.Array]) -> pa.Array:
+        return columns[0]
+
+    def from_bytes(self, stored: pa.Array) -> list[pa.Array]:
+        return [stored]
 
     def _log2m(self, call: AggregateCall) -> int:
         log2m = call.constants[0] if call.constants else DEFAULT_LOG2M

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow as pa
 from merlot.aggregates.extremes import ExtremeState, extreme_type
 from merlot.aggregates.function import (
     INTEGERS,
+    NUMBERS,
     UNKNOWN,
     AggregateCall,
     AggregationFunction,
@@ -19,17 +21,22 @@ from merlot.aggregates.function import (
     State,
     StateField,
 )
+from merlot.aggregates.stored import StoredStates, records, stored
+from merlot.spec.types import TypeName
 from merlot.tree.nodes import Value
 from merlot.tree.types import DOUBLE, SqlType
 from merlot.vectors.vector import Vector
+
+_PAIR: Final = np.dtype([("min", ">f8"), ("max", ">f8")])
 
 
 class MinMaxRange(AggregationFunction):
     """MINMAXRANGE: exact for whole numbers and rounded once; -Infinity of nothing, as in Pinot."""
 
     name = "minmaxrange"
-    parameters = (Parameter(name="x"),)
+    parameters = (Parameter(name="x", takes=NUMBERS | {TypeName.BYTES}),)
     is_light = True
+    has_bytes = True
 
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
         return DOUBLE
@@ -42,7 +49,8 @@ class MinMaxRange(AggregationFunction):
         is_integer = call.types[0].base in INTEGERS
         known = (*inputs, UNKNOWN)[0]
         ends = [ExtremeState(num_groups, is_min=one, is_integer=is_integer, known=known) for one in (True, False)]
-        return Several([(end, 1) for end in ends])
+        state = Several([(end, 1) for end in ends])
+        return StoredStates(self, state) if call.types[0].base is TypeName.BYTES else state
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
         missing = columns[0].is_null().to_numpy(zero_copy_only=False)
@@ -52,3 +60,14 @@ class MinMaxRange(AggregationFunction):
             span = greatest - least if greatest.dtype.kind == "f" else (greatest - least).view(np.uint64)
         answers = np.where(missing, -np.inf, span.astype(np.float64))
         return Vector(call.result, answers, missing if call.nulls and missing.any() else None)
+
+    def to_bytes(self, call: AggregateCall, columns: Sequence[pa.Array]) -> pa.Array:
+        """Pinot's MinMaxRangePair."""
+        missing = columns[0].is_null().to_numpy(zero_copy_only=False)
+        pairs = np.zeros(len(missing), _PAIR)
+        pairs["min"], pairs["max"] = (column.fill_null(0).to_numpy() for column in columns)
+        return stored(pairs, missing)
+
+    def from_bytes(self, stored: pa.Array) -> list[pa.Array]:
+        pairs = records(stored, _PAIR, "bytes are no pair of least and greatest")
+        return [pa.array(pairs[name].astype(np.float64)) for name in ("min", "max")]

@@ -22,7 +22,9 @@ from merlot.spec.tasks import COMPRESSION_FACTOR, DEFAULT_COMPRESSION
 from merlot.tree.types import DOUBLE
 
 _MAX_LOG2M: Final = 30
-_PAIR: Final = np.dtype([("sum", ">f8"), ("count", ">i8")])
+PAIR: Final = np.dtype([("sum", ">f8"), ("count", ">i8")])
+"""Pinot's AvgPair."""
+NO_PAIR: Final = "bytes are no pair of sum and count"
 _TEXT_LIMIT: Final = (1 << 31) - 1
 Places = NDArray[np.int64]
 
@@ -98,7 +100,7 @@ def merge_sketches(given: Serialized, function: str, parameters: Mapping[str, st
 
 
 def _by_group(given: Serialized) -> _Sketches:
-    starts, data = _bytes_of(given.values)
+    starts, data = bytes_of(given.values)
     lengths = np.diff(starts)
     entries = np.arange(len(given.of_rows)) if given.ids is None else given.ids.astype(np.int64)
     counts = lengths[entries] > 0
@@ -114,7 +116,7 @@ def _by_group(given: Serialized) -> _Sketches:
     return _Sketches(data, starts[:-1], lengths, rows, entries[rows], bounds)
 
 
-def _bytes_of(values: Any) -> tuple[Places, NDArray[np.uint8]]:
+def bytes_of(values: Any) -> tuple[Places, NDArray[np.uint8]]:
     """Where each value begins, and where the last one ends; all bytes."""
     _, offsets, data = values.buffers()
     is_large = pa.types.is_large_binary(values.type)
@@ -184,22 +186,21 @@ def _check_digests(sketches: _Sketches) -> None:
 
 def _add_pairs(sketches: _Sketches, parameters: Mapping[str, str]) -> tuple[NDArray[np.uint8], Places]:
     """Sums are compensated, counts exact."""
-    problem = "bytes are no pair of sum and count"
-    sketches.check(sketches.lengths[sketches.members] == _PAIR.itemsize, problem)
+    sketches.check(sketches.lengths[sketches.members] == PAIR.itemsize, NO_PAIR)
     every = np.arange(len(sketches.members))
     sums, counts = sketches.numbers(0, ">f8", every), sketches.numbers(8, ">i8", every)
-    sketches.check(counts >= 0, problem)
+    sketches.check(counts >= 0, NO_PAIR)
     per_group = np.diff(sketches.bounds)
     of_members = np.repeat(np.arange(len(per_group), dtype=np.uint32), per_group)
     totals, numbers = FloatSum(len(per_group)), CountState(len(per_group))
     totals.add([sums], of_members, len(of_members))
     numbers.merge([pa.array(counts.astype(np.int64))], of_members)
     every = np.arange(len(per_group))
-    pairs = np.zeros(len(per_group), _PAIR)
+    pairs = np.zeros(len(per_group), PAIR)
     pairs["sum"] = rounded(DOUBLE, totals.columns(every))
     pairs["count"] = numbers.columns(every)[0]
     starts = np.zeros(len(pairs) + 1, np.int64)
-    np.cumsum(np.where(per_group > 0, _PAIR.itemsize, 0), out=starts[1:])
+    np.cumsum(np.where(per_group > 0, PAIR.itemsize, 0), out=starts[1:])
     return pairs[per_group > 0].view(np.uint8), starts
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from merlot.aggregates import registry
 from merlot.aggregates.function import AggregateCall
+from merlot.aggregates.sketches import SketchError
 from merlot.spec.types import TypeName
 from merlot.tree.names import canonical_key
 from merlot.tree.types import SqlType
@@ -203,3 +204,31 @@ def test_names_are_canonical_and_belong_to_one_aggregate():
     names = [name for function in registry.FUNCTIONS for name in (function.name, *function.aliases)]
     assert len(names) == len(set(names))
     assert all(name == canonical_key(name) for name in names)
+
+
+@each_function
+def test_states_come_back_from_their_bytes(function):
+    """Stored states are of doubles: others are as near as a double is."""
+    if not function.has_bytes:
+        assert TypeName.BYTES not in function.parameters[0].takes or function.name in ("count", "distinctcount")
+        return
+    for call in calls_of(function):
+        values, groups = rows_of(call, 50, 9)
+        groups = np.minimum(groups, NUM_GROUPS - 2)
+        whole = state_of(function, call, values, groups)
+        cells = function.to_bytes(call, whole)
+        assert [len(cell) > 0 for cell in cells.to_pylist()] == [True] * (NUM_GROUPS - 1) + [False]
+        of_bytes = AggregateCall(
+            types=(SqlType(TypeName.BYTES),), constants=call.constants, result=call.result, nulls=call.nulls
+        )
+        again = state_of(function, of_bytes, [cells], np.arange(NUM_GROUPS, dtype=np.uint32))
+        assert_same(answers(function, of_bytes, again), answers(function, call, whole))
+        assert function.to_bytes(of_bytes, again) == cells
+
+
+@each_function
+def test_bytes_that_are_no_states_are_refused(function):
+    if function.has_bytes:
+        call = AggregateCall(types=(SqlType(TypeName.BYTES),), result=function.result((), ()))
+        with pytest.raises(SketchError, match="bytes are no"):
+            state_of(function, call, [pa.array([b"", b"abc"])], np.zeros(2, np.uint32))

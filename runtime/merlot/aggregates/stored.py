@@ -1,0 +1,50 @@
+"""States in BYTES columns, as Pinot stores them: what reads them as values, and records of a fixed size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from merlot.aggregates.function import AggregationFunction, Chosen, Groups, State, all_in_one
+from merlot.aggregates.sketches import SketchError, bytes_of
+
+
+class StoredStates(State):
+    """A state whose values are states of others, in bytes; empty ones do not count."""
+
+    def __init__(self, function: AggregationFunction, inner: State) -> None:
+        self._function = function
+        self._inner = inner
+
+    def grow(self, num_groups: int) -> None:
+        self._inner.grow(num_groups)
+
+    def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
+        kept = pc.greater(pc.binary_length(values[0]), 0)
+        of_rows = all_in_one(groups, num_rows)[kept.to_numpy(zero_copy_only=False)]
+        self._inner.merge(self._function.from_bytes(values[0].filter(kept)), of_rows)
+
+    def merge(self, columns: Sequence[pa.Array], groups: Groups) -> None:
+        self._inner.merge(columns, groups)
+
+    def columns(self, groups: Chosen) -> list[pa.Array]:
+        return self._inner.columns(groups)
+
+
+def records(stored: pa.Array, layout: np.dtype[Any], problem: str) -> NDArray[Any]:
+    """Records of one layout; raises SketchError if bytes are of another length."""
+    starts, content = bytes_of(stored)
+    unfit = np.flatnonzero(np.diff(starts) != layout.itemsize)
+    if len(unfit):
+        raise SketchError(problem, int(unfit[0]))
+    return content[starts[0] : starts[-1]].view(layout)
+
+
+def stored(found: NDArray[Any], is_empty: NDArray[np.bool_]) -> pa.Array:
+    """Records as bytes, empty where there is nothing."""
+    return pa.array([b"" if empty else one.tobytes() for one, empty in zip(found, is_empty, strict=True)], pa.binary())

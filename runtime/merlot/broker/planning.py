@@ -22,6 +22,7 @@ from merlot.query.binding import bind
 from merlot.query.logical import LogicalPlan
 from merlot.query.pruning import monotone
 from merlot.query.rewrite import rewritten
+from merlot.spec.table import MAX_TIMEOUT_MS
 from merlot.sql.budget import Budget
 from merlot.sql.errors import UnsupportedSqlError
 from merlot.sql.instants import Moment
@@ -143,7 +144,7 @@ class Planner:
         timeout_s = query_options.planning_timeout_ms(options) / 1000
         deadline = self._clock.monotonic() + timeout_s
         is_short = len(sql) <= INLINE_SQL_CHARS
-        budget = Budget(deadline, self._clock, gives_way=not is_short)
+        budget = Budget(deadline, self._clock)
         if is_short:
             return self._make(sql, options, shape, budget)
         return await self._threads.run(len(sql), timeout_s, budget, lambda: self._make(sql, options, shape, budget))
@@ -177,6 +178,7 @@ class Planner:
         self, sql: str, options: str, budget: Budget, moment: Moment | None = None
     ) -> tuple[BoundQuery, ServedTable | None]:
         parsed = parse(sql, budget)
+        budget.shorten(query_options.own_timeout_ms(dict(parsed.options)) or MAX_TIMEOUT_MS)
         if parsed.explain and parsed.table is None:
             raise UnsupportedSqlError("EXPLAIN PLAN FOR without FROM")
         wanted = query_options.parse(options)

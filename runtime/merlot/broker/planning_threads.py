@@ -7,6 +7,7 @@ Texts of a page need not wait for texts of a megabyte. Used on one event loop.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar, Final, TypeVar
@@ -17,6 +18,9 @@ from merlot.sql.budget import Budget, PlanningTimeoutError
 T = TypeVar("T")
 
 PAGE_CHARS: Final = 16_384
+SWITCH_S: Final = 0.000_5
+"""How long a thread keeps the interpreter's lock once another wants it. Planning holds it from end to end, and a query
+asks for it several times: by Python's 5 ms a point query beside a long text took 20."""
 MAX_WAITING: Final = 50
 """Texts a lane, the one that is planned included."""
 
@@ -31,6 +35,7 @@ class PlanningThreads:
     """Two lanes, from the first use to `close`."""
 
     def __init__(self) -> None:
+        sys.setswitchinterval(SWITCH_S)
         self._pages, self._long = _Lane("plan-pages"), _Lane("plan-long")
 
     async def run(self, num_chars: int, timeout_s: float, budget: Budget, work: Callable[[], T]) -> T:

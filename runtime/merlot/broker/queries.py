@@ -41,8 +41,11 @@ from merlot.vectors.errors import LimitExceededError
 _LOG = logging.getLogger(__name__)
 
 MAX_RUNS = 3
-INLINE_ROWS = 2000
-"""Partials of more rows are reduced in a thread, so that other queries go on."""
+INLINE_VALUES = 20_000
+"""Partials of more, rows times columns, are reduced in a thread, so that other queries go on."""
+MIN_COLUMNS = 10
+"""A row costs as much as so many values, however few it has."""
+INLINE_CONSTANTS = 100
 INLINE_FILTER_BYTES = 16_384
 """Longer filters are held against segments in a thread: thousands of conditions take a second over 10,000 segments."""
 
@@ -142,7 +145,10 @@ class Queries:
                 raise StartingError("broker is starting")
             plan = await self._planner.plan(request.sql, request.options)
             if plan.constant is not None:
-                answer.result = _constant_rows(plan.constant)
+                if len(plan.constant.select) > INLINE_CONSTANTS:
+                    answer.result = await asyncio.to_thread(_constant_rows, plan.constant)
+                else:
+                    answer.result = _constant_rows(plan.constant)
                 answer.num_servers_queried = answer.num_servers_responded = 1
             else:
                 await self._fill_from_servers(answer, plan, number, deadline_base + plan.timeout_ms / 1000)
@@ -206,7 +212,8 @@ class Queries:
     ) -> None:
         started = self._clock.monotonic()
         if gathered.failed is None:
-            if sum([partial.num_rows for partial in gathered.partials]) > INLINE_ROWS:
+            num_rows = sum([partial.num_rows for partial in gathered.partials])
+            if num_rows * max(len(plan.outputs), MIN_COLUMNS) > INLINE_VALUES:
                 answer.result = await asyncio.to_thread(_reduce, plan, gathered.partials, table)
             else:
                 answer.result = _reduce(plan, gathered.partials, table)

@@ -45,7 +45,7 @@ def timeout_ms(options: Mapping[str, str], table_limit_ms: int | None) -> int:
     """How long the query may take: its own `timeoutMs`, else the table's limit, else ten seconds.
 
     Raises QueryOptionError if it asks for more than the table, or any broker, allows."""
-    wanted = _own_timeout_ms(options)
+    wanted = own_timeout_ms(options)
     if wanted is None:
         return table_limit_ms or DEFAULT_TIMEOUT_MS
     if table_limit_ms is not None and wanted > table_limit_ms:
@@ -55,10 +55,11 @@ def timeout_ms(options: Mapping[str, str], table_limit_ms: int | None) -> int:
 
 def planning_timeout_ms(text: str) -> int:
     """How long a query's text may be read before its own options are known."""
-    return _own_timeout_ms(parse(text)) or DEFAULT_TIMEOUT_MS
+    return own_timeout_ms(parse(text)) or DEFAULT_TIMEOUT_MS
 
 
-def _own_timeout_ms(options: Mapping[str, str]) -> int | None:
+def own_timeout_ms(options: Mapping[str, str]) -> int | None:
+    """`timeoutMs`, if it is given."""
     wanted = next((value for name, value in options.items() if name.lower() == "timeoutms"), None)
     if wanted is None:
         return None

@@ -1,6 +1,6 @@
 """How much one text may hold: what tools really send, with room, so that no text is worth minutes of a core.
 
-Told from the tokens, before anything costly is done with them. Pure and safe on any thread.
+Told from the text, before anything costly is done with it. Pure and safe on any thread.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Final
 
 from sqlglot.tokenizer_core import Token, TokenType
 
+from merlot.sql.budget import Budget
 from merlot.sql.errors import SqlParseError, SqlValidationError
 
 MAX_SQL_CHARS: Final = 1 << 20
@@ -25,46 +26,69 @@ MAX_PREDICATES: Final = 10_000
 MAX_ITEMS: Final = 10_000
 """Expressions between commas: of SELECT, GROUP BY and ORDER BY, and arguments of functions."""
 
-_TOKEN: Final = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|`[^`]*`|--[^\n]*|/\*.*?\*/|[\w$.]+|[^\s\w$.]", re.DOTALL)
-_NAMES: Final = frozenset({TokenType.VAR, TokenType.IDENTIFIER})
-_OPENING: Final = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE})
-_CLOSING: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
+SHORT_CHARS: Final = 20_000
+"""No text of so many characters passes any of the limits on numbers."""
+
+_TOKEN: Final = re.compile(
+    r"""'(?:[^']|'')*+'?|"[^"]*"?|`[^`]*`?|--[^\n]*|/\*(?:.*?\*/|.*)|[0-9][\w.]*|[\w$]+|[^\s\w$]""", re.DOTALL
+)
+"""What is opened and not closed is one, to the end: looking for the end of each would take the square of the text."""
+_JOINING: Final = frozenset({"AND", "OR", "WHEN"})
 
 
-def check_text(sql: str) -> None:
-    """Raise SqlParseError for a text that is not worth reading: a third of a second goes into 350,000 tokens."""
+def check_text(sql: str, budget: Budget) -> None:
+    """Raise SqlParseError or SqlValidationError for a text that has too much of something.
+
+    Before anything is made of it: half a second of tokens keeps other threads waiting for the interpreter and fills the
+    memory that they collect."""
     if len(sql) > MAX_SQL_CHARS:
         raise SqlParseError(f"query too long chars={len(sql)} limit={MAX_SQL_CHARS}")
-    if len(sql) > MAX_TOKENS and sum(1 for _ in _TOKEN.finditer(sql)) > MAX_TOKENS:
-        raise SqlParseError(f"query has too many words limit={MAX_TOKENS}")
+    if len(sql) <= SHORT_CHARS:
+        return
+    count = _Count()
+    for match in _TOKEN.finditer(sql):
+        budget.step()
+        count.add(match[0])
+    _check("values in IN", count.in_values, MAX_IN_VALUES)
+    _check("conditions joined by AND, OR and WHEN", count.predicates, MAX_PREDICATES)
+    _check("expressions in SELECT, GROUP BY, ORDER BY and calls", count.items, MAX_ITEMS)
 
 
-def check_sizes(tokens: Sequence[Token]) -> None:
-    """Raise SqlValidationError if a query has too much of something, SqlParseError for a name that is a page long."""
-    num_in_values = num_items = num_predicates = 0
-    is_in_list = [False]
-    previous = None
+class _Count:
+    """What a text has so far. Raises as soon as it has too many tokens."""
+
+    def __init__(self) -> None:
+        self.tokens = self.in_values = self.predicates = self.items = 0
+        self._is_in_list = [False]
+        self._is_after_in = False
+
+    def add(self, token: str) -> None:
+        self.tokens += 1
+        if self.tokens > MAX_TOKENS:
+            raise SqlParseError(f"query has too many words limit={MAX_TOKENS}")
+        if token == ",":
+            self.in_values += self._is_in_list[-1]
+            self.items += not self._is_in_list[-1]
+        elif token == "(":
+            self._is_in_list.append(self._is_after_in)
+            self.in_values += self._is_after_in
+        elif token == ")":
+            if len(self._is_in_list) > 1:
+                self._is_in_list.pop()
+        elif len(token) <= 4 and token.upper() in _JOINING:
+            self.predicates += 1
+        self._is_after_in = len(token) == 2 and token.upper() == "IN"
+
+
+def check_names(tokens: Sequence[Token]) -> None:
+    """Raise SqlParseError for a name that is a page long: messages would be as long."""
     for token in tokens:
-        kind = token.token_type
-        if kind is TokenType.COMMA:
-            num_in_values += is_in_list[-1]
-            num_items += not is_in_list[-1]
-        elif kind in _OPENING:
-            is_in_list.append(previous is TokenType.IN)
-            num_in_values += previous is TokenType.IN
-        elif kind in _CLOSING:
-            if len(is_in_list) > 1:
-                is_in_list.pop()
-        elif kind is TokenType.AND or kind is TokenType.OR or kind is TokenType.WHEN:
-            num_predicates += 1
-        elif kind in _NAMES and len(token.text) > MAX_NAME_CHARS:
-            raise SqlParseError(
-                f"name too long starts={token.text[:20]} chars={len(token.text)} limit={MAX_NAME_CHARS}"
-            )
-        previous = kind
-    _check("values in IN", num_in_values, MAX_IN_VALUES)
-    _check("conditions joined by AND, OR and WHEN", num_predicates, MAX_PREDICATES)
-    _check("expressions in SELECT, GROUP BY, ORDER BY and calls", num_items, MAX_ITEMS)
+        if len(token.text) > MAX_NAME_CHARS and token.token_type in _NAMES:
+            shown = token.text[:20]
+            raise SqlParseError(f"name too long starts={shown} chars={len(token.text)} limit={MAX_NAME_CHARS}")
+
+
+_NAMES: Final = frozenset({TokenType.VAR, TokenType.IDENTIFIER})
 
 
 def _check(what: str, count: int, limit: int) -> None:

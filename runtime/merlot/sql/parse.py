@@ -86,10 +86,13 @@ class _Options:
 
 def parse(sql: str, budget: Budget | None = None) -> ParsedQuery:
     """Read one query; raises SqlParseError, SqlValidationError or UnsupportedSqlError, each of one line."""
-    limits.check_text(sql)
+    budget = budget or Budget()
+    limits.check_text(sql, budget)
     options = _Options()
     query: list[Token] | None = None
-    for statement in _statements(_tokenize(sql)):
+    tokens = _tokenize(sql)
+    budget.look()
+    for statement in _statements(tokens):
         if statement[0].text.upper() == "SET":
             _read_set(statement, sql, options)
         elif query is not None:
@@ -100,7 +103,7 @@ def parse(sql: str, budget: Budget | None = None) -> ParsedQuery:
         raise SqlParseError("no query found in the text")
     query = _strip_option_clauses(query, sql, options)
     explain = _is_explain(query)
-    select = _parse_select(query[3:] if explain else query, sql, budget or Budget())
+    select = _parse_select(query[3:] if explain else query, sql, budget)
     return ParsedQuery(sql, _table_name(select), select, tuple(options.values.items()), explain)
 
 
@@ -183,7 +186,7 @@ def _parse_select(tokens: list[Token], sql: str, budget: Budget) -> exp.Select:
         raise UnsupportedSqlError(first.text.upper())
     if first.token_type not in (TokenType.SELECT, TokenType.L_PAREN):
         raise SqlParseError(_message(sql, first.start, "expected SELECT"))
-    limits.check_sizes(tokens)
+    limits.check_names(tokens)
     _check_nesting(tokens, sql)
     parser = _PARSER(dialect=_DIALECT)
     parser.budget = budget

@@ -13,6 +13,7 @@ from merlot.sql.parse import parse
 from merlot.testing.clock import FakeClock
 from merlot.tree.nodes import Call
 
+SHORT_CHARS = 0
 MAX_TOKENS, MAX_NAME_CHARS, MAX_OPTIONS, MAX_IN_VALUES, MAX_PREDICATES, MAX_ITEMS = 4_000, 1_000, 50, 1_000, 100, 100
 SCHEMA = TableSchema.model_validate({"fields": [{"name": name, "type": "INT"} for name in ("a", "b")]})
 
@@ -20,7 +21,7 @@ SCHEMA = TableSchema.model_validate({"fields": [{"name": name, "type": "INT"} fo
 @pytest.fixture
 def low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The real ones take seconds to reach."""
-    for name in ("MAX_TOKENS", "MAX_OPTIONS", "MAX_IN_VALUES", "MAX_PREDICATES", "MAX_ITEMS"):
+    for name in ("MAX_TOKENS", "MAX_OPTIONS", "MAX_IN_VALUES", "MAX_PREDICATES", "MAX_ITEMS", "SHORT_CHARS"):
         monkeypatch.setattr(limits, name, globals()[name])
 
 

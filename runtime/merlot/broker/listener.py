@@ -29,7 +29,12 @@ class Listener:
         self._app = app
         # A client that hangs up cancels its query.
         self._runner = web.AppRunner(
-            app, access_log=None, logger=SERVER_LOG, handler_cancellation=True, shutdown_timeout=GRACE_S
+            app,
+            access_log=None,
+            logger=SERVER_LOG,
+            auto_decompress=False,
+            handler_cancellation=True,
+            shutdown_timeout=GRACE_S,
         )
         self._front: Front | None = None
         self._server: asyncio.Server | None = None

@@ -1,7 +1,7 @@
 """Between clients and an aiohttp application: requests come in time, in bounds and whole before a handler sees them.
 
-The server itself waits for heads and bodies as long as a client likes. Bodies have a limit by path, counted after
-decompression. Used on one event loop.
+The server itself waits for heads and bodies as long as a client likes. Bodies have a limit by path and come as they are:
+64 KB may be 64 MB behind a Content-Encoding, which the event loop would unpack. Used on one event loop.
 """
 
 from __future__ import annotations
@@ -83,6 +83,8 @@ class Guard:
                 connection.finish()
 
     async def _with_body(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+            return _refusal(415, "a compressed body is not taken")
         resource = request.match_info.route.resource
         limit = self._limits.get("" if resource is None else resource.canonical, BodyLimit())
         if request.content_length is not None and request.content_length > limit.max_bytes:
@@ -101,6 +103,8 @@ class Guard:
                 return _refusal(408, f"body did not come in time timeout_s={limit.timeout_s:g}")
             except web.HTTPRequestEntityTooLarge:
                 return _refusal(413, f"body is too large limit={limit.max_bytes}")
+            except web.RequestPayloadError as error:
+                return _refusal(400, f"body cannot be read: {error}")
             finally:
                 self._num_bodies -= 1
             return await handler(request)

@@ -18,7 +18,7 @@ class HttpServer:
 
     def __init__(self, app: web.Application) -> None:
         self._app = app
-        self._runner = web.AppRunner(app, access_log=None, logger=SERVER_LOG)
+        self._runner = web.AppRunner(app, access_log=None, logger=SERVER_LOG, auto_decompress=False)
         self._crowd: Crowd | None = None
         self._server: asyncio.Server | None = None
 

@@ -60,6 +60,8 @@ def read(text: str, problems: list[Problem]) -> list[Document]:
         problems.append(Problem("", f"not YAML: {error.problem or error.context}", mark.line + 1 if mark else None))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         problems.append(Problem("", f"not YAML: {error}"))
+    except (LookupError, AttributeError, TypeError):  # `!!int ''`, `!!bool x`: PyYAML looks into them untried
+        problems.append(Problem("", "not YAML: a value is not what its tag says"))
     finally:
         loader.dispose()
     return documents

@@ -19,6 +19,7 @@ NAMES = (
     "merge_generator",
     "small_segments",
     "flights_rollup",
+    "hostile",
 )
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -1,6 +1,6 @@
 """Between clients and an aiohttp application: requests come in time, in bounds and whole before a handler sees them.
 
-The server itself waits for heads and bodies as long as a client likes. Bodies have a limit by path and come as they are:
+The server itself waits for heads and bodies as long as a client likes. Bodies have a limit by path, and come unpacked:
 64 KB may be 64 MB behind a Content-Encoding, which the event loop would unpack. Used on one event loop.
 """
 

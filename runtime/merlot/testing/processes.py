@@ -68,6 +68,10 @@ class RoleProcess:
         """Of its HTTP endpoint."""
         return f"http://127.0.0.1:{self._ports['--http-port']}"
 
+    def port(self, option: str) -> int:
+        """The one that it was given by an option."""
+        return self._ports[option]
+
     @property
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None

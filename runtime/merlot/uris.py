@@ -50,6 +50,12 @@ class Place:
         return is_same and other.parts[: len(self.parts)] == self.parts
 
 
+def scheme_of(uri: str) -> str:
+    """In lower case; empty for a path."""
+    found = _SCHEME.match(uri)
+    return "" if found is None else found[1].lower()
+
+
 def place_of(uri: str, *, keeps_options: bool = False) -> Place:
     """The place of a URI or a path; InvalidInputError for one that leads up, or that programs may read differently.
 
@@ -120,10 +126,14 @@ def host_of(endpoint: str) -> str:
     return host.rstrip(".") + colon + port
 
 
-def s3_option_problems(uri: str) -> list[str]:
-    """What is wrong with the options of an S3 URI, in words: values that would lead to another host than they say."""
+def s3_option_problems(uri: str, *, is_glob: bool = False) -> list[str]:
+    """What is wrong with the options of an S3 URI, in words: values that would lead to another host than they say.
+
+    `is_glob`: what has an unknown name may be a part of the glob."""
     problems = []
     for name, value in options_of(uri):
+        if name not in S3_OPTIONS and is_glob:
+            continue
         if name not in S3_OPTIONS:
             problems.append(f'unknown option "{name}"; known are {", ".join(S3_OPTIONS)}')
         elif S3_OPTIONS[name].fullmatch(value) is None:

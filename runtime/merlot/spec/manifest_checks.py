@@ -17,7 +17,7 @@ from merlot.spec.indexing import PartitionFunctionSpec
 from merlot.spec.manifest_problems import Problem, suggestion
 from merlot.spec.pruners import SEGMENT_PRUNERS
 from merlot.spec.types import TypeName
-from merlot.uris import credentials_problem, s3_option_problems
+from merlot.uris import credentials_problem, s3_option_problems, scheme_of
 
 JsonObject = Mapping[str, Any]
 SOURCE_SCHEMES = ("file", "s3", "gs", "hdfs")
@@ -183,8 +183,8 @@ def _check_batches(ingestion: JsonObject, columns: _Columns) -> Iterator[Problem
         if "csv" in batch and batch.get("format") in ("PARQUET", "ORC", "JSON"):
             yield Problem(f"{path}.csv", f"the format is {batch['format']}; remove csv, or write format: CSV")
         uri = batch.get("sourceUri")
-        scheme, separator, _ = uri.partition(":") if isinstance(uri, str) else ("", "", "")
-        if separator and scheme.isalnum() and scheme.lower() not in SOURCE_SCHEMES:
+        scheme = scheme_of(uri) if isinstance(uri, str) else ""
+        if scheme and scheme not in SOURCE_SCHEMES:
             known = ", ".join(f"{one}://" for one in SOURCE_SCHEMES)
             yield Problem(f"{path}.sourceUri", f'unknown scheme "{scheme}"; write {known} or a path')
         yield from _check_uri(f"{path}.sourceUri", uri, "the environment of the job")
@@ -196,8 +196,11 @@ def _check_uri(path: str, uri: object, instead: str) -> Iterator[Problem]:
         return
     if (problem := credentials_problem(uri)) is not None:
         yield Problem(path, f"must not hold {problem}; credentials belong into {instead}")
-    elif path.endswith("deepStore.uri") and uri.lower().startswith("s3:"):
-        yield from (Problem(path, found) for found in s3_option_problems(uri))
+    elif scheme_of(uri) and "://" not in uri:
+        yield Problem(path, f'"{uri}" lacks slashes; write {scheme_of(uri)}://')
+    elif scheme_of(uri) == "s3":
+        is_glob = not path.endswith("deepStore.uri")
+        yield from (Problem(path, found) for found in s3_option_problems(uri, is_glob=is_glob))
 
 
 def _check_pruners(spec: JsonObject) -> Iterator[Problem]:

@@ -6,17 +6,19 @@ with files, keys and a network that its author does not have. The user's own com
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
 from merlot.errors import InvalidInputError
-from merlot.uris import Place, credentials_problem, endpoints_of, options_of, place_of, redact
+from merlot.uris import Place, credentials_problem, endpoints_of, options_of, place_of, redact, s3_option_problems
 
 HINT: Final = "whoever runs Merlot may allow more by --deep-store-prefix (deepStore.prefixes of the chart)"
 SOURCE_HINT: Final = "whoever runs Merlot may allow more by sources.prefixes of the chart"
 STORAGE: Final = frozenset({"s3", "s3a", "gs"})
 """Schemes whose hosts are their provider's, unless an endpoint is named."""
+_BUCKET: Final = re.compile(r"(anonymous@)?[A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,8 @@ class AllowedStores:
         """Why a Table may not name this deep store, and what would let it."""
         if (problem := credentials_problem(uri)) is not None:
             return f"a deep store's URI must not hold {problem}"
+        if "://" not in uri:
+            return f"deep store is not allowed uri={redact(uri)}: write file:///folder, s3://bucket/path, …"
         try:
             place = place_of(uri)
         except InvalidInputError as error:
@@ -91,6 +95,10 @@ class AllowedSources:
             return str(error)
         if any(mark in part for part in place.parts for mark in "{},") and place.scheme not in STORAGE:
             return f"source is not allowed uri={redact(uri)}: name one place, without braces and commas"
+        if place.scheme in STORAGE and not _BUCKET.fullmatch(place.authority):
+            return f"source is not allowed uri={redact(uri)}: it names no bucket"
+        if place.scheme in STORAGE and (problems := s3_option_problems(uri, is_glob=True)):
+            return f"source is not allowed uri={redact(uri)}: {'; '.join(problems)}"
         below = [prefix for prefix in self.prefixes if place_of(prefix).holds(place)]
         endpoints = {endpoint for prefix in below for endpoint in endpoints_of(prefix)}
         if place.scheme in STORAGE:

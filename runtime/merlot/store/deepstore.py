@@ -27,7 +27,7 @@ from merlot.ids import SEGMENT_SUFFIX, SegmentKey, TableName
 from merlot.store import credentials
 from merlot.store.local import LocalFolder
 from merlot.store.retry import OutOfSpaceError, RetryPolicy, retrying
-from merlot.uris import credentials_problem, parts_below, place_of, redact, s3_option_problems
+from merlot.uris import credentials_problem, parts_below, place_of, redact, s3_option_problems, scheme_of
 
 T = TypeVar("T")
 
@@ -53,6 +53,8 @@ class DeepStore:
         False for working files, which nobody writes to again: links to a local store's, and the store's to them."""
         if (problem := credentials_problem(uri)) is not None:
             raise InvalidInputError(f"a deep store's URI must not hold {problem} uri={redact(uri)}")
+        if scheme_of(uri) and "://" not in uri:
+            raise InvalidInputError(f"a deep store's URI is file:///folder, s3://bucket/path, … uri={redact(uri)}")
         self.uri = uri if "://" in uri else Path(uri).resolve().as_uri()
         self._place = place_of(self.uri)
         try:

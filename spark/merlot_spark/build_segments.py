@@ -26,7 +26,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from merlot.cluster.coverage import FLAG
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.rounding import instant_text, smallest_window
-from merlot.errors import InvalidInputError, UnavailableError
+from merlot.errors import ConflictError, InvalidInputError, UnavailableError
 from merlot.ids import RawTableName
 from merlot.ingest.batch import EVERYTHING, Stretch, check_bad_rows, check_stretch, source_text
 from merlot.spec.ingestion import BatchIngestion
@@ -62,7 +62,8 @@ class JobOptions:
     stretch: Stretch = EVERYTHING
     """Which rows to take, and what the names of the segments end with."""
     publish_patience_s: float = 180.0
-    """How long a controller may be away, or busy deleting files of the same names: three of its looks at them."""
+    """How long a controller may be away, or busy deleting files of the same names (three of its looks at them), and a
+    merge of the same segments may be under way."""
     replace_rows: bool = False
     """As `BatchIngestion.replace_rows`."""
 
@@ -231,14 +232,15 @@ def _publish(report: JobReport, order: _PublishOrder, client: ControllerClient) 
 
 
 def _repeatedly(publish: Callable[[], JobReport], check: Callable[[], None], patience_s: float) -> JobReport:
-    """Publish, however long the controller is away. A file of a removed segment, built again, cannot be published until
-    the removal is done with it, and may be deleted until then: each attempt looks first."""
+    """Publish, however long the controller is away, or a merge is under way of what the batch replaces. A file of a
+    removed segment, built again, cannot be published until the removal is done with it, and may be deleted until then:
+    each attempt looks first."""
     deadline = time.monotonic() + patience_s
     while True:
         check()
         try:
             return publish()
-        except UnavailableError as error:
+        except (UnavailableError, ConflictError) as error:
             if time.monotonic() > deadline:
                 raise
             _LOG.warning("not published yet, will try again cause=%s", error)

@@ -16,9 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from merlot.cluster import lineage
 from merlot.cluster.condemned import condemn, pardon
+from merlot.cluster.lineage import Replacement
 from merlot.cluster.sqlite import SqliteMetastore
-from merlot.errors import InvalidInputError, NotFoundError, UnavailableError
+from merlot.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from merlot.ingest.batch import BadRowsError, Stretch
 from merlot.spec import manifest
 from merlot.spec.ingestion import BatchIngestion
@@ -243,6 +245,38 @@ def test_a_job_waits_until_files_of_the_same_names_are_deleted(
     assert len(refused) == 1
     assert "is being deleted" in refused[0]
     assert len(published(controller)) == (3 if is_kept else 0)
+
+
+def test_a_job_waits_until_a_merge_of_what_it_removes_is_over(
+    spark: SparkSession,
+    source: Path,
+    deep: Path,
+    controller: str,
+    metastore: SqliteMetastore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has built everything: to fail and to be run again costs more."""
+    table = table_of()
+    apply(controller, table)
+    first = run(spark, source, table, deep, controller)
+    names = [str(first.records[0]["name"])]
+    entry = lineage.start_replacement(metastore, table.name, Replacement(segments_from=names, segments_to=["merged"]))
+    monkeypatch.setattr(build_job, "PUBLISH_WAIT_S", 0.1)
+    refused, publish = [], ControllerClient.publish
+
+    def publish_and_end_the_merge(*arguments: Any, **options: Any) -> Any:
+        try:
+            return publish(*arguments, **options)
+        except ConflictError as error:
+            refused.append(str(error))
+            lineage.revert_replacement(metastore, table.name, entry, force=True)
+            raise
+
+    monkeypatch.setattr(ControllerClient, "publish", publish_and_end_the_merge)
+    window = {"start": "2013-01-01", "end": "2013-01-04"}
+    later = run(spark, source, table, deep, controller, overwrite=window, filter="at >= timestamp '2013-01-02'")
+    assert (later.removed, later.unchanged, len(refused)) == (1, 2, 1)
+    assert "input of a replacement under way" in refused[0]
 
 
 def test_new_rows_of_a_day_replace_that_day_alone(

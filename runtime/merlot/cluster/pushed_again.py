@@ -11,11 +11,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from merlot.cluster.changes import PreconditionError
 from merlot.cluster.origins import Origin, origins
 from merlot.cluster.records import LineageState, SegmentRecord
 from merlot.cluster.view import TableView
 from merlot.cluster.visibility import Visibility, visibility
+from merlot.errors import InvalidInputError
+
+
+class MergedBeforeError(InvalidInputError):
+    """Rows of a segment that is pushed again are in others, in part or as they were. Trying again changes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +53,13 @@ class PushedAgain:
         return became.entries if became is not None and not became.ends - self._leaving else frozenset()
 
     def check_hidden(self, record: SegmentRecord) -> None:
-        """Of an input that stays replaced: PreconditionError if a part of what it became goes or is gone."""
+        """Of an input that stays replaced: MergedBeforeError if a part of what it became goes or is gone."""
         became = self._became.get(record.name)
         if became is not None and (became.ends & self._leaving or not became.is_complete):
             raise _partly(record, min(became.ends))
 
     def is_merged(self, record: SegmentRecord) -> bool:
-        """Whether a segment whose record is gone is in the table, as it is; PreconditionError if its rows are in part,
+        """Whether a segment whose record is gone is in the table, as it is; MergedBeforeError if its rows are in part,
         or as they were in another version."""
         origin: Origin | None = self._merged.get(record.name)
         if origin is None or not origin.holders - self._leaving:
@@ -63,7 +67,7 @@ class PushedAgain:
         if origin.holders & self._leaving:
             raise _partly(record, min(origin.holders))
         if not origin.is_whole(record.crc):
-            raise PreconditionError(
+            raise MergedBeforeError(
                 f"segment was merged or backfilled before, and its rows would count twice segment={record.name} "
                 f"now_in={min(origin.holders)}; replace its time instead: merlot backfill"
             )
@@ -73,8 +77,8 @@ class PushedAgain:
         return visibility(record, self._view.lineage) is Visibility.REPLACED
 
 
-def _partly(record: SegmentRecord, holder: str) -> PreconditionError:
-    return PreconditionError(
+def _partly(record: SegmentRecord, holder: str) -> MergedBeforeError:
+    return MergedBeforeError(
         f"segment was merged or backfilled before, and a part of what holds its rows stays segment={record.name} "
         f"now_in={holder}; replace its time instead: merlot backfill"
     )

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import pytest
 
 from merlot.cluster import lineage, origins, paths
-from merlot.cluster.changes import ForgetReplacement, PreconditionError
+from merlot.cluster.changes import ForgetReplacement
 from merlot.cluster.lineage import Replacement
 from merlot.cluster.mutations import mutate
 from merlot.cluster.publish import PublishRequest, PublishResult, publish_request
+from merlot.cluster.pushed_again import MergedBeforeError
 from merlot.cluster.records import RootRecord, SegmentRecord
 from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.view import load
@@ -66,7 +67,7 @@ def test_what_was_merged_is_there_already(table: SqliteMetastore) -> None:
     again = push(table, segment("h1"), segment("new"))
     assert (again.unchanged, again.published) == (("h1",), ("new",))
     assert names(table) == {"day", "other", "new"}
-    with pytest.raises(PreconditionError, match=r"rows would count twice segment=h2 now_in=day; .* merlot backfill"):
+    with pytest.raises(MergedBeforeError, match=r"rows would count twice segment=h2 now_in=day; .* merlot backfill"):
         push(table, segment("h2", crc=8), segment("newer"))
     assert names(table) == {"day", "other", "new"}, "nothing of the request"
 
@@ -84,10 +85,10 @@ def test_a_merge_of_merges_knows_it_too(is_later: bool, table: SqliteMetastore) 
 
 def test_what_was_backfilled_is_refused_in_any_version(table: SqliteMetastore) -> None:
     replaced(table, ["h1"], [segment("h1_b1", custom_map={BACKFILLED: "true"})])
-    with pytest.raises(PreconditionError, match="segment=h1 now_in=h1_b1"):
+    with pytest.raises(MergedBeforeError, match="segment=h1 now_in=h1_b1"):
         push(table, segment("h1"))
     replaced(table, ["h1_b1", "h2"], [segment("day", custom_map=MERGED)])
-    with pytest.raises(PreconditionError, match="segment=h1 now_in=day"):
+    with pytest.raises(MergedBeforeError, match="segment=h1 now_in=day"):
         push(table, segment("h1"))
     assert push(table, segment("h2")).unchanged == ("h2",)
 
@@ -116,7 +117,7 @@ def two_halves(store: SqliteMetastore, *, is_over: bool) -> str:
 @pytest.mark.parametrize("is_over", [False, True], ids=["within the grace period", "after it"])
 def test_a_push_that_removes_a_part_of_what_a_segment_became_is_refused(is_over: bool, table: SqliteMetastore) -> None:
     two_halves(table, is_over=is_over)
-    with pytest.raises(PreconditionError, match="a part of what holds its rows stays segment=p1"):
+    with pytest.raises(MergedBeforeError, match="a part of what holds its rows stays segment=p1"):
         push(table, segment("p1"), replace=("m1",))
     assert set(load(table, TABLE).visible) == {"h1", "h2", "other", "m1", "m2"}
     assert push(table, segment("p1"), replace=("m1", "m2")).published == ("p1",)
@@ -152,11 +153,11 @@ def test_what_was_merged_into_segments_of_which_one_was_deleted_is_not_there_as_
 ) -> None:
     entry = two_halves(table, is_over=is_over)
     push(table, replace=("m1",))
-    with pytest.raises(PreconditionError, match="segment=p1 now_in=m2"):
+    with pytest.raises(MergedBeforeError, match="segment=p1 now_in=m2"):
         push(table, segment("p1"))
     if not is_over:
         forget(table, entry)
-        with pytest.raises(PreconditionError, match="segment=p1 now_in=m2"):
+        with pytest.raises(MergedBeforeError, match="segment=p1 now_in=m2"):
             push(table, segment("p1"))
     push(table, replace=("m2",))
     assert push(table, segment("p1")).published == ("p1",)

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from merlot.cluster import lineage, lineage_draft, tasks
-from merlot.cluster.changes import ForgetReplacement, PreconditionError
+from merlot.cluster.changes import ForgetReplacement
 from merlot.cluster.mutations import mutate
 from merlot.cluster.publish import publish
+from merlot.cluster.pushed_again import MergedBeforeError
 from merlot.cluster.records import LineageState
 from merlot.cluster.rollups import put_rollup
 from merlot.cluster.task_records import SHUFFLE_FOLDER
@@ -136,7 +137,7 @@ def test_pushing_what_was_merged_once_more_adds_nothing_after_the_inputs_are_gon
     assert len(bench.view().segments) == 1
     again = publish(bench.inner, ORDERS, upload_orders(bench.deep_store, bench.days))
     assert (again.published, len(again.unchanged)) == ((), 4)
-    with pytest.raises(PreconditionError, match="rows would count twice"):
+    with pytest.raises(MergedBeforeError, match="rows would count twice"):
         publish(bench.inner, ORDERS, upload_orders(bench.deep_store, [0], revision=1))
     assert bench.visible_rows() == bench.expected_rows()
 

@@ -166,8 +166,8 @@ class AggregationFunction(ABC):
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
         """Answers of the type `call.result`, one per state."""
 
-    def problem(self, constants: Sequence[Value]) -> str | None:
-        """What is wrong with constants of the right types, after the aggregate's name; None if nothing is."""
+    def problem(self, types: Sequence[SqlType], constants: Sequence[Value]) -> str | None:
+        """What is wrong with arguments of the right types, after the aggregate's name; None if nothing is."""
         return None
 
     def to_bytes(self, call: AggregateCall, columns: Sequence[pa.Array]) -> pa.Array:

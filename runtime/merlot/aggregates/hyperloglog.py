@@ -242,7 +242,7 @@ class DistinctCountHll(AggregationFunction):
 
     has_bytes = True
 
-    def problem(self, constants: Sequence[Value]) -> str | None:
+    def problem(self, types: Sequence[SqlType], constants: Sequence[Value]) -> str | None:
         for log2m in constants:
             if not isinstance(log2m, int) or not 1 <= log2m <= MOST_LOG2M:
                 return f"log2m must be 1 to {MOST_LOG2M}, got {log2m!r}"

@@ -12,8 +12,10 @@ from merlot.aggregates.extremes import Extreme
 from merlot.aggregates.function import AggregationFunction
 from merlot.aggregates.hyperloglog import DistinctCountHll, DistinctCountRawHll
 from merlot.aggregates.moments import MOMENTS
+from merlot.aggregates.precision import SumPrecision
 from merlot.aggregates.ranges import MinMaxRange
 from merlot.aggregates.sums import Sum, SumLong
+from merlot.aggregates.with_time import WithTime
 from merlot.tree.names import canonical_key
 from merlot.vectors.errors import UnsupportedQueryError
 
@@ -30,6 +32,9 @@ FUNCTIONS: Final[tuple[AggregationFunction, ...]] = (
     DistinctCountHll(),
     DistinctCountRawHll(),
     MinMaxRange(),
+    SumPrecision(),
+    WithTime("firstwithtime", is_first=True),
+    WithTime("lastwithtime", is_first=False),
     Boolean("booland", is_and=True),
     Boolean("boolor", is_and=False),
     *MOMENTS,

@@ -232,7 +232,7 @@ class Sum(AggregationFunction):
     """SUM: of anything that counts as a number, as a DOUBLE."""
 
     name = "sum"
-    parameters = (Parameter(name="x"),)
+    parameters: tuple[Parameter, ...] = (Parameter(name="x"),)
     is_light = True
 
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:

@@ -35,7 +35,7 @@ def typed_aggregate(function: AggregationFunction, args: Sequence[Expr], *, null
     pairs = list(zip(function.parameters, args, strict=False))
     types = [arg.type for parameter, arg in pairs if not parameter.is_constant]
     constants = [arg.value for parameter, arg in pairs if parameter.is_constant and isinstance(arg, Literal)]
-    problem = function.problem(constants)
+    problem = function.problem(types, constants)
     if problem is not None:
         raise SqlValidationError(f"{function.name}: {problem}")
     return Aggregate(function.name, tuple(args), function.result(types, constants))

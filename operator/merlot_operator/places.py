@@ -17,13 +17,18 @@ class NotAllowedError(InvalidInputError):
 
 
 def check_places(table: Table, config: Config, namespace: str) -> None:
-    """NotAllowedError that names each field that is wrong, and what would allow it."""
+    """NotAllowedError unless the Table may name what it names."""
+    problem = places_problem(table, config, namespace)
+    if problem is not None:
+        raise NotAllowedError(problem)
+
+
+def places_problem(table: Table, config: Config, namespace: str) -> str | None:
+    """Each field that is wrong, and what would allow it; None if none is."""
     stores = AllowedStores(own=config.deep_store_of(namespace), prefixes=config.deep_store_prefixes_of(namespace))
     sources = AllowedSources(stores=stores, prefixes=config.source_prefixes_of(namespace))
     declared = table.spec.deep_store
     found = [] if declared is None else [("spec.deepStore.uri", stores.problem_of(declared.uri))]
     for number, batch in enumerate(table.spec.ingestion.batch):
         found.append((f"spec.ingestion.batch[{number}].sourceUri", sources.problem_of(batch.source_uri)))
-    problems = [f"{path}: {problem}" for path, problem in found if problem is not None]
-    if problems:
-        raise NotAllowedError("; ".join(problems))
+    return "; ".join(f"{path}: {problem}" for path, problem in found if problem is not None) or None

@@ -40,7 +40,7 @@ from merlot_operator.kinds import (
 )
 from merlot_operator.manifests.batch import BatchPod, job
 from merlot_operator.manifests.parts import BROKER, CONTROLLER
-from merlot_operator.places import NotAllowedError, check_places
+from merlot_operator.places import NotAllowedError, check_places, places_problem
 from merlot_operator.pods import STUCK_MS
 from merlot_operator.refusals import complete, refusal
 from merlot_operator.reporting import write_status
@@ -163,6 +163,8 @@ async def _plan_batches(
         obstacle = "waits until the table's config is in ZooKeeper"
     elif namespace not in context.config.homes:
         obstacle = "waits until it is known where the namespace's files are"
+    elif (problem := places_problem(table, context.config, namespace)) is not None:
+        obstacle = problem
     elif not cluster.is_known or name not in cluster.tables:
         obstacle = f"waits for the controller: {cluster.problem or 'it does not know the table yet'}"
     jobs = {name_of(one): one for one in context.store.with_label(JOBS, namespace, TABLE, name)}
@@ -215,7 +217,7 @@ async def _run_batches(context: Context, body: Object, table: Table, plan: spark
             is_suspended=table.spec.suspend or batch.job.suspend,
         )
         try:
-            check_places(table, context.config, namespace)
+            check_places(table, context.config, namespace)  # of runs that were planned when it could
             await _ensure_job(context, body, run)
         except (InvalidInputError, ConflictError, UnavailableError) as error:
             _LOG.warning("job cannot be written job=%s namespace=%s cause=%s", name, namespace, error)

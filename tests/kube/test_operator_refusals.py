@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -153,6 +154,31 @@ def test_places_that_the_chart_does_not_allow_are_refused_and_reach_nobody(
     assert api.get("statefulsets", POOL) is None
     api.patch("tables", "flights", {"spec": dict.fromkeys(spec)})
     wait(running, lambda: api.reason("Accepted").partition("/")[0], "True")
+
+
+def test_places_that_are_not_allowed_any_more_start_no_batch_and_stop_nothing(
+    api: Api, settings: dict[str, str], controller: Controller, tmp_path: Path
+) -> None:
+    """As after an upgrade from a version that asked nobody."""
+    table = flights(ingestion={"batch": [{**BATCH, "sourceUri": "file:///incoming/*.csv", "format": "CSV"}]})
+    with Operator(settings | {"MERLOT_SOURCE_PREFIXES": "file:///incoming"}, tmp_path / "before.log") as before:
+        api.create("tables", table)
+        wait(before, lambda: api.reason("Accepted"), "True/Valid")
+        wait(before, lambda: len(api.children()), len(SHARED | OWN))
+        assert api.list("jobs") == [], "the controller does not know the table yet"
+    with Operator(settings, tmp_path / "after.log") as after:
+        wait(after, lambda: api.reason("Accepted"), "False/NotAllowed")
+        controller.tables = {"flights": table_word(servers={f"Server_{POOL}-0_8098": server_word()})}
+        run_pods(api)
+        wait(after, lambda: api.reason("Ready"), "True/Serving")
+        [run] = api.get("tables", "flights")["status"]["batches"]
+        assert run["state"] == "Waiting"
+        assert "source is not allowed uri=file:///incoming/*.csv" in run["message"]
+        after.settle()
+        assert api.list("jobs") == []
+    with Operator(settings | {"MERLOT_SOURCE_PREFIXES": "file:///incoming"}, tmp_path / "again.log") as again:
+        wait(again, lambda: api.reason("Accepted"), "True/Valid")
+        wait(again, lambda: len(api.list("jobs")), 1)
 
 
 def test_refused_change_changes_nothing_and_takes_nothing_from_service(

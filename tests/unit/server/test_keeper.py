@@ -185,6 +185,20 @@ async def test_a_file_that_lies_under_right_checksums_is_set_aside_once_read_and
     assert bench.report().loaded == {str(records[1].key)}
 
 
+@pytest.mark.parametrize("small_bytes", [files.SMALL_BYTES, 0], ids=["read", "copied"])
+async def test_a_file_that_takes_too_long_to_come_is_begun_anew(
+    bench: KeeperBench, monkeypatch: pytest.MonkeyPatch, small_bytes: int
+) -> None:
+    monkeypatch.setattr(files, "SMALL_BYTES", small_bytes)
+    records = publish_orders(bench.metastore, bench.deep_store, [0])
+    with monkeypatch.context() as impatient:
+        impatient.setattr(files, "patience_s", lambda size_bytes: -1.0)
+        bench.assign(bench.me)
+        await bench.start_keeper()
+        await until(lambda: "deadline passed" in bench.report().errors.get(str(records[0].key), ""))
+    await until(lambda: bench.report().loaded == keys_of(records))
+
+
 async def test_a_full_disk_is_reported_and_what_is_loaded_stays_served(
     bench: KeeperBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,8 +104,18 @@ def lengths_of(lists: pa.ListArray) -> np.ndarray[tuple[int], np.dtype[np.int64]
     return filled
 
 
+def elements_of(lists: pa.Array) -> pa.Array:
+    """The values of all lists, one after the other, without what null lists hide."""
+    try:
+        return pc.list_flatten(lists)
+    except pa.ArrowNotImplementedError:
+        # It cannot leave out values of extension types, such as UUIDs: rare enough for a list at a time.
+        parts = [one.values for one in lists if one.is_valid]
+        return pa.concat_arrays(parts) if parts else pa.nulls(0, lists.type.value_type)
+
+
 def parents_of(lists: pa.ListArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Which list each value of `list_flatten` is from. (Arrow's own function counts what null lists hide.)"""
+    """Which list each of `elements_of` is from. (Arrow's own function counts what null lists hide.)"""
     return np.repeat(np.arange(len(lists)), lengths_of(lists))
 
 
@@ -170,7 +180,7 @@ def readable(source: pa.Array) -> Cast:
 
 
 def _lists(column: pa.Array) -> pa.ListArray:
-    return lists_of(lengths_of(column), pc.list_flatten(column), column.is_null())
+    return lists_of(lengths_of(column), elements_of(column), column.is_null())
 
 
 def _is_binary(kind: pa.DataType) -> bool:

@@ -21,6 +21,7 @@ from merlot.ingest.arrays import (
     Cast,
     all_bad,
     all_good,
+    elements_of,
     is_list,
     keep,
     lengths_of,
@@ -170,7 +171,7 @@ def _nested_json(source: pa.Array) -> Cast:
         return _map_json(source)
     if is_list(kind):
         lists = plain(source)
-        return _list_json(lists, _json(plain(pc.list_flatten(lists))), "[]")
+        return _list_json(lists, _json(plain(elements_of(lists))), "[]")
     names = [kind.field(position).name for position in range(kind.num_fields)] if pa.types.is_struct(kind) else []
     if not pa.types.is_struct(kind) or len(set(names)) != len(names):
         return all_bad(source, pa.string())
@@ -184,7 +185,7 @@ def _struct_json(source: pa.StructArray, names: list[str]) -> Cast:
         member = _json(plain(values))
         bad |= member.bad.to_numpy(zero_copy_only=False)
         parts += [f"{',' if parts else '{'}{json_text(name)}:", pc.fill_null(member.values, "null")]
-    texts = _joined(*parts, "}") if parts else pa.array(["{}"] * len(source))
+    texts = _joined(*parts, "}") if parts else pa.array(["{}"] * len(source), pa.string())
     return Cast(with_nulls(texts, pc.or_(source.is_null(), pa.array(bad))), pa.array(bad))
 
 
@@ -201,7 +202,7 @@ def _map_json(source: pa.MapArray) -> Cast:
     kind = source.type
     entry = pa.struct([pa.field("key", kind.key_type, nullable=False), pa.field("value", kind.item_type)])
     lists = plain(source.cast(pa.list_(entry)))
-    entries = pc.list_flatten(lists)
+    entries = elements_of(lists)
     keys, values = (plain(part) for part in entries.flatten())
     texts = to_string(keys) if not pa.types.is_string(keys.type) else readable(keys)
     names, members = _quoted(texts), _json(values)

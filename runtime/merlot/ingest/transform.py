@@ -139,7 +139,7 @@ def _type_name(column: FieldSpec) -> str:
 
 def is_impossible(kind: pa.DataType, column: FieldSpec) -> bool:
     """Whether no value of a source's type can become one of the column: every row that has one would be bad."""
-    return _cast(arrays.plain(pa.schema([("", kind)]).empty_table().column(0)), column).by_type
+    return _cast(arrays.plain(pa.nulls(0, kind)), column).by_type
 
 
 def _cast(source: pa.Array, column: FieldSpec) -> Cast:
@@ -170,7 +170,7 @@ def _cast_lists(source: pa.Array, column: FieldSpec) -> Cast:
     if not pa.types.is_list(source.type):
         return _lists_of_one(casts.cast(source, column.type))
     parents = arrays.parents_of(source)
-    elements = casts.cast(pc.list_flatten(source), column.type)
+    elements = casts.cast(arrays.elements_of(source), column.type)
     bad = np.zeros(len(source), dtype=bool)
     bad[parents[elements.bad.to_numpy(zero_copy_only=False)]] = True
     present = elements.values.is_valid()

@@ -170,6 +170,16 @@ CASES: list[tuple[str, pa.Array, TypeName, list[Any]]] = [
     ("UUID to text", pa.array([bytes(range(16)), None], pa.uuid()), TypeName.STRING, [UUID_TEXT, None]),
     ("UUID to JSON", pa.array([bytes(range(16))], pa.uuid()), TypeName.JSON, [f'"{UUID_TEXT}"']),
     ("UUID to bytes", pa.array([bytes(range(16))], pa.uuid()), TypeName.BYTES, [bytes(range(16))]),
+    (
+        "lists of UUIDs to JSON",
+        pa.ListArray.from_arrays(
+            pa.array([0, 1, 2], pa.int32()),
+            pa.array([bytes(16), bytes(range(16))], pa.uuid()),
+            mask=pa.array([True, False]),
+        ),
+        TypeName.JSON,
+        [None, f'["{UUID_TEXT}"]'],
+    ),
     ("bytes to JSON", pa.array([b'{"a": 1}', b"{oops", b"\xff"]), TypeName.JSON, ['{"a": 1}', BAD, BAD]),
     ("NaN to JSON", pa.array([math.nan, -math.inf, 1.0]), TypeName.JSON, ['"NaN"', '"-Infinity"', "1.0"]),
     ("NaN within JSON", pa.array([{"a": math.nan, "b": [math.inf]}]), TypeName.JSON, ['{"a":"NaN","b":["Infinity"]}']),

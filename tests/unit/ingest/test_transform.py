@@ -9,10 +9,11 @@ import pytest
 
 from merlot.ingest.bad_rows import BadRow, BadRows
 from merlot.ingest.grouping import SegmentGroup, group, group_of
-from merlot.ingest.transform import CORRUPT_RECORD, SOURCE_FILE, SOURCE_ROW, conform, inside
+from merlot.ingest.transform import CORRUPT_RECORD, SOURCE_FILE, SOURCE_ROW, conform, inside, is_impossible
 from merlot.segment.arrow_types import arrow_schema
 from merlot.spec.datetime_format import parse
 from merlot.spec.table import TableSpec
+from merlot.spec.types import TypeName
 
 
 def spec_of(*fields: dict[str, Any], time_column: str | None = None, **others: Any) -> TableSpec:
@@ -257,3 +258,45 @@ def test_bad_rows_add_up_in_any_order() -> None:
     assert (one + two).count == 6
     assert len((one + two).samples) == 3
     assert BadRows.from_json((one + two).to_json()) == one + two
+
+
+SCALARS = [
+    *(pa.null(), pa.bool_(), pa.int8(), pa.uint64(), pa.float16(), pa.float32(), pa.float64()),
+    *(pa.decimal32(5, 2), pa.decimal64(15, 2), pa.decimal128(38, 38), pa.decimal128(5, -3), pa.decimal256(76, 0)),
+    *(pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(3)),
+    *(pa.date32(), pa.date64(), pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")),
+    *(pa.timestamp(unit, zone) for unit in ("s", "ms", "us", "ns") for zone in (None, "UTC", "Nowhere/Here")),
+    *(pa.duration("s"), pa.duration("ns"), pa.month_day_nano_interval()),
+    *(pa.uuid(), pa.json_(), pa.bool8(), pa.fixed_shape_tensor(pa.int32(), [2])),
+]
+NESTED = [
+    *(pa.dictionary(pa.int8(), pa.string()), pa.run_end_encoded(pa.int32(), pa.string())),
+    *(pa.struct([]), pa.struct([("a", pa.int8()), ("a", pa.int8())]), pa.struct([("a", pa.duration("s"))])),
+    *(pa.list_view(pa.int8()), pa.large_list_view(pa.int8()), pa.large_list(pa.date32()), pa.list_(pa.null())),
+    *(
+        pa.list_(pa.list_(pa.string_view())),
+        pa.list_(pa.float16(), 2),
+        pa.map_(pa.uuid(), pa.struct([("a", pa.null())])),
+    ),
+    *(pa.sparse_union([pa.field("a", pa.int8())]), pa.dense_union([pa.field("a", pa.string())])),
+    *(pa.map_(pa.list_(pa.int8()), pa.int8()), pa.dictionary(pa.int8(), pa.timestamp("ns"))),
+]
+DECLARED = [
+    *({"name": "c", "type": str(name)} for name in TypeName if name is not TypeName.UNKNOWN),
+    *({"name": "c", "type": name, "multiValue": True} for name in ("INT", "DOUBLE", "STRING", "BYTES", "TIMESTAMP")),
+    {"name": "c", "type": "LONG", "role": "dateTime", "format": "EPOCH|DAYS"},
+    {"name": "c", "type": "STRING", "role": "dateTime", "format": "SIMPLE_DATE_FORMAT|yyyyMMdd|America/New_York"},
+]
+
+
+@pytest.mark.parametrize("kind", [*SCALARS, *NESTED], ids=str)
+def test_no_type_of_arrow_is_an_error(kind: pa.DataType) -> None:
+    for field in DECLARED:
+        spec = spec_of(field)
+        assert conform(pa.table({"c": pa.nulls(0, kind)}), spec).rows.num_rows == 0
+        (column,) = spec.table_schema.fields
+        assert is_impossible(kind, column) in (True, False)
+        if not pa.types.is_union(kind):
+            # Nulls are nulls, whether the type can become the declared one or not.
+            nulls = conform(pa.table({"c": pa.nulls(3, kind)})[1:], spec)
+            assert nulls.rows.column("c").to_pylist() == [None, None]

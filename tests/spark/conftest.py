@@ -1,11 +1,13 @@
 """One Spark session for all tests, a controller's HTTP API over SQLite, and the rows of segment files as Arrow."""
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyarrow import fs
 from pyspark.sql import SparkSession
 
 from merlot.cluster.sqlite import SqliteMetastore
@@ -13,9 +15,19 @@ from merlot.controller.api import make_app
 from merlot.controller.service import ControllerService
 from merlot.segment.immutable import ImmutableSegment
 from merlot.testing.apps import serve_app
+from merlot.testing.faulty_s3 import FaultyS3
 from merlot_spark.session import create_session
 
 TESTS_OF_SPARK = Path(__file__).parent
+CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_EC2_METADATA_DISABLED")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a test puts its files."""
+
+    uri: Callable[[str], str]
+    put: Callable[[str, bytes], None]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -75,3 +87,29 @@ def _values(segment: ImmutableSegment, name: str) -> pa.Array:
         return values
     bits = np.unpackbits(np.array(column.nulls).view(np.uint8), bitorder="little")[: segment.num_docs]
     return pa.compute.if_else(pa.array(bits.astype(bool)), pa.scalar(None, values.type), values)
+
+
+@pytest.fixture
+def bucket(s3: FaultyS3, spark: SparkSession) -> Iterator[Place]:
+    """A bucket that driver and workers may read."""
+    # The session, and so its workers, may be older than the credentials of this test.
+    spark.sparkContext.environment.update(dict.fromkeys(CREDENTIALS, "true"))
+    _, _, options = s3.uri("sources").partition("?")
+    store = fs.S3FileSystem(region="us-east-1", scheme="http", endpoint_override=s3.url)
+
+    def put(path: str, body: bytes) -> None:
+        with store.open_output_stream(f"sources/{path}", compression=None) as stream:
+            stream.write(body)
+
+    yield Place(lambda path: f"s3://sources/{path}?{options}", put)
+    for name in CREDENTIALS:
+        spark.sparkContext.environment.pop(name)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Place:
+    def put(path: str, body: bytes) -> None:
+        (tmp_path / "sources" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "sources" / path).write_bytes(body)
+
+    return Place(lambda path: str(tmp_path / "sources" / path), put)

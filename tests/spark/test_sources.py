@@ -2,8 +2,7 @@
 
 import gzip
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +10,17 @@ import pyarrow as pa
 import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
-from pyarrow import fs
 from pyspark.sql import SparkSession
+from tests.spark.conftest import Place
 
 from merlot.errors import InvalidInputError, NotFoundError
 from merlot.spec import manifest
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.table import Table
-from merlot.testing.faulty_s3 import FaultyS3
 from merlot_spark import sources, sql_columns
 from merlot_spark.build_segments import JobOptions, build_segments
 from merlot_spark.report import JobReport
 
-CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_EC2_METADATA_DISABLED")
 FIELDS = [
     {"name": "id", "type": "INT"},
     {"name": "code", "type": "STRING"},
@@ -38,40 +35,6 @@ DOCUMENT: dict[str, Any] = {
 LOADED = manifest.load(json.dumps(DOCUMENT))[0]
 assert isinstance(LOADED, Table)
 TABLE: Table = LOADED
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a test puts its files."""
-
-    uri: Callable[[str], str]
-    put: Callable[[str, bytes], None]
-
-
-@pytest.fixture
-def bucket(s3: FaultyS3, spark: SparkSession) -> Iterator[Place]:
-    """A bucket that driver and workers may read."""
-    # The session, and so its workers, may be older than the credentials of this test.
-    spark.sparkContext.environment.update(dict.fromkeys(CREDENTIALS, "true"))
-    _, _, options = s3.uri("sources").partition("?")
-    store = fs.S3FileSystem(region="us-east-1", scheme="http", endpoint_override=s3.url)
-
-    def put(path: str, body: bytes) -> None:
-        with store.open_output_stream(f"sources/{path}", compression=None) as stream:
-            stream.write(body)
-
-    yield Place(lambda path: f"s3://sources/{path}?{options}", put)
-    for name in CREDENTIALS:
-        spark.sparkContext.environment.pop(name)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Place:
-    def put(path: str, body: bytes) -> None:
-        (tmp_path / "sources" / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "sources" / path).write_bytes(body)
-
-    return Place(lambda path: str(tmp_path / "sources" / path), put)
 
 
 @pytest.fixture

@@ -69,9 +69,9 @@ class BatchIngestion(SpecModel):
     csv: CsvOptions | None = None
     """How CSV files are written; only with format CSV."""
     filter: str | None = Field(None, min_length=1)
-    """SQL predicate over the source's columns; rows that do not satisfy it are left out."""
+    """SQL predicate over the source's columns; rows that do not satisfy it are left out, and bad rows counted first."""
     derived_columns: Mapping[ColumnName, Annotated[str, Field(min_length=1)]] = {}
-    """SQL expression over the source's columns, by the column that it fills."""
+    """SQL expression over a row's source columns, by the column that it fills; a row for which it fails is bad."""
     max_bad_row_share: float = Field(0.0, ge=0.0, le=1.0)
     """Share of rows that may be bad (a value that its column's type cannot hold) before the job fails, 0 to 1."""
     schedule: str | None = Field(None, max_length=100)

@@ -1,0 +1,104 @@
+"""Executors make of every value what docs/ingestion.md says, in folders and in S3, with expressions and without.
+
+Many cases are one read: a file for each source and declared type, told apart by its folders' names.
+"""
+
+import functools
+import itertools
+import json
+import operator
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from tests.contracts.ingestion.grid import BAD, REFUSED, Section, Source, cell_of
+from tests.contracts.ingestion.matrix import SECTIONS
+from tests.spark.conftest import Place
+
+from merlot.errors import InvalidInputError
+from merlot.spec import manifest
+from merlot.spec.ingestion import BatchIngestion
+from merlot.spec.table import Table
+from merlot_spark import sources
+from merlot_spark.preparing import COUNTS, Counts
+
+Cells = Mapping[tuple[str, str, str], str]
+READS = [(section, name) for section in SECTIONS for name in sorted({source.format for source in section.sources})]
+
+
+def cases(section: Section, file_format: str) -> Iterator[tuple[int, Source, int, str, list[str]]]:
+    """Sources and declared columns with their places and expected cells."""
+    for place, source in enumerate(section.sources):
+        if source.format == file_format:
+            for column, (label, cells) in enumerate(
+                zip(section.declared, zip(*source.cells(), strict=True), strict=True)
+            ):
+                yield place, source, column, label, list(cells)
+
+
+def table_of(section: Section) -> Table:
+    numbers = [{"name": name, "type": "INT"} for name in ("row", "s", "k")]
+    columns = [{"name": f"c{place}", **field} for place, field in enumerate(section.declared.values())]
+    document = {
+        "apiVersion": "merlot.dev/v1alpha1",
+        "kind": "Table",
+        "metadata": {"name": "cases"},
+        "spec": {"schema": {"fields": [*numbers, *columns]}},
+    }
+    (table,) = manifest.load(json.dumps(document))
+    assert isinstance(table, Table)
+    return table
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def place(request: pytest.FixtureRequest) -> tuple[Place, Mapping[str, Any]]:
+    """Where files are, and expressions: those of a folder pass Spark beside the column that a filter names."""
+    found: Place = request.getfixturevalue(request.param)
+    return found, {"filter": "row >= 0"} if request.param == "folder" else {}
+
+
+@pytest.mark.parametrize(("section", "file_format"), READS, ids=[f"{one.title}-{name}" for one, name in READS])
+def test_executors_make_of_each_value_what_the_page_says(
+    spark: SparkSession, place: tuple[Place, Mapping[str, Any]], section: Section, file_format: str
+) -> None:
+    files, expressions = place
+    expected: dict[tuple[str, str, str], str] = {}
+    root = f"{section.title}-{file_format}".replace(" ", "-")
+    for number, source, column, label, cells in cases(section, file_format):
+        if REFUSED not in cells:
+            files.put(f"{root}/s={number}/k={column}/f", source.file([f"c{column}"]))
+            expected |= {(source.name, label, row): cell for row, cell in zip(source.rows, cells, strict=True)}
+    batch = {"sourceUri": files.uri(root), "format": file_format, **expressions}
+    found, counts = read(spark, section, batch)
+    assert {key: found.get(key, BAD) for key in expected} == expected
+    assert (counts.rows_in, counts.bad.count) == (len(expected), len(expected) - len(found))
+
+
+def read(spark: SparkSession, section: Section, batch: Mapping[str, Any]) -> tuple[Cells, Counts]:
+    table = table_of(section)
+    got = sources.read(spark, BatchIngestion.model_validate(batch), table).prepare(table, None).rows.toArrow()
+    told = got.column(COUNTS).drop_null().to_pylist()
+    counts = functools.reduce(operator.add, (Counts.from_json(json.loads(text)) for text in told), Counts())
+    labels, types = list(section.declared), [field["type"] for field in section.declared.values()]
+    found = {}
+    for row in got.filter(pa.compute.is_null(got.column(COUNTS))).to_pylist():
+        source, column = section.sources[row["s"]], row["k"]
+        name = next(itertools.islice(source.rows, row["row"], None))
+        found[source.name, labels[column], name] = cell_of(row[f"c{column}"], types[column]).strip()
+    return found, counts
+
+
+@pytest.mark.parametrize(("section", "file_format"), READS, ids=[f"{one.title}-{name}" for one, name in READS])
+def test_the_driver_refuses_columns_that_the_page_says_are_refused(
+    spark: SparkSession, folder: Place, section: Section, file_format: str
+) -> None:
+    table = table_of(section)
+    for number, source, column, _, cells in cases(section, file_format):
+        if REFUSED in cells:
+            path = f"s={number}/k={column}/f"
+            folder.put(path, source.file([f"c{column}"]))
+            batch = BatchIngestion.model_validate({"sourceUri": folder.uri(path), "format": file_format})
+            with pytest.raises(InvalidInputError, match=rf"file=.*{path} column=c{column} type="):
+                sources.read(spark, batch, table)

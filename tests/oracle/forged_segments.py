@@ -185,7 +185,8 @@ class Mutator:
     def near(self, number: Any) -> Any:
         if not isinstance(number, int) or self.chance.random() < 0.4:
             return self.chance.choice(NUMBERS)
-        return number + self.chance.choice((-1, 1, -8, 8, 64, number, 3 * number, -number, -2 * number))
+        changed = number + self.chance.choice((-1, 1, -8, 8, 64, number, 3 * number, -number, -2 * number))
+        return max(-(1 << 63), min(changed, (1 << 64) - 1))  # JSON has no others
 
     def number(self) -> None:
         column = self.column()

@@ -40,7 +40,7 @@ def inspect(
 def verify(
     files: Annotated[list[Path], typer.Argument(help="Segment files.", show_default=False)], as_json: Json = False
 ) -> None:
-    """Read every byte of segment files and compare the checksums; exit with 1 if a file is damaged."""
+    """Read every byte and value of segment files, compare checksums and footers; exit with 1 if a file is damaged."""
     check = _engine().verify
     found = {str(file): list(check(_existing(file))) for file in files}
     if as_json:

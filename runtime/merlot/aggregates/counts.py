@@ -21,6 +21,7 @@ from merlot.aggregates.function import (
     StateField,
     grown,
 )
+from merlot.aggregates.one_row import OneCount
 from merlot.kernels import aggregate as kernels
 from merlot.tree.nodes import Value
 from merlot.tree.types import LONG, SqlType
@@ -61,6 +62,7 @@ class Count(AggregationFunction):
     parameters = (Parameter(name="x", takes=ANYTHING),)
     is_light = True
     counts_rows = True
+    one_row = OneCount()
 
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
         return LONG

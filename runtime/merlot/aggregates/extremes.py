@@ -24,6 +24,7 @@ from merlot.aggregates.function import (
     all_in_one,
     grown,
 )
+from merlot.aggregates.one_row import OneExtreme
 from merlot.kernels import aggregate as kernels
 from merlot.kernels.group import mark
 from merlot.spec.types import TypeName
@@ -112,6 +113,7 @@ class Extreme(AggregationFunction):
         self.name = name
         self.parameters = (Parameter(name="x", takes=INTEGERS if is_long else NUMBERS),)
         self.is_light = not is_long
+        self.one_row = OneExtreme(is_min=is_min, is_long=is_long)
         self._is_min = is_min
         self._is_long = is_long
 

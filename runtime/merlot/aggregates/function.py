@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from merlot.aggregates.one_row import OneRow
 from merlot.spec.types import TypeName
 from merlot.tree.nodes import Value
 from merlot.tree.types import SqlType
@@ -145,6 +146,8 @@ class AggregationFunction(ABC):
     parameters: tuple[Parameter, ...]
     is_light: bool = False
     """Whether a row costs a few nanoseconds, whatever it holds."""
+    one_row: OneRow | None = None
+    """How it makes a single row of plain numbers without null handling, if it can."""
     has_bytes: bool = False
     """Whether states have a form in bytes, and a BYTES argument holds such states instead of values."""
     counts_rows: bool = False

@@ -32,6 +32,7 @@ from merlot.aggregates.function import (
     grown,
     nothing,
 )
+from merlot.aggregates.one_row import OneLongSum, OneRow, OneSum
 from merlot.errors import CorruptionError
 from merlot.kernels import aggregate as kernels
 from merlot.spec.types import TypeName
@@ -234,6 +235,7 @@ class Sum(AggregationFunction):
     name = "sum"
     parameters: tuple[Parameter, ...] = (Parameter(name="x"),)
     is_light = True
+    one_row: OneRow | None = OneSum()
 
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
         return DOUBLE
@@ -262,6 +264,7 @@ class SumLong(Sum):
     name = "sumlong"
     parameters = (Parameter(name="x", takes=INTEGERS),)
     is_light = False
+    one_row = OneLongSum()
 
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
         return LONG

@@ -28,7 +28,7 @@ from merlot.query.filtering import FilterRun
 from merlot.query.grouping import aggregate, group
 from merlot.query.logical import LogicalPlan, PlanKind
 from merlot.query.partial import Partial, PlainRows
-from merlot.query.plain import PlainAggregation, Tally
+from merlot.query.plain import PlainAggregation, Tallies
 from merlot.query.predicates import DocList, SpanMatch
 from merlot.query.resolve import All, And, Node, Nothing, Resolver
 from merlot.query.result import QueryStats
@@ -142,7 +142,7 @@ def _tally(
     plan: LogicalPlan, plain: PlainAggregation, tasks: Sequence[Task], context: ExecutionContext
 ) -> tuple[PlainRows, list[Found]]:
     """One row, on this thread."""
-    tally = Tally(plain)
+    tally = Tallies(plain)
     found: list[Found] = []
     for task in tasks:
         context.cancel.check()

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from merlot.aggregates.one_row import OneRow, Tally
 from merlot.aggregates.sums import exact_sum
 from merlot.kernels import aggregate as kernels
+from merlot.query.aggregation import Aggregation
 from merlot.query.chunk import Chunk
 from merlot.query.columns import Columns
 from merlot.query.context import CancelToken
@@ -24,26 +26,22 @@ from merlot.query.docset import CHUNK_DOCS, DocSet
 from merlot.query.partial import Partial, PlainRows
 from merlot.query.result import special_text
 from merlot.spec.types import TypeName
-from merlot.tree.nodes import Aggregate, Column
-from merlot.vectors.errors import QueryArithmeticError
+from merlot.tree.nodes import Column
 
 if TYPE_CHECKING:
     from merlot.query.logical import LogicalPlan
 
 MAX_PIECES: Final = 8
 """Pieces of a doc set that are read one by one; of more, the small ones are listed together."""
-_LOW_MASK: Final = 0xFFFFFFFF
 _WHOLE: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP})
 _FLOATS: Final = frozenset({TypeName.FLOAT, TypeName.DOUBLE})
-_FUNCTIONS: Final = frozenset({"count", "sum", "sumlong", "avg", "min", "minlong", "max", "maxlong"})
-_LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
     """One aggregate. Its state has `width` columns, from `start` on."""
 
-    function: str
+    form: OneRow
     column: Column | None
     is_whole: bool
     is_long: bool
@@ -59,6 +57,8 @@ class PlainAggregation:
     terms: tuple[Term, ...]
     columns: tuple[Column, ...]
     """Distinct, those whose values are read."""
+    wanted: tuple[tuple[bool, bool], ...]
+    """Of each column, whether its sum and its extremes are."""
     outputs: tuple[int, ...] | None
     """Numbers of the terms that the answer shows; None if it takes more than that to make it."""
     names: tuple[str, ...]
@@ -71,39 +71,43 @@ def plain_aggregation(plan: LogicalPlan) -> PlainAggregation | None:
         return None
     terms: list[Term] = []
     start = 0
-    for aggregate, aggregation in zip(plan.aggregates, plan.aggregations, strict=True):
-        width = len(aggregation.fields)
-        term = _term(aggregate, start, width)
+    for aggregation in plan.aggregations:
+        term = _term(aggregation, start)
         if term is None:
             return None
         terms.append(term)
-        start += width
+        start += term.width
     columns = tuple(dict.fromkeys(term.column for term in terms if term.column is not None))
     return PlainAggregation(
         terms=tuple(terms),
         columns=columns,
+        wanted=tuple(_wanted(column, terms) for column in columns),
         outputs=_outputs(plan),
         names=tuple(output.label for output in plan.outputs),
         types=tuple(str(output.expr.type) for output in plan.outputs),
     )
 
 
-def _term(aggregate: Aggregate, start: int, width: int) -> Term | None:
-    function = aggregate.function
-    if aggregate.filter is not None or function not in _FUNCTIONS:
+def _term(aggregation: Aggregation, start: int) -> Term | None:
+    form = aggregation.function.one_row
+    if form is None or aggregation.filter is not None:
         return None
-    if aggregate.type.is_array or aggregate.type.base not in (TypeName.LONG, TypeName.DOUBLE):
-        return None
-    is_long = aggregate.type.base is TypeName.LONG
-    if function == "count":
-        return Term(function, None, True, is_long, start, width)
-    argument = aggregate.args[0]
+    is_long = aggregation.call.result.base is TypeName.LONG
+    width = len(aggregation.fields)
+    if not form.wants_values:
+        return Term(form, None, True, is_long, start, width)
+    argument = aggregation.arguments[0]
     if not isinstance(argument, Column) or argument.type.is_array or argument.name.startswith("$"):
         return None
     is_whole = argument.type.base in _WHOLE
-    if not is_whole and (argument.type.base not in _FLOATS or function not in ("sum", "avg")):
+    if not is_whole and (argument.type.base not in _FLOATS or form.wants_extremes):
         return None
-    return Term(function, argument, is_whole, is_long, start, width)
+    return Term(form, argument, is_whole, is_long, start, width)
+
+
+def _wanted(column: Column, terms: Sequence[Term]) -> tuple[bool, bool]:
+    forms = [term.form for term in terms if term.column == column]
+    return any(form.wants_sum for form in forms), any(form.wants_extremes for form in forms)
 
 
 def _outputs(plan: LogicalPlan) -> tuple[int, ...] | None:
@@ -121,12 +125,14 @@ def _outputs(plan: LogicalPlan) -> tuple[int, ...] | None:
 # On a server
 
 
-class Tally:
+class Tallies:
     """Running states over segments, on one thread."""
 
     def __init__(self, plain: PlainAggregation) -> None:
         self._plain = plain
-        self._columns = {column: _Values(column, plain) for column in plain.columns}
+        self._columns = {
+            column: _Values(column, *wanted) for column, wanted in zip(plain.columns, plain.wanted, strict=True)
+        }
         self.num_docs = 0
 
     def add(self, columns: Columns, docs: DocSet, cancel: CancelToken) -> None:
@@ -143,52 +149,43 @@ class Tally:
         """State columns, each of one value; of none if no doc was taken in."""
         if not self.num_docs:
             return tuple([[] for term in self._plain.terms for _ in range(term.width)])
+        tallies = {column: values.tally(self.num_docs) for column, values in self._columns.items()}
+        rows = Tally(self.num_docs)
         found: list[list[Any]] = []
         for term in self._plain.terms:
-            if term.column is None:
-                found.append([self.num_docs])
-                continue
-            values = self._columns[term.column]
-            if term.function.startswith("min"):
-                found.append([values.low])
-            elif term.function.startswith("max"):
-                found.append([values.high])
-            else:
-                found += values.sum_state(is_whole=term.is_whole)
-                if term.function == "avg":
-                    found.append([self.num_docs])
+            tally = rows if term.column is None else tallies[term.column]
+            found += [[value] for value in term.form.state(tally, is_whole=term.is_whole)]
         return tuple(found)
 
 
 class _Values:
     """What the values of one column come to."""
 
-    def __init__(self, column: Column, plain: PlainAggregation) -> None:
-        functions = {term.function for term in plain.terms if term.column == column}
-        self._is_whole = column.type.base in _WHOLE
-        self._wants_sum = bool(functions & {"sum", "sumlong", "avg"})
-        self._wants_extremes = bool(functions - {"sum", "sumlong", "avg"})
-        self._total = 0
-        self._floats: NDArray[np.float64] | None = None if self._is_whole else np.zeros(2)
-        self.low: int | None = None
-        self.high: int | None = None
+    def __init__(self, column: Column, wants_sum: bool, wants_extremes: bool) -> None:
+        self._wants_sum = wants_sum
+        self._wants_extremes = wants_extremes
+        self._floats: NDArray[np.float64] | None = None if column.type.base in _WHOLE else np.zeros(2)
+        self._tally = Tally()
 
     def add(self, values: NDArray[Any]) -> None:
         if self._floats is not None:
             kernels.sum_float(values.astype(np.float64, copy=False), self._floats)
             return
+        tally = self._tally
         if self._wants_sum:
-            self._total += exact_sum(values)
+            tally.whole += exact_sum(values)
         if self._wants_extremes:
             low, high = int(values.min()), int(values.max())
-            self.low = low if self.low is None else min(low, self.low)
-            self.high = high if self.high is None else max(high, self.high)
+            tally.low = low if tally.low is None else min(low, tally.low)
+            tally.high = high if tally.high is None else max(high, tally.high)
 
-    def sum_state(self, *, is_whole: bool) -> list[list[Any]]:
-        if is_whole:
-            return [[self._total >> 32], [self._total & _LOW_MASK]]
-        assert self._floats is not None
-        return [[value] for value in self._floats.tolist()]
+    def tally(self, num_rows: int) -> Tally:
+        """All of them, of so many rows."""
+        self._tally.num_rows = num_rows
+        if self._floats is not None:
+            total, error = self._floats.tolist()
+            self._tally.floats = (total, error)
+        return self._tally
 
 
 def _chunks(columns: Columns, docs: DocSet) -> Iterator[Chunk]:
@@ -223,44 +220,6 @@ def plain_answer(plan: LogicalPlan, partials: Sequence[Partial]) -> list[Any] | 
 
 
 def _finish(term: Term, rows: Sequence[PlainRows]) -> Any:
-    values = [[row.columns[place][0] for row in rows] for place in range(term.start, term.start + term.width)]
-    if term.function == "count":
-        return sum(values[0])
-    if term.function.startswith(("min", "max")):
-        return _extreme(term, values[0])
-    if not term.is_whole:
-        total = _float_total(*(column[0] for column in values[:2])) if rows else 0.0
-    else:
-        whole = (sum(values[0]) << 32) + sum(values[1])
-        if term.function == "sumlong":
-            return _long(whole)
-        total = float(whole)
-    if term.function == "sum":
-        return _double(total)
-    count = sum(values[2])
-    return _double(total / count if count else -math.inf)
-
-
-def _extreme(term: Term, values: Sequence[int | None]) -> Any:
-    is_min = term.function.startswith("min")
-    known = [value for value in values if value is not None]
-    if not known:
-        if term.is_long:
-            return _LONG_MAX if is_min else _LONG_MIN
-        return _double(math.inf if is_min else -math.inf)
-    best = min(known) if is_min else max(known)
-    return best if term.is_long else float(best)
-
-
-def _float_total(total: float, error: float) -> float:
-    return total + error if math.isfinite(total) else total
-
-
-def _long(value: int) -> int:
-    if not _LONG_MIN <= value <= _LONG_MAX:
-        raise QueryArithmeticError("LONG overflow function=sumlong")
-    return value
-
-
-def _double(value: float) -> float | str:
-    return value if math.isfinite(value) else special_text(value)
+    columns = [[row.columns[place][0] for row in rows] for place in range(term.start, term.start + term.width)]
+    answer = term.form.answer(columns, is_whole=term.is_whole)
+    return answer if term.is_long or math.isfinite(answer) else special_text(answer)

@@ -15,6 +15,7 @@ import pytest
 
 from merlot.aggregates import registry
 from merlot.aggregates.function import AggregateCall
+from merlot.aggregates.one_row import Tally
 from merlot.aggregates.sketches import SketchError
 from merlot.spec.types import TypeName
 from merlot.tree.names import canonical_key
@@ -240,3 +241,33 @@ def test_bytes_that_are_no_states_are_refused(function):
         call = AggregateCall(types=(SqlType(TypeName.BYTES),), result=function.result((), ()))
         with pytest.raises(SketchError, match="bytes are no"):
             state_of(function, call, [pa.array([b"", b"abc"])], np.zeros(2, np.uint32))
+
+
+@each_function
+def test_a_row_of_plain_numbers_is_the_same_row(function):
+    form = function.one_row
+    for call in calls_of(function):
+        if form is None or call.nulls or call.types[0].base not in (TypeName.INT, TypeName.LONG, TypeName.DOUBLE):
+            continue
+        is_whole = call.types[0].base is not TypeName.DOUBLE
+        if form.wants_extremes and not is_whole:
+            continue
+        (values,), _ = rows_of(call, 40, 12)
+        state = function.start(call, 1)
+        state.add([values], None, len(values))
+        general = state.columns(np.zeros(1, np.int64))
+        tally = tally_of(values.tolist(), is_whole=is_whole)
+        plain_state = form.state(tally, is_whole=is_whole)
+        assert plain_state == [column[0].as_py() for column in general]
+        answer = form.answer([[value] for value in plain_state], is_whole=is_whole)
+        assert answer == function.finish(call, general).data[0]
+        nothing = [column.to_pylist() for column in function.identity(call)]
+        finished = function.finish(call, function.identity(call)).data[0]
+        for none in (nothing, [[] for _ in nothing]):
+            assert form.answer(none, is_whole=is_whole) == finished
+
+
+def tally_of(values, *, is_whole):
+    if is_whole:
+        return Tally(len(values), sum(values), low=min(values), high=max(values))
+    return Tally(len(values), floats=(sum(values), 0.0))

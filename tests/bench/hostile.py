@@ -175,28 +175,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
         host, _, port = options.address.rpartition(":")
         attack(options.attack, (host, int(port)))
     num_rows, seconds = (10_000, 4.0) if options.quick else (100_000, 10.0)
+    wanted = [name for name in (*ATTACKS, *PORT_ATTACKS) if options.only in (None, name)]
     cases = []
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "embedded").mkdir()
-        with embedded(folder / "embedded", num_rows) as url:
-            parts = urlsplit(url)
-            address = (parts.hostname or "", parts.port or 0)
-            cases += measure("embedded", url, {one: address for one in ATTACKS if options.only in (None, one)}, seconds)
-        if options.only:
-            publish("hostile", "Point queries of one client beside hostile ones", cases)
-            return 0
-        with (
-            ZooKeeper(folder / "zookeeper") as zookeeper,
-            ClusterProcesses(folder / "cluster", f"{zookeeper.hosts}/bench", num_servers=1, level="WARNING") as cluster,
-        ):
-            cluster.add_table(manifest(), build(folder / "built", cluster.deep_store, num_rows))
-            query_port = ("127.0.0.1", cluster.servers[0].port("--query-port"))
-            parts = urlsplit(cluster.broker.url)
-            targets = {"long texts": (parts.hostname or "", parts.port or 0), "unfinished messages": query_port}
-            cases += measure("processes", cluster.broker.url, targets, seconds)
+        for deployment in (embedded_cases, process_cases):
+            folder = Path(name) / deployment.__name__
+            folder.mkdir()
+            cases += deployment(folder, num_rows, seconds, wanted)
     publish("hostile", "Point queries of one client beside hostile ones", cases)
     return 0
+
+
+def embedded_cases(folder: Path, num_rows: int, seconds: float, wanted: Sequence[str]) -> list[Case]:
+    with embedded(folder, num_rows) as url:
+        return measure("embedded", url, {name: address_of(url) for name in ATTACKS if name in wanted}, seconds)
+
+
+def process_cases(folder: Path, num_rows: int, seconds: float, wanted: Sequence[str]) -> list[Case]:
+    with (
+        ZooKeeper(folder / "zookeeper") as zookeeper,
+        ClusterProcesses(folder / "cluster", f"{zookeeper.hosts}/bench", num_servers=1, level="WARNING") as cluster,
+    ):
+        cluster.add_table(manifest(), build(folder / "built", cluster.deep_store, num_rows))
+        query_port = ("127.0.0.1", cluster.servers[0].port("--query-port"))
+        targets = {"long texts": address_of(cluster.broker.url), "unfinished messages": query_port}
+        chosen = {name: target for name, target in targets.items() if name in wanted}
+        return measure("processes", cluster.broker.url, chosen, seconds)
+
+
+def address_of(url: str) -> Address:
+    parts = urlsplit(url)
+    return parts.hostname or "", parts.port or 0
 
 
 if __name__ == "__main__":

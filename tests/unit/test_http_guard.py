@@ -68,6 +68,12 @@ async def test_bodies_have_a_limit_by_path(port: int, path: str, limit: int) -> 
         assert json.loads(answer.partition(b"\r\n\r\n")[2])["code"] == 413
 
 
+async def test_a_header_that_is_no_text_is_a_bad_request(port: int) -> None:
+    for value, status in ((b"\xff", b"400"), ("é".encode(), b"200"), (b"e", b"200")):
+        answer = await ask(port, b"POST /echo HTTP/1.1\r\nHost: x\r\nX: " + value + b"\r\nContent-Length: 1\r\n\r\n1")
+        assert answer.startswith(b"HTTP/1.1 " + status)
+
+
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "x"])
 async def test_a_compressed_body_is_refused_and_not_unpacked(port: int, encoding: str) -> None:
     for body in (gzip.compress(bytes(64 << 20)), gzip.compress(b"x"), b"no gzip"):

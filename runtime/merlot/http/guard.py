@@ -1,6 +1,6 @@
 """Between clients and an aiohttp application: requests come in time, in bounds and whole before a handler sees them.
 
-The server itself waits for heads and bodies as long as a client likes. Bodies have a limit by path, and come unpacked:
+The server itself waits for heads and bodies as long as a client likes. Bodies have a limit by path, and no compression:
 64 KB may be 64 MB behind a Content-Encoding, which the event loop would unpack. Used on one event loop.
 """
 
@@ -75,6 +75,8 @@ class Guard:
         if connection is not None:
             connection.begin()
         try:
+            if not all(map(_is_text, request.headers.values())):
+                return _refusal(400, "a header is not UTF-8")
             if not request.body_exists:
                 return await handler(request)
             return await self._with_body(request, handler)
@@ -108,6 +110,15 @@ class Guard:
             finally:
                 self._num_bodies -= 1
             return await handler(request)
+
+
+def _is_text(value: str) -> bool:
+    """Whether no byte of a header was kept as half a character, which no answer can hold."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _refusal(status: int, text: str) -> web.Response:

@@ -30,7 +30,7 @@ async def publish(session: aiohttp.ClientSession, node: Node, folder: Path, days
         assert answer.status == 200, await answer.text()
     store = DeepStore(str(folder / "node" / "deepstore"))
     records = await asyncio.to_thread(upload_orders, store, days, revision=revision)
-    body = {"publishId": "test", "records": [json.loads(record.to_bytes()) for record in records]}
+    body = {"publishId": "test", "replaceRows": True, "records": [json.loads(record.to_bytes()) for record in records]}
     async with session.post(f"{node.url}/segments/orders/publish", json=body) as answer:
         assert answer.status == 200, await answer.text()
 

@@ -16,7 +16,8 @@ MAX_BOUND_LENGTH: Final = 512
 
 _FLOATS = (TypeName.FLOAT, TypeName.DOUBLE)
 _SPECIAL = ("NaN", "Infinity", "-Infinity")
-_LARGEST = {TypeName.FLOAT: float(np.finfo(np.float32).max), TypeName.DOUBLE: math.inf}
+# By its own shortest digits, as it is written: as a double they are more than it is.
+_LARGEST = {TypeName.FLOAT: float(str(np.finfo(np.float32).max)), TypeName.DOUBLE: math.inf}
 _INT = (-(1 << 31), (1 << 31) - 1)
 _LONG = (-(1 << 63), (1 << 63) - 1)
 _BOUNDS = {TypeName.INT: _INT, TypeName.LONG: _LONG, TypeName.TIMESTAMP: _LONG, TypeName.BOOLEAN: (0, 1)}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from merlot.cluster import sqlite
+from merlot.metastore import sqlite
 from merlot.testing.faulty_s3 import FaultyS3, serve_faulty_s3
 from merlot_spark.zookeeper import ZooKeeper
 

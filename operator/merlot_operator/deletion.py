@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from merlot.cluster import tables as shared_tables
 from merlot.cluster.homes import other_owner
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.tables import FilesLeft
 from merlot.errors import NotFoundError
+from merlot.metastore.protocol import Metastore
 from merlot_operator import demand as demands
 from merlot_operator import pods as pod_facts
 from merlot_operator.context import Context

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from merlot.cluster.metastore import Metastore
 from merlot.errors import ConflictError, MerlotError, NotFoundError, UnavailableError
+from merlot.metastore.protocol import Metastore
 from merlot_operator import handlers
 from merlot_operator.context import Context
 from merlot_operator.kinds import (

@@ -7,8 +7,8 @@ is there stays there: first by what its controller runs with, which needs no Zoo
 from __future__ import annotations
 
 from merlot.cluster.homes import claim, find_home, namespaces_of_tables
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import HomeRecord
+from merlot.metastore.protocol import Metastore
 from merlot_operator.config import Config, Home
 from merlot_operator.kinds import Object
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from merlot.clock import Clock
-from merlot.cluster.connect import connect
 from merlot.cluster.fence import Fence, Fenced, SupersededError, take
 from merlot.cluster.homes import is_home_of
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import OperatorRecord
 from merlot.errors import UnavailableError
+from merlot.metastore.connect import connect
+from merlot.metastore.protocol import Metastore
 from merlot_operator import homes
 from merlot_operator.config import Config, Home
 from merlot_operator.kinds import DEPLOYMENTS

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from merlot.cluster import rollups as shared_rollups
-from merlot.cluster.metastore import Metastore
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from merlot.metastore.protocol import Metastore
 from merlot.spec import manifest
 from merlot.spec.tasks import MergeRollupTask
 from merlot_operator import pods as pod_facts

@@ -11,9 +11,9 @@ from typing import Any
 
 from merlot.cluster import homes
 from merlot.cluster import tables as shared_tables
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import TableRecord
 from merlot.errors import ConflictError, InvalidInputError, UnavailableError
+from merlot.metastore.protocol import Metastore
 from merlot.spec import manifest
 from merlot.spec.table import Table
 from merlot_operator import demand as demands

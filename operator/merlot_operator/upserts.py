@@ -6,8 +6,8 @@ from __future__ import annotations
 import contextlib
 
 from merlot.cluster import upserts as shared_upserts
-from merlot.cluster.metastore import Metastore
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from merlot.metastore.protocol import Metastore
 from merlot.spec import manifest
 from merlot.spec.upsert import NOT_EXECUTED, UpsertConfig
 from merlot_operator.conditions import Condition

@@ -18,13 +18,13 @@ from merlot.broker.channels import Channels
 from merlot.broker.directory import Directory
 from merlot.clock import SystemClock
 from merlot.cluster.liveness import register
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.publish import publish
 from merlot.cluster.records import InstanceRecord, PartitionRecord, Role, SegmentRecord
 from merlot.cluster.reports import write_report
 from merlot.cluster.tables import put_table
-from merlot.cluster.zookeeper import ZooKeeperMetastore
 from merlot.ids import InstanceId, TableName
+from merlot.metastore.protocol import Metastore
+from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot.segment.index import bloom
 from merlot.spec.manifest import load
 from merlot.spec.types import TypeName

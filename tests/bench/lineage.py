@@ -32,13 +32,13 @@ from merlot.cluster.changes import (
     StartReplacement,
 )
 from merlot.cluster.lineage import Replacement
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.mutations import mutate
 from merlot.cluster.publish import PublishRequest, publish, publish_request
 from merlot.cluster.records import LineageRecord, RootRecord, SegmentRecord
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.view import TableView, load, load_root
-from merlot.cluster.zookeeper import ZooKeeperMetastore
+from merlot.metastore.protocol import Metastore
+from merlot.metastore.sqlite import SqliteMetastore
+from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot_spark.zookeeper import ZooKeeper
 
 PEER = "one node"

@@ -17,14 +17,14 @@ from tests.bench.report import Case
 
 from merlot.clock import SystemClock
 from merlot.cluster import rollups, tables
-from merlot.cluster.metastore import MAX_TRANSACTION_BYTES
 from merlot.cluster.publish import publish
 from merlot.cluster.records import SegmentRecord
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.controller.merge_facts import RollupReader
 from merlot.controller.merge_generator import MergeSituation, generate
 from merlot.controller.merge_pass import run_pass
 from merlot.ids import TableName
+from merlot.metastore.protocol import MAX_TRANSACTION_BYTES
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.manifest import load
 from merlot.spec.table import Table
 from merlot.spec.tasks import MERGE_LEVEL, MergeRollupTask

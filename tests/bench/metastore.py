@@ -16,14 +16,14 @@ from tests.bench import broker_load, report
 from tests.bench.report import Case
 
 from merlot.cluster import paths
-from merlot.cluster.metastore import Create
 from merlot.cluster.mutations import Assign, mutate
 from merlot.cluster.publish import publish
 from merlot.cluster.records import RootRecord, SegmentRecord, format_columns
 from merlot.cluster.reports import ReportReader, ReportWriter
 from merlot.cluster.view import TableView, load
-from merlot.cluster.zookeeper import ZooKeeperMetastore
 from merlot.ids import InstanceId, TableName
+from merlot.metastore.protocol import Create
+from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot.spec.types import TypeName
 from merlot_spark.zookeeper import ZooKeeper
 

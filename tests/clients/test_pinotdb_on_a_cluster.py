@@ -7,7 +7,7 @@ import pinotdb
 import pytest
 from pinotdb import exceptions
 
-from merlot.cluster.metastore import SessionState
+from merlot.metastore.protocol import SessionState
 from merlot.testing.processes import ClusterProcesses
 from merlot.testing.sample import ORDERS, orders_manifest, total_amount, upload_orders
 from merlot_spark.zookeeper import ZooKeeper

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from merlot.cluster import paths
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.mutations import Mutation, PutSegments, RemoveSegments, mutate
 from merlot.cluster.records import RootRecord, SegmentRecord
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.view import TableView, diff, load
-from merlot.cluster.zookeeper import ZooKeeperMetastore
 from merlot.ids import TableName
+from merlot.metastore.protocol import Metastore
+from merlot.metastore.sqlite import SqliteMetastore
+from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot.testing.patience import PATIENCE_S, wait_until
 
 TABLE = TableName("t_OFFLINE")

@@ -13,10 +13,10 @@ from merlot.cluster.liveness import register
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.reports import write_report
 from merlot.cluster.view import TableView, load
-from merlot.cluster.zookeeper import ZooKeeperMetastore
 from merlot.controller.role import ControllerConfig, ControllerRole
 from merlot.errors import NotFoundError
 from merlot.ids import InstanceId, TableName
+from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot.testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.cluster

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from merlot.cluster.fence import Fence, Fenced, SupersededError, parse, take
-from merlot.cluster.metastore import Create, Metastore
 from merlot.cluster.records import OperatorRecord
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.errors import InvalidInputError
+from merlot.metastore.protocol import Create, Metastore
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.testing.metastore_contract import MetastoreContract, OpenSession
 
 NAMESPACE = "n"

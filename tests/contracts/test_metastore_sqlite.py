@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from merlot.cluster.metastore import Metastore
-from merlot.cluster.sqlite import SqliteMetastore
+from merlot.metastore.protocol import Metastore
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.testing.metastore_contract import MetastoreContract
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from merlot.cluster.metastore import Metastore
-from merlot.cluster.zookeeper import ZooKeeperMetastore
+from merlot.metastore.protocol import Metastore
+from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot.testing.metastore_contract import MetastoreContract
 
 

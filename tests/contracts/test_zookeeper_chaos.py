@@ -11,9 +11,9 @@ from merlot.cluster import paths
 from merlot.cluster.publish import publish
 from merlot.cluster.records import RootRecord, SegmentRecord
 from merlot.cluster.view import TableView, load
-from merlot.cluster.zookeeper import ZooKeeperMetastore
 from merlot.errors import UnavailableError
 from merlot.ids import TableName
+from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot.testing.patience import PATIENCE_S
 from merlot_spark.zookeeper import ZooKeeper
 

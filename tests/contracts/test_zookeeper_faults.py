@@ -13,14 +13,14 @@ from merlot.clock import SystemClock
 from merlot.cluster import paths
 from merlot.cluster.leases import Lease
 from merlot.cluster.liveness import live_instances, register
-from merlot.cluster.metastore import SessionState
 from merlot.cluster.mutations import Assign, mutate
 from merlot.cluster.publish import publish
 from merlot.cluster.records import InstanceRecord, Role, RootRecord, SegmentRecord
 from merlot.cluster.view import TableView, load
-from merlot.cluster.zookeeper import ZooKeeperMetastore
 from merlot.errors import ConflictError, UnavailableError
 from merlot.ids import InstanceId, TableName
+from merlot.metastore.protocol import SessionState
+from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot.testing.patience import PATIENCE_S, wait_until
 from merlot_spark.zookeeper import ZooKeeper
 

@@ -22,10 +22,10 @@ from merlot.cli import backfiller
 from merlot.cli.client import Client
 from merlot.cli.replacement import Window
 from merlot.cluster.publish import publish
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.tables import put_table
 from merlot.embedded.node import METASTORE_FILE, Node, NodeConfig
 from merlot.errors import MerlotError
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.formats import BatchFormat
 from merlot.spec.ingestion import BatchIngestion
 from merlot.store.deepstore import DeepStore

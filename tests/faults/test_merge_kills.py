@@ -18,10 +18,10 @@ import pytest
 
 from merlot.cluster import lineage, paths, tasks
 from merlot.cluster.lineage import LineageEntry
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import LineageState
 from merlot.cluster.tasks import TaskOutcome, TaskState
 from merlot.errors import UnavailableError
+from merlot.metastore.protocol import Metastore
 from merlot.minion import leftovers
 from merlot.minion.execution import MAX_DEATHS, Ending
 from merlot.spec.tasks import ROUNDED_TO

@@ -14,12 +14,12 @@ import pytest
 
 from merlot.cluster import tasks
 from merlot.cluster.liveness import live_instances
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import Role
 from merlot.cluster.rollups import put_rollup
 from merlot.cluster.tasks import TaskOutcome
 from merlot.cluster.view import TableView, load
 from merlot.errors import MerlotError
+from merlot.metastore.protocol import Metastore
 from merlot.spec.manifest import load as load_manifest
 from merlot.spec.tasks import MERGE_LEVEL, MergeRollupTask
 from merlot.testing.load import QueryLoad, Tally

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from merlot.cluster.connect import connect
-from merlot.cluster.metastore import Metastore
-from merlot.cluster.zookeeper import ZooKeeperMetastore
+from merlot.metastore.connect import connect
+from merlot.metastore.protocol import Metastore
+from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot_operator import __main__ as program
 from merlot_operator import (
     config,

@@ -12,7 +12,7 @@ from operator_parts import Api, Controller, Operator, eventually, run_pods, tabl
 from test_operator import BATCH, OWN, SHARED, flights, wait
 
 from merlot.cluster.tables import find_table
-from merlot.cluster.zookeeper import ZooKeeperMetastore
+from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot.spec import manifest
 from merlot_spark.build_job import EXIT_WRONG_INPUT
 from merlot_spark.zookeeper import ZooKeeper

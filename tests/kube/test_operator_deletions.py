@@ -13,13 +13,13 @@ from test_operator_rollups import rollup
 
 from merlot.clock import SystemClock
 from merlot.cluster import paths, tables
-from merlot.cluster.connect import connect
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.publish import publish
 from merlot.cluster.records import SegmentRecord
 from merlot.controller.trash import SegmentFiles, empty_trash
 from merlot.errors import UnavailableError
 from merlot.ids import TableName
+from merlot.metastore.connect import connect
+from merlot.metastore.protocol import Metastore
 from merlot.store.deepstore import DeepStore
 from merlot_spark.zookeeper import ZooKeeper
 

@@ -10,9 +10,9 @@ import pytest
 from pyarrow import fs
 from pyspark.sql import SparkSession
 
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.controller.api import make_app
 from merlot.controller.service import ControllerService
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.segment.immutable import ImmutableSegment
 from merlot.testing.apps import serve_app
 from merlot.testing.faulty_s3 import FaultyS3

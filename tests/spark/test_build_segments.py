@@ -19,9 +19,9 @@ from pyspark.sql import SparkSession
 from merlot.cluster import lineage
 from merlot.cluster.condemned import condemn, pardon
 from merlot.cluster.lineage import Replacement
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from merlot.ingest.batch import BadRowsError, Stretch
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec import manifest
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.table import Table

@@ -17,10 +17,10 @@ import pytest
 from aiohttp import web
 from pyspark.sql import SparkSession
 
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.controller.api import make_app
 from merlot.controller.service import ControllerService
 from merlot.errors import InvalidInputError
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec import manifest
 from merlot.spec.formats import BatchFormat
 from merlot.spec.ingestion import BatchIngestion

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from merlot.cluster.sqlite import SqliteMetastore
+from merlot.metastore.sqlite import SqliteMetastore
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ from merlot.clock import Clock
 from merlot.cluster import paths
 from merlot.cluster.drains import marks
 from merlot.cluster.liveness import live_instances
-from merlot.cluster.metastore import Metastore, Watch
 from merlot.cluster.records import DrainRecord, Role
 from merlot.ids import InstanceId, TableName, raw_name
+from merlot.metastore.protocol import Metastore, Watch
 
 _LOG = logging.getLogger(__name__)
 

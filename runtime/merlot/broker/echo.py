@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 
 from merlot.broker.tables import ServedTable
 from merlot.cluster.echoes import remove_echo, write_echo
-from merlot.cluster.metastore import Metastore, SessionState, Watch
 from merlot.cluster.records import DrainRecord, EchoRecord
 from merlot.errors import MerlotError
 from merlot.ids import InstanceId, TableName
+from merlot.metastore.protocol import Metastore, SessionState, Watch
 from merlot.wakeups import run_on
 
 _LOG = logging.getLogger(__name__)

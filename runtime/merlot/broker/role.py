@@ -20,10 +20,10 @@ from merlot.clock import Clock, SystemClock
 from merlot.cluster import liveness
 from merlot.cluster.drains import unmark
 from merlot.cluster.liveness import Registration
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.errors import MerlotError
 from merlot.ids import InstanceId
+from merlot.metastore.protocol import Metastore
 
 _LOG = logging.getLogger(__name__)
 

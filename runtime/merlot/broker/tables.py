@@ -21,13 +21,13 @@ from merlot.broker.refresher import Refresher
 from merlot.broker.routing import RoutingInputs, RoutingSnapshot
 from merlot.clock import Clock
 from merlot.cluster import paths, view
-from merlot.cluster.metastore import Metastore, Watch
 from merlot.cluster.records import TableRecord
 from merlot.cluster.reports import ReportReader
 from merlot.cluster.tables import get_table, spec_of
 from merlot.cluster.view import TableView
 from merlot.errors import NotFoundError, UnavailableError
 from merlot.ids import InstanceId, RawTableName, TableName, raw_name
+from merlot.metastore.protocol import Metastore, Watch
 from merlot.spec.schema import TableSchema
 from merlot.spec.table import PushType, TableSpec
 from merlot.tree.nodes import Expr

@@ -12,13 +12,13 @@ import typer
 import merlot
 from merlot.broker.role import BrokerConfig, BrokerRole
 from merlot.cli.processes import STOP_SIGNALS, run_until_signal
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import InstanceRecord
-from merlot.cluster.zookeeper import ZooKeeperMetastore
 from merlot.controller.cleaning import CleaningConfig
 from merlot.controller.role import ControllerConfig, ControllerRole
 from merlot.embedded.node import Node, NodeConfig
 from merlot.errors import UnavailableError
+from merlot.metastore.protocol import Metastore
+from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot.minion.role import MinionConfig, MinionRole
 from merlot.minion.spark_merge import SparkLauncher
 from merlot.server.role import ServerConfig, ServerRole

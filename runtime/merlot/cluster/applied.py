@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from merlot.cluster.metastore import Metastore, Node
 from merlot.cluster.records import ManifestRecord
 from merlot.errors import ConflictError, NotFoundError
+from merlot.metastore.protocol import Metastore, Node
 
 _ATTEMPTS = 20
 RecordT = TypeVar("RecordT", bound=ManifestRecord)

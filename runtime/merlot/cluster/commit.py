@@ -18,11 +18,11 @@ from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
 from merlot.cluster.draft import Changed
 from merlot.cluster.lineage_nodes import details_nodes
-from merlot.cluster.metastore import Check, Create, Delete, Metastore, Op, Put
 from merlot.cluster.records import LineageMark, RootRecord, SegmentRecord, TrashRecord
 from merlot.cluster.view import Bucket, TableView, bucket_of
 from merlot.errors import ConflictError, MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName
+from merlot.metastore.protocol import Check, Create, Delete, Metastore, Op, Put
 
 _LOG = logging.getLogger(__name__)
 

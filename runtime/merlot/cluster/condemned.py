@@ -14,10 +14,10 @@ import contextlib
 from collections.abc import Collection
 
 from merlot.cluster import paths
-from merlot.cluster.metastore import Check, Metastore
 from merlot.cluster.records import CondemnedRecord
 from merlot.errors import ConflictError, UnavailableError
 from merlot.ids import TableName
+from merlot.metastore.protocol import Check, Metastore
 from merlot.uris import canonical
 
 DELETE_MS = 300_000

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from merlot.clock import Clock
 from merlot.cluster.commit import trash_nodes
-from merlot.cluster.metastore import Check, Create, Metastore
 from merlot.ids import TableName
+from merlot.metastore.protocol import Check, Create, Metastore
 
 
 def discard(

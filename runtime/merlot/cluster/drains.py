@@ -10,10 +10,10 @@ import secrets
 from collections.abc import Mapping
 
 from merlot.cluster import paths
-from merlot.cluster.metastore import Create, Delete, Metastore
 from merlot.cluster.records import DrainRecord
 from merlot.errors import ConflictError, CorruptionError, NotFoundError
 from merlot.ids import InstanceId
+from merlot.metastore.protocol import Create, Delete, Metastore
 
 
 def mark(metastore: Metastore, instance: InstanceId, *, leaving: bool, now_ms: int) -> DrainRecord:

@@ -10,10 +10,10 @@ import contextlib
 from collections.abc import Collection, Mapping
 
 from merlot.cluster import paths
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import EchoRecord
 from merlot.errors import ConflictError, CorruptionError, NotFoundError
 from merlot.ids import InstanceId
+from merlot.metastore.protocol import Metastore
 
 
 def write_echo(metastore: Metastore, broker: InstanceId, record: EchoRecord) -> None:

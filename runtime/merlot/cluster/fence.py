@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from merlot.cluster import paths
-from merlot.cluster.metastore import Check, Create, Delete, Metastore, Node, Op, Put, SessionState, Watch
 from merlot.cluster.records import OperatorRecord
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from merlot.metastore.protocol import Check, Create, Delete, Metastore, Node, Op, Put, SessionState, Watch
 
 FENCE_HEADER = "Merlot-Fence"
 """Of a request that makes a controller write for an operator."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 
 from merlot.cluster import paths
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import HomeRecord
 from merlot.cluster.tables import find_table, list_tables
 from merlot.errors import ConflictError
+from merlot.metastore.protocol import Metastore
 
 
 def find_home(metastore: Metastore) -> HomeRecord | None:

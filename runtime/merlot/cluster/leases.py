@@ -14,9 +14,9 @@ from typing import Self
 
 from merlot.clock import Clock
 from merlot.cluster import paths
-from merlot.cluster.metastore import Check, Metastore, Node
 from merlot.cluster.records import LeaseRecord
 from merlot.errors import ConflictError, MerlotError, NotFoundError
+from merlot.metastore.protocol import Check, Metastore, Node
 
 
 @dataclass(frozen=True, slots=True)

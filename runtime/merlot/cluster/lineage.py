@@ -23,12 +23,12 @@ from merlot.cluster.changes import (
 from merlot.cluster.lineage_loading import wait_until_loaded
 from merlot.cluster.lineage_nodes import dropped_outputs, read_details
 from merlot.cluster.lineage_views import consistent, recent, remember
-from merlot.cluster.metastore import Check, Metastore
 from merlot.cluster.mutations import Context, Decide, mutate
 from merlot.cluster.records import LineageMark, LineageRecord, LineageState, SegmentRecord
 from merlot.cluster.view import TableView
 from merlot.errors import InvalidInputError, NotFoundError
 from merlot.ids import SegmentKey, TableName
+from merlot.metastore.protocol import Check, Metastore
 
 ENTRY_PATTERN = re.compile(r"[A-Za-z0-9_.:@-]{1,120}")
 TASK_LEASE = "merlot.taskLease"

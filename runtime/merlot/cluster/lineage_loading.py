@@ -9,12 +9,12 @@ from collections.abc import Collection, Mapping, Sequence
 from merlot.cluster import liveness
 from merlot.cluster.lineage_nodes import dropped_outputs, read_details
 from merlot.cluster.lineage_views import consistent
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import LineageState, Role
 from merlot.cluster.reports import ReportReader
 from merlot.cluster.view import TableView
 from merlot.errors import NotFoundError, UnavailableError
 from merlot.ids import TableName
+from merlot.metastore.protocol import Metastore
 
 LOOK_S = 1.0
 """Longest time between two looks at what servers have loaded, whatever the watches say."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from merlot.cluster import paths
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import LineageChunk, LineageMark, LineageRecord
 from merlot.errors import InvalidInputError
 from merlot.ids import TableName
+from merlot.metastore.protocol import Metastore
 
 NODE_NAMES = 5_000
 """Names in one node: 100 KB compressed, if they are random."""

@@ -9,10 +9,10 @@ import weakref
 from collections.abc import Callable
 from typing import TypeVar
 
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.view import TableView, load
 from merlot.errors import UnavailableError
 from merlot.ids import TableName
+from merlot.metastore.protocol import Metastore
 
 T = TypeVar("T")
 

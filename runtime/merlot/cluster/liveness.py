@@ -8,10 +8,10 @@ import threading
 from collections.abc import Mapping
 
 from merlot.cluster import paths
-from merlot.cluster.metastore import Metastore, MetastoreClosedError, SessionState
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.errors import ConflictError, CorruptionError, MerlotError, NotFoundError
 from merlot.ids import InstanceId
+from merlot.metastore.protocol import Metastore, MetastoreClosedError, SessionState
 
 _LOG = logging.getLogger(__name__)
 

@@ -22,11 +22,11 @@ from merlot.cluster.changes import (
 from merlot.cluster.commit import Context, RetryPolicy, commit, trash_nodes
 from merlot.cluster.condemned import guard
 from merlot.cluster.draft import Changed, apply
-from merlot.cluster.metastore import Check, Metastore
 from merlot.cluster.sweeping import epoch_of_bucket, sweep
 from merlot.cluster.view import TableView, load
 from merlot.errors import ConflictError
 from merlot.ids import TableName
+from merlot.metastore.protocol import Check, Metastore
 
 __all__ = [
     "Assign",

@@ -180,12 +180,6 @@ def child(parent: str, name: str) -> str:
     return _join(parent, name)
 
 
-def parents(path: str) -> list[str]:
-    """The ancestors of a path below the root, outermost first."""
-    parts = path.split("/")[1:-1]
-    return ["/" + "/".join(parts[: depth + 1]) for depth in range(len(parts))]
-
-
 def _join(parent: str, name: str) -> str:
     is_plain = bool(name) and name not in {".", ".."} and "/" not in name and name.isprintable()
     if not is_plain or len(name.encode()) > MAX_NAME_BYTES:

@@ -10,7 +10,6 @@ from merlot.cluster import coverage
 from merlot.cluster.changes import ForgetReplacement
 from merlot.cluster.coverage import RowCounts, Taken
 from merlot.cluster.lineage_nodes import read_details
-from merlot.cluster.metastore import Check, Metastore
 from merlot.cluster.mutations import (
     Context,
     Mutation,
@@ -26,6 +25,7 @@ from merlot.cluster.view import TableView
 from merlot.cluster.visibility import is_leftover, is_visible, why_held
 from merlot.errors import InvalidInputError
 from merlot.ids import SEGMENT_SUFFIX, SegmentKey, TableName
+from merlot.metastore.protocol import Check, Metastore
 from merlot.uris import parts_below, parts_of, place_of, redact
 
 MAX_NAME_BYTES = 200

@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Mapping
 
 from merlot.cluster import paths
-from merlot.cluster.metastore import Create, Delete, Metastore
 from merlot.cluster.records import RebalanceRecord
 from merlot.errors import ConflictError, CorruptionError, NotFoundError
 from merlot.ids import TableName
+from merlot.metastore.protocol import Create, Delete, Metastore
 
 
 def put_rebalance(metastore: Metastore, table: TableName, record: RebalanceRecord) -> None:

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from merlot.cluster import paths
-from merlot.cluster.metastore import Check, Create, Metastore, Node, Op, Put, Watch
 from merlot.cluster.records import ReportBucket, ReportRoot
 from merlot.cluster.view import bucket_of
 from merlot.errors import ConflictError, NotFoundError
 from merlot.ids import InstanceId, TableName
+from merlot.metastore.protocol import Check, Create, Metastore, Node, Op, Put, Watch
 
 NUM_BUCKETS = 64
 MAX_MULTI_BYTES = 512 * 1024

@@ -13,13 +13,13 @@ from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
 from merlot.cluster.applied import Applied, Manifests, Outcome
 from merlot.cluster.lineage_nodes import epoch_of_node
-from merlot.cluster.metastore import Create, Delete, Metastore, Node, Op, Put
 from merlot.cluster.mutations import Context, RemoveSegments, epoch_of_bucket, mutate, trash_nodes
 from merlot.cluster.records import RetainedRecord, RootRecord, TableRecord, TrashRecord
 from merlot.cluster.reports import remove_report
 from merlot.cluster.view import TableView, load, load_retained
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError
 from merlot.ids import InstanceId, TableName, offline, raw_name
+from merlot.metastore.protocol import Create, Delete, Metastore, Node, Op, Put
 from merlot.spec.evolution import compare
 from merlot.spec.manifest import Problem, dump, from_stored
 from merlot.spec.table import Table

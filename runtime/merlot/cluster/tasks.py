@@ -17,7 +17,6 @@ from pydantic import ValidationError
 
 from merlot.cluster import paths
 from merlot.cluster.leases import holder
-from merlot.cluster.metastore import Check, Create, Delete, Metastore, Op, Put
 from merlot.cluster.task_records import (
     AggregationRecord,
     EndedTask,
@@ -32,6 +31,7 @@ from merlot.cluster.task_records import (
     Window,
 )
 from merlot.errors import ConflictError, CorruptionError, NotFoundError
+from merlot.metastore.protocol import Check, Create, Delete, Metastore, Op, Put
 from merlot.spec.tasks import KIND as MERGE_ROLLUP
 from merlot.spec.tasks import Executor
 

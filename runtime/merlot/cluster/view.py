@@ -17,11 +17,11 @@ from functools import cached_property
 from types import MappingProxyType
 
 from merlot.cluster import paths
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import BucketRecord, LineageMark, RootRecord, SegmentRecord
 from merlot.cluster.visibility import is_visible
 from merlot.errors import CorruptionError, NotFoundError, UnavailableError
 from merlot.ids import InstanceId, TableName
+from merlot.metastore.protocol import Metastore
 
 MAX_ATTEMPTS = 100
 """Roots that may pass by while one is read; buckets stay a while after they retire, so one retry is rare."""

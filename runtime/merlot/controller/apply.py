@@ -13,11 +13,11 @@ from typing import assert_never
 from merlot.clock import Clock
 from merlot.cluster import liveness, rollups, tables, upserts
 from merlot.cluster.applied import Outcome
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.controller.pinot_json import Json
 from merlot.errors import InvalidInputError
 from merlot.ids import InstanceId
+from merlot.metastore.protocol import Metastore
 from merlot.spec import manifest, task_checks
 from merlot.spec.manifest import Manifest, Problem
 from merlot.spec.table import Table

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from merlot.clock import Clock
-from merlot.cluster.metastore import Check, Metastore
 from merlot.cluster.mutations import Context
 from merlot.cluster.view import TableView
 from merlot.controller.lineage_retention import LineageGrace, clean_lineage
 from merlot.controller.orphans import collect_orphans
 from merlot.controller.trash import OpenFiles
 from merlot.ids import TableName
+from merlot.metastore.protocol import Check, Metastore
 from merlot.spec.table import PushType, TableSpec
 
 

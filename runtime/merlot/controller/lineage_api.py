@@ -18,13 +18,13 @@ from pydantic.alias_generators import to_camel
 from merlot.cluster import lineage
 from merlot.cluster.lineage import Ending, LineageEntry, Replacement
 from merlot.cluster.liveness import live_instances
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.mutations import Context
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.cluster.tables import get_table, spec_of
 from merlot.controller.answers import answered, json_answer, parse_body
 from merlot.errors import InvalidInputError, UnavailableError
 from merlot.ids import OFFLINE_SUFFIX, SegmentKey, SegmentName, TableName
+from merlot.metastore.protocol import Metastore
 from merlot.spec.table import PushType
 
 _LOG = logging.getLogger(__name__)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from merlot.cluster.leases import holder
 from merlot.cluster.lineage import TASK_LEASE
 from merlot.cluster.lineage_nodes import read_details
-from merlot.cluster.metastore import Check, Metastore
 from merlot.cluster.mutations import Context, ForgetReplacement, Mutation, RevertReplacement, mutate
 from merlot.cluster.records import LineageRecord, LineageState
 from merlot.cluster.view import TableView
+from merlot.metastore.protocol import Check, Metastore
 
 _LOG = logging.getLogger(__name__)
 

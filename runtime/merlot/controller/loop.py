@@ -21,7 +21,6 @@ from merlot.cluster.drains import marks, unmark
 from merlot.cluster.echoes import echoing, remove_echo
 from merlot.cluster.leases import Lease
 from merlot.cluster.liveness import live_instances
-from merlot.cluster.metastore import Check, Metastore, Watch
 from merlot.cluster.mutations import Context, mutate, sweep
 from merlot.cluster.rebalances import forget_rebalance, rebalances
 from merlot.cluster.records import DrainRecord, InstanceRecord, RebalanceRecord, Role, TableRecord
@@ -43,6 +42,7 @@ from merlot.errors import (
     UnavailableError,
 )
 from merlot.ids import InstanceId, TableName
+from merlot.metastore.protocol import Check, Metastore, Watch
 from merlot.spec.table import TableSpec
 from merlot.wakeups import WakeUp
 

@@ -14,7 +14,6 @@ from functools import cached_property
 from merlot.clock import Clock
 from merlot.cluster import rollups, tasks
 from merlot.cluster.lineage_draft import MAX_ENTRIES
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import LineageState, TableRecord
 from merlot.cluster.rollups import RollupRecord
 from merlot.cluster.tables import find_table
@@ -24,6 +23,7 @@ from merlot.cluster.view import TableView, load
 from merlot.controller.merge_generator import Generated, MergeSituation, generate
 from merlot.errors import CorruptionError, InvalidInputError, NotFoundError
 from merlot.ids import TableName, raw_name
+from merlot.metastore.protocol import Metastore
 from merlot.spec.table import TableSpec
 from merlot.spec.task_checks import against_table
 from merlot.spec.tasks import MergeRollupSpec

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from merlot import telemetry
 from merlot.cluster import paths, rollups, tasks
-from merlot.cluster.metastore import Check, Delete, Metastore, Op
 from merlot.cluster.rollups import RollupRecord
 from merlot.cluster.task_records import TaskRecord
 from merlot.cluster.task_settings import is_outdated
 from merlot.cluster.tasks import QueuedTask, TaskState
 from merlot.controller.merge_facts import RollupFacts, RollupReader, RollupTask
 from merlot.errors import ConflictError, NotFoundError
+from merlot.metastore.protocol import Check, Delete, Metastore, Op
 
 _LOG = logging.getLogger(__name__)
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from merlot.clock import Clock
 from merlot.cluster import rollups, tasks, upserts
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.tasks import MERGE_ROLLUP
 from merlot.controller.merge_facts import RollupFacts, RollupReader, View
 from merlot.controller.merge_pass import retry_failed, run_pass
@@ -15,6 +14,7 @@ from merlot.controller.merge_status import Running, detail, summary, task_counts
 from merlot.controller.pinot_json import Json
 from merlot.errors import InvalidInputError
 from merlot.ids import raw_name
+from merlot.metastore.protocol import Metastore
 from merlot.spec import schedules
 
 RARE_MS = 600_000

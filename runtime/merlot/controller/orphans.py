@@ -17,12 +17,12 @@ from merlot.clock import Clock
 from merlot.cluster import tasks
 from merlot.cluster.discarding import discard
 from merlot.cluster.lineage import list_entries
-from merlot.cluster.metastore import Check, Metastore
 from merlot.cluster.records import LineageState
 from merlot.cluster.task_records import SHUFFLE_FOLDER
 from merlot.controller.trash import OpenFiles, declared_store, trash_lists, urls_in_use
 from merlot.errors import InvalidInputError
 from merlot.ids import SegmentKey, TableName
+from merlot.metastore.protocol import Check, Metastore
 from merlot.uris import canonical
 
 _LOG = logging.getLogger(__name__)

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from merlot.clock import Clock
 from merlot.cluster.drains import marks
 from merlot.cluster.liveness import live_instances
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.mutations import Assign, Context, mutate
 from merlot.cluster.rebalances import put_rebalance, rebalances
 from merlot.cluster.records import RebalanceRecord, Role
@@ -24,6 +23,7 @@ from merlot.controller.pinot_json import Json
 from merlot.controller.rebalance import Loaded
 from merlot.errors import ConflictError
 from merlot.ids import TableName
+from merlot.metastore.protocol import Metastore
 from merlot.spec.table import TableSpec
 
 

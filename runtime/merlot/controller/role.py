@@ -13,7 +13,6 @@ from aiohttp import web
 import merlot
 from merlot.clock import Clock, SystemClock
 from merlot.cluster.liveness import Registration, register
-from merlot.cluster.metastore import Check, Metastore
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.controller import api
 from merlot.controller.cleaning import CleaningConfig
@@ -23,6 +22,7 @@ from merlot.controller.service import ControllerService
 from merlot.controller.trash import SegmentFiles
 from merlot.http.server import HttpServer
 from merlot.ids import InstanceId
+from merlot.metastore.protocol import Check, Metastore
 from merlot.store.allowed import AllowedStores
 
 _LOG = logging.getLogger(__name__)

@@ -9,7 +9,6 @@ from merlot.clock import Clock, SystemClock
 from merlot.cluster import drains, liveness, tables
 from merlot.cluster.annotate import AnnotateResult, annotate
 from merlot.cluster.fence import Fence, Fenced
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.mutations import Context, RemoveSegments, mutate
 from merlot.cluster.publish import PublishRequest, PublishResult, check_files, publish_request
 from merlot.cluster.records import AnnotationRecord, DrainRecord, InstanceRecord, Role, TableRecord
@@ -24,6 +23,7 @@ from merlot.controller.rebalancing import Rebalancing
 from merlot.controller.status_source import StatusAnswer, StatusSource
 from merlot.errors import MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName, offline, raw_name
+from merlot.metastore.protocol import Metastore
 from merlot.spec import pinot_schema
 from merlot.spec.manifest import Problem
 from merlot.store.allowed import AllowedStores

@@ -18,7 +18,6 @@ from merlot.cluster import paths
 from merlot.cluster.drains import marks
 from merlot.cluster.echoes import read_echoes
 from merlot.cluster.liveness import live_instances
-from merlot.cluster.metastore import Metastore, Watch
 from merlot.cluster.records import Role
 from merlot.cluster.reports import ReportReader
 from merlot.cluster.tables import get_table, spec_of
@@ -27,6 +26,7 @@ from merlot.controller.pinot_json import Json
 from merlot.controller.status import ClusterFacts, TableFacts, instances_status, table_status
 from merlot.errors import CorruptionError, InvalidInputError, MerlotError, NotFoundError
 from merlot.ids import TableName, raw_name
+from merlot.metastore.protocol import Metastore, Watch
 from merlot.store import credentials
 from merlot.store.allowed import AllowedStores
 

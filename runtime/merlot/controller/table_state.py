@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from merlot.cluster import paths
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import TableRecord
 from merlot.cluster.reports import ReportReader
 from merlot.cluster.tables import spec_of
 from merlot.cluster.view import TableView, load
 from merlot.ids import InstanceId, TableName
+from merlot.metastore.protocol import Metastore
 from merlot.spec.table import TableSpec
 
 

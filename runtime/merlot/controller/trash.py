@@ -20,13 +20,13 @@ from typing import Protocol
 from merlot.clock import Clock
 from merlot.cluster import paths, tasks
 from merlot.cluster.condemned import check_may_delete, condemn, pardon
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import TrashRecord
 from merlot.cluster.tables import find_retained, find_table
 from merlot.cluster.task_records import SHUFFLE_FOLDER
 from merlot.cluster.view import TableView, load, load_retained
 from merlot.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError, UnavailableError
 from merlot.ids import SEGMENT_SUFFIX, TableName
+from merlot.metastore.protocol import Metastore
 from merlot.spec.manifest import from_stored
 from merlot.uris import canonical, redact
 

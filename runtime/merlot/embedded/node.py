@@ -20,12 +20,12 @@ from merlot.broker import endpoint
 from merlot.broker.listener import Listener
 from merlot.broker.role import BrokerConfig, BrokerRole
 from merlot.clock import Clock, SystemClock
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.controller import api
 from merlot.controller.role import ControllerConfig, ControllerRole
 from merlot.errors import UnavailableError
 from merlot.http.guard import BODY_LIMITS
 from merlot.http.health import health_routes, readiness_of
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.minion.role import MinionConfig, MinionRole
 from merlot.server.role import ServerConfig, ServerRole
 from merlot.server.scheduler import SchedulerConfig

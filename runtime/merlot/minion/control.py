@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from merlot.cluster.leases import Lease
-from merlot.cluster.metastore import Check
 from merlot.errors import ConflictError
+from merlot.metastore.protocol import Check
 
 CrashPoint = Callable[[str], None]
 """Told the name of each step that a task has reached; tests die there."""

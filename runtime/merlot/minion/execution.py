@@ -15,10 +15,10 @@ from typing import Protocol
 from merlot.clock import Clock
 from merlot.cluster import paths, tasks
 from merlot.cluster.changes import TooManyReplacementsError
-from merlot.cluster.metastore import Metastore, MetastoreSilentError, Put
 from merlot.cluster.records import InstanceRecord
 from merlot.cluster.tasks import EndedTask, QueuedTask, TaskOutcome, TaskProgress, TaskRecord, TaskState
 from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
+from merlot.metastore.protocol import Metastore, MetastoreSilentError, Put
 from merlot.minion.control import StopReason, TaskControl, TaskStoppedError
 from merlot.uris import redact
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 
 from merlot.clock import Clock
 from merlot.cluster import paths
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import LeaseRecord
 from merlot.errors import ConflictError, MerlotError, NotFoundError
+from merlot.metastore.protocol import Metastore
 
 _LOG = logging.getLogger(__name__)
 

@@ -17,7 +17,6 @@ from merlot.catalog.transfer import check_room, fetch_segments, upload_segments
 from merlot.clock import Clock
 from merlot.cluster import lineage, rollups, tasks
 from merlot.cluster.lineage import Ending, LineageEntry, Replacement
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.mutations import Context
 from merlot.cluster.records import LineageState, SegmentRecord
 from merlot.cluster.rounding import with_true_times
@@ -29,6 +28,7 @@ from merlot.errors import CorruptionError, InvalidInputError, NotFoundError, Una
 from merlot.ids import SegmentKey
 from merlot.merge import task as merge_task
 from merlot.merge.plan import MergePlan
+from merlot.metastore.protocol import Metastore
 from merlot.minion import merge_plans
 from merlot.minion.control import Deadline, TaskControl
 from merlot.minion.execution import ObsoleteError

@@ -16,13 +16,13 @@ from merlot import __version__
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import tasks
 from merlot.cluster.liveness import Registration, register
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.cluster.tasks import QueuedTask, TaskRecord, TaskState
 from merlot.errors import MerlotError, UnavailableError
 from merlot.http.health import health_routes, readiness_of
 from merlot.http.server import HttpServer
 from merlot.ids import InstanceId
+from merlot.metastore.protocol import Metastore
 from merlot.minion.control import CrashPoint
 from merlot.minion.execution import TaskKind
 from merlot.minion.merge_rollup import MergeRollup, MergeSettings

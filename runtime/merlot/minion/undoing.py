@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from merlot.clock import Clock
 from merlot.cluster import lineage, tasks
 from merlot.cluster.discarding import discard
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.mutations import Context
 from merlot.cluster.records import LineageState
 from merlot.cluster.task_records import SHUFFLE_FOLDER
 from merlot.cluster.tasks import MergeTaskConfig, TaskRecord, TaskState
 from merlot.cluster.view import load
 from merlot.errors import ConflictError, NotFoundError
+from merlot.metastore.protocol import Metastore
 from merlot.minion import merge_plans
 from merlot.minion.control import TaskControl
 from merlot.minion.shards import ShardFiles

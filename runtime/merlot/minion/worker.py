@@ -22,10 +22,10 @@ from merlot import telemetry
 from merlot.clock import Clock
 from merlot.cluster import paths, tasks
 from merlot.cluster.leases import Lease
-from merlot.cluster.metastore import Metastore, Watch
 from merlot.cluster.tasks import QueuedTask, TaskProgress, TaskRecord, TaskState
 from merlot.errors import MerlotError
 from merlot.ids import InstanceId
+from merlot.metastore.protocol import Metastore, Watch
 from merlot.minion.control import CrashPoint, StopReason, TaskControl
 from merlot.minion.execution import Ending, Execution, TaskKind
 from merlot.minion.leftovers import sweep

@@ -21,7 +21,6 @@ from merlot import telemetry
 from merlot.clock import Clock
 from merlot.cluster import paths
 from merlot.cluster.liveness import live_instances
-from merlot.cluster.metastore import Metastore, Watch
 from merlot.cluster.records import Role, SegmentRecord
 from merlot.cluster.reports import ReportReader, ReportWriter
 from merlot.cluster.tables import get_table, spec_of
@@ -29,6 +28,7 @@ from merlot.cluster.view import TableView, load
 from merlot.errors import ConflictError, CorruptionError, MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName
 from merlot.memory import give_back
+from merlot.metastore.protocol import Metastore, Watch
 from merlot.query.context import ExecutionLimits
 from merlot.segment.contents import check_file
 from merlot.segment.immutable import ImmutableSegment, verify_file

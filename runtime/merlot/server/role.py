@@ -22,12 +22,12 @@ from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
 from merlot.cluster.drains import unmark
 from merlot.cluster.liveness import Registration, register
-from merlot.cluster.metastore import Metastore, SessionState, Watch
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.cluster.tables import list_tables
 from merlot.errors import InvalidInputError, MerlotError, NotFoundError
 from merlot.http.server import HttpServer
 from merlot.ids import InstanceId, TableName
+from merlot.metastore.protocol import Metastore, SessionState, Watch
 from merlot.server.files import SegmentFiles
 from merlot.server.health import HealthSources, make_app
 from merlot.server.keeper import RETRY_S, Surroundings, TableKeeper

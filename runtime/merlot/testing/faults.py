@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
-from merlot.cluster.metastore import Metastore, MetastoreSilentError, Node, Op, SessionState, Watch
+from merlot.metastore.protocol import Metastore, MetastoreSilentError, Node, Op, SessionState, Watch
 
 T = TypeVar("T")
 

@@ -18,16 +18,16 @@ from merlot.catalog.transfer import verify
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths, tasks
 from merlot.cluster.leases import Lease
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.mutations import Assign, mutate
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.cluster.reports import ReportWriter
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.tasks import MergeTaskConfig, TaskRecord
 from merlot.cluster.view import TableView, load
 from merlot.controller.trash import empty_trash
 from merlot.errors import NotFoundError
 from merlot.ids import InstanceId
+from merlot.metastore.protocol import Metastore
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.minion.control import TaskControl
 from merlot.minion.execution import Ending, Execution
 from merlot.minion.merge_rollup import MergeRollup, MergeSettings

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from merlot.cluster.metastore import Check, Create, Delete, Metastore, Put
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError
+from merlot.metastore.protocol import Check, Create, Delete, Metastore, Put
 from merlot.testing.patience import PATIENCE_S, wait_until
 
 OpenSession = Callable[[], Metastore]

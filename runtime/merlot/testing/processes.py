@@ -21,13 +21,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.publish import publish
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.tables import put_table
-from merlot.cluster.zookeeper import ZooKeeperMetastore
 from merlot.errors import UnavailableError
 from merlot.ids import TableName, offline, raw_name
+from merlot.metastore.protocol import Metastore
+from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot.spec.table import Table
 from merlot.store.deepstore import DeepStore
 from merlot.testing.nursery import Child

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from merlot.catalog.publish import upload
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.publish import publish
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.tables import put_table
 from merlot.ids import TableName
+from merlot.metastore.protocol import Metastore
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest, BuiltSegment
 from merlot.segment.metadata import CreationFacts

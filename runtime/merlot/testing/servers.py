@@ -10,8 +10,8 @@ from pathlib import Path
 from merlot.clock import SystemClock
 from merlot.cluster.mutations import Assign, mutate
 from merlot.cluster.reports import ReportReader, ServerReport
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.ids import InstanceId
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.server.files import SegmentFiles
 from merlot.server.keeper import Surroundings, TableKeeper
 from merlot.store.deepstore import DeepStore

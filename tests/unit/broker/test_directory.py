@@ -11,10 +11,10 @@ from merlot.broker.directory import Directory
 from merlot.broker.health import CallOutcome
 from merlot.clock import SystemClock
 from merlot.cluster import liveness, publish, reports, tables, view
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.errors import UnavailableError
 from merlot.ids import InstanceId, TableName
+from merlot.metastore.protocol import Metastore
 from merlot.spec.manifest import load
 from merlot.testing.patience import PATIENCE_S
 from merlot.wire.client import LocalChannel

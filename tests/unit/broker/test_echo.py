@@ -10,9 +10,9 @@ from merlot.broker.queries import SqlRequest
 from merlot.broker.role import BrokerConfig, BrokerRole
 from merlot.cluster import drains, liveness, publish, reports, tables
 from merlot.cluster.echoes import echoing, read_echoes
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import EchoRecord, InstanceRecord, Role, SegmentRecord
 from merlot.ids import InstanceId, TableName
+from merlot.metastore.protocol import Metastore
 from merlot.spec.manifest import load
 from merlot.testing.patience import PATIENCE_S
 from merlot.wire.client import LocalChannel

@@ -11,10 +11,10 @@ from aiohttp import ClientResponse, ClientSession
 
 from merlot.broker.role import BrokerConfig, BrokerRole
 from merlot.cluster import liveness, publish, reports, tables
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.ids import InstanceId, TableName
+from merlot.metastore.protocol import Metastore
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.manifest import load
 from merlot.testing.patience import PATIENCE_S
 from merlot.wire.client import LocalChannel

@@ -8,8 +8,8 @@ import pytest
 from merlot.catalog.publish import record_of, upload
 from merlot.cluster import tables
 from merlot.cluster.publish import publish
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.view import load
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest, BuiltSegment
 from merlot.spec.manifest import load as load_manifest

@@ -11,9 +11,9 @@ import orjson
 import pytest
 from aiohttp import web
 
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.controller import api
 from merlot.controller.service import ControllerService
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.testing.apps import serve_app
 
 

@@ -11,9 +11,9 @@ from merlot.cluster.coverage import RowCounts, UncoveredError
 from merlot.cluster.lineage import Replacement
 from merlot.cluster.publish import PublishRequest, PublishResult, publish_request
 from merlot.cluster.records import RootRecord, SegmentRecord
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.view import load
 from merlot.ids import TableName
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.tasks import MERGE_LEVEL
 
 TABLE = TableName("t_OFFLINE")

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from merlot.cluster import commit, paths, tables
-from merlot.cluster.metastore import Check, Metastore
 from merlot.cluster.mutations import Assign, mutate, sweep
 from merlot.cluster.publish import PublishRequest, publish_request
 from merlot.cluster.records import SegmentRecord
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.view import load
 from merlot.errors import ConflictError, MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName
+from merlot.metastore.protocol import Check, Metastore
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.manifest import load as load_manifest
 from merlot.testing.faults import Fault, FaultyMetastore, ProcessDied
 

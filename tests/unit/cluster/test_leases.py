@@ -6,8 +6,8 @@ import pytest
 
 from merlot.cluster import paths
 from merlot.cluster.leases import Lease, holder
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.errors import ConflictError, UnavailableError
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.testing.clock import FakeClock
 from merlot.testing.faults import Fault, FaultyMetastore
 

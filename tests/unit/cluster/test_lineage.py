@@ -12,7 +12,6 @@ from merlot.cluster import commit, lineage, lineage_draft, lineage_nodes, paths,
 from merlot.cluster.changes import TooManyReplacementsError
 from merlot.cluster.lineage import Ending, Replacement
 from merlot.cluster.liveness import register
-from merlot.cluster.metastore import Check, Metastore
 from merlot.cluster.mutations import (
     Assign,
     ForgetReplacement,
@@ -23,10 +22,11 @@ from merlot.cluster.mutations import (
 from merlot.cluster.publish import PublishRequest, publish, publish_request
 from merlot.cluster.records import InstanceRecord, LineageMark, LineageState, Role, RootRecord, SegmentRecord
 from merlot.cluster.reports import write_report
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.view import TableView, load
 from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
 from merlot.ids import InstanceId, SegmentKey, SegmentName, TableName
+from merlot.metastore.protocol import Check, Metastore
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.manifest import load_tables
 from merlot.testing.faults import Fault, FaultyMetastore, ProcessDied
 

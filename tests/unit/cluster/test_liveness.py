@@ -2,10 +2,10 @@
 
 from merlot.cluster import paths
 from merlot.cluster.liveness import live_instances, register
-from merlot.cluster.metastore import SessionState
 from merlot.cluster.records import InstanceRecord, Role
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.ids import InstanceId
+from merlot.metastore.protocol import SessionState
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.testing.patience import wait_until
 
 

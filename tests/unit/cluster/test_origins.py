@@ -11,9 +11,9 @@ from merlot.cluster.mutations import mutate
 from merlot.cluster.publish import PublishRequest, PublishResult, publish_request
 from merlot.cluster.pushed_again import MergedBeforeError
 from merlot.cluster.records import RootRecord, SegmentRecord
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.view import load
 from merlot.ids import TableName
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.tasks import BACKFILLED, MERGE_LEVEL
 
 TABLE = TableName("t_OFFLINE")

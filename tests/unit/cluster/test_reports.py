@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merlot.cluster import paths, reports
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.reports import ReportReader, ReportWriter, remove_report
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.errors import UnavailableError
 from merlot.ids import InstanceId, TableName
+from merlot.metastore.protocol import Metastore
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.testing.faults import Fault, FaultyMetastore
 
 TABLE = TableName("t_OFFLINE")

@@ -7,9 +7,9 @@ import pytest
 from merlot.cluster import rollups, upserts
 from merlot.cluster.applied import Outcome
 from merlot.cluster.rollups import RollupConflictError
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.errors import NotFoundError
 from merlot.ids import TableName
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.manifest import load
 from merlot.spec.tasks import MergeRollupTask
 from merlot.spec.upsert import NOT_EXECUTED, UpsertConfig

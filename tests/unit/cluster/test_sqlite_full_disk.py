@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.errors import UnavailableError
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.testing.processes import can_mount, resize_disk, small_disk
 
 

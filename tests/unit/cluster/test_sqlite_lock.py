@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.errors import CorruptionError, UnavailableError
+from merlot.metastore.sqlite import SqliteMetastore
 
 
 def test_a_second_process_is_refused_with_the_holders_pid(tmp_path: Path) -> None:
     path = tmp_path / "meta.db"
-    code = f"from merlot.cluster.sqlite import SqliteMetastore; SqliteMetastore({str(path)!r})"
+    code = f"from merlot.metastore.sqlite import SqliteMetastore; SqliteMetastore({str(path)!r})"
     first = SqliteMetastore(path)
     try:
         second = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -28,7 +28,7 @@ def test_ephemerals_of_a_killed_process_are_gone_and_the_rest_is_there(tmp_path:
     path = tmp_path / "meta.db"
     code = f"""
 import os, signal
-from merlot.cluster.sqlite import SqliteMetastore
+from merlot.metastore.sqlite import SqliteMetastore
 store = SqliteMetastore({str(path)!r})
 store.create("/live/a", b"", ephemeral=True)
 store.create("/kept/b", b"kept")

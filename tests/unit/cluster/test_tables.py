@@ -6,10 +6,10 @@ from merlot.cluster import paths, tables
 from merlot.cluster.publish import publish
 from merlot.cluster.records import SegmentRecord, TrashRecord
 from merlot.cluster.reports import write_report
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.view import load
 from merlot.errors import NotFoundError
 from merlot.ids import InstanceId, TableName
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.manifest import load as load_manifest
 from merlot.spec.table import Table
 

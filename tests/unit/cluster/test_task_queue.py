@@ -8,11 +8,11 @@ import pytest
 from merlot.clock import SystemClock
 from merlot.cluster import paths, tasks
 from merlot.cluster.leases import Lease
-from merlot.cluster.metastore import MAX_TRANSACTION_BYTES, Check
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.tasks import EndedTask, MergeTaskConfig, QueuedTask, TaskOutcome, TaskRecord, TaskState
 from merlot.errors import ConflictError, CorruptionError
 from merlot.ids import TableName
+from merlot.metastore.protocol import MAX_TRANSACTION_BYTES, Check
+from merlot.metastore.sqlite import SqliteMetastore
 
 KIND, TABLE = tasks.MERGE_ROLLUP, TableName("t_OFFLINE")
 CONFIG = MergeTaskConfig(

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from merlot.cluster import commit, paths
 from merlot.cluster.mutations import Assign, PreconditionError, PutSegments, RemoveSegments, mutate
 from merlot.cluster.records import BucketRecord, RootRecord, SegmentRecord, format_columns
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.view import TableView, diff, load
 from merlot.errors import CorruptionError, NotFoundError
 from merlot.ids import InstanceId, SegmentKey, SegmentName, TableName
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.types import TypeName
 
 TABLE = TableName("t_OFFLINE")

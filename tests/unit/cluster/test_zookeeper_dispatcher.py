@@ -4,8 +4,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from merlot.cluster.metastore import SessionState
-from merlot.cluster.zookeeper import _Dispatcher, _StandingWatch
+from merlot.metastore.protocol import SessionState
+from merlot.metastore.zookeeper import _Dispatcher, _StandingWatch
 from merlot.testing.patience import PATIENCE_S
 
 

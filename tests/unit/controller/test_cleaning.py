@@ -11,11 +11,9 @@ from merlot.cluster import lineage, paths, tables, tasks
 from merlot.cluster.condemned import PARDON_MS, FileCondemnedError, condemn, guard, pardon
 from merlot.cluster.leases import Lease
 from merlot.cluster.lineage import TASK_LEASE, Replacement
-from merlot.cluster.metastore import Metastore
 from merlot.cluster.mutations import Context
 from merlot.cluster.publish import PublishRequest, publish_request
 from merlot.cluster.records import LineageState, SegmentRecord
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.task_records import SHUFFLE_FOLDER, MergeTaskConfig, TaskRecord
 from merlot.cluster.view import load
 from merlot.controller.cleaning import CleaningConfig
@@ -24,6 +22,8 @@ from merlot.controller.merge_pass import clean_up
 from merlot.controller.trash import empty_trash
 from merlot.errors import ConflictError, MerlotError, UnavailableError
 from merlot.ids import TableName
+from merlot.metastore.protocol import Metastore
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.manifest import load_tables
 from merlot.testing.clock import FakeClock
 from merlot.testing.faults import Fault, FaultyMetastore, ProcessDied

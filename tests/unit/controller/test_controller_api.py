@@ -11,10 +11,10 @@ from aiohttp.test_utils import TestClient, TestServer
 from merlot.cluster.liveness import register
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.reports import write_report
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.controller.api import make_app
 from merlot.controller.service import ControllerService
 from merlot.ids import InstanceId, TableName
+from merlot.metastore.sqlite import SqliteMetastore
 
 Client = TestClient[web.Request, web.Application]
 

@@ -9,17 +9,17 @@ from tests.unit.controller.told_loop import ToldLoop
 
 from merlot.cluster import paths, tables
 from merlot.cluster.liveness import Registration, register
-from merlot.cluster.metastore import Create
 from merlot.cluster.mutations import Context, trash_nodes
 from merlot.cluster.publish import PublishRequest, publish, publish_request
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.reports import ReportWriter
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.view import TableView, load
 from merlot.controller.loop import ControllerLoop, LoopConfig
 from merlot.controller.role import ControllerConfig, ControllerRole
 from merlot.errors import InvalidInputError
 from merlot.ids import InstanceId, TableName
+from merlot.metastore.protocol import Create
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.manifest import load as load_manifest
 from merlot.testing.clock import FakeClock
 

@@ -9,13 +9,13 @@ import pytest
 from merlot.cluster import tables
 from merlot.cluster.publish import PublishRequest, publish
 from merlot.cluster.records import SegmentRecord
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.task_records import SHUFFLE_FOLDER
 from merlot.controller.apply import ApplyError
 from merlot.controller.loop import ControllerLoop, LoopConfig
 from merlot.controller.role import ControllerRole
 from merlot.errors import InvalidInputError
 from merlot.ids import TableName
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.manifest import load_tables
 from merlot.store.allowed import AllowedStores
 from merlot.store.deepstore import DeepStore

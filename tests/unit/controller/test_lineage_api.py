@@ -13,10 +13,10 @@ from merlot.cluster.liveness import register
 from merlot.cluster.mutations import Assign, mutate
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.reports import write_report
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.controller.api import make_app
 from merlot.controller.service import ControllerService
 from merlot.ids import InstanceId, TableName
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.manifest import load_tables
 
 Client = TestClient[web.Request, web.Application]

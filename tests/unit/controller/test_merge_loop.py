@@ -11,11 +11,9 @@ from merlot import telemetry
 from merlot.cluster import lineage, paths, rollups, tables, tasks
 from merlot.cluster.changes import ForgetReplacement
 from merlot.cluster.leases import Lease
-from merlot.cluster.metastore import Check, Delete
 from merlot.cluster.mutations import mutate
 from merlot.cluster.publish import publish
 from merlot.cluster.records import SegmentRecord
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.tasks import MERGE_ROLLUP, EndedTask, QueuedTask, TaskOutcome, TaskState, merge_config
 from merlot.cluster.view import load
 from merlot.controller import merge_facts
@@ -24,6 +22,8 @@ from merlot.controller.merge_loop import MergeLoop
 from merlot.controller.merge_service import MergeService
 from merlot.controller.service import ControllerService
 from merlot.ids import SegmentKey, TableName
+from merlot.metastore.protocol import Check, Delete
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.manifest import load as load_manifests
 from merlot.spec.tasks import MERGE_LEVEL
 from merlot.testing.clock import FakeClock

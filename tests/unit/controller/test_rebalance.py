@@ -15,12 +15,12 @@ from merlot.cluster.mutations import Assign, mutate
 from merlot.cluster.publish import publish
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.reports import write_report
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.view import load
 from merlot.controller.api import make_app
 from merlot.controller.loop import ControllerLoop, LoopConfig
 from merlot.controller.service import ControllerService
 from merlot.ids import InstanceId, TableName
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.manifest import load as load_manifest
 from merlot.testing.clock import FakeClock
 

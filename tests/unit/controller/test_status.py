@@ -18,11 +18,11 @@ from merlot.cluster.mutations import Assign, mutate
 from merlot.cluster.publish import publish
 from merlot.cluster.records import EchoRecord, InstanceRecord, OperatorRecord, Role, SegmentRecord
 from merlot.cluster.reports import ReportWriter, write_report
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.tables import put_table
 from merlot.controller.api import make_app
 from merlot.controller.service import ControllerService
 from merlot.ids import InstanceId, TableName
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.manifest import load
 from merlot.store.allowed import AllowedStores
 from merlot_operator.status_answer import parse

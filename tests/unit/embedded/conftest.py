@@ -10,9 +10,9 @@ from tests.unit.embedded.nodes import StartNode
 
 from merlot.cluster.publish import publish
 from merlot.cluster.records import SegmentRecord
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.tables import put_table
 from merlot.embedded.node import METASTORE_FILE, Node, NodeConfig
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.table import Table
 from merlot.store.deepstore import DeepStore
 from merlot.testing.sample import ORDERS, upload_orders

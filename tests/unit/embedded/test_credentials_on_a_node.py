@@ -11,10 +11,10 @@ import pytest
 from tests.unit.embedded.nodes import StartNode
 
 from merlot import telemetry
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.tables import put_table
 from merlot.embedded.node import METASTORE_FILE
 from merlot.errors import InvalidInputError
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.manifest import from_stored
 from merlot.store.deepstore import DeepStore
 

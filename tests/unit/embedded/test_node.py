@@ -12,10 +12,10 @@ import yaml
 from tests.unit.embedded.nodes import StartNode
 
 from merlot.cluster import paths
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.tables import put_table
 from merlot.embedded.node import METASTORE_FILE, Node, NodeConfig
 from merlot.errors import UnavailableError
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.store.deepstore import DeepStore
 from merlot.testing.patience import until
 from merlot.testing.sample import orders_manifest, total_amount, upload_orders

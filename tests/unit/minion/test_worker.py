@@ -13,12 +13,12 @@ from merlot.clock import SystemClock
 from merlot.cluster import paths, tasks
 from merlot.cluster.leases import Lease
 from merlot.cluster.liveness import live_instances
-from merlot.cluster.metastore import Metastore, MetastoreSilentError
 from merlot.cluster.records import InstanceRecord, Role
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.tasks import EndedTask, TaskOutcome, TaskRecord, TaskState
 from merlot.errors import CorruptionError, InvalidInputError, MerlotError, UnavailableError
 from merlot.ids import InstanceId, TableName
+from merlot.metastore.protocol import Metastore, MetastoreSilentError
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.minion import execution, worker
 from merlot.minion.control import TaskControl
 from merlot.minion.leftovers import sweep

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from merlot.clock import SystemClock
-from merlot.cluster.connect import connect
-from merlot.cluster.metastore import Metastore
+from merlot.metastore.connect import connect
+from merlot.metastore.protocol import Metastore
 from merlot_operator import metastore
 from merlot_operator.config import Config
 from merlot_operator.metastore import Metastores

@@ -9,9 +9,9 @@ from typing import Any
 from merlot.cluster.mutations import Assign, mutate
 from merlot.cluster.publish import publish
 from merlot.cluster.reports import ReportReader
-from merlot.cluster.sqlite import SqliteMetastore
 from merlot.cluster.tables import put_table
 from merlot.ids import InstanceId
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.server.role import ServerConfig, ServerRole
 from merlot.store.deepstore import DeepStore
 from merlot.testing.patience import until

@@ -16,7 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self, assert_never
 
-from merlot.cluster.metastore import (
+from merlot.errors import ConflictError, CorruptionError, NotFoundError, UnavailableError
+from merlot.metastore.protocol import (
     Check,
     Create,
     Delete,
@@ -28,10 +29,9 @@ from merlot.cluster.metastore import (
     SessionState,
     Watch,
     check_size,
+    parents,
     run_callback,
 )
-from merlot.cluster.paths import parents
-from merlot.errors import ConflictError, CorruptionError, NotFoundError, UnavailableError
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS nodes (

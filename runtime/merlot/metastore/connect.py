@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from merlot.cluster.metastore import Metastore
 from merlot.errors import InvalidInputError
+from merlot.metastore.protocol import Metastore
 
 
 def connect(url: str) -> Metastore:
     """Open a session; raises InvalidInputError for a wrong URL and UnavailableError if nobody answers in time."""
     scheme, separator, rest = url.partition("://")
     if separator and rest and scheme == "zk":
-        from merlot.cluster.zookeeper import ZooKeeperMetastore
+        from merlot.metastore.zookeeper import ZooKeeperMetastore
 
         return ZooKeeperMetastore(rest)
     if separator and rest and scheme == "sqlite":
-        from merlot.cluster.sqlite import SqliteMetastore
+        from merlot.metastore.sqlite import SqliteMetastore
 
         return SqliteMetastore(rest)
     raise InvalidInputError(f"metastore must be zk://host:port/chroot or sqlite:///path got={url!r}")

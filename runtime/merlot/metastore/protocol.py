@@ -157,3 +157,9 @@ def run_callback(callback: Callable[[], None]) -> None:
         callback()
     except Exception:  # noqa: BLE001 - the outermost loop of the dispatcher
         _LOG.exception("watch callback failed callback=%r", callback)
+
+
+def parents(path: str) -> list[str]:
+    """The ancestors of a path below the root, outermost first."""
+    parts = path.split("/")[1:-1]
+    return ["/" + "/".join(parts[: depth + 1]) for depth in range(len(parts))]

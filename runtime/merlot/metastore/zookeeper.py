@@ -32,7 +32,8 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent
 
-from merlot.cluster.metastore import (
+from merlot.errors import ConflictError, NotFoundError, UnavailableError
+from merlot.metastore.protocol import (
     Check,
     Create,
     Delete,
@@ -46,7 +47,6 @@ from merlot.cluster.metastore import (
     check_size,
     run_callback,
 )
-from merlot.errors import ConflictError, NotFoundError, UnavailableError
 
 _LOG = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ import contextlib
 import logging
 from collections.abc import Sequence
 
-from merlot.cluster import tables as shared_tables
 from merlot.cluster.homes import other_owner
-from merlot.cluster.tables import FilesLeft
+from merlot.cluster.manifests import tables as shared_tables
+from merlot.cluster.manifests.tables import FilesLeft
 from merlot.errors import NotFoundError
 from merlot.metastore.protocol import Metastore
 from merlot_operator import demand as demands

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from merlot.cluster import rollups as shared_rollups
+from merlot.cluster.manifests import rollups as shared_rollups
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from merlot.metastore.protocol import Metastore
 from merlot.spec import manifest

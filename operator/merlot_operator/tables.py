@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from merlot.cluster import homes
-from merlot.cluster import tables as shared_tables
+from merlot.cluster.manifests import tables as shared_tables
 from merlot.cluster.records import TableRecord
 from merlot.errors import ConflictError, InvalidInputError, UnavailableError
 from merlot.metastore.protocol import Metastore

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 
-from merlot.cluster import upserts as shared_upserts
+from merlot.cluster.manifests import upserts as shared_upserts
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from merlot.metastore.protocol import Metastore
 from merlot.spec import manifest

@@ -23,9 +23,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from merlot.cluster.coverage import FLAG
 from merlot.cluster.records import SegmentRecord
-from merlot.cluster.rounding import instant_text, smallest_window
+from merlot.cluster.segments.coverage import FLAG
+from merlot.cluster.segments.rounding import instant_text, smallest_window
 from merlot.errors import ConflictError, InvalidInputError, UnavailableError
 from merlot.ids import RawTableName
 from merlot.ingest.batch import EVERYTHING, Stretch, check_bad_rows, check_stretch, source_text

@@ -19,7 +19,7 @@ import pyarrow as pa
 from merlot.catalog.transfer import fetch_segments, upload_segments
 from merlot.clock import SystemClock
 from merlot.cluster.records import SegmentRecord
-from merlot.cluster.task_records import MergeTaskConfig
+from merlot.cluster.tasks.records import MergeTaskConfig
 from merlot.merge import shuffle as merge_shuffle
 from merlot.merge import task as merge_task
 from merlot.merge.plan import MergePlan

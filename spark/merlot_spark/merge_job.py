@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from merlot.cluster.tasks import MergeTaskConfig, TaskRecord, merge_config
+from merlot.cluster.tasks.queue import MergeTaskConfig, TaskRecord, merge_config
 from merlot.errors import CorruptionError, InvalidInputError, MerlotError
 from merlot.spec import manifest
 from merlot_spark import failures, merge_executor

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from merlot.cluster.coverage import RowCounts
+from merlot.cluster.segments.coverage import RowCounts
 from merlot.ingest.bad_rows import BadRows
 
 SHOWN_SEGMENTS = 5

@@ -17,11 +17,11 @@ import numpy as np
 from merlot.broker.channels import Channels
 from merlot.broker.directory import Directory
 from merlot.clock import SystemClock
-from merlot.cluster.liveness import register
-from merlot.cluster.publish import publish
+from merlot.cluster.instances.liveness import register
+from merlot.cluster.instances.reports import write_report
+from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.records import InstanceRecord, PartitionRecord, Role, SegmentRecord
-from merlot.cluster.reports import write_report
-from merlot.cluster.tables import put_table
+from merlot.cluster.segments.publish import publish
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore
 from merlot.metastore.zookeeper import ZooKeeperMetastore

@@ -22,8 +22,11 @@ from tests.bench.report import Case
 
 from merlot.broker.health import Standing
 from merlot.broker.routing import RoutingInputs, build
-from merlot.cluster import lineage, paths
-from merlot.cluster.changes import (
+from merlot.cluster import paths
+from merlot.cluster.lineage import replacements
+from merlot.cluster.lineage.replacements import Replacement
+from merlot.cluster.records import LineageRecord, RootRecord, SegmentRecord
+from merlot.cluster.segments.mutations import (
     Assign,
     EndReplacement,
     ForgetReplacement,
@@ -31,11 +34,9 @@ from merlot.cluster.changes import (
     PutOutputs,
     StartReplacement,
 )
-from merlot.cluster.lineage import Replacement
-from merlot.cluster.mutations import mutate
-from merlot.cluster.publish import PublishRequest, publish, publish_request
-from merlot.cluster.records import LineageRecord, RootRecord, SegmentRecord
-from merlot.cluster.view import TableView, load, load_root
+from merlot.cluster.segments.publish import PublishRequest, publish, publish_request
+from merlot.cluster.segments.transaction import mutate
+from merlot.cluster.segments.view import TableView, load, load_root
 from merlot.metastore.protocol import Metastore
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.metastore.zookeeper import ZooKeeperMetastore
@@ -91,9 +92,9 @@ class Ours:
         outputs = (f"merged_{number}",)
         replacement = Replacement(segments_from=inputs, segments_to=outputs, entry=f"{number:032x}")
         start = Cost.now()
-        entry = lineage.start_replacement(self.writer, TABLE, replacement)
+        entry = replacements.start_replacement(self.writer, TABLE, replacement)
         cost = Cost.now() - start
-        lineage.put_outputs(self.writer, TABLE, entry, [output(number)])
+        replacements.put_outputs(self.writer, TABLE, entry, [output(number)])
         return cost
 
     def complete(self, numbers: range, size: int) -> None:
@@ -110,7 +111,7 @@ class Ours:
         self.written = mutate(self.writer, TABLE, lambda _: mutations, previous=self.written)
 
     def end(self, number: int) -> None:
-        lineage.end_replacement(self.writer, TABLE, f"{number:032x}")
+        replacements.end_replacement(self.writer, TABLE, f"{number:032x}")
 
     def end_and_see(self, number: int) -> Cost:
         """From the end until a reader that watches has the new view."""
@@ -215,7 +216,7 @@ def one_process(folder: Path) -> Iterator[Sessions]:
 def measure(
     num_segments: int, num_entries: int, backend: Callable[[Path], AbstractContextManager[Sessions]]
 ) -> list[Case]:
-    lineage.wait_until_loaded = lambda *_: None  # there are no servers
+    replacements.wait_until_loaded = lambda *_: None  # there are no servers
     size = num_segments // num_entries
     with tempfile.TemporaryDirectory() as folder, backend(Path(folder)) as sessions:
         ours, one = Ours(sessions, num_segments), OneNode(sessions, num_segments)
@@ -262,7 +263,7 @@ def _print_times(ours: Ours) -> None:
     snapshot = build(inputs)
     routed = cpu_ms(lambda: build(inputs, snapshot))
     start = time.process_time()
-    entries = lineage.list_entries(ours.reader, TABLE)
+    entries = replacements.list_entries(ours.reader, TABLE)
     listed = (time.process_time() - start) * 1000
     start = time.process_time()
     mutate(ours.writer, TABLE, lambda view: [ForgetReplacement(entry) for entry in list(view.lineage)[:100]])

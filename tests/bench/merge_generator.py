@@ -16,9 +16,9 @@ from tests.bench import report
 from tests.bench.report import Case
 
 from merlot.clock import SystemClock
-from merlot.cluster import rollups, tables
-from merlot.cluster.publish import publish
+from merlot.cluster.manifests import rollups, tables
 from merlot.cluster.records import SegmentRecord
+from merlot.cluster.segments.publish import publish
 from merlot.controller.merge_facts import RollupReader
 from merlot.controller.merge_generator import MergeSituation, generate
 from merlot.controller.merge_pass import run_pass

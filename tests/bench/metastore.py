@@ -16,11 +16,11 @@ from tests.bench import broker_load, report
 from tests.bench.report import Case
 
 from merlot.cluster import paths
-from merlot.cluster.mutations import Assign, mutate
-from merlot.cluster.publish import publish
+from merlot.cluster.instances.reports import ReportReader, ReportWriter
 from merlot.cluster.records import RootRecord, SegmentRecord, format_columns
-from merlot.cluster.reports import ReportReader, ReportWriter
-from merlot.cluster.view import TableView, load
+from merlot.cluster.segments.publish import publish
+from merlot.cluster.segments.transaction import Assign, mutate
+from merlot.cluster.segments.view import TableView, load
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Create
 from merlot.metastore.zookeeper import ZooKeeperMetastore

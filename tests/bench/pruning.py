@@ -25,8 +25,8 @@ from tests.bench.http_load import Load, run_load
 from tests.bench.report import ROOT, Case, publish
 
 from merlot.catalog.publish import upload
+from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.records import SegmentRecord
-from merlot.cluster.tables import put_table
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.spec import partition_functions

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from merlot.cluster import paths
-from merlot.cluster.mutations import Mutation, PutSegments, RemoveSegments, mutate
 from merlot.cluster.records import RootRecord, SegmentRecord
-from merlot.cluster.view import TableView, diff, load
+from merlot.cluster.segments.transaction import Mutation, PutSegments, RemoveSegments, mutate
+from merlot.cluster.segments.view import TableView, diff, load
 from merlot.ids import TableName
 from merlot.metastore.protocol import Metastore
 from merlot.metastore.sqlite import SqliteMetastore

@@ -9,10 +9,10 @@ import pytest
 from kazoo.client import KazooClient
 
 from merlot.cluster import paths
-from merlot.cluster.liveness import register
+from merlot.cluster.instances.liveness import register
+from merlot.cluster.instances.reports import write_report
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
-from merlot.cluster.reports import write_report
-from merlot.cluster.view import TableView, load
+from merlot.cluster.segments.view import TableView, load
 from merlot.controller.role import ControllerConfig, ControllerRole
 from merlot.errors import NotFoundError
 from merlot.ids import InstanceId, TableName

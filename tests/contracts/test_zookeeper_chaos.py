@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from merlot.cluster import paths
-from merlot.cluster.publish import publish
 from merlot.cluster.records import RootRecord, SegmentRecord
-from merlot.cluster.view import TableView, load
+from merlot.cluster.segments.publish import publish
+from merlot.cluster.segments.view import TableView, load
 from merlot.errors import UnavailableError
 from merlot.ids import TableName
 from merlot.metastore.zookeeper import ZooKeeperMetastore

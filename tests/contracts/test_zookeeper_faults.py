@@ -11,12 +11,12 @@ from kazoo.client import KazooClient
 
 from merlot.clock import SystemClock
 from merlot.cluster import paths
-from merlot.cluster.leases import Lease
-from merlot.cluster.liveness import live_instances, register
-from merlot.cluster.mutations import Assign, mutate
-from merlot.cluster.publish import publish
+from merlot.cluster.instances.leases import Lease
+from merlot.cluster.instances.liveness import live_instances, register
 from merlot.cluster.records import InstanceRecord, Role, RootRecord, SegmentRecord
-from merlot.cluster.view import TableView, load
+from merlot.cluster.segments.publish import publish
+from merlot.cluster.segments.transaction import Assign, mutate
+from merlot.cluster.segments.view import TableView, load
 from merlot.errors import ConflictError, UnavailableError
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import SessionState

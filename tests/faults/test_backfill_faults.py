@@ -21,8 +21,8 @@ from tests.unit.embedded.nodes import ask
 from merlot.cli import backfiller
 from merlot.cli.client import Client
 from merlot.cli.replacement import Window
-from merlot.cluster.publish import publish
-from merlot.cluster.tables import put_table
+from merlot.cluster.manifests.tables import put_table
+from merlot.cluster.segments.publish import publish
 from merlot.embedded.node import METASTORE_FILE, Node, NodeConfig
 from merlot.errors import MerlotError
 from merlot.metastore.sqlite import SqliteMetastore

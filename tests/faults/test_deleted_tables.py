@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
-from merlot.cluster import paths, tables, tasks
-from merlot.cluster.changes import ForgetReplacement
-from merlot.cluster.mutations import mutate
-from merlot.cluster.publish import publish
-from merlot.cluster.view import load, load_retained
+from merlot.cluster import paths
+from merlot.cluster.manifests import tables
+from merlot.cluster.segments.mutations import ForgetReplacement
+from merlot.cluster.segments.publish import publish
+from merlot.cluster.segments.transaction import mutate
+from merlot.cluster.segments.view import load, load_retained
+from merlot.cluster.tasks import queue
 from merlot.controller.cleaning import CleaningConfig
 from merlot.controller.loop import ControllerLoop, LoopConfig
 from merlot.controller.merge_pass import clean_up
@@ -207,7 +209,7 @@ def _begin_merge(bench: MergeBench) -> None:
     with contextlib.suppress(ProcessDied):
         bench.run(reached=reached)
     bench.free_lease()
-    bench.inner.delete(paths.task(tasks.MERGE_ROLLUP, "t1"))
+    bench.inner.delete(paths.task(queue.MERGE_ROLLUP, "t1"))
 
 
 def _retain(store: Any) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from flights_table import BY_DAY, EXACT, EXAMPLES, build_flights, flights_table
 
-from merlot.cluster import tasks
-from merlot.cluster.tasks import TaskHistory
-from merlot.cluster.view import TableView, load
+from merlot.cluster.segments.view import TableView, load
+from merlot.cluster.tasks import queue
+from merlot.cluster.tasks.queue import TaskHistory
 from merlot.ids import TableName
 from merlot.testing.load import QueryLoad
 from merlot.testing.processes import ClusterProcesses
@@ -63,7 +63,7 @@ async def until_merged(cluster: ClusterProcesses, level: str, num_segments: int)
         while True:
             view = await asyncio.to_thread(load, metastore, TABLE)
             levels = {record.custom_map.get("MergeRollupTask.mergeLevel") for record in view.visible.values()}
-            queued = await asyncio.to_thread(tasks.list_tasks, metastore, tasks.MERGE_ROLLUP)
+            queued = await asyncio.to_thread(queue.list_tasks, metastore, queue.MERGE_ROLLUP)
             if len(view.visible) == num_segments and levels == {level} and not queued:
                 return view
             if time.monotonic() > deadline:
@@ -74,7 +74,7 @@ async def until_merged(cluster: ClusterProcesses, level: str, num_segments: int)
 
 def history(cluster: ClusterProcesses) -> TaskHistory:
     with cluster.metastore() as metastore:
-        return tasks.history(metastore, tasks.MERGE_ROLLUP, TABLE)
+        return queue.history(metastore, queue.MERGE_ROLLUP, TABLE)
 
 
 def figures(cluster: ClusterProcesses, view: TableView, queries: tuple[str, ...]) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from merlot.cluster.publish import publish
+from merlot.cluster.segments.publish import publish
 from merlot.server import files, loader
 from merlot.testing.patience import until
 from merlot.testing.processes import can_mount, resize_disk, small_disk

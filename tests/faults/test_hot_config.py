@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from merlot.cluster.tables import put_table
+from merlot.cluster.manifests.tables import put_table
 from merlot.spec.table import RoutingSpec, Table
 from merlot.testing.patience import until
 from merlot.testing.processes import ClusterProcesses

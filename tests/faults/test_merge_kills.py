@@ -16,10 +16,12 @@ from typing import Any
 
 import pytest
 
-from merlot.cluster import lineage, paths, tasks
-from merlot.cluster.lineage import LineageEntry
+from merlot.cluster import paths
+from merlot.cluster.lineage import replacements
+from merlot.cluster.lineage.replacements import LineageEntry
 from merlot.cluster.records import LineageState
-from merlot.cluster.tasks import TaskOutcome, TaskState
+from merlot.cluster.tasks import queue
+from merlot.cluster.tasks.queue import TaskOutcome, TaskState
 from merlot.errors import UnavailableError
 from merlot.metastore.protocol import Metastore
 from merlot.minion import leftovers
@@ -40,8 +42,8 @@ SEED = int(os.environ.get("MERLOT_SEED", "0")) or random.SystemRandom().randrang
 @pytest.fixture(autouse=True)
 def _no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     """And each part of a bucket is queued by a write of its own."""
-    monkeypatch.setattr(tasks, "FIRST_BACKOFF_MS", 0)
-    monkeypatch.setattr(tasks, "MAX_MULTI_BYTES", 1)
+    monkeypatch.setattr(queue, "FIRST_BACKOFF_MS", 0)
+    monkeypatch.setattr(queue, "MAX_MULTI_BYTES", 1)
 
 
 @contextlib.contextmanager
@@ -55,7 +57,7 @@ def a_bench(folder: Path, **config: Any) -> Iterator[MergeBench]:
 
 
 def entries(bench: MergeBench) -> list[LineageEntry]:
-    return list(lineage.list_entries(bench.inner, ORDERS))
+    return list(replacements.list_entries(bench.inner, ORDERS))
 
 
 def finish(bench: MergeBench, expected: list[dict[str, Any]]) -> None:
@@ -80,10 +82,10 @@ def check_all_is_done(bench: MergeBench, expected: list[dict[str, Any]]) -> None
     assert sorted(record.url for record in view.segments.values()) == bench.deep_store.list(ORDERS)
     leftover = [path for path in (bench.folder / "deep" / ORDERS).rglob("*") if path.is_file()]
     assert len(leftover) == len(view.segments), "nothing of the shuffle is left"
-    history = tasks.history(bench.inner, tasks.MERGE_ROLLUP, ORDERS)
+    history = queue.history(bench.inner, queue.MERGE_ROLLUP, ORDERS)
     assert {one.outcome for one in history.tasks} == {TaskOutcome.SUCCEEDED}
-    leftovers.sweep(bench.inner, [tasks.MERGE_ROLLUP], bench.clock)
-    assert bench.inner.children(paths.progress_of(tasks.MERGE_ROLLUP)) == []
+    leftovers.sweep(bench.inner, [queue.MERGE_ROLLUP], bench.clock)
+    assert bench.inner.children(paths.progress_of(queue.MERGE_ROLLUP)) == []
 
 
 def steps_of(folder: Path, **config: Any) -> list[str]:
@@ -203,7 +205,7 @@ def test_a_metastore_that_is_silent_again_and_again_never_sets_a_task_aside(
                     bench.run(task_id, metastore=faulty)
             assert bench.visible_rows() == expected
             for task_id in bench.queued():
-                found = tasks.find_task(bench.inner, tasks.MERGE_ROLLUP, task_id)
+                found = queue.find_task(bench.inner, queue.MERGE_ROLLUP, task_id)
                 assert found is not None
                 assert (found.record.state, found.record.attempts) == (TaskState.QUEUED, 0)
         finish(bench, expected)
@@ -265,7 +267,7 @@ def test_a_full_disk_fails_the_attempt_and_a_larger_one_finishes_it(
     bench.queue()
     with small_disk(tmp_path / "Minion_1", 600_000):
         assert bench.run() is Ending.FAILED
-        found = tasks.find_task(bench.inner, tasks.MERGE_ROLLUP, "t1")
+        found = queue.find_task(bench.inner, queue.MERGE_ROLLUP, "t1")
         assert found is not None
         assert "no space left" in found.record.last_error.lower()
         assert list((tmp_path / "Minion_1").iterdir()) == []

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from merlot.cluster import tasks
-from merlot.cluster.liveness import live_instances
+from merlot.cluster.instances.liveness import live_instances
+from merlot.cluster.manifests.rollups import put_rollup
 from merlot.cluster.records import Role
-from merlot.cluster.rollups import put_rollup
-from merlot.cluster.tasks import TaskOutcome
-from merlot.cluster.view import TableView, load
+from merlot.cluster.segments.view import TableView, load
+from merlot.cluster.tasks import queue
+from merlot.cluster.tasks.queue import TaskOutcome
 from merlot.errors import MerlotError
 from merlot.metastore.protocol import Metastore
 from merlot.spec.manifest import load as load_manifest
@@ -95,7 +95,7 @@ class Hurts:
 def is_finished(metastore: Metastore) -> bool:
     try:
         view = load(metastore, ORDERS)
-        queued = tasks.list_tasks(metastore, tasks.MERGE_ROLLUP)
+        queued = queue.list_tasks(metastore, queue.MERGE_ROLLUP)
     except MerlotError:
         return False
     return not queued and {record.custom_map.get(MERGE_LEVEL) for record in view.visible.values()} == {"eight-days"}
@@ -104,8 +104,8 @@ def is_finished(metastore: Metastore) -> bool:
 def is_under_way(metastore: Metastore) -> bool:
     """Whether some minion works."""
     try:
-        queued = tasks.list_tasks(metastore, tasks.MERGE_ROLLUP)
-        return any(tasks.progress(metastore, tasks.MERGE_ROLLUP, one) is not None for one in queued)
+        queued = queue.list_tasks(metastore, queue.MERGE_ROLLUP)
+        return any(queue.progress(metastore, queue.MERGE_ROLLUP, one) is not None for one in queued)
     except MerlotError:
         return False
 
@@ -168,7 +168,7 @@ async def merge_while(
                 await asyncio.sleep(0.1)
             await queries.answered(50)
         view = await asyncio.to_thread(load, metastore, ORDERS)
-        history = await asyncio.to_thread(tasks.history, metastore, tasks.MERGE_ROLLUP, ORDERS)
+        history = await asyncio.to_thread(queue.history, metastore, queue.MERGE_ROLLUP, ORDERS)
     print(f"hurts={hurts} {queries.tally}")
     assert hurts, "merges were over before anything was hurt"
     assert queries.tally.wrong == []

@@ -15,8 +15,8 @@ import aiohttp
 import pytest
 
 from merlot.catalog.publish import upload
-from merlot.cluster.publish import publish
 from merlot.cluster.records import SegmentRecord
+from merlot.cluster.segments.publish import publish
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.spec.table import RoutingSpec, Table

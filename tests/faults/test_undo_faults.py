@@ -17,9 +17,12 @@ from typing import Any
 
 import pytest
 
-from merlot.cluster import lineage, paths, tables, tasks
+from merlot.cluster import paths
+from merlot.cluster.lineage import replacements
+from merlot.cluster.manifests import tables
 from merlot.cluster.records import LineageState
-from merlot.cluster.task_records import SHUFFLE_FOLDER, TaskState
+from merlot.cluster.tasks import queue
+from merlot.cluster.tasks.records import SHUFFLE_FOLDER, TaskState
 from merlot.errors import InvalidInputError
 from merlot.testing.faults import METASTORE_WRITES, STORE_CALLS, Interrupted, ProcessDied
 from merlot.testing.merges import ENTRY, MergeBench
@@ -39,8 +42,8 @@ REST = {
 @pytest.fixture(autouse=True)
 def _no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     """And each part of a bucket is queued by a write of its own."""
-    monkeypatch.setattr(tasks, "FIRST_BACKOFF_MS", 0)
-    monkeypatch.setattr(tasks, "MAX_MULTI_BYTES", 1)
+    monkeypatch.setattr(queue, "FIRST_BACKOFF_MS", 0)
+    monkeypatch.setattr(queue, "MAX_MULTI_BYTES", 1)
 
 
 @dataclass(frozen=True)
@@ -160,29 +163,29 @@ class World:
             self.bench.queue(**self.case.config)
             queued = self.bench.queued()
         for task_id in queued[:1]:
-            found = tasks.find_task(self.bench.inner, tasks.MERGE_ROLLUP, task_id)
+            found = queue.find_task(self.bench.inner, queue.MERGE_ROLLUP, task_id)
             if found is not None and found.record.state is TaskState.POISONED:
-                tasks.retry(self.bench.inner, found)
+                queue.retry(self.bench.inner, found)
             self.bench.serve()
             self.bench.run(task_id, owner="Minion_3")
 
     def _is_done(self) -> bool:
-        entry = lineage.find_entry(self.bench.inner, ORDERS, ENTRY)
+        entry = replacements.find_entry(self.bench.inner, ORDERS, ENTRY)
         return entry is not None and entry.state is LineageState.COMPLETED and not self.bench.queued()
 
     def _state(self, task_id: str) -> TaskState | None:
-        found = tasks.find_task(self.bench.inner, tasks.MERGE_ROLLUP, task_id)
+        found = queue.find_task(self.bench.inner, queue.MERGE_ROLLUP, task_id)
         return None if found is None else found.record.state
 
     def _cancel_all(self) -> None:
         for task_id in self.bench.queued():
-            found = tasks.find_task(self.bench.inner, tasks.MERGE_ROLLUP, task_id)
+            found = queue.find_task(self.bench.inner, queue.MERGE_ROLLUP, task_id)
             assert found is not None
-            tasks.cancel(self.bench.inner, found)
+            queue.cancel(self.bench.inner, found)
 
     def _free_leases(self) -> None:
         for task_id in [*self.bench.queued(), "t1"]:
-            if self.bench.inner.get(paths.lease(tasks.lease_name(tasks.MERGE_ROLLUP, task_id))) is not None:
+            if self.bench.inner.get(paths.lease(queue.lease_name(queue.MERGE_ROLLUP, task_id))) is not None:
                 self.bench.free_lease(task_id)
 
     def _die(self, step: str) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from merlot.cluster import paths
-from merlot.cluster.publish import publish
 from merlot.cluster.records import SegmentRecord
+from merlot.cluster.segments.publish import publish
 from merlot.errors import UnavailableError
 from merlot.spec.table import RoutingSpec, Table
 from merlot.testing.load import QueryLoad

@@ -11,7 +11,7 @@ import yaml
 from operator_parts import Api, Controller, Operator, eventually, run_pods, table_word
 from test_operator import BATCH, OWN, SHARED, flights, wait
 
-from merlot.cluster.tables import find_table
+from merlot.cluster.manifests.tables import find_table
 from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot.spec import manifest
 from merlot_spark.build_job import EXIT_WRONG_INPUT

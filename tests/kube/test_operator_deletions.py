@@ -12,9 +12,10 @@ from test_operator import BATCH, flights, wait
 from test_operator_rollups import rollup
 
 from merlot.clock import SystemClock
-from merlot.cluster import paths, tables
-from merlot.cluster.publish import publish
+from merlot.cluster import paths
+from merlot.cluster.manifests import tables
 from merlot.cluster.records import SegmentRecord
+from merlot.cluster.segments.publish import publish
 from merlot.controller.trash import SegmentFiles, empty_trash
 from merlot.errors import UnavailableError
 from merlot.ids import TableName

@@ -12,8 +12,8 @@ from operator_parts import Api, Controller, Operator, eventually
 from test_operator import flights
 
 from merlot.cluster.fence import take
+from merlot.cluster.manifests.tables import find_table, put_table
 from merlot.cluster.records import OperatorRecord
-from merlot.cluster.tables import find_table, put_table
 from merlot.metastore.protocol import Metastore
 from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot.spec.manifest import load_document

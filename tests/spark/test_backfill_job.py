@@ -15,9 +15,9 @@ import pytest
 from pyarrow import parquet
 
 from merlot.cli.main import INTERRUPTED
+from merlot.cluster.manifests.rollups import put_rollup
 from merlot.cluster.records import SegmentRecord
-from merlot.cluster.rollups import put_rollup
-from merlot.cluster.view import TableView, load
+from merlot.cluster.segments.view import TableView, load
 from merlot.spec.manifest import load as load_manifest
 from merlot.spec.tasks import BACKFILLED, MERGE_LEVEL, MergeRollupTask
 from merlot.testing.patience import until, wait_until

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from merlot.cluster import lineage
-from merlot.cluster.condemned import condemn, pardon
-from merlot.cluster.lineage import Replacement
+from merlot.cluster.lineage import replacements
+from merlot.cluster.lineage.replacements import Replacement
+from merlot.cluster.segments.condemned import condemn, pardon
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from merlot.ingest.batch import BadRowsError, Stretch
 from merlot.metastore.sqlite import SqliteMetastore
@@ -260,7 +260,9 @@ def test_a_job_waits_until_a_merge_of_what_it_removes_is_over(
     apply(controller, table)
     first = run(spark, source, table, deep, controller)
     names = [str(first.records[0]["name"])]
-    entry = lineage.start_replacement(metastore, table.name, Replacement(segments_from=names, segments_to=["merged"]))
+    entry = replacements.start_replacement(
+        metastore, table.name, Replacement(segments_from=names, segments_to=["merged"])
+    )
     monkeypatch.setattr(build_job, "PUBLISH_WAIT_S", 0.1)
     refused, publish = [], ControllerClient.publish
 
@@ -269,7 +271,7 @@ def test_a_job_waits_until_a_merge_of_what_it_removes_is_over(
             return publish(*arguments, **options)
         except ConflictError as error:
             refused.append(str(error))
-            lineage.revert_replacement(metastore, table.name, entry, force=True)
+            replacements.revert_replacement(metastore, table.name, entry, force=True)
             raise
 
     monkeypatch.setattr(ControllerClient, "publish", publish_and_end_the_merge)

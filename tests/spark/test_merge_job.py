@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from merlot.cluster import tasks
 from merlot.cluster.records import SegmentRecord
+from merlot.cluster.tasks import queue
 from merlot.errors import InvalidInputError
 from merlot.minion.execution import Ending
 from merlot.minion.spark_merge import SparkLauncher, SparkOrder
@@ -37,7 +37,7 @@ class InThisSession(SparkLauncher):
         document = json.loads(json.dumps(order.to_json()))
         merge_order = MergeOrder(
             manifest_text=json.dumps(document["table"]),
-            config_text=tasks.merge_config(tasks.TaskRecord.model_validate(document["task"])).model_dump_json(
+            config_text=queue.merge_config(queue.TaskRecord.model_validate(document["task"])).model_dump_json(
                 by_alias=True
             ),
             deep_store=order.deep_store,
@@ -73,7 +73,7 @@ def test_spark_and_a_minion_make_the_same_rows(config: dict[str, Any], bench: Me
 def test_a_minion_without_spark_says_what_is_missing(bench: MergeBench) -> None:
     bench.queue(**CONCAT)
     assert bench.run() is Ending.POISONED
-    found = tasks.find_task(bench.inner, tasks.MERGE_ROLLUP, "t1")
+    found = queue.find_task(bench.inner, queue.MERGE_ROLLUP, "t1")
     assert found is not None
     assert found.record.last_error.startswith(
         "executor spark needs pyspark beside the minion: pip install 'merlot[spark]'"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from merlot.cluster import tasks
-from merlot.cluster.rollups import put_rollup
+from merlot.cluster.manifests.rollups import put_rollup
+from merlot.cluster.tasks import queue
 from merlot.spec.manifest import load as load_manifest
 from merlot.spec.tasks import MergeRollupTask
 from merlot.testing.processes import ClusterProcesses, RoleProcess
@@ -75,19 +75,19 @@ def test_a_minion_for_one_spark_task_that_is_killed_is_replaced_by_the_next(clus
             wait_for(lambda: "SPARK" in phases(first))
             assert phases(without_spark) == [], "it leaves the task to others"
             first.kill()
-            assert len(tasks.list_tasks(metastore, tasks.MERGE_ROLLUP)) == 1
+            assert len(queue.list_tasks(metastore, queue.MERGE_ROLLUP)) == 1
             second = cluster.new_minion("minion-second", *arguments)
             started.append(second)
             second.start()
-            assert wait_for(lambda: not tasks.list_tasks(metastore, tasks.MERGE_ROLLUP))
+            assert wait_for(lambda: not queue.list_tasks(metastore, queue.MERGE_ROLLUP))
             assert second.wait() == 0, second.tail()
             third = cluster.new_minion("minion-third", *arguments)
             started.append(third)
             third.start()
             assert third.wait() == 0, "what is over is over"
-            history = tasks.history(metastore, tasks.MERGE_ROLLUP, "orders_OFFLINE").tasks
+            history = queue.history(metastore, queue.MERGE_ROLLUP, "orders_OFFLINE").tasks
             [ended] = [one for one in history if one.id == task["id"]]
-            assert (ended.outcome, ended.rows_before) == (tasks.TaskOutcome.SUCCEEDED, ended.rows_after)
+            assert (ended.outcome, ended.rows_before) == (queue.TaskOutcome.SUCCEEDED, ended.rows_after)
         assert cluster.controller.get("/status")["sparkTasks"] == []
         answer = cluster.query("SELECT count(*), count(DISTINCT id) FROM orders")
         assert answer["resultTable"]["rows"] == [[len(DAYS) * ROWS, len(DAYS) * ROWS]]

@@ -19,8 +19,8 @@ from merlot.broker.refresher import Refresher
 from merlot.broker.tables import ServedTable, TableSources, TableWatch
 from merlot.clock import Clock
 from merlot.cluster import paths
-from merlot.cluster.drains import marks
-from merlot.cluster.liveness import live_instances
+from merlot.cluster.instances.drains import marks
+from merlot.cluster.instances.liveness import live_instances
 from merlot.cluster.records import DrainRecord, Role
 from merlot.ids import InstanceId, TableName, raw_name
 from merlot.metastore.protocol import Metastore, Watch

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from merlot.broker.tables import ServedTable
-from merlot.cluster.echoes import remove_echo, write_echo
+from merlot.cluster.instances.echoes import remove_echo, write_echo
 from merlot.cluster.records import DrainRecord, EchoRecord
 from merlot.errors import MerlotError
 from merlot.ids import InstanceId, TableName

@@ -17,9 +17,9 @@ from merlot.broker.listener import Listener
 from merlot.broker.queries import Queries, SqlRequest
 from merlot.broker.response import BrokerAnswer
 from merlot.clock import Clock, SystemClock
-from merlot.cluster import liveness
-from merlot.cluster.drains import unmark
-from merlot.cluster.liveness import Registration
+from merlot.cluster.instances import liveness
+from merlot.cluster.instances.drains import unmark
+from merlot.cluster.instances.liveness import Registration
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.errors import MerlotError
 from merlot.ids import InstanceId

@@ -30,7 +30,7 @@ from merlot.broker import switching
 from merlot.broker.health import Standing
 from merlot.broker.replacement import Exchange, arriving, joined
 from merlot.cluster.records import LineageMark, LineageState, SegmentRecord
-from merlot.cluster.view import TableView
+from merlot.cluster.segments.view import TableView
 from merlot.ids import InstanceId, TableName
 
 NEW_SEGMENT_MS = 5 * 60 * 1000

@@ -15,8 +15,8 @@ from types import MappingProxyType
 
 from merlot.broker.replacement import LONGEST_MS
 from merlot.cluster.records import LineageMark, LineageState, SegmentRecord
-from merlot.cluster.view import TableView
-from merlot.cluster.visibility import is_visible_under
+from merlot.cluster.segments.view import TableView
+from merlot.cluster.segments.visibility import is_visible_under
 
 HasReplica = Callable[[SegmentRecord], bool]
 

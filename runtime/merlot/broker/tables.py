@@ -20,11 +20,12 @@ from merlot.broker.pruning import Selection, TablePruning
 from merlot.broker.refresher import Refresher
 from merlot.broker.routing import RoutingInputs, RoutingSnapshot
 from merlot.clock import Clock
-from merlot.cluster import paths, view
+from merlot.cluster import paths
+from merlot.cluster.instances.reports import ReportReader
+from merlot.cluster.manifests.tables import get_table, spec_of
 from merlot.cluster.records import TableRecord
-from merlot.cluster.reports import ReportReader
-from merlot.cluster.tables import get_table, spec_of
-from merlot.cluster.view import TableView
+from merlot.cluster.segments import view
+from merlot.cluster.segments.view import TableView
 from merlot.errors import NotFoundError, UnavailableError
 from merlot.ids import InstanceId, RawTableName, TableName, raw_name
 from merlot.metastore.protocol import Metastore, Watch

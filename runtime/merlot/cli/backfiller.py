@@ -22,7 +22,7 @@ from merlot.cli.client import Client, path_of
 from merlot.cli.errors import CommandError
 from merlot.cli.replacement import Replacer, Window
 from merlot.cluster.records import SegmentRecord
-from merlot.cluster.rounding import instant_text, with_true_times
+from merlot.cluster.segments.rounding import instant_text, with_true_times
 from merlot.errors import MerlotError
 from merlot.ingest.batch import Stretch, build_from_files
 from merlot.merge import task as merge_task

@@ -12,7 +12,7 @@ from typing import Any
 from merlot.cli.client import Client, path_of
 from merlot.cli.errors import ApiError, CommandError
 from merlot.cluster.records import SegmentRecord
-from merlot.cluster.rounding import smallest_window
+from merlot.cluster.segments.rounding import smallest_window
 
 LOAD_TIMEOUT_S = 600.0
 ROUTE_TIMEOUT_S = 30.0

@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 
 from merlot.cluster import paths
+from merlot.cluster.manifests.tables import find_table, list_tables
 from merlot.cluster.records import HomeRecord
-from merlot.cluster.tables import find_table, list_tables
 from merlot.errors import ConflictError
 from merlot.metastore.protocol import Metastore
 

@@ -21,8 +21,8 @@ from pydantic.alias_generators import to_camel
 import merlot
 from merlot.cluster.fence import FENCE_HEADER, Fence
 from merlot.cluster.fence import parse as parse_fence
-from merlot.cluster.publish import PublishRequest
 from merlot.cluster.records import AnnotationRecord, SegmentRecord
+from merlot.cluster.segments.publish import PublishRequest
 from merlot.controller import lineage_api, merge_api, pinot_json, selection
 from merlot.controller.answers import answered, json_answer, parse_body
 from merlot.controller.service import ControllerService

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from merlot.clock import Clock
-from merlot.cluster import liveness, rollups, tables, upserts
-from merlot.cluster.applied import Outcome
+from merlot.cluster.instances import liveness
+from merlot.cluster.manifests import rollups, tables, upserts
+from merlot.cluster.manifests.store import Outcome
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.controller.pinot_json import Json
 from merlot.errors import InvalidInputError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from merlot.clock import Clock
-from merlot.cluster.mutations import Context
-from merlot.cluster.view import TableView
+from merlot.cluster.segments.transaction import Context
+from merlot.cluster.segments.view import TableView
 from merlot.controller.lineage_retention import LineageGrace, clean_lineage
 from merlot.controller.orphans import collect_orphans
 from merlot.controller.trash import OpenFiles

@@ -15,12 +15,12 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from merlot.cluster import lineage
-from merlot.cluster.lineage import Ending, LineageEntry, Replacement
-from merlot.cluster.liveness import live_instances
-from merlot.cluster.mutations import Context
+from merlot.cluster.instances.liveness import live_instances
+from merlot.cluster.lineage import replacements as lineage
+from merlot.cluster.lineage.replacements import Ending, LineageEntry, Replacement
+from merlot.cluster.manifests.tables import get_table, spec_of
 from merlot.cluster.records import InstanceRecord, Role
-from merlot.cluster.tables import get_table, spec_of
+from merlot.cluster.segments.transaction import Context
 from merlot.controller.answers import answered, json_answer, parse_body
 from merlot.errors import InvalidInputError, UnavailableError
 from merlot.ids import OFFLINE_SUFFIX, SegmentKey, SegmentName, TableName

@@ -10,12 +10,12 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from merlot.cluster.leases import holder
-from merlot.cluster.lineage import TASK_LEASE
-from merlot.cluster.lineage_nodes import read_details
-from merlot.cluster.mutations import Context, ForgetReplacement, Mutation, RevertReplacement, mutate
+from merlot.cluster.instances.leases import holder
+from merlot.cluster.lineage.replacements import TASK_LEASE
 from merlot.cluster.records import LineageRecord, LineageState
-from merlot.cluster.view import TableView
+from merlot.cluster.segments.lineage_nodes import read_details
+from merlot.cluster.segments.transaction import Context, ForgetReplacement, Mutation, RevertReplacement, mutate
+from merlot.cluster.segments.view import TableView
 from merlot.metastore.protocol import Check, Metastore
 
 _LOG = logging.getLogger(__name__)

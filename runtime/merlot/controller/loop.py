@@ -17,16 +17,16 @@ from functools import partial
 from merlot import telemetry
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
-from merlot.cluster.drains import marks, unmark
-from merlot.cluster.echoes import echoing, remove_echo
-from merlot.cluster.leases import Lease
-from merlot.cluster.liveness import live_instances
-from merlot.cluster.mutations import Context, mutate, sweep
-from merlot.cluster.rebalances import forget_rebalance, rebalances
+from merlot.cluster.instances.drains import marks, unmark
+from merlot.cluster.instances.echoes import echoing, remove_echo
+from merlot.cluster.instances.leases import Lease
+from merlot.cluster.instances.liveness import live_instances
+from merlot.cluster.instances.rebalances import forget_rebalance, rebalances
+from merlot.cluster.instances.reports import remove_report
+from merlot.cluster.manifests.tables import list_tables
 from merlot.cluster.records import DrainRecord, InstanceRecord, RebalanceRecord, Role, TableRecord
-from merlot.cluster.reports import remove_report
-from merlot.cluster.tables import list_tables
-from merlot.cluster.view import TableView
+from merlot.cluster.segments.transaction import Context, mutate, sweep
+from merlot.cluster.segments.view import TableView
 from merlot.controller.assignment import Servers
 from merlot.controller.cleaning import CleaningConfig, TableCleaner
 from merlot.controller.rebalance import is_balancing

@@ -12,14 +12,22 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from merlot.clock import Clock
-from merlot.cluster import rollups, tasks
-from merlot.cluster.lineage_draft import MAX_ENTRIES
+from merlot.cluster.manifests import rollups
+from merlot.cluster.manifests.rollups import RollupRecord
+from merlot.cluster.manifests.tables import find_table
+from merlot.cluster.manifests.tables import spec_of as table_spec_of
 from merlot.cluster.records import LineageState, TableRecord
-from merlot.cluster.rollups import RollupRecord
-from merlot.cluster.tables import find_table
-from merlot.cluster.tables import spec_of as table_spec_of
-from merlot.cluster.tasks import MERGE_ROLLUP, MergeTaskConfig, QueuedTask, TaskState, WatermarkRecord, merge_config
-from merlot.cluster.view import TableView, load
+from merlot.cluster.segments.lineage_rules import MAX_ENTRIES
+from merlot.cluster.segments.view import TableView, load
+from merlot.cluster.tasks import queue as tasks
+from merlot.cluster.tasks.queue import (
+    MERGE_ROLLUP,
+    MergeTaskConfig,
+    QueuedTask,
+    TaskState,
+    WatermarkRecord,
+    merge_config,
+)
 from merlot.controller.merge_generator import Generated, MergeSituation, generate
 from merlot.errors import CorruptionError, InvalidInputError, NotFoundError
 from merlot.ids import TableName, raw_name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from merlot import telemetry
-from merlot.cluster.tasks import TaskState
+from merlot.cluster.tasks.queue import TaskState
 from merlot.controller.merge_facts import RollupFacts
 from merlot.controller.merge_generator import Generated
 

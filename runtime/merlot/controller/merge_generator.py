@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from merlot.cluster.records import SegmentRecord
-from merlot.cluster.tasks import TaskRecord
+from merlot.cluster.tasks.queue import TaskRecord
 from merlot.controller.merge_buckets import Runs
 from merlot.controller.merge_candidates import Candidate, Candidates, candidates, is_too_wide
 from merlot.controller.merge_tasks import TaskMaker, Unit

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from merlot.clock import Clock
 from merlot.cluster import paths
-from merlot.cluster.tasks import MERGE_ROLLUP
+from merlot.cluster.tasks.queue import MERGE_ROLLUP
 from merlot.controller.merge_facts import RollupFacts, RollupReader
 from merlot.controller.merge_gauges import MergeGauges
 from merlot.controller.merge_pass import clean_up, run_pass

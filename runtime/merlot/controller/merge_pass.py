@@ -12,11 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from merlot import telemetry
-from merlot.cluster import paths, rollups, tasks
-from merlot.cluster.rollups import RollupRecord
-from merlot.cluster.task_records import TaskRecord
-from merlot.cluster.task_settings import is_outdated
-from merlot.cluster.tasks import QueuedTask, TaskState
+from merlot.cluster import paths
+from merlot.cluster.manifests import rollups
+from merlot.cluster.manifests.rollups import RollupRecord
+from merlot.cluster.tasks import queue
+from merlot.cluster.tasks.queue import QueuedTask, TaskState
+from merlot.cluster.tasks.records import TaskRecord
+from merlot.cluster.tasks.settings import is_outdated
 from merlot.controller.merge_facts import RollupFacts, RollupReader, RollupTask
 from merlot.errors import ConflictError, NotFoundError
 from merlot.metastore.protocol import Check, Delete, Metastore, Op
@@ -78,27 +80,27 @@ def fitting(made: Sequence[TaskRecord]) -> list[TaskRecord]:
 def clean_up(metastore: Metastore, declared: Mapping[str, RollupRecord], fence: Check | None) -> None:
     """Cancel the tasks of MergeRollupTasks that are gone; of tables that have none and no task, forget the history. End
     those of tables that are gone, too: what they leave, the table's deletion finds."""
-    queued = tasks.list_tasks(metastore, tasks.MERGE_ROLLUP).values()
+    queued = queue.list_tasks(metastore, queue.MERGE_ROLLUP).values()
     there = metastore.children(paths.TABLES) if queued else []
     for task in queued:
-        if task.record.table not in there and tasks.owner_of(metastore, task.record) is None:
+        if task.record.table not in there and queue.owner_of(metastore, task.record) is None:
             _end_unrun(metastore, task, fence)
     for task in queued:
         is_orphan = task.record.config.get("rollup") not in declared
         if is_orphan and task.record.state is not TaskState.CANCELLED:
             _cancel_one(metastore, task, fence)
     kept = {str(record.table) for record in declared.values()} | {str(task.record.table) for task in queued}
-    for table in metastore.children(paths.child(paths.TASK_HISTORY, tasks.MERGE_ROLLUP)):
+    for table in metastore.children(paths.child(paths.TASK_HISTORY, queue.MERGE_ROLLUP)):
         if table not in kept:
             with contextlib.suppress(NotFoundError):
-                metastore.delete(paths.task_history(tasks.MERGE_ROLLUP, table))
+                metastore.delete(paths.task_history(queue.MERGE_ROLLUP, table))
 
 
 def retry_failed(metastore: Metastore, facts: RollupFacts) -> tuple[str, ...]:
     """Give all tasks that failed for good another chance."""
     failed = [task for task in facts.tasks if task.state is TaskState.POISONED]
     for task in failed:
-        tasks.retry(metastore, task.queued)
+        queue.retry(metastore, task.queued)
     return tuple(task.id for task in failed)
 
 
@@ -112,7 +114,7 @@ def _cancel(metastore: Metastore, facts: RollupFacts, fence: Check | None) -> tu
 def _cancel_one(metastore: Metastore, queued: QueuedTask, fence: Check | None) -> bool:
     """False if the task ended, or changed, in the meantime."""
     try:
-        tasks.cancel(metastore, queued, fence)
+        queue.cancel(metastore, queued, fence)
     except (ConflictError, NotFoundError):
         if _is_lost(metastore, fence):
             raise
@@ -152,7 +154,7 @@ def _writes(
         *([] if fence is None else [fence]),
         Check(paths.rollup_config(facts.name), facts.version),
         Check(paths.segments_root(facts.record.table), facts.view.version),
-        *(tasks.creation(task) for task in chosen),
+        *(queue.creation(task) for task in chosen),
         rollups.put_watermarks(facts.record.table, watermarks, facts.watermarks_version),
     ]
 

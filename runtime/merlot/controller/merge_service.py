@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from merlot.clock import Clock
-from merlot.cluster import rollups, tasks, upserts
-from merlot.cluster.tasks import MERGE_ROLLUP
+from merlot.cluster.manifests import rollups, upserts
+from merlot.cluster.tasks import queue as tasks
+from merlot.cluster.tasks.queue import MERGE_ROLLUP
 from merlot.controller.merge_facts import RollupFacts, RollupReader, View
 from merlot.controller.merge_pass import retry_failed, run_pass
 from merlot.controller.merge_status import Running, detail, summary, task_counts

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
-from merlot.cluster.tasks import LevelTotals, TaskHistory, TaskProgress, TaskState
+from merlot.cluster.tasks.queue import LevelTotals, TaskHistory, TaskProgress, TaskState
 from merlot.controller.merge_facts import RollupFacts, RollupTask
 from merlot.controller.merge_generator import Generated, LevelOutlook
 from merlot.controller.pinot_json import Json

@@ -6,9 +6,9 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from merlot.cluster.task_records import MergeTaskConfig, TaskRecord, Window
-from merlot.cluster.task_settings import level_settings
-from merlot.cluster.tasks import MERGE_ROLLUP, config_json, stable_hash
+from merlot.cluster.tasks.queue import MERGE_ROLLUP, config_json, stable_hash
+from merlot.cluster.tasks.records import MergeTaskConfig, TaskRecord, Window
+from merlot.cluster.tasks.settings import level_settings
 from merlot.controller.merge_candidates import Candidate
 from merlot.errors import InvalidInputError
 from merlot.ids import TableName, raw_name

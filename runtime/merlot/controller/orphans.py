@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from merlot.clock import Clock
-from merlot.cluster import tasks
-from merlot.cluster.discarding import discard
-from merlot.cluster.lineage import list_entries
+from merlot.cluster.lineage.replacements import list_entries
 from merlot.cluster.records import LineageState
-from merlot.cluster.task_records import SHUFFLE_FOLDER
+from merlot.cluster.segments.discarding import discard
+from merlot.cluster.tasks import queue
+from merlot.cluster.tasks.records import SHUFFLE_FOLDER
 from merlot.controller.trash import OpenFiles, declared_store, trash_lists, urls_in_use
 from merlot.errors import InvalidInputError
 from merlot.ids import SegmentKey, TableName
@@ -74,9 +74,9 @@ class _Claims:
 
 def _claims(metastore: Metastore, table: TableName) -> _Claims:
     queued = [
-        one.record for one in tasks.list_tasks(metastore, tasks.MERGE_ROLLUP).values() if one.record.table == table
+        one.record for one in queue.list_tasks(metastore, queue.MERGE_ROLLUP).values() if one.record.table == table
     ]
-    configs = [tasks.merge_config(record) for record in queued]
+    configs = [queue.merge_config(record) for record in queued]
     under_way = [one for one in list_entries(metastore, table) if one.state is not LineageState.COMPLETED]
     return _Claims(
         entries={one.entry for one in configs} | {one.id for one in under_way},

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord, TableRecord
-from merlot.cluster.view import TableView
+from merlot.cluster.segments.view import TableView
 from merlot.ids import InstanceId
 from merlot.spec.table import TableSpec
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from merlot.cluster.records import RebalanceRecord
-from merlot.cluster.view import TableView
+from merlot.cluster.segments.view import TableView
 from merlot.controller.assignment import Servers, assign
 from merlot.controller.pinot_json import Json
 from merlot.controller.reconcile import in_time

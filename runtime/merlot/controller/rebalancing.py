@@ -9,14 +9,14 @@ import secrets
 from collections.abc import Sequence
 
 from merlot.clock import Clock
-from merlot.cluster.drains import marks
-from merlot.cluster.liveness import live_instances
-from merlot.cluster.mutations import Assign, Context, mutate
-from merlot.cluster.rebalances import put_rebalance, rebalances
+from merlot.cluster.instances.drains import marks
+from merlot.cluster.instances.liveness import live_instances
+from merlot.cluster.instances.rebalances import put_rebalance, rebalances
+from merlot.cluster.instances.reports import ReportReader
+from merlot.cluster.manifests.tables import get_table, spec_of
 from merlot.cluster.records import RebalanceRecord, Role
-from merlot.cluster.reports import ReportReader
-from merlot.cluster.tables import get_table, spec_of
-from merlot.cluster.view import TableView, load
+from merlot.cluster.segments.transaction import Assign, Context, mutate
+from merlot.cluster.segments.view import TableView, load
 from merlot.controller import rebalance
 from merlot.controller.assignment import Servers
 from merlot.controller.pinot_json import Json

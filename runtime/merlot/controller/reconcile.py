@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from merlot.cluster.mutations import Assign, Mutation, RemoveSegments
-from merlot.cluster.view import TableView
+from merlot.cluster.segments.transaction import Assign, Mutation, RemoveSegments
+from merlot.cluster.segments.view import TableView
 from merlot.controller.assignment import Servers, assign
 from merlot.controller.retention import expired, removable
 from merlot.ids import InstanceId, SegmentKey

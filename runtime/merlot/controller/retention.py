@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from merlot.cluster.records import SegmentRecord
-from merlot.cluster.view import TableView
-from merlot.cluster.visibility import is_held
+from merlot.cluster.segments.view import TableView
+from merlot.cluster.segments.visibility import is_held
 from merlot.ids import SegmentKey
 
 

@@ -12,7 +12,7 @@ from aiohttp import web
 
 import merlot
 from merlot.clock import Clock, SystemClock
-from merlot.cluster.liveness import Registration, register
+from merlot.cluster.instances.liveness import Registration, register
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.controller import api
 from merlot.controller.cleaning import CleaningConfig

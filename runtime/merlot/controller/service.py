@@ -6,15 +6,16 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from merlot.clock import Clock, SystemClock
-from merlot.cluster import drains, liveness, tables
-from merlot.cluster.annotate import AnnotateResult, annotate
 from merlot.cluster.fence import Fence, Fenced
-from merlot.cluster.mutations import Context, RemoveSegments, mutate
-from merlot.cluster.publish import PublishRequest, PublishResult, check_files, publish_request
+from merlot.cluster.instances import drains, liveness
+from merlot.cluster.instances.reports import ReportReader
+from merlot.cluster.manifests import tables
 from merlot.cluster.records import AnnotationRecord, DrainRecord, InstanceRecord, Role, TableRecord
-from merlot.cluster.reports import ReportReader
-from merlot.cluster.view import TableView, load
-from merlot.cluster.visibility import visibility
+from merlot.cluster.segments.annotate import AnnotateResult, annotate
+from merlot.cluster.segments.publish import PublishRequest, PublishResult, check_files, publish_request
+from merlot.cluster.segments.transaction import Context, RemoveSegments, mutate
+from merlot.cluster.segments.view import TableView, load
+from merlot.cluster.segments.visibility import visibility
 from merlot.controller import pinot_json
 from merlot.controller.apply import AppliedDocument, apply_manifests
 from merlot.controller.merge_service import MergeService

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
+from merlot.cluster.instances.reports import ServerReport
 from merlot.cluster.records import DrainRecord, EchoRecord, InstanceRecord, Role, TableRecord
-from merlot.cluster.reports import ServerReport
-from merlot.cluster.view import TableView
+from merlot.cluster.segments.view import TableView
 from merlot.controller.pinot_json import Json, unpartitioned
 from merlot.controller.reconcile import is_moving
 from merlot.ids import InstanceId, raw_name

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 import orjson
 
 from merlot.cluster import paths
-from merlot.cluster.drains import marks
-from merlot.cluster.echoes import read_echoes
-from merlot.cluster.liveness import live_instances
+from merlot.cluster.instances.drains import marks
+from merlot.cluster.instances.echoes import read_echoes
+from merlot.cluster.instances.liveness import live_instances
+from merlot.cluster.instances.reports import ReportReader
+from merlot.cluster.manifests.tables import get_table, spec_of
 from merlot.cluster.records import Role
-from merlot.cluster.reports import ReportReader
-from merlot.cluster.tables import get_table, spec_of
-from merlot.cluster.view import load
+from merlot.cluster.segments.view import load
 from merlot.controller.pinot_json import Json
 from merlot.controller.status import ClusterFacts, TableFacts, instances_status, table_status
 from merlot.errors import CorruptionError, InvalidInputError, MerlotError, NotFoundError

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from merlot.cluster import paths
+from merlot.cluster.instances.reports import ReportReader
+from merlot.cluster.manifests.tables import spec_of
 from merlot.cluster.records import TableRecord
-from merlot.cluster.reports import ReportReader
-from merlot.cluster.tables import spec_of
-from merlot.cluster.view import TableView, load
+from merlot.cluster.segments.view import TableView, load
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore
 from merlot.spec.table import TableSpec

@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from merlot.clock import Clock
-from merlot.cluster import paths, tasks
-from merlot.cluster.condemned import check_may_delete, condemn, pardon
+from merlot.cluster import paths
+from merlot.cluster.manifests.tables import find_retained, find_table
 from merlot.cluster.records import TrashRecord
-from merlot.cluster.tables import find_retained, find_table
-from merlot.cluster.task_records import SHUFFLE_FOLDER
-from merlot.cluster.view import TableView, load, load_retained
+from merlot.cluster.segments.condemned import check_may_delete, condemn, pardon
+from merlot.cluster.segments.view import TableView, load, load_retained
+from merlot.cluster.tasks import queue
+from merlot.cluster.tasks.records import SHUFFLE_FOLDER
 from merlot.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError, UnavailableError
 from merlot.ids import SEGMENT_SUFFIX, TableName
 from merlot.metastore.protocol import Metastore
@@ -200,7 +201,7 @@ def _delete_leftovers(
     metastore = cleaner.metastore
     if find_table(metastore, table) is not None or find_retained(metastore, table) is not None:
         return 0, True
-    if any(one.record.table == table for one in tasks.list_tasks(metastore, tasks.MERGE_ROLLUP).values()):
+    if any(one.record.table == table for one in queue.list_tasks(metastore, queue.MERGE_ROLLUP).values()):
         raise UnavailableError("tasks of the table are not over yet: a minion takes leave of them")
     found = [*files.list(table), *files.list_below(table, SHUFFLE_FOLDER)]
     num_deleted = _delete_old(cleaner, table, files, found, cut_off_ms)

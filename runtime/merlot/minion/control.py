@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from merlot.cluster.leases import Lease
+from merlot.cluster.instances.leases import Lease
 from merlot.errors import ConflictError
 from merlot.metastore.protocol import Check
 

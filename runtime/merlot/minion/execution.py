@@ -13,10 +13,11 @@ from enum import StrEnum
 from typing import Protocol
 
 from merlot.clock import Clock
-from merlot.cluster import paths, tasks
-from merlot.cluster.changes import TooManyReplacementsError
+from merlot.cluster import paths
 from merlot.cluster.records import InstanceRecord
-from merlot.cluster.tasks import EndedTask, QueuedTask, TaskOutcome, TaskProgress, TaskRecord, TaskState
+from merlot.cluster.segments.mutations import TooManyReplacementsError
+from merlot.cluster.tasks import queue
+from merlot.cluster.tasks.queue import EndedTask, QueuedTask, TaskOutcome, TaskProgress, TaskRecord, TaskState
 from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
 from merlot.metastore.protocol import Metastore, MetastoreSilentError, Put
 from merlot.minion.control import StopReason, TaskControl, TaskStoppedError
@@ -67,7 +68,7 @@ class TaskKind(Protocol):
 def _max_attempts(error: Exception) -> int:
     if isinstance(error, TooManyReplacementsError):
         return 1 << 30  # it ends by itself, with the table's grace period, however long that is
-    return MAX_OUTAGES if isinstance(error, UnavailableError) else tasks.MAX_ATTEMPTS
+    return MAX_OUTAGES if isinstance(error, UnavailableError) else queue.MAX_ATTEMPTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Execution:
 
     def execute(self, task_id: str, kind_name: str, control: TaskControl) -> Ending:
         """Run the task if it is still there. Bugs end as failures too."""
-        task = tasks.find_task(self.metastore, kind_name, task_id)
+        task = queue.find_task(self.metastore, kind_name, task_id)
         if task is None or task.record.state is TaskState.POISONED:
             return Ending.DONE
         try:
@@ -124,7 +125,7 @@ class Execution:
     def _begun(self, task: QueuedTask, control: TaskControl, started_ms: int) -> QueuedTask:
         """Say who runs it; runs before that ended without a word are deaths, unless their minions live."""
         record = task.record
-        said = tasks.progress(self.metastore, record.kind, record.id)
+        said = queue.progress(self.metastore, record.kind, record.id)
         silent = [] if said is None or not said.owner else [f"{said.owner}@{said.started_ms}"]
         died = tuple(run for run in (*record.broken_off, *silent) if not self._has_survived(run))
         if died != record.broken_off:
@@ -138,7 +139,7 @@ class Execution:
             poisoned = self._poison(task, control, f"{len(died)} minions died at it, the last one was {last}")
             return QueuedTask(poisoned, task.version + 1)
         progress = TaskProgress(phase="BEGUN", started_ms=started_ms, updated_ms=started_ms, owner=control.owner)
-        tasks.write_progress(self.metastore, record.kind, record.id, progress)
+        queue.write_progress(self.metastore, record.kind, record.id, progress)
         return task
 
     def _has_survived(self, run: str) -> bool:
@@ -165,7 +166,7 @@ class Execution:
             record = self._poison(task, control, text)
         else:
             text = text if isinstance(error, MerlotError) else f"bug: {error!r}"
-            record = tasks.fail(
+            record = queue.fail(
                 self.metastore, task, text, self.clock.now_ms(), control.fence, most=_max_attempts(error)
             )
         _LOG.warning(
@@ -179,7 +180,7 @@ class Execution:
 
     def _poison(self, task: QueuedTask, control: TaskControl, text: str) -> TaskRecord:
         """Set it aside at once: another attempt would end the same way."""
-        return tasks.fail(self.metastore, task, text, self.clock.now_ms(), control.fence, most=1)
+        return queue.fail(self.metastore, task, text, self.clock.now_ms(), control.fence, most=1)
 
     def _cancel(self, task: QueuedTask, control: TaskControl, reason: str) -> Ending:
         self.kind.undo(task.record, control.undoing())
@@ -204,12 +205,12 @@ class Execution:
                 self._forget_progress(task.record)
                 return Ending.DONE
             try:
-                tasks.end(self.metastore, found, ended, control.fence)
+                queue.end(self.metastore, found, ended, control.fence)
                 return Ending.DONE
             except (ConflictError, NotFoundError):
                 if not control.lease.is_held(self.metastore):
                     raise
-                found = tasks.find_task(self.metastore, task.record.kind, task.record.id)
+                found = queue.find_task(self.metastore, task.record.kind, task.record.id)
         raise ConflictError(f"task cannot be ended, its node changes all the time task={task.record.id}")
 
     def _forget_progress(self, record: TaskRecord) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from merlot.clock import Clock
 from merlot.cluster.records import SegmentRecord
-from merlot.cluster.task_records import MergeTaskConfig, Window
+from merlot.cluster.tasks.records import MergeTaskConfig, Window
 from merlot.merge import shuffle as merge_shuffle
 from merlot.merge.plan import Aggregation, MergePlan, MergeType
 from merlot.minion.control import TaskControl

@@ -15,15 +15,17 @@ from pathlib import Path
 
 from merlot.catalog.transfer import check_room, fetch_segments, upload_segments
 from merlot.clock import Clock
-from merlot.cluster import lineage, rollups, tasks
-from merlot.cluster.lineage import Ending, LineageEntry, Replacement
-from merlot.cluster.mutations import Context
+from merlot.cluster.lineage import replacements
+from merlot.cluster.lineage.replacements import Ending, LineageEntry, Replacement
+from merlot.cluster.manifests import rollups
+from merlot.cluster.manifests.tables import find_table, spec_of
 from merlot.cluster.records import LineageState, SegmentRecord
-from merlot.cluster.rounding import with_true_times
-from merlot.cluster.tables import find_table, spec_of
-from merlot.cluster.task_settings import is_outdated
-from merlot.cluster.tasks import EndedTask, MergeTaskConfig, TaskOutcome, TaskRecord
-from merlot.cluster.view import TableView, load
+from merlot.cluster.segments.rounding import with_true_times
+from merlot.cluster.segments.transaction import Context
+from merlot.cluster.segments.view import TableView, load
+from merlot.cluster.tasks import queue
+from merlot.cluster.tasks.queue import EndedTask, MergeTaskConfig, TaskOutcome, TaskRecord
+from merlot.cluster.tasks.settings import is_outdated
 from merlot.errors import CorruptionError, InvalidInputError, NotFoundError, UnavailableError
 from merlot.ids import SegmentKey
 from merlot.merge import task as merge_task
@@ -127,7 +129,7 @@ class _Work:
 
     def run(self) -> EndedTask:
         self.control.tell("LOOK", rows_total=self.config.num_records)
-        entry = lineage.find_entry(self.metastore, self.task.table, self.config.entry)
+        entry = replacements.find_entry(self.metastore, self.task.table, self.config.entry)
         if entry is not None and entry.state is LineageState.COMPLETED:
             return self._done(entry)
         self._check_wanted()
@@ -263,18 +265,18 @@ class _Work:
         table, fence = self.task.table, self.control.fence
         if entry is not None and entry.state is LineageState.IN_PROGRESS and set(entry.segments_to) != set(names):
             # Another version of Merlot built other files: its are taken back.
-            lineage.revert_replacement(self.metastore, table, entry.id, fence=fence, context=self.context)
+            replacements.revert_replacement(self.metastore, table, entry.id, fence=fence, context=self.context)
         replacement = Replacement(
             segments_from=[SegmentKey.parse(text) for text in self.config.inputs],
             segments_to=names,
             entry=self.config.entry,
             custom_map={
-                lineage.TASK_LEASE: tasks.lease_name(self.task.kind, self.task.id),
+                replacements.TASK_LEASE: queue.lease_name(self.task.kind, self.task.id),
                 "task": self.task.id,
                 "level": self.config.level,
             },
         )
-        lineage.start_replacement(self.metastore, table, replacement, fence=fence, context=self.context)
+        replacements.start_replacement(self.metastore, table, replacement, fence=fence, context=self.context)
 
     def _upload(self, built: Sequence[BuiltSegment]) -> list[SegmentRecord]:
         num_bytes = 0
@@ -293,7 +295,7 @@ class _Work:
         self.control.check()
         marked = [self._marked(record, inputs) for record in records]
         if marked:
-            lineage.put_outputs(
+            replacements.put_outputs(
                 self.metastore,
                 self.task.table,
                 self.config.entry,
@@ -322,7 +324,7 @@ class _Work:
             self._check_wanted()
             self.control.tell("LOAD")
             try:
-                entry = lineage.end_replacement(
+                entry = replacements.end_replacement(
                     self.metastore,
                     self.task.table,
                     entry_id,
@@ -365,16 +367,16 @@ class _Work:
             shuffle = self.control.lease.token
             self._make_shards(inputs, self.shards(shuffle))
         self.control.check()
-        parts = tasks.shard_tasks(self.task, shuffle, self.clock.now_ms())
-        tasks.create_missing(self.metastore, parts, self.control.fence)
+        parts = queue.shard_tasks(self.task, shuffle, self.clock.now_ms())
+        queue.create_missing(self.metastore, parts, self.control.fence)
         self.control.reached("shards queued")
         return EndedTask(id=self.task.id, outcome=TaskOutcome.SUCCEEDED, level=self.config.level)
 
     def _queued_shuffle(self) -> str:
         """The one of which an earlier run has begun to queue the shards' tasks: then its files are all there."""
-        queued = tasks.list_tasks(self.metastore, self.task.kind).values()
-        parts = (one.record for one in queued if tasks.whole_of(one.record.id) == self.task.id)
-        return next((tasks.merge_config(part).shuffle for part in parts), "")
+        queued = queue.list_tasks(self.metastore, self.task.kind).values()
+        parts = (one.record for one in queued if queue.whole_of(one.record.id) == self.task.id)
+        return next((queue.merge_config(part).shuffle for part in parts), "")
 
     def _make_shards(self, inputs: Sequence[SegmentRecord], shards: ShardFiles) -> None:
         paths = self._fetch(inputs)
@@ -419,6 +421,6 @@ def _has_all(view: TableView, entry: LineageEntry, config: MergeTaskConfig) -> b
 
 def _config(task: TaskRecord) -> MergeTaskConfig:
     try:
-        return tasks.merge_config(task)
+        return queue.merge_config(task)
     except CorruptionError as error:
         raise InvalidInputError(str(error)) from error

@@ -14,10 +14,10 @@ from aiohttp import web
 
 from merlot import __version__
 from merlot.clock import Clock, SystemClock
-from merlot.cluster import tasks
-from merlot.cluster.liveness import Registration, register
+from merlot.cluster.instances.liveness import Registration, register
 from merlot.cluster.records import InstanceRecord, Role
-from merlot.cluster.tasks import QueuedTask, TaskRecord, TaskState
+from merlot.cluster.tasks import queue
+from merlot.cluster.tasks.queue import QueuedTask, TaskRecord, TaskState
 from merlot.errors import MerlotError, UnavailableError
 from merlot.http.health import health_routes, readiness_of
 from merlot.http.server import HttpServer
@@ -133,13 +133,13 @@ class MinionRole:
             await asyncio.sleep(OVER_S)
 
     def _find_only_task(self) -> QueuedTask | None:
-        found = (tasks.find_task(self._metastore, kind, str(self._config.only_task)) for kind in self._kinds)
+        found = (queue.find_task(self._metastore, kind, str(self._config.only_task)) for kind in self._kinds)
         return next((one for one in found if one is not None), None)
 
     def _takes(self, task: TaskRecord) -> bool:
         if self._config.only_task is not None:
             return task.id == self._config.only_task
-        return not (self._config.leaves_spark and tasks.needs_spark(task))
+        return not (self._config.leaves_spark and queue.needs_spark(task))
 
     async def stop(self) -> None:
         """Take no new task, have the running ones give themselves back, leave."""
@@ -176,7 +176,7 @@ class MinionRole:
             load_timeout_s=config.load_timeout_s,
             spark=config.spark or (SparkLauncher() if SparkLauncher.is_possible() else None),
         )
-        return {tasks.MERGE_ROLLUP: MergeRollup(self._metastore, self._clock, settings)}
+        return {queue.MERGE_ROLLUP: MergeRollup(self._metastore, self._clock, settings)}
 
     def _clear_folder(self) -> None:
         if self._config.data_dir is None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from merlot.cluster.records import SegmentRecord
-from merlot.cluster.task_records import SHUFFLE_FOLDER
+from merlot.cluster.tasks.records import SHUFFLE_FOLDER
 from merlot.errors import NotFoundError
 from merlot.ids import TableName
 from merlot.minion.control import TaskControl

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from merlot.cluster.records import SegmentRecord
-from merlot.cluster.tasks import TaskRecord
+from merlot.cluster.tasks.queue import TaskRecord
 from merlot.errors import InvalidInputError, UnavailableError
 from merlot.minion.control import TaskControl
 from merlot.spec import manifest

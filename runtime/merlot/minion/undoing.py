@@ -11,13 +11,14 @@ import logging
 from dataclasses import dataclass
 
 from merlot.clock import Clock
-from merlot.cluster import lineage, tasks
-from merlot.cluster.discarding import discard
-from merlot.cluster.mutations import Context
+from merlot.cluster.lineage import replacements
 from merlot.cluster.records import LineageState
-from merlot.cluster.task_records import SHUFFLE_FOLDER
-from merlot.cluster.tasks import MergeTaskConfig, TaskRecord, TaskState
-from merlot.cluster.view import load
+from merlot.cluster.segments.discarding import discard
+from merlot.cluster.segments.transaction import Context
+from merlot.cluster.segments.view import load
+from merlot.cluster.tasks import queue
+from merlot.cluster.tasks.queue import MergeTaskConfig, TaskRecord, TaskState
+from merlot.cluster.tasks.records import SHUFFLE_FOLDER
 from merlot.errors import ConflictError, NotFoundError
 from merlot.metastore.protocol import Metastore
 from merlot.minion import merge_plans
@@ -43,14 +44,14 @@ class Undoing:
 
     def undo(self) -> None:
         """Take it all back, unless the replacement is complete."""
-        entry = lineage.find_entry(self.metastore, self.task.table, self.config.entry)
+        entry = replacements.find_entry(self.metastore, self.task.table, self.config.entry)
         self.control.reached("undo begun")
         if entry is not None and entry.state is LineageState.COMPLETED:
             self.remove_shuffled()
             return
         if entry is not None and entry.state is LineageState.IN_PROGRESS:
             context = Context(clock=self.clock)
-            lineage.revert_replacement(
+            replacements.revert_replacement(
                 self.metastore, self.task.table, self.config.entry, fence=self.control.fence, context=context
             )
             self.control.reached("entry reverted")
@@ -91,7 +92,7 @@ class Undoing:
     def _siblings(self) -> list[str]:
         """Other tasks that are queued for the same entry."""
         base = self.task.id.rpartition("-")[0] if self.config.shard is not None else self.task.id
-        queued = tasks.list_tasks(self.metastore, self.task.kind)
+        queued = queue.list_tasks(self.metastore, self.task.kind)
         return [one for one in queued if one != self.task.id and (one == base or one.startswith(f"{base}-"))]
 
     def _discard_unnamed(self, *, is_last: bool) -> None:

@@ -20,9 +20,10 @@ from typing import Any
 
 from merlot import telemetry
 from merlot.clock import Clock
-from merlot.cluster import paths, tasks
-from merlot.cluster.leases import Lease
-from merlot.cluster.tasks import QueuedTask, TaskProgress, TaskRecord, TaskState
+from merlot.cluster import paths
+from merlot.cluster.instances.leases import Lease
+from merlot.cluster.tasks import queue
+from merlot.cluster.tasks.queue import QueuedTask, TaskProgress, TaskRecord, TaskState
 from merlot.errors import MerlotError
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Metastore, Watch
@@ -154,12 +155,12 @@ class Worker:
         self._wake_at_ms = None
         if not self._free_slots(kind):
             return
-        queued = await asyncio.to_thread(tasks.list_tasks, self._metastore, kind)
+        queued = await asyncio.to_thread(queue.list_tasks, self._metastore, kind)
         telemetry.MINION_QUEUED.labels(kind).set(len(queued))
         for task in sorted(queued.values(), key=_turn):
             if not self._free_slots(kind):
                 return
-            if tasks.whole_of(task.record.id) not in queued and self._is_due(task):
+            if queue.whole_of(task.record.id) not in queued and self._is_due(task):
                 await self._start_if_free(task)
 
     def _free_slots(self, kind: str) -> int:
@@ -179,7 +180,7 @@ class Worker:
 
     async def _start_if_free(self, task: QueuedTask) -> None:
         record = task.record
-        name = tasks.lease_name(record.kind, record.id)
+        name = queue.lease_name(record.kind, record.id)
         lease = await asyncio.to_thread(Lease.acquire, self._metastore, name, str(self._instance), self._clock)
         if lease is None:
             return
@@ -242,7 +243,7 @@ class Worker:
                 self._look_at(one)
 
     def _look_at(self, one: _Running) -> None:
-        task = tasks.find_task(self._metastore, one.kind, one.task_id)
+        task = queue.find_task(self._metastore, one.kind, one.task_id)
         if not one.control.lease.is_held(self._metastore):
             one.control.stop(StopReason.LOST)
             return
@@ -267,7 +268,7 @@ class Worker:
         )
         if one.written is not None and one.written.model_copy(update={"updated_ms": progress.updated_ms}) == progress:
             return
-        tasks.write_progress(self._metastore, one.kind, one.task_id, progress)
+        queue.write_progress(self._metastore, one.kind, one.task_id, progress)
         one.written, one.written_at = progress, now
 
 

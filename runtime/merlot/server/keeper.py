@@ -20,11 +20,11 @@ from typing import TypeVar
 from merlot import telemetry
 from merlot.clock import Clock
 from merlot.cluster import paths
-from merlot.cluster.liveness import live_instances
+from merlot.cluster.instances.liveness import live_instances
+from merlot.cluster.instances.reports import ReportReader, ReportWriter
+from merlot.cluster.manifests.tables import get_table, spec_of
 from merlot.cluster.records import Role, SegmentRecord
-from merlot.cluster.reports import ReportReader, ReportWriter
-from merlot.cluster.tables import get_table, spec_of
-from merlot.cluster.view import TableView, load
+from merlot.cluster.segments.view import TableView, load
 from merlot.errors import ConflictError, CorruptionError, MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName
 from merlot.memory import give_back

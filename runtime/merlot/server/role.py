@@ -20,10 +20,10 @@ from typing import TypeVar
 from merlot import __version__
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
-from merlot.cluster.drains import unmark
-from merlot.cluster.liveness import Registration, register
+from merlot.cluster.instances.drains import unmark
+from merlot.cluster.instances.liveness import Registration, register
+from merlot.cluster.manifests.tables import list_tables
 from merlot.cluster.records import InstanceRecord, Role
-from merlot.cluster.tables import list_tables
 from merlot.errors import InvalidInputError, MerlotError, NotFoundError
 from merlot.http.server import HttpServer
 from merlot.ids import InstanceId, TableName

@@ -16,13 +16,14 @@ import pyarrow as pa
 
 from merlot.catalog.transfer import verify
 from merlot.clock import Clock, SystemClock
-from merlot.cluster import paths, tasks
-from merlot.cluster.leases import Lease
-from merlot.cluster.mutations import Assign, mutate
+from merlot.cluster import paths
+from merlot.cluster.instances.leases import Lease
+from merlot.cluster.instances.reports import ReportWriter
 from merlot.cluster.records import InstanceRecord, Role
-from merlot.cluster.reports import ReportWriter
-from merlot.cluster.tasks import MergeTaskConfig, TaskRecord
-from merlot.cluster.view import TableView, load
+from merlot.cluster.segments.transaction import Assign, mutate
+from merlot.cluster.segments.view import TableView, load
+from merlot.cluster.tasks import queue as tasks
+from merlot.cluster.tasks.queue import MergeTaskConfig, TaskRecord
 from merlot.controller.trash import empty_trash
 from merlot.errors import NotFoundError
 from merlot.ids import InstanceId

@@ -21,9 +21,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from merlot.cluster.publish import publish
+from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.records import SegmentRecord
-from merlot.cluster.tables import put_table
+from merlot.cluster.segments.publish import publish
 from merlot.errors import UnavailableError
 from merlot.ids import TableName, offline, raw_name
 from merlot.metastore.protocol import Metastore

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from merlot.catalog.publish import upload
-from merlot.cluster.publish import publish
+from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.records import SegmentRecord
-from merlot.cluster.tables import put_table
+from merlot.cluster.segments.publish import publish
 from merlot.ids import TableName
 from merlot.metastore.protocol import Metastore
 from merlot.segment.build.builder import build_segment

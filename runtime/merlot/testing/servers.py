@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from merlot.clock import SystemClock
-from merlot.cluster.mutations import Assign, mutate
-from merlot.cluster.reports import ReportReader, ServerReport
+from merlot.cluster.instances.reports import ReportReader, ServerReport
+from merlot.cluster.segments.transaction import Assign, mutate
 from merlot.ids import InstanceId
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.server.files import SegmentFiles

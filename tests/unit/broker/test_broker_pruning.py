@@ -14,7 +14,7 @@ from merlot.broker.health import Standing
 from merlot.broker.pruning import TablePruning
 from merlot.broker.routing import RoutingInputs, RoutingSnapshot
 from merlot.cluster.records import BucketRecord, PartitionRecord, RootRecord, SegmentRecord
-from merlot.cluster.view import Bucket, TableView
+from merlot.cluster.segments.view import Bucket, TableView
 from merlot.ids import InstanceId, TableName
 from merlot.query.binding import bind
 from merlot.segment.index import bloom

@@ -10,8 +10,10 @@ from merlot.broker.channels import Channels
 from merlot.broker.directory import Directory
 from merlot.broker.health import CallOutcome
 from merlot.clock import SystemClock
-from merlot.cluster import liveness, publish, reports, tables, view
+from merlot.cluster.instances import liveness, reports
+from merlot.cluster.manifests import tables
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
+from merlot.cluster.segments import publish, view
 from merlot.errors import UnavailableError
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore

@@ -8,9 +8,11 @@ import pytest
 from merlot.broker import echo
 from merlot.broker.queries import SqlRequest
 from merlot.broker.role import BrokerConfig, BrokerRole
-from merlot.cluster import drains, liveness, publish, reports, tables
-from merlot.cluster.echoes import echoing, read_echoes
+from merlot.cluster.instances import drains, liveness, reports
+from merlot.cluster.instances.echoes import echoing, read_echoes
+from merlot.cluster.manifests import tables
 from merlot.cluster.records import EchoRecord, InstanceRecord, Role, SegmentRecord
+from merlot.cluster.segments import publish
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore
 from merlot.spec.manifest import load

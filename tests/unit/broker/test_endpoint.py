@@ -10,8 +10,10 @@ import pytest
 from aiohttp import ClientResponse, ClientSession
 
 from merlot.broker.role import BrokerConfig, BrokerRole
-from merlot.cluster import liveness, publish, reports, tables
+from merlot.cluster.instances import liveness, reports
+from merlot.cluster.manifests import tables
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
+from merlot.cluster.segments import publish
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore
 from merlot.metastore.sqlite import SqliteMetastore

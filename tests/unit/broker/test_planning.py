@@ -12,7 +12,7 @@ from merlot.broker.routing import RoutingInputs, build
 from merlot.broker.tables import ServedTable
 from merlot.clock import SystemClock
 from merlot.cluster.records import RootRecord
-from merlot.cluster.view import TableView
+from merlot.cluster.segments.view import TableView
 from merlot.errors import NotFoundError
 from merlot.ids import TableName
 from merlot.query.expressions import walk

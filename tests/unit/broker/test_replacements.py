@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from merlot.broker.health import Standing
 from merlot.broker.routing import NEW_SEGMENT_MS, RoutingInputs, RoutingSnapshot, build
-from merlot.cluster.mutations import (
+from merlot.cluster.records import LineageRecord, LineageState, RootRecord, SegmentRecord
+from merlot.cluster.segments.transaction import (
     Assign,
     EndReplacement,
     ForgetReplacement,
@@ -23,9 +24,8 @@ from merlot.cluster.mutations import (
     StartReplacement,
     apply,
 )
-from merlot.cluster.records import LineageRecord, LineageState, RootRecord, SegmentRecord
-from merlot.cluster.view import TableView
-from merlot.cluster.visibility import is_held
+from merlot.cluster.segments.view import TableView
+from merlot.cluster.segments.visibility import is_held
 from merlot.ids import InstanceId, TableName
 
 TABLE = TableName("flights_OFFLINE")

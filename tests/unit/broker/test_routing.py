@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from merlot.broker.health import Standing
 from merlot.broker.routing import NEW_SEGMENT_MS, RoutingInputs, RoutingSnapshot, build, reroute
 from merlot.cluster.records import RootRecord, SegmentRecord
-from merlot.cluster.view import Bucket, TableView
+from merlot.cluster.segments.view import Bucket, TableView
 from merlot.ids import InstanceId, TableName
 
 TABLE = TableName("flights_OFFLINE")

@@ -12,7 +12,7 @@ from merlot.broker.health import CallOutcome, Standing
 from merlot.broker.routing import RoutingInputs, RoutingSnapshot, build
 from merlot.broker.scatter import Gathered, ScatterRequest
 from merlot.cluster.records import InstanceRecord, Role, RootRecord, SegmentRecord
-from merlot.cluster.view import Bucket, TableView
+from merlot.cluster.segments.view import Bucket, TableView
 from merlot.errors import CorruptionError, UnavailableError
 from merlot.ids import InstanceId, TableName
 from merlot.query.partial import Partial

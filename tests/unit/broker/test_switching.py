@@ -6,7 +6,7 @@ from merlot.broker.health import Standing
 from merlot.broker.replacement import LONGEST_MS
 from merlot.broker.routing import RoutingInputs, RoutingSnapshot, build
 from merlot.cluster.records import LineageMark, LineageState, RootRecord, SegmentRecord
-from merlot.cluster.view import Bucket, TableView
+from merlot.cluster.segments.view import Bucket, TableView
 from merlot.ids import InstanceId, TableName
 
 TABLE = TableName("flights_OFFLINE")

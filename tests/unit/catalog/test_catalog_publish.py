@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from merlot.catalog.publish import record_of, upload
-from merlot.cluster import tables
-from merlot.cluster.publish import publish
-from merlot.cluster.view import load
+from merlot.cluster.manifests import tables
+from merlot.cluster.segments.publish import publish
+from merlot.cluster.segments.view import load
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest, BuiltSegment

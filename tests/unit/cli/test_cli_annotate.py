@@ -10,11 +10,11 @@ import pytest
 
 from merlot.catalog.publish import upload
 from merlot.cli.main import run
-from merlot.cluster.annotate import annotate
-from merlot.cluster.publish import publish
+from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.records import AnnotationRecord, SegmentRecord
-from merlot.cluster.tables import put_table
-from merlot.cluster.view import TableView, load
+from merlot.cluster.segments.annotate import annotate
+from merlot.cluster.segments.publish import publish
+from merlot.cluster.segments.view import TableView, load
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.spec.manifest import load as load_manifest

@@ -8,15 +8,15 @@ import pytest
 
 from merlot.cli import drain, rebalance
 from merlot.cli.main import run
-from merlot.cluster.drains import marks
-from merlot.cluster.echoes import write_echo
-from merlot.cluster.liveness import register
-from merlot.cluster.mutations import Assign, mutate
-from merlot.cluster.publish import publish
-from merlot.cluster.rebalances import rebalances
+from merlot.cluster.instances.drains import marks
+from merlot.cluster.instances.echoes import write_echo
+from merlot.cluster.instances.liveness import register
+from merlot.cluster.instances.rebalances import rebalances
+from merlot.cluster.instances.reports import ReportWriter, write_report
+from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.records import EchoRecord, InstanceRecord, Role, SegmentRecord
-from merlot.cluster.reports import ReportWriter, write_report
-from merlot.cluster.tables import put_table
+from merlot.cluster.segments.publish import publish
+from merlot.cluster.segments.transaction import Assign, mutate
 from merlot.controller.loop import ControllerLoop, LoopConfig
 from merlot.ids import InstanceId, TableName
 from merlot.spec.manifest import load

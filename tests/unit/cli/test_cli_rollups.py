@@ -8,9 +8,9 @@ import pytest
 
 from merlot.cli.main import run
 from merlot.cli.rollups import age
-from merlot.cluster import rollups
-from merlot.cluster.publish import publish
+from merlot.cluster.manifests import rollups
 from merlot.cluster.records import SegmentRecord
+from merlot.cluster.segments.publish import publish
 from merlot.ids import TableName
 
 Captured = pytest.CaptureFixture[str]

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from merlot.cli.main import run
-from merlot.cluster import lineage, liveness
-from merlot.cluster.lineage import Replacement
-from merlot.cluster.publish import publish
+from merlot.cluster.instances import liveness
+from merlot.cluster.lineage import replacements
+from merlot.cluster.lineage.replacements import Replacement
 from merlot.cluster.records import InstanceRecord, PartitionRecord, Role, SegmentRecord
+from merlot.cluster.segments.publish import publish
 from merlot.ids import InstanceId, TableName
 
 FLIGHTS = Path(__file__).resolve().parents[3] / "examples" / "flights" / "table.yaml"
@@ -153,16 +154,18 @@ def test_segments_tell_whether_queries_see_them(
         rows = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
         return {row[0]: row[-1] for row in rows}
 
-    monkeypatch.setattr(lineage, "wait_until_loaded", lambda *_: None)
+    monkeypatch.setattr(replacements, "wait_until_loaded", lambda *_: None)
     store, table = flights.metastore, TableName("flights_OFFLINE")
     add_segments(flights)
     replacement = Replacement(segments_from=("flights_1",), segments_to=("merged",), entry="e")
-    lineage.start_replacement(store, table, replacement)
-    lineage.put_outputs(store, table, "e", [SegmentRecord(name="merged", crc=1, size_bytes=1, url="u", total_docs=1)])
+    replacements.start_replacement(store, table, replacement)
+    replacements.put_outputs(
+        store, table, "e", [SegmentRecord(name="merged", crc=1, size_bytes=1, url="u", total_docs=1)]
+    )
     assert states() == {"flights_1": "Visible", "flights_2": "Visible", "merged": "Pending"}
-    lineage.end_replacement(store, table, "e")
+    replacements.end_replacement(store, table, "e")
     assert states() == {"flights_1": "Replaced", "flights_2": "Visible", "merged": "Visible"}
-    lineage.revert_replacement(store, table, "e")
+    replacements.revert_replacement(store, table, "e")
     assert states() == {"flights_1": "Visible", "flights_2": "Visible", "merged": "Reverted"}
 
 

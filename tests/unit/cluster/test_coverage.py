@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merlot.cluster import coverage, lineage, paths
-from merlot.cluster.coverage import RowCounts, UncoveredError
-from merlot.cluster.lineage import Replacement
-from merlot.cluster.publish import PublishRequest, PublishResult, publish_request
+from merlot.cluster import paths
+from merlot.cluster.lineage import replacements
+from merlot.cluster.lineage.replacements import Replacement
 from merlot.cluster.records import RootRecord, SegmentRecord
-from merlot.cluster.view import load
+from merlot.cluster.segments import coverage
+from merlot.cluster.segments.coverage import RowCounts, UncoveredError
+from merlot.cluster.segments.publish import PublishRequest, PublishResult, publish_request
+from merlot.cluster.segments.view import load
 from merlot.ids import TableName
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.tasks import MERGE_LEVEL
@@ -135,13 +137,13 @@ def test_what_a_refresh_removes_and_replaces_is_counted_in_rows(table: SqliteMet
 def test_outputs_of_a_replacement_and_what_it_has_hidden_are_no_rows_that_go(
     table: SqliteMetastore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lineage, "wait_until_loaded", lambda *_: None)
+    monkeypatch.setattr(replacements, "wait_until_loaded", lambda *_: None)
     push(table, segment("h1"), segment("h2"))
     merged = segment("day", rows=20, source="").model_copy(update={"custom_map": {MERGE_LEVEL: "day"}})
-    entry = lineage.start_replacement(table, TABLE, Replacement(segments_from=["h1", "h2"], segments_to=["day"]))
+    entry = replacements.start_replacement(table, TABLE, Replacement(segments_from=["h1", "h2"], segments_to=["day"]))
     hidden = publish_request(table, TABLE, PublishRequest(records=(merged,), entry=entry))
     assert hidden.rows == RowCounts(before=24, after=24)
-    lineage.end_replacement(table, TABLE, entry)
+    replacements.end_replacement(table, TABLE, entry)
     result = push(table, segment("h1", 2, rows=3, source="elsewhere"), replace=["day"])
     assert (result.removed, result.replaced) == (("day",), ())
     assert result.rows == RowCounts(before=20, after=3, removed=20)

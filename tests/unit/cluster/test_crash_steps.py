@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from merlot.cluster import commit, paths, tables
-from merlot.cluster.mutations import Assign, mutate, sweep
-from merlot.cluster.publish import PublishRequest, publish_request
+from merlot.cluster import paths
+from merlot.cluster.manifests import tables
 from merlot.cluster.records import SegmentRecord
-from merlot.cluster.view import load
+from merlot.cluster.segments import commit
+from merlot.cluster.segments.publish import PublishRequest, publish_request
+from merlot.cluster.segments.transaction import Assign, mutate, sweep
+from merlot.cluster.segments.view import load
 from merlot.errors import ConflictError, MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Check, Metastore

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from merlot.cluster import paths
-from merlot.cluster.leases import Lease, holder
+from merlot.cluster.instances.leases import Lease, holder
 from merlot.errors import ConflictError, UnavailableError
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.testing.clock import FakeClock

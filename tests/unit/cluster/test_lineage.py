@@ -8,21 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from merlot.cluster import commit, lineage, lineage_draft, lineage_nodes, paths, tables
-from merlot.cluster.changes import TooManyReplacementsError
-from merlot.cluster.lineage import Ending, Replacement
-from merlot.cluster.liveness import register
-from merlot.cluster.mutations import (
-    Assign,
-    ForgetReplacement,
-    PreconditionError,
-    mutate,
-    sweep,
-)
-from merlot.cluster.publish import PublishRequest, publish, publish_request
+from merlot.cluster import paths
+from merlot.cluster.instances.liveness import register
+from merlot.cluster.instances.reports import write_report
+from merlot.cluster.lineage import replacements
+from merlot.cluster.lineage.replacements import Ending, Replacement
+from merlot.cluster.manifests import tables
 from merlot.cluster.records import InstanceRecord, LineageMark, LineageState, Role, RootRecord, SegmentRecord
-from merlot.cluster.reports import write_report
-from merlot.cluster.view import TableView, load
+from merlot.cluster.segments import commit, lineage_nodes, lineage_rules
+from merlot.cluster.segments.mutations import TooManyReplacementsError
+from merlot.cluster.segments.publish import PublishRequest, publish, publish_request
+from merlot.cluster.segments.transaction import Assign, ForgetReplacement, PreconditionError, mutate, sweep
+from merlot.cluster.segments.view import TableView, load
 from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
 from merlot.ids import InstanceId, SegmentKey, SegmentName, TableName
 from merlot.metastore.protocol import Check, Metastore
@@ -54,7 +51,7 @@ def make_store(folder: Path) -> SqliteMetastore:
 @pytest.fixture
 def _loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Outputs are loaded as soon as they are published."""
-    monkeypatch.setattr(lineage, "wait_until_loaded", lambda *_: None)
+    monkeypatch.setattr(replacements, "wait_until_loaded", lambda *_: None)
 
 
 @pytest.fixture
@@ -68,19 +65,19 @@ HOURS = Replacement(segments_from=("h1", "h2"), segments_to=("day",), entry="e")
 
 
 def start(store: Metastore, replacement: Replacement = HOURS) -> str:
-    return lineage.start_replacement(store, TABLE, replacement)
+    return replacements.start_replacement(store, TABLE, replacement)
 
 
 def put(store: Metastore, *names: str, entry: str = "e", docs: int = 20) -> None:
-    lineage.put_outputs(store, TABLE, entry, [segment(name, docs=docs) for name in names or ("day",)])
+    replacements.put_outputs(store, TABLE, entry, [segment(name, docs=docs) for name in names or ("day",)])
 
 
 def end(store: Metastore, entry: str = "e") -> None:
-    lineage.end_replacement(store, TABLE, entry)
+    replacements.end_replacement(store, TABLE, entry)
 
 
 def revert(store: Metastore, entry: str = "e") -> None:
-    lineage.revert_replacement(store, TABLE, entry)
+    replacements.revert_replacement(store, TABLE, entry)
 
 
 def forget(store: Metastore, entry: str = "e") -> None:
@@ -311,10 +308,10 @@ def test_either_side_may_be_empty(store: SqliteMetastore) -> None:
 def test_an_end_may_drop_outputs_and_add_to_the_custom_map(store: SqliteMetastore) -> None:
     start(store, Replacement(segments_from=("h1",), segments_to=("a", "b"), custom_map={"x": "1"}, entry="e"))
     put(store, "a", "b")
-    entry = lineage.end_replacement(store, TABLE, "e", Ending(segments_to=("b",), custom_map={"y": "2"}))
+    entry = replacements.end_replacement(store, TABLE, "e", Ending(segments_to=("b",), custom_map={"y": "2"}))
     assert (entry.segments_to, entry.custom_map) == (("b",), {"x": "1", "y": "2"})
     assert visible(store) == {"h2", "other", "b"}
-    assert lineage.find_entry(store, TABLE, "e") == entry
+    assert replacements.find_entry(store, TABLE, "e") == entry
     revert(store)
     assert visible(store) == {"h1", "h2", "other"}
 
@@ -328,7 +325,7 @@ def test_an_end_waits_for_servers_and_says_what_they_lack(store: SqliteMetastore
     mutate(store, TABLE, lambda view: [Assign(dict.fromkeys(view.segments, (SERVER,)))])
     write_report(store, TABLE, SERVER, [], {"day@1": "no space left"})
     with pytest.raises(UnavailableError, match="not loaded by Server_host_1: no space left"):
-        lineage.end_replacement(store, TABLE, "e", Ending(wait_loaded_s=0.05))
+        replacements.end_replacement(store, TABLE, "e", Ending(wait_loaded_s=0.05))
     write_report(store, TABLE, SERVER, ["day@1"], {})
     end(store)
     assert visible(store) == {"day", "other"}
@@ -342,7 +339,7 @@ def test_a_lost_fence_ends_nothing(store: SqliteMetastore) -> None:
     store.create("/fence", b"")
     store.put("/fence", b"somebody else", 0)
     with pytest.raises(ConflictError, match="lease is lost"):
-        lineage.end_replacement(store, TABLE, "e", fence=Check("/fence", 0))
+        replacements.end_replacement(store, TABLE, "e", fence=Check("/fence", 0))
     assert visible(store) == {"h1", "h2", "other"}
 
 
@@ -353,7 +350,7 @@ def test_entries_of_many_names_are_kept_in_chunks(store: SqliteMetastore, monkey
     outputs = tuple(f"o{number}" for number in range(4))
     publish(store, TABLE, [segment(name) for name in inputs])
     start(store, Replacement(segments_from=inputs, segments_to=outputs, entry="e"))
-    (entry,) = lineage.list_entries(store, TABLE)
+    (entry,) = replacements.list_entries(store, TABLE)
     assert (entry.segments_from, entry.segments_to) == (inputs, outputs)
     assert len(store.children(paths.lineage(TABLE))) == 5
     put(store, *outputs)
@@ -431,7 +428,7 @@ def _assert_clean(store: Metastore) -> None:
     heads = {(entry, mark.details) for entry, mark in view.lineage.items()}
     for name in store.children(paths.lineage(TABLE)):
         assert lineage_nodes.head_of_node(name) in heads or lineage_nodes.epoch_of_node(name) == view.epoch + 1
-    assert len(lineage.list_entries(store, TABLE)) == len(view.lineage)
+    assert len(replacements.list_entries(store, TABLE)) == len(view.lineage)
 
 
 KINDS = ["append", "refresh", "delete", "start", "start", "put", "put", "end", "end", "revert", "forget"]
@@ -478,7 +475,7 @@ class History:
             case "start" if some:
                 return self._start(view, some, rows), self.alive
             case "put" if entry in self.outputs:
-                return lambda store: lineage.put_outputs(store, TABLE, entry, self.outputs[entry]), self.alive
+                return lambda store: replacements.put_outputs(store, TABLE, entry, self.outputs[entry]), self.alive
             case "end":
                 return lambda store: end(store, entry), self.alive
             case "revert":
@@ -558,9 +555,9 @@ def test_a_root_full_of_entries_fits_a_node_and_takes_no_more(
     store: SqliteMetastore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mark = LineageMark(LineageState.IN_PROGRESS, 1 << 41, f"{1 << 30}.0123456789", 1000, 1000)
-    marks = {f"{number:0120d}": mark for number in range(lineage_draft.MAX_ENTRIES)}
+    marks = {f"{number:0120d}": mark for number in range(lineage_rules.MAX_ENTRIES)}
     assert len(RootRecord(lineage=marks).to_bytes()) < 700_000
-    monkeypatch.setattr(lineage_draft, "MAX_ENTRIES", 1)
+    monkeypatch.setattr(lineage_rules, "MAX_ENTRIES", 1)
     start(store)
     with pytest.raises(TooManyReplacementsError, match="too many replacements are kept"):
         start(store, Replacement(segments_from=("other",), segments_to=("x",)))

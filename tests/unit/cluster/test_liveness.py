@@ -1,7 +1,7 @@
 """Ephemerals of instances, and what happens where two lives of one instance overlap."""
 
 from merlot.cluster import paths
-from merlot.cluster.liveness import live_instances, register
+from merlot.cluster.instances.liveness import live_instances, register
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import SessionState

@@ -4,14 +4,16 @@ from collections.abc import Sequence
 
 import pytest
 
-from merlot.cluster import lineage, origins, paths
-from merlot.cluster.changes import ForgetReplacement
-from merlot.cluster.lineage import Replacement
-from merlot.cluster.mutations import mutate
-from merlot.cluster.publish import PublishRequest, PublishResult, publish_request
-from merlot.cluster.pushed_again import MergedBeforeError
+from merlot.cluster import paths
+from merlot.cluster.lineage import replacements
+from merlot.cluster.lineage.replacements import Replacement
 from merlot.cluster.records import RootRecord, SegmentRecord
-from merlot.cluster.view import load
+from merlot.cluster.segments import origins
+from merlot.cluster.segments.mutations import ForgetReplacement
+from merlot.cluster.segments.publish import PublishRequest, PublishResult, publish_request
+from merlot.cluster.segments.republish import MergedBeforeError
+from merlot.cluster.segments.transaction import mutate
+from merlot.cluster.segments.view import load
 from merlot.ids import TableName
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.tasks import BACKFILLED, MERGE_LEVEL
@@ -22,7 +24,7 @@ MERGED = {MERGE_LEVEL: "day"}
 
 @pytest.fixture(autouse=True)
 def _nobody_loads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lineage, "wait_until_loaded", lambda *_: None)
+    monkeypatch.setattr(replacements, "wait_until_loaded", lambda *_: None)
 
 
 @pytest.fixture
@@ -46,9 +48,9 @@ def replaced(
 ) -> str:
     """A replacement that has ended, and whose grace period has."""
     names = [one.name for one in outputs]
-    entry = lineage.start_replacement(store, TABLE, Replacement(segments_from=inputs, segments_to=names))
-    lineage.put_outputs(store, TABLE, entry, outputs)
-    lineage.end_replacement(store, TABLE, entry)
+    entry = replacements.start_replacement(store, TABLE, Replacement(segments_from=inputs, segments_to=names))
+    replacements.put_outputs(store, TABLE, entry, outputs)
+    replacements.end_replacement(store, TABLE, entry)
     if is_over:
         forget(store, entry)
     return entry

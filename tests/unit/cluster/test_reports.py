@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merlot.cluster import paths, reports
-from merlot.cluster.reports import ReportReader, ReportWriter, remove_report
+from merlot.cluster import paths
+from merlot.cluster.instances import reports
+from merlot.cluster.instances.reports import ReportReader, ReportWriter, remove_report
 from merlot.errors import UnavailableError
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore

@@ -4,9 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from merlot.cluster import rollups, upserts
-from merlot.cluster.applied import Outcome
-from merlot.cluster.rollups import RollupConflictError
+from merlot.cluster.manifests import rollups, upserts
+from merlot.cluster.manifests.rollups import RollupConflictError
+from merlot.cluster.manifests.store import Outcome
 from merlot.errors import NotFoundError
 from merlot.ids import TableName
 from merlot.metastore.sqlite import SqliteMetastore

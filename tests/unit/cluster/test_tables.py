@@ -2,11 +2,12 @@
 
 import pytest
 
-from merlot.cluster import paths, tables
-from merlot.cluster.publish import publish
+from merlot.cluster import paths
+from merlot.cluster.instances.reports import write_report
+from merlot.cluster.manifests import tables
 from merlot.cluster.records import SegmentRecord, TrashRecord
-from merlot.cluster.reports import write_report
-from merlot.cluster.view import load
+from merlot.cluster.segments.publish import publish
+from merlot.cluster.segments.view import load
 from merlot.errors import NotFoundError
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.sqlite import SqliteMetastore

@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from merlot.clock import SystemClock
-from merlot.cluster import paths, tasks
-from merlot.cluster.leases import Lease
-from merlot.cluster.tasks import EndedTask, MergeTaskConfig, QueuedTask, TaskOutcome, TaskRecord, TaskState
+from merlot.cluster import paths
+from merlot.cluster.instances.leases import Lease
+from merlot.cluster.tasks import queue as tasks
+from merlot.cluster.tasks.queue import EndedTask, MergeTaskConfig, QueuedTask, TaskOutcome, TaskRecord, TaskState
 from merlot.errors import ConflictError, CorruptionError
 from merlot.ids import TableName
 from merlot.metastore.protocol import MAX_TRANSACTION_BYTES, Check

@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merlot.cluster import commit, paths
-from merlot.cluster.mutations import Assign, PreconditionError, PutSegments, RemoveSegments, mutate
+from merlot.cluster import paths
 from merlot.cluster.records import BucketRecord, RootRecord, SegmentRecord, format_columns
-from merlot.cluster.view import TableView, diff, load
+from merlot.cluster.segments import commit
+from merlot.cluster.segments.transaction import Assign, PreconditionError, PutSegments, RemoveSegments, mutate
+from merlot.cluster.segments.view import TableView, diff, load
 from merlot.errors import CorruptionError, NotFoundError
 from merlot.ids import InstanceId, SegmentKey, SegmentName, TableName
 from merlot.metastore.sqlite import SqliteMetastore

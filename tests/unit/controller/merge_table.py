@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from tests.time_formats import read_time, rounded_time, stored_time
 
 from merlot.cluster.records import SegmentRecord
-from merlot.cluster.rounding import with_true_times
-from merlot.cluster.tasks import TaskRecord, merge_config
+from merlot.cluster.segments.rounding import with_true_times
+from merlot.cluster.tasks.queue import TaskRecord, merge_config
 from merlot.controller.merge_generator import Generated, MergeSituation, generate
 from merlot.ids import TableName
 from merlot.spec import periods, time_rounding

@@ -7,15 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from merlot.cluster import lineage, paths, tables, tasks
-from merlot.cluster.condemned import PARDON_MS, FileCondemnedError, condemn, guard, pardon
-from merlot.cluster.leases import Lease
-from merlot.cluster.lineage import TASK_LEASE, Replacement
-from merlot.cluster.mutations import Context
-from merlot.cluster.publish import PublishRequest, publish_request
+from merlot.cluster import paths
+from merlot.cluster.instances.leases import Lease
+from merlot.cluster.lineage import replacements
+from merlot.cluster.lineage.replacements import TASK_LEASE, Replacement
+from merlot.cluster.manifests import tables
 from merlot.cluster.records import LineageState, SegmentRecord
-from merlot.cluster.task_records import SHUFFLE_FOLDER, MergeTaskConfig, TaskRecord
-from merlot.cluster.view import load
+from merlot.cluster.segments.condemned import PARDON_MS, FileCondemnedError, condemn, guard, pardon
+from merlot.cluster.segments.publish import PublishRequest, publish_request
+from merlot.cluster.segments.transaction import Context
+from merlot.cluster.segments.view import load
+from merlot.cluster.tasks import queue
+from merlot.cluster.tasks.records import SHUFFLE_FOLDER, MergeTaskConfig, TaskRecord
 from merlot.controller.cleaning import CleaningConfig
 from merlot.controller.loop import ControllerLoop, LoopConfig
 from merlot.controller.merge_pass import clean_up
@@ -77,7 +80,7 @@ class Files:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lineage, "wait_until_loaded", lambda *_: None)
+    monkeypatch.setattr(replacements, "wait_until_loaded", lambda *_: None)
 
 
 @pytest.fixture
@@ -126,12 +129,12 @@ def replace(
     """A replacement of two segments by one, as far as asked."""
     context = Context(clock=clock)
     replacement = Replacement(segments_from=("h1", "h2"), segments_to=("day",), custom_map=custom or {}, entry="e")
-    entry = lineage.start_replacement(store, TABLE, replacement, context=context)
-    lineage.put_outputs(store, TABLE, entry, [files.upload(segment("day", clock))], context=context)
+    entry = replacements.start_replacement(store, TABLE, replacement, context=context)
+    replacements.put_outputs(store, TABLE, entry, [files.upload(segment("day", clock))], context=context)
     if until in {"end", "revert"}:
-        lineage.end_replacement(store, TABLE, entry, context=context)
+        replacements.end_replacement(store, TABLE, entry, context=context)
     if until == "revert":
-        lineage.revert_replacement(store, TABLE, entry, context=context)
+        replacements.revert_replacement(store, TABLE, entry, context=context)
     return entry
 
 
@@ -216,7 +219,7 @@ def test_retention_by_time_leaves_what_a_replacement_needs(
     replace(store, clock, files, until="put")
     pass_time(loop, clock, 31 * DAY_S)
     assert set(load(store, TABLE).segments) == {"h1", "h2", "day"}
-    lineage.end_replacement(store, TABLE, "e", context=Context(clock=clock))
+    replacements.end_replacement(store, TABLE, "e", context=Context(clock=clock))
     pass_time(loop, clock, 61)
     assert set(load(store, TABLE).segments) == {"h1", "h2"}
     loop.close()
@@ -272,7 +275,7 @@ def test_files_that_nobody_names_go_after_a_day_but_not_those_somebody_is_about_
 ) -> None:
     context = Context(clock=clock)
     replacement = Replacement(segments_from=("h1",), segments_to=("awaited",), entry="e")
-    lineage.start_replacement(store, TABLE, replacement, context=context)
+    replacements.start_replacement(store, TABLE, replacement, context=context)
     for name in ("awaited", "orphan"):
         files.upload(segment(name, clock))
     loop = loop_of(store, files, clock, abandoned_s=30 * DAY_S)
@@ -288,7 +291,7 @@ def test_what_shards_left_goes_after_a_day_unless_a_task_or_a_replacement_may_go
     store: SqliteMetastore, files: Files, clock: FakeClock
 ) -> None:
     replacement = Replacement(segments_from=("h1",), segments_to=("awaited",), entry="under-way")
-    lineage.start_replacement(store, TABLE, replacement, context=Context(clock=clock))
+    replacements.start_replacement(store, TABLE, replacement, context=Context(clock=clock))
     queue_merge(store, "queued", output_prefix="merged_1")
     for entry in ("under-way", "queued", "gone"):
         files.shuffle(entry)
@@ -341,7 +344,7 @@ def queue_merge(store: Metastore, entry: str, *, output_prefix: str) -> None:
         shard=1,
     )
     task = TaskRecord(
-        id=f"task-{entry}", kind=tasks.MERGE_ROLLUP, table=TABLE, created_ms=1, config=tasks.config_json(config)
+        id=f"task-{entry}", kind=queue.MERGE_ROLLUP, table=TABLE, created_ms=1, config=queue.config_json(config)
     )
     store.create(paths.task(task.kind, task.id), task.to_bytes())
 
@@ -524,8 +527,8 @@ def test_what_is_uploaded_after_the_deletion_of_its_table_goes_too(
     empty_trash(store, lambda _: files, clock, grace_ms=HOUR_S * 1000)
     assert len(files.files) == 4, "its task may upload more"
     assert (tables.files_left(store, "t") is not None) == (fate is tables.Files.NOW)
-    for name in store.children(paths.tasks(tasks.MERGE_ROLLUP)):
-        store.delete(paths.task(tasks.MERGE_ROLLUP, name))
+    for name in store.children(paths.tasks(queue.MERGE_ROLLUP)):
+        store.delete(paths.task(queue.MERGE_ROLLUP, name))
     for _ in range(3):
         clock.advance(HOUR_S + 1)
         empty_trash(store, lambda _: files, clock, grace_ms=HOUR_S * 1000)
@@ -536,16 +539,16 @@ def test_what_is_uploaded_after_the_deletion_of_its_table_goes_too(
 def test_a_task_of_a_table_that_is_gone_ends_without_a_minion(store: SqliteMetastore, clock: FakeClock) -> None:
     for entry in ("waits", "runs"):
         queue_merge(store, entry, output_prefix="merged_1")
-    lease = Lease.acquire(store, tasks.lease_name(tasks.MERGE_ROLLUP, "task-runs"), "minion", clock)
+    lease = Lease.acquire(store, queue.lease_name(queue.MERGE_ROLLUP, "task-runs"), "minion", clock)
     assert lease is not None
     clean_up(store, {}, None)
-    assert len(tasks.list_tasks(store, tasks.MERGE_ROLLUP)) == 2
+    assert len(queue.list_tasks(store, queue.MERGE_ROLLUP)) == 2
     tables.delete_table(store, "t", clock=clock)
     clean_up(store, {}, None)
-    assert set(tasks.list_tasks(store, tasks.MERGE_ROLLUP)) == {"task-runs"}
+    assert set(queue.list_tasks(store, queue.MERGE_ROLLUP)) == {"task-runs"}
     lease.release(store)
     clean_up(store, {}, None)
-    assert tasks.list_tasks(store, tasks.MERGE_ROLLUP) == {}
+    assert queue.list_tasks(store, queue.MERGE_ROLLUP) == {}
 
 
 def test_what_shards_of_a_deleted_table_left_goes_with_its_files(

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 import pytest
 from tests.unit.controller.told_loop import ToldLoop
 
-from merlot.cluster import paths, tables
-from merlot.cluster.liveness import Registration, register
-from merlot.cluster.mutations import Context, trash_nodes
-from merlot.cluster.publish import PublishRequest, publish, publish_request
+from merlot.cluster import paths
+from merlot.cluster.instances.liveness import Registration, register
+from merlot.cluster.instances.reports import ReportWriter
+from merlot.cluster.manifests import tables
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
-from merlot.cluster.reports import ReportWriter
-from merlot.cluster.view import TableView, load
+from merlot.cluster.segments.publish import PublishRequest, publish, publish_request
+from merlot.cluster.segments.transaction import Context, trash_nodes
+from merlot.cluster.segments.view import TableView, load
 from merlot.controller.loop import ControllerLoop, LoopConfig
 from merlot.controller.role import ControllerConfig, ControllerRole
 from merlot.errors import InvalidInputError

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from merlot.cluster import tables
-from merlot.cluster.publish import PublishRequest, publish
+from merlot.cluster.manifests import tables
 from merlot.cluster.records import SegmentRecord
-from merlot.cluster.task_records import SHUFFLE_FOLDER
+from merlot.cluster.segments.publish import PublishRequest, publish
+from merlot.cluster.tasks.records import SHUFFLE_FOLDER
 from merlot.controller.apply import ApplyError
 from merlot.controller.loop import ControllerLoop, LoopConfig
 from merlot.controller.role import ControllerRole

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tests.time_formats import time_fields
 from tests.unit.controller.merge_table import DAY, HOUR, MergeTable, level, spec_of
 
-from merlot.cluster.rounding import smallest_window
-from merlot.cluster.task_settings import is_outdated
-from merlot.cluster.tasks import TaskRecord, merge_config
+from merlot.cluster.segments.rounding import smallest_window
+from merlot.cluster.tasks.queue import TaskRecord, merge_config
+from merlot.cluster.tasks.settings import is_outdated
 from merlot.controller.merge_generator import generate
 from merlot.controller.retention import expired
 from merlot.spec import periods, time_rounding

@@ -8,14 +8,17 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from merlot import telemetry
-from merlot.cluster import lineage, paths, rollups, tables, tasks
-from merlot.cluster.changes import ForgetReplacement
-from merlot.cluster.leases import Lease
-from merlot.cluster.mutations import mutate
-from merlot.cluster.publish import publish
+from merlot.cluster import paths
+from merlot.cluster.instances.leases import Lease
+from merlot.cluster.lineage import replacements
+from merlot.cluster.manifests import rollups, tables
 from merlot.cluster.records import SegmentRecord
-from merlot.cluster.tasks import MERGE_ROLLUP, EndedTask, QueuedTask, TaskOutcome, TaskState, merge_config
-from merlot.cluster.view import load
+from merlot.cluster.segments.mutations import ForgetReplacement
+from merlot.cluster.segments.publish import publish
+from merlot.cluster.segments.transaction import mutate
+from merlot.cluster.segments.view import load
+from merlot.cluster.tasks import queue
+from merlot.cluster.tasks.queue import MERGE_ROLLUP, EndedTask, QueuedTask, TaskOutcome, TaskState, merge_config
 from merlot.controller import merge_facts
 from merlot.controller.api import make_app
 from merlot.controller.merge_loop import MergeLoop
@@ -104,7 +107,7 @@ def segment(name: str, start_ms: int, docs: int = 5, **more: object) -> SegmentR
 
 
 def queued(store: SqliteMetastore) -> dict[str, QueuedTask]:
-    return dict(tasks.list_tasks(store, MERGE_ROLLUP))
+    return dict(queue.list_tasks(store, MERGE_ROLLUP))
 
 
 def levels(store: SqliteMetastore) -> list[str]:
@@ -128,7 +131,7 @@ def work_off(store: SqliteMetastore, fence: Check) -> int:
             segments_before=len(config.inputs),
             segments_after=1,
         )
-        tasks.end(store, task, ended, fence)
+        queue.end(store, task, ended, fence)
     return len(found)
 
 
@@ -166,7 +169,7 @@ def test_a_run_goes_on_until_nothing_is_left_and_then_writes_nothing(
     loop.round()
     loop.round()
     assert all_nodes(store) == before
-    assert tasks.history(store, MERGE_ROLLUP, TRIPS).totals["daily"].segments_before == 10
+    assert queue.history(store, MERGE_ROLLUP, TRIPS).totals["daily"].segments_before == 10
 
 
 def test_a_period_begins_at_once_and_cron_when_it_calls(
@@ -222,7 +225,7 @@ def test_a_suspended_one_cancels_its_tasks_and_goes_on_later(
     loop.round()
     assert {task.record.state for task in queued(store).values()} == {TaskState.CANCELLED}
     for task in queued(store).values():
-        tasks.end(store, task, EndedTask(id=task.record.id, outcome=TaskOutcome.CANCELLED), fence)
+        queue.end(store, task, EndedTask(id=task.record.id, outcome=TaskOutcome.CANCELLED), fence)
     loop.round()
     assert not queued(store)
     put_rollup(store)
@@ -255,7 +258,7 @@ def test_tasks_are_cancelled_when_the_manifest_has_their_level_do_something_else
     states = {task.record.state for task in queued(store).values() if merge_config(task.record).revision == 1}
     assert states == {TaskState.CANCELLED if is_cancelled else TaskState.QUEUED}
     for task in queued(store).values():
-        tasks.end(store, task, EndedTask(id=task.record.id, outcome=TaskOutcome.CANCELLED), fence)
+        queue.end(store, task, EndedTask(id=task.record.id, outcome=TaskOutcome.CANCELLED), fence)
     loop.round()
     assert {merge_config(task.record).revision for task in queued(store).values()} == {2}
 
@@ -265,21 +268,25 @@ def test_merges_wait_while_the_table_keeps_as_many_replacements_as_it_can_and_th
 ) -> None:
     monkeypatch.setattr(merge_facts, "MAX_ENTRIES", merge_facts.RESERVED_ENTRIES + 2)
     make_table(store, days=4)
-    lineage.start_replacement(store, TRIPS, lineage.Replacement(segments_from=(), segments_to=("x",), entry="e"))
+    replacements.start_replacement(
+        store, TRIPS, replacements.Replacement(segments_from=(), segments_to=("x",), entry="e")
+    )
     put_rollup(store, ROLLUP.replace("table: trips", 'table: trips\n  schedule: "0 3 * * *"'))
     loop.round()
     clock.advance(24 * 3600)
     loop.round()
     assert levels(store) == ["daily"]
     assert work_off(store, fence) == 1
-    lineage.start_replacement(store, TRIPS, lineage.Replacement(segments_from=(), segments_to=("y",), entry="f"))
+    replacements.start_replacement(
+        store, TRIPS, replacements.Replacement(segments_from=(), segments_to=("y",), entry="f")
+    )
     loop.round()
     assert levels(store) == []
     told = MergeService(store, clock).rollup("trips-merge")
     assert told["state"] == told["levels"][0]["state"] == "Pending"
     assert "2 replacements are kept, which is as many as a table can" in told["message"]
     for entry in ("e", "f"):
-        lineage.revert_replacement(store, TRIPS, entry)
+        replacements.revert_replacement(store, TRIPS, entry)
         mutate(store, TRIPS, lambda _, entry=entry: [ForgetReplacement(entry)])  # type: ignore[misc]
     loop.round()
     assert levels(store) == ["daily", "daily"], "without another call of the schedule"
@@ -293,12 +300,12 @@ def test_a_deleted_one_leaves_only_tasks_to_undo(store: SqliteMetastore, loop: M
     rollups.delete_rollup(store, "trips-merge")
     loop.round()
     assert {task.record.state for task in queued(store).values()} == {TaskState.CANCELLED}
-    assert rollups.watermarks(store, TRIPS) == (tasks.WatermarkRecord(), None)
+    assert rollups.watermarks(store, TRIPS) == (queue.WatermarkRecord(), None)
     for task in queued(store).values():
-        tasks.end(store, task, EndedTask(id=task.record.id, outcome=TaskOutcome.CANCELLED), fence)
-    assert tasks.history(store, MERGE_ROLLUP, TRIPS).tasks
+        queue.end(store, task, EndedTask(id=task.record.id, outcome=TaskOutcome.CANCELLED), fence)
+    assert queue.history(store, MERGE_ROLLUP, TRIPS).tasks
     loop.round()
-    assert not tasks.history(store, MERGE_ROLLUP, TRIPS).tasks
+    assert not queue.history(store, MERGE_ROLLUP, TRIPS).tasks
 
 
 def test_one_that_cannot_be_read_does_not_stop_the_others(store: SqliteMetastore, loop: MergeLoop) -> None:
@@ -393,9 +400,9 @@ def test_the_status_tells_progress_and_the_next_run_of_a_schedule_that_calls_rar
     put_rollup(store, ROLLUP.replace("maxNumParallelBuckets: 2", "maxNumParallelBuckets: 3"))
     loop.round()
     first, *_ = queued(store)
-    assert Lease.acquire(store, tasks.lease_name(MERGE_ROLLUP, first), "Minion_1", clock) is not None
-    said = tasks.TaskProgress(phase="READ", rows=47, rows_total=100, started_ms=7, owner="Minion_1")
-    tasks.write_progress(store, MERGE_ROLLUP, first, said)
+    assert Lease.acquire(store, queue.lease_name(MERGE_ROLLUP, first), "Minion_1", clock) is not None
+    said = queue.TaskProgress(phase="READ", rows=47, rows_total=100, started_ms=7, owner="Minion_1")
+    queue.write_progress(store, MERGE_ROLLUP, first, said)
     service = MergeService(store, clock)
     told = service.status()["rollups"]["trips-merge"]
     assert (told["levels"][0]["progress"], told["levels"][0]["tasksRunning"], told["nextRunMs"]) == ("0/5", 1, None)
@@ -428,9 +435,9 @@ async def test_a_task_that_failed_for_good_is_told_and_tried_again_by_hand(
     make_table(store, days=1)
     put_rollup(store)
     loop.round()
-    for _ in range(tasks.MAX_ATTEMPTS):
+    for _ in range(queue.MAX_ATTEMPTS):
         (task,) = queued(store).values()
-        tasks.fail(store, task, "disk is full", clock.now_ms(), fence)
+        queue.fail(store, task, "disk is full", clock.now_ms(), fence)
     loop.round()
     body = await (await client.get("/rollups/trips-merge")).json()
     assert (body["state"], body["lastError"]) == ("Failing", "disk is full")

@@ -8,14 +8,14 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from tests.unit.controller.told_loop import ToldLoop
 
-from merlot.cluster import tables
-from merlot.cluster.drains import mark
-from merlot.cluster.liveness import register
-from merlot.cluster.mutations import Assign, mutate
-from merlot.cluster.publish import publish
+from merlot.cluster.instances.drains import mark
+from merlot.cluster.instances.liveness import register
+from merlot.cluster.instances.reports import write_report
+from merlot.cluster.manifests import tables
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
-from merlot.cluster.reports import write_report
-from merlot.cluster.view import load
+from merlot.cluster.segments.publish import publish
+from merlot.cluster.segments.transaction import Assign, mutate
+from merlot.cluster.segments.view import load
 from merlot.controller.api import make_app
 from merlot.controller.loop import ControllerLoop, LoopConfig
 from merlot.controller.service import ControllerService

@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merlot.cluster.mutations import apply
 from merlot.cluster.records import RootRecord, SegmentRecord
-from merlot.cluster.view import Bucket, TableView
+from merlot.cluster.segments.transaction import apply
+from merlot.cluster.segments.view import Bucket, TableView
 from merlot.controller.assignment import Servers
 from merlot.controller.reconcile import Situation, decide, is_moving
 from merlot.ids import InstanceId, TableName

@@ -10,15 +10,15 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from merlot.cluster.drains import mark, marks, unmark
-from merlot.cluster.echoes import write_echo
 from merlot.cluster.fence import FENCE_HEADER, take
-from merlot.cluster.liveness import register
-from merlot.cluster.mutations import Assign, mutate
-from merlot.cluster.publish import publish
+from merlot.cluster.instances.drains import mark, marks, unmark
+from merlot.cluster.instances.echoes import write_echo
+from merlot.cluster.instances.liveness import register
+from merlot.cluster.instances.reports import ReportWriter, write_report
+from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.records import EchoRecord, InstanceRecord, OperatorRecord, Role, SegmentRecord
-from merlot.cluster.reports import ReportWriter, write_report
-from merlot.cluster.tables import put_table
+from merlot.cluster.segments.publish import publish
+from merlot.cluster.segments.transaction import Assign, mutate
 from merlot.controller.api import make_app
 from merlot.controller.service import ControllerService
 from merlot.ids import InstanceId, TableName

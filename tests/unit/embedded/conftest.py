@@ -8,9 +8,9 @@ import aiohttp
 import pytest
 from tests.unit.embedded.nodes import StartNode
 
-from merlot.cluster.publish import publish
+from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.records import SegmentRecord
-from merlot.cluster.tables import put_table
+from merlot.cluster.segments.publish import publish
 from merlot.embedded.node import METASTORE_FILE, Node, NodeConfig
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.table import Table

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.embedded.nodes import StartNode
 
 from merlot import telemetry
-from merlot.cluster.tables import put_table
+from merlot.cluster.manifests.tables import put_table
 from merlot.embedded.node import METASTORE_FILE
 from merlot.errors import InvalidInputError
 from merlot.metastore.sqlite import SqliteMetastore

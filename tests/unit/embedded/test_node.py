@@ -12,7 +12,7 @@ import yaml
 from tests.unit.embedded.nodes import StartNode
 
 from merlot.cluster import paths
-from merlot.cluster.tables import put_table
+from merlot.cluster.manifests.tables import put_table
 from merlot.embedded.node import METASTORE_FILE, Node, NodeConfig
 from merlot.errors import UnavailableError
 from merlot.metastore.sqlite import SqliteMetastore

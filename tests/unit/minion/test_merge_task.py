@@ -5,15 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from merlot.cluster import lineage, lineage_draft, tasks
-from merlot.cluster.changes import ForgetReplacement
-from merlot.cluster.mutations import mutate
-from merlot.cluster.publish import publish
-from merlot.cluster.pushed_again import MergedBeforeError
+from merlot.cluster.lineage import replacements
+from merlot.cluster.manifests.rollups import put_rollup
 from merlot.cluster.records import LineageState
-from merlot.cluster.rollups import put_rollup
-from merlot.cluster.task_records import SHUFFLE_FOLDER
-from merlot.cluster.tasks import TaskOutcome
+from merlot.cluster.segments import lineage_rules
+from merlot.cluster.segments.mutations import ForgetReplacement
+from merlot.cluster.segments.publish import publish
+from merlot.cluster.segments.republish import MergedBeforeError
+from merlot.cluster.segments.transaction import mutate
+from merlot.cluster.tasks import queue
+from merlot.cluster.tasks.queue import TaskOutcome
+from merlot.cluster.tasks.records import SHUFFLE_FOLDER
 from merlot.errors import InvalidInputError
 from merlot.minion import execution
 from merlot.minion.execution import Ending
@@ -41,14 +43,14 @@ def test_outputs_take_the_place_of_inputs_and_nothing_is_left_behind(bench: Merg
     assert view.lineage[ENTRY].state is LineageState.COMPLETED
     assert bench.visible_rows() == bench.expected_rows()
     assert bench.queued() == []
-    assert tasks.progress(bench.inner, tasks.MERGE_ROLLUP, "t1") is None
+    assert queue.progress(bench.inner, queue.MERGE_ROLLUP, "t1") is None
     assert list((bench.folder / "Minion_1").iterdir()) == []
 
 
 def test_the_history_tells_what_a_task_did(bench: MergeBench) -> None:
     bench.queue()
     bench.run()
-    (ended,) = tasks.history(bench.inner, tasks.MERGE_ROLLUP, ORDERS).tasks
+    (ended,) = queue.history(bench.inner, queue.MERGE_ROLLUP, ORDERS).tasks
     assert (ended.outcome, ended.segments_before, ended.segments_after) == (TaskOutcome.SUCCEEDED, 4, 1)
     assert (ended.rows_before, ended.rows_after, ended.attempts, ended.owner) == (400, 400, 1, "Minion_1")
     assert ended.bytes_before > ended.bytes_after > 0
@@ -60,7 +62,7 @@ def test_a_task_whose_input_was_replaced_is_dropped(bench: MergeBench) -> None:
     bench.serve()
     assert bench.run() is Ending.CANCELLED
     assert bench.queued() == []
-    (ended,) = tasks.history(bench.inner, tasks.MERGE_ROLLUP, ORDERS).tasks
+    (ended,) = queue.history(bench.inner, queue.MERGE_ROLLUP, ORDERS).tasks
     assert "input was replaced or removed meanwhile" in ended.error
 
 
@@ -68,15 +70,15 @@ def test_a_cancelled_task_takes_back_what_it_has_begun(bench: MergeBench) -> Non
     bench.queue()
 
     def cancel(step: str) -> None:
-        found = tasks.find_task(bench.inner, tasks.MERGE_ROLLUP, "t1")
+        found = queue.find_task(bench.inner, queue.MERGE_ROLLUP, "t1")
         if step == "output uploaded" and found is not None:
-            tasks.cancel(bench.inner, found)
+            queue.cancel(bench.inner, found)
             raise InterruptedError("as if the minion had died here")
 
     bench.run(reached=cancel)
-    assert lineage.list_entries(bench.inner, ORDERS)[0].state is LineageState.IN_PROGRESS
+    assert replacements.list_entries(bench.inner, ORDERS)[0].state is LineageState.IN_PROGRESS
     assert bench.run() is Ending.CANCELLED
-    assert lineage.list_entries(bench.inner, ORDERS)[0].state is LineageState.REVERTED
+    assert replacements.list_entries(bench.inner, ORDERS)[0].state is LineageState.REVERTED
     assert bench.queued() == []
     assert bench.clean() == 1
     assert len(bench.deep_store.list(ORDERS)) == 4
@@ -117,14 +119,14 @@ def test_a_task_that_its_manifest_wants_no_more_is_dropped_though_nobody_cancels
 def test_a_table_without_room_for_another_replacement_has_a_task_wait_not_fail_for_good(
     bench: MergeBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks, "FIRST_BACKOFF_MS", 0)
+    monkeypatch.setattr(queue, "FIRST_BACKOFF_MS", 0)
     bench.queue()
     with monkeypatch.context() as patch:
-        patch.setattr(lineage_draft, "MAX_ENTRIES", 0)
+        patch.setattr(lineage_rules, "MAX_ENTRIES", 0)
         patch.setattr(execution, "MAX_OUTAGES", 3)
-        for _ in range(2 * tasks.MAX_ATTEMPTS):
+        for _ in range(2 * queue.MAX_ATTEMPTS):
             assert bench.run() is Ending.FAILED
-    found = tasks.find_task(bench.inner, tasks.MERGE_ROLLUP, "t1")
+    found = queue.find_task(bench.inner, queue.MERGE_ROLLUP, "t1")
     assert found is not None
     assert "too many replacements are kept, wait" in found.record.last_error
     assert bench.run() is Ending.DONE
@@ -145,7 +147,7 @@ def test_pushing_what_was_merged_once_more_adds_nothing_after_the_inputs_are_gon
 def test_a_task_that_was_reverted_can_be_done_again(bench: MergeBench) -> None:
     task = bench.queue()
     bench.run()
-    lineage.revert_replacement(bench.inner, ORDERS, ENTRY)
+    replacements.revert_replacement(bench.inner, ORDERS, ENTRY)
     assert len(bench.view().visible) == 4
     bench.inner.create(f"/TASKS/{task.kind}/{task.id}", task.to_bytes())
     assert bench.run() is Ending.DONE
@@ -172,7 +174,7 @@ def shuffle(bench: MergeBench) -> list[str]:
 def test_a_shard_that_fails_for_good_can_be_tried_again_though_the_others_are_done(
     bench: MergeBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks, "FIRST_BACKOFF_MS", 0)
+    monkeypatch.setattr(queue, "FIRST_BACKOFF_MS", 0)
     *others, last = shuffle(bench)
     for task_id in others:
         assert bench.run(task_id) is Ending.DONE
@@ -182,9 +184,9 @@ def test_a_shard_that_fails_for_good_can_be_tried_again_though_the_others_are_do
             raise InvalidInputError("as if it could not be done")
 
     assert bench.run(last, reached=break_off) is Ending.POISONED
-    found = tasks.find_task(bench.inner, tasks.MERGE_ROLLUP, last)
+    found = queue.find_task(bench.inner, queue.MERGE_ROLLUP, last)
     assert found is not None
-    tasks.retry(bench.inner, found)
+    queue.retry(bench.inner, found)
     assert bench.run(last) is Ending.DONE
     assert bench.visible_rows() == bench.expected_rows()
     assert len(bench.view().visible) == 3

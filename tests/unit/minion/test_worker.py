@@ -10,11 +10,12 @@ import aiohttp
 import pytest
 
 from merlot.clock import SystemClock
-from merlot.cluster import paths, tasks
-from merlot.cluster.leases import Lease
-from merlot.cluster.liveness import live_instances
+from merlot.cluster import paths
+from merlot.cluster.instances.leases import Lease
+from merlot.cluster.instances.liveness import live_instances
 from merlot.cluster.records import InstanceRecord, Role
-from merlot.cluster.tasks import EndedTask, TaskOutcome, TaskRecord, TaskState
+from merlot.cluster.tasks import queue as tasks
+from merlot.cluster.tasks.queue import EndedTask, TaskOutcome, TaskRecord, TaskState
 from merlot.errors import CorruptionError, InvalidInputError, MerlotError, UnavailableError
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore, MetastoreSilentError

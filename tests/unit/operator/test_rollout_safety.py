@@ -19,6 +19,7 @@ from tests.unit.operator.pool_parts import CONFIG, DEMAND
 from merlot.broker.echo import echo_of
 from merlot.broker.health import Standing
 from merlot.broker.routing import RoutingInputs, RoutingSnapshot, build
+from merlot.cluster.instances.reports import ServerReport
 from merlot.cluster.records import (
     DrainRecord,
     EchoRecord,
@@ -28,8 +29,7 @@ from merlot.cluster.records import (
     SegmentRecord,
     TableRecord,
 )
-from merlot.cluster.reports import ServerReport
-from merlot.cluster.view import Bucket, TableView
+from merlot.cluster.segments.view import Bucket, TableView
 from merlot.controller.status import ClusterFacts, TableFacts, table_status
 from merlot.ids import InstanceId, TableName
 from merlot.spec.manifest import load

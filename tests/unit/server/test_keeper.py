@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from merlot.cluster.liveness import register
-from merlot.cluster.publish import publish
+from merlot.cluster.instances.liveness import register
+from merlot.cluster.instances.reports import write_report
+from merlot.cluster.manifests.tables import delete_table, put_table
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
-from merlot.cluster.reports import write_report
-from merlot.cluster.tables import delete_table, put_table
+from merlot.cluster.segments.publish import publish
 from merlot.errors import CorruptionError, UnavailableError
 from merlot.server import files, keeper, loader
 from merlot.testing.forgery import put_together, taken_apart

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from merlot.clock import SystemClock
-from merlot.cluster.tables import put_table
+from merlot.cluster.manifests.tables import put_table
 from merlot.codes import QueryErrorCode
 from merlot.ids import TableName
 from merlot.query import batch

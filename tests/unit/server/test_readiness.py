@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from merlot.cluster.mutations import Assign, mutate
-from merlot.cluster.publish import publish
-from merlot.cluster.reports import ReportReader
-from merlot.cluster.tables import put_table
+from merlot.cluster.instances.reports import ReportReader
+from merlot.cluster.manifests.tables import put_table
+from merlot.cluster.segments.publish import publish
+from merlot.cluster.segments.transaction import Assign, mutate
 from merlot.ids import InstanceId
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.server.role import ServerConfig, ServerRole

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from merlot.cluster.reports import ReportWriter, remove_report
-from merlot.cluster.tables import put_table
+from merlot.cluster.instances.reports import ReportWriter, remove_report
+from merlot.cluster.manifests.tables import put_table
 from merlot.server import keeper
 from merlot.server.keeper import TableKeeper
 from merlot.testing.patience import PATIENCE_S, until

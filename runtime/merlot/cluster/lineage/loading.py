@@ -6,12 +6,12 @@ import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from merlot.cluster import liveness
-from merlot.cluster.lineage_nodes import dropped_outputs, read_details
-from merlot.cluster.lineage_views import consistent
+from merlot.cluster.instances import liveness
+from merlot.cluster.instances.reports import ReportReader
+from merlot.cluster.lineage.views import consistent
 from merlot.cluster.records import LineageState, Role
-from merlot.cluster.reports import ReportReader
-from merlot.cluster.view import TableView
+from merlot.cluster.segments.lineage_nodes import dropped_outputs, read_details
+from merlot.cluster.segments.view import TableView
 from merlot.errors import NotFoundError, UnavailableError
 from merlot.ids import TableName
 from merlot.metastore.protocol import Metastore

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from merlot.cluster.origins import Origin, origins
 from merlot.cluster.records import LineageState, SegmentRecord
-from merlot.cluster.view import TableView
-from merlot.cluster.visibility import Visibility, visibility
+from merlot.cluster.segments.origins import Origin, origins
+from merlot.cluster.segments.view import TableView
+from merlot.cluster.segments.visibility import Visibility, visibility
 from merlot.errors import InvalidInputError
 
 

@@ -16,8 +16,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from merlot.cluster import paths
-from merlot.cluster.leases import holder
-from merlot.cluster.task_records import (
+from merlot.cluster.instances.leases import holder
+from merlot.cluster.tasks.records import (
     AggregationRecord,
     EndedTask,
     LevelTotals,

@@ -11,12 +11,12 @@ from typing import Any
 
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
-from merlot.cluster.applied import Applied, Manifests, Outcome
-from merlot.cluster.lineage_nodes import epoch_of_node
-from merlot.cluster.mutations import Context, RemoveSegments, epoch_of_bucket, mutate, trash_nodes
+from merlot.cluster.instances.reports import remove_report
+from merlot.cluster.manifests.store import Applied, Manifests, Outcome
 from merlot.cluster.records import RetainedRecord, RootRecord, TableRecord, TrashRecord
-from merlot.cluster.reports import remove_report
-from merlot.cluster.view import TableView, load, load_retained
+from merlot.cluster.segments.lineage_nodes import epoch_of_node
+from merlot.cluster.segments.transaction import Context, RemoveSegments, epoch_of_bucket, mutate, trash_nodes
+from merlot.cluster.segments.view import TableView, load, load_retained
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError
 from merlot.ids import InstanceId, TableName, offline, raw_name
 from merlot.metastore.protocol import Create, Delete, Metastore, Node, Op, Put

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from merlot.cluster.records import SegmentRecord
-from merlot.cluster.rounding import instant_text
+from merlot.cluster.segments.rounding import instant_text
 from merlot.errors import InvalidInputError
 
 SHOWN = 3

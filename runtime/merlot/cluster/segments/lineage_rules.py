@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from merlot.cluster import origins
-from merlot.cluster.changes import (
+from merlot.cluster.records import LineageMark, LineageRecord, LineageState, SegmentRecord
+from merlot.cluster.segments import origins
+from merlot.cluster.segments.mutations import (
     EndReplacement,
     ForgetReplacement,
     PreconditionError,
@@ -15,11 +16,10 @@ from merlot.cluster.changes import (
     StartReplacement,
     TooManyReplacementsError,
 )
-from merlot.cluster.records import LineageMark, LineageRecord, LineageState, SegmentRecord
-from merlot.cluster.visibility import is_leftover, is_visible
+from merlot.cluster.segments.visibility import is_leftover, is_visible
 
 if TYPE_CHECKING:
-    from merlot.cluster.draft import Draft
+    from merlot.cluster.segments.draft import Draft
 
 MAX_ENTRIES = 3000
 """Live entries of a table: the root, which every write rewrites, holds some 100 bytes of each."""

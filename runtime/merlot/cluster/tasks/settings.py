@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from merlot.cluster.task_records import AggregationRecord, MergeTaskConfig
+from merlot.cluster.tasks.records import AggregationRecord, MergeTaskConfig
 from merlot.spec.tasks import MAX_SHARDS, MergeRollupSpec, MergeType
 
 

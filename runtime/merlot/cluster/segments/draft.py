@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from merlot.cluster import lineage_draft, origins
-from merlot.cluster.changes import (
+from merlot.cluster.records import LineageMark, LineageRecord, SegmentRecord
+from merlot.cluster.segments import lineage_rules, origins
+from merlot.cluster.segments.mutations import (
     Assign,
     EndReplacement,
     ForgetReplacement,
@@ -19,9 +20,8 @@ from merlot.cluster.changes import (
     RevertReplacement,
     StartReplacement,
 )
-from merlot.cluster.records import LineageMark, LineageRecord, SegmentRecord
-from merlot.cluster.view import Bucket, TableView, bucket_of
-from merlot.cluster.visibility import is_visible, why_held
+from merlot.cluster.segments.view import Bucket, TableView, bucket_of
+from merlot.cluster.segments.visibility import is_visible, why_held
 from merlot.ids import InstanceId
 
 
@@ -50,15 +50,15 @@ def apply(view: TableView, mutations: Sequence[Mutation]) -> Changed | None:
             case Assign():
                 draft.assign(mutation)
             case StartReplacement():
-                lineage_draft.start(draft, mutation)
+                lineage_rules.start(draft, mutation)
             case PutOutputs():
-                lineage_draft.put_outputs(draft, mutation)
+                lineage_rules.put_outputs(draft, mutation)
             case EndReplacement():
-                lineage_draft.end(draft, mutation)
+                lineage_rules.end(draft, mutation)
             case RevertReplacement():
-                lineage_draft.revert(draft, mutation)
+                lineage_rules.revert(draft, mutation)
             case ForgetReplacement():
-                lineage_draft.forget(draft, mutation)
+                lineage_rules.forget(draft, mutation)
             case _:
                 assert_never(mutation)
     return draft.finish()

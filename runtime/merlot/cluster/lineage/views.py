@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from typing import TypeVar
 
-from merlot.cluster.view import TableView, load
+from merlot.cluster.segments.view import TableView, load
 from merlot.errors import UnavailableError
 from merlot.ids import TableName
 from merlot.metastore.protocol import Metastore

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Sequence
 
 from merlot.clock import Clock
-from merlot.cluster.commit import trash_nodes
+from merlot.cluster.segments.commit import trash_nodes
 from merlot.ids import TableName
 from merlot.metastore.protocol import Check, Create, Metastore
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
-from merlot.cluster.applied import Applied, Manifests, Outcome
+from merlot.cluster.manifests.store import Applied, Manifests, Outcome
 from merlot.cluster.records import ManifestRecord
-from merlot.cluster.task_records import WatermarkRecord
-from merlot.cluster.tasks import MERGE_ROLLUP
+from merlot.cluster.tasks.queue import MERGE_ROLLUP
+from merlot.cluster.tasks.records import WatermarkRecord
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError
 from merlot.ids import TableName, raw_name
 from merlot.metastore.protocol import Create, Delete, Metastore, Node, Op, Put

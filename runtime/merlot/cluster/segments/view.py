@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from merlot.cluster import paths
 from merlot.cluster.records import BucketRecord, LineageMark, RootRecord, SegmentRecord
-from merlot.cluster.visibility import is_visible
+from merlot.cluster.segments.visibility import is_visible
 from merlot.errors import CorruptionError, NotFoundError, UnavailableError
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore

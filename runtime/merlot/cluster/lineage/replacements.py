@@ -11,7 +11,11 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from merlot.cluster.changes import (
+from merlot.cluster.lineage.loading import wait_until_loaded
+from merlot.cluster.lineage.views import consistent, recent, remember
+from merlot.cluster.records import LineageMark, LineageRecord, LineageState, SegmentRecord
+from merlot.cluster.segments.lineage_nodes import dropped_outputs, read_details
+from merlot.cluster.segments.mutations import (
     EndReplacement,
     ForgetReplacement,
     Mutation,
@@ -20,12 +24,8 @@ from merlot.cluster.changes import (
     RevertReplacement,
     StartReplacement,
 )
-from merlot.cluster.lineage_loading import wait_until_loaded
-from merlot.cluster.lineage_nodes import dropped_outputs, read_details
-from merlot.cluster.lineage_views import consistent, recent, remember
-from merlot.cluster.mutations import Context, Decide, mutate
-from merlot.cluster.records import LineageMark, LineageRecord, LineageState, SegmentRecord
-from merlot.cluster.view import TableView
+from merlot.cluster.segments.transaction import Context, Decide, mutate
+from merlot.cluster.segments.view import TableView
 from merlot.errors import InvalidInputError, NotFoundError
 from merlot.ids import SegmentKey, TableName
 from merlot.metastore.protocol import Check, Metastore

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from merlot.cluster import paths
 from merlot.cluster.records import ReportBucket, ReportRoot
-from merlot.cluster.view import bucket_of
+from merlot.cluster.segments.view import bucket_of
 from merlot.errors import ConflictError, NotFoundError
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Check, Create, Metastore, Node, Op, Put, Watch

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from merlot.cluster.mutations import Context, Mutation, PutSegments, mutate
 from merlot.cluster.records import UNREADABLE, AnnotationRecord, SegmentRecord
-from merlot.cluster.view import TableView
+from merlot.cluster.segments.transaction import Context, Mutation, PutSegments, mutate
+from merlot.cluster.segments.view import TableView
 from merlot.errors import InvalidInputError
 from merlot.ids import TableName
 from merlot.metastore.protocol import Metastore

@@ -7,7 +7,10 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from merlot.cluster.changes import (
+from merlot.cluster.segments.commit import Context, RetryPolicy, commit, trash_nodes
+from merlot.cluster.segments.condemned import guard
+from merlot.cluster.segments.draft import Changed, apply
+from merlot.cluster.segments.mutations import (
     Assign,
     EndReplacement,
     ForgetReplacement,
@@ -19,11 +22,8 @@ from merlot.cluster.changes import (
     RevertReplacement,
     StartReplacement,
 )
-from merlot.cluster.commit import Context, RetryPolicy, commit, trash_nodes
-from merlot.cluster.condemned import guard
-from merlot.cluster.draft import Changed, apply
-from merlot.cluster.sweeping import epoch_of_bucket, sweep
-from merlot.cluster.view import TableView, load
+from merlot.cluster.segments.sweeping import epoch_of_bucket, sweep
+from merlot.cluster.segments.view import TableView, load
 from merlot.errors import ConflictError
 from merlot.ids import TableName
 from merlot.metastore.protocol import Check, Metastore

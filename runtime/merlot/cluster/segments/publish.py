@@ -6,11 +6,13 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from merlot.cluster import coverage
-from merlot.cluster.changes import ForgetReplacement
-from merlot.cluster.coverage import RowCounts, Taken
-from merlot.cluster.lineage_nodes import read_details
-from merlot.cluster.mutations import (
+from merlot.cluster.records import LineageRecord, LineageState, SegmentRecord
+from merlot.cluster.segments import coverage
+from merlot.cluster.segments.coverage import RowCounts, Taken
+from merlot.cluster.segments.lineage_nodes import read_details
+from merlot.cluster.segments.mutations import ForgetReplacement
+from merlot.cluster.segments.republish import PushedAgain
+from merlot.cluster.segments.transaction import (
     Context,
     Mutation,
     PreconditionError,
@@ -19,10 +21,8 @@ from merlot.cluster.mutations import (
     RemoveSegments,
     mutate,
 )
-from merlot.cluster.pushed_again import PushedAgain
-from merlot.cluster.records import LineageRecord, LineageState, SegmentRecord
-from merlot.cluster.view import TableView
-from merlot.cluster.visibility import is_leftover, is_visible, why_held
+from merlot.cluster.segments.view import TableView
+from merlot.cluster.segments.visibility import is_leftover, is_visible, why_held
 from merlot.errors import InvalidInputError
 from merlot.ids import SEGMENT_SUFFIX, SegmentKey, TableName
 from merlot.metastore.protocol import Check, Metastore

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
-from merlot.cluster.draft import Changed
-from merlot.cluster.lineage_nodes import details_nodes
 from merlot.cluster.records import LineageMark, RootRecord, SegmentRecord, TrashRecord
-from merlot.cluster.view import Bucket, TableView, bucket_of
+from merlot.cluster.segments.draft import Changed
+from merlot.cluster.segments.lineage_nodes import details_nodes
+from merlot.cluster.segments.view import Bucket, TableView, bucket_of
 from merlot.errors import ConflictError, MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Check, Create, Delete, Metastore, Op, Put

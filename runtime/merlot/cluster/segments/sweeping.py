@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from merlot.cluster import paths
-from merlot.cluster.commit import delete_quietly
-from merlot.cluster.lineage_nodes import epoch_of_node, head_of_node
-from merlot.cluster.view import load_root
+from merlot.cluster.segments.commit import delete_quietly
+from merlot.cluster.segments.lineage_nodes import epoch_of_node, head_of_node
+from merlot.cluster.segments.view import load_root
 from merlot.ids import TableName
 from merlot.metastore.protocol import Metastore
 

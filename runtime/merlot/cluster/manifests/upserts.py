@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
-from merlot.cluster.applied import Applied, Manifests, Outcome
+from merlot.cluster.manifests.store import Applied, Manifests, Outcome
 from merlot.cluster.records import ManifestRecord
 from merlot.metastore.protocol import Metastore
 from merlot.spec.manifest import dump, from_stored

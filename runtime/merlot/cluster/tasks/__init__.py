@@ -1,0 +1,1 @@
+"""The queue of tasks that minions run, and what its nodes hold."""

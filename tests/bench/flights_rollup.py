@@ -23,7 +23,7 @@ from tests.faults import flights_table
 from tests.faults.flights_table import BY_DAY, EXACT, EXAMPLES
 
 from merlot.cluster.records import SegmentRecord
-from merlot.controller import merge_status
+from merlot.controller.merges import status as merge_status
 from merlot.embedded.node import Node, NodeConfig
 from merlot.spec.table import Table
 from merlot.store.deepstore import DeepStore

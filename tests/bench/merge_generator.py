@@ -19,9 +19,9 @@ from merlot.clock import SystemClock
 from merlot.cluster.manifests import rollups, tables
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.publish import publish
-from merlot.controller.merge_facts import RollupReader
-from merlot.controller.merge_generator import MergeSituation, generate
-from merlot.controller.merge_pass import run_pass
+from merlot.controller.merges.facts import RollupReader
+from merlot.controller.merges.generator import MergeSituation, generate
+from merlot.controller.merges.passes import run_pass
 from merlot.ids import TableName
 from merlot.metastore.protocol import MAX_TRANSACTION_BYTES
 from merlot.metastore.sqlite import SqliteMetastore

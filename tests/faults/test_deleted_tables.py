@@ -18,10 +18,10 @@ from merlot.cluster.segments.publish import publish
 from merlot.cluster.segments.transaction import mutate
 from merlot.cluster.segments.view import load, load_retained
 from merlot.cluster.tasks import queue
-from merlot.controller.cleaning import CleaningConfig
+from merlot.controller.cleaning.cleaner import CleaningConfig
+from merlot.controller.cleaning.trash import empty_trash
 from merlot.controller.loop import ControllerLoop, LoopConfig
-from merlot.controller.merge_pass import clean_up
-from merlot.controller.trash import empty_trash
+from merlot.controller.merges.passes import clean_up
 from merlot.errors import MerlotError, NotFoundError
 from merlot.spec.manifest import from_stored
 from merlot.spec.table import Table

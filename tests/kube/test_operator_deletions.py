@@ -16,7 +16,7 @@ from merlot.cluster import paths
 from merlot.cluster.manifests import tables
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.publish import publish
-from merlot.controller.trash import SegmentFiles, empty_trash
+from merlot.controller.cleaning.trash import SegmentFiles, empty_trash
 from merlot.errors import UnavailableError
 from merlot.ids import TableName
 from merlot.metastore.connect import connect

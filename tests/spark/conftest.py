@@ -10,7 +10,7 @@ import pytest
 from pyarrow import fs
 from pyspark.sql import SparkSession
 
-from merlot.controller.api import make_app
+from merlot.controller.http.api import make_app
 from merlot.controller.service import ControllerService
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.segment.immutable import ImmutableSegment

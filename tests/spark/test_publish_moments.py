@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 from pyspark.sql import SparkSession
 
-from merlot.controller.api import make_app
+from merlot.controller.http.api import make_app
 from merlot.controller.service import ControllerService
 from merlot.errors import InvalidInputError
 from merlot.metastore.sqlite import SqliteMetastore

@@ -13,7 +13,7 @@ import merlot
 from merlot.broker.role import BrokerConfig, BrokerRole
 from merlot.cli.processes import STOP_SIGNALS, run_until_signal
 from merlot.cluster.records import InstanceRecord
-from merlot.controller.cleaning import CleaningConfig
+from merlot.controller.cleaning.cleaner import CleaningConfig
 from merlot.controller.role import ControllerConfig, ControllerRole
 from merlot.embedded.node import Node, NodeConfig
 from merlot.errors import UnavailableError

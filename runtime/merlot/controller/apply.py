@@ -15,7 +15,7 @@ from merlot.cluster.instances import liveness
 from merlot.cluster.manifests import rollups, tables, upserts
 from merlot.cluster.manifests.store import Outcome
 from merlot.cluster.records import InstanceRecord, Role
-from merlot.controller.pinot_json import Json
+from merlot.controller.status.pinot_json import Json
 from merlot.errors import InvalidInputError
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Metastore

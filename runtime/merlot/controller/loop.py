@@ -27,12 +27,12 @@ from merlot.cluster.manifests.tables import list_tables
 from merlot.cluster.records import DrainRecord, InstanceRecord, RebalanceRecord, Role, TableRecord
 from merlot.cluster.segments.transaction import Context, mutate, sweep
 from merlot.cluster.segments.view import TableView
-from merlot.controller.assignment import Servers
-from merlot.controller.cleaning import CleaningConfig, TableCleaner
-from merlot.controller.rebalance import is_balancing
-from merlot.controller.reconcile import Situation, decide, is_moving
-from merlot.controller.table_state import TableState
-from merlot.controller.trash import OpenFiles, empty_trash
+from merlot.controller.cleaning.cleaner import CleaningConfig, TableCleaner
+from merlot.controller.cleaning.trash import OpenFiles, empty_trash
+from merlot.controller.placement.assignment import Servers
+from merlot.controller.placement.rebalance import is_balancing
+from merlot.controller.placement.reconcile import Situation, decide, is_moving
+from merlot.controller.placement.table_state import TableState
 from merlot.errors import (
     ConflictError,
     CorruptionError,

@@ -14,12 +14,12 @@ import merlot
 from merlot.clock import Clock, SystemClock
 from merlot.cluster.instances.liveness import Registration, register
 from merlot.cluster.records import InstanceRecord, Role
-from merlot.controller import api
-from merlot.controller.cleaning import CleaningConfig
+from merlot.controller.cleaning.cleaner import CleaningConfig
+from merlot.controller.cleaning.trash import SegmentFiles
+from merlot.controller.http import api
 from merlot.controller.loop import ControllerLoop, LoopConfig
-from merlot.controller.merge_loop import MergeLoop
+from merlot.controller.merges.loop import MergeLoop
 from merlot.controller.service import ControllerService
-from merlot.controller.trash import SegmentFiles
 from merlot.http.server import HttpServer
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Check, Metastore

@@ -16,12 +16,12 @@ from merlot.cluster.segments.publish import PublishRequest, PublishResult, check
 from merlot.cluster.segments.transaction import Context, RemoveSegments, mutate
 from merlot.cluster.segments.view import TableView, load
 from merlot.cluster.segments.visibility import visibility
-from merlot.controller import pinot_json
 from merlot.controller.apply import AppliedDocument, apply_manifests
-from merlot.controller.merge_service import MergeService
-from merlot.controller.pinot_json import Json
-from merlot.controller.rebalancing import Rebalancing
-from merlot.controller.status_source import StatusAnswer, StatusSource
+from merlot.controller.merges.service import MergeService
+from merlot.controller.placement.rebalance_service import Rebalancing
+from merlot.controller.status import pinot_json
+from merlot.controller.status.pinot_json import Json
+from merlot.controller.status.source import StatusAnswer, StatusSource
 from merlot.errors import MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName, offline, raw_name
 from merlot.metastore.protocol import Metastore

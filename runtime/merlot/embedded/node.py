@@ -20,7 +20,7 @@ from merlot.broker import endpoint
 from merlot.broker.listener import Listener
 from merlot.broker.role import BrokerConfig, BrokerRole
 from merlot.clock import Clock, SystemClock
-from merlot.controller import api
+from merlot.controller.http import api
 from merlot.controller.role import ControllerConfig, ControllerRole
 from merlot.errors import UnavailableError
 from merlot.http.guard import BODY_LIMITS

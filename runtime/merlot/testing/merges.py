@@ -24,7 +24,7 @@ from merlot.cluster.segments.transaction import Assign, mutate
 from merlot.cluster.segments.view import TableView, load
 from merlot.cluster.tasks import queue as tasks
 from merlot.cluster.tasks.queue import MergeTaskConfig, TaskRecord
-from merlot.controller.trash import empty_trash
+from merlot.controller.cleaning.trash import empty_trash
 from merlot.errors import NotFoundError
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Metastore

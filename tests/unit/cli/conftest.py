@@ -11,7 +11,7 @@ import orjson
 import pytest
 from aiohttp import web
 
-from merlot.controller import api
+from merlot.controller.http import api
 from merlot.controller.service import ControllerService
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.testing.apps import serve_app

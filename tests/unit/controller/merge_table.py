@@ -10,7 +10,7 @@ from tests.time_formats import read_time, rounded_time, stored_time
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.rounding import with_true_times
 from merlot.cluster.tasks.queue import TaskRecord, merge_config
-from merlot.controller.merge_generator import Generated, MergeSituation, generate
+from merlot.controller.merges.generator import Generated, MergeSituation, generate
 from merlot.ids import TableName
 from merlot.spec import periods, time_rounding
 from merlot.spec.schema import FieldRole, FieldSpec

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merlot.controller.assignment import Servers, assign
+from merlot.controller.placement.assignment import Servers, assign
 from merlot.ids import InstanceId
 
 SERVERS = [InstanceId(f"Server_host_{port}") for port in range(6)]

@@ -19,10 +19,10 @@ from merlot.cluster.segments.transaction import Context
 from merlot.cluster.segments.view import load
 from merlot.cluster.tasks import queue
 from merlot.cluster.tasks.records import SHUFFLE_FOLDER, MergeTaskConfig, TaskRecord
-from merlot.controller.cleaning import CleaningConfig
+from merlot.controller.cleaning.cleaner import CleaningConfig
+from merlot.controller.cleaning.trash import empty_trash
 from merlot.controller.loop import ControllerLoop, LoopConfig
-from merlot.controller.merge_pass import clean_up
-from merlot.controller.trash import empty_trash
+from merlot.controller.merges.passes import clean_up
 from merlot.errors import ConflictError, MerlotError, UnavailableError
 from merlot.ids import TableName
 from merlot.metastore.protocol import Metastore

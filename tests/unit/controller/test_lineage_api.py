@@ -13,7 +13,7 @@ from merlot.cluster.instances.reports import write_report
 from merlot.cluster.manifests import tables
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.segments.transaction import Assign, mutate
-from merlot.controller.api import make_app
+from merlot.controller.http.api import make_app
 from merlot.controller.service import ControllerService
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.sqlite import SqliteMetastore

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merlot.controller.merge_buckets import Runs
-from merlot.controller.merge_candidates import Candidate, Candidates
+from merlot.controller.merges.buckets import Runs
+from merlot.controller.merges.candidates import Candidate, Candidates
 from merlot.spec.periods import parse
 
 DAY = 86_400_000

@@ -12,8 +12,8 @@ from tests.unit.controller.merge_table import DAY, HOUR, MergeTable, level, spec
 from merlot.cluster.segments.rounding import smallest_window
 from merlot.cluster.tasks.queue import TaskRecord, merge_config
 from merlot.cluster.tasks.settings import is_outdated
-from merlot.controller.merge_generator import generate
-from merlot.controller.retention import expired
+from merlot.controller.merges.generator import generate
+from merlot.controller.placement.retention import expired
 from merlot.spec import periods, time_rounding
 from merlot.spec.tasks import BACKFILLED, MAX_SHARDS, MERGE_LEVEL, MergeLevel, MergeRollupSpec, Mode
 

@@ -19,10 +19,10 @@ from merlot.cluster.segments.transaction import mutate
 from merlot.cluster.segments.view import load
 from merlot.cluster.tasks import queue
 from merlot.cluster.tasks.queue import MERGE_ROLLUP, EndedTask, QueuedTask, TaskOutcome, TaskState, merge_config
-from merlot.controller import merge_facts
-from merlot.controller.api import make_app
-from merlot.controller.merge_loop import MergeLoop
-from merlot.controller.merge_service import MergeService
+from merlot.controller.http.api import make_app
+from merlot.controller.merges import facts
+from merlot.controller.merges.loop import MergeLoop
+from merlot.controller.merges.service import MergeService
 from merlot.controller.service import ControllerService
 from merlot.ids import SegmentKey, TableName
 from merlot.metastore.protocol import Check, Delete
@@ -266,7 +266,7 @@ def test_tasks_are_cancelled_when_the_manifest_has_their_level_do_something_else
 def test_merges_wait_while_the_table_keeps_as_many_replacements_as_it_can_and_then_go_on_by_themselves(
     store: SqliteMetastore, loop: MergeLoop, clock: FakeClock, fence: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merge_facts, "MAX_ENTRIES", merge_facts.RESERVED_ENTRIES + 2)
+    monkeypatch.setattr(facts, "MAX_ENTRIES", facts.RESERVED_ENTRIES + 2)
     make_table(store, days=4)
     replacements.start_replacement(
         store, TRIPS, replacements.Replacement(segments_from=(), segments_to=("x",), entry="e")

@@ -16,7 +16,7 @@ from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.segments.publish import publish
 from merlot.cluster.segments.transaction import Assign, mutate
 from merlot.cluster.segments.view import load
-from merlot.controller.api import make_app
+from merlot.controller.http.api import make_app
 from merlot.controller.loop import ControllerLoop, LoopConfig
 from merlot.controller.service import ControllerService
 from merlot.ids import InstanceId, TableName

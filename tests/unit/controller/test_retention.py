@@ -1,7 +1,7 @@
 """Retention by the newest row of a segment."""
 
 from merlot.cluster.records import SegmentRecord
-from merlot.controller.retention import expired
+from merlot.controller.placement.retention import expired
 
 DAY_MS = 86_400_000
 

@@ -19,7 +19,7 @@ from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.records import EchoRecord, InstanceRecord, OperatorRecord, Role, SegmentRecord
 from merlot.cluster.segments.publish import publish
 from merlot.cluster.segments.transaction import Assign, mutate
-from merlot.controller.api import make_app
+from merlot.controller.http.api import make_app
 from merlot.controller.service import ControllerService
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.sqlite import SqliteMetastore

@@ -30,7 +30,7 @@ from merlot.cluster.records import (
     TableRecord,
 )
 from merlot.cluster.segments.view import Bucket, TableView
-from merlot.controller.status import ClusterFacts, TableFacts, table_status
+from merlot.controller.status.cluster import ClusterFacts, TableFacts, table_status
 from merlot.ids import InstanceId, TableName
 from merlot.spec.manifest import load
 from merlot_operator import rollout

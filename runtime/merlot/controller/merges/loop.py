@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from merlot.clock import Clock
 from merlot.cluster import paths
 from merlot.cluster.tasks.queue import MERGE_ROLLUP
-from merlot.controller.merge_facts import RollupFacts, RollupReader
-from merlot.controller.merge_gauges import MergeGauges
-from merlot.controller.merge_pass import clean_up, run_pass
+from merlot.controller.merges.facts import RollupFacts, RollupReader
+from merlot.controller.merges.gauges import MergeGauges
+from merlot.controller.merges.passes import clean_up, run_pass
 from merlot.errors import ConflictError, MerlotError
 from merlot.metastore.protocol import Check, Metastore, Watch
 from merlot.spec import schedules

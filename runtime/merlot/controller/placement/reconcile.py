@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from merlot.cluster.segments.transaction import Assign, Mutation, RemoveSegments
 from merlot.cluster.segments.view import TableView
-from merlot.controller.assignment import Servers, assign
-from merlot.controller.retention import expired, removable
+from merlot.controller.placement.assignment import Servers, assign
+from merlot.controller.placement.retention import expired, removable
 from merlot.ids import InstanceId, SegmentKey
 from merlot.spec.table import TableSpec
 

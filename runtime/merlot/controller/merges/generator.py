@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.tasks.queue import TaskRecord
-from merlot.controller.merge_buckets import Runs
-from merlot.controller.merge_candidates import Candidate, Candidates, candidates, is_too_wide
-from merlot.controller.merge_tasks import TaskMaker, Unit
+from merlot.controller.merges.buckets import Runs
+from merlot.controller.merges.candidates import Candidate, Candidates, candidates, is_too_wide
+from merlot.controller.merges.tasks import TaskMaker, Unit
 from merlot.ids import TableName
 from merlot.spec.tasks import MergeLevel, MergeRollupSpec, Mode
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from merlot.cluster.tasks.queue import MERGE_ROLLUP, config_json, stable_hash
 from merlot.cluster.tasks.records import MergeTaskConfig, TaskRecord, Window
 from merlot.cluster.tasks.settings import level_settings
-from merlot.controller.merge_candidates import Candidate
+from merlot.controller.merges.candidates import Candidate
 from merlot.errors import InvalidInputError
 from merlot.ids import TableName, raw_name
 from merlot.spec.datetime_format import datetime_of

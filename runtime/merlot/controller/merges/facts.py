@@ -28,7 +28,7 @@ from merlot.cluster.tasks.queue import (
     WatermarkRecord,
     merge_config,
 )
-from merlot.controller.merge_generator import Generated, MergeSituation, generate
+from merlot.controller.merges.generator import Generated, MergeSituation, generate
 from merlot.errors import CorruptionError, InvalidInputError, NotFoundError
 from merlot.ids import TableName, raw_name
 from merlot.metastore.protocol import Metastore

@@ -9,10 +9,10 @@ from merlot.clock import Clock
 from merlot.cluster.manifests import rollups, upserts
 from merlot.cluster.tasks import queue as tasks
 from merlot.cluster.tasks.queue import MERGE_ROLLUP
-from merlot.controller.merge_facts import RollupFacts, RollupReader, View
-from merlot.controller.merge_pass import retry_failed, run_pass
-from merlot.controller.merge_status import Running, detail, summary, task_counts
-from merlot.controller.pinot_json import Json
+from merlot.controller.merges.facts import RollupFacts, RollupReader, View
+from merlot.controller.merges.passes import retry_failed, run_pass
+from merlot.controller.merges.status import Running, detail, summary, task_counts
+from merlot.controller.status.pinot_json import Json
 from merlot.errors import InvalidInputError
 from merlot.ids import raw_name
 from merlot.metastore.protocol import Metastore

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from merlot.cluster.records import RebalanceRecord
 from merlot.cluster.segments.view import TableView
-from merlot.controller.assignment import Servers, assign
-from merlot.controller.pinot_json import Json
-from merlot.controller.reconcile import in_time
+from merlot.controller.placement.assignment import Servers, assign
+from merlot.controller.placement.reconcile import in_time
+from merlot.controller.status.pinot_json import Json
 from merlot.ids import InstanceId, TableName
 
 Loaded = Mapping[InstanceId, Set[str]]

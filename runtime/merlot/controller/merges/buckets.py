@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from merlot.controller.merge_candidates import Candidate
+from merlot.controller.merges.candidates import Candidate
 from merlot.spec.periods import Period
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from aiohttp import web
 
 from merlot.cluster.records import SegmentRecord
-from merlot.controller import pinot_json
-from merlot.controller.answers import answered, json_answer
+from merlot.controller.http.responses import answered, json_answer
 from merlot.controller.service import ControllerService
+from merlot.controller.status import pinot_json
 from merlot.errors import InvalidInputError
 
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1

@@ -19,7 +19,7 @@ from merlot.cluster.tasks import queue
 from merlot.cluster.tasks.queue import QueuedTask, TaskState
 from merlot.cluster.tasks.records import TaskRecord
 from merlot.cluster.tasks.settings import is_outdated
-from merlot.controller.merge_facts import RollupFacts, RollupReader, RollupTask
+from merlot.controller.merges.facts import RollupFacts, RollupReader, RollupTask
 from merlot.errors import ConflictError, NotFoundError
 from merlot.metastore.protocol import Check, Delete, Metastore, Op
 

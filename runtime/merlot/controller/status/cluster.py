@@ -15,8 +15,8 @@ from itertools import islice
 from merlot.cluster.instances.reports import ServerReport
 from merlot.cluster.records import DrainRecord, EchoRecord, InstanceRecord, Role, TableRecord
 from merlot.cluster.segments.view import TableView
-from merlot.controller.pinot_json import Json, unpartitioned
-from merlot.controller.reconcile import is_moving
+from merlot.controller.placement.reconcile import is_moving
+from merlot.controller.status.pinot_json import Json, unpartitioned
 from merlot.ids import InstanceId, raw_name
 from merlot.spec.table import TableSpec
 

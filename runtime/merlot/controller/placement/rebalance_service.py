@@ -17,10 +17,10 @@ from merlot.cluster.manifests.tables import get_table, spec_of
 from merlot.cluster.records import RebalanceRecord, Role
 from merlot.cluster.segments.transaction import Assign, Context, mutate
 from merlot.cluster.segments.view import TableView, load
-from merlot.controller import rebalance
-from merlot.controller.assignment import Servers
-from merlot.controller.pinot_json import Json
-from merlot.controller.rebalance import Loaded
+from merlot.controller.placement import rebalance
+from merlot.controller.placement.assignment import Servers
+from merlot.controller.placement.rebalance import Loaded
+from merlot.controller.status.pinot_json import Json
 from merlot.errors import ConflictError
 from merlot.ids import TableName
 from merlot.metastore.protocol import Metastore

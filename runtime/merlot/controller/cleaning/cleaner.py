@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from merlot.clock import Clock
 from merlot.cluster.segments.transaction import Context
 from merlot.cluster.segments.view import TableView
-from merlot.controller.lineage_retention import LineageGrace, clean_lineage
-from merlot.controller.orphans import collect_orphans
-from merlot.controller.trash import OpenFiles
+from merlot.controller.cleaning.lineage_retention import LineageGrace, clean_lineage
+from merlot.controller.cleaning.orphans import collect_orphans
+from merlot.controller.cleaning.trash import OpenFiles
 from merlot.ids import TableName
 from merlot.metastore.protocol import Check, Metastore
 from merlot.spec.table import PushType, TableSpec

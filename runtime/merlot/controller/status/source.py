@@ -22,8 +22,8 @@ from merlot.cluster.instances.reports import ReportReader
 from merlot.cluster.manifests.tables import get_table, spec_of
 from merlot.cluster.records import Role
 from merlot.cluster.segments.view import load
-from merlot.controller.pinot_json import Json
-from merlot.controller.status import ClusterFacts, TableFacts, instances_status, table_status
+from merlot.controller.status.cluster import ClusterFacts, TableFacts, instances_status, table_status
+from merlot.controller.status.pinot_json import Json
 from merlot.errors import CorruptionError, InvalidInputError, MerlotError, NotFoundError
 from merlot.ids import TableName, raw_name
 from merlot.metastore.protocol import Metastore, Watch

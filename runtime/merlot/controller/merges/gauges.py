@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 from merlot import telemetry
 from merlot.cluster.tasks.queue import TaskState
-from merlot.controller.merge_facts import RollupFacts
-from merlot.controller.merge_generator import Generated
+from merlot.controller.merges.facts import RollupFacts
+from merlot.controller.merges.generator import Generated
 
 GAUGES = (
     telemetry.CONTROLLER_MERGE_DELAY,

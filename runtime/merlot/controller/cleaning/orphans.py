@@ -19,7 +19,7 @@ from merlot.cluster.records import LineageState
 from merlot.cluster.segments.discarding import discard
 from merlot.cluster.tasks import queue
 from merlot.cluster.tasks.records import SHUFFLE_FOLDER
-from merlot.controller.trash import OpenFiles, declared_store, trash_lists, urls_in_use
+from merlot.controller.cleaning.trash import OpenFiles, declared_store, trash_lists, urls_in_use
 from merlot.errors import InvalidInputError
 from merlot.ids import SegmentKey, TableName
 from merlot.metastore.protocol import Check, Metastore

@@ -23,9 +23,10 @@ from merlot.cluster.fence import FENCE_HEADER, Fence
 from merlot.cluster.fence import parse as parse_fence
 from merlot.cluster.records import AnnotationRecord, SegmentRecord
 from merlot.cluster.segments.publish import PublishRequest
-from merlot.controller import lineage_api, merge_api, pinot_json, selection
-from merlot.controller.answers import answered, json_answer, parse_body
+from merlot.controller.http import lineage_api, merge_api, segments_in_window
+from merlot.controller.http.responses import answered, json_answer, parse_body
 from merlot.controller.service import ControllerService
+from merlot.controller.status import pinot_json
 from merlot.errors import (
     UnavailableError,
 )
@@ -129,7 +130,7 @@ def routes(service: ControllerService) -> list[web.RouteDef]:
         web.delete("/segments/{table}/{segment}", api.delete_segment),
         web.post("/apply", api.apply),
         *merge_api.routes(service.merges),
-        *selection.routes(service),
+        *segments_in_window.routes(service),
         *lineage_api.routes(*service.lineage_source),
         web.get("/sql", api.sql),
         web.post("/sql", api.sql),

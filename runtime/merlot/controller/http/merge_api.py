@@ -6,8 +6,8 @@ import asyncio
 
 from aiohttp import web
 
-from merlot.controller.answers import answered, json_answer
-from merlot.controller.merge_service import MergeService
+from merlot.controller.http.responses import answered, json_answer
+from merlot.controller.merges.service import MergeService
 
 
 def routes(service: MergeService) -> list[web.RouteDef]:

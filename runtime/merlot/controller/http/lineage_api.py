@@ -21,7 +21,7 @@ from merlot.cluster.lineage.replacements import Ending, LineageEntry, Replacemen
 from merlot.cluster.manifests.tables import get_table, spec_of
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.cluster.segments.transaction import Context
-from merlot.controller.answers import answered, json_answer, parse_body
+from merlot.controller.http.responses import answered, json_answer, parse_body
 from merlot.errors import InvalidInputError, UnavailableError
 from merlot.ids import OFFLINE_SUFFIX, SegmentKey, SegmentName, TableName
 from merlot.metastore.protocol import Metastore

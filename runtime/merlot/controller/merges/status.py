@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from merlot.cluster.tasks.queue import LevelTotals, TaskHistory, TaskProgress, TaskState
-from merlot.controller.merge_facts import RollupFacts, RollupTask
-from merlot.controller.merge_generator import Generated, LevelOutlook
-from merlot.controller.pinot_json import Json
+from merlot.controller.merges.facts import RollupFacts, RollupTask
+from merlot.controller.merges.generator import Generated, LevelOutlook
+from merlot.controller.status.pinot_json import Json
 from merlot.ids import raw_name
 from merlot.spec.tasks import MergeLevel
 

@@ -8,11 +8,12 @@ from zoneinfo import ZoneInfo
 
 from hypothesis import strategies as st
 
-from merlot.spec import periods, time_rounding
-from merlot.spec.datetime_format import PatternFormat, datetime_of, millis_of
-from merlot.spec.periods import Period
+from merlot.spec import time_rounding
 from merlot.spec.schema import FieldRole, FieldSpec
-from merlot.spec.types import TypeName
+from merlot.values import periods
+from merlot.values.datetime_format import PatternFormat, datetime_of, millis_of
+from merlot.values.periods import Period
+from merlot.values.types import TypeName
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

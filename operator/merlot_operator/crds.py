@@ -18,8 +18,8 @@ import kopf
 import yaml
 
 from merlot.errors import MerlotError, UnavailableError
-from merlot.spec import crd
-from merlot.spec.table_crd import unrestrict
+from merlot.spec.crd import definitions as crd
+from merlot.spec.crd.table import unrestrict
 from merlot_operator.config import has_unrestricted_templates
 from merlot_operator.kinds import TABLES, Kind
 from merlot_operator.kube import Kube, with_client

@@ -13,8 +13,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from merlot.spec import manifest_problems
-from merlot.spec.manifest_problems import Problem
+from merlot.spec.manifest import problems as manifest_problems
+from merlot.spec.manifest.problems import Problem
 from merlot.spec.pod_template import PodTemplate
 from merlot_operator.config import Config
 

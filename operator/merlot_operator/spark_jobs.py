@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from merlot.spec import schedules
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.status import BatchRunState as State
+from merlot.values import schedules
 from merlot_operator import pods as pod_facts
 from merlot_operator.events import ms_of, timestamp
 from merlot_operator.kinds import Object, digest, fit, is_deleting, name_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from merlot.spec import manifest
+from merlot.spec.manifest.upsert_checks import against_table
 from merlot.spec.table import Table
 from merlot.spec.upsert import UpsertConfig
-from merlot.spec.upsert_checks import against_table
 from merlot_operator.conditions import Condition
 from merlot_operator.kinds import Object, as_written, is_deleting
 

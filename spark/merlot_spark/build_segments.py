@@ -32,8 +32,8 @@ from merlot.ingest.batch import EVERYTHING, Stretch, check_bad_rows, check_stret
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.schema import FieldSpec
 from merlot.spec.table import PushType, Table
-from merlot.spec.types import TypeName
 from merlot.store.deepstore import DeepStore
+from merlot.values.types import TypeName
 from merlot_spark import executor, failures, frames, preparing
 from merlot_spark.expressions import tried_apart
 from merlot_spark.frames import Prepared

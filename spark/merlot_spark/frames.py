@@ -21,7 +21,7 @@ from merlot.spec import manifest
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.schema import FieldSpec
 from merlot.spec.table import Table
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 from merlot_spark import preparing
 from merlot_spark.expressions import Expressions
 

@@ -20,7 +20,7 @@ from merlot.ingest.source.plan import SourcePlan
 from merlot.spec.formats import BatchFormat
 from merlot.spec.schema import FieldSpec
 from merlot.spec.table import Table
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 from merlot_spark.expressions import Expressions
 
 WAITING = "__merlot_waiting"

@@ -27,7 +27,7 @@ from merlot.metastore.protocol import Metastore
 from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot.segment.index import bloom
 from merlot.spec.manifest import load
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 from merlot.wire.client import LocalChannel
 from merlot.wire.messages import ServerRequest, ServerResponse
 

@@ -36,10 +36,10 @@ from merlot.merge.plan import Aggregation, MergePlan, MergeType
 from merlot.merge.task import run
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
-from merlot.spec import periods
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
-from merlot.spec.types import TypeName
+from merlot.values import periods
+from merlot.values.types import TypeName
 
 PEER = "DuckDB 1 thread"
 ROWS = 4_000_000

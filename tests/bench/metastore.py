@@ -24,7 +24,7 @@ from merlot.cluster.segments.view import TableView, load
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Create
 from merlot.metastore.zookeeper import ZooKeeperMetastore
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 from merlot_spark.zookeeper import ZooKeeper
 
 TABLE = TableName("flights_OFFLINE")

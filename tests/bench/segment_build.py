@@ -25,7 +25,7 @@ from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 T = TypeVar("T")
 

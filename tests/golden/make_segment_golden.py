@@ -16,7 +16,7 @@ from merlot.segment.layout import FORMAT_VERSION
 from merlot.segment.metadata import CreationFacts
 from merlot.spec.indexing import Compression, Encoding, IndexingSpec, PartitionFunctionSpec, PartitioningSpec
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 from merlot.vectors.decimals import plain_text
 
 RAW = (TypeName.INT, TypeName.LONG, TypeName.DOUBLE, TypeName.STRING)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merlot.kernels.murmur import murmur2
-from merlot.spec import partition_hashes
+from merlot.values import partition_hashes
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 

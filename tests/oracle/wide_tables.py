@@ -16,7 +16,7 @@ from merlot.segment.build.request import BuildRequest
 from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import TableSchema
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 _TYPES = tuple(one for one in TypeName if one not in (TypeName.UNKNOWN, TypeName.JSON))
 _LISTS = (TypeName.STRING, TypeName.LONG, TypeName.DOUBLE)

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import FieldSpec, TableSchema
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 THINGS_ROWS = 3000
 _BASE_TYPES = {

@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 from slt_data import Dataset
 
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 
 class Oracle:

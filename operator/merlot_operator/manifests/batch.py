@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
-from merlot.spec.durations import duration_ms
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.tenancy import Resources
+from merlot.values.durations import duration_ms
 from merlot_operator.compare import quantity
 from merlot_operator.config import Config
 from merlot_operator.kinds import BATCH as BATCH_LABEL

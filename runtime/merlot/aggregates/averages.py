@@ -23,9 +23,9 @@ from merlot.aggregates.one_row import OneAverage
 from merlot.aggregates.sketches import NO_PAIR, PAIR, SketchError
 from merlot.aggregates.stored import StoredStates, records, stored
 from merlot.aggregates.sums import rounded, sum_fields, sum_state
-from merlot.spec.types import TypeName
 from merlot.tree.nodes import Value
 from merlot.tree.types import DOUBLE, SqlType
+from merlot.values.types import TypeName
 from merlot.vectors.vector import Vector
 
 

@@ -18,9 +18,9 @@ from merlot.aggregates.function import (
     State,
     StateField,
 )
-from merlot.spec.types import TypeName
 from merlot.tree.nodes import Value
 from merlot.tree.types import BOOLEAN, SqlType
+from merlot.values.types import TypeName
 from merlot.vectors.vector import Vector
 
 

@@ -26,9 +26,9 @@ from merlot.aggregates.function import (
     grown,
 )
 from merlot.kernels.group import mark
-from merlot.spec.types import TypeName
 from merlot.tree.nodes import Value
 from merlot.tree.types import INT, SqlType
+from merlot.values.types import TypeName
 from merlot.vectors.encoding import MAX_DENSE_SPACE, distinct_codes, encode
 from merlot.vectors.errors import LimitExceededError
 from merlot.vectors.vector import Vector, arrow_type

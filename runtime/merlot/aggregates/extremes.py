@@ -27,9 +27,9 @@ from merlot.aggregates.function import (
 from merlot.aggregates.one_row import OneExtreme
 from merlot.kernels import aggregate as kernels
 from merlot.kernels.group import mark
-from merlot.spec.types import TypeName
 from merlot.tree.nodes import Value
 from merlot.tree.types import DOUBLE, LONG, SqlType
+from merlot.values.types import TypeName
 from merlot.vectors.vector import Vector
 
 

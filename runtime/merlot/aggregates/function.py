@@ -17,9 +17,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.aggregates.one_row import OneRow
-from merlot.spec.types import TypeName
 from merlot.tree.nodes import Value
 from merlot.tree.types import SqlType
+from merlot.values.types import TypeName
 from merlot.vectors.vector import Vector
 
 Groups = NDArray[np.uint32]

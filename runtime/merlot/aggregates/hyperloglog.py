@@ -33,9 +33,9 @@ from merlot.aggregates.sketches import Serialized, merge_sketches
 from merlot.kernels import hll as kernels
 from merlot.kernels.jit import read_only
 from merlot.kernels.sketch import HLL_HEADER, REGISTER_BITS, REGISTERS_PER_WORD
-from merlot.spec.types import TypeName
 from merlot.tree.nodes import Value
 from merlot.tree.types import LONG, STRING, SqlType
+from merlot.values.types import TypeName
 from merlot.vectors.encoding import MAX_DENSE_SPACE, one_zero
 from merlot.vectors.vector import TEXT, Vector
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from merlot.aggregates.function import INTEGERS, AggregateCall, Parameter, nothing
 from merlot.aggregates.sums import Sum
-from merlot.spec.types import TypeName
 from merlot.tree.nodes import Value
 from merlot.tree.types import STRING, SqlType
+from merlot.values.types import TypeName
 from merlot.vectors.decimals import EXACT, plain_text
 from merlot.vectors.vector import Vector
 

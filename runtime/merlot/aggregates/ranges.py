@@ -22,9 +22,9 @@ from merlot.aggregates.function import (
     StateField,
 )
 from merlot.aggregates.stored import StoredStates, records, stored
-from merlot.spec.types import TypeName
 from merlot.tree.nodes import Value
 from merlot.tree.types import DOUBLE, SqlType
+from merlot.values.types import TypeName
 from merlot.vectors.vector import Vector
 
 _PAIR: Final = np.dtype([("min", ">f8"), ("max", ">f8")])

@@ -35,9 +35,9 @@ from merlot.aggregates.function import (
 from merlot.aggregates.one_row import OneLongSum, OneRow, OneSum
 from merlot.errors import CorruptionError
 from merlot.kernels import aggregate as kernels
-from merlot.spec.types import TypeName
 from merlot.tree.nodes import Value
 from merlot.tree.types import DOUBLE, LONG, SqlType
+from merlot.values.types import TypeName
 from merlot.vectors.decimals import exactly
 from merlot.vectors.errors import QueryArithmeticError
 from merlot.vectors.vector import Vector

@@ -26,9 +26,9 @@ from merlot.aggregates.function import (
     grown,
 )
 from merlot.kernels import aggregate as kernels
-from merlot.spec.types import TypeName
 from merlot.tree.nodes import Value
 from merlot.tree.types import SqlType
+from merlot.values.types import TypeName
 from merlot.vectors.vector import DTYPES, TEXT, Vector, arrow_type, from_arrow
 
 _TIMES: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP})

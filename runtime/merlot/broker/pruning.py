@@ -35,8 +35,8 @@ from merlot.segment.index import bloom
 from merlot.spec import pruners
 from merlot.spec.schema import FieldSpec
 from merlot.spec.table import TableSpec
-from merlot.spec.types import TypeName
 from merlot.tree.nodes import Expr
+from merlot.values.types import TypeName
 
 _LOG = logging.getLogger(__name__)
 

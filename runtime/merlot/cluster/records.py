@@ -28,7 +28,7 @@ from pydantic.alias_generators import to_camel
 
 from merlot.errors import CorruptionError
 from merlot.ids import InstanceId, SegmentKey, SegmentName, TableName
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 Interned = Annotated[str, AfterValidator(sys.intern)]
 """A text that thousands of records share: kept once in memory."""

@@ -19,8 +19,8 @@ from merlot.controller.status.pinot_json import Json
 from merlot.errors import InvalidInputError
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Metastore
-from merlot.spec import manifest, task_checks
-from merlot.spec.manifest import Manifest, Problem
+from merlot.spec import manifest
+from merlot.spec.manifest import Manifest, Problem, rollup_checks
 from merlot.spec.table import Table
 from merlot.spec.tasks import MergeRollupTask
 from merlot.spec.upsert import NOT_EXECUTED, UpsertConfig
@@ -156,7 +156,7 @@ def _rollup_problems(
         if isinstance(one, MergeRollupTask) and one.spec.table == document.spec.table
     ]
     table = _table_of(metastore, document, documents)
-    return problems if table is None else [*problems, *task_checks.against_table(document.spec, table.spec)]
+    return problems if table is None else [*problems, *rollup_checks.against_table(document.spec, table.spec)]
 
 
 def _table_of(metastore: Metastore, document: MergeRollupTask, documents: Sequence[Manifest]) -> Table | None:

@@ -17,9 +17,9 @@ from merlot.ingest.instants import FIRST_MS, LONG_RANGE, epoch_millis
 from merlot.ingest.number_casts import to_big_decimal, to_boolean, to_double, to_float, to_integer, whole
 from merlot.ingest.text_casts import to_bytes, to_json, to_string
 from merlot.segment.arrow_types import ARROW_TYPES
-from merlot.spec.datetime_format import parse_timestamp
-from merlot.spec.number_text import decimal_of
-from merlot.spec.types import TypeName
+from merlot.values.datetime_format import parse_timestamp
+from merlot.values.number_text import decimal_of
+from merlot.values.types import TypeName
 
 TIMESTAMP_TEXT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z?$"
 

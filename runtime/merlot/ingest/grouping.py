@@ -20,7 +20,7 @@ from merlot.spec import partition_functions
 from merlot.spec.indexing import PartitionEnforcement, PartitionFunctionSpec
 from merlot.spec.schema import FieldSpec
 from merlot.spec.table import TableSpec
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 _EPOCH = date(1970, 1, 1)
 

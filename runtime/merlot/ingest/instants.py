@@ -14,7 +14,7 @@ from merlot.ingest.arrays import (
     map_distinct,
     then,
 )
-from merlot.spec.datetime_format import DateTimeFormat, EpochFormat, PatternFormat, TimestampFormat
+from merlot.values.datetime_format import DateTimeFormat, EpochFormat, PatternFormat, TimestampFormat
 
 DAY_MS = 86_400_000
 FIRST_MS = -62_135_596_800_000

@@ -1,7 +1,7 @@
 """Columns to INT, LONG, FLOAT, DOUBLE, BIG_DECIMAL and BOOLEAN.
 
 A decimal is the number that its text says: the nearest double of 0.57 is one division of exact integers, or is read
-from the text; never a product with 10^-2, which is no double. Text follows `spec.number_text`.
+from the text; never a product with 10^-2, which is no double. Text follows `values.number_text`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from merlot.ingest.arrays import (
     with_nulls,
 )
 from merlot.ingest.instants import epoch_millis
-from merlot.spec.number_text import NOT_FINITE, NUMBER, decimal_of
+from merlot.values.number_text import NOT_FINITE, NUMBER, decimal_of
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 SHORT_INTEGER = r"^[+-]?[0-9]{1,18}$"

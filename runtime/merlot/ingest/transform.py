@@ -22,7 +22,7 @@ from merlot.ingest.bad_rows import SAMPLES_PER_REASON, BadRow, BadRows, pick_sam
 from merlot.segment.arrow_types import arrow_schema
 from merlot.spec.schema import FieldSpec, TableSchema
 from merlot.spec.table import TableSpec
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 MAX_TEXT = 80
 CORRUPT_RECORD = "_corrupt_record"

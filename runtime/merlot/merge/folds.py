@@ -24,8 +24,8 @@ from merlot.errors import InvalidInputError
 from merlot.merge.columns import Array, Column, Values, fixed_dtype
 from merlot.merge.plan import Aggregation, MergePlan
 from merlot.spec.schema import FieldSpec
-from merlot.spec.types import TypeName
 from merlot.tree.types import DOUBLE
+from merlot.values.types import TypeName
 from merlot.vectors.decimals import plain_text
 from merlot.vectors.groups import Groups
 

@@ -9,8 +9,8 @@ from merlot.errors import ConflictError, InvalidInputError
 from merlot.segment.metadata import CreationFacts
 from merlot.spec import time_rounding
 from merlot.spec.indexing import IndexingSpec, PartitioningSpec
-from merlot.spec.periods import Period
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
+from merlot.values.periods import Period
 
 MAX_RECORDS_PER_SEGMENT = 5_000_000
 Window = tuple[int, int]

@@ -33,7 +33,7 @@ from merlot.merge.source import (
 from merlot.segment.build.request import BuiltSegment
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import FieldSpec, TableSchema
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 from merlot.vectors.groups import Groups, KeyWords, group
 
 _WHOLE_64_BITS = 1 << 63

@@ -12,9 +12,9 @@ from merlot.errors import InvalidInputError
 from merlot.merge.columns import Array, Column, Rows, Values
 from merlot.merge.plan import Window
 from merlot.spec import time_rounding
-from merlot.spec.datetime_format import DateTimeFormat, EpochFormat, TimestampFormat
-from merlot.spec.periods import Period
 from merlot.spec.schema import FieldSpec
+from merlot.values.datetime_format import DateTimeFormat, EpochFormat, TimestampFormat
+from merlot.values.periods import Period
 
 Millis = NDArray[np.int64]
 _LIMITS: Final = np.iinfo(np.int64)

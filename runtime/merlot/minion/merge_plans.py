@@ -14,8 +14,9 @@ from merlot.merge import shuffle as merge_shuffle
 from merlot.merge.plan import Aggregation, MergePlan, MergeType
 from merlot.minion.control import TaskControl
 from merlot.segment.metadata import CreationFacts
-from merlot.spec import periods, time_rounding
+from merlot.spec import time_rounding
 from merlot.spec.table import Table
+from merlot.values import periods
 
 BUILDER = "merlot_minion"
 

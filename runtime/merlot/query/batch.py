@@ -29,7 +29,7 @@ from merlot.segment.index.inverted import InvertedIndex
 from merlot.segment.index.variable import buffers_of
 from merlot.segment.index.zones import BLOCK_DOCS, ZoneMaps
 from merlot.spec.schema import TableSchema
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 SMALL_DOCS = 65_536
 """Segments of up to this many docs are joined."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from merlot.query.columns import Columns
-from merlot.spec.types import TypeName
 from merlot.tree.nodes import Call, Column, Expr, Literal
+from merlot.values.types import TypeName
 
 Bounds = tuple[int, int]
 

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merlot.spec.types import TypeName
 from merlot.sql import literals
 from merlot.sql.errors import SqlValidationError
 from merlot.tree.nodes import Literal
 from merlot.tree.types import STRING, SqlType
+from merlot.values.types import TypeName
 from merlot.vectors.decimals import plain_text
 from merlot.vectors.errors import UnsupportedQueryError
 from merlot.vectors.vector import (

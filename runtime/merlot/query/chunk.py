@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from merlot.kernels.take import look_up, take, take_bits, take_look_up
 from merlot.query.columns import Columns, Reader
-from merlot.spec.types import TypeName
 from merlot.tree.types import SqlType
+from merlot.values.types import TypeName
 from merlot.vectors.vector import DTYPES, Vector, decimals
 
 Docs = NDArray[np.uint32]

@@ -22,7 +22,7 @@ from merlot.segment.index.variable import buffers_of
 from merlot.segment.index.zones import ZoneMaps
 from merlot.spec.evolution import can_widen
 from merlot.spec.schema import TableSchema
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 from merlot.vectors.decimals import plain_text
 from merlot.vectors.errors import UnsupportedQueryError
 

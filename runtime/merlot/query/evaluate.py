@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from merlot.query import functions_number, functions_text, functions_time
 from merlot.query.cast import cast
 from merlot.query.compare import COMPARISONS, is_in, is_like
-from merlot.spec.types import TypeName
 from merlot.tree.nodes import Aggregate, Call, Column, Expr, Literal
 from merlot.tree.types import BOOLEAN, SqlType
+from merlot.values.types import TypeName
 from merlot.vectors.errors import QueryArithmeticError, UnsupportedQueryError
 from merlot.vectors.vector import (
     Attempt,

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from merlot.kernels.arithmetic import add_checked, multiply_checked, subtract_checked
 from merlot.query.cast import cast
-from merlot.spec.types import TypeName
 from merlot.tree.types import BIG_DECIMAL, SqlType
+from merlot.values.types import TypeName
 from merlot.vectors.decimals import exactly
 from merlot.vectors.vector import INTEGERS, Attempt, Rows, Vector, either_failed, failed
 

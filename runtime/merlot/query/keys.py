@@ -23,9 +23,9 @@ from merlot.query.chunk import Chunk
 from merlot.query.columns import Columns, Reader, has_both_zeros
 from merlot.query.evaluate import ValueSource, evaluate
 from merlot.query.expressions import columns_of
-from merlot.spec.types import TypeName
 from merlot.tree.nodes import Column, Expr
 from merlot.tree.types import SqlType
+from merlot.values.types import TypeName
 from merlot.vectors.encoding import Encoded, encode, group_rows, one_zero, with_one_zero
 from merlot.vectors.errors import QueryArithmeticError
 from merlot.vectors.vector import INTEGERS, Vector, arrow_type

@@ -25,8 +25,8 @@ from merlot.query.context import CancelToken
 from merlot.query.docset import CHUNK_DOCS, DocSet
 from merlot.query.partial import Partial, PlainRows
 from merlot.query.result import special_text
-from merlot.spec.types import TypeName
 from merlot.tree.nodes import Column
+from merlot.values.types import TypeName
 
 if TYPE_CHECKING:
     from merlot.query.logical import LogicalPlan

@@ -27,9 +27,9 @@ from merlot.query.predicates import (
     ValueMatch,
 )
 from merlot.segment.index.dictionary import Dictionary
-from merlot.spec.types import TypeName
 from merlot.tree.nodes import Call, Column, Expr, Literal
 from merlot.tree.types import SqlType
+from merlot.values.types import TypeName
 from merlot.vectors.errors import QueryArithmeticError
 from merlot.vectors.vector import DTYPES
 

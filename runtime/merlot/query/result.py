@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merlot.spec.types import TypeName
 from merlot.sql.literals import timestamp_text
 from merlot.tree.types import SqlType
+from merlot.values.types import TypeName
 
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 """Years of four digits, which numpy writes as Java does."""

@@ -13,9 +13,9 @@ from merlot.query.evaluate import evaluate
 from merlot.query.logical import LogicalPlan
 from merlot.query.order import Keys, first_rows, sort_keys
 from merlot.segment.index.dictionary import Dictionary
-from merlot.spec.types import TypeName
 from merlot.tree.nodes import Column, OrderKey
 from merlot.tree.types import LONG
+from merlot.values.types import TypeName
 from merlot.vectors.vector import Vector
 
 

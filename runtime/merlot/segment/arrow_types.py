@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from merlot.spec.schema import FieldSpec, TableSchema
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 ARROW_TYPES: dict[TypeName, pa.DataType] = {
     TypeName.INT: pa.int32(),

@@ -20,7 +20,7 @@ from merlot.segment.index.multi_value import MultiValueOffsets
 from merlot.segment.index.raw import RawValues
 from merlot.segment.index.zones import ZoneMaps
 from merlot.segment.metadata import ColumnEncoding, ColumnMetadata
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 
 class ColumnReader:

@@ -16,7 +16,7 @@ from merlot.segment.column import ColumnReader
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index import bloom, inverted, zones
 from merlot.segment.json_values import to_json
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 
 def check_file(path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from merlot.segment.metadata import JsonValue
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 from merlot.vectors.decimals import plain_text
 
 MAX_BOUND_LENGTH: Final = 512

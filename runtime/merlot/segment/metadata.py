@@ -15,7 +15,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict
 
 from merlot.ids import SegmentKey, SegmentName
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 JsonValue = str | int | float
 MAX_DOCS: Final = (1 << 32) - 2

@@ -9,10 +9,10 @@ would otherwise be that of the wider type.
 from collections.abc import Iterator
 from itertools import chain
 
-from merlot.spec.manifest_problems import Problem
+from merlot.spec.manifest.problems import Problem
 from merlot.spec.schema import FieldSpec
 from merlot.spec.table import TableSpec
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 WIDER_TYPES: dict[TypeName, frozenset[TypeName]] = {
     TypeName.INT: frozenset({TypeName.LONG, TypeName.DOUBLE, TypeName.BIG_DECIMAL}),

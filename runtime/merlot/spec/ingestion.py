@@ -6,12 +6,12 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from merlot.errors import InvalidInputError
-from merlot.spec import schedules
-from merlot.spec.durations import Duration
 from merlot.spec.formats import BatchFormat
 from merlot.spec.model import SpecModel
 from merlot.spec.schema import ColumnName
 from merlot.spec.tenancy import MAX_URI, Resources
+from merlot.values import schedules
+from merlot.values.durations import Duration
 
 INSTANT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?$"
 

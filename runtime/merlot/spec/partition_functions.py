@@ -11,8 +11,8 @@ from importlib.metadata import entry_points
 from typing import TypeVar
 
 from merlot.errors import InvalidInputError
-from merlot.spec import partition_hashes as hashes
 from merlot.spec.indexing import PartitionFunctionSpec
+from merlot.values import partition_hashes as hashes
 
 T = TypeVar("T")
 PartitionFunction = Callable[[str], int]

@@ -12,10 +12,10 @@ from typing import Annotated, Self
 from pydantic import Field, WithJsonSchema, field_validator, model_validator
 
 from merlot.errors import InvalidInputError
-from merlot.spec import datetime_format, values
 from merlot.spec.model import SpecModel
-from merlot.spec.types import TypeName
-from merlot.spec.values import FieldValue
+from merlot.values import datetime_format, scalars
+from merlot.values.scalars import FieldValue
+from merlot.values.types import TypeName
 
 ColumnName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
 Scalar = Annotated[bool | int | float | str, WithJsonSchema({"x-kubernetes-preserve-unknown-fields": True})]
@@ -85,10 +85,10 @@ class FieldSpec(SpecModel):
         found = []
         if self.role is FieldRole.METRIC and self.multi_value:
             found.append(".multiValue: a metric cannot be multi-valued; make it a dimension")
-        if self.role is FieldRole.METRIC and self.type not in values.METRIC_TYPES:
+        if self.role is FieldRole.METRIC and self.type not in scalars.METRIC_TYPES:
             found.append(f".role: {self.type} cannot be a metric; make it a dimension")
-        if self.role is FieldRole.DATE_TIME and self.type not in values.DATE_TIME_TYPES:
-            found.append(f".type: a dateTime column is one of {', '.join(values.DATE_TIME_TYPES)}, not {self.type}")
+        if self.role is FieldRole.DATE_TIME and self.type not in scalars.DATE_TIME_TYPES:
+            found.append(f".type: a dateTime column is one of {', '.join(scalars.DATE_TIME_TYPES)}, not {self.type}")
         if self.role is FieldRole.DATE_TIME and self.multi_value:
             found.append(".multiValue: a dateTime column cannot be multi-valued; make it a dimension")
         return found
@@ -115,7 +115,7 @@ class FieldSpec(SpecModel):
         if self.default_null_value is None:
             return []
         try:
-            values.parse(self.type, self.default_null_value)
+            scalars.parse(self.type, self.default_null_value)
         except InvalidInputError as error:
             return [f".defaultNullValue: {error}"]
         return []
@@ -124,10 +124,10 @@ class FieldSpec(SpecModel):
     def default_value(self) -> FieldValue:
         """The Python value that stands for null; of a multi-value column, its single element."""
         if self.default_null_value is not None:
-            return values.parse(self.type, self.default_null_value)
+            return scalars.parse(self.type, self.default_null_value)
         if self.role is FieldRole.METRIC:
-            return values.METRIC_DEFAULTS[self.type]
-        return values.DIMENSION_DEFAULTS[self.type]
+            return scalars.METRIC_DEFAULTS[self.type]
+        return scalars.DIMENSION_DEFAULTS[self.type]
 
     @property
     def longest(self) -> int | None:

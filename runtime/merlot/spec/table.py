@@ -7,7 +7,6 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from merlot.ids import RawTableName, TableName, offline
-from merlot.spec.durations import Duration, duration_ms
 from merlot.spec.formats import BatchFormat
 from merlot.spec.indexing import (
     Compression,
@@ -21,6 +20,7 @@ from merlot.spec.ingestion import BatchIngestion, BatchJob, CsvOptions, Ingestio
 from merlot.spec.model import SpecModel
 from merlot.spec.schema import ColumnName, FieldRole, FieldSpec, TableSchema
 from merlot.spec.tenancy import DeepStoreSpec, Resources, TenantSpec, TenantsSpec
+from merlot.values.durations import Duration, duration_ms
 
 __all__ = [
     "API_VERSION",

@@ -13,10 +13,10 @@ from pydantic import Field, field_validator
 
 from merlot.errors import InvalidInputError
 from merlot.ids import RawTableName, TableName, offline
-from merlot.spec import periods, schedules
 from merlot.spec.model import SpecModel
 from merlot.spec.schema import ColumnName
 from merlot.spec.table import ObjectMeta
+from merlot.values import periods, schedules
 
 KIND = "MergeRollupTask"
 MERGE_LEVEL = "MergeRollupTask.mergeLevel"

@@ -14,7 +14,8 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from merlot.errors import InvalidInputError
-from merlot.spec.datetime_format import (
+from merlot.spec.schema import FieldSpec
+from merlot.values.datetime_format import (
     DateTimeFormat,
     EpochFormat,
     PatternFormat,
@@ -22,10 +23,9 @@ from merlot.spec.datetime_format import (
     datetime_of,
     millis_of,
 )
-from merlot.spec.datetime_pattern import FIRST_SHORT_YEAR
-from merlot.spec.periods import DAY_MS, Period
-from merlot.spec.schema import FieldSpec
-from merlot.spec.types import TypeName
+from merlot.values.datetime_pattern import FIRST_SHORT_YEAR
+from merlot.values.periods import DAY_MS, Period
+from merlot.values.types import TypeName
 
 _HOUR_MS: Final = 3_600_000
 _MINUTE_MS: Final = 60_000

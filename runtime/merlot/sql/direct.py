@@ -13,11 +13,11 @@ from typing import Final
 
 import orjson
 
-from merlot.spec.types import TypeName
 from merlot.sql import literals
 from merlot.tree import tree_json
 from merlot.tree.nodes import Call, Column, Expr, Literal, Value
 from merlot.tree.types import BOOLEAN, STRING, SqlType
+from merlot.values.types import TypeName
 
 _WHOLE: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP})
 _LOWER: Final = {"greater_than_or_equal": 0, "greater_than": 1}

@@ -11,7 +11,6 @@ from sqlglot import exp
 
 from merlot.aggregates import registry
 from merlot.aggregates.function import AggregationFunction
-from merlot.spec.types import TypeName
 from merlot.sql import instants, literals, predicates, signatures
 from merlot.sql.aggregation import check_arity, count_rows, typed_aggregate
 from merlot.sql.budget import Budget
@@ -23,6 +22,7 @@ from merlot.sql.parse import feature_name
 from merlot.sql.scope import Scope
 from merlot.tree.nodes import FALSE, TRUE, Aggregate, Call, Expr, Literal, Value
 from merlot.tree.types import BOOLEAN, BYTES, STRING, SqlType
+from merlot.values.types import TypeName
 
 _PLACEHOLDERS: dict[TypeName, Value] = {
     TypeName.INT: 0,

@@ -12,11 +12,11 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from merlot.errors import InvalidInputError
-from merlot.spec.datetime_pattern import DateTimePattern
 from merlot.sql import literals
 from merlot.sql.errors import SqlValidationError
 from merlot.tree.nodes import Expr, Literal
 from merlot.tree.types import LONG
+from merlot.values.datetime_pattern import DateTimePattern
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DURATION: Final = re.compile(

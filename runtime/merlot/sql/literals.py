@@ -12,10 +12,10 @@ import struct
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_DOWN, Decimal, InvalidOperation
 
-from merlot.spec.types import TypeName
 from merlot.sql.errors import SqlValidationError
 from merlot.tree.nodes import Literal, Value
 from merlot.tree.types import BIG_DECIMAL, DOUBLE, INT, LONG, UNKNOWN, SqlType
+from merlot.values.types import TypeName
 
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1

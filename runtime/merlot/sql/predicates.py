@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any
 
-from merlot.spec.types import TypeName
 from merlot.sql import literals
 from merlot.sql.errors import SqlValidationError, UnsupportedSqlError
 from merlot.sql.logic import conjunction, disjunction, negation
 from merlot.tree.nodes import FALSE, TRUE, Call, Expr, Literal, Value
 from merlot.tree.types import BIG_DECIMAL, BOOLEAN, DOUBLE, LONG, STRING, SqlType
+from merlot.values.types import TypeName
 
 FLIPPED = {
     "equals": "equals",

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from merlot.spec.schema import TableSchema
-from merlot.spec.types import TypeName
 from merlot.sql.errors import UnknownColumnError, UnsupportedSqlError
 from merlot.tree.nodes import Column, Expr
 from merlot.tree.types import INT, STRING, SqlType
+from merlot.values.types import TypeName
 
 VIRTUAL_COLUMNS = {"$segmentName": Column("$segmentName", STRING), "$docId": Column("$docId", INT)}
 _REFUSED_VIRTUAL = frozenset({"$hostName", "$partitionId"})

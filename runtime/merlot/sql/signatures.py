@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from merlot.spec.types import TypeName
 from merlot.sql.errors import SqlValidationError, UnsupportedSqlError
 from merlot.tree.names import canonical_key
 from merlot.tree.nodes import Call, Expr, Literal
 from merlot.tree.types import BIG_DECIMAL, DOUBLE, INT, LONG, STRING, SqlType
+from merlot.values.types import TypeName
 
 Resolve = Callable[[str, tuple[Expr, ...]], Call]
 

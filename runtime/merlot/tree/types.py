@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from merlot.errors import InvalidInputError
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merlot.spec.types import TypeName
 from merlot.tree.nodes import Literal
 from merlot.tree.types import SqlType
+from merlot.values.types import TypeName
 from merlot.vectors.decimals import plain_text
 
 DTYPES: dict[TypeName, np.dtype[Any]] = {

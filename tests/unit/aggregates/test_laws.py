@@ -17,9 +17,9 @@ from merlot.aggregates import registry
 from merlot.aggregates.function import AggregateCall
 from merlot.aggregates.one_row import Tally
 from merlot.aggregates.sketches import SketchError
-from merlot.spec.types import TypeName
 from merlot.tree.names import canonical_key
 from merlot.tree.types import SqlType
+from merlot.values.types import TypeName
 from merlot.vectors.vector import DTYPES
 
 SLT = Path(__file__).parents[2] / "sql"

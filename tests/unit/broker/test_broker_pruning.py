@@ -20,8 +20,8 @@ from merlot.query.binding import bind
 from merlot.segment.index import bloom
 from merlot.spec.manifest import load
 from merlot.spec.table import TableSpec
-from merlot.spec.types import TypeName
 from merlot.sql.parse import parse
+from merlot.values.types import TypeName
 
 TABLE = TableName("flights_OFFLINE")
 A, B = InstanceId("Server_host_1"), InstanceId("Server_host_2")

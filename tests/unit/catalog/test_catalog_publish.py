@@ -14,8 +14,8 @@ from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest, BuiltSegment
 from merlot.spec.manifest import load as load_manifest
 from merlot.spec.table import Table
-from merlot.spec.types import TypeName
 from merlot.store.deepstore import DeepStore
+from merlot.values.types import TypeName
 
 MANIFEST = """
 apiVersion: merlot.dev/v1alpha1

@@ -15,10 +15,10 @@ from merlot.ids import TableName
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest, BuiltSegment
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
-from merlot.spec.types import TypeName
 from merlot.store.deepstore import DeepStore
 from merlot.store.retry import RetryPolicy
 from merlot.testing.faulty_s3 import FaultyS3
+from merlot.values.types import TypeName
 
 TABLE = TableName("t_OFFLINE")
 SCHEMA = TableSchema(fields=(FieldSpec(name="a", type=TypeName.INT, role=FieldRole.DIMENSION),))

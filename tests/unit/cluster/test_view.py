@@ -12,7 +12,7 @@ from merlot.cluster.segments.view import TableView, diff, load
 from merlot.errors import CorruptionError, NotFoundError
 from merlot.ids import InstanceId, SegmentKey, SegmentName, TableName
 from merlot.metastore.sqlite import SqliteMetastore
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 TABLE = TableName("t_OFFLINE")
 numbers = st.integers(0, 60)

@@ -12,10 +12,11 @@ from merlot.cluster.segments.rounding import with_true_times
 from merlot.cluster.tasks.queue import TaskRecord, merge_config
 from merlot.controller.merges.generator import Generated, MergeSituation, generate
 from merlot.ids import TableName
-from merlot.spec import periods, time_rounding
+from merlot.spec import time_rounding
 from merlot.spec.schema import FieldRole, FieldSpec
 from merlot.spec.tasks import MergeRollupSpec
-from merlot.spec.types import TypeName
+from merlot.values import periods
+from merlot.values.types import TypeName
 
 Row = tuple[int, int]
 """Time and number of a row."""

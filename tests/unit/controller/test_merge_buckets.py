@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from merlot.controller.merges.buckets import Runs
 from merlot.controller.merges.candidates import Candidate, Candidates
-from merlot.spec.periods import parse
+from merlot.values.periods import parse
 
 DAY = 86_400_000
 PERIODS = st.sampled_from(["1d", "7d", "1mo"]).map(parse)

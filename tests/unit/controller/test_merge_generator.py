@@ -14,8 +14,9 @@ from merlot.cluster.tasks.queue import TaskRecord, merge_config
 from merlot.cluster.tasks.settings import is_outdated
 from merlot.controller.merges.generator import generate
 from merlot.controller.placement.retention import expired
-from merlot.spec import periods, time_rounding
+from merlot.spec import time_rounding
 from merlot.spec.tasks import BACKFILLED, MAX_SHARDS, MERGE_LEVEL, MergeLevel, MergeRollupSpec, Mode
+from merlot.values import periods
 
 DAILY = level("daily", "1d")
 

@@ -11,7 +11,7 @@ from merlot.controller.placement.reconcile import Situation, decide, is_moving
 from merlot.ids import InstanceId, TableName
 from merlot.spec.schema import FieldSpec, TableSchema
 from merlot.spec.table import TableSpec
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 SERVERS = [InstanceId(f"Server_host_{port}") for port in range(5)]
 NUM_SEGMENTS = 24

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merlot.ingest.casts import CAST_TYPES, cast
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 BAD = object()
 INF, NAN = math.inf, math.nan

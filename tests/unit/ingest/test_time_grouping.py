@@ -23,8 +23,8 @@ from merlot.segment.immutable import ImmutableSegment
 from merlot.spec import manifest
 from merlot.spec.schema import FieldSpec
 from merlot.spec.table import Table
-from merlot.spec.types import TypeName
 from merlot.sql.parse import parse
+from merlot.values.types import TypeName
 
 SOURCE_TYPES = {
     TypeName.INT: pa.int32(),

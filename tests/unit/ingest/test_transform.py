@@ -11,9 +11,9 @@ from merlot.ingest.bad_rows import BadRow, BadRows
 from merlot.ingest.grouping import SegmentGroup, group, group_of
 from merlot.ingest.transform import CORRUPT_RECORD, SOURCE_FILE, SOURCE_ROW, conform, inside, is_impossible
 from merlot.segment.arrow_types import arrow_schema
-from merlot.spec.datetime_format import parse
 from merlot.spec.table import TableSpec
-from merlot.spec.types import TypeName
+from merlot.values.datetime_format import parse
+from merlot.values.types import TypeName
 
 
 def spec_of(*fields: dict[str, Any], time_column: str | None = None, **others: Any) -> TableSpec:

@@ -18,10 +18,10 @@ from merlot.merge.task import run
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest, BuiltSegment
 from merlot.segment.immutable import ImmutableSegment
-from merlot.spec import periods
 from merlot.spec.indexing import IndexingSpec, PartitioningSpec
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
-from merlot.spec.types import TypeName
+from merlot.values import periods
+from merlot.values.types import TypeName
 from merlot.vectors.decimals import plain_text
 
 DAY_MS = 86_400_000

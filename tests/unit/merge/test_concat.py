@@ -30,7 +30,7 @@ from merlot.errors import InvalidInputError
 from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 
 @settings(max_examples=30)

@@ -20,8 +20,8 @@ from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
-from merlot.spec.types import TypeName
 from merlot.testing.processes import can_mount, small_disk
+from merlot.values.types import TypeName
 
 KEYS = 16
 MEMORY = 32 << 20

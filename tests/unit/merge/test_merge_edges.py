@@ -11,10 +11,10 @@ from tests.unit.merge.merge_tables import METRICS, TIMES, built, merge, partitio
 from merlot.errors import InvalidInputError
 from merlot.merge.plan import MergeType
 from merlot.merge.shuffle import shuffle
-from merlot.spec import periods
 from merlot.spec.indexing import IndexingSpec, PartitioningSpec
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
-from merlot.spec.types import TypeName
+from merlot.values import periods
+from merlot.values.types import TypeName
 
 PLAIN = IndexingSpec()
 

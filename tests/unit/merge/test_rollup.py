@@ -37,10 +37,10 @@ from merlot.merge.folds import SumOverflowError
 from merlot.merge.plan import MergePlan, MergeType
 from merlot.merge.shuffle import shuffle
 from merlot.segment.build.request import BuiltSegment
-from merlot.spec import periods
 from merlot.spec.indexing import IndexingSpec, PartitioningSpec
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
-from merlot.spec.types import TypeName
+from merlot.values import periods
+from merlot.values.types import TypeName
 from merlot.vectors.decimals import plain_text
 
 ORACLE_TYPES = {

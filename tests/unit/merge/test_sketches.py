@@ -17,7 +17,7 @@ from merlot.merge.columns import Column
 from merlot.merge.plan import Aggregation, MergeType
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 from merlot.vectors.groups import Groups
 from merlot_spark import jvm
 

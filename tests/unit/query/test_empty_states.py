@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from merlot.aggregates import registry
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 VALUES = {
     TypeName.INT: [3, -7, 3],

@@ -17,7 +17,7 @@ from merlot.segment.column import ColumnReader
 from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import FieldSpec, TableSchema
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 from merlot.vectors.decimals import plain_text
 
 VALUES: dict[TypeName, st.SearchStrategy[Any]] = {

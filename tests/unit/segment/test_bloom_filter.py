@@ -21,7 +21,7 @@ from merlot.segment.index import bloom
 from merlot.segment.inspect import describe
 from merlot.spec.indexing import Encoding, IndexingSpec
 from merlot.spec.schema import TableSchema
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 SCHEMA = TableSchema(fields=all_fields())
 

@@ -20,8 +20,8 @@ from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.layout import FACTS_BYTES, TRAILER_BYTES
 from merlot.spec.indexing import Compression, IndexingSpec
 from merlot.spec.schema import TableSchema
-from merlot.spec.types import TypeName
 from merlot.testing.forgery import Parts, expand, put_together, taken_apart
+from merlot.values.types import TypeName
 
 NUM_DOCS = 40_000
 FIELDS = (

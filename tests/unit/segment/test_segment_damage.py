@@ -22,7 +22,7 @@ from merlot.segment.inspect import verify
 from merlot.segment.layout import FORMAT_VERSION, HEADER_BYTES, TRAILER_BYTES
 from merlot.spec.indexing import Compression, IndexingSpec
 from merlot.spec.schema import TableSchema
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 SCHEMA = TableSchema(fields=all_fields())
 ROWS = {field.name: [None] * 5 + [[] if field.multi_value else None] for field in SCHEMA.fields}

@@ -15,7 +15,7 @@ from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.dictionary import Dictionary
 from merlot.spec.indexing import Encoding, IndexingSpec
 from merlot.spec.schema import TableSchema
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 
 def dictionary_of(directory: Path, type_name: TypeName, values: list[Any]) -> Dictionary:

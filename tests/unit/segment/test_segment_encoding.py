@@ -14,7 +14,7 @@ from merlot.segment.index.inverted import PLAIN_DOCS
 from merlot.segment.metadata import ColumnEncoding
 from merlot.spec.indexing import Encoding, IndexingSpec
 from merlot.spec.schema import FieldRole, TableSchema
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 
 def statistics_of(**changes: object) -> ColumnStatistics:

@@ -33,7 +33,7 @@ from merlot.segment.inspect import describe, verify
 from merlot.segment.metadata import ColumnEncoding, CreationFacts
 from merlot.spec.indexing import Compression, Encoding, IndexingSpec, PartitionFunctionSpec, PartitioningSpec
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 SCHEMA = TableSchema(fields=all_fields())
 ENCODINGS = st.sampled_from(list(Encoding))

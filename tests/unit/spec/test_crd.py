@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from merlot.spec import crd
+from merlot.spec.crd import definitions
 
-DEFINITIONS = (crd.table_crd(), crd.rollup_crd(), crd.upsert_crd())
+DEFINITIONS = (definitions.table_crd(), definitions.rollup_crd(), definitions.upsert_crd())
 CRDS = Path(__file__).resolve().parents[3] / "crds"
 
 
@@ -31,19 +31,19 @@ def all_schemas() -> list[tuple[str, dict[str, Any]]]:
 
 
 def test_written_file_is_current() -> None:
-    assert crd.main(["--check", str(CRDS)]) == 0
+    assert definitions.main(["--check", str(CRDS)]) == 0
 
 
 def test_drift_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert crd.main(["--check", str(tmp_path)]) == 1
+    assert definitions.main(["--check", str(tmp_path)]) == 1
     assert "run `make crds`" in capsys.readouterr().err
-    assert crd.main([str(tmp_path)]) == 0
-    assert crd.main(["--check", str(tmp_path)]) == 0
+    assert definitions.main([str(tmp_path)]) == 0
+    assert definitions.main(["--check", str(tmp_path)]) == 0
 
 
 def test_schema_is_structural() -> None:
     for path, schema in all_schemas():
-        unknown = {key for key in schema if key not in crd.KEYWORDS and not key.startswith("x-kubernetes-")}
+        unknown = {key for key in schema if key not in definitions.KEYWORDS and not key.startswith("x-kubernetes-")}
         assert unknown == set(), path
         is_open = "x-kubernetes-preserve-unknown-fields" in schema or "x-kubernetes-int-or-string" in schema
         assert "type" in schema or is_open, path

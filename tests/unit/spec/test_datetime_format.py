@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merlot.errors import InvalidInputError
-from merlot.spec import datetime_format
+from merlot.values import datetime_format
 
 NEW_YEAR_2013 = 1_356_998_400_000
 MOMENT = int(datetime(2013, 1, 5, 15, 4, 9, 87_000, UTC).timestamp() * 1000)

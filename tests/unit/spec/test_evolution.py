@@ -4,7 +4,7 @@ import pytest
 
 from merlot.spec import evolution, manifest
 from merlot.spec.table import TableSpec
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 BASE = """\
 apiVersion: merlot.dev/v1alpha1

@@ -7,7 +7,7 @@ import pytest
 from merlot.spec import manifest
 from merlot.spec.manifest import ManifestError
 from merlot.spec.table import FieldRole, PushType, Table
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 GOOD = """\

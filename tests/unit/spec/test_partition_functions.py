@@ -4,8 +4,8 @@ import pytest
 
 from merlot.errors import InvalidInputError
 from merlot.spec import partition_functions
-from merlot.spec import partition_hashes as hashes
 from merlot.spec.indexing import PartitionFunctionSpec
+from merlot.values import partition_hashes as hashes
 
 RAW = [
     bytes.fromhex(text)

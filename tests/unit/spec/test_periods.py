@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merlot.errors import InvalidInputError
-from merlot.spec.periods import DAY_MS, parse
+from merlot.values.periods import DAY_MS, parse
 
 MILLIS = st.integers(-(10**14), 10**14)
 PERIODS = st.sampled_from(["1s", "7m", "1h", "6h", "1d", "7d", "1w", "1mo", "3mo", "5mo", "12mo"]).map(parse)

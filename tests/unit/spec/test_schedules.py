@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from merlot.errors import InvalidInputError
-from merlot.spec.schedules import parse
+from merlot.values.schedules import parse
 
 
 def after(text: str, moment: str) -> str:

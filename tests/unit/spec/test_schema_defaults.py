@@ -7,8 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from merlot.spec.schema import FieldRole, FieldSpec
-from merlot.spec.types import TypeName
-from merlot.spec.values import FieldValue
+from merlot.values.scalars import FieldValue
+from merlot.values.types import TypeName
 
 
 def default_of(type_name: TypeName, role: FieldRole = FieldRole.DIMENSION, declared: object = None) -> FieldValue:

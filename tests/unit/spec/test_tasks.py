@@ -7,8 +7,8 @@ import pytest
 
 from merlot.spec import manifest
 from merlot.spec.manifest import ManifestError
+from merlot.spec.manifest.rollup_checks import against_table
 from merlot.spec.table import UpsertRef
-from merlot.spec.task_checks import against_table
 from merlot.spec.tasks import AggregationFunction, MergeRollupTask, MergeType
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -7,9 +7,10 @@ from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 from tests.time_formats import PERIODS, instants, read_time, rounded_time, stored_time, time_fields
 
-from merlot.spec import periods, time_rounding
+from merlot.spec import time_rounding
 from merlot.spec.schema import FieldRole, FieldSpec
-from merlot.spec.types import TypeName
+from merlot.values import periods
+from merlot.values.types import TypeName
 
 
 def column(time_format: str | None, type_name: str = "STRING") -> FieldSpec:

@@ -6,8 +6,8 @@ import pytest
 
 from merlot.spec import manifest
 from merlot.spec.manifest import ManifestError
+from merlot.spec.manifest.upsert_checks import against_table
 from merlot.spec.upsert import UpsertConfig
-from merlot.spec.upsert_checks import against_table
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLE = """

@@ -5,11 +5,11 @@ from decimal import Decimal
 
 import pytest
 
-from merlot.spec.types import TypeName
 from merlot.sql import literals
 from merlot.sql.errors import SqlValidationError
 from merlot.tree.nodes import Literal, Value
 from merlot.tree.types import BOOLEAN, BYTES, DOUBLE, FLOAT, INT, LONG, STRING, TIMESTAMP, SqlType
+from merlot.values.types import TypeName
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from merlot.errors import InvalidInputError
-from merlot.spec.types import TypeName
 from merlot.tree.nodes import Aggregate, BoundQuery, Call, Column, Expr, Literal, OrderKey, Output
 from merlot.tree.tree_json import from_json, to_json
 from merlot.tree.types import LONG, SqlType
+from merlot.values.types import TypeName
 
 _TYPES = st.builds(SqlType, st.sampled_from(TypeName), st.booleans())
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

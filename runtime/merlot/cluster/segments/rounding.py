@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 
 from merlot.cluster.records import SegmentRecord
 from merlot.errors import InvalidInputError
-from merlot.spec import periods
-from merlot.spec.datetime_format import datetime_of
-from merlot.spec.periods import Period
 from merlot.spec.tasks import ROUNDED_TO
+from merlot.values import periods
+from merlot.values.datetime_format import datetime_of
+from merlot.values.periods import Period
 
 Window = tuple[int, int]
 """Epoch milliseconds, [start, end)."""

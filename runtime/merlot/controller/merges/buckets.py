@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from merlot.controller.merges.candidates import Candidate
-from merlot.spec.periods import Period
+from merlot.values.periods import Period
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,8 @@ from merlot.controller.merges.generator import Generated, MergeSituation, genera
 from merlot.errors import CorruptionError, InvalidInputError, NotFoundError
 from merlot.ids import TableName, raw_name
 from merlot.metastore.protocol import Metastore
+from merlot.spec.manifest.rollup_checks import against_table
 from merlot.spec.table import TableSpec
-from merlot.spec.task_checks import against_table
 from merlot.spec.tasks import MergeRollupSpec
 
 CLOCK_STEPS_MS = (1_000, 60_000)

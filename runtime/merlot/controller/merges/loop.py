@@ -21,7 +21,7 @@ from merlot.controller.merges.gauges import MergeGauges
 from merlot.controller.merges.passes import clean_up, run_pass
 from merlot.errors import ConflictError, MerlotError
 from merlot.metastore.protocol import Check, Metastore, Watch
-from merlot.spec import schedules
+from merlot.values import schedules
 from merlot.wakeups import WakeUp
 
 _LOG = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from merlot.controller.status.pinot_json import Json
 from merlot.errors import InvalidInputError
 from merlot.ids import raw_name
 from merlot.metastore.protocol import Metastore
-from merlot.spec import schedules
+from merlot.values import schedules
 
 RARE_MS = 600_000
 

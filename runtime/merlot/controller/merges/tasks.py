@@ -12,8 +12,8 @@ from merlot.cluster.tasks.settings import level_settings
 from merlot.controller.merges.candidates import Candidate
 from merlot.errors import InvalidInputError
 from merlot.ids import TableName, raw_name
-from merlot.spec.datetime_format import datetime_of
 from merlot.spec.tasks import BACKFILLED, MERGE_LEVEL, MergeRollupSpec
+from merlot.values.datetime_format import datetime_of
 
 HASH_LENGTH = 12
 

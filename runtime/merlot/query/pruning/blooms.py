@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from merlot.kernels.hashing import WORDS_PER_BLOCK, find_holders, masks_of
 from merlot.query.pruning.verdicts import NONE, SOME, Verdicts, constant
 from merlot.segment.index.bloom import hashes_of
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 MAX_QUESTIONS: Final = 1 << 17
 """Segments times values of an IN: more are not asked, what it would save is less than what it would cost."""

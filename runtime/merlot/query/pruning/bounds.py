@@ -10,7 +10,7 @@ import numpy as np
 
 from merlot.errors import CorruptionError
 from merlot.query.pruning.ranges import Bound, Bounds
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 _WHOLE: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP, TypeName.BOOLEAN})
 _FLOATS: Final = frozenset({TypeName.FLOAT, TypeName.DOUBLE})

@@ -13,7 +13,7 @@ from merlot.query.pruning.ranges import Bounds, ColumnRanges
 from merlot.query.pruning.statistics import SegmentStatistics
 from merlot.segment.metadata import PartitionInfo, SegmentMetadata
 from merlot.spec.schema import FieldSpec, TableSchema
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 _INTEGERS = (TypeName.INT, TypeName.LONG)
 

@@ -15,9 +15,9 @@ from merlot.errors import MerlotError
 from merlot.query.evaluate import evaluate
 from merlot.query.expressions import walk
 from merlot.query.pruning.ranges import ColumnRanges
-from merlot.spec.types import TypeName
 from merlot.tree.nodes import Call, Column, Expr, Literal
 from merlot.tree.types import SqlType
+from merlot.values.types import TypeName
 from merlot.vectors.vector import DTYPES, Vector
 
 _TYPES: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP, TypeName.DOUBLE})

@@ -18,7 +18,7 @@ from merlot.segment.build.partitions import texts
 from merlot.spec import partition_functions
 from merlot.spec.indexing import PartitionFunctionSpec
 from merlot.spec.partition_functions import PartitionFunction, PlugInError
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 from merlot.vectors.decimals import plain_text
 
 CACHED_PARTITIONS = 4096

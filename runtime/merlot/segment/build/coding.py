@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from merlot.kernels import bits, radix
 from merlot.segment.buffers import Array
 from merlot.segment.index.dict_ids import id_dtype
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 _SMALL_RANGE: Final = 16_384
 """Marks of a range like this cost less than one hash table, however few the values."""

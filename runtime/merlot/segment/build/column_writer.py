@@ -19,7 +19,7 @@ from merlot.segment.index import bloom, dict_ids, dictionary, inverted, multi_va
 from merlot.segment.json_values import MAX_BOUND_LENGTH, to_json
 from merlot.segment.metadata import BufferRef, ColumnEncoding, ColumnMetadata, JsonValue
 from merlot.spec.indexing import Compression, Encoding
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 CODECS = {Compression.NONE: compression.NONE, Compression.LZ4: compression.LZ4, Compression.ZSTD: compression.ZSTD}
 

@@ -18,7 +18,7 @@ from merlot.segment.buffers import Array
 from merlot.segment.index.variable import buffers_of
 from merlot.spec import partition_functions
 from merlot.spec.indexing import PartitionFunctionSpec
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 SHOWN_PARTITIONS = 5
 _MURMURS = ("murmur", "murmur2")

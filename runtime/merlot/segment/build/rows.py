@@ -17,7 +17,7 @@ from merlot.segment.buffers import Array
 from merlot.segment.build.coding import Coded
 from merlot.segment.index import nulls
 from merlot.spec.schema import FieldSpec
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 from merlot.vectors.decimals import plain_text
 
 _LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}

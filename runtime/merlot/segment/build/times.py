@@ -10,8 +10,8 @@ from merlot.errors import InvalidInputError
 from merlot.segment.buffers import Array
 from merlot.segment.json_values import from_json
 from merlot.segment.metadata import ColumnMetadata, JsonValue
-from merlot.spec.datetime_format import DateTimeFormat, PatternFormat
 from merlot.spec.schema import FieldSpec
+from merlot.values.datetime_format import DateTimeFormat, PatternFormat
 
 MAX_MS = 1 << 63
 

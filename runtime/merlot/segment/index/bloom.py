@@ -25,7 +25,7 @@ from merlot.kernels import hashing
 from merlot.segment.buffers import Array, MappedFile
 from merlot.segment.index import variable
 from merlot.segment.metadata import BufferRef, ColumnMetadata, Shapes
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 from merlot.vectors.decimals import plain_text
 
 WORDS = "bloom.words"

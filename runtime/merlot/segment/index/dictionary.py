@@ -22,7 +22,7 @@ from merlot.segment.index import variable
 from merlot.segment.index.variable import BYTES, OFFSETS, arrow_values, buffers_of, shapes_of
 from merlot.segment.json_values import from_json
 from merlot.segment.metadata import ColumnMetadata, Shapes
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 VALUES = "dict.values"
 PACKED = "dict.packed"

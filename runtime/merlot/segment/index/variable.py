@@ -14,7 +14,7 @@ from merlot.segment.arrow_types import stored_arrow_type
 from merlot.segment.buffers import Array, MappedFile
 from merlot.segment.json_values import PLAIN_DECIMAL
 from merlot.segment.metadata import ColumnMetadata, Shapes
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 OFFSETS = "offsets"
 BYTES = "bytes"

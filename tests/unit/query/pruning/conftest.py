@@ -12,9 +12,9 @@ from merlot.query.pruning.partitions import ColumnPartitions, SegmentPartitions,
 from merlot.query.pruning.ranges import ColumnRanges
 from merlot.query.pruning.statistics import SegmentStatistics
 from merlot.spec.schema import TableSchema
-from merlot.spec.types import TypeName
 from merlot.sql.parse import parse
 from merlot.tree.nodes import Expr
+from merlot.values.types import TypeName
 
 SCHEMA = TableSchema.model_validate(
     {

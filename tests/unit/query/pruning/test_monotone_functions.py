@@ -17,10 +17,10 @@ from merlot.query.pruning import evaluate as pruning
 from merlot.query.pruning.monotone import column_of
 from merlot.query.pruning.statistics import SegmentStatistics
 from merlot.query.pruning.verdicts import ALL, NONE, SOME
-from merlot.spec.types import TypeName
 from merlot.sql.signatures import TRUNC_UNITS
 from merlot.tree.nodes import Call, Column, Literal
 from merlot.tree.types import LONG, STRING
+from merlot.values.types import TypeName
 
 DAY = 86_400_000
 ZONES = ("UTC", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "Asia/Kathmandu", "Africa/Casablanca")

@@ -7,7 +7,7 @@ import pytest
 from merlot.query.pruning.evaluate import evaluate
 from merlot.query.pruning.partitions import value_text
 from merlot.query.pruning.verdicts import NONE, SOME
-from merlot.spec.types import TypeName
+from merlot.values.types import TypeName
 
 
 def kept(verdicts) -> set[int]:

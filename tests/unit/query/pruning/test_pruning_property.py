@@ -25,9 +25,9 @@ from merlot.query.pruning.ranges import ColumnRanges
 from merlot.query.pruning.statistics import SegmentStatistics
 from merlot.query.pruning.verdicts import ALL, NONE
 from merlot.segment.index import bloom
-from merlot.spec.types import TypeName
 from merlot.tree.nodes import Call, Column, Expr, Literal
 from merlot.tree.types import BOOLEAN, DOUBLE, LONG, STRING, SqlType
+from merlot.values.types import TypeName
 
 _FUZZ = "MERLOT_FUZZ_SECONDS" in os.environ
 CASES = int(os.environ.get("MERLOT_PRUNING_CASES", "100000" if _FUZZ else "2000"))

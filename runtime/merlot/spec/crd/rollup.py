@@ -1,6 +1,6 @@
 """The MergeRollupTask's CustomResourceDefinition: the rules of `task_checks` as far as CEL can say them."""
 
-from merlot.spec.structural import Column, JsonSchema, Names, condition, definition, object_schema, rule
+from merlot.spec.crd.structural import Column, JsonSchema, Names, condition, definition, object_schema, rule
 from merlot.spec.task_status import MergeRollupTaskStatus
 from merlot.spec.tasks import MAX_LEVELS, MergeRollupTask
 

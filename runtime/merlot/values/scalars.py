@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 
 from merlot.errors import InvalidInputError
-from merlot.spec.datetime_format import parse_timestamp
-from merlot.spec.number_text import decimal_of, double_of, is_integer
-from merlot.spec.types import TypeName
+from merlot.values.datetime_format import parse_timestamp
+from merlot.values.number_text import decimal_of, double_of, is_integer
+from merlot.values.types import TypeName
 
 FieldValue = int | float | bool | str | bytes | Decimal
 

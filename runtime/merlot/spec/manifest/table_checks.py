@@ -14,10 +14,10 @@ from merlot.errors import InvalidInputError
 from merlot.ids import OFFLINE_SUFFIX, REALTIME_SUFFIX
 from merlot.spec import partition_functions, pruners
 from merlot.spec.indexing import PartitionFunctionSpec
-from merlot.spec.manifest_problems import Problem, suggestion
+from merlot.spec.manifest.problems import Problem, suggestion
 from merlot.spec.pruners import SEGMENT_PRUNERS
-from merlot.spec.types import TypeName
 from merlot.uris import credentials_problem, s3_option_problems, scheme_of
+from merlot.values.types import TypeName
 
 JsonObject = Mapping[str, Any]
 SOURCE_SCHEMES = ("file", "s3", "gs", "hdfs")

@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
-from merlot.spec.structural import KEYWORDS, structural
-from merlot.spec.table_crd import table_crd
-from merlot.spec.task_crd import rollup_crd
-from merlot.spec.upsert_crd import upsert_crd
+from merlot.spec.crd.rollup import rollup_crd
+from merlot.spec.crd.structural import KEYWORDS, structural
+from merlot.spec.crd.table import table_crd
+from merlot.spec.crd.upsert import upsert_crd
 
 __all__ = ["KEYWORDS", "files", "main", "render", "rollup_crd", "structural", "table_crd", "upsert_crd"]
 
@@ -60,7 +60,3 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _read(path: Path) -> str | None:
     return path.read_text() if path.exists() else None
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from merlot.spec.manifest_problems import Problem, suggestion
+from merlot.spec.manifest.problems import Problem, suggestion
 from merlot.spec.schema import FieldRole, FieldSpec
 from merlot.spec.table import TableSpec
-from merlot.spec.types import TypeName
 from merlot.spec.upsert import PartialUpsertStrategy, UpsertMode, UpsertSpec
+from merlot.values.types import TypeName
 
 JsonObject = Mapping[str, Any]
 NUMBERS = (TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.BIG_DECIMAL)

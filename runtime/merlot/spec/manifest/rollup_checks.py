@@ -11,8 +11,8 @@ from typing import Any
 
 from merlot.errors import InvalidInputError
 from merlot.ids import OFFLINE_SUFFIX, REALTIME_SUFFIX
-from merlot.spec import periods, time_rounding
-from merlot.spec.manifest_problems import Problem, suggestion
+from merlot.spec import time_rounding
+from merlot.spec.manifest.problems import Problem, suggestion
 from merlot.spec.schema import FieldRole
 from merlot.spec.table import PushType, TableSpec
 from merlot.spec.tasks import (
@@ -25,7 +25,8 @@ from merlot.spec.tasks import (
     MergeRollupSpec,
     MergeType,
 )
-from merlot.spec.types import TypeName
+from merlot.values import periods
+from merlot.values.types import TypeName
 
 JsonObject = Mapping[str, Any]
 NUMBERS = (TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.BIG_DECIMAL)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from merlot.errors import InvalidInputError
-from merlot.spec import periods
+from merlot.values import periods
 
 _MACROS = {
     "@yearly": "0 0 1 1 *",

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from merlot.spec.crd.structural import Column, JsonSchema, Names, condition, definition, object_schema, rule, unchanged
 from merlot.spec.evolution import WIDER_TYPES
 from merlot.spec.pod_template import RESERVED_KEYS, RESERVED_VARIABLES
 from merlot.spec.pruners import SEGMENT_PRUNERS
 from merlot.spec.status import TableStatus
-from merlot.spec.structural import Column, JsonSchema, Names, condition, definition, object_schema, rule, unchanged
 from merlot.spec.table import Table
 
 NAMES = Names(kind="Table", plural="tables", singular="table", short=("tbl",))

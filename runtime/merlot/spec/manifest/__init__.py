@@ -12,8 +12,9 @@ from typing import Any, TypeVar, overload
 from pydantic import ValidationError
 
 from merlot.errors import InvalidInputError
-from merlot.spec import manifest_checks, manifest_problems, manifest_yaml, task_checks, upsert_checks
-from merlot.spec.manifest_problems import Problem
+from merlot.spec.manifest import problems as manifest_problems
+from merlot.spec.manifest import rollup_checks, table_checks, upsert_checks, yaml_text
+from merlot.spec.manifest.problems import Problem
 from merlot.spec.table import Table
 from merlot.spec.tasks import MergeRollupTask
 from merlot.spec.upsert import UpsertConfig
@@ -44,8 +45,8 @@ class _Kind:
 
 
 KINDS: Mapping[str, _Kind] = {
-    "Table": _Kind(Table, manifest_checks.check),
-    "MergeRollupTask": _Kind(MergeRollupTask, task_checks.check),
+    "Table": _Kind(Table, table_checks.check),
+    "MergeRollupTask": _Kind(MergeRollupTask, rollup_checks.check),
     "UpsertConfig": _Kind(UpsertConfig, upsert_checks.check),
 }
 """What a manifest may be, by its `kind`."""
@@ -71,7 +72,7 @@ def load(text: str) -> list[Manifest]:
     """Read the documents of a YAML (or JSON) file; raises ManifestError with all problems of all documents."""
     manifests: list[Manifest] = []
     problems: list[Problem] = []
-    documents = manifest_yaml.read(text, problems)
+    documents = yaml_text.read(text, problems)
     for document in documents:
         found = _problems_of(document.value)
         problems.extend(problem.at_document(document, is_only=len(documents) == 1) for problem in found)

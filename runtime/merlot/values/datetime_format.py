@@ -12,8 +12,8 @@ from typing import Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from merlot.errors import InvalidInputError
-from merlot.spec.datetime_pattern import DateTimePattern
-from merlot.spec.number_text import BLANKS, decimal_of, is_integer
+from merlot.values.datetime_pattern import DateTimePattern
+from merlot.values.number_text import BLANKS, decimal_of, is_integer
 
 UNIT_MS = {
     "MILLISECONDS": 1,

@@ -1,6 +1,6 @@
 """The UpsertConfig's CustomResourceDefinition: the rules of `upsert_checks` as far as CEL can say them."""
 
-from merlot.spec.structural import Column, JsonSchema, Names, condition, definition, object_schema, rule
+from merlot.spec.crd.structural import Column, JsonSchema, Names, condition, definition, object_schema, rule
 from merlot.spec.task_status import UpsertConfigStatus
 from merlot.spec.upsert import UpsertConfig
 

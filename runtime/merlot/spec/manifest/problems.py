@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Union
 
 from pydantic import BaseModel, ValidationError
 
-from merlot.spec import periods, tasks, upsert
-from merlot.spec.durations import DURATION
+from merlot.spec import tasks, upsert
 from merlot.spec.tenancy import QUANTITY
 from merlot.uris import redact
+from merlot.values import periods
+from merlot.values.durations import DURATION
 
 if TYPE_CHECKING:
-    from merlot.spec.manifest_yaml import Document
+    from merlot.spec.manifest.yaml_text import Document
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from merlot.spec.manifest_problems import Problem
+from merlot.spec.manifest.problems import Problem
 
 MAX_DEPTH = 50
 MAX_VALUES = 100_000

@@ -1,0 +1,5 @@
+"""`python -m merlot.spec.crd`."""
+
+from merlot.spec.crd.definitions import main
+
+raise SystemExit(main())

@@ -13,18 +13,19 @@ import kopf
 from merlot.clock import SystemClock
 from merlot.errors import InvalidInputError
 from merlot.telemetry import LogFormat, configure_logging
-from merlot_operator import handlers, reconcile
-from merlot_operator.apply import Writer
-from merlot_operator.cluster_status import ClusterStatuses
+from merlot_operator import handlers
 from merlot_operator.config import Config, from_environment
 from merlot_operator.context import Context
-from merlot_operator.events import Events
+from merlot_operator.controllers.metastores import Metastores
+from merlot_operator.controllers.statuses import ClusterStatuses
 from merlot_operator.health import Health
-from merlot_operator.kube import Kube
-from merlot_operator.login import login
-from merlot_operator.metastore import Metastores
+from merlot_operator.kube.cache import Store
+from merlot_operator.kube.client import Kube
+from merlot_operator.kube.events import Events
+from merlot_operator.kube.login import login
+from merlot_operator.kube.writer import Writer
 from merlot_operator.progress import Progress
-from merlot_operator.store import Store
+from merlot_operator.reconcilers import loop as reconcile
 from merlot_operator.watchdog import Watchdog, end_at_once
 from merlot_operator.workqueue import WorkQueue
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from merlot_operator.kinds import Object
+from merlot_operator.kube.kinds import Object
 
 MOST_KNOWN = 4096
 """Specs that are kept parsed."""

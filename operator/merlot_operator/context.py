@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from merlot.clock import Clock
-from merlot_operator.apply import Writer
-from merlot_operator.cluster_status import Changes, ClusterStatuses
 from merlot_operator.config import Config
-from merlot_operator.demand import Conflict, pool_of
-from merlot_operator.events import Events
-from merlot_operator.kinds import TABLES, name_of
-from merlot_operator.kube import Kube
-from merlot_operator.metastore import Metastores
+from merlot_operator.controllers.metastores import Metastores
+from merlot_operator.controllers.statuses import Changes, ClusterStatuses
+from merlot_operator.desired.demand import Conflict, pool_of
+from merlot_operator.kube.cache import Store
+from merlot_operator.kube.client import Kube
+from merlot_operator.kube.events import Events
+from merlot_operator.kube.kinds import TABLES, name_of
+from merlot_operator.kube.writer import Writer
 from merlot_operator.progress import Place, Progress
-from merlot_operator.store import Store
 from merlot_operator.workqueue import Key, Subject, WorkQueue
 
 SETTLE_S = 0.3

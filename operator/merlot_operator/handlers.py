@@ -10,8 +10,8 @@ import kopf
 
 from merlot_operator.config import Config
 from merlot_operator.context import SETTLE_S, Context
-from merlot_operator.demand import pool_of
-from merlot_operator.kinds import (
+from merlot_operator.desired.demand import pool_of
+from merlot_operator.kube.kinds import (
     COMPONENT,
     DECLARED,
     POOL,
@@ -28,7 +28,7 @@ from merlot_operator.kinds import (
 )
 from merlot_operator.manifests.parts import MINION
 from merlot_operator.rights import listed, watched
-from merlot_operator.upsert_links import config_ref
+from merlot_operator.status.upsert_links import config_ref
 from merlot_operator.workqueue import Key, Subject
 
 LONGEST_PAUSE_S = 15.0

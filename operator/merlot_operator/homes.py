@@ -10,7 +10,7 @@ from merlot.cluster.homes import claim, find_home, namespaces_of_tables
 from merlot.cluster.records import HomeRecord
 from merlot.metastore.protocol import Metastore
 from merlot_operator.config import Config, Home
-from merlot_operator.kinds import Object
+from merlot_operator.kube.kinds import Object
 
 
 def of_controller(config: Config, namespace: str, deployment: Object | None) -> Home | None:

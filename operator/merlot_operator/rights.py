@@ -6,17 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from merlot_operator.config import Config
-from merlot_operator.kinds import (
-    CLAIMS,
-    DECLARED,
-    EVENTS,
-    NAMESPACES,
-    PODS,
-    ROLE_BINDINGS,
-    WATCHED,
-    WRITTEN,
-    Kind,
-)
+from merlot_operator.kube.kinds import CLAIMS, DECLARED, EVENTS, NAMESPACES, PODS, ROLE_BINDINGS, WATCHED, WRITTEN, Kind
 
 _READ = frozenset({"get", "list", "watch"})
 

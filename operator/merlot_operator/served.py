@@ -15,8 +15,8 @@ import kopf
 from merlot.errors import MerlotError, NotFoundError
 from merlot_operator import handlers
 from merlot_operator.context import Context
-from merlot_operator.kinds import DECLARED, SELECTOR, TABLES, Kind
-from merlot_operator.kube import ForbiddenError
+from merlot_operator.kube.client import ForbiddenError
+from merlot_operator.kube.kinds import DECLARED, SELECTOR, TABLES, Kind
 from merlot_operator.metrics import SERVED
 from merlot_operator.progress import Place
 from merlot_operator.rights import listed

@@ -14,9 +14,9 @@ import kopf
 
 from merlot.errors import InvalidInputError, MerlotError, NotFoundError
 from merlot_operator.config import namespaces_in
-from merlot_operator.finalizers import has_finalizer
-from merlot_operator.kinds import DECLARED, NAMESPACES, Kind, Object, name_of, namespace_of
-from merlot_operator.kube import ForbiddenError, Kube, with_client
+from merlot_operator.kube.client import ForbiddenError, Kube, with_client
+from merlot_operator.kube.kinds import DECLARED, NAMESPACES, Kind, Object, name_of, namespace_of
+from merlot_operator.reconcilers.finalizers import has_finalizer
 
 MOST_SHOWN = 10
 

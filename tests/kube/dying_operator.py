@@ -8,7 +8,8 @@ from typing import Any
 
 import quick_operator
 
-from merlot_operator import kube, metastore
+from merlot_operator.controllers import metastores
+from merlot_operator.kube import client
 
 
 def main() -> int:
@@ -30,7 +31,7 @@ def main() -> int:
 
         return call
 
-    kube.Kube._request = dying(kube.Kube._request, lambda verb, *_: verb != "GET")  # type: ignore[method-assign]
+    client.Kube._request = dying(client.Kube._request, lambda verb, *_: verb != "GET")  # type: ignore[method-assign]
     if "shared" in sys.argv:
-        metastore.Metastores.call = dying(metastore.Metastores.call, lambda *_: True)  # type: ignore[method-assign]
+        metastores.Metastores.call = dying(metastores.Metastores.call, lambda *_: True)  # type: ignore[method-assign]
     return quick_operator.main()

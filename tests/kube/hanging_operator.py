@@ -11,15 +11,17 @@ from typing import Any, NoReturn
 import kopf
 import quick_operator
 
-from merlot_operator import health, kube, progress, reconcile, served, watchdog, workqueue
+from merlot_operator import health, progress, served, watchdog, workqueue
+from merlot_operator.kube import client
+from merlot_operator.reconcilers import loop
 from merlot_operator.workqueue import Subject
 
 
 def main() -> int:
     """Run it; returns the exit code."""
-    progress.UNREADY_S, progress.DEAD_S, reconcile.PASS_S, watchdog.END_S = 3.0, 9.0, 4.0, 4.0
+    progress.UNREADY_S, progress.DEAD_S, loop.PASS_S, watchdog.END_S = 3.0, 9.0, 4.0, 4.0
     served.LOOK_S, served.LOOK_TIMEOUT_S = 1.0, 2.0
-    reconcile.TURN_S = 0.2
+    loop.TURN_S = 0.2
     PARTS[sys.argv[1]]()
     return quick_operator.main()
 
@@ -49,7 +51,7 @@ def _event_loop() -> None:
 
 
 def _passes() -> None:
-    reconcile.RECONCILES = dict.fromkeys(Subject, _hang)  # type: ignore[assignment]
+    loop.RECONCILES = dict.fromkeys(Subject, _hang)  # type: ignore[assignment]
 
 
 def _passes_in_threads() -> None:
@@ -58,11 +60,11 @@ def _passes_in_threads() -> None:
     async def wait(*_: Any) -> float | None:
         return await asyncio.to_thread(time.sleep, 3600)
 
-    reconcile.RECONCILES = dict.fromkeys(Subject, wait)  # type: ignore[assignment]
+    loop.RECONCILES = dict.fromkeys(Subject, wait)  # type: ignore[assignment]
 
 
 def _api_requests() -> None:
-    _after_ready(lambda: setattr(kube.Kube, "_request", _hang))
+    _after_ready(lambda: setattr(client.Kube, "_request", _hang))
 
 
 def _queue() -> None:
@@ -91,7 +93,7 @@ async def _fail_later() -> None:
 
 
 def _cleanup() -> None:
-    kube.Kube.close = _hang  # type: ignore[method-assign]
+    client.Kube.close = _hang  # type: ignore[method-assign]
     program: Any = quick_operator.program
     program._stop = _hang
 

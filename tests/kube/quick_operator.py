@@ -7,19 +7,10 @@ from merlot.metastore.connect import connect
 from merlot.metastore.protocol import Metastore
 from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot_operator import __main__ as program
-from merlot_operator import (
-    config,
-    deletion,
-    metastore,
-    pods,
-    pools,
-    reconcile,
-    refusals,
-    rollups,
-    tables,
-    upserts,
-    workqueue,
-)
+from merlot_operator import config, workqueue
+from merlot_operator.controllers import metastores
+from merlot_operator.kube import pods
+from merlot_operator.reconcilers import deletion, loop, pools, refusals, rollups, tables, upserts
 
 RESYNC_S = 0.25
 PAUSE_S = 0.3
@@ -30,8 +21,8 @@ SILENCE_S = 2.0
 def main() -> int:
     """Run it; returns the exit code."""
     program.from_environment = _with_short_resync  # type: ignore[attr-defined]
-    metastore.connect = _connect  # type: ignore[attr-defined]
-    reconcile.STATUS_S = deletion.AGAIN_S = metastore.PAUSE_S = pools.BUSY_S = tables.SOON_S = PAUSE_S
+    metastores.connect = _connect  # type: ignore[attr-defined]
+    loop.STATUS_S = deletion.AGAIN_S = metastores.PAUSE_S = pools.BUSY_S = tables.SOON_S = PAUSE_S
     tables.BUSY_S = refusals.PATIENCE_S = PAUSE_S
     pods.STUCK_MS = tables.STUCK_MS = round(1000 * PAUSE_S)
     rollups.WAITING_S = upserts.WAITING_S = workqueue.FIRST_BACKOFF_S = PAUSE_S

@@ -13,13 +13,13 @@ from test_operator import POOL, flights
 
 from merlot_operator import __main__ as program
 from merlot_operator.accepted import text_of
-from merlot_operator.clusters import reconcile_cluster
 from merlot_operator.config import from_environment
 from merlot_operator.context import Context
-from merlot_operator.demand import pool_demand
-from merlot_operator.kinds import TABLES
+from merlot_operator.desired.demand import pool_demand
+from merlot_operator.kube.kinds import TABLES
 from merlot_operator.manifests.pool import stateful_set
-from merlot_operator.pools import reconcile_pool
+from merlot_operator.reconcilers.clusters import reconcile_cluster
+from merlot_operator.reconcilers.pools import reconcile_pool
 
 pytestmark = [
     pytest.mark.cluster,

@@ -15,9 +15,9 @@ import yaml
 from operator_parts import Api, Operator, eventually, write_kubeconfig
 from test_operator import flights
 
-from merlot_operator.kinds import TABLES
-from merlot_operator.kube import Kube
-from merlot_operator.login import login
+from merlot_operator.kube.client import Kube
+from merlot_operator.kube.kinds import TABLES
+from merlot_operator.kube.login import login
 
 pytestmark = [
     pytest.mark.cluster,

@@ -15,10 +15,11 @@ import yaml
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.tenancy import Resources
 from merlot.values.durations import duration_ms
-from merlot_operator.compare import quantity
 from merlot_operator.config import Config
-from merlot_operator.kinds import BATCH as BATCH_LABEL
-from merlot_operator.kinds import TABLE
+from merlot_operator.desired.sizes import over
+from merlot_operator.kube.compare import quantity
+from merlot_operator.kube.kinds import BATCH as BATCH_LABEL
+from merlot_operator.kube.kinds import TABLE
 from merlot_operator.manifests.parts import (
     ACCOUNT,
     BATCH,
@@ -37,7 +38,6 @@ from merlot_operator.manifests.parts import (
     store_volumes,
     temporary,
 )
-from merlot_operator.sizes import over
 
 MANIFEST = "merlot.dev/manifest"
 EXECUTOR_TEMPLATE = "merlot.dev/executor-template"

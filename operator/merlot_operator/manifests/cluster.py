@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from merlot_operator.config import Config, RoleSize
-from merlot_operator.demand import ClusterDemand
+from merlot_operator.desired.demand import ClusterDemand
 from merlot_operator.manifests.parts import (
     ACCOUNT,
     BATCH,

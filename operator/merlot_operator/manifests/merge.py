@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from merlot_operator.config import Config
-from merlot_operator.kinds import TABLE, digest, fit
+from merlot_operator.kube.kinds import TABLE, digest, fit
 from merlot_operator.manifests.batch import memory_mib, sized
 from merlot_operator.manifests.parts import (
     MINION,

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from merlot.spec.tenancy import Resources
 from merlot.store import credentials
 from merlot_operator.config import Config
-from merlot_operator.kinds import COMPONENT, FIELD_MANAGER, INPUTS, MANAGED_BY, TEMPLATE_VERSION, digest
+from merlot_operator.kube.kinds import COMPONENT, FIELD_MANAGER, INPUTS, MANAGED_BY, TEMPLATE_VERSION, digest
 from merlot_operator.manifests.overlay import overlaid
 
 VERSION = "2"

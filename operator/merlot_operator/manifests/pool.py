@@ -9,8 +9,8 @@ from typing import Any
 
 from merlot.ids import InstanceId
 from merlot_operator.config import Config
-from merlot_operator.demand import PoolDemand
-from merlot_operator.kinds import POOL, RESTARTED_AT
+from merlot_operator.desired.demand import PoolDemand
+from merlot_operator.kube.kinds import POOL, RESTARTED_AT
 from merlot_operator.manifests.overlay import volume_names
 from merlot_operator.manifests.parts import (
     PORTS,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from merlot.cli.errors import CommandError
-from merlot_operator.kinds import SELECTOR
+from merlot_operator.kube.kinds import SELECTOR
 
 TIMEOUT_S = 60.0
 FORWARD_S = 15.0

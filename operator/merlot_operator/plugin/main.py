@@ -15,7 +15,7 @@ from merlot.cli.client import Client
 from merlot.cli.errors import CommandError
 from merlot.cli.output import RowFormat
 from merlot.cli.query import QUERY_TIMEOUT_S, Session, show_rows
-from merlot_operator.kinds import COMPONENT, POOL, labels_of
+from merlot_operator.kube.kinds import COMPONENT, POOL, labels_of
 from merlot_operator.manifests.parts import BROKER, CONTROLLER, PORTS
 from merlot_operator.plugin.changes import Cost, changes, summary
 from merlot_operator.plugin.kubectl import Kubectl, lines

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from merlot_operator.conditions import human_size
-from merlot_operator.kinds import COMPONENT, labels_of, name_of
+from merlot_operator.kube.kinds import COMPONENT, labels_of, name_of
+from merlot_operator.status.conditions import human_size
 
 Json = Mapping[str, Any]
 MAX_ERRORS = 5

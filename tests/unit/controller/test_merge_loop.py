@@ -30,7 +30,7 @@ from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.manifest import load as load_manifests
 from merlot.spec.tasks import MERGE_LEVEL
 from merlot.testing.clock import FakeClock
-from merlot_operator.status_answer import parse
+from merlot_operator.controllers.status_answer import parse
 
 Client = TestClient[web.Request, web.Application]
 TRIPS = TableName("trips_OFFLINE")

@@ -25,7 +25,7 @@ from merlot.ids import InstanceId, TableName
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.manifest import load
 from merlot.store.allowed import AllowedStores
-from merlot_operator.status_answer import parse
+from merlot_operator.controllers.status_answer import parse
 
 Client = TestClient[web.Request, web.Application]
 

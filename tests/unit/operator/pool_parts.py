@@ -2,7 +2,7 @@
 
 from merlot.spec.tenancy import Resources
 from merlot_operator.config import Config
-from merlot_operator.demand import PoolDemand
+from merlot_operator.desired.demand import PoolDemand
 
 CONFIG = Config(metastore="zk://zk:2181/m", deep_store="s3://b/m", runtime_image="r:1", spark_image="s:1")
 DEMAND = PoolDemand(

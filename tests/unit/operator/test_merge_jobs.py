@@ -9,9 +9,9 @@ from tests.unit.operator.pool_parts import CONFIG
 
 from merlot.spec.tenancy import Resources
 from merlot_operator.config import RoleSize
-from merlot_operator.kinds import TABLE, Object, name_of
+from merlot_operator.kube.kinds import TABLE, Object, name_of
 from merlot_operator.manifests.merge import MergePod, merge_job
-from merlot_operator.merge_jobs import plan
+from merlot_operator.reconcilers.merge_jobs import plan
 
 TASKS = [("flights.monthly.2013-01-01.0a", "flights"), ("flights.monthly.2013-02-01.0b", "flights")]
 FLIGHTS = {"metadata": {"name": "flights", "uid": "u1"}}

@@ -13,11 +13,11 @@ import pytest
 from merlot.clock import SystemClock
 from merlot.metastore.connect import connect
 from merlot.metastore.protocol import Metastore
-from merlot_operator import metastore
 from merlot_operator.config import Config
-from merlot_operator.metastore import Metastores
+from merlot_operator.controllers import metastores as metastore
+from merlot_operator.controllers.metastores import Metastores
+from merlot_operator.kube.cache import Store
 from merlot_operator.progress import Progress
-from merlot_operator.store import Store
 from merlot_operator.workqueue import WorkQueue
 
 POOLS = ("metastore_", "asyncio_")

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from operator_parts import server_word, table_word
 
-from merlot_operator import status_answer
-from merlot_operator.cluster_status import ClusterStatus, ClusterStatuses
 from merlot_operator.config import Config
-from merlot_operator.rollups import rollup_conditions
-from merlot_operator.status_answer import parse
+from merlot_operator.controllers import status_answer
+from merlot_operator.controllers.status_answer import parse
+from merlot_operator.controllers.statuses import ClusterStatus, ClusterStatuses
+from merlot_operator.reconcilers.rollups import rollup_conditions
 
 ROLLUP = {
     "state": "Running",
@@ -85,7 +85,7 @@ async def test_a_controller_that_answers_nonsense_is_one_that_does_not_answer(bo
 
 
 async def test_an_endless_answer_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("merlot_operator.cluster_status.MAX_BYTES", 1000)
+    monkeypatch.setattr("merlot_operator.controllers.statuses.MAX_BYTES", 1000)
     await _ask(b" " * 100_000, "more than")
 
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.unit.operator.pool_parts import CONFIG
 
 from merlot.spec.tenancy import Resources
-from merlot_operator import sizes
 from merlot_operator.accepted import all_run, as_run, spec_of, text_of
-from merlot_operator.compare import quantity
-from merlot_operator.demand import PoolDemand, cluster_demand, pool_demand, pool_of, tenant_of
+from merlot_operator.desired import sizes
+from merlot_operator.desired.demand import PoolDemand, cluster_demand, pool_demand, pool_of, tenant_of
+from merlot_operator.kube.compare import quantity
 
 AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory"]), st.sampled_from(["250m", "1", "512Mi", "2Gi", "8Gi"]))
 

@@ -11,7 +11,7 @@ import yaml
 
 from merlot.spec import manifest
 from merlot_operator.config import Config, from_environment
-from merlot_operator.demand import cluster_demand, owner_reference, pool_demand, pool_of
+from merlot_operator.desired.demand import cluster_demand, owner_reference, pool_demand, pool_of
 from merlot_operator.manifests.batch import BatchPod, job
 from merlot_operator.manifests.cluster import cluster_objects
 from merlot_operator.manifests.pool import pool_objects

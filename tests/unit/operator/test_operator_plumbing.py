@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from merlot.errors import InvalidInputError
-from merlot_operator import conditions
 from merlot_operator.accepted import text_of
-from merlot_operator.compare import differences, holds
-from merlot_operator.conditions import Condition
 from merlot_operator.config import Config, from_environment
-from merlot_operator.demand import cluster_demand, pool_demand, pool_of, tenant_of
-from merlot_operator.kinds import TABLES
-from merlot_operator.kube import Listing
-from merlot_operator.pods import problems
-from merlot_operator.store import Store
+from merlot_operator.desired.demand import cluster_demand, pool_demand, pool_of, tenant_of
+from merlot_operator.kube.cache import Store
+from merlot_operator.kube.client import Listing
+from merlot_operator.kube.compare import differences, holds
+from merlot_operator.kube.kinds import TABLES
+from merlot_operator.kube.pods import problems
+from merlot_operator.status import conditions
+from merlot_operator.status.conditions import Condition
 from merlot_operator.workqueue import Key, Subject, WorkQueue
 
 CONFIG = Config(metastore="zk://zk:2181/m", deep_store="s3://b/m?region=x", runtime_image="r:1", spark_image="s:1")

@@ -9,10 +9,10 @@ import pytest
 from tests.unit.operator.pool_parts import CONFIG, DEMAND
 
 from merlot.spec.tenancy import Resources
-from merlot_operator import rollout
-from merlot_operator.demand import PoolDemand
+from merlot_operator.desired.demand import PoolDemand
 from merlot_operator.manifests.pool import instance_of, stateful_set
-from merlot_operator.rollout import PoolPlan, PoolState
+from merlot_operator.reconcilers import rollout
+from merlot_operator.reconcilers.rollout import PoolPlan, PoolState
 
 RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
 CRASHING = {"waiting": {"reason": "CrashLoopBackOff"}}

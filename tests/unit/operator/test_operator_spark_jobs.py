@@ -9,9 +9,9 @@ from typing import Any
 
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.status import BatchRun
-from merlot_operator import spark_jobs
-from merlot_operator.events import timestamp
-from merlot_operator.spark_jobs import BatchFacts, BatchPlan
+from merlot_operator.desired import batch_runs
+from merlot_operator.desired.batch_runs import BatchFacts, BatchPlan
+from merlot_operator.kube.events import timestamp
 
 NOON = int(datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp() * 1000)
 HOUR = 3_600_000
@@ -39,7 +39,7 @@ def plan(
         "refused": {},
     }
     given = {"batches": batches, "runs": runs, "jobs": jobs or {}, "pods": pods, "now_ms": now_ms}
-    return spark_jobs.plan(BatchFacts(**facts | given | more))  # type: ignore[arg-type]
+    return batch_runs.plan(BatchFacts(**facts | given | more))  # type: ignore[arg-type]
 
 
 def ended(kind: str, **more: Any) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def test_name_depends_on_table_batch_and_moment_alone() -> None:
     assert name.startswith("flights-all-")
     assert name != plan(batch(), uid="u2").runs[0]["job"]
     assert name != plan(batch(rerun="2")).runs[0]["job"]
-    assert len(plan(batch(name="a" * 63), table="b" * 63).runs[0]["job"]) <= spark_jobs.MAX_JOB_NAME
+    assert len(plan(batch(name="a" * 63), table="b" * 63).runs[0]["job"]) <= batch_runs.MAX_JOB_NAME
 
 
 def test_report_is_copied_from_the_driver() -> None:
@@ -232,7 +232,7 @@ def test_history_is_short() -> None:
     for hour in range(10):
         found = plan(hourly, runs=runs, now_ms=NOON + hour * HOUR)
         runs = tuple({**run, "state": "Succeeded"} for run in found.runs)
-    assert len(runs) == spark_jobs.KEPT_RUNS
+    assert len(runs) == batch_runs.KEPT_RUNS
 
 
 def test_source_that_was_taken_away_takes_its_run_along() -> None:

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from merlot_operator.cluster_status import ClusterStatus
-from merlot_operator.conditions import Condition
 from merlot_operator.context import ClusterNote, PoolNote
-from merlot_operator.demand import Conflict
-from merlot_operator.events import timestamp
-from merlot_operator.status import table_conditions, table_status
-from merlot_operator.table_facts import Refusal, TableFacts, Verdict
+from merlot_operator.controllers.statuses import ClusterStatus
+from merlot_operator.desired.demand import Conflict
+from merlot_operator.kube.events import timestamp
+from merlot_operator.status.conditions import Condition
+from merlot_operator.status.table import table_conditions, table_status
+from merlot_operator.status.table_facts import Refusal, TableFacts, Verdict
 
 NOW_MS = 1_800_000_000_000
 SINCE = {"status": "False", "lastTransitionTime": timestamp(NOW_MS - 3_600_000)}

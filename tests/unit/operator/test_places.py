@@ -8,7 +8,7 @@ from merlot.errors import InvalidInputError
 from merlot.spec.manifest import load_document
 from merlot.spec.table import Table
 from merlot_operator.config import Config, RoleSize, from_environment
-from merlot_operator.demand import ClusterDemand
+from merlot_operator.desired.demand import ClusterDemand
 from merlot_operator.manifests.cluster import cluster_objects
 from merlot_operator.places import NotAllowedError, check_places
 

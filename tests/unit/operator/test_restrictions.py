@@ -15,13 +15,13 @@ from tests.unit.operator.test_operator_demand import table
 
 from merlot.spec import manifest
 from merlot_operator.config import Config
-from merlot_operator.demand import cluster_demand, owner_reference, pool_demand, pool_of
+from merlot_operator.desired.demand import cluster_demand, owner_reference, pool_demand, pool_of
 from merlot_operator.manifests.batch import BatchPod, job
 from merlot_operator.manifests.cluster import cluster_objects
 from merlot_operator.manifests.merge import MergePod, merge_job
 from merlot_operator.manifests.pool import pool_objects
+from merlot_operator.reconcilers.tables import accept
 from merlot_operator.restrictions import allowed, problems, without_templates
-from merlot_operator.tables import accept
 
 ROLES = ("server", "broker")
 CASES = [(role, name) for role in ROLES for name in refused(role)]

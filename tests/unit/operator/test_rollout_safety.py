@@ -33,8 +33,8 @@ from merlot.cluster.segments.view import Bucket, TableView
 from merlot.controller.status.cluster import ClusterFacts, TableFacts, table_status
 from merlot.ids import InstanceId, TableName
 from merlot.spec.manifest import load
-from merlot_operator import rollout
 from merlot_operator.manifests.pool import instance_of, stateful_set
+from merlot_operator.reconcilers import rollout
 
 TABLE, BROKER = TableName("flights_OFFLINE"), InstanceId("Broker_b_8099")
 SPEC = load(

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from merlot.errors import InvalidInputError, MerlotError, NotFoundError
-from merlot_operator.compare import differences, holds
-from merlot_operator.kinds import (
+from merlot_operator.kube.cache import Store
+from merlot_operator.kube.client import Kube
+from merlot_operator.kube.compare import differences, holds
+from merlot_operator.kube.kinds import (
     DESIRED,
     FIELD_MANAGER,
     MANAGED_BY,
@@ -25,8 +27,6 @@ from merlot_operator.kinds import (
     name_of,
     namespace_of,
 )
-from merlot_operator.kube import Kube
-from merlot_operator.store import Store
 
 _LOG = logging.getLogger(__name__)
 

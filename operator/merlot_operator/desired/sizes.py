@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from merlot.spec.tenancy import Resources
-from merlot_operator.compare import quantity
+from merlot_operator.kube.compare import quantity
 
 
 def over(default: Resources, asked: Resources) -> Resources:

@@ -11,8 +11,8 @@ from typing import Any
 
 from merlot.clock import Clock
 from merlot.errors import MerlotError
-from merlot_operator.kinds import FIELD_MANAGER, Object, digest, name_of, namespace_of
-from merlot_operator.kube import Kube
+from merlot_operator.kube.client import Kube
+from merlot_operator.kube.kinds import FIELD_MANAGER, Object, digest, name_of, namespace_of
 
 _LOG = logging.getLogger(__name__)
 

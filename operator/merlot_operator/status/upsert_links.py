@@ -8,8 +8,8 @@ from merlot.spec import manifest
 from merlot.spec.manifest.upsert_checks import against_table
 from merlot.spec.table import Table
 from merlot.spec.upsert import UpsertConfig
-from merlot_operator.conditions import Condition
-from merlot_operator.kinds import Object, as_written, is_deleting
+from merlot_operator.kube.kinds import Object, as_written, is_deleting
+from merlot_operator.status.conditions import Condition
 
 UPSERT_PROBLEMS = ("UpsertConfigInvalid", "UpsertConfigUnfit")
 """Reasons of UpsertConfigured that want somebody to act; objects may come in any order, so waiting for one does not."""

@@ -15,9 +15,9 @@ from typing import Any
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.status import BatchRunState as State
 from merlot.values import schedules
-from merlot_operator import pods as pod_facts
-from merlot_operator.events import ms_of, timestamp
-from merlot_operator.kinds import Object, digest, fit, is_deleting, name_of
+from merlot_operator.kube import pods as pod_facts
+from merlot_operator.kube.events import ms_of, timestamp
+from merlot_operator.kube.kinds import Object, digest, fit, is_deleting, name_of
 
 KEPT_RUNS = 5
 """Per batch source, the newest first."""

@@ -12,13 +12,11 @@ from merlot.errors import ConflictError, InvalidInputError, NotFoundError, Unava
 from merlot.metastore.protocol import Metastore
 from merlot.spec import manifest
 from merlot.spec.tasks import MergeRollupTask
-from merlot_operator import pods as pod_facts
-from merlot_operator.cluster_status import ClusterStatus
-from merlot_operator.conditions import Condition, Json
 from merlot_operator.context import Context
-from merlot_operator.events import timestamp
-from merlot_operator.finalizers import clear_shared_state, drop_finalizer, ensure_finalizer, has_finalizer
-from merlot_operator.kinds import (
+from merlot_operator.controllers.statuses import ClusterStatus
+from merlot_operator.kube import pods as pod_facts
+from merlot_operator.kube.events import timestamp
+from merlot_operator.kube.kinds import (
     COMPONENT,
     PODS,
     RETRY,
@@ -31,8 +29,10 @@ from merlot_operator.kinds import (
     name_of,
 )
 from merlot_operator.manifests.parts import MINION
-from merlot_operator.reporting import write_status
-from merlot_operator.table_facts import Refusal
+from merlot_operator.reconcilers.finalizers import clear_shared_state, drop_finalizer, ensure_finalizer, has_finalizer
+from merlot_operator.status.conditions import Condition, Json
+from merlot_operator.status.reporting import write_status
+from merlot_operator.status.table_facts import Refusal
 
 _LOG = logging.getLogger(__name__)
 

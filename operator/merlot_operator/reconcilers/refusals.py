@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from merlot_operator.context import Context
-from merlot_operator.events import ms_of
-from merlot_operator.kinds import Object, name_of
+from merlot_operator.kube.events import ms_of
+from merlot_operator.kube.kinds import Object, name_of
 
 PATIENCE_S = 5.0
 """A pod that is restarted is missing for a moment, and nobody looks why."""

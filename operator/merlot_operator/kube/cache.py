@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from merlot_operator.kinds import Kind, Object, kind_of, labels_of, name_of, namespace_of
-from merlot_operator.kube import Listing
+from merlot_operator.kube.client import Listing
+from merlot_operator.kube.kinds import Kind, Object, kind_of, labels_of, name_of, namespace_of
 
 
 class Store:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from merlot_operator.events import ms_of
-from merlot_operator.kinds import INPUTS, Object, annotations_of, is_deleting, name_of
+from merlot_operator.kube.events import ms_of
+from merlot_operator.kube.kinds import INPUTS, Object, annotations_of, is_deleting, name_of
 
 _BROKEN = {
     "ErrImagePull": ("ImageNotFound", "see that the image exists and that the node may pull it"),

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from merlot.errors import UnavailableError
-from merlot_operator.apply import Written, title
 from merlot_operator.context import ClusterNote, Context
-from merlot_operator.demand import ClusterDemand, cluster_demand
-from merlot_operator.kinds import (
+from merlot_operator.desired.demand import ClusterDemand, cluster_demand
+from merlot_operator.kube.kinds import (
     DEPLOYMENTS,
     INPUTS,
     TABLES,
@@ -20,9 +19,10 @@ from merlot_operator.kinds import (
     labels_of,
     name_of,
 )
+from merlot_operator.kube.writer import Written, title
 from merlot_operator.manifests.cluster import CLUSTER, cluster_objects, name_of_role
 from merlot_operator.manifests.parts import MINION
-from merlot_operator.merge_jobs import reconcile_merge_jobs
+from merlot_operator.reconcilers.merge_jobs import reconcile_merge_jobs
 
 MINIONS_LINGER_S = 60.0
 

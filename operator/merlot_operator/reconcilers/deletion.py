@@ -12,19 +12,19 @@ from merlot.cluster.manifests import tables as shared_tables
 from merlot.cluster.manifests.tables import FilesLeft
 from merlot.errors import NotFoundError
 from merlot.metastore.protocol import Metastore
-from merlot_operator import demand as demands
-from merlot_operator import pods as pod_facts
 from merlot_operator.context import Context
-from merlot_operator.finalizers import (
+from merlot_operator.desired import demand as demands
+from merlot_operator.kube import pods as pod_facts
+from merlot_operator.kube.kinds import COMPONENT, JOBS, PODS, STATEFUL_SETS, TABLE, Object, name_of, namespace_of
+from merlot_operator.manifests.parts import CONTROLLER
+from merlot_operator.reconcilers.finalizers import (
     clear_shared_state,
     drop_finalizer,
     has_finalizer,
     is_forced,
     is_namespace_going,
 )
-from merlot_operator.kinds import COMPONENT, JOBS, PODS, STATEFUL_SETS, TABLE, Object, name_of, namespace_of
-from merlot_operator.manifests.parts import CONTROLLER
-from merlot_operator.waiting import Obstacle, tell_waiting
+from merlot_operator.reconcilers.waiting import Obstacle, tell_waiting
 
 _LOG = logging.getLogger(__name__)
 

@@ -16,15 +16,13 @@ from merlot.errors import ConflictError, InvalidInputError, UnavailableError
 from merlot.metastore.protocol import Metastore
 from merlot.spec import manifest
 from merlot.spec.table import Table
-from merlot_operator import demand as demands
-from merlot_operator import restrictions, spark_jobs
+from merlot_operator import restrictions
 from merlot_operator.accepted import as_run, spec_of, text_of
-from merlot_operator.conditions import Condition
 from merlot_operator.config import Config
 from merlot_operator.context import Context
-from merlot_operator.deletion import delete_table
-from merlot_operator.finalizers import ensure_finalizer
-from merlot_operator.kinds import (
+from merlot_operator.desired import batch_runs
+from merlot_operator.desired import demand as demands
+from merlot_operator.kube.kinds import (
     COMPONENT,
     DEPLOYMENTS,
     JOBS,
@@ -38,15 +36,18 @@ from merlot_operator.kinds import (
     labels_of,
     name_of,
 )
+from merlot_operator.kube.pods import STUCK_MS
 from merlot_operator.manifests.batch import BatchPod, job
 from merlot_operator.manifests.parts import BROKER, CONTROLLER
 from merlot_operator.places import NotAllowedError, check_places, places_problem
-from merlot_operator.pods import STUCK_MS
-from merlot_operator.refusals import complete, refusal
-from merlot_operator.reporting import write_status
-from merlot_operator.status import table_conditions, table_status
-from merlot_operator.table_facts import Refusal, TableFacts, Verdict
-from merlot_operator.upsert_links import config_ref, table_condition
+from merlot_operator.reconcilers.deletion import delete_table
+from merlot_operator.reconcilers.finalizers import ensure_finalizer
+from merlot_operator.reconcilers.refusals import complete, refusal
+from merlot_operator.status.conditions import Condition
+from merlot_operator.status.reporting import write_status
+from merlot_operator.status.table import table_conditions, table_status
+from merlot_operator.status.table_facts import Refusal, TableFacts, Verdict
+from merlot_operator.status.upsert_links import config_ref, table_condition
 
 _LOG = logging.getLogger(__name__)
 
@@ -151,12 +152,12 @@ def _put(metastore: Metastore, table: Table, namespace: str, config: Config) -> 
 
 async def _plan_batches(
     context: Context, body: Object, table: Table | None, revision: int | None
-) -> spark_jobs.BatchPlan:
+) -> batch_runs.BatchPlan:
     """`table` as it is run; None if it is not."""
     namespace, name = body["metadata"]["namespace"], name_of(body)
     runs = list(body.get("status", {}).get("batches") or ())
     if table is None or (revision is None and "upsert" in body["spec"]):
-        return spark_jobs.BatchPlan(tuple(runs), (), (), None)
+        return batch_runs.BatchPlan(tuple(runs), (), (), None)
     cluster = context.statuses.of(namespace)
     obstacle = None
     if revision is None:
@@ -169,7 +170,7 @@ async def _plan_batches(
         obstacle = f"waits for the controller: {cluster.problem or 'it does not know the table yet'}"
     jobs = {name_of(one): one for one in context.store.with_label(JOBS, namespace, TABLE, name)}
     pods = context.store.with_label(PODS, namespace, TABLE, name)
-    facts = spark_jobs.BatchFacts(
+    facts = batch_runs.BatchFacts(
         uid=body["metadata"]["uid"],
         table=name,
         created_ms=int(datetime.fromisoformat(body["metadata"]["creationTimestamp"]).timestamp() * 1000),
@@ -182,21 +183,21 @@ async def _plan_batches(
         obstacle=obstacle,
         now_ms=context.clock.now_ms(),
     )
-    return spark_jobs.plan(facts)
+    return batch_runs.plan(facts)
 
 
 async def _refused(context: Context, jobs: Iterable[Object], pods: Sequence[Object]) -> dict[str, str]:
     """By Job: why it gets no pod."""
     found = {}
     for one in jobs:
-        if not spark_jobs.lacks_pods(one, pods):
+        if not batch_runs.lacks_pods(one, pods):
             complete(context, one)
         elif (text := await refusal(context, one)) is not None:
             found[name_of(one)] = text
     return found
 
 
-async def _run_batches(context: Context, body: Object, table: Table, plan: spark_jobs.BatchPlan) -> dict[str, str]:
+async def _run_batches(context: Context, body: Object, table: Table, plan: batch_runs.BatchPlan) -> dict[str, str]:
     """Make the Jobs that the status tells of, stop those that it no longer does; returns why some cannot be made."""
     refused = {}
     namespace = body["metadata"]["namespace"]
@@ -300,7 +301,7 @@ async def _write_status(context: Context, body: Object, facts: TableFacts) -> Ob
     return body
 
 
-def _again_s(context: Context, facts: TableFacts, plan: spark_jobs.BatchPlan) -> float:
+def _again_s(context: Context, facts: TableFacts, plan: batch_runs.BatchPlan) -> float:
     again_s = context.config.resync_s
     if facts.verdict.problem is not None or any(run["state"] in UNSTARTED for run in facts.runs):
         again_s = min(again_s, BUSY_S)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from merlot_operator import pods as pod_facts
-from merlot_operator.conditions import Condition, Json, human_size
-from merlot_operator.kinds import POOL, SELECTOR
+from merlot_operator.desired.batch_runs import ACTIVE, Run
+from merlot_operator.kube import pods as pod_facts
+from merlot_operator.kube.kinds import POOL, SELECTOR
 from merlot_operator.manifests.cluster import broker_url
-from merlot_operator.spark_jobs import ACTIVE, Run
-from merlot_operator.table_facts import TableFacts
-from merlot_operator.table_problems import last_runs, obstacles, problems
+from merlot_operator.status.conditions import Condition, Json, human_size
+from merlot_operator.status.table_facts import TableFacts
+from merlot_operator.status.table_problems import last_runs, obstacles, problems
 
 
 def table_conditions(facts: TableFacts) -> list[Condition]:

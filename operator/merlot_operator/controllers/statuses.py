@@ -15,7 +15,7 @@ from merlot.cluster.fence import FENCE_HEADER, Fence
 from merlot.errors import UnavailableError
 from merlot.ids import InstanceId
 from merlot_operator.config import Config
-from merlot_operator.status_answer import MAX_BYTES, parse
+from merlot_operator.controllers.status_answer import MAX_BYTES, parse
 
 TIMEOUT_S = 30.0
 MAX_CAUSE = 500

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from merlot_operator.cluster_status import ClusterStatus
-from merlot_operator.conditions import Condition
 from merlot_operator.context import ClusterNote, PoolNote
-from merlot_operator.kinds import Object
-from merlot_operator.spark_jobs import Run
+from merlot_operator.controllers.statuses import ClusterStatus
+from merlot_operator.desired.batch_runs import Run
+from merlot_operator.kube.kinds import Object
+from merlot_operator.status.conditions import Condition
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from merlot.errors import MerlotError
-from merlot_operator.apply import Written, title
 from merlot_operator.context import Context
-from merlot_operator.demand import ClusterDemand, owner_reference
-from merlot_operator.kinds import JOBS, TABLES, Object, annotations_of, is_deleting, name_of
+from merlot_operator.desired.batch_runs import is_end
+from merlot_operator.desired.demand import ClusterDemand, owner_reference
+from merlot_operator.kube.kinds import JOBS, TABLES, Object, annotations_of, is_deleting, name_of
+from merlot_operator.kube.writer import Written, title
 from merlot_operator.manifests.merge import TASK, MergePod, merge_job, merge_job_name
-from merlot_operator.spark_jobs import is_end
 
 
 @dataclass(frozen=True, slots=True)

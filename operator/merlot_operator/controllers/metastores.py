@@ -24,11 +24,11 @@ from merlot.metastore.connect import connect
 from merlot.metastore.protocol import Metastore
 from merlot_operator import homes
 from merlot_operator.config import Config, Home
-from merlot_operator.kinds import DEPLOYMENTS
+from merlot_operator.kube.cache import Store
+from merlot_operator.kube.kinds import DEPLOYMENTS
 from merlot_operator.manifests.cluster import name_of_role
 from merlot_operator.manifests.parts import CONTROLLER
 from merlot_operator.progress import Progress
-from merlot_operator.store import Store
 
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")

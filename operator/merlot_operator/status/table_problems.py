@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from merlot_operator import pods as pod_facts
-from merlot_operator.events import ms_of
-from merlot_operator.kinds import Object, name_of
-from merlot_operator.spark_jobs import ACTIVE, Run
-from merlot_operator.table_facts import TableFacts
-from merlot_operator.upsert_links import UPSERT_PROBLEMS
+from merlot_operator.desired.batch_runs import ACTIVE, Run
+from merlot_operator.kube import pods as pod_facts
+from merlot_operator.kube.events import ms_of
+from merlot_operator.kube.kinds import Object, name_of
+from merlot_operator.status.table_facts import TableFacts
+from merlot_operator.status.upsert_links import UPSERT_PROBLEMS
 
 UNKNOWN_TABLE = "the controller does not know the table yet"
 OVERDUE_MS = 900_000

@@ -12,10 +12,10 @@ from typing import Any
 
 from merlot.spec.tenancy import Resources
 from merlot.store import credentials
-from merlot_operator import sizes
 from merlot_operator.accepted import all_run, as_run
 from merlot_operator.config import Config, RoleSize
-from merlot_operator.kinds import RESTARTED_AT, Object, annotations_of, digest, fit, is_deleting, name_of
+from merlot_operator.desired import sizes
+from merlot_operator.kube.kinds import RESTARTED_AT, Object, annotations_of, digest, fit, is_deleting, name_of
 from merlot_operator.restrictions import allowed
 
 DEFAULT_TENANT = "default"

@@ -13,14 +13,14 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from merlot.errors import InvalidInputError, MerlotError, UnavailableError
 from merlot_operator import served
-from merlot_operator.clusters import reconcile_cluster
 from merlot_operator.context import Context
-from merlot_operator.kinds import TABLES, namespace_of
+from merlot_operator.kube.kinds import TABLES, namespace_of
 from merlot_operator.metrics import FAILURES, PASS_SECONDS, PASSES, QUEUE
-from merlot_operator.pools import reconcile_pool
-from merlot_operator.rollups import reconcile_rollup
-from merlot_operator.tables import reconcile_table
-from merlot_operator.upserts import reconcile_upsert
+from merlot_operator.reconcilers.clusters import reconcile_cluster
+from merlot_operator.reconcilers.pools import reconcile_pool
+from merlot_operator.reconcilers.rollups import reconcile_rollup
+from merlot_operator.reconcilers.tables import reconcile_table
+from merlot_operator.reconcilers.upserts import reconcile_upsert
 from merlot_operator.workqueue import Key, Subject
 
 _LOG = logging.getLogger(__name__)

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from merlot.ids import InstanceId
-from merlot_operator.compare import holds, quantity
-from merlot_operator.demand import PoolDemand
-from merlot_operator.kinds import INPUTS, RESTARTED_AT, Object, annotations_of, is_deleting, name_of
+from merlot_operator.desired.demand import PoolDemand
+from merlot_operator.kube.compare import holds, quantity
+from merlot_operator.kube.kinds import INPUTS, RESTARTED_AT, Object, annotations_of, is_deleting, name_of
+from merlot_operator.kube.pods import inputs_of, is_ready, may_run
 from merlot_operator.manifests.parts import SERVER
 from merlot_operator.manifests.pool import claim_name, has_own_volume, instance_of, ordinal_of, pod_name
-from merlot_operator.pods import inputs_of, is_ready, may_run
 
 TableStatuses = Mapping[str, Mapping[str, Any]]
 """The tables' parts of the controller's `GET /status`, by name."""

@@ -8,13 +8,24 @@ from collections.abc import Awaitable, Iterable
 from typing import Any
 
 from merlot.errors import InvalidInputError, MerlotError
-from merlot_operator import rollout
 from merlot_operator.context import SETTLE_S, Context, PoolNote
-from merlot_operator.demand import PoolDemand, pool_demand, pool_of
-from merlot_operator.kinds import CLAIMS, PODS, POOL, STATEFUL_SETS, TABLES, WRITTEN, Kind, Object, is_deleting, name_of
-from merlot_operator.kube import TooManyRequestsError
+from merlot_operator.desired.demand import PoolDemand, pool_demand, pool_of
+from merlot_operator.kube.client import TooManyRequestsError
+from merlot_operator.kube.kinds import (
+    CLAIMS,
+    PODS,
+    POOL,
+    STATEFUL_SETS,
+    TABLES,
+    WRITTEN,
+    Kind,
+    Object,
+    is_deleting,
+    name_of,
+)
 from merlot_operator.manifests.pool import instance_of, is_numbered, pool_objects, stateful_set
-from merlot_operator.refusals import complete, refusal
+from merlot_operator.reconcilers import rollout
+from merlot_operator.reconcilers.refusals import complete, refusal
 
 _LOG = logging.getLogger(__name__)
 

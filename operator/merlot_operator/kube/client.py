@@ -16,8 +16,8 @@ import aiohttp
 import kopf
 
 from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
-from merlot_operator.kinds import EVENTS, FIELD_MANAGER, Kind, Object, kind_of, name_of, namespace_of
-from merlot_operator.login import login
+from merlot_operator.kube.kinds import EVENTS, FIELD_MANAGER, Kind, Object, kind_of, name_of, namespace_of
+from merlot_operator.kube.login import login
 
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")

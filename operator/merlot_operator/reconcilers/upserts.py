@@ -10,14 +10,14 @@ from merlot.errors import ConflictError, InvalidInputError, NotFoundError, Unava
 from merlot.metastore.protocol import Metastore
 from merlot.spec import manifest
 from merlot.spec.upsert import NOT_EXECUTED, UpsertConfig
-from merlot_operator.conditions import Condition
 from merlot_operator.context import Context
-from merlot_operator.finalizers import clear_shared_state, drop_finalizer, ensure_finalizer, has_finalizer
-from merlot_operator.kinds import TABLES, UPSERTS, Object, as_written, is_deleting, name_of
-from merlot_operator.reporting import write_status
-from merlot_operator.rollups import WAITING_S
-from merlot_operator.tables import accept
-from merlot_operator.upsert_links import config_ref, degraded_by
+from merlot_operator.kube.kinds import TABLES, UPSERTS, Object, as_written, is_deleting, name_of
+from merlot_operator.reconcilers.finalizers import clear_shared_state, drop_finalizer, ensure_finalizer, has_finalizer
+from merlot_operator.reconcilers.rollups import WAITING_S
+from merlot_operator.reconcilers.tables import accept
+from merlot_operator.status.conditions import Condition
+from merlot_operator.status.reporting import write_status
+from merlot_operator.status.upsert_links import config_ref, degraded_by
 
 
 async def reconcile_upsert(context: Context, namespace: str, name: str) -> float | None:

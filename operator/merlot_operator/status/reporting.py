@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from merlot_operator.conditions import Condition, news, rendered, status_patch
 from merlot_operator.context import Context
-from merlot_operator.events import timestamp
-from merlot_operator.kinds import Object, kind_of, name_of, namespace_of
+from merlot_operator.kube.events import timestamp
+from merlot_operator.kube.kinds import Object, kind_of, name_of, namespace_of
+from merlot_operator.status.conditions import Condition, news, rendered, status_patch
 
 BAD_NEWS = {"Accepted": "False", "Degraded": "True", "TaskSucceeded": "False"}
 GOOD_NEWS = {"Ready": "True", "TaskSucceeded": "True"}

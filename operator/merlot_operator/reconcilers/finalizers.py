@@ -10,7 +10,7 @@ from merlot.errors import ConflictError, MerlotError, NotFoundError, Unavailable
 from merlot.metastore.protocol import Metastore
 from merlot_operator import handlers
 from merlot_operator.context import Context
-from merlot_operator.kinds import (
+from merlot_operator.kube.kinds import (
     FINALIZER,
     FORCE_DELETE,
     NAMESPACES,
@@ -21,7 +21,7 @@ from merlot_operator.kinds import (
     name_of,
     namespace_of,
 )
-from merlot_operator.waiting import Obstacle, tell_waiting
+from merlot_operator.reconcilers.waiting import Obstacle, tell_waiting
 
 _LOG = logging.getLogger(__name__)
 

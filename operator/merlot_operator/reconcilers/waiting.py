@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from merlot_operator.conditions import Condition
 from merlot_operator.context import Context
-from merlot_operator.kinds import FORCE_DELETE, Object
-from merlot_operator.reporting import write_status
+from merlot_operator.kube.kinds import FORCE_DELETE, Object
+from merlot_operator.status.conditions import Condition
+from merlot_operator.status.reporting import write_status
 
 WAITS = "CleanupWaits"
 HELD = {"True": True, "False": False}

@@ -1,0 +1,1 @@
+"""What the namespaces' controllers tell, and the way of desired state into their ZooKeeper."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from merlot.broker.channels import Channels
+from merlot.broker.asking.channels import Channels
 from merlot.broker.directory import Directory
 from merlot.clock import SystemClock
 from merlot.cluster.instances.liveness import register

@@ -20,8 +20,8 @@ from tests.bench import report
 from tests.bench.metastore import SERVER, TABLE, record
 from tests.bench.report import Case
 
-from merlot.broker.health import Standing
-from merlot.broker.routing import RoutingInputs, build
+from merlot.broker.routing.health import Standing
+from merlot.broker.routing.routes import RoutingInputs, build
 from merlot.cluster import paths
 from merlot.cluster.lineage import replacements
 from merlot.cluster.lineage.replacements import Replacement

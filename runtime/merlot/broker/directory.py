@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from merlot.broker.channels import Channels
-from merlot.broker.health import CallOutcome, ServerHealth, Standing
+from merlot.broker.asking.channels import Channels
 from merlot.broker.refresher import Refresher
+from merlot.broker.routing.health import CallOutcome, ServerHealth, Standing
 from merlot.broker.tables import ServedTable, TableSources, TableWatch
 from merlot.clock import Clock
 from merlot.cluster import paths

@@ -13,15 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from merlot.broker import metrics, pruning, scatter
-from merlot.broker.channels import Channels
+from merlot.broker import metrics
+from merlot.broker.asking import scatter
+from merlot.broker.asking.channels import Channels
+from merlot.broker.asking.scatter import Gathered, ScatterRequest
 from merlot.broker.directory import Directory
-from merlot.broker.explain import explain
-from merlot.broker.planning import PlannedQuery, Planner
-from merlot.broker.pruning import Selection
+from merlot.broker.planning.explain import explain
+from merlot.broker.planning.planner import PlannedQuery, Planner
 from merlot.broker.query_errors import QueryException, named
 from merlot.broker.response import BrokerAnswer, ResultRows
-from merlot.broker.scatter import Gathered, ScatterRequest
+from merlot.broker.routing import pruning
+from merlot.broker.routing.pruning import Selection
 from merlot.broker.tables import ServedTable
 from merlot.clock import Clock
 from merlot.codes import QueryErrorCode

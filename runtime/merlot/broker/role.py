@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from merlot import __version__
-from merlot.broker.channels import ChannelFactory, Channels
+from merlot.broker.asking.channels import ChannelFactory, Channels
 from merlot.broker.directory import Directory
 from merlot.broker.echo import Echo, echo_of
-from merlot.broker.endpoint import make_app
-from merlot.broker.listener import Listener
+from merlot.broker.http.endpoint import make_app
+from merlot.broker.http.listener import Listener
 from merlot.broker.queries import Queries, SqlRequest
 from merlot.broker.response import BrokerAnswer
 from merlot.clock import Clock, SystemClock

@@ -14,11 +14,11 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from merlot.broker import pruning, routing
-from merlot.broker.health import Standing
-from merlot.broker.pruning import Selection, TablePruning
 from merlot.broker.refresher import Refresher
-from merlot.broker.routing import RoutingInputs, RoutingSnapshot
+from merlot.broker.routing import pruning, routes
+from merlot.broker.routing.health import Standing
+from merlot.broker.routing.pruning import Selection, TablePruning
+from merlot.broker.routing.routes import RoutingInputs, RoutingSnapshot
 from merlot.clock import Clock
 from merlot.cluster import paths
 from merlot.cluster.instances.reports import ReportReader
@@ -197,6 +197,6 @@ class TableWatch:
 
 
 def _serve(name: TableName, state: _State, inputs: RoutingInputs, previous: ServedTable | None) -> ServedTable:
-    snapshot = routing.build(inputs, None if previous is None else previous.snapshot)
+    snapshot = routes.build(inputs, None if previous is None else previous.snapshot)
     pruned = pruning.build(snapshot, state.spec, None if previous is None else previous.pruning)
     return ServedTable(name, state.record.revision, state.spec, snapshot, pruned)

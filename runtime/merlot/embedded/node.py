@@ -16,8 +16,8 @@ from typing import Final
 
 from aiohttp import web
 
-from merlot.broker import endpoint
-from merlot.broker.listener import Listener
+from merlot.broker.http import endpoint
+from merlot.broker.http.listener import Listener
 from merlot.broker.role import BrokerConfig, BrokerRole
 from merlot.clock import Clock, SystemClock
 from merlot.controller.http import api

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from merlot import telemetry
-from merlot.broker import pruning, routing
-from merlot.broker.health import Standing
-from merlot.broker.pruning import TablePruning
-from merlot.broker.routing import RoutingInputs, RoutingSnapshot
+from merlot.broker.routing import pruning, routes
+from merlot.broker.routing.health import Standing
+from merlot.broker.routing.pruning import TablePruning
+from merlot.broker.routing.routes import RoutingInputs, RoutingSnapshot
 from merlot.cluster.records import BucketRecord, PartitionRecord, RootRecord, SegmentRecord
 from merlot.cluster.segments.view import Bucket, TableView
 from merlot.ids import InstanceId, TableName
@@ -74,7 +74,7 @@ def snapshot_of(*records: SegmentRecord, holders: dict[InstanceId, set[str]] | N
     view = TableView(TABLE, RootRecord(epoch=1, num_buckets=1), 1, {0: bucket})
     reports = holders or {A: {str(one.key) for one in records}}
     everyone = dict.fromkeys(reports, Standing.PREFERRED)
-    return routing.build(RoutingInputs(view=view, reports=reports, standings=everyone, now_ms=1 << 60))
+    return routes.build(RoutingInputs(view=view, reports=reports, standings=everyone, now_ms=1 << 60))
 
 
 def built(snapshot: RoutingSnapshot, *pruners: str) -> TablePruning:
@@ -219,7 +219,7 @@ def test_replicas_take_turns_for_the_segments_that_are_left() -> None:
 
 
 def test_only_unavailable_segments_that_a_query_needs_are_missed() -> None:
-    served = routing.build(
+    served = routes.build(
         RoutingInputs(
             view=TableView(
                 TABLE,

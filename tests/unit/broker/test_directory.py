@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from merlot.broker import refresher
-from merlot.broker.channels import Channels
+from merlot.broker.asking.channels import Channels
 from merlot.broker.directory import Directory
-from merlot.broker.health import CallOutcome
+from merlot.broker.routing.health import CallOutcome
 from merlot.clock import SystemClock
 from merlot.cluster.instances import liveness, reports
 from merlot.cluster.manifests import tables

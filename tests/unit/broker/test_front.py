@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import pytest
 from aiohttp import web
 
-from merlot.broker import front
-from merlot.broker.front import Front
-from merlot.broker.listener import Listener
+from merlot.broker.http import front
+from merlot.broker.http.front import Front
+from merlot.broker.http.listener import Listener
 from merlot.broker.queries import SqlRequest
 from merlot.broker.response import BrokerAnswer
 from merlot.clock import SystemClock

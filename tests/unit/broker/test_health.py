@@ -1,6 +1,6 @@
 """A server's standing follows from its ephemeral and from the calls made to it."""
 
-from merlot.broker.health import FIRST_PAUSE_S, SUSPECT_S, CallOutcome, ServerHealth, Standing
+from merlot.broker.routing.health import FIRST_PAUSE_S, SUSPECT_S, CallOutcome, ServerHealth, Standing
 from merlot.ids import InstanceId
 
 ANSWERED, UNREACHED, LATE = CallOutcome

@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
-from merlot.broker.planning import Planner
-from merlot.broker.planning_threads import MAX_WAITING, PlanningBusyError
-from merlot.broker.query_options import QueryOptionError
-from merlot.broker.routing import RoutingInputs, build
+from merlot.broker.planning.options import QueryOptionError
+from merlot.broker.planning.planner import Planner
+from merlot.broker.planning.threads import MAX_WAITING, PlanningBusyError
+from merlot.broker.routing.routes import RoutingInputs, build
 from merlot.broker.tables import ServedTable
 from merlot.clock import SystemClock
 from merlot.cluster.records import RootRecord

@@ -8,8 +8,8 @@ from dataclasses import replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from merlot.broker.health import Standing
-from merlot.broker.routing import NEW_SEGMENT_MS, RoutingInputs, RoutingSnapshot, build
+from merlot.broker.routing.health import Standing
+from merlot.broker.routing.routes import NEW_SEGMENT_MS, RoutingInputs, RoutingSnapshot, build
 from merlot.cluster.records import LineageRecord, LineageState, RootRecord, SegmentRecord
 from merlot.cluster.segments.transaction import (
     Assign,

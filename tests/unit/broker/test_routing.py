@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merlot.broker.health import Standing
-from merlot.broker.routing import NEW_SEGMENT_MS, RoutingInputs, RoutingSnapshot, build, reroute
+from merlot.broker.routing.health import Standing
+from merlot.broker.routing.routes import NEW_SEGMENT_MS, RoutingInputs, RoutingSnapshot, build, reroute
 from merlot.cluster.records import RootRecord, SegmentRecord
 from merlot.cluster.segments.view import Bucket, TableView
 from merlot.ids import InstanceId, TableName

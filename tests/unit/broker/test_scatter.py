@@ -6,11 +6,11 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pytest
 
-from merlot.broker import scatter
-from merlot.broker.channels import Channels
-from merlot.broker.health import CallOutcome, Standing
-from merlot.broker.routing import RoutingInputs, RoutingSnapshot, build
-from merlot.broker.scatter import Gathered, ScatterRequest
+from merlot.broker.asking import scatter
+from merlot.broker.asking.channels import Channels
+from merlot.broker.asking.scatter import Gathered, ScatterRequest
+from merlot.broker.routing.health import CallOutcome, Standing
+from merlot.broker.routing.routes import RoutingInputs, RoutingSnapshot, build
 from merlot.cluster.records import InstanceRecord, Role, RootRecord, SegmentRecord
 from merlot.cluster.segments.view import Bucket, TableView
 from merlot.errors import CorruptionError, UnavailableError

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from merlot.broker.health import Standing
-from merlot.broker.replacement import LONGEST_MS
-from merlot.broker.routing import RoutingInputs, RoutingSnapshot, build
+from merlot.broker.routing.exchanges import LONGEST_MS
+from merlot.broker.routing.health import Standing
+from merlot.broker.routing.routes import RoutingInputs, RoutingSnapshot, build
 from merlot.cluster.records import LineageMark, LineageState, RootRecord, SegmentRecord
 from merlot.cluster.segments.view import Bucket, TableView
 from merlot.ids import InstanceId, TableName

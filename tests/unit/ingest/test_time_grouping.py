@@ -15,7 +15,7 @@ from tests.time_formats import DAY_MS, instants, read_time, stored_time, time_fi
 from tests.unit.broker.test_broker_pruning import snapshot_of
 from tests.unit.segment.segment_tables import read_column
 
-from merlot.broker import pruning
+from merlot.broker.routing import pruning
 from merlot.catalog.publish import record_of
 from merlot.ingest.batch import BatchResult, Stretch, build_from_tables
 from merlot.query.binding import bind

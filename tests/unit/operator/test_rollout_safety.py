@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tests.unit.operator.pool_parts import CONFIG, DEMAND
 
 from merlot.broker.echo import echo_of
-from merlot.broker.health import Standing
-from merlot.broker.routing import RoutingInputs, RoutingSnapshot, build
+from merlot.broker.routing.health import Standing
+from merlot.broker.routing.routes import RoutingInputs, RoutingSnapshot, build
 from merlot.cluster.instances.reports import ServerReport
 from merlot.cluster.records import (
     DrainRecord,

@@ -22,7 +22,7 @@ from email.utils import formatdate
 from hashlib import blake2b
 from typing import Final
 
-from merlot.broker.http_queries import (
+from merlot.broker.http.queries import (
     CORRELATION_HEADER,
     ERROR_CODE_HEADER,
     MAX_BODY_BYTES,

@@ -8,8 +8,8 @@ from typing import Final
 
 from aiohttp import web
 
-from merlot.broker.front import Front
-from merlot.broker.http_queries import Answers
+from merlot.broker.http.front import Front
+from merlot.broker.http.queries import Answers
 from merlot.clock import Clock
 from merlot.errors import UnavailableError
 from merlot.http.crowd import Crowd

@@ -14,7 +14,7 @@ import orjson
 from aiohttp import web
 
 from merlot.broker.directory import Directory
-from merlot.broker.http_queries import (
+from merlot.broker.http.queries import (
     CORRELATION_HEADER,
     ERROR_CODE_HEADER,
     MAX_BODY_BYTES,

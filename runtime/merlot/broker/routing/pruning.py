@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merlot import telemetry
-from merlot.broker import own_pruners
-from merlot.broker.own_pruners import Keep, OwnPruner
-from merlot.broker.routing import RoutedSegment, RoutingSnapshot, ServerRoute
+from merlot.broker.routing import own_pruners
+from merlot.broker.routing.own_pruners import Keep, OwnPruner
+from merlot.broker.routing.routes import RoutedSegment, RoutingSnapshot, ServerRoute
 from merlot.cluster.records import UNREADABLE, PartitionRecord, SegmentRecord
 from merlot.errors import CorruptionError, InvalidInputError
 from merlot.ids import InstanceId, TableName

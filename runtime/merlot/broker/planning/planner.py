@@ -11,8 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from merlot.broker import query_options
-from merlot.broker.planning_threads import PlanningThreads
+from merlot.broker.planning import options as query_options
+from merlot.broker.planning.threads import PlanningThreads
 from merlot.broker.tables import ServedTable
 from merlot.clock import Clock
 from merlot.errors import InvalidInputError, NotFoundError

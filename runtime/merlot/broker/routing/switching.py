@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from merlot.broker.replacement import LONGEST_MS
+from merlot.broker.routing.exchanges import LONGEST_MS
 from merlot.cluster.records import LineageMark, LineageState, SegmentRecord
 from merlot.cluster.segments.view import TableView
 from merlot.cluster.segments.visibility import is_visible_under

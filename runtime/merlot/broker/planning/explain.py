@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from merlot.broker.planning import PlannedQuery
-from merlot.broker.pruning import Selection
+from merlot.broker.planning.planner import PlannedQuery
 from merlot.broker.response import ResultRows
+from merlot.broker.routing.pruning import Selection
 from merlot.broker.tables import ServedTable
 from merlot.query.logical import LogicalPlan, PlanKind
 

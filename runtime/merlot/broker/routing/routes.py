@@ -26,9 +26,9 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from math import lcm
 
-from merlot.broker import switching
-from merlot.broker.health import Standing
-from merlot.broker.replacement import Exchange, arriving, joined
+from merlot.broker.routing import switching
+from merlot.broker.routing.exchanges import Exchange, arriving, joined
+from merlot.broker.routing.health import Standing
 from merlot.cluster.records import LineageMark, LineageState, SegmentRecord
 from merlot.cluster.segments.view import TableView
 from merlot.ids import InstanceId, TableName

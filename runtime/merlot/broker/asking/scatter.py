@@ -13,10 +13,10 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from merlot.broker.channels import Channels
-from merlot.broker.health import CallOutcome
+from merlot.broker.asking.channels import Channels
 from merlot.broker.query_errors import RETRIABLE_SERVER_CODES, QueryException, named
-from merlot.broker.routing import RoutingSnapshot, ServerRoute, reroute
+from merlot.broker.routing.health import CallOutcome
+from merlot.broker.routing.routes import RoutingSnapshot, ServerRoute, reroute
 from merlot.codes import QueryErrorCode
 from merlot.errors import CorruptionError, UnavailableError
 from merlot.ids import InstanceId, TableName

@@ -23,12 +23,12 @@ from tests.bench import report, ssb_data
 from tests.bench.report import Case
 
 import merlot.segment
-from merlot.query.binding import bind
+from merlot.query.answer.reduce import reduce
+from merlot.query.answer.result import to_pinot_rows
 from merlot.query.context import ExecutionContext
 from merlot.query.execute import execute
-from merlot.query.logical import plan
-from merlot.query.reduce import reduce
-from merlot.query.result import to_pinot_rows
+from merlot.query.plan.binding import bind
+from merlot.query.plan.leaf import plan
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.immutable import ImmutableSegment

@@ -25,13 +25,13 @@ import pyarrow as pa
 from merlot.errors import MerlotError
 from merlot.merge.plan import MergePlan, MergeType
 from merlot.merge.task import run
-from merlot.query import batch
-from merlot.query.binding import bind
+from merlot.query.answer.reduce import reduce
+from merlot.query.answer.result import to_pinot_rows
 from merlot.query.context import ExecutionContext
 from merlot.query.execute import execute
-from merlot.query.logical import LogicalPlan, plan
-from merlot.query.reduce import reduce
-from merlot.query.result import to_pinot_rows
+from merlot.query.plan.binding import bind
+from merlot.query.plan.leaf import LogicalPlan, plan
+from merlot.query.shortcuts import joined_segments
 from merlot.segment import buffers, immutable
 from merlot.segment.arrow_types import arrow_schema
 from merlot.segment.build.builder import build_segment
@@ -356,7 +356,7 @@ class Bench:
         path = self.folder / "forged.mseg"
         path.write_bytes(file)
         refusals: list[str] = []
-        batch.SIGHTINGS, batch.MIN_SEGMENTS = (1, 1) if chance.random() < 0.2 else (3, 4)
+        joined_segments.SIGHTINGS, joined_segments.MIN_SEGMENTS = (1, 1) if chance.random() < 0.2 else (3, 4)
         for task in self._tasks(path, chance):
             try:
                 task()

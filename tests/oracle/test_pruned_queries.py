@@ -22,12 +22,12 @@ from slt_segments import build_paths
 from wild_queries import WildGenerator
 from wild_table import wild
 
-from merlot.query.binding import bind
+from merlot.query.answer.partial import Partial
+from merlot.query.answer.reduce import reduce
 from merlot.query.context import ExecutionContext
 from merlot.query.execute import execute
-from merlot.query.logical import LogicalPlan, plan
-from merlot.query.partial import Partial
-from merlot.query.reduce import reduce
+from merlot.query.plan.binding import bind
+from merlot.query.plan.leaf import LogicalPlan, plan
 from merlot.segment.immutable import ImmutableSegment
 from merlot.server.pruning import SetStatistics, prune
 from merlot.spec.schema import TableSchema

@@ -19,15 +19,15 @@ from slt_layouts import InProcess
 from slt_oracle import Oracle
 from wide_tables import random_keys, random_segments, random_table
 
-from merlot.query import batch
+from merlot.query.shortcuts import joined_segments
 
 _SECONDS = float(os.environ.get("MERLOT_FUZZ_SECONDS", "10"))
 
 
 @pytest.mark.parametrize("sightings", [1, 1 << 60], ids=["joined", "apart"])
 def test_wide_keys_have_duckdbs_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sightings: int) -> None:
-    monkeypatch.setattr(batch, "SIGHTINGS", sightings)
-    monkeypatch.setattr(batch, "MIN_SEGMENTS", 1)
+    monkeypatch.setattr(joined_segments, "SIGHTINGS", sightings)
+    monkeypatch.setattr(joined_segments, "MIN_SEGMENTS", 1)
     seed = int(os.environ.get("MERLOT_SEED") or secrets.randbelow(1 << 32))
     generator = random.Random(seed)
     deadline = time.monotonic() + _SECONDS

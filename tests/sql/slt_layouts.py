@@ -17,8 +17,10 @@ from slt_data import Dataset
 from slt_nodes import embedded_node, zookeeper_with_two_servers
 from slt_segments import build_paths, uneven_edges
 
-from merlot.query import combine, execute, logical, reduce
-from merlot.query.binding import bind
+from merlot.query import execute
+from merlot.query.answer import combine, reduce
+from merlot.query.plan import leaf
+from merlot.query.plan.binding import bind
 from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.schema import TableSchema
 from merlot.sql.parse import parse
@@ -51,7 +53,7 @@ class InProcess:
         parsed = parse(sql)
         schema = self._schemas[parsed.table or ""]
         query = from_json(to_json(bind(parsed, schema)))
-        plan = logical.plan(query)
+        plan = leaf.plan(query)
         context = execute.ExecutionContext(schema=schema, pool=self._pool)
         held = self._segments[parsed.table or ""]
         shares = [held[start :: self._parts] for start in range(self._parts)]

@@ -14,7 +14,7 @@ from slt_oracle import Oracle
 from slt_reader import Case, read_file
 
 from merlot.errors import MerlotError
-from merlot.query.binding import bind
+from merlot.query.plan.binding import bind
 from merlot.sql.parse import parse
 from merlot.tree.nodes import BoundQuery, Expr
 from merlot.tree.tree_json import from_json, to_json

@@ -29,13 +29,13 @@ from merlot.clock import Clock
 from merlot.codes import QueryErrorCode
 from merlot.errors import MerlotError, NotFoundError, UnavailableError
 from merlot.ids import InstanceId, TableName, raw_name
+from merlot.query.answer.partial import Partial
+from merlot.query.answer.reduce import SlotSource, reduce
+from merlot.query.answer.result import QueryStats, pinot_values, to_pinot_rows
 from merlot.query.evaluate import evaluate
-from merlot.query.expressions import has_aggregate
-from merlot.query.logical import LogicalPlan
-from merlot.query.partial import Partial
-from merlot.query.plain import plain_answer
-from merlot.query.reduce import SlotSource, reduce
-from merlot.query.result import QueryStats, pinot_values, to_pinot_rows
+from merlot.query.plan.expressions import has_aggregate
+from merlot.query.plan.leaf import LogicalPlan
+from merlot.query.shortcuts.one_row import plain_answer
 from merlot.sql.errors import UnsupportedSqlError
 from merlot.tree.nodes import BoundQuery
 from merlot.vectors.errors import LimitExceededError

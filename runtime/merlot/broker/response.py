@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from merlot.broker.query_errors import NO_ERROR, QueryException
-from merlot.query.result import QueryStats
+from merlot.query.answer.result import QueryStats
 
 Row = Sequence[Any]
 _NO_STATS = QueryStats()

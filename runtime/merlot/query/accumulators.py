@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from merlot.aggregates.function import Chosen, Dictionary, Groups
 from merlot.query.aggregation import Aggregation
 from merlot.query.bounds import bounds_of
-from merlot.query.chunk import Chunk
-from merlot.query.columns import Columns, has_both_zeros
 from merlot.query.evaluate import evaluate, matches
+from merlot.query.read.chunk import Chunk
+from merlot.query.read.columns import Columns, has_both_zeros
 from merlot.tree.nodes import Column, Expr
 from merlot.vectors.vector import either_null
 

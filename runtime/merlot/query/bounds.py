@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from merlot.query.columns import Columns
+from merlot.query.read.columns import Columns
 from merlot.tree.nodes import Call, Column, Expr, Literal
 from merlot.values.types import TypeName
 

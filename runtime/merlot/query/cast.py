@@ -146,7 +146,7 @@ def _to_text(vector: Vector) -> pa.Array:
     if base in _FLOATS:
         return pa.array([str(value) for value in vector.data.astype(str).tolist()], pa.string())
     if base is TypeName.TIMESTAMP:
-        from merlot.query.result import timestamp_texts
+        from merlot.query.answer.result import timestamp_texts
 
         return pa.array(timestamp_texts(vector.data), pa.string())
     return pc.cast(pa.array(vector.data), pa.string())

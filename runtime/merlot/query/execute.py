@@ -18,21 +18,21 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merlot.query.batch import Batches, batches, count
-from merlot.query.columns import Columns, SegmentColumns
-from merlot.query.combine import merge_tables
+from merlot.query.answer.combine import merge_tables
+from merlot.query.answer.partial import Partial, PlainRows
+from merlot.query.answer.result import QueryStats
 from merlot.query.context import ExecutionContext, ExecutionLimits, TooMuchWorkError, check_groups, check_size
-from merlot.query.docset import DocSet
-from merlot.query.expressions import columns_of
-from merlot.query.filtering import FilterRun
-from merlot.query.grouping import aggregate, group
-from merlot.query.logical import LogicalPlan, PlanKind
-from merlot.query.partial import Partial, PlainRows
-from merlot.query.plain import PlainAggregation, Tallies
-from merlot.query.predicates import DocList, SpanMatch
-from merlot.query.resolve import All, And, Node, Nothing, Resolver
-from merlot.query.result import QueryStats
-from merlot.query.selection import select_first, select_top
+from merlot.query.filter.docset import DocSet
+from merlot.query.filter.predicates import DocList, SpanMatch
+from merlot.query.filter.resolve import All, And, Node, Nothing, Resolver
+from merlot.query.filter.run import FilterRun
+from merlot.query.operators.group_by import aggregate, group
+from merlot.query.operators.selection import select_first, select_top
+from merlot.query.plan.expressions import columns_of
+from merlot.query.plan.leaf import LogicalPlan, PlanKind
+from merlot.query.read.columns import Columns, SegmentColumns
+from merlot.query.shortcuts.joined_segments import Batches, batches, count
+from merlot.query.shortcuts.one_row import PlainAggregation, Tallies
 from merlot.segment.arrow_types import is_fixed_width
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.zones import BLOCK_DOCS

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.query.zones import CYCLE_MS, DAY_MS, zone_clock
+from merlot.query.filter.zones import CYCLE_MS, DAY_MS, zone_clock
 from merlot.tree.types import SqlType
 from merlot.vectors.vector import Vector
 

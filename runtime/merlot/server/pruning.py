@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from merlot.query.expressions import columns_of
-from merlot.query.logical import LogicalPlan
-from merlot.query.partial import Partial
+from merlot.query.answer.partial import Partial
+from merlot.query.plan.expressions import columns_of
+from merlot.query.plan.leaf import LogicalPlan
 from merlot.query.pruning import footers, limits
 from merlot.query.pruning.blooms import ColumnBlooms, SegmentBloom
 from merlot.query.pruning.evaluate import evaluate

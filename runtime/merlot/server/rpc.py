@@ -19,12 +19,12 @@ from merlot.clock import Clock
 from merlot.codes import QueryErrorCode
 from merlot.errors import CorruptionError, MerlotError, NotFoundError
 from merlot.ids import TableName
+from merlot.query.answer.partial import Partial
 from merlot.query.context import CancelToken, ExecutionContext, TooMuchWorkError
 from merlot.query.execute import execute
-from merlot.query.expressions import children
-from merlot.query.logical import LogicalPlan, PlanKind, plan, refilter
-from merlot.query.partial import Partial
-from merlot.query.rewrite import rewritten
+from merlot.query.plan.expressions import children
+from merlot.query.plan.leaf import LogicalPlan, PlanKind, plan, refilter
+from merlot.query.plan.rewrite import rewritten
 from merlot.server.keeper import TableKeeper, TableState
 from merlot.server.pruning import prune
 from merlot.server.scheduler import CORES, Scheduler

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from merlot.errors import CorruptionError
 from merlot.ids import TableName
-from merlot.query.partial import Partial
-from merlot.query.result import QueryStats
+from merlot.query.answer.partial import Partial
+from merlot.query.answer.result import QueryStats
 from merlot.spec.table import MAX_TIMEOUT_MS
 from merlot.wire.messages import ServerRequest, ServerResponse
 from merlot.wire.plain_rows import plain_rows, rows_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from merlot.ids import TableName
-from merlot.query.partial import Partial
+from merlot.query.answer.partial import Partial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from merlot.errors import CorruptionError
-from merlot.query.partial import PlainRows
+from merlot.query.answer.partial import PlainRows
 
 FEW_ROWS: Final = 16
 MAX_TEXTS: Final = 1_024

@@ -16,7 +16,7 @@ from merlot.broker.routing.routes import RoutingInputs, RoutingSnapshot
 from merlot.cluster.records import BucketRecord, PartitionRecord, RootRecord, SegmentRecord
 from merlot.cluster.segments.view import Bucket, TableView
 from merlot.ids import InstanceId, TableName
-from merlot.query.binding import bind
+from merlot.query.plan.binding import bind
 from merlot.segment.index import bloom
 from merlot.spec.manifest import load
 from merlot.spec.table import TableSpec

@@ -15,7 +15,7 @@ from merlot.cluster.records import RootRecord
 from merlot.cluster.segments.view import TableView
 from merlot.errors import NotFoundError
 from merlot.ids import TableName
-from merlot.query.expressions import walk
+from merlot.query.plan.expressions import walk
 from merlot.spec.manifest import load
 from merlot.sql.budget import PlanningTimeoutError
 from merlot.sql.errors import UnknownColumnError

@@ -6,7 +6,7 @@ from merlot.broker.query_errors import QueryException, http_status, named
 from merlot.broker.response import BrokerAnswer, ResultRows
 from merlot.codes import QueryErrorCode
 from merlot.errors import CorruptionError, InvalidInputError, NotFoundError, UnavailableError
-from merlot.query.result import QueryStats
+from merlot.query.answer.result import QueryStats
 
 FIELDS = [
     "resultTable",

@@ -15,8 +15,8 @@ from merlot.cluster.records import InstanceRecord, Role, RootRecord, SegmentReco
 from merlot.cluster.segments.view import Bucket, TableView
 from merlot.errors import CorruptionError, UnavailableError
 from merlot.ids import InstanceId, TableName
-from merlot.query.partial import Partial
-from merlot.query.result import QueryStats
+from merlot.query.answer.partial import Partial
+from merlot.query.answer.result import QueryStats
 from merlot.testing.patience import PATIENCE_S
 from merlot.wire.client import Handler, LocalChannel
 from merlot.wire.messages import ServerRequest, ServerResponse

@@ -18,7 +18,7 @@ from tests.unit.segment.segment_tables import read_column
 from merlot.broker.routing import pruning
 from merlot.catalog.publish import record_of
 from merlot.ingest.batch import BatchResult, Stretch, build_from_tables
-from merlot.query.binding import bind
+from merlot.query.plan.binding import bind
 from merlot.segment.immutable import ImmutableSegment
 from merlot.spec import manifest
 from merlot.spec.schema import FieldSpec

@@ -11,14 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from merlot.query import batch
-from merlot.query.binding import bind
+from merlot.query.answer.partial import Partial
+from merlot.query.answer.reduce import reduce
+from merlot.query.answer.result import to_pinot_rows
 from merlot.query.context import ExecutionContext
 from merlot.query.execute import execute
-from merlot.query.logical import plan
-from merlot.query.partial import Partial
-from merlot.query.reduce import reduce
-from merlot.query.result import to_pinot_rows
+from merlot.query.plan.binding import bind
+from merlot.query.plan.leaf import plan
+from merlot.query.shortcuts import joined_segments
 from merlot.segment.arrow_types import arrow_schema
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
@@ -59,8 +59,8 @@ def pool():
 def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every test runs on segments as they are, and on batches of them."""
     if request.param == "joined":
-        monkeypatch.setattr(batch, "SIGHTINGS", 1)
-        monkeypatch.setattr(batch, "MIN_SEGMENTS", 1)
+        monkeypatch.setattr(joined_segments, "SIGHTINGS", 1)
+        monkeypatch.setattr(joined_segments, "MIN_SEGMENTS", 1)
     return str(request.param)
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from merlot.query import batch as batches
-from merlot.query.batch import BatchCache
 from merlot.query.context import TooMuchWorkError
+from merlot.query.shortcuts import joined_segments as batches
+from merlot.query.shortcuts.joined_segments import BatchCache
 
 
 class Growing:

@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from merlot.errors import CorruptionError, InvalidInputError
-from merlot.query import batch
 from merlot.query import evaluate as evaluation
-from merlot.query.binding import bind
 from merlot.query.bounds import bounds_of
-from merlot.query.chunk import Chunk
-from merlot.query.columns import SegmentColumns
 from merlot.query.evaluate import evaluate
+from merlot.query.plan.binding import bind
+from merlot.query.read.chunk import Chunk
+from merlot.query.read.columns import SegmentColumns
+from merlot.query.shortcuts import joined_segments
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import TableSchema
 from merlot.sql.parse import parse
@@ -111,7 +111,7 @@ def test_bounds_that_are_derived_hold_for_every_value(make_table, layout, functi
     ]
     raw = tuple(field["name"] for field in FIELDS[:-1]) if is_raw else ()
     table = make_table(FIELDS[:-1], rows, rows[:1], indexing=IndexingSpec(no_dictionary=raw))
-    several = batch.BatchColumns(batch._batch_of(table.segments), table.segments, schema)
+    several = joined_segments.BatchColumns(joined_segments._batch_of(table.segments), table.segments, schema)
     for columns in (*(SegmentColumns(segment, schema) for segment in table.segments), several):
         low, high = bounds_of(expr, columns)
         try:

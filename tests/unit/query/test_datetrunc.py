@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo, available_timezones
 import numpy as np
 import pytest
 
+from merlot.query.filter.zones import zone_clock
 from merlot.query.functions_time import convert_unit, truncate
-from merlot.query.zones import zone_clock
 from merlot.sql.signatures import TIME_UNITS, TRUNC_UNITS
 from merlot.tree.nodes import Literal
 from merlot.tree.types import LONG, STRING

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from merlot.query.binding import bind
+from merlot.query.answer.partial import Partial, PlainRows
+from merlot.query.answer.reduce import reduce
+from merlot.query.answer.result import to_pinot_rows
 from merlot.query.context import TooMuchWorkError
 from merlot.query.execute import execute
-from merlot.query.logical import plan
-from merlot.query.partial import Partial, PlainRows
-from merlot.query.plain import plain_answer
-from merlot.query.reduce import reduce
-from merlot.query.result import to_pinot_rows
+from merlot.query.plan.binding import bind
+from merlot.query.plan.leaf import plan
+from merlot.query.shortcuts.one_row import plain_answer
 from merlot.sql.parse import parse
 
 FIELDS: list[dict[str, Any]] = [

@@ -11,8 +11,8 @@ from merlot.clock import SystemClock
 from merlot.cluster.manifests.tables import put_table
 from merlot.codes import QueryErrorCode
 from merlot.ids import TableName
-from merlot.query import batch
-from merlot.query.binding import bind
+from merlot.query.plan.binding import bind
+from merlot.query.shortcuts import joined_segments
 from merlot.server import rpc
 from merlot.server.keeper import TableKeeper
 from merlot.server.rpc import QueryHandler
@@ -229,15 +229,15 @@ async def test_segments_are_joined_by_a_thread_and_held_meanwhile(
 ) -> None:
     joiners: list[str] = []
     held: list[int] = []
-    join = batch.join
+    join = joined_segments.join
 
     def noted(*args: Any) -> Any:
         joiners.append(threading.current_thread().name)
         held.extend(one.num_readers for one in handlers.keeper.segments._held.values())
         return join(*args)
 
-    monkeypatch.setattr(batch, "join", noted)
-    monkeypatch.setattr(batch, "MIN_SEGMENTS", 1)
+    monkeypatch.setattr(joined_segments, "join", noted)
+    monkeypatch.setattr(joined_segments, "MIN_SEGMENTS", 1)
     await handlers.ask(LIGHT)
     for _ in range(4):
         assert handlers.handler.answer_now(handlers.request(LIGHT)) is not None

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from merlot.query.binding import bind
+from merlot.query.answer.reduce import reduce
+from merlot.query.answer.result import QueryStats, to_pinot_rows
 from merlot.query.context import ExecutionContext
 from merlot.query.execute import execute
-from merlot.query.logical import plan
-from merlot.query.reduce import reduce
-from merlot.query.result import QueryStats, to_pinot_rows
+from merlot.query.plan.binding import bind
+from merlot.query.plan.leaf import plan
 from merlot.segment.arrow_types import arrow_schema
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest

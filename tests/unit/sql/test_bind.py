@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from merlot.query.binding import bind
+from merlot.query.plan.binding import bind
 from merlot.spec.schema import TableSchema
 from merlot.sql.errors import SqlValidationError, UnknownColumnError, UnsupportedSqlError
 from merlot.sql.parse import parse

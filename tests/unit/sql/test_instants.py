@@ -2,7 +2,7 @@
 
 import pytest
 
-from merlot.query.binding import bind
+from merlot.query.plan.binding import bind
 from merlot.sql.errors import SqlValidationError
 from merlot.sql.instants import Moment, duration_ms
 from merlot.sql.parse import parse

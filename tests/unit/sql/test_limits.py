@@ -3,8 +3,8 @@
 import pytest
 
 from merlot.errors import InvalidInputError
-from merlot.query.binding import bind
-from merlot.query.logical import plan
+from merlot.query.plan.binding import bind
+from merlot.query.plan.leaf import plan
 from merlot.spec.schema import TableSchema
 from merlot.sql import limits
 from merlot.sql.budget import Budget, PlanningCancelledError, PlanningTimeoutError

@@ -6,7 +6,7 @@ import pytest
 from sqlglot import exp
 
 from merlot.errors import InvalidInputError
-from merlot.query.binding import bind
+from merlot.query.plan.binding import bind
 from merlot.spec.schema import TableSchema
 from merlot.sql import limits
 from merlot.sql.errors import SqlParseError, UnsupportedSqlError

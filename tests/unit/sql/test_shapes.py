@@ -7,7 +7,7 @@ import random
 import pytest
 
 from merlot.errors import InvalidInputError
-from merlot.query.binding import bind
+from merlot.query.plan.binding import bind
 from merlot.spec.schema import TableSchema
 from merlot.sql.parse import parse
 from merlot.sql.shapes import Template, make_template, shape_of

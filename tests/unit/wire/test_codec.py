@@ -6,8 +6,8 @@ import pytest
 
 from merlot.errors import CorruptionError
 from merlot.ids import TableName
-from merlot.query.partial import Partial, PlainRows
-from merlot.query.result import QueryStats
+from merlot.query.answer.partial import Partial, PlainRows
+from merlot.query.answer.result import QueryStats
 from merlot.wire import plain_rows
 from merlot.wire.codec import decode_request, decode_response, encode_request, encode_response
 from merlot.wire.messages import ServerRequest, ServerResponse

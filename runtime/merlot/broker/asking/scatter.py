@@ -20,7 +20,7 @@ from merlot.broker.routing.routes import RoutingSnapshot, ServerRoute, reroute
 from merlot.codes import QueryErrorCode
 from merlot.errors import CorruptionError, UnavailableError
 from merlot.ids import InstanceId, TableName
-from merlot.query.partial import Partial
+from merlot.query.answer.partial import Partial
 from merlot.wire.messages import ServerRequest, ServerResponse
 
 _LOG = logging.getLogger(__name__)

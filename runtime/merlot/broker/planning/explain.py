@@ -6,7 +6,7 @@ from merlot.broker.planning.planner import PlannedQuery
 from merlot.broker.response import ResultRows
 from merlot.broker.routing.pruning import Selection
 from merlot.broker.tables import ServedTable
-from merlot.query.logical import LogicalPlan, PlanKind
+from merlot.query.plan.leaf import LogicalPlan, PlanKind
 
 _NAMES = {PlanKind.SELECTION: "SELECT", PlanKind.AGGREGATION: "AGGREGATE", PlanKind.GROUP_BY: "GROUP_BY"}
 

@@ -17,11 +17,11 @@ from merlot.broker.tables import ServedTable
 from merlot.clock import Clock
 from merlot.errors import InvalidInputError, NotFoundError
 from merlot.ids import TableName, raw_name
-from merlot.query import logical
-from merlot.query.binding import bind
-from merlot.query.logical import LogicalPlan
+from merlot.query.plan import leaf as logical
+from merlot.query.plan.binding import bind
+from merlot.query.plan.leaf import LogicalPlan
+from merlot.query.plan.rewrite import rewritten
 from merlot.query.pruning import monotone
-from merlot.query.rewrite import rewritten
 from merlot.spec.table import MAX_TIMEOUT_MS
 from merlot.sql.budget import Budget
 from merlot.sql.errors import UnsupportedSqlError

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from merlot.query.expressions import literal_values
+from merlot.query.plan.expressions import literal_values
 from merlot.query.pruning.statistics import SegmentStatistics
 from merlot.query.pruning.verdicts import ALL, NONE, SOME, Verdicts, complement, constant, weaken
 from merlot.tree.nodes import Call, Column, Expr, Literal

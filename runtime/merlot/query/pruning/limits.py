@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.query.logical import LogicalPlan, PlanKind
+from merlot.query.plan.leaf import LogicalPlan, PlanKind
 from merlot.query.pruning.ranges import ColumnRanges
 from merlot.query.pruning.statistics import SegmentStatistics
 from merlot.query.pruning.verdicts import ALL, NONE, Verdicts

@@ -13,7 +13,7 @@ import numpy as np
 
 from merlot.errors import MerlotError
 from merlot.query.evaluate import evaluate
-from merlot.query.expressions import walk
+from merlot.query.plan.expressions import walk
 from merlot.query.pruning.ranges import ColumnRanges
 from merlot.tree.nodes import Call, Column, Expr, Literal
 from merlot.tree.types import SqlType

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from merlot.query.binding import bind
+from merlot.query.plan.binding import bind
 from merlot.query.pruning.partitions import ColumnPartitions, SegmentPartitions, function_of
 from merlot.query.pruning.ranges import ColumnRanges
 from merlot.query.pruning.statistics import SegmentStatistics

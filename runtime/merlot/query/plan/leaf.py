@@ -14,9 +14,9 @@ from typing import Final
 import pyarrow as pa
 
 from merlot.query.aggregation import Aggregation, aggregation
-from merlot.query.expressions import columns_of, has_aggregate, replace, walk
-from merlot.query.plain import PlainAggregation, plain_aggregation
-from merlot.query.rewrite import rewrite
+from merlot.query.plan.expressions import columns_of, has_aggregate, replace, walk
+from merlot.query.plan.rewrite import rewrite
+from merlot.query.shortcuts.one_row import PlainAggregation, plain_aggregation
 from merlot.tree.nodes import Aggregate, BoundQuery, Column, Expr, Literal, OrderKey, Output
 from merlot.tree.types import LONG, SqlType
 from merlot.vectors.errors import UnsupportedQueryError

@@ -19,10 +19,10 @@ from merlot.errors import CorruptionError
 from merlot.kernels import group as kernels
 from merlot.kernels.jit import read_only
 from merlot.query.bounds import bounds_of
-from merlot.query.chunk import Chunk
-from merlot.query.columns import Columns, Reader, has_both_zeros
 from merlot.query.evaluate import ValueSource, evaluate
-from merlot.query.expressions import columns_of
+from merlot.query.plan.expressions import columns_of
+from merlot.query.read.chunk import Chunk
+from merlot.query.read.columns import Columns, Reader, has_both_zeros
 from merlot.tree.nodes import Column, Expr
 from merlot.tree.types import SqlType
 from merlot.values.types import TypeName

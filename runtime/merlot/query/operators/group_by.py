@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from merlot.kernels import group as kernels
 from merlot.kernels.jit import read_only
 from merlot.query.accumulators import Accumulator
-from merlot.query.chunk import Chunk
-from merlot.query.columns import Columns
 from merlot.query.context import ExecutionContext, check_groups
-from merlot.query.docset import CHUNK_DOCS, DocSet
-from merlot.query.keys import DictionaryKey, Key, ValueKey, key_of
-from merlot.query.logical import LogicalPlan
+from merlot.query.filter.docset import CHUNK_DOCS, DocSet
+from merlot.query.operators.group_keys import DictionaryKey, Key, ValueKey, key_of
+from merlot.query.plan.leaf import LogicalPlan
+from merlot.query.read.chunk import Chunk
+from merlot.query.read.columns import Columns
 from merlot.tree.nodes import Column, Expr
 from merlot.tree.types import SqlType
 from merlot.vectors.errors import LimitExceededError, UnsupportedQueryError

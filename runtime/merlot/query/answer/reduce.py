@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merlot.query.combine import combine_data, order_columns
+from merlot.query.answer.combine import combine_data, order_columns
+from merlot.query.answer.partial import Partial
+from merlot.query.answer.result import ResultTable
 from merlot.query.context import ExecutionLimits, check_groups
 from merlot.query.evaluate import evaluate, matches
-from merlot.query.logical import LogicalPlan, PlanKind
-from merlot.query.order import Keys, first_rows, order_table, sort_keys
-from merlot.query.partial import Partial
-from merlot.query.result import ResultTable
+from merlot.query.operators.order import Keys, first_rows, order_table, sort_keys
+from merlot.query.plan.leaf import LogicalPlan, PlanKind
 from merlot.spec.schema import TableSchema
 from merlot.tree.nodes import Output
 from merlot.tree.types import SqlType

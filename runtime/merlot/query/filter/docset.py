@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merlot.kernels.scan import count_words, list_docs
-from merlot.query.chunk import Chunk
-from merlot.query.columns import Columns
+from merlot.query.read.chunk import Chunk
+from merlot.query.read.columns import Columns
 
 FEW_DOCS = 4_096
 """Up to so many docs of a filter are listed at once: whoever reads their values needs the list."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from merlot.query.result import QueryStats
+from merlot.query.answer.result import QueryStats
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merlot.query.chunk import Chunk
-from merlot.query.columns import Columns
-from merlot.query.docset import DocSet
 from merlot.query.evaluate import evaluate
-from merlot.query.logical import LogicalPlan
-from merlot.query.order import Keys, first_rows, sort_keys
+from merlot.query.filter.docset import DocSet
+from merlot.query.operators.order import Keys, first_rows, sort_keys
+from merlot.query.plan.leaf import LogicalPlan
+from merlot.query.read.chunk import Chunk
+from merlot.query.read.columns import Columns
 from merlot.segment.index.dictionary import Dictionary
 from merlot.tree.nodes import Column, OrderKey
 from merlot.tree.types import LONG

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merlot.kernels import scan as kernels
-from merlot.query.chunk import Chunk
-from merlot.query.columns import Columns, Reader
 from merlot.query.evaluate import verdicts
+from merlot.query.read.chunk import Chunk
+from merlot.query.read.columns import Columns, Reader
 from merlot.segment.index.zones import ZoneMaps
 from merlot.tree.nodes import Expr
 

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merlot.query.columns import Reader, SegmentColumns
-from merlot.query.order import text_ranks
+from merlot.query.operators.order import text_ranks
+from merlot.query.read.columns import Reader, SegmentColumns
 from merlot.segment.build.coding import code
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.dictionary import DecimalDictionary, Dictionary, NumericDictionary, VariableDictionary

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from merlot.kernels import scan as kernels
-from merlot.query.columns import Columns
 from merlot.query.context import CancelToken
-from merlot.query.docset import DocSet, Piece, from_list, from_words, span
-from merlot.query.predicates import SPARSE_SHARE, DocList, Scan, SpanMatch
-from merlot.query.resolve import All, And, Node, Nothing, Or
+from merlot.query.filter.docset import DocSet, Piece, from_list, from_words, span
+from merlot.query.filter.predicates import SPARSE_SHARE, DocList, Scan, SpanMatch
+from merlot.query.filter.resolve import All, And, Node, Nothing, Or
+from merlot.query.read.columns import Columns
 from merlot.vectors.errors import QueryArithmeticError
 
 BLOCK = kernels.BLOCK_DOCS

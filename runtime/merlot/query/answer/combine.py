@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merlot.query.logical import LogicalPlan, PlanKind
-from merlot.query.order import order_table
-from merlot.query.partial import Partial
-from merlot.query.result import QueryStats
+from merlot.query.answer.partial import Partial
+from merlot.query.answer.result import QueryStats
+from merlot.query.operators.order import order_table
+from merlot.query.plan.leaf import LogicalPlan, PlanKind
 from merlot.tree.nodes import Column
 from merlot.tree.types import SqlType
 from merlot.vectors.encoding import group_rows

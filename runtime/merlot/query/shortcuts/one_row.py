@@ -19,17 +19,17 @@ from merlot.aggregates.one_row import OneRow, Tally
 from merlot.aggregates.sums import exact_sum
 from merlot.kernels import aggregate as kernels
 from merlot.query.aggregation import Aggregation
-from merlot.query.chunk import Chunk
-from merlot.query.columns import Columns
+from merlot.query.answer.partial import Partial, PlainRows
+from merlot.query.answer.result import special_text
 from merlot.query.context import CancelToken
-from merlot.query.docset import CHUNK_DOCS, DocSet
-from merlot.query.partial import Partial, PlainRows
-from merlot.query.result import special_text
+from merlot.query.filter.docset import CHUNK_DOCS, DocSet
+from merlot.query.read.chunk import Chunk
+from merlot.query.read.columns import Columns
 from merlot.tree.nodes import Column
 from merlot.values.types import TypeName
 
 if TYPE_CHECKING:
-    from merlot.query.logical import LogicalPlan
+    from merlot.query.plan.leaf import LogicalPlan
 
 MAX_PIECES: Final = 8
 """Pieces of a doc set that are read one by one; of more, the small ones are listed together."""

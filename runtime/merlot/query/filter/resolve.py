@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.query.columns import Columns, Reader
 from merlot.query.evaluate import ValueSource, matches
-from merlot.query.expressions import columns_of, literal_values, walk
-from merlot.query.predicates import (
+from merlot.query.filter.predicates import (
     AnyValueMatch,
     BitMatch,
     DocList,
@@ -26,6 +24,8 @@ from merlot.query.predicates import (
     TableMatch,
     ValueMatch,
 )
+from merlot.query.plan.expressions import columns_of, literal_values, walk
+from merlot.query.read.columns import Columns, Reader
 from merlot.segment.index.dictionary import Dictionary
 from merlot.tree.nodes import Call, Column, Expr, Literal
 from merlot.tree.types import SqlType

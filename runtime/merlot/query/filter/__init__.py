@@ -1,0 +1,1 @@
+"""From a predicate to documents: index or scan, and the sets of docs that come out."""

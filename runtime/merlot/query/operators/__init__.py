@@ -1,0 +1,1 @@
+"""What a leaf does with its documents: group, select, order."""

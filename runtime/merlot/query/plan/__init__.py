@@ -1,0 +1,1 @@
+"""The leaf's plan: logical form, rules that rewrite it, expressions, binding. Pure."""

@@ -1,0 +1,1 @@
+"""Columns of a segment as a query reads them, chunk by chunk."""

@@ -1,0 +1,1 @@
+"""Ways that only save time: each takes over at one call, or returns None."""

@@ -46,7 +46,7 @@ def open_session(zookeeper: str) -> Iterator[OpenSession]:
 
 def segment(number: int) -> dict[str, object]:
     name = f"s{number}"
-    record = SegmentRecord(name=name, crc=1, size_bytes=1, url=f"file:///d/{name}", total_docs=1)
+    record = SegmentRecord(name=name, crc=1, size_bytes=1, url=f"file:///d/{TABLE}/{name}@1.mseg", total_docs=1)
     return record.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 

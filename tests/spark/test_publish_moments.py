@@ -147,7 +147,7 @@ DAYS = {"hours_1970-01-01": 24, "hours_1970-01-02": 24, "hours_1970-01-03": 12}
 
 def run(spark: SparkSession, source: Path, table: Table, deep: Path, url: str) -> JobReport:
     batch = BatchIngestion(source_uri=str(source), format=BatchFormat.PARQUET)
-    rows = sources.read(spark, batch, table.spec.table_schema)
+    rows = sources.read(spark, batch, table)
     options = JobOptions(parallelism=1)
     return build_segments(rows, table, deep_store=str(deep), controller_url=url, ingestion=batch, options=options)
 

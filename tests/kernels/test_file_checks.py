@@ -1,5 +1,6 @@
 """What readers look at before they trust a file: strings in order, bitmaps that are what they claim."""
 
+import struct
 from decimal import Decimal
 from itertools import pairwise
 
@@ -81,3 +82,15 @@ def test_a_bitmap_of_other_bytes_is_refused_or_read_alike(docs: set[int], with_r
 @given(docs=st.lists(st.integers(0, 9), max_size=5))
 def test_docs_ascend_if_each_is_before_the_next(docs: list[int]) -> None:
     assert roaring.ascend(read_only(np.array(docs, np.uint32))) == all(one < other for one, other in pairwise(docs))
+
+
+@pytest.mark.parametrize(("second_run", "num_docs"), [(5, -1), (6, 10)], ids=["touching", "apart"])
+def test_runs_of_a_bitmap_that_touch_are_refused_as_the_library_does(second_run: int, num_docs: int) -> None:
+    header = struct.pack("<HHBHH", 12347, 0, 1, 0, 9)
+    data = np.frombuffer(header + struct.pack("<HHHHH", 2, 0, 4, second_run, 4), np.uint8)
+    assert roaring.count_bitmap(read_only(data.copy()), 64) == num_docs
+    if num_docs < 0:
+        with pytest.raises(ValueError, match="run start"):
+            BitMap.deserialize(data.tobytes())
+    else:
+        assert len(BitMap.deserialize(data.tobytes())) == num_docs

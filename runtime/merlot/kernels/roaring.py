@@ -53,11 +53,12 @@ def _bitset(data: Bytes, at: int, num_docs: int) -> int:
 def _runs(data: Bytes, at: int, num_docs: int) -> int:
     if at + 2 > data.size or at + 2 + 4 * _short(data, at) > data.size:
         return -1
-    total, end = 0, -1
+    # A doc at least between two runs: those that touch are one.
+    total, end = 0, -2
     stop = at + 2 + 4 * _short(data, at)
     for run in range(at + 2, stop, 4):
         start, more = _short(data, run), _short(data, run + 2)
-        if start <= end or start + more > 0xFFFF:
+        if start <= end + 1 or start + more > 0xFFFF:
             return -1
         total, end = total + more + 1, start + more
     return stop - at if total == num_docs else -1

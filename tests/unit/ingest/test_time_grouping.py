@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.time_formats import DAY_MS, instants, read_time, stored_time, time_fields
 from tests.unit.broker.test_broker_pruning import snapshot_of
@@ -21,7 +21,7 @@ from merlot.ingest.batch import BatchResult, Stretch, build_from_tables
 from merlot.query.plan.binding import bind
 from merlot.segment.immutable import ImmutableSegment
 from merlot.spec import manifest
-from merlot.spec.schema import FieldSpec
+from merlot.spec.schema import FieldRole, FieldSpec
 from merlot.spec.table import Table
 from merlot.sql.parse import parse
 from merlot.values.types import TypeName
@@ -65,7 +65,11 @@ def held(result: BatchResult, time: FieldSpec) -> dict[str, list[Any]]:
     return found
 
 
+SECONDS_AS_TEXT = FieldSpec(name="at", type=TypeName.STRING, role=FieldRole.DATE_TIME, format="EPOCH|SECONDS|1")
+
+
 @settings(max_examples=50)
+@example(time=SECONDS_AS_TEXT, moments=[0, 2_000, 1_000_000], asked=(0, 0))
 @given(time=time_fields(), moments=MOMENTS, asked=st.tuples(instants(), instants()))
 def test_a_segment_is_of_a_day_and_tells_its_times(time: FieldSpec, moments: list[int], asked: tuple[int, int]) -> None:
     values = [stored_time(time, millis) for millis in moments]

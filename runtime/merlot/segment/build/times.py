@@ -12,6 +12,7 @@ from merlot.segment.json_values import from_json
 from merlot.segment.metadata import ColumnMetadata, JsonValue
 from merlot.spec.schema import FieldSpec
 from merlot.values.datetime_format import DateTimeFormat, PatternFormat
+from merlot.values.types import TypeName
 
 MAX_MS = 1 << 63
 
@@ -24,21 +25,21 @@ def time_range(field: FieldSpec, column: ColumnMetadata, distinct: Array | pa.Ar
     date_format = field.time_format
     if column.min is None or column.max is None or date_format is None:
         return {}
-    bounds: Iterable[JsonValue] = (column.min, column.max)
-    if isinstance(date_format, PatternFormat):
-        bounds = _texts(distinct)
+    # Text goes by its characters: "1000" is before "2".
+    is_ordered = not isinstance(date_format, PatternFormat) and field.type is not TypeName.STRING
+    bounds: Iterable[JsonValue] = (column.min, column.max) if is_ordered else _values(distinct)
     fields: dict[str, Any] = {"start_time": column.min, "end_time": column.max}
     millis = _millis(date_format, field, bounds)
     if millis:
         fields |= {"start_time_ms": min(millis), "end_time_ms": max(millis)}
-        if isinstance(date_format, PatternFormat):
+        if not is_ordered:
             by_time = sorted(zip(millis, bounds, strict=True))
             fields |= {"start_time": by_time[0][1], "end_time": by_time[-1][1]}
     return fields
 
 
-def _texts(distinct: Array | pa.Array | None) -> list[JsonValue]:
-    """All values: a pattern such as MMddyyyy does not order text as time."""
+def _values(distinct: Array | pa.Array | None) -> list[JsonValue]:
+    """All of them: a pattern such as MMddyyyy does not order values as time."""
     if distinct is None:
         return []
     values = distinct.tolist() if isinstance(distinct, np.ndarray) else distinct.to_pylist()

@@ -19,6 +19,17 @@ from merlot.tree.types import SqlType
 
 VERSION = 1
 
+_NOT_ENCODED = (
+    orjson.JSONDecodeError,
+    KeyError,
+    ValueError,
+    TypeError,
+    IndexError,
+    ArithmeticError,
+    RecursionError,
+)
+"""What decoding raises for bytes that nobody encoded."""
+
 
 def to_json(query: BoundQuery) -> bytes:
     """The query as bytes."""
@@ -47,15 +58,7 @@ def from_json(data: bytes) -> BoundQuery:
         if fields["v"] != VERSION:
             raise InvalidInputError(f"unknown query encoding version={fields['v']} expected={VERSION}")
         return _query(fields)
-    except (
-        orjson.JSONDecodeError,
-        KeyError,
-        ValueError,
-        TypeError,
-        IndexError,
-        ArithmeticError,
-        RecursionError,
-    ) as error:
+    except _NOT_ENCODED as error:
         raise InvalidInputError(f"not an encoded query: {type(error).__name__}") from error
 
 
@@ -68,15 +71,7 @@ def where_from_json(data: bytes) -> Expr | None:
     """The WHERE that `where_to_json` wrote; raises InvalidInputError for anything else."""
     try:
         return _decode(orjson.loads(data)) if data else None
-    except (
-        orjson.JSONDecodeError,
-        KeyError,
-        ValueError,
-        TypeError,
-        IndexError,
-        ArithmeticError,
-        RecursionError,
-    ) as error:
+    except _NOT_ENCODED as error:
         raise InvalidInputError(f"not an encoded filter: {type(error).__name__}") from error
 
 
@@ -87,15 +82,7 @@ def split(data: bytes) -> tuple[bytes, Expr | None]:
         where = _decode_optional(fields["where"])
         fields["where"] = None
         return orjson.dumps(fields), where
-    except (
-        orjson.JSONDecodeError,
-        KeyError,
-        ValueError,
-        TypeError,
-        IndexError,
-        ArithmeticError,
-        RecursionError,
-    ) as error:
+    except _NOT_ENCODED as error:
         raise InvalidInputError(f"not an encoded query: {type(error).__name__}") from error
 
 

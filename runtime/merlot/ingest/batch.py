@@ -30,8 +30,8 @@ from merlot.segment.metadata import CreationFacts
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.table import PushType, Table
 from merlot.uris import redact
+from merlot.values.periods import DAY_MS
 
-DAY_MS = 86_400_000
 NO_BOUND_MS = 1 << 62
 """As a window's start, negated, or its end: none."""
 

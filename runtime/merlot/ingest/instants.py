@@ -15,8 +15,8 @@ from merlot.ingest.arrays import (
     then,
 )
 from merlot.values.datetime_format import DateTimeFormat, EpochFormat, PatternFormat, TimestampFormat
+from merlot.values.periods import DAY_MS
 
-DAY_MS = 86_400_000
 FIRST_MS = -62_135_596_800_000
 """0001-01-01 00:00:00 UTC."""
 LAST_MS = 253_402_300_799_999

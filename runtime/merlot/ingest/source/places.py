@@ -55,9 +55,7 @@ def list_files(uri: str) -> list[SourceFile]:
         roots = _literal(filesystem, base, pattern) or _matching(filesystem, base, pattern)
         found = {one.path: one for root in roots for one in _below(filesystem, root)}
     except (OSError, pa.ArrowException) as error:
-        raise UnavailableError(
-            f"cannot list source uri={redact(uri)} reason={redact(str(error).splitlines()[0])}"
-        ) from error
+        raise UnavailableError(f"cannot list source uri={redact(uri)} reason={_reason(error)}") from error
     if not found:
         raise NotFoundError(f"no source files uri={redact(uri)}")
     return [SourceFile(path, found[path].size or 0) for path in sorted(found)]
@@ -82,9 +80,7 @@ def _open(uri: str) -> tuple[fs.FileSystem, str, str]:
     try:
         filesystem, root = fs.FileSystem.from_uri(f"{scheme}://{base}")
     except (ValueError, OSError, pa.ArrowException) as error:
-        raise InvalidInputError(
-            f"cannot open source uri={redact(uri)} reason={redact(str(error).splitlines()[0])}"
-        ) from error
+        raise InvalidInputError(f"cannot open source uri={redact(uri)} reason={_reason(error)}") from error
     return filesystem, root.rstrip("/"), pattern
 
 
@@ -106,9 +102,7 @@ def _s3(uri: str, options: dict[str, str]) -> fs.FileSystem:
     try:
         return fs.S3FileSystem(**options)
     except (ValueError, OSError, pa.ArrowException) as error:
-        raise InvalidInputError(
-            f"cannot open source uri={redact(uri)} reason={redact(str(error).splitlines()[0])}"
-        ) from error
+        raise InvalidInputError(f"cannot open source uri={redact(uri)} reason={_reason(error)}") from error
 
 
 def _split(path: str) -> tuple[str, str]:

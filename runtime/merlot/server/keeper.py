@@ -1,7 +1,7 @@
 """Keeps what a server holds of one table equal to what it is assigned, and says so in its report.
 
 One task per table: wake by a watch or the clock, read the table's view, decide (`loader`), act. Loads run in threads
-(`loads`); whatever has come in is served first and reported then, so that brokers never ask too early.
+(`loads`); whatever has come in is served first and reported then (`reporter`), so that brokers never ask too early.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from merlot.cluster.instances.reports import ReportReader, ReportWriter
 from merlot.cluster.manifests.tables import get_table, spec_of
 from merlot.cluster.records import Role, SegmentRecord
 from merlot.cluster.segments.view import TableView, load
-from merlot.errors import ConflictError, CorruptionError, MerlotError, NotFoundError
+from merlot.errors import CorruptionError, MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName
 from merlot.memory import give_back
 from merlot.metastore.protocol import Metastore, Watch
@@ -35,6 +35,7 @@ from merlot.segment.immutable import ImmutableSegment, verify_file
 from merlot.server.files import SegmentFiles, Source
 from merlot.server.loader import Actions, Desired, Failure, Holdings, decide
 from merlot.server.loads import LoadQueue
+from merlot.server.reporter import Standing, TableReporter
 from merlot.server.tables import TableSegments
 from merlot.spec.table import TableSpec
 from merlot.store.deepstore import DeepStore
@@ -52,15 +53,12 @@ RECHECK_S = 5.0
 """Until other servers' reports are read again, while a segment waits for them."""
 LINGER_S = 1.0
 """Between a segment's leaving the report and its leaving the server: brokers that chose before ask within it."""
-TAKE_OVER_ATTEMPTS = 5
 SETTLE_S = 0.05
 """Segments that come in within it are taken together."""
 LOOK_S = 1.0
 """Until the table is looked at again while segments come in, for those whose time to be tried again has come."""
 MANY_SEGMENTS = 1000
 """To load so many at once leaves enough behind to give it back to the system."""
-LOADING_SHARE = 8
-"""While segments come in, reports take one part of the time and loads so many: a report costs what all keys cost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,27 +112,23 @@ class TableKeeper:
         self._around = around
         self._loop = asyncio.get_running_loop()
         self._wake_up = WakeUp()
-        self._dirty = asyncio.Event()
         self._state: TableState | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._have_come_in = WakeUp()
         self._loads = LoadQueue(around.loads, around.load_threads, around.clock, self._have_come_in.call)
         self._num_come_in = 0
         """Since all that was asked for had come in before."""
-        self._is_loaded = asyncio.Event()
-        """Nothing is asked for that has not come in."""
         self._failures: dict[str, Failure] = {}
         self._retired: dict[str, float] = {}
         self._leaving: set[str] = set()
-        self._writer = ReportWriter(around.metastore, table, around.instance)
-        self._writing = asyncio.Lock()
-        self._written = asyncio.Condition()
-        self._num_asked = 0
-        """Reports that somebody waits for; `_num_written` of them have been written."""
-        self._num_written = 0
-        self._is_doubtful = False
-        self._is_withdrawn = False
-        self._is_superseded = False
+        self._reporter = TableReporter(
+            ReportWriter(around.metastore, table, around.instance),
+            name=f"table={table} instance={around.instance}",
+            standing=self._standing,
+            is_loading=lambda: bool(self._loads.keys),
+            io=around.io,
+            clock=around.clock,
+        )
         self._logged = (-1, -1)
 
     @property
@@ -165,8 +159,7 @@ class TableKeeper:
 
     def rewrite_report(self) -> None:
         """Look at what stands in the metastore, and mend it: it may be from before a session was lost."""
-        self._is_doubtful = True
-        self._dirty.set()
+        self._reporter.doubt()
 
     async def refresh(self) -> TableState:
         """Read the table again."""
@@ -180,20 +173,13 @@ class TableKeeper:
         await self._loads.wait()
         self._take_loads()
         await self._in_io(lambda: self._around.files.sweep(self.table, assigned))
-        await self._take_report_over()
-
-    async def _take_report_over(self) -> None:
-        """The old life of this instance may still write: whoever comes last has it."""
-        for _ in range(TAKE_OVER_ATTEMPTS):
-            with contextlib.suppress(ConflictError):
-                await self._write_report()
-                return
-        self.rewrite_report()
+        await self._reporter.take_over()
 
     async def run(self) -> None:
         """Until the table is gone, or this is cancelled."""
         watches = await self._in_io(self._watch)
-        helpers = [asyncio.create_task(self._report()), asyncio.create_task(self._follow_loads())]
+        reporting = self._reporter.run(self._log_progress)
+        helpers = [asyncio.create_task(reporting), asyncio.create_task(self._follow_loads())]
         try:
             with contextlib.suppress(NotFoundError):
                 while True:
@@ -208,14 +194,13 @@ class TableKeeper:
 
     async def withdraw(self) -> None:
         """Report nothing from now on, so that brokers go elsewhere; what is held stays served."""
-        self._is_withdrawn = True
-        await self._write_report()
+        await self._reporter.withdraw()
 
     async def forget(self) -> None:
         """The table is gone: close its segments, delete its files and its report."""
         self.segments.close()
         with contextlib.suppress(MerlotError):
-            await self._in_io(self._writer.clear)
+            await self._reporter.clear()
         await self._in_io(lambda: self._around.files.sweep(self.table, ()))
 
     def suspect(self, keys: Iterable[str]) -> None:
@@ -248,7 +233,7 @@ class TableKeeper:
     async def _discard(self, key: str, reason: str) -> None:
         """An open segment turned out corrupt: stop serving it, set its file aside, bring it in again."""
         self.segments.drop(key)
-        self._dirty.set()
+        self._reporter.mark()
         self._retired.pop(key, None)
         await self._in_io(lambda: self._around.files.quarantine(self.table, key, reason))
         self.wake()
@@ -296,7 +281,7 @@ class TableKeeper:
     def _carry_out(self, actions: Actions, spec: TableSpec) -> None:
         now = self._around.clock.monotonic()
         if actions.load:
-            self._is_loaded.clear()
+            self._reporter.loading_began()
             self._loads.add(actions.load, lambda record: self._bring(record, spec))
         self._retired.update((key, now) for key in actions.retire)
         for key in (*actions.revive, *actions.drop):
@@ -307,7 +292,7 @@ class TableKeeper:
             self._leaving.update(actions.drop)
             name = f"drop {actions.drop[0]}"
             self._tasks[name] = asyncio.create_task(self._let_go(name, actions.drop))
-        self._dirty.set()
+        self._reporter.mark()
 
     async def _follow_loads(self) -> None:
         while True:
@@ -330,10 +315,10 @@ class TableKeeper:
                 _LOG.debug("segment loaded table=%s segment=%s source=%s", self.table, one.key, one.source)
         for source, number in num_loaded.items():
             telemetry.SERVER_LOADS.labels(self.table, source).inc(number)
-        self._dirty.set()
+        self._reporter.mark()
         self._num_come_in += num_loaded.total()
         if not self._loads.keys:
-            self._is_loaded.set()
+            self._reporter.loading_ended()
             self.wake()
             if self._num_come_in >= MANY_SEGMENTS:
                 self._around.io.submit(give_back)
@@ -366,7 +351,7 @@ class TableKeeper:
     async def _let_go(self, name: str, keys: Collection[str]) -> None:
         """Out of the report first, out of the server after."""
         try:
-            await self._reported()
+            await self._reporter.written()
             await asyncio.sleep(LINGER_S)
             read = [segment for key in keys if (segment := self.segments.drop(key)) is not None]
             await self._in_io(lambda: self._remove(keys, read))
@@ -383,64 +368,14 @@ class TableKeeper:
                 segment.prepare()
         self._around.files.remove(self.table, keys)
 
-    async def _reported(self) -> None:
-        """Wait until the report says what is so now: one that is being written already may not."""
-        async with self._written:
-            self._num_asked += 1
-            mine = self._num_asked
-            self._dirty.set()
-            await self._written.wait_for(lambda: self._num_written >= mine)
-
-    async def _report(self) -> None:
-        while True:
-            await self._dirty.wait()
-            self._dirty.clear()
-            started = self._around.clock.monotonic()
-            try:
-                has_changed = await self._write_report()
-            except MerlotError as error:
-                _LOG.warning("report not written table=%s cause=%s", self.table, error)
-                self.rewrite_report()
-                await asyncio.sleep(RETRY_S)
-                continue
-            self._log_progress()
-            rest_s = self._around.clock.monotonic() - started
-            if self._loads.keys:
-                await self._rest(max(SETTLE_S / 2, LOADING_SHARE * rest_s))
-            else:
-                await asyncio.sleep(max(SETTLE_S / 2, 4 * rest_s) if has_changed else 4 * rest_s)
-
-    async def _rest(self, longest_s: float) -> None:
-        """Until all segments have come in, or so long."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(longest_s):
-                await self._is_loaded.wait()
-
-    async def _write_report(self) -> bool:
-        """Say what is so; returns whether that was news."""
-        async with self._writing:
-            # What is so is looked at under the lock: of two reports, the one written last is the newer one.
-            asked, is_doubtful, self._is_doubtful = self._num_asked, self._is_doubtful, False
-            loaded = [] if self._is_withdrawn else list(self._served_keys())
-            errors = {key: failure.message for key, failure in self._failures.items()}
-            revision = 0 if self._state is None else self._state.revision
-            if is_doubtful:
-                self._writer.doubt()
-            has_changed = await self._in_io(lambda: self._writer.write(loaded, errors, revision=revision))
-        async with self._written:
-            self._num_written = max(self._num_written, asked)
-            self._written.notify_all()
-        self._note_superseded()
+    def _standing(self) -> Standing:
+        """What the report shall say."""
+        loaded = list(self._served_keys())
+        errors = {key: failure.message for key, failure in self._failures.items()}
         counts = {"loaded": len(loaded), "failed": len(errors), "retired": len(self._retired)}
         for state, count in counts.items():
             telemetry.SERVER_SEGMENTS.labels(self.table, state).set(count)
-        return has_changed
-
-    def _note_superseded(self) -> None:
-        if self._writer.is_superseded and not self._is_superseded:
-            text = "another process reports as this instance, this one reports no more table=%s instance=%s"
-            _LOG.warning(text, self.table, self._around.instance)
-        self._is_superseded = self._writer.is_superseded
+        return Standing(loaded, errors, 0 if self._state is None else self._state.revision)
 
     def _log_progress(self) -> None:
         counts = (len(self.segments.keys), len(self._failures))

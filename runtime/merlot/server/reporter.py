@@ -1,0 +1,167 @@
+"""Writes a table's report whenever what it should say has changed, and tells those who wait for it.
+
+One task per table, on the event loop. The keeper says what is so; whatever it serves is served before it is reported,
+so that brokers never ask too early.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from merlot.clock import Clock
+from merlot.cluster.instances.reports import ReportWriter
+from merlot.errors import ConflictError, MerlotError
+
+_LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+RETRY_S = 1.0
+"""Until the metastore is asked again after it failed."""
+SETTLE_S = 0.05
+"""Segments that come in within it are reported together."""
+LOADING_SHARE = 8
+"""While segments come in, reports take one part of the time and loads so many: a report costs what all keys cost."""
+TAKE_OVER_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a report shall say: keys that are served, messages by key of what is not, the manifest's revision."""
+
+    loaded: Collection[str]
+    errors: Mapping[str, str]
+    revision: int
+
+
+class TableReporter:
+    """The report of one table. `standing` says what is so, `is_loading` whether more is about to come in."""
+
+    def __init__(
+        self,
+        writer: ReportWriter,
+        *,
+        name: str,
+        standing: Callable[[], Standing],
+        is_loading: Callable[[], bool],
+        io: Executor,
+        clock: Clock,
+    ) -> None:
+        self._name = name
+        self._standing = standing
+        self._is_loading = is_loading
+        self._io = io
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._writer = writer
+        self._dirty = asyncio.Event()
+        self._is_loaded = asyncio.Event()
+        """Nothing is asked for that has not come in."""
+        self._writing = asyncio.Lock()
+        self._written = asyncio.Condition()
+        self._num_asked = 0
+        """Reports that somebody waits for; `_num_written` of them have been written."""
+        self._num_written = 0
+        self._is_doubtful = False
+        self._is_withdrawn = False
+        self._is_superseded = False
+
+    def mark(self) -> None:
+        """What is so has changed."""
+        self._dirty.set()
+
+    def loading_began(self) -> None:
+        """More is asked for."""
+        self._is_loaded.clear()
+
+    def loading_ended(self) -> None:
+        """All that was asked for has come in, or failed."""
+        self._is_loaded.set()
+
+    def doubt(self) -> None:
+        """Look at what stands in the metastore, and mend it: it may be from before a session was lost."""
+        self._is_doubtful = True
+        self._dirty.set()
+
+    async def take_over(self) -> None:
+        """The old life of this instance may still write: whoever comes last has it."""
+        for _ in range(TAKE_OVER_ATTEMPTS):
+            with contextlib.suppress(ConflictError):
+                await self.write()
+                return
+        self.doubt()
+
+    async def withdraw(self) -> None:
+        """Report nothing from now on."""
+        self._is_withdrawn = True
+        await self.write()
+
+    async def clear(self) -> None:
+        """Take the report away."""
+        await self._in_io(self._writer.clear)
+
+    async def written(self) -> None:
+        """Wait until the report says what is so now: one that is being written already may not."""
+        async with self._written:
+            self._num_asked += 1
+            mine = self._num_asked
+            self._dirty.set()
+            await self._written.wait_for(lambda: self._num_written >= mine)
+
+    async def run(self, on_written: Callable[[], None]) -> None:
+        """Until cancelled."""
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            started = self._clock.monotonic()
+            try:
+                has_changed = await self.write()
+            except MerlotError as error:
+                _LOG.warning("report not written %s cause=%s", self._name, error)
+                self.doubt()
+                await asyncio.sleep(RETRY_S)
+                continue
+            on_written()
+            took_s = self._clock.monotonic() - started
+            if self._is_loading():
+                await self._rest(max(SETTLE_S / 2, LOADING_SHARE * took_s))
+            else:
+                await asyncio.sleep(max(SETTLE_S / 2, 4 * took_s) if has_changed else 4 * took_s)
+
+    async def write(self) -> bool:
+        """Say what is so; returns whether that was news."""
+        async with self._writing:
+            # What is so is looked at under the lock: of two reports, the one written last is the newer one.
+            asked, is_doubtful, self._is_doubtful = self._num_asked, self._is_doubtful, False
+            standing = self._standing()
+            loaded = () if self._is_withdrawn else standing.loaded
+            if is_doubtful:
+                self._writer.doubt()
+            has_changed = await self._in_io(
+                lambda: self._writer.write(loaded, standing.errors, revision=standing.revision)
+            )
+        async with self._written:
+            self._num_written = max(self._num_written, asked)
+            self._written.notify_all()
+        self._note_superseded()
+        return has_changed
+
+    def _note_superseded(self) -> None:
+        if self._writer.is_superseded and not self._is_superseded:
+            _LOG.warning("another process reports as this instance, this one reports no more %s", self._name)
+        self._is_superseded = self._writer.is_superseded
+
+    async def _rest(self, longest_s: float) -> None:
+        """Until all segments have come in, or so long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(longest_s):
+                await self._is_loaded.wait()
+
+    async def _in_io(self, work: Callable[[], T]) -> T:
+        return await self._loop.run_in_executor(self._io, work)

@@ -42,7 +42,7 @@ async def served(bench: KeeperBench, monkeypatch: pytest.MonkeyPatch) -> TableKe
 
 async def hold_a_write(served: TableKeeper) -> HeldWriter:
     """Return while a report is being written that says what is so now."""
-    writer = served._writer = HeldWriter(served._writer)
+    writer = served._reporter._writer = HeldWriter(served._reporter._writer)
     served.rewrite_report()
     await asyncio.to_thread(writer.is_held.wait, 5)
     return writer
@@ -52,7 +52,7 @@ async def test_a_segment_is_let_go_only_after_a_report_without_it(bench: KeeperB
     writer = await hold_a_write(served)
     key = next(iter(served.segments.keys))
     served._leaving.add(key)
-    waiting = asyncio.create_task(served._reported())
+    waiting = asyncio.create_task(served._reporter.written())
     await asyncio.sleep(0)
     reports_at_end = []
     waiting.add_done_callback(lambda _: reports_at_end.append(bench.report().loaded))
@@ -70,7 +70,7 @@ async def test_a_report_under_way_does_not_undo_a_withdrawal(bench: KeeperBench,
     await withdrawal
     assert bench.report().loaded == frozenset()
     served.rewrite_report()
-    await until(lambda: not served._dirty.is_set())
+    await until(lambda: not served._reporter._dirty.is_set())
     assert bench.report().loaded == frozenset()
 
 

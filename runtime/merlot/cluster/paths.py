@@ -8,6 +8,9 @@
 /SEGMENTS/{table}/{bucket}-{content}    immutable bucket of segment records and their assignment
 /SEGMENT_LINEAGE/{table}/{entry}~{content}      what a replacement replaces by what, immutable; more names in …
 /SEGMENT_LINEAGE/{table}/{entry}~{content}~{n}  … chunks
+/POSITIONS/{table}/{segment}~{instance} PositionRecord: how far a replica has come that would end its segment
+/STREAMS/{table}                        StreamRecord: the partitions of the table's stream, as a server has found them
+/STREAM_CONTROLS/{table}                StreamControlRecord: what somebody asked of the stream
 /REPORTS/{table}/{instance}             what a server has loaded: a small root …
 /REPORTS/{table}/{instance}/{bucket}    … and the keys of one bucket
 /LIVE/{instance}                        ephemeral InstanceRecord
@@ -32,6 +35,9 @@ ROLLUPS = "/CONFIGS/ROLLUP"
 UPSERTS = "/CONFIGS/UPSERT"
 SEGMENTS = "/SEGMENTS"
 LINEAGE = "/SEGMENT_LINEAGE"
+POSITIONS = "/POSITIONS"
+STREAMS = "/STREAMS"
+STREAM_CONTROLS = "/STREAM_CONTROLS"
 REPORTS = "/REPORTS"
 LIVE = "/LIVE"
 ECHOES = "/ECHO"
@@ -93,6 +99,26 @@ def lineage_entry(table: str, entry: str, content_id: str) -> str:
 def lineage_chunk(table: str, entry: str, content_id: str, number: int) -> str:
     """More names of a replacement."""
     return f"{lineage_entry(table, entry, content_id)}~{number}"
+
+
+def positions(table: str) -> str:
+    """Parent of the positions of replicas that would end their segments."""
+    return _join(POSITIONS, table)
+
+
+def position(table: str, segment: str, instance: str) -> str:
+    """How far one replica has come in a segment."""
+    return _join(positions(table), f"{segment}~{instance}")
+
+
+def stream(table: str) -> str:
+    """What a server has found out about the table's stream."""
+    return _join(STREAMS, table)
+
+
+def stream_control(table: str) -> str:
+    """What somebody asked of the table's stream."""
+    return _join(STREAM_CONTROLS, table)
 
 
 def reports(table: str) -> str:

@@ -163,6 +163,11 @@ class SegmentRecord(Record):
         object.__setattr__(self, "__pydantic_extra__", self.__pydantic_extra__ or _NOTHING)
 
     @property
+    def is_open(self) -> bool:
+        """Whether rows may still come: a stream's segment that is not committed, and has no file."""
+        return False
+
+    @property
     def key(self) -> SegmentKey:
         """Its identity: name@crc."""
         return SegmentKey(SegmentName(self.name), self.crc)
@@ -182,6 +187,94 @@ class SegmentRecord(Record):
         """Type and whether multi-value, by column; a column that the publisher told nothing of, or nothing that this
         version knows, is missing."""
         return _parse_columns(self.columns)
+
+
+class ConsumingStatus(StrEnum):
+    """Where a segment of a stream is; every partition has one that is not DONE (ADR 17)."""
+
+    CONSUMING = "CONSUMING"
+    """Its replicas append rows."""
+    SEALING = "SEALING"
+    """Its end is agreed and will not change; one of its replicas makes the file."""
+    PAUSED = "PAUSED"
+    """It keeps the partition's place: nobody consumes."""
+    DONE = "DONE"
+    """Its file is in the deep store: a segment as any other."""
+
+
+class AskedEnd(StrEnum):
+    """Why a segment shall end before its rows, size or age say so."""
+
+    NO = ""
+    FORCE = "FORCE"
+    """Somebody asked for it, or the table's settings have changed."""
+    PAUSE = "PAUSE"
+    """The next one shall not consume."""
+
+
+class StreamSegmentRecord(SegmentRecord):
+    """A segment of a stream's partition, from its first row on. Offsets are numbers; an end is the first one after.
+
+    A class of its own, so that records of batches take no more memory. Until DONE, `crc` is 0 and `url` empty: what
+    `name@0` means is in ADR 17.
+    """
+
+    partition: int
+    sequence: int
+    """Grows by one from segment to segment of a partition."""
+    start_offset: int
+    end_offset: int | None = None
+    """None while it consumes."""
+    pinned: Interned = ""
+    """Settings that decide its rows, as `spec.pinned` writes them: the same for all replicas, whatever they know of the
+    table. Empty when it is DONE."""
+    pinned_id: Interned = ""
+    """A hash of `pinned`, which stays."""
+    sealer: Interned = ""
+    """SEALING: the replica that makes the file; DONE: the one that made it."""
+    sealing_ms: int = -1
+    """Since when that is its task."""
+    asked_end: AskedEnd = AskedEnd.NO
+    next_pinned: Interned = ""
+    """Settings of the next segment; empty: the same."""
+    next_offset: int | None = None
+    """Where the next segment starts; None: at the end of this one."""
+    lost_from: int | None = None
+    """The stream had lost the offsets from here to the start before they were read."""
+
+    @property
+    def is_open(self) -> bool:
+        return self.status != ConsumingStatus.DONE
+
+
+class PositionRecord(Record):
+    """How far a replica has come in a segment that it would end; it reads no further until the end is agreed."""
+
+    segment: str
+    instance: InstanceId
+    offset: int
+    reason: str = ""
+    """ROWS, SIZE, AGE, FORCE, PEER or LOST."""
+    resume: int | None = None
+    """LOST: where the partition goes on by the table's policy, now that the stream does not have `offset`."""
+
+
+class StreamRecord(Record):
+    """What a server has found out about a table's stream, for the controller, which has no access to it."""
+
+    starts: dict[int, int] = Field(default_factory=dict)
+    """Where to begin, by partition. Kept as they were first seen: `latest` was then."""
+    looked_ms: int = -1
+    by: str = ""
+    error: str = ""
+    """Why the last look failed."""
+
+
+class StreamControlRecord(Record):
+    """What somebody asked of a table's stream, for as long as it holds."""
+
+    is_paused: bool = False
+    since_ms: int = -1
 
 
 class AnnotationRecord(Record):
@@ -218,6 +311,7 @@ class BucketRecord(PackedRecord):
     """An immutable part of a table's segments with their assignment."""
 
     segments: tuple[SegmentRecord, ...] = ()
+    stream_segments: tuple[StreamSegmentRecord, ...] = ()
     assignment: dict[Interned, tuple[Interned, ...]] = Field(default_factory=dict)
 
 

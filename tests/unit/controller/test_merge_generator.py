@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.time_formats import time_fields
 from tests.unit.controller.merge_table import DAY, HOUR, MergeTable, level, spec_of
 
+from merlot.cluster.records import ConsumingStatus, SegmentRecord, StreamSegmentRecord
 from merlot.cluster.segments.rounding import smallest_window
 from merlot.cluster.tasks.queue import TaskRecord, merge_config
 from merlot.cluster.tasks.settings import is_outdated
@@ -222,21 +223,20 @@ def test_segments_that_something_else_replaces_are_not_touched() -> None:
 
 
 @pytest.mark.parametrize(
-    ("custom_map", "extra"),
-    [
-        ({"shouldNotMerge": "true"}, {}),
-        ({}, {"isConsuming": True}),
-        ({}, {"streamPartition": 0, "sequence": 7}),
-    ],
+    ("custom_map", "status"),
+    [({"shouldNotMerge": "true"}, None), ({}, ConsumingStatus.CONSUMING), ({}, ConsumingStatus.DONE)],
 )
-def test_some_segments_stay_as_they_are(custom_map: Mapping[str, str], extra: Mapping[str, object]) -> None:
+def test_some_segments_stay_as_they_are(custom_map: Mapping[str, str], status: ConsumingStatus | None) -> None:
     table, spec = MergeTable(), spec_of(DAILY)
     name = table.add([HOUR], custom_map=custom_map)
-    table.records[name] = table.records[name].model_copy(update=dict(extra))
-    table.records[name] = type(table.records[name]).from_bytes(
-        table.records[name].model_dump_json(by_alias=True).encode(), name
-    )
+    if status is not None:
+        table.records[name] = of_stream(table.records[name], 0, 7, status)
     assert not table.generate(spec, 90 * DAY).tasks
+
+
+def of_stream(record: SegmentRecord, partition: int, sequence: int, status: ConsumingStatus) -> StreamSegmentRecord:
+    place = {"partition": partition, "sequence": sequence, "startOffset": 0, "status": status}
+    return StreamSegmentRecord.model_validate(record.model_dump(by_alias=True) | place)
 
 
 def test_only_the_newest_completed_segment_of_each_partition_is_held_back() -> None:
@@ -244,8 +244,7 @@ def test_only_the_newest_completed_segment_of_each_partition_is_held_back() -> N
     for sequence in range(3):
         for partition in range(2):
             name = table.add([sequence * DAY])
-            data = table.records[name].model_dump(by_alias=True) | {"streamPartition": partition, "sequence": sequence}
-            table.records[name] = type(table.records[name]).model_validate(data)
+            table.records[name] = of_stream(table.records[name], partition, sequence, ConsumingStatus.DONE)
     tasks = table.generate(spec, 90 * DAY).tasks
     assert [merge_config(task).windows for task in tasks] == [((0, DAY),), ((DAY, 2 * DAY),)]
 

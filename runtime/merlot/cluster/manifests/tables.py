@@ -268,7 +268,13 @@ def _emptied_if_huge(metastore: Metastore, view: TableView, clock: Clock) -> Tab
     if len(view.segments) <= _MOST_SEGMENTS_AT_ONCE:
         return view
     keys = tuple(record.key for record in view.segments.values())
-    return mutate(metastore, view.table, lambda _: [RemoveSegments(keys)], previous=view, context=Context(clock=clock))
+    return mutate(
+        metastore,
+        view.table,
+        lambda _: [RemoveSegments(keys, even_open=True)],
+        previous=view,
+        context=Context(clock=clock),
+    )
 
 
 def _remove_buckets(metastore: Metastore, table: TableName) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from merlot.cluster.records import LineageMark, LineageRecord, SegmentRecord
+from merlot.cluster.records import LineageMark, LineageRecord, SegmentRecord, StreamSegmentRecord
 from merlot.cluster.segments import lineage_rules, origins
 from merlot.cluster.segments.mutations import (
     Assign,
@@ -89,6 +89,8 @@ class Draft:
             if record is None:
                 continue
             self._expect(key.name, key.crc)
+            if record.is_open and not mutation.even_open:
+                raise PreconditionError(f"segment of a stream is open and cannot be removed segment={key.name}")
             reason = why_held(record, self.lineage)
             if reason is not None:
                 raise PreconditionError(reason)
@@ -144,6 +146,8 @@ class Draft:
         """The marks of a new version."""
         if present is None:
             return "", ""
+        if present.is_open and not isinstance(record, StreamSegmentRecord):
+            raise PreconditionError(f"segment of a stream is open and takes no other's file segment={present.name}")
         if present.crc == record.crc:
             return present.replaces, present.replaced_by
         if not is_visible(present, self.lineage):

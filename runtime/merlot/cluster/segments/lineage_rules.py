@@ -152,6 +152,8 @@ def _check_input(draft: Draft, name: str, crc: int | None) -> SegmentRecord:
         raise PreconditionError(f"segment to replace does not exist segment={name}")
     if crc is not None and record.crc != crc:
         raise PreconditionError(f"segment to replace has changed segment={name} expected={crc} got={record.crc}")
+    if record.is_open:
+        raise PreconditionError(f"segment of a stream is open and cannot be replaced segment={name}")
     if not is_visible(record, draft.lineage):
         raise PreconditionError(f"segment to replace is no part of the table segment={name} {_marks(record)}")
     other = draft.lineage.get(record.replaced_by)

@@ -25,9 +25,10 @@ class PutSegments:
 @dataclass(frozen=True, slots=True)
 class RemoveSegments:
     """Remove these versions. A name that is gone already is fine; one with another crc, or one that a replacement
-    needs, is a conflict."""
+    needs, is a conflict; so is an open one of a stream, without `even_open`: it is its partition's place."""
 
     keys: tuple[SegmentKey, ...]
+    even_open: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,12 +193,14 @@ def _decide(
 
 
 def _leaving(view: TableView, request: PublishRequest) -> Iterable[SegmentRecord]:
-    """What the request removes, in the order of names. What is hidden already goes by itself."""
+    """What the request removes, in the order of names. What is hidden already goes by itself; what a
+    stream still adds rows to stays."""
     if not request.replace_all:
         return (record for record in map(view.segment, sorted(set(request.replace))) if record is not None)
     under_way = {name for name, mark in view.lineage.items() if mark.state is LineageState.IN_PROGRESS}
     staged = (one for one in view.segments.values() if one.replaces in under_way)
-    return sorted((*view.visible.values(), *staged), key=lambda record: record.name)
+    committed = (one for one in view.visible.values() if not one.is_open)
+    return sorted((*committed, *staged), key=lambda record: record.name)
 
 
 def _check_unchanged(present: SegmentRecord, view: TableView, *, is_whole: bool) -> None:

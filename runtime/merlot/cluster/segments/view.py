@@ -17,7 +17,7 @@ from functools import cached_property
 from types import MappingProxyType
 
 from merlot.cluster import paths
-from merlot.cluster.records import BucketRecord, LineageMark, RootRecord, SegmentRecord
+from merlot.cluster.records import BucketRecord, LineageMark, RootRecord, SegmentRecord, StreamSegmentRecord
 from merlot.cluster.segments.visibility import is_visible
 from merlot.errors import CorruptionError, NotFoundError, UnavailableError
 from merlot.ids import InstanceId, TableName
@@ -43,15 +43,17 @@ class Bucket:
     @staticmethod
     def of(content_id: str, record: BucketRecord) -> Bucket:
         """A bucket as it was read."""
-        segments = {segment.name: segment for segment in record.segments}
+        segments = {segment.name: segment for segment in (*record.segments, *record.stream_segments)}
         assignment = {name: tuple(map(InstanceId, instances)) for name, instances in record.assignment.items()}
         return Bucket(content_id, segments, assignment)
 
     def to_record(self) -> BucketRecord:
         """The bucket as it is written: in the order of names, so that equal contents are equal bytes."""
         names = sorted(self.segments)
+        segments = [self.segments[name] for name in names]
         return BucketRecord(
-            segments=tuple(self.segments[name] for name in names),
+            segments=tuple(one for one in segments if not isinstance(one, StreamSegmentRecord)),
+            stream_segments=tuple(one for one in segments if isinstance(one, StreamSegmentRecord)),
             assignment={name: self.assignment[name] for name in names if name in self.assignment},
         )
 

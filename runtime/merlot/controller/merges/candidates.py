@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from merlot.cluster.records import SegmentRecord
+from merlot.cluster.records import SegmentRecord, StreamSegmentRecord
 from merlot.spec.tasks import BACKFILLED, MERGE_LEVEL, SHOULD_NOT_MERGE, MergeLevel
 
 MAX_BUCKETS_OF_SEGMENT = 10_000
@@ -113,22 +113,19 @@ def may_merge(record: SegmentRecord) -> bool:
 
 
 def held_back_by_streams(records: Iterable[SegmentRecord]) -> frozenset[str]:
-    """Names of segments that a stream still needs: those being filled, and each partition's newest completed one.
+    """Names of segments that a stream still needs: open ones, and each partition's newest completed one.
 
-    A consuming segment takes up where the newest completed one ends, so that one must not go. A record of a stream
-    tells its `streamPartition` and `sequence`; uploaded ones have neither.
+    Should the open one ever be lost, the partition goes on where the newest completed one ends: that one must not go.
     """
     newest: dict[int, tuple[int, str]] = {}
     held = set()
     for record in records:
-        extra = record.model_extra
-        if not extra:
+        if not isinstance(record, StreamSegmentRecord):
             continue
-        partition, sequence = extra.get("streamPartition"), extra.get("sequence")
-        if extra.get("isConsuming"):
+        if record.is_open:
             held.add(record.name)
-        elif isinstance(partition, int) and isinstance(sequence, int):
-            newest[partition] = max(newest.get(partition, (-1, "")), (sequence, record.name))
+        else:
+            newest[record.partition] = max(newest.get(record.partition, (-1, "")), (record.sequence, record.name))
     return frozenset(held | {name for _, name in newest.values()})
 
 

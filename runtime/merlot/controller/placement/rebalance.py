@@ -67,7 +67,8 @@ class Progress:
 
 def plan(view: TableView, servers: Servers, replication: int) -> RebalancePlan:
     """The fewest moves that give every segment its replicas and every server its share."""
-    target = assign(in_time(view, view.segments), view.assignment, servers, replication)
+    committed = [name for name, one in view.segments.items() if not one.is_open]
+    target = assign(in_time(view, committed), view.assignment, servers, replication)
     settled = {**view.assignment, **target}
     moves = [Move(name, view.segments[name].size_bytes, view.servers_of(name), target[name]) for name in sorted(target)]
     everyone = {*servers.live, *_counts(view.assignment), *_counts(settled)}

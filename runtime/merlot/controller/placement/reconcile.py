@@ -3,6 +3,7 @@
 A replica leaves its old server only when the new ones have loaded: until then the segment is assigned to both, so
 that no step of a move, a rebalance or a lower replication leaves a segment with nobody to serve it. A server that has
 not loaded a segment yet can lose it at once: when a cluster starts, the first server is not made to load everything.
+Open segments of streams are placed by `controller.realtime`.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def in_time(view: TableView, names: Iterable[str]) -> list[str]:
 
 
 def _assignment(view: TableView, going: Set[str], situation: Situation) -> dict[str, tuple[InstanceId, ...]]:
-    names = in_time(view, view.segments.keys() - going)
+    names = in_time(view, (name for name, one in view.segments.items() if name not in going and not one.is_open))
     replication = situation.spec.replication
     target = assign(names, view.assignment, situation.servers, replication, balance=situation.balance)
     changes = {}

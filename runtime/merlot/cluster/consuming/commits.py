@@ -1,0 +1,78 @@
+"""The transactions applied to the metastore, each telling what the truth is after it. Block; any thread may call.
+
+Each is one swap of the table's root. A crash before it leaves nothing that anybody sees, one after it nothing to
+repair; repeating any of them is harmless.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from merlot.cluster.consuming import transactions
+from merlot.cluster.consuming.partitions import stream_segment
+from merlot.cluster.consuming.transactions import End, Sealed
+from merlot.cluster.records import StreamSegmentRecord
+from merlot.cluster.segments.transaction import Context, mutate
+from merlot.cluster.segments.view import TableView
+from merlot.ids import InstanceId, TableName
+from merlot.metastore.protocol import Metastore
+
+
+class CommitOutcome(StrEnum):
+    """What became of a segment that somebody has sealed."""
+
+    COMMITTED = "COMMITTED"
+    """The segment is DONE with the very content that was sealed; with the file of whoever came first."""
+    OTHER = "OTHER"
+    """It is DONE with other content, by another replica: that one counts."""
+    GONE = "GONE"
+    """It had no rows, or was removed since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The outcome, and the view in which it is so."""
+
+    outcome: CommitOutcome
+    view: TableView
+    record: StreamSegmentRecord | None
+
+    def took(self, url: str) -> bool:
+        """Whether the segment has this file; else whoever uploaded it may delete it."""
+        return self.record is not None and self.record.url == url
+
+
+def propose_end(
+    metastore: Metastore, table: TableName, end: End, *, previous: TableView | None = None
+) -> StreamSegmentRecord | None:
+    """Agree on a segment's end; returns the record after it, with the end that holds. None if it is gone."""
+    view = mutate(metastore, table, lambda view: transactions.propose_end(view, end), previous=previous)
+    return stream_segment(view, end.segment)
+
+
+def replace_sealer(
+    metastore: Metastore, table: TableName, segment: str, *, old: str, new: InstanceId, context: Context
+) -> StreamSegmentRecord | None:
+    """Take over the making of a file; returns the record after it: its sealer is who has it now."""
+    now_ms = context.clock.now_ms()
+    view = mutate(
+        metastore,
+        table,
+        lambda view: transactions.replace_sealer(view, segment, old=old, new=new, now_ms=now_ms),
+        context=context,
+    )
+    return stream_segment(view, segment)
+
+
+def commit_segment(
+    metastore: Metastore, table: TableName, sealed: Sealed, *, previous: TableView | None = None
+) -> Committed:
+    """Make the uploaded file the segment, and open the next one. PreconditionError if the agreed end is another one,
+    FileCondemnedError if the file is about to be deleted."""
+    view = mutate(metastore, table, lambda view: transactions.commit(view, sealed), previous=previous)
+    record = stream_segment(view, sealed.segment)
+    if record is None:
+        return Committed(CommitOutcome.GONE, view, None)
+    is_same = sealed.file is not None and record.crc == sealed.file.crc
+    return Committed(CommitOutcome.COMMITTED if is_same else CommitOutcome.OTHER, view, record)

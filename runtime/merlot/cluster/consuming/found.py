@@ -1,0 +1,80 @@
+"""What servers find out about a stream, and what people ask of it: small nodes beside the tree.
+
+The controller has no access to streams, and needs none of their secrets: a server of the table looks which partitions
+there are and where they begin, and writes it down; the controller begins segments for what it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from merlot.cluster import paths
+from merlot.cluster.records import StreamControlRecord, StreamRecord
+from merlot.errors import ConflictError, NotFoundError
+from merlot.ids import InstanceId, TableName
+from merlot.metastore.protocol import Metastore, Node
+
+LOOK_MS = 10_000
+"""How often somebody looks for new partitions."""
+
+
+def is_due(found: StreamRecord | None, instance: InstanceId, servers: Collection[InstanceId], now_ms: int) -> bool:
+    """Whether this server shall look now: the first one by id as soon as it is time, the others when the ones before
+    them miss their turn."""
+    if found is None or not now_ms - found.looked_ms >= 0:  # nobody has, or a clock is wrong
+        return True
+    turn = sum(one < instance for one in servers)
+    return now_ms - found.looked_ms >= LOOK_MS * (1 + turn)
+
+
+def find_stream(metastore: Metastore, table: TableName) -> StreamRecord | None:
+    """What was found out last; None if nobody has looked yet."""
+    path = paths.stream(table)
+    node = metastore.get(path)
+    return None if node is None else StreamRecord.from_bytes(node.data, path)
+
+
+def tell_stream(
+    metastore: Metastore, table: TableName, starts: Mapping[int, int], by: InstanceId, now_ms: int, error: str = ""
+) -> StreamRecord:
+    """Write down what was found: partitions are added, never taken away, and keep the start they were found with."""
+    path = paths.stream(table)
+    while True:
+        node = metastore.get(path)
+        known = {} if node is None else StreamRecord.from_bytes(node.data, path).starts
+        record = StreamRecord(starts={**starts, **known}, looked_ms=now_ms, by=by, error=error)
+        try:
+            _write(metastore, path, node, record.to_bytes())
+        except (ConflictError, NotFoundError):
+            continue
+        return record
+
+
+def find_control(metastore: Metastore, table: TableName) -> StreamControlRecord:
+    """What was asked of the stream last."""
+    path = paths.stream_control(table)
+    node = metastore.get(path)
+    return StreamControlRecord() if node is None else StreamControlRecord.from_bytes(node.data, path)
+
+
+def set_paused(metastore: Metastore, table: TableName, *, paused: bool, now_ms: int) -> StreamControlRecord:
+    """Ask that the stream be consumed no more, or again: the controller sees to it."""
+    path = paths.stream_control(table)
+    while True:
+        node = metastore.get(path)
+        record = StreamControlRecord() if node is None else StreamControlRecord.from_bytes(node.data, path)
+        if record.is_paused == paused:
+            return record
+        record = record.model_copy(update={"is_paused": paused, "since_ms": now_ms})
+        try:
+            _write(metastore, path, node, record.to_bytes())
+        except (ConflictError, NotFoundError):
+            continue
+        return record
+
+
+def _write(metastore: Metastore, path: str, node: Node | None, data: bytes) -> None:
+    if node is None:
+        metastore.create(path, data)
+    else:
+        metastore.put(path, data, node.version)

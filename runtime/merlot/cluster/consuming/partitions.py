@@ -1,0 +1,48 @@
+"""A stream's partitions as a view has them: the chains of their segments. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from merlot.cluster.records import StreamSegmentRecord
+from merlot.cluster.segments.view import TableView
+
+
+def stream_segments(view: TableView) -> list[StreamSegmentRecord]:
+    """All segments of streams, by partition and sequence."""
+    found = (one for one in view.segments.values() if isinstance(one, StreamSegmentRecord))
+    return sorted(found, key=lambda one: (one.partition, one.sequence))
+
+
+def last_segments(view: TableView) -> Mapping[int, StreamSegmentRecord]:
+    """The last segment by partition: the open one, but in a chain that somebody has broken."""
+    return MappingProxyType({one.partition: one for one in stream_segments(view)})
+
+
+def open_segments(view: TableView) -> Mapping[int, StreamSegmentRecord]:
+    """The open segment by partition; a partition whose chain is broken has none."""
+    return MappingProxyType({number: one for number, one in last_segments(view).items() if one.is_open})
+
+
+def find_segment(view: TableView, partition: int, sequence: int) -> StreamSegmentRecord | None:
+    """The segment with this place in a partition's chain."""
+    for one in view.segments.values():
+        if isinstance(one, StreamSegmentRecord) and (one.partition, one.sequence) == (partition, sequence):
+            return one
+    return None
+
+
+def stream_segment(view: TableView, name: str) -> StreamSegmentRecord | None:
+    """The segment of this name, if it is one of a stream."""
+    record = view.segment(name)
+    return record if isinstance(record, StreamSegmentRecord) else None
+
+
+def lost_ranges(view: TableView) -> Mapping[int, tuple[tuple[int, int], ...]]:
+    """Offsets that the stream had lost before they were read, by partition: from the first up to the second."""
+    found: dict[int, tuple[tuple[int, int], ...]] = {}
+    for one in stream_segments(view):
+        if one.lost_from is not None:
+            found[one.partition] = (*found.get(one.partition, ()), (one.lost_from, one.start_offset))
+    return MappingProxyType(found)

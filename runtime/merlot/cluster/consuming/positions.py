@@ -1,0 +1,52 @@
+"""How far the replicas of a segment have come that would end it: a node for each, until the segment has ended.
+
+Only ends that the rows do not decide need them. A replica that has written its position reads no further before the
+end is agreed, so the greatest one of those that live covers every row that any of them has answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+
+from merlot.cluster import paths
+from merlot.cluster.records import PositionRecord
+from merlot.errors import ConflictError, NotFoundError
+from merlot.ids import InstanceId, TableName
+from merlot.metastore.protocol import Metastore
+
+
+def publish_position(metastore: Metastore, table: TableName, position: PositionRecord) -> None:
+    """Write it, in place of what the instance wrote of the segment before."""
+    path = paths.position(table, position.segment, position.instance)
+    data = position.to_bytes()
+    while True:
+        node = metastore.get(path)
+        with suppress(ConflictError, NotFoundError):
+            if node is None:
+                metastore.create(path, data)
+            elif node.data != data:
+                metastore.put(path, data, node.version)
+            return
+
+
+def read_positions(metastore: Metastore, table: TableName) -> Mapping[str, Mapping[InstanceId, PositionRecord]]:
+    """All positions of the table, by segment and instance."""
+    folder = paths.positions(table)
+    nodes = [paths.child(folder, name) for name in metastore.children(folder)]
+    found: dict[str, dict[InstanceId, PositionRecord]] = {}
+    for path, node in zip(nodes, metastore.get_many(nodes), strict=True):
+        if node is not None:
+            record = PositionRecord.from_bytes(node.data, path)
+            found.setdefault(record.segment, {})[record.instance] = record
+    return found
+
+
+def forget_positions(metastore: Metastore, table: TableName, consuming: Collection[str]) -> int:
+    """Delete those of all segments but these; returns how many."""
+    folder = paths.positions(table)
+    gone = [name for name in metastore.children(folder) if name.rpartition("~")[0] not in consuming]
+    for name in gone:
+        with suppress(NotFoundError):
+            metastore.delete(paths.child(folder, name))
+    return len(gone)

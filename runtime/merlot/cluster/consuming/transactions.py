@@ -1,0 +1,284 @@
+"""What can be done to a stream's segments: pure functions from a view to the mutations that do it.
+
+Each looks at the very view that its write is checked against, so it needs no version of its own; and each asks for
+nothing, an empty list, where it is done already or comes too late. Whoever called it reads in the view after what the
+truth is. PreconditionError, and nothing else, for what can never become true.
+
+CONSUMING ── propose_end ──► SEALING ── commit ──► DONE, and the next one CONSUMING, or PAUSED
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from merlot.cluster.consuming.names import StreamSegmentName
+from merlot.cluster.consuming.partitions import last_segments, open_segments, stream_segment
+from merlot.cluster.records import AskedEnd, ConsumingStatus, SegmentRecord, StreamSegmentRecord
+from merlot.cluster.segments.mutations import Assign, Mutation, PreconditionError, PutSegments, RemoveSegments
+from merlot.cluster.segments.view import TableView
+from merlot.ids import InstanceId, TableName, raw_name
+
+_OF_FILE = (
+    "crc",
+    "size_bytes",
+    "url",
+    "total_docs",
+    "start_time_ms",
+    "end_time_ms",
+    "ranges",
+    "partitions",
+    "blooms",
+    "columns",
+    "custom_map",
+    "latest_time_ms",
+)
+"""What a segment's record has from its file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """The first segment of a partition. `offset` counts only if the table has no segment of the partition."""
+
+    partition: int
+    offset: int
+    servers: tuple[InstanceId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """Where a segment ends, and who makes its file. `next_offset`: where the next one starts, if rows between the two
+    are lost."""
+
+    segment: str
+    offset: int
+    sealer: InstanceId
+    now_ms: int
+    next_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sealed:
+    """A segment as it was uploaded. `file` is the record of its file; None: it has no rows, and needs none."""
+
+    segment: str
+    start_offset: int
+    end_offset: int
+    file: SegmentRecord | None
+    sealer: InstanceId
+    now_ms: int
+
+
+def begin(
+    view: TableView, begins: Sequence[Begin], pinned: str, now_ms: int, *, paused: bool = False
+) -> list[Mutation]:
+    """Open a segment in each of the partitions that has none. One whose chain is broken goes on where its last segment
+    ends."""
+    last = last_segments(view)
+    created: list[StreamSegmentRecord] = []
+    servers: dict[str, tuple[InstanceId, ...]] = {}
+    for one in begins:
+        before = last.get(one.partition)
+        if before is not None and before.is_open:
+            continue
+        record = StreamSegmentRecord(
+            **_opened(view.table, one.partition, 0 if before is None else before.sequence + 1, now_ms),
+            start_offset=one.offset if before is None else _next_start(before),
+            **_pinned(pinned),
+            status=_status(paused),
+        )
+        created.append(record)
+        servers[record.name] = one.servers
+    return [PutSegments(tuple(created), dict.fromkeys(servers)), Assign(servers)] if created else []
+
+
+def propose_end(view: TableView, end: End) -> list[Mutation]:
+    """Agree on where a segment ends. The first proposal holds; those after it change nothing."""
+    record = stream_segment(view, end.segment)
+    if record is None or record.status != ConsumingStatus.CONSUMING:
+        return []
+    if end.offset < record.start_offset:
+        raise PreconditionError(
+            f"segment cannot end before it starts segment={record.name} start={record.start_offset} end={end.offset}"
+        )
+    update = {
+        "status": ConsumingStatus.SEALING.value,
+        "end_offset": end.offset,
+        "sealer": end.sealer,
+        "sealing_ms": end.now_ms,
+    }
+    if end.next_offset is not None and record.next_offset is None:
+        update["next_offset"] = end.next_offset
+    return _put(record, record.model_copy(update=update))
+
+
+def shorten(view: TableView, end: End) -> list[Mutation]:
+    """Take back an agreed end that nobody can reach any more, for one that somebody has: what is between the new end
+    and where the next segment starts is lost."""
+    record = stream_segment(view, end.segment)
+    if record is None or record.status != ConsumingStatus.SEALING or record.end_offset is None:
+        return []
+    if not record.start_offset <= end.offset < record.end_offset:
+        return []
+    update = {
+        "end_offset": end.offset,
+        "sealer": end.sealer,
+        "sealing_ms": end.now_ms,
+        "next_offset": end.next_offset if record.next_offset is None else record.next_offset,
+    }
+    return _put(record, record.model_copy(update=update))
+
+
+def replace_sealer(view: TableView, segment: str, *, old: str, new: InstanceId, now_ms: int) -> list[Mutation]:
+    """Give the making of the file to another replica, if `old` still has it."""
+    record = stream_segment(view, segment)
+    if record is None or record.status != ConsumingStatus.SEALING or record.sealer != old:
+        return []
+    return _put(record, record.model_copy(update={"sealer": new, "sealing_ms": now_ms}))
+
+
+def commit(view: TableView, sealed: Sealed) -> list[Mutation]:
+    """End a segment and open the next one, in one stroke. Any replica may, whoever was to: all make the same rows.
+
+    A segment without rows leaves no record.
+    """
+    record = stream_segment(view, sealed.segment)
+    if record is None or not record.is_open:
+        return []
+    agreed = (record.start_offset, record.end_offset)
+    if record.status != ConsumingStatus.SEALING or agreed != (sealed.start_offset, sealed.end_offset):
+        raise PreconditionError(
+            f"segment was sealed to another end segment={record.name} status={record.status} agreed={agreed} "
+            f"got={(sealed.start_offset, sealed.end_offset)}"
+        )
+    following = _following(view.table, record, sealed.now_ms)
+    moved = Assign({following.name: view.servers_of(record.name)})
+    if sealed.file is None:
+        return [RemoveSegments((record.key,), even_open=True), PutSegments((following,), {following.name: None}), moved]
+    done = _done(record, sealed, sealed.file)
+    return [PutSegments((done, following), {record.name: record.crc, following.name: None}), moved]
+
+
+def ask_to_end(
+    view: TableView,
+    partitions: Collection[int] | None,
+    asked: AskedEnd,
+    now_ms: int,
+    *,
+    next_pinned: str = "",
+    next_offsets: Mapping[int, int] | None = None,
+) -> list[Mutation]:
+    """Have the open segments of the partitions (None: all) end as soon as their replicas can.
+
+    `next_pinned`: settings of those that follow. `next_offsets`: where those of some partitions start, by partition,
+    whatever was read before. A paused segment has nothing to end: its settings or its start change at once.
+    """
+    changed: list[Mutation] = []
+    for number, record in open_segments(view).items():
+        if partitions is not None and number not in partitions:
+            continue
+        offset = None if next_offsets is None else next_offsets.get(number)
+        if record.status == ConsumingStatus.PAUSED:
+            changed += _restarted(view, record, next_pinned or record.pinned, offset, now_ms)
+            continue
+        update: dict[str, object] = {"asked_end": asked}
+        if next_pinned:
+            update["next_pinned"] = next_pinned
+        if offset is not None:
+            update["next_offset"] = offset
+        changed += _put(record, record.model_copy(update=update))
+    return changed
+
+
+def resume(view: TableView, now_ms: int) -> list[Mutation]:
+    """Consume again. Segments that were about to end for the pause still end, and others follow them."""
+    changed: list[Mutation] = []
+    for record in open_segments(view).values():
+        if record.status == ConsumingStatus.PAUSED:
+            update = {"status": ConsumingStatus.CONSUMING.value, "creation_time_ms": now_ms}
+            changed += _put(record, record.model_copy(update=update))
+        elif record.asked_end is AskedEnd.PAUSE:
+            changed += _put(record, record.model_copy(update={"asked_end": AskedEnd.FORCE}))
+    return changed
+
+
+def _done(record: StreamSegmentRecord, sealed: Sealed, file: SegmentRecord) -> StreamSegmentRecord:
+    update = {name: getattr(file, name) for name in _OF_FILE}
+    update |= {
+        "status": ConsumingStatus.DONE.value,
+        "push_time_ms": sealed.now_ms,
+        "sealer": sealed.sealer,
+        "pinned": "",
+        "next_pinned": "",
+        "asked_end": AskedEnd.NO,
+    }
+    return record.model_copy(update=update)
+
+
+def _following(table: TableName, record: StreamSegmentRecord, now_ms: int) -> StreamSegmentRecord:
+    start = _next_start(record)
+    assert record.end_offset is not None
+    return StreamSegmentRecord(
+        **_opened(table, record.partition, record.sequence + 1, now_ms),
+        start_offset=start,
+        **_pinned(record.next_pinned or record.pinned),
+        status=_status(record.asked_end is AskedEnd.PAUSE),
+        lost_from=record.end_offset if start > record.end_offset else None,
+    )
+
+
+def _restarted(
+    view: TableView, record: StreamSegmentRecord, pinned: str, offset: int | None, now_ms: int
+) -> list[Mutation]:
+    """A paused segment as it shall be when it goes on: another one, for a replica may have rows of it."""
+    start = record.start_offset if offset is None else offset
+    if (start, pinned) == (record.start_offset, record.pinned):
+        return []
+    moved = StreamSegmentRecord(
+        **_opened(view.table, record.partition, record.sequence + 1, now_ms),
+        start_offset=start,
+        **_pinned(pinned),
+        status=record.status,
+        lost_from=record.start_offset if start > record.start_offset else record.lost_from,
+    )
+    return [
+        RemoveSegments((record.key,), even_open=True),
+        PutSegments((moved,), {moved.name: None}),
+        Assign({moved.name: view.servers_of(record.name)}),
+    ]
+
+
+def _opened(table: TableName, partition: int, sequence: int, now_ms: int) -> dict[str, object]:
+    """What all open segments have."""
+    name = StreamSegmentName(raw_name(table), partition, sequence, now_ms)
+    return {
+        "name": name.segment,
+        "crc": 0,
+        "size_bytes": 0,
+        "url": "",
+        "total_docs": 0,
+        "creation_time_ms": now_ms,
+        "partition": partition,
+        "sequence": sequence,
+    }
+
+
+def _pinned(pinned: str) -> dict[str, str]:
+    digest = hashlib.blake2b(pinned.encode(), digest_size=8).hexdigest()
+    return {"pinned": sys.intern(pinned), "pinned_id": sys.intern(digest)}
+
+
+def _next_start(record: StreamSegmentRecord) -> int:
+    if record.next_offset is not None:
+        return record.next_offset
+    return record.start_offset if record.end_offset is None else record.end_offset
+
+
+def _status(paused: bool) -> str:
+    return (ConsumingStatus.PAUSED if paused else ConsumingStatus.CONSUMING).value
+
+
+def _put(old: StreamSegmentRecord, new: StreamSegmentRecord) -> list[Mutation]:
+    return [] if new == old else [PutSegments((new,), {old.name: old.crc})]

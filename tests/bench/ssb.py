@@ -28,7 +28,7 @@ from merlot.query.answer.result import to_pinot_rows
 from merlot.query.context import ExecutionContext
 from merlot.query.execute import execute
 from merlot.query.plan.binding import bind
-from merlot.query.plan.leaf import plan
+from merlot.query.plan.make import plan
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.immutable import ImmutableSegment
@@ -54,7 +54,7 @@ class Engine:
     def query(self, sql: str) -> list[list[object]]:
         """Rows as a broker would write them; the text is parsed each time."""
         logical = plan(bind(parse(sql), self.schema, {}))
-        return to_pinot_rows(reduce(logical, [execute(logical, self.segments, self.context)], self.schema))
+        return to_pinot_rows(reduce(logical, [execute(logical.leaf, self.segments, self.context)], self.schema))
 
 
 def schema_of(table: pa.Table, metrics: frozenset[str] = METRICS) -> TableSchema:

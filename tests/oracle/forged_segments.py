@@ -30,7 +30,8 @@ from merlot.query.answer.result import to_pinot_rows
 from merlot.query.context import ExecutionContext
 from merlot.query.execute import execute
 from merlot.query.plan.binding import bind
-from merlot.query.plan.leaf import LogicalPlan, plan
+from merlot.query.plan.make import plan
+from merlot.query.plan.nodes import Reduce
 from merlot.query.shortcuts import joined_segments
 from merlot.segment import buffers, immutable
 from merlot.segment.arrow_types import arrow_schema
@@ -380,9 +381,9 @@ class Bench:
             tasks.append(lambda: self._merge(path, merge_type))
         return tasks
 
-    def _query(self, logical: LogicalPlan, segments: list[ImmutableSegment]) -> None:
-        kept = prune(logical, segments, SetStatistics(segments), SCHEMA)
-        to_pinot_rows(reduce(logical, [execute(logical, kept.segments, self.context)], SCHEMA))
+    def _query(self, logical: Reduce, segments: list[ImmutableSegment]) -> None:
+        kept = prune(logical.leaf, segments, SetStatistics(segments), SCHEMA)
+        to_pinot_rows(reduce(logical, [execute(logical.leaf, kept.segments, self.context)], SCHEMA))
 
     def _merge(self, path: Path, merge_type: MergeType) -> None:
         merge = MergePlan(table="t", schema=SCHEMA, indexing=INDEXING, time_column="at", merge_type=merge_type)

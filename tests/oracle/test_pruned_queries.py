@@ -27,7 +27,8 @@ from merlot.query.answer.reduce import reduce
 from merlot.query.context import ExecutionContext
 from merlot.query.execute import execute
 from merlot.query.plan.binding import bind
-from merlot.query.plan.leaf import LogicalPlan, plan
+from merlot.query.plan.make import plan
+from merlot.query.plan.nodes import Reduce
 from merlot.segment.immutable import ImmutableSegment
 from merlot.server.pruning import SetStatistics, prune
 from merlot.spec.schema import TableSchema
@@ -88,7 +89,7 @@ def _compare(
     while time.monotonic() < deadline:
         query = generator.query()
         logical = plan(bind(parse(query.sql), schema, {}))
-        kept = prune(logical, segments, statistics, schema)
+        kept = prune(logical.leaf, segments, statistics, schema)
         pruned = _rows(logical, kept.segments, schema)
         whole = _rows(logical, segments, schema)
         if not query.is_ordered:
@@ -102,8 +103,8 @@ def _compare(
     return num_queries, num_pruned
 
 
-def _rows(logical: LogicalPlan, segments: Sequence[ImmutableSegment], schema: TableSchema) -> list[tuple[object, ...]]:
-    partial: Partial = execute(logical, segments, ExecutionContext(schema=schema))
+def _rows(logical: Reduce, segments: Sequence[ImmutableSegment], schema: TableSchema) -> list[tuple[object, ...]]:
+    partial: Partial = execute(logical.leaf, segments, ExecutionContext(schema=schema))
     table = reduce(logical, [partial], schema)
     columns = [column.to_pylist() for column in table.columns]
     types = [str(type_) for type_ in table.column_types]

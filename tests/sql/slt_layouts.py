@@ -19,8 +19,9 @@ from slt_segments import build_paths, uneven_edges
 
 from merlot.query import execute
 from merlot.query.answer import combine, reduce
-from merlot.query.plan import leaf
+from merlot.query.answer.partial import Partial
 from merlot.query.plan.binding import bind
+from merlot.query.plan.make import plan as make_plan
 from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.schema import TableSchema
 from merlot.sql.parse import parse
@@ -53,13 +54,14 @@ class InProcess:
         parsed = parse(sql)
         schema = self._schemas[parsed.table or ""]
         query = from_json(to_json(bind(parsed, schema)))
-        plan = leaf.plan(query)
+        plan = make_plan(query)
         context = execute.ExecutionContext(schema=schema, pool=self._pool)
         held = self._segments[parsed.table or ""]
         shares = [held[start :: self._parts] for start in range(self._parts)]
-        partials = [execute.execute(plan, share, context) for share in shares if share]
+        partials = [execute.execute(plan.leaf, share, context) for share in shares if share]
         if len(partials) > 2:
-            partials = [combine.combine(plan, partials[:2]), *partials[2:]]
+            merged = combine.combine_data(plan.leaf.work, [partial.data for partial in partials[:2]])
+            partials = [Partial(merged, partials[0].stats), *partials[2:]]
         table = reduce.reduce(plan, partials, schema)
         rows = [list(row) for row in zip(*(column.to_pylist() for column in table.columns), strict=True)]
         return Answer(list(table.column_names), [str(type_) for type_ in table.column_types], rows)

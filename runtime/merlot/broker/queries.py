@@ -30,12 +30,13 @@ from merlot.codes import QueryErrorCode
 from merlot.errors import MerlotError, NotFoundError, UnavailableError
 from merlot.ids import InstanceId, TableName, raw_name
 from merlot.query.answer.partial import Partial
-from merlot.query.answer.reduce import SlotSource, reduce
+from merlot.query.answer.reduce import reduce
 from merlot.query.answer.result import QueryStats, pinot_values, to_pinot_rows
 from merlot.query.evaluate import evaluate
 from merlot.query.plan.expressions import has_aggregate
-from merlot.query.plan.leaf import LogicalPlan
-from merlot.query.shortcuts.one_row import plain_answer
+from merlot.query.plan.nodes import Leaf, Reduce
+from merlot.query.shortcuts import one_row
+from merlot.query.slots import SlotSource
 from merlot.sql.errors import UnsupportedSqlError
 from merlot.tree.nodes import BoundQuery
 from merlot.vectors.errors import LimitExceededError
@@ -163,14 +164,15 @@ class Queries:
 
     async def _fill_from_servers(self, answer: BrokerAnswer, plan: PlannedQuery, number: int, deadline: float) -> None:
         assert plan.table is not None
-        assert plan.logical is not None
+        assert plan.tree is not None
+        leaf = plan.tree.leaf
         for run in range(1, MAX_RUNS + 1):
             table = self._table(plan.table)
             if plan.prunes_by_functions:
-                await _prepare(table, plan.logical)
-            selection = await _selected(table, plan, plan.logical, number)
+                await _prepare(table, leaf)
+            selection = await _selected(table, plan, leaf, number)
             if plan.is_explain:
-                answer.result = explain(plan, plan.logical, table, selection)
+                answer.result = explain(plan, plan.tree, table, selection)
                 answer.num_servers_queried = answer.num_servers_responded = 1
                 break
             request = ScatterRequest(
@@ -187,7 +189,7 @@ class Queries:
             if gathered.num_retries:
                 metrics.observe_retries(table.raw_name, gathered.num_retries)
             if run == MAX_RUNS or not self._has_moved_on(table, gathered):
-                await self._fill_reduced(answer, plan.logical, table, gathered)
+                await self._fill_reduced(answer, plan.tree, table, gathered)
                 break
         answer.num_segments_pruned_by_broker = selection.num_pruned
         answer.total_docs = table.snapshot.total_docs
@@ -209,16 +211,10 @@ class Queries:
         segments = (current.snapshot.by_key.get(key) for key in gathered.lost)
         return any(segment is None or not gathered.silent.issuperset(segment.replicas) for segment in segments)
 
-    async def _fill_reduced(
-        self, answer: BrokerAnswer, plan: LogicalPlan, table: ServedTable, gathered: Gathered
-    ) -> None:
+    async def _fill_reduced(self, answer: BrokerAnswer, tree: Reduce, table: ServedTable, gathered: Gathered) -> None:
         started = self._clock.monotonic()
         if gathered.failed is None:
-            num_rows = sum([partial.num_rows for partial in gathered.partials])
-            if num_rows * max(len(plan.outputs), MIN_COLUMNS) > INLINE_VALUES:
-                answer.result = await asyncio.to_thread(_reduce, plan, gathered.partials, table)
-            else:
-                answer.result = _reduce(plan, gathered.partials, table)
+            answer.result = await _reduced(tree, gathered.partials, table)
         answer.exceptions = gathered.exceptions()
         answer.stats = _added(gathered.partials)
         answer.num_servers_queried = gathered.num_servers_queried
@@ -226,33 +222,40 @@ class Queries:
         answer.reduce_time_ms = int((self._clock.monotonic() - started) * 1000)
 
 
-async def _prepare(table: ServedTable, logical: LogicalPlan) -> None:
+async def _reduced(tree: Reduce, partials: Sequence[Partial], table: ServedTable) -> ResultRows:
+    num_rows = sum([partial.num_rows for partial in partials])
+    if num_rows * max(len(tree.finish.outputs), MIN_COLUMNS) > INLINE_VALUES:
+        return await asyncio.to_thread(_reduce, tree, partials, table)
+    return _reduce(tree, partials, table)
+
+
+async def _prepare(table: ServedTable, leaf: Leaf) -> None:
     """Off the loop: bounds of a function of 10,000 segments took 20 ms, kernels that were never called a second."""
-    if table.pruning is not None and not table.pruning.is_prepared(logical.filter):
-        await asyncio.to_thread(table.pruning.prepare, logical.filter)
+    if table.pruning is not None and not table.pruning.is_prepared(leaf.filter):
+        await asyncio.to_thread(table.pruning.prepare, leaf.filter)
 
 
-async def _selected(table: ServedTable, plan: PlannedQuery, logical: LogicalPlan, number: int) -> Selection:
+async def _selected(table: ServedTable, plan: PlannedQuery, leaf: Leaf, number: int) -> Selection:
     if len(plan.where) <= INLINE_FILTER_BYTES:
-        return _select(table, plan, logical, number)
-    return await asyncio.to_thread(_select, table, plan, logical, number)
+        return _select(table, plan, leaf, number)
+    return await asyncio.to_thread(_select, table, plan, leaf, number)
 
 
-def _select(table: ServedTable, plan: PlannedQuery, logical: LogicalPlan, number: int) -> Selection:
+def _select(table: ServedTable, plan: PlannedQuery, leaf: Leaf, number: int) -> Selection:
     if plan.skips_pruning:
         return pruning.select(table.snapshot, number)
-    return table.select(logical.filter, number, null_handling=logical.null_handling)
+    return table.select(leaf.filter, number, null_handling=leaf.work.null_handling)
 
 
-def _reduce(plan: LogicalPlan, partials: Sequence[Partial], table: ServedTable) -> ResultRows:
+def _reduce(plan: Reduce, partials: Sequence[Partial], table: ServedTable) -> ResultRows:
     limits = table.spec.limits
-    row = plain_answer(plan, partials)
-    if row is not None and plan.plain is not None:
-        result = ResultRows(plan.plain.names, plan.plain.types, [row])
+    taken_over = one_row.answer(plan, partials)
+    if taken_over is not None:
+        names, types, row = taken_over
+        result = ResultRows(names, types, [row])
     else:
         reduced = reduce(plan, partials, table.schema, max_groups=limits.max_groups)
-        types = [str(one) for one in reduced.column_types]
-        result = ResultRows(reduced.column_names, types, to_pinot_rows(reduced))
+        result = ResultRows(reduced.column_names, [str(one) for one in reduced.column_types], to_pinot_rows(reduced))
     _check_rows(result, limits.max_rows)
     return result
 
@@ -276,8 +279,8 @@ def _constant_rows(bound: BoundQuery) -> ResultRows:
     exprs = [output.expr for output in bound.select]
     if any(map(has_aggregate, exprs)):
         raise UnsupportedSqlError("aggregates without FROM")
-    one_row = SlotSource({}, 1)
-    values = [pinot_values(expr.type, evaluate(expr, one_row).to_arrow(1))[0] for expr in exprs]
+    single = SlotSource({}, 1)
+    values = [pinot_values(expr.type, evaluate(expr, single).to_arrow(1))[0] for expr in exprs]
     is_shown = bound.limit != 0 and bound.offset == 0
     labels = [output.label for output in bound.select]
     return ResultRows(labels, [str(expr.type) for expr in exprs], [values] if is_shown else [])

@@ -85,8 +85,6 @@ class ExecutionContext:
     join_later: Callable[[Callable[[], None]], None] | None = None
     """Is given the joining of small segments when it is due: the calling thread, which has no time for that, only uses
     what is joined. Without it the calling thread joins."""
-    prunes: bool = True
-    """False: every segment is run on its own, though its footer tells that no row can match; to compare with."""
 
 
 def check_groups(limits: ExecutionLimits, num_groups: int) -> None:

@@ -6,12 +6,10 @@ but a queue; the caller works on them as well, so a busy pool delays a query and
 
 from __future__ import annotations
 
-import functools
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -19,20 +17,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.query.answer.combine import merge_tables
-from merlot.query.answer.partial import Partial, PlainRows
+from merlot.query.answer.partial import Partial
 from merlot.query.answer.result import QueryStats
 from merlot.query.context import ExecutionContext, ExecutionLimits, TooMuchWorkError, check_groups, check_size
-from merlot.query.filter.docset import DocSet
 from merlot.query.filter.predicates import DocList, SpanMatch
-from merlot.query.filter.resolve import All, And, Node, Nothing, Resolver
-from merlot.query.filter.run import FilterRun
+from merlot.query.filter.resolve import All, And, Resolver
 from merlot.query.operators.group_by import aggregate, group
 from merlot.query.operators.selection import select_first, select_top
-from merlot.query.plan.expressions import columns_of
-from merlot.query.plan.leaf import LogicalPlan, PlanKind
-from merlot.query.read.columns import Columns, SegmentColumns
-from merlot.query.shortcuts.joined_segments import Batches, batches, count
-from merlot.query.shortcuts.one_row import PlainAggregation, Tallies
+from merlot.query.plan.nodes import Leaf, LeafKind, LeafWork
+from merlot.query.read.columns import Columns
+from merlot.query.shortcuts import joined_segments, one_row
+from merlot.query.targets import Found, Sources, Target, Task, apart, can_match, matched, resolved, select
 from merlot.segment.arrow_types import is_fixed_width
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.zones import BLOCK_DOCS
@@ -50,69 +45,27 @@ TEXT_DOCS = 16
 """As many docs is one with a text of its own worth."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A segment, or a batch of small ones, with its resolved filter."""
-
-    columns: Columns
-    node: Node
-    starts: NDArray[np.int64] | None
-    """First doc of each segment in it, and the number of all docs; None of a segment by itself."""
-
-    @property
-    def num_segments(self) -> int:
-        return 1 if self.starts is None else len(self.starts) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """Docs [start, stop) of a target."""
-
-    target: Target
-    start: int
-    stop: int
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What one task found: slot columns (None if no doc matched), matching docs, entries looked at."""
-
-    columns: list[pa.Array] | None
-    num_docs: int
-    num_entries: int
-    matched: NDArray[np.bool_] | bool
-    """Which segments of the target hold a match; a target of one, whether it does."""
-
-
-def execute(plan: LogicalPlan, segments: Sequence[ImmutableSegment], context: ExecutionContext) -> Partial:
+def execute(leaf: Leaf, segments: Sequence[ImmutableSegment], context: ExecutionContext) -> Partial:
     """The partial answer of these segments. Raises the errors of `context`, InvalidInputError for a bad plan."""
     # Without helpers this is a light query on an event loop: what it takes is its CPU time, and reading the thread's
     # clock, a system call, would be a tenth of it.
     clock_ns = time.perf_counter_ns if context.pool is None else time.thread_time_ns
     started = clock_ns()
-    found_together = _batches(plan, segments, context)
-    targets = _targets(plan, found_together, context)
-    alive = [target for target in targets if not (context.prunes and isinstance(target.node, Nothing))]
-    to_visit = sum([_docs_to_visit(plan, target) for target in alive])
-    if context.most_docs is not None and to_visit > context.most_docs:
-        raise TooMuchWorkError(f"query looks at too many docs limit={context.most_docs}")
-    if context.join_later is not None:
-        _join_later(plan, found_together, context.join_later, context)
-    num_helpers = _num_helpers(plan, alive, context)
+    targets, alive, on_run = prepare(leaf, segments, context)
+    if on_run is not None:
+        on_run()
+    num_helpers = _num_helpers(leaf, alive, context)
     tasks = [task for target in alive for task in _split(target, len(alive), num_helpers, context)]
     num_helpers = min(num_helpers, max(0, len(tasks) - 1))
-    content: pa.Table | PlainRows
-    if plan.plain is not None and not num_helpers:
-        content, found = _tally(plan, plan.plain, tasks, context)
-    else:
-        content, found = _tables(plan, tasks, num_helpers, context)
+    taken_over = None if num_helpers else one_row.tally(leaf, tasks, context)
+    content, found = taken_over or _tables(leaf, tasks, num_helpers, context)
     processed = sum([target.num_segments for target in alive])
     with_docs = sum([target.num_segments for target in targets])
     num_docs = sum([one.num_docs for one in found])
     stats = QueryStats(
         num_docs_scanned=num_docs,
         num_entries_scanned_in_filter=sum([one.num_entries for one in found]),
-        num_entries_scanned_post_filter=num_docs * len(plan.columns_after_filter),
+        num_entries_scanned_post_filter=num_docs * len(leaf.work.columns_after_filter),
         num_segments_matched=_num_matched(tasks, found),
         num_segments_queried=len(segments),
         num_segments_processed=processed,
@@ -124,38 +77,48 @@ def execute(plan: LogicalPlan, segments: Sequence[ImmutableSegment], context: Ex
     return Partial(content, stats)
 
 
+def prepare(
+    leaf: Leaf,
+    segments: Sequence[ImmutableSegment],
+    context: ExecutionContext,
+    resolver: Callable[..., Resolver] = Resolver,
+) -> tuple[list[Target], list[Target], Callable[[], None] | None]:
+    """All targets, those that may hold a match, and what is to be called before they are run.
+
+    Raises TooMuchWorkError if they hold more docs to look at than the caller wants."""
+    sources = _sources(leaf, segments, context)
+    targets = resolved(leaf, sources.every, context, resolver)
+    alive = [target for target in targets if can_match(leaf, target)]
+    to_visit = sum([_docs_to_visit(leaf, target) for target in alive])
+    if context.most_docs is not None and to_visit > context.most_docs:
+        raise TooMuchWorkError(f"query looks at too many docs limit={context.most_docs}")
+    return targets, alive, sources.on_run
+
+
+def _sources(leaf: Leaf, segments: Sequence[ImmutableSegment], context: ExecutionContext) -> Sources:
+    """The segments that have docs, small ones joined where that was done or is due."""
+    with_docs = [segment for segment in segments if segment.num_docs]
+    joined = joined_segments.sources(leaf, with_docs, context)
+    return Sources(apart(with_docs, context)) if joined is None else joined
+
+
 def _tables(
-    plan: LogicalPlan, tasks: Sequence[Task], num_helpers: int, context: ExecutionContext
+    leaf: Leaf, tasks: Sequence[Task], num_helpers: int, context: ExecutionContext
 ) -> tuple[pa.Table, list[Found]]:
-    schema = plan.partial_schema
-    if plan.kind is PlanKind.SELECTION and not plan.order_by:
-        found = _select_in_order(plan, tasks, context)
+    schema = leaf.work.partial_schema
+    if leaf.work.kind is LeafKind.SELECTION and not leaf.work.order_by:
+        found = _select_in_order(leaf, tasks, context)
     else:
-        found = _run(tasks, lambda task: _work(plan, task, context), num_helpers, context)
+        found = _run(tasks, lambda task: _work(leaf, task, context), num_helpers, context)
     tables = [pa.Table.from_arrays(one.columns, schema=schema) for one in found if one.columns is not None]
-    data = merge_tables(plan, tables) if tables else schema.empty_table()
-    _check_partial(plan, data, context.limits)
+    data = merge_tables(leaf.work, tables) if tables else schema.empty_table()
+    _check_partial(leaf.work, data, context.limits)
     return data, found
 
 
-def _tally(
-    plan: LogicalPlan, plain: PlainAggregation, tasks: Sequence[Task], context: ExecutionContext
-) -> tuple[PlainRows, list[Found]]:
-    """One row, on this thread."""
-    tally = Tallies(plain)
-    found: list[Found] = []
-    for task in tasks:
-        context.cancel.check()
-        docs, num_entries = _filter(plan, task, context)
-        if docs.pieces:
-            tally.add(task.target.columns, docs, context.cancel)
-        found.append(Found(None, docs.count, num_entries, _matched(task, docs)))
-    return PlainRows(plan.partial_schema, tally.states()), found
-
-
-def _check_partial(plan: LogicalPlan, data: pa.Table, limits: ExecutionLimits) -> None:
+def _check_partial(work: LeafWork, data: pa.Table, limits: ExecutionLimits) -> None:
     """Raise LimitExceededError; groups are counted as groups, since LIMIT and HAVING may leave a few rows of many."""
-    if plan.kind is PlanKind.GROUP_BY:
+    if work.kind is LeafKind.GROUP_BY:
         check_groups(limits, data.num_rows)
         check_size(limits, 0, data.nbytes)
     else:
@@ -170,43 +133,12 @@ def _num_matched(tasks: Sequence[Task], found: Sequence[Found]) -> int:
     return sum([int(np.count_nonzero(one)) for one in matched.values()])
 
 
-def _batches(plan: LogicalPlan, segments: Sequence[ImmutableSegment], context: ExecutionContext) -> Batches:
-    with_docs = [segment for segment in segments if segment.num_docs]
-    is_few_rows = plan.kind is PlanKind.SELECTION and not plan.order_by and plan.filter is None
-    if is_few_rows or not context.prunes:
-        return Batches([], with_docs, [])
-    return batches(with_docs, context.schema, _columns_read(plan), may_join=context.join_later is None)
-
-
-def _join_later(
-    plan: LogicalPlan, together: Batches, later: Callable[[Callable[[], None]], None], context: ExecutionContext
-) -> None:
-    names = _columns_read(plan)
-    for columns in count(together.uncounted, context.schema, names):
-        later(functools.partial(columns.join, names))
-
-
-def _targets(plan: LogicalPlan, together: Batches, context: ExecutionContext) -> list[Target]:
-    every: list[tuple[Columns, NDArray[np.int64] | None]] = [(batch, batch.starts) for batch in together.joined]
-    every += [(SegmentColumns(segment, context.schema, context.host), None) for segment in together.apart]
-    targets = []
-    for columns, starts in every:
-        context.cancel.check()
-        node = Resolver(columns, null_handling=plan.null_handling).resolve(plan.filter)
-        targets.append(Target(columns, node, starts))
-    return targets
-
-
-def _columns_read(plan: LogicalPlan) -> frozenset[str]:
-    names = plan.columns_after_filter
-    return names if plan.filter is None else names | columns_of(plan.filter)
-
-
-def _docs_to_visit(plan: LogicalPlan, target: Target) -> float:
+def _docs_to_visit(leaf: Leaf, target: Target) -> float:
     """Docs that the filter may have to look at, or that are known to match and whose values are read."""
     num_docs = target.columns.num_docs
     node = target.node
-    if isinstance(node, All) and plan.kind is PlanKind.AGGREGATION and not plan.columns_after_filter:
+    work = leaf.work
+    if isinstance(node, All) and work.kind is LeafKind.AGGREGATION and not work.columns_after_filter:
         return 0.0
     nodes = node.children if isinstance(node, And) else (node,)
     return num_docs * min([one.share for one in nodes if isinstance(one, DocList | SpanMatch)], default=1.0)
@@ -221,58 +153,47 @@ def _split(target: Target, num_targets: int, num_helpers: int, context: Executio
     return [Task(target, start, min(start + size, num_docs)) for start in range(0, num_docs, size)]
 
 
-def _work(plan: LogicalPlan, task: Task, context: ExecutionContext) -> Found:
+def _work(leaf: Leaf, task: Task, context: ExecutionContext) -> Found:
     context.cancel.check()
-    docs, num_entries = _filter(plan, task, context)
+    docs, num_entries = select(leaf, task, context)
     if not docs.pieces:
         return Found(None, 0, num_entries, False)
-    columns = task.target.columns
-    match plan.kind:
-        case PlanKind.AGGREGATION:
-            slots = aggregate(plan, columns, docs, context)
-        case PlanKind.GROUP_BY:
-            slots = group(plan, columns, docs, context)
-        case PlanKind.SELECTION:
-            slots = select_top(plan, columns, docs)
-    return Found(slots, docs.count, num_entries, _matched(task, docs))
+    columns, work = task.target.columns, leaf.work
+    match work.kind:
+        case LeafKind.AGGREGATION:
+            slots = aggregate(work, columns, docs, context)
+        case LeafKind.GROUP_BY:
+            slots = group(work, columns, docs, context)
+        case LeafKind.SELECTION:
+            slots = select_top(work, columns, docs)
+    return Found(slots, docs.count, num_entries, matched(task, docs))
 
 
-def _matched(task: Task, docs: DocSet) -> NDArray[np.bool_] | bool:
-    starts = task.target.starts
-    return bool(docs.pieces) if starts is None or not docs.pieces else docs.has_docs(starts)
-
-
-def _filter(plan: LogicalPlan, task: Task, context: ExecutionContext) -> tuple[DocSet, int]:
-    run = FilterRun(task.target.columns, plan.null_handling, context.cancel)
-    docs = run.select(task.target.node, task.start, task.stop)
-    return docs, run.num_entries
-
-
-def _select_in_order(plan: LogicalPlan, tasks: Sequence[Task], context: ExecutionContext) -> list[Found]:
+def _select_in_order(leaf: Leaf, tasks: Sequence[Task], context: ExecutionContext) -> list[Found]:
     """Segment after segment until enough rows are found."""
     found: list[Found] = []
-    wanted = plan.rows_needed
+    wanted = leaf.work.rows_needed
     for task in tasks:
         if wanted <= 0:
             break
         context.cancel.check()
-        docs, num_entries = _filter(plan, task, context)
+        docs, num_entries = select(leaf, task, context)
         num_rows = min(wanted, docs.count)
-        check_size(context.limits, plan.rows_needed - wanted + num_rows if plan.limit >= 0 else num_rows, 0)
-        columns = select_first(plan, task.target.columns, docs, num_rows) if num_rows else None
-        found.append(Found(columns, num_rows, num_entries, _matched(task, docs)))
+        check_size(context.limits, leaf.work.rows_needed - wanted + num_rows, 0)
+        columns = select_first(leaf.work, task.target.columns, docs, num_rows) if num_rows else None
+        found.append(Found(columns, num_rows, num_entries, matched(task, docs)))
         wanted -= num_rows
     return found
 
 
-def _num_helpers(plan: LogicalPlan, targets: Sequence[Target], context: ExecutionContext) -> int:
+def _num_helpers(leaf: Leaf, targets: Sequence[Target], context: ExecutionContext) -> int:
     """Threads of the pool worth waking beside the caller's."""
     if context.pool is None:
         return 0
-    names = _columns_read(plan)
+    names = leaf.columns_read
     work = 0.0
     for target in targets:
-        num_docs = _docs_to_visit(plan, target)
+        num_docs = _docs_to_visit(leaf, target)
         work += num_docs * TEXT_DOCS if num_docs and _reads_texts(target.columns, names) else num_docs
     return max(0, min(context.threads, int(work) // MIN_HELPER_DOCS) - 1)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from merlot.query.answer.partial import Partial
 from merlot.query.plan.expressions import columns_of
-from merlot.query.plan.leaf import LogicalPlan
+from merlot.query.plan.nodes import Leaf
 from merlot.query.pruning import footers, limits
 from merlot.query.pruning.blooms import ColumnBlooms, SegmentBloom
 from merlot.query.pruning.evaluate import evaluate
@@ -96,7 +96,7 @@ def _within_budget(segments: Sequence[ImmutableSegment], column: str) -> list[Se
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Segments to run the plan on, and how many others the request named."""
+    """Segments to run the leaf on, and how many others the request named."""
 
     segments: Sequence[ImmutableSegment]
     num_empty: int = 0
@@ -122,17 +122,15 @@ class Kept:
         return Partial(partial.content, counted)
 
 
-def prune(
-    plan: LogicalPlan, segments: Sequence[ImmutableSegment], statistics: SetStatistics, schema: TableSchema
-) -> Kept:
+def prune(leaf: Leaf, segments: Sequence[ImmutableSegment], statistics: SetStatistics, schema: TableSchema) -> Kept:
     """What is left of a request's segments."""
-    if len(segments) <= FEW_SEGMENTS or plan.skips_pruning:
+    if len(segments) <= FEW_SEGMENTS or leaf.work.skips_pruning:
         return Kept(segments)
-    names = columns_of(plan.filter) if plan.filter is not None else frozenset()
-    first = limits.order_column(plan)
+    names = columns_of(leaf.filter) if leaf.filter is not None else frozenset()
+    first = limits.order_column(leaf.work)
     known = statistics.of(schema, frozenset(name for name in {*names, first or ""} if schema.field(name) is not None))
-    verdicts = evaluate(plan.filter, known, null_handling=plan.null_handling)
-    needed = limits.needed(plan, verdicts, known)
+    verdicts = evaluate(leaf.filter, known, null_handling=leaf.work.null_handling)
+    needed = limits.needed(leaf.work, verdicts, known)
     num_left = int(np.count_nonzero(needed))
     if num_left == len(segments):
         return Kept(segments)

@@ -23,7 +23,8 @@ from merlot.query.answer.partial import Partial
 from merlot.query.context import CancelToken, ExecutionContext, TooMuchWorkError
 from merlot.query.execute import execute
 from merlot.query.plan.expressions import children
-from merlot.query.plan.leaf import LogicalPlan, PlanKind, plan, refilter
+from merlot.query.plan.make import plan
+from merlot.query.plan.nodes import Leaf, LeafKind
 from merlot.query.plan.rewrite import rewritten
 from merlot.server.keeper import TableKeeper, TableState
 from merlot.server.pruning import prune
@@ -52,9 +53,9 @@ _LIGHT: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A plan, and the columns it reads with the types that the broker knew."""
+    """A leaf, and the columns it reads with the types that the broker knew."""
 
-    plan: LogicalPlan
+    leaf: Leaf
     columns: Mapping[str, SqlType]
     is_light: bool
     """Sums and counts of plain columns under plain comparisons: a few nanoseconds a row, whatever the rows are."""
@@ -104,11 +105,11 @@ class QueryHandler:
             acquired = keeper.segments.acquire(request.segments)
             if not _is_light_work(prepared, acquired, keeper.state):
                 return None
-            context = self._light_context(keeper, keeper.state, request, prepared.plan)
+            context = self._light_context(keeper, keeper.state, request)
             # Reading so few docs costs less than judging their segments by statistics; and sets of segments that are
             # always the same are found joined.
             response = ServerResponse(
-                partial=execute(prepared.plan, acquired.segments, context), missing=acquired.missing
+                partial=execute(prepared.leaf, acquired.segments, context), missing=acquired.missing
             )
         except TooMuchWorkError:
             return None
@@ -179,14 +180,11 @@ class QueryHandler:
             host=self._host,
         )
 
-    def _light_context(
-        self, keeper: TableKeeper, state: TableState, request: ServerRequest, plan: LogicalPlan
-    ) -> ExecutionContext:
+    def _light_context(self, keeper: TableKeeper, state: TableState, request: ServerRequest) -> ExecutionContext:
         """Of a query on the loop: alone, of few docs, and with nothing to be made for others."""
         return replace(
             self._context(state, request),
             pool=None,
-            prunes=not plan.skips_pruning,
             most_docs=INLINE_DOCS,
             join_later=functools.partial(self._join_later, keeper, request.segments),
         )
@@ -223,10 +221,8 @@ def _is_light_work(prepared: _Prepared, acquired: Acquired, state: TableState) -
 
 def _work(prepared: _Prepared, acquired: Acquired, context: ExecutionContext) -> Partial:
     context.cancel.check()
-    kept = prune(prepared.plan, acquired.segments, acquired.statistics, context.schema)
-    if prepared.plan.skips_pruning:
-        context = replace(context, prunes=False)
-    partial = kept.count(execute(prepared.plan, kept.segments, context))
+    kept = prune(prepared.leaf, acquired.segments, acquired.statistics, context.schema)
+    partial = kept.count(execute(prepared.leaf, kept.segments, context))
     if len(acquired.held) <= INLINE_SEGMENTS:
         acquired.note_read(prepared.columns)
     return partial
@@ -249,16 +245,17 @@ def _prepare_anew(query: bytes, where: bytes) -> _Prepared:
     template = (_prepare_rest if len(query) <= INLINE_QUERY_BYTES else _prepare_rest_anew)(query)
     columns = dict(template.columns)
     is_light = _scan(condition, columns) and template.is_light
-    return _Prepared(refilter(template.plan, condition), columns, is_light)
+    return _Prepared(Leaf(template.leaf.work, condition), columns, is_light)
 
 
 def _prepare_rest_anew(query: bytes) -> _Prepared:
     """Of a query without WHERE: the same for all that differ in constants."""
-    logical = plan(from_json(query))
-    roots = [*logical.keys, *logical.aggregates, *logical.columns, *(one.filter for one in logical.aggregates)]
+    leaf = plan(from_json(query)).leaf
+    work = leaf.work
+    roots = [*work.keys, *work.aggregates, *work.columns, *(one.filter for one in work.aggregates)]
     columns: dict[str, SqlType] = {}
     are_light = [_scan(root, columns) for root in roots]
-    return _Prepared(logical, columns, logical.kind is PlanKind.AGGREGATION and all(are_light))
+    return _Prepared(leaf, columns, work.kind is LeafKind.AGGREGATION and all(are_light))
 
 
 _prepare_short = functools.lru_cache(maxsize=MAX_PLANS)(_prepare_anew)

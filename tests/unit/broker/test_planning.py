@@ -66,9 +66,9 @@ async def test_a_plan_of_now_is_of_its_moment() -> None:
     for _ in range(4):
         clock.advance(60)
         plan = await planner.plan("SELECT count(*) FROM flights WHERE NOW() - 1 > LENGTH(carrier) + AGO('PT1H')", "")
-        assert plan.logical is not None
-        assert isinstance(plan.logical.filter, Call)
-        literals = [node.value for node in walk(plan.logical.filter) if isinstance(node, Literal)]
+        assert plan.tree is not None
+        assert isinstance(plan.tree.leaf.filter, Call)
+        literals = [node.value for node in walk(plan.tree.leaf.filter) if isinstance(node, Literal)]
         assert sorted(map(int, literals)) == [clock.now_ms() - 3_600_000, clock.now_ms() - 1]
     constant = await planner.plan("SELECT NOW()", "")
     clock.advance(1)
@@ -83,7 +83,7 @@ async def test_changed_table_makes_a_new_plan() -> None:
     first = await planner.plan("SELECT * FROM flights", "")
     tables.flights = served(2, MANIFEST + "      - {name: origin, type: STRING}\n")
     second = await planner.plan("SELECT * FROM flights", "")
-    assert [len(plan.logical.outputs) for plan in (first, second) if plan.logical] == [1, 2]
+    assert [len(plan.tree.finish.outputs) for plan in (first, second) if plan.tree] == [1, 2]
 
 
 async def test_deleted_table_has_no_plan() -> None:

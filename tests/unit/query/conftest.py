@@ -17,7 +17,7 @@ from merlot.query.answer.result import to_pinot_rows
 from merlot.query.context import ExecutionContext
 from merlot.query.execute import execute
 from merlot.query.plan.binding import bind
-from merlot.query.plan.leaf import plan
+from merlot.query.plan.make import plan
 from merlot.query.shortcuts import joined_segments
 from merlot.segment.arrow_types import arrow_schema
 from merlot.segment.build.builder import build_segment
@@ -39,11 +39,11 @@ class Table:
     context: ExecutionContext
 
     def partial(self, sql: str, **options: str) -> Partial:
-        return execute(plan(bind(parse(sql), self.schema, options)), self.segments, self.context)
+        return execute(plan(bind(parse(sql), self.schema, options)).leaf, self.segments, self.context)
 
     def query(self, sql: str, **options: str) -> list[list[Any]]:
         logical = plan(bind(parse(sql), self.schema, options))
-        return to_pinot_rows(reduce(logical, [execute(logical, self.segments, self.context)], self.schema))
+        return to_pinot_rows(reduce(logical, [execute(logical.leaf, self.segments, self.context)], self.schema))
 
 
 MakeTable = Callable[..., Table]

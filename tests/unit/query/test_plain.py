@@ -12,8 +12,9 @@ from merlot.query.answer.result import to_pinot_rows
 from merlot.query.context import TooMuchWorkError
 from merlot.query.execute import execute
 from merlot.query.plan.binding import bind
-from merlot.query.plan.leaf import plan
-from merlot.query.shortcuts.one_row import plain_answer
+from merlot.query.plan.make import plan
+from merlot.query.plan.nodes import Reduce
+from merlot.query.shortcuts import one_row
 from merlot.sql.parse import parse
 
 FIELDS: list[dict[str, Any]] = [
@@ -62,14 +63,19 @@ def rows(seed: int, *, start: int, huge: bool = False) -> list[dict[str, Any]]:
     ]
 
 
+def one_row_of(logical: Reduce, partials: list[Partial]) -> list[Any] | None:
+    taken_over = one_row.answer(logical, partials)
+    return None if taken_over is None else taken_over[2]
+
+
 def both(table: Any, sql: str, num_servers: int) -> tuple[list[Any] | None, list[list[Any]]]:
     """The row by plain numbers, and the rows by tables."""
     logical = plan(bind(parse(sql), table.schema, {}))
     shares = [table.segments[start::num_servers] for start in range(num_servers)]
-    partials = [execute(logical, share, table.context) for share in shares]
+    partials = [execute(logical.leaf, share, table.context) for share in shares]
     assert all(isinstance(partial.content, PlainRows) for partial in partials)
     by_tables = [Partial(partial.data, partial.stats) for partial in partials]
-    return plain_answer(logical, partials), to_pinot_rows(reduce(logical, by_tables, table.schema))
+    return one_row_of(logical, partials), to_pinot_rows(reduce(logical, by_tables, table.schema))
 
 
 @pytest.mark.parametrize("huge", [False, True])
@@ -102,7 +108,7 @@ def test_plain_numbers_and_tables_agree(make_table: Any, num_servers: int, *, hu
 )
 def test_other_queries_are_not_plain(make_table: Any, sql: str) -> None:
     table = make_table(FIELDS, rows(1, start=0))
-    assert plan(bind(parse(sql), table.schema, {})).plain is None
+    assert not one_row.takes(plan(bind(parse(sql), table.schema, {})).leaf.work)
 
 
 @pytest.mark.parametrize(
@@ -124,9 +130,9 @@ def test_an_answer_whose_columns_are_others_is_left_to_tables(make_table: Any) -
     table = make_table(FIELDS, rows(1, start=0))
     logical = plan(bind(parse("SELECT SUM(l) FROM t"), table.schema, {}))
     other = execute(
-        plan(bind(parse("SELECT SUM(l), COUNT(*) FROM t"), table.schema, {})), table.segments, table.context
+        plan(bind(parse("SELECT SUM(l), COUNT(*) FROM t"), table.schema, {})).leaf, table.segments, table.context
     )
-    assert plain_answer(logical, [other]) is None
+    assert one_row.answer(logical, [other]) is None
 
 
 def test_sorted_columns_are_searched_and_not_scanned(make_table: Any) -> None:
@@ -140,17 +146,18 @@ def test_a_query_that_looks_at_more_docs_than_the_caller_wants_is_left_to_somebo
     context = replace(table.context, most_docs=50)
 
     def ask(sql: str) -> Partial:
-        return execute(plan(bind(parse(sql), table.schema, {})), table.segments, context)
+        return execute(plan(bind(parse(sql), table.schema, {})).leaf, table.segments, context)
 
     assert ask("SELECT COUNT(*) FROM t WHERE k >= 10 AND k < 20").stats.num_docs_scanned == 20
     with pytest.raises(TooMuchWorkError):
         ask("SELECT COUNT(*) FROM t WHERE i = 3")
-    with pytest.raises(TooMuchWorkError):
-        ask("SELECT SUM(l) FROM t")
+    for sql in ("SELECT SUM(l) FROM t", "SELECT COUNT(*) FILTER (WHERE i = 3) FROM t"):
+        with pytest.raises(TooMuchWorkError):
+            ask(sql)
 
 
 def test_counting_all_rows_looks_at_none_of_them(make_table: Any) -> None:
     table = make_table(FIELDS, rows(1, start=0), rows(2, start=100))
     logical = plan(bind(parse("SELECT COUNT(*) FROM t"), table.schema, {}))
-    partial = execute(logical, table.segments, replace(table.context, most_docs=0))
-    assert plain_answer(logical, [partial]) == [200]
+    partial = execute(logical.leaf, table.segments, replace(table.context, most_docs=0))
+    assert one_row.answer(logical, [partial]) == (("count(*)",), ("LONG",), [200])

@@ -15,7 +15,7 @@ from merlot.query.answer.result import QueryStats, to_pinot_rows
 from merlot.query.context import ExecutionContext
 from merlot.query.execute import execute
 from merlot.query.plan.binding import bind
-from merlot.query.plan.leaf import plan
+from merlot.query.plan.make import plan
 from merlot.segment.arrow_types import arrow_schema
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
@@ -83,10 +83,10 @@ def ask(segments: list[ImmutableSegment]) -> Ask:
         logical = plan(bind(parse(sql), SCHEMA, {}))
         context = ExecutionContext(schema=SCHEMA)
         if not pruned:
-            partial = execute(logical, segments, context)
+            partial = execute(logical.leaf, segments, context)
         else:
-            kept = prune(logical, segments, statistics, SCHEMA)
-            partial = kept.count(execute(logical, kept.segments, context))
+            kept = prune(logical.leaf, segments, statistics, SCHEMA)
+            partial = kept.count(execute(logical.leaf, kept.segments, context))
         return to_pinot_rows(reduce(logical, [partial], SCHEMA)), partial.stats
 
     return answer

@@ -4,7 +4,7 @@ import pytest
 
 from merlot.errors import InvalidInputError
 from merlot.query.plan.binding import bind
-from merlot.query.plan.leaf import plan
+from merlot.query.plan.make import plan
 from merlot.spec.schema import TableSchema
 from merlot.sql import limits
 from merlot.sql.budget import Budget, PlanningCancelledError, PlanningTimeoutError
@@ -93,7 +93,8 @@ def test_many_aggregates_and_keys_are_planned() -> None:
     keys = ",".join(f"a+{number}" for number in range(500))
     sums = ",".join(f"SUM(b+{number})" for number in range(500))
     made = plan(bind(parse(f"SELECT {keys},{sums} FROM t GROUP BY {keys}"), SCHEMA))
-    assert (len(made.keys), len(made.aggregates), len(made.outputs)) == (500, 500, 1_000)
+    work = made.leaf.work
+    assert (len(work.keys), len(work.aggregates), len(made.finish.outputs)) == (500, 500, 1_000)
 
 
 LONG = chain("OR", "(a={} AND b>7)", 500)

@@ -17,9 +17,9 @@ from merlot.broker.tables import ServedTable
 from merlot.clock import Clock
 from merlot.errors import InvalidInputError, NotFoundError
 from merlot.ids import TableName, raw_name
-from merlot.query.plan import leaf as logical
 from merlot.query.plan.binding import bind
-from merlot.query.plan.leaf import LogicalPlan
+from merlot.query.plan.make import plan as make_plan
+from merlot.query.plan.nodes import Reduce, refilter
 from merlot.query.plan.rewrite import rewritten
 from merlot.query.pruning import monotone
 from merlot.spec.table import MAX_TIMEOUT_MS
@@ -46,7 +46,7 @@ FindTable = Callable[[str], ServedTable | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedQuery:
-    """A query ready to run. `table` is None for a SELECT without FROM, which has no logical plan either."""
+    """A query ready to run. `table` is None for a SELECT without FROM, which has no plan either."""
 
     constant: BoundQuery | None = None
     """A SELECT without FROM."""
@@ -58,7 +58,7 @@ class PlannedQuery:
     where: bytes = b""
     """The plan's filter, encoded."""
     is_explain: bool = False
-    logical: LogicalPlan | None = None
+    tree: Reduce | None = None
     is_momentary: bool = False
     """NOW() or AGO() is in it: it is right for this moment alone."""
     skips_pruning: bool = False
@@ -211,7 +211,7 @@ def _checked(bound: BoundQuery) -> BoundQuery:
 
 def _fill(template: Template, planned: PlannedQuery, shape: Shape) -> PlannedQuery | None:
     """The plan of another query of the shape; None if its constants do not fit, which binding will say better."""
-    assert planned.logical is not None
+    assert planned.tree is not None
     filled = None if template.direct is None else template.direct.fill(shape.constants)
     condition: Expr | None
     if filled is not None:
@@ -228,7 +228,7 @@ def _fill(template: Template, planned: PlannedQuery, shape: Shape) -> PlannedQue
         revision=planned.revision,
         query=planned.query,
         where=encoded,
-        logical=logical.refilter(planned.logical, condition),
+        tree=refilter(planned.tree, condition),
         skips_pruning=planned.skips_pruning,
         prunes_by_functions=planned.prunes_by_functions,
     )
@@ -236,16 +236,17 @@ def _fill(template: Template, planned: PlannedQuery, shape: Shape) -> PlannedQue
 
 def _plan_for(table: ServedTable, bound: BoundQuery, moment: Moment) -> PlannedQuery:
     options: Mapping[str, str] = dict(bound.options)
-    plan = logical.plan(bound)
+    tree = make_plan(bound)
+    where = tree.leaf.filter
     return PlannedQuery(
         timeout_ms=query_options.timeout_ms(options, table.spec.limits.timeout_ms),
         table=table.name,
         revision=table.revision,
         query=tree_json.to_json(replace(bound, where=None)),
-        where=tree_json.where_to_json(plan.filter),
-        logical=plan,
+        where=tree_json.where_to_json(where),
+        tree=tree,
         is_explain=bound.explain,
         is_momentary=moment.was_asked,
-        skips_pruning=plan.skips_pruning,
-        prunes_by_functions=any(monotone.functions_of(plan.filter)),
+        skips_pruning=tree.leaf.work.skips_pruning,
+        prunes_by_functions=any(monotone.functions_of(where)),
     )

@@ -33,7 +33,7 @@ class PlainRows:
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """Slots of a logical plan as columns, and what it took."""
+    """Slots of a leaf as columns, and what it took."""
 
     content: pa.Table | PlainRows
     stats: QueryStats

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from merlot.query.answer.combine import combine_data, order_columns
 from merlot.query.answer.partial import Partial
@@ -15,7 +13,8 @@ from merlot.query.answer.result import ResultTable
 from merlot.query.context import ExecutionLimits, check_groups
 from merlot.query.evaluate import evaluate, matches
 from merlot.query.operators.order import Keys, first_rows, order_table, sort_keys
-from merlot.query.plan.leaf import LogicalPlan, PlanKind
+from merlot.query.plan.nodes import Finish, LeafKind, LeafWork, Reduce
+from merlot.query.slots import SlotSource
 from merlot.spec.schema import TableSchema
 from merlot.tree.nodes import Output
 from merlot.tree.types import SqlType
@@ -23,60 +22,42 @@ from merlot.vectors.encoding import group_rows
 from merlot.vectors.vector import Vector, from_arrow
 
 
-class SlotSource:
-    """Slots as columns that expressions read."""
-
-    def __init__(self, slots: dict[str, Vector], num_rows: int) -> None:
-        self._slots = slots
-        self.num_rows = num_rows
-
-    def column(self, name: str, type_: SqlType) -> Vector:
-        return self._slots[name]
-
-    def nulls(self, name: str) -> NDArray[np.bool_] | None:
-        return self._slots[name].nulls
-
-    def at(self, rows: NDArray[Any]) -> SlotSource:
-        """Chosen rows."""
-        taken = {name: vector.spread(self.num_rows).take(rows) for name, vector in self._slots.items()}
-        return SlotSource(taken, len(rows))
-
-
 def reduce(
-    plan: LogicalPlan, partials: Sequence[Partial], schema: TableSchema, *, max_groups: int | None = None
+    plan: Reduce, partials: Sequence[Partial], schema: TableSchema, *, max_groups: int | None = None
 ) -> ResultTable:
     """The answer; of no partials, Pinot's empty one: no rows, or one row of an aggregation over nothing.
 
     LimitExceededError if servers, none of which has more, have more groups than allowed together."""
-    data = combine_data(plan, [partial.data for partial in partials])
-    if plan.kind is PlanKind.GROUP_BY and max_groups is not None:
+    work, finish = plan.leaf.work, plan.finish
+    data = combine_data(work, [partial.data for partial in partials])
+    if work.kind is LeafKind.GROUP_BY and max_groups is not None:
         check_groups(ExecutionLimits(max_groups=max_groups), data.num_rows)
-    if plan.kind is PlanKind.SELECTION:
-        return _reduce_rows(plan, data)
-    source = _finished(plan, data)
-    if plan.having is not None:
-        source = source.at(np.flatnonzero(matches(plan.having, source)))
-    return _outputs(plan.outputs, _ordered(plan, source))
+    if work.kind is LeafKind.SELECTION:
+        return _reduce_rows(work, finish, data)
+    source = _finished(work, data)
+    if finish.having is not None:
+        source = source.at(np.flatnonzero(matches(finish.having, source)))
+    return _outputs(finish.outputs, _ordered(finish, source))
 
 
-def _reduce_rows(plan: LogicalPlan, data: pa.Table) -> ResultTable:
-    if plan.order_by:
-        rows = order_table(data, order_columns(plan), plan.rows_needed)[plan.offset :]
+def _reduce_rows(work: LeafWork, finish: Finish, data: pa.Table) -> ResultTable:
+    if work.order_by:
+        rows = order_table(data, order_columns(work), work.rows_needed)[finish.offset :]
         data = data.take(pa.array(rows))
     else:
-        data = data.slice(plan.offset, max(0, plan.rows_needed - plan.offset))
-    slots = {f"c{number}": from_arrow(expr.type, data.column(number)) for number, expr in enumerate(plan.columns)}
-    return _outputs(plan.outputs, SlotSource(slots, data.num_rows))
+        data = data.slice(finish.offset, max(0, work.rows_needed - finish.offset))
+    slots = {f"c{number}": from_arrow(expr.type, data.column(number)) for number, expr in enumerate(work.columns)}
+    return _outputs(finish.outputs, SlotSource(slots, data.num_rows))
 
 
-def _finished(plan: LogicalPlan, data: pa.Table) -> SlotSource:
-    if plan.kind is PlanKind.AGGREGATION and data.num_rows == 0:
-        data = plan.empty_states
+def _finished(work: LeafWork, data: pa.Table) -> SlotSource:
+    if work.kind is LeafKind.AGGREGATION and data.num_rows == 0:
+        data = work.empty_states
     slots: dict[str, Vector] = {}
-    for number, key in enumerate(plan.keys):
+    for number, key in enumerate(work.keys):
         slots[f"k{number}"] = from_arrow(SqlType(key.type.base), data.column(number))
-    position = len(plan.keys)
-    for number, one in enumerate(plan.aggregations):
+    position = len(work.keys)
+    for number, one in enumerate(work.aggregations):
         end = position + len(one.fields)
         states = [_array(column) for column in data.columns[position:end]]
         slots[f"a{number}"] = one.function.finish(one.call, states)
@@ -84,18 +65,18 @@ def _finished(plan: LogicalPlan, data: pa.Table) -> SlotSource:
     return SlotSource(slots, data.num_rows)
 
 
-def _ordered(plan: LogicalPlan, source: SlotSource) -> SlotSource:
-    is_unordered = not (plan.is_distinct_after or plan.order_by)
-    if is_unordered and plan.offset == 0 and source.num_rows <= plan.rows_needed:
+def _ordered(finish: Finish, source: SlotSource) -> SlotSource:
+    is_unordered = not (finish.is_distinct or finish.order_by)
+    if is_unordered and finish.offset == 0 and source.num_rows <= finish.rows_needed:
         return source
-    if plan.is_distinct_after:
-        columns = [evaluate(output.expr, source).to_arrow(source.num_rows) for output in plan.outputs]
+    if finish.is_distinct:
+        columns = [evaluate(output.expr, source).to_arrow(source.num_rows) for output in finish.outputs]
         source = source.at(group_rows(columns, source.num_rows).first_rows)
     keys: list[Keys] = []
-    for key in plan.order_by:
+    for key in finish.order_by:
         vector = evaluate(key.expr, source).spread(source.num_rows)
         keys += sort_keys(vector, ascending=key.ascending, nulls_last=key.nulls_last)
-    rows = first_rows(keys, source.num_rows, plan.rows_needed)[plan.offset :]
+    rows = first_rows(keys, source.num_rows, finish.rows_needed)[finish.offset :]
     return source.at(rows)
 
 

@@ -21,7 +21,7 @@ from merlot.query.accumulators import Accumulator
 from merlot.query.context import ExecutionContext, check_groups
 from merlot.query.filter.docset import CHUNK_DOCS, DocSet
 from merlot.query.operators.group_keys import DictionaryKey, Key, ValueKey, key_of
-from merlot.query.plan.leaf import LogicalPlan
+from merlot.query.plan.nodes import LeafWork
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns
 from merlot.tree.nodes import Column, Expr
@@ -36,10 +36,10 @@ HASH_CHUNK_DOCS = 16_384
 MAX_COMBINATIONS = 1 << 62
 
 
-def aggregate(plan: LogicalPlan, columns: Columns, docs: DocSet, context: ExecutionContext) -> list[pa.Array]:
+def aggregate(work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionContext) -> list[pa.Array]:
     """State columns of one row."""
-    accumulators = _accumulators(plan, columns, 1)
-    for chunk in docs.chunks(columns, null_handling=plan.null_handling):
+    accumulators = _accumulators(work, columns, 1)
+    for chunk in docs.chunks(columns, null_handling=work.null_handling):
         context.cancel.check()
         for one in accumulators:
             one.add(chunk, None)
@@ -47,19 +47,19 @@ def aggregate(plan: LogicalPlan, columns: Columns, docs: DocSet, context: Execut
     return [state for one in accumulators for state in one.states(row)]
 
 
-def group(plan: LogicalPlan, columns: Columns, docs: DocSet, context: ExecutionContext) -> list[pa.Array]:
+def group(work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionContext) -> list[pa.Array]:
     """Key columns, then state columns, a row per group."""
-    keys = [key_of(expr, columns, null_handling=plan.null_handling) for expr in plan.keys]
-    if any(expr.type.is_array for expr in plan.keys) or any(isinstance(key, ValueKey) for key in keys):
-        return _group_encoded(plan, columns, docs, context, keys)
+    keys = [key_of(expr, columns, null_handling=work.null_handling) for expr in work.keys]
+    if any(expr.type.is_array for expr in work.keys) or any(isinstance(key, ValueKey) for key in keys):
+        return _group_encoded(work, columns, docs, context, keys)
     packing = Packing([key.cardinality for key in keys])
     if packing.space <= SMALL_SPACE or packing.space <= min(2 * docs.count, MAX_DENSE_SPACE):
-        return _group_dense(plan, columns, docs, context, keys)
-    return _group_hashed(plan, columns, docs, context, keys)
+        return _group_dense(work, columns, docs, context, keys)
+    return _group_hashed(work, columns, docs, context, keys)
 
 
-def _accumulators(plan: LogicalPlan, columns: Columns, num_groups: int) -> list[Accumulator]:
-    return [Accumulator(one, num_groups, columns) for one in plan.aggregations]
+def _accumulators(work: LeafWork, columns: Columns, num_groups: int) -> list[Accumulator]:
+    return [Accumulator(one, num_groups, columns) for one in work.aggregations]
 
 
 def _pack(keys: Sequence[Key], packing: Packing, chunk: Chunk, out: NDArray[Any]) -> NDArray[Any]:
@@ -71,14 +71,14 @@ def _pack(keys: Sequence[Key], packing: Packing, chunk: Chunk, out: NDArray[Any]
 
 
 def _group_dense(
-    plan: LogicalPlan, columns: Columns, docs: DocSet, context: ExecutionContext, keys: list[Key]
+    work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionContext, keys: list[Key]
 ) -> list[pa.Array]:
     packing = Packing([key.cardinality for key in keys])
-    accumulators = _accumulators(plan, columns, packing.space)
+    accumulators = _accumulators(work, columns, packing.space)
     rows = next((one for one in accumulators if one.rows_by_group is not None), None)
     present = np.zeros(packing.space, np.uint8) if rows is None else None
     scratch = np.zeros(min(CHUNK_DOCS, docs.count), np.uint32)
-    for chunk in docs.chunks(columns, null_handling=plan.null_handling):
+    for chunk in docs.chunks(columns, null_handling=work.null_handling):
         context.cancel.check()
         groups = _pack(keys, packing, chunk, scratch)[0]
         if present is not None:
@@ -93,13 +93,13 @@ def _group_dense(
 
 
 def _group_hashed(
-    plan: LogicalPlan, columns: Columns, docs: DocSet, context: ExecutionContext, keys: list[Key]
+    work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionContext, keys: list[Key]
 ) -> list[pa.Array]:
     packing = Packing([key.cardinality for key in keys])
     table = GroupTable(packing.width, docs.count)
-    accumulators = _accumulators(plan, columns, 1024)
+    accumulators = _accumulators(work, columns, 1024)
     scratch = np.zeros(packing.width * HASH_CHUNK_DOCS, np.uint64)
-    for chunk in docs.chunks(columns, null_handling=plan.null_handling, max_docs=HASH_CHUNK_DOCS):
+    for chunk in docs.chunks(columns, null_handling=work.null_handling, max_docs=HASH_CHUNK_DOCS):
         context.cancel.check()
         groups = table.assign(_pack(keys, packing, chunk, scratch))
         check_groups(context.limits, table.num_groups)
@@ -110,14 +110,14 @@ def _group_hashed(
 
 
 def _group_encoded(
-    plan: LogicalPlan, columns: Columns, docs: DocSet, context: ExecutionContext, keys: list[Key]
+    work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionContext, keys: list[Key]
 ) -> list[pa.Array]:
     """Keys that have codes only once all rows are seen, or of several values to a row, each a row of its own."""
-    every = Chunk(columns, 0, 0, docs.docs(), null_handling=plan.null_handling)
-    known = [_encoded(key, expr, every) for key, expr in zip(keys, plan.keys, strict=True)]
+    every = Chunk(columns, 0, 0, docs.docs(), null_handling=work.null_handling)
+    known = [_encoded(key, expr, every) for key, expr in zip(keys, work.keys, strict=True)]
     packing = Packing([key.cardinality for key in keys])
     table = GroupTable(packing.width, every.num_rows)
-    accumulators = _accumulators(plan, columns, 1024)
+    accumulators = _accumulators(work, columns, 1024)
     for rows, places in _blocks(every.num_rows, [None if one is None else one.offsets for one in known]):
         context.cancel.check()
         chunk = every.at(rows)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from merlot.query.evaluate import evaluate
 from merlot.query.filter.docset import DocSet
 from merlot.query.operators.order import Keys, first_rows, sort_keys
-from merlot.query.plan.leaf import LogicalPlan
+from merlot.query.plan.nodes import LeafWork
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns
 from merlot.segment.index.dictionary import Dictionary
@@ -19,31 +19,31 @@ from merlot.values.types import TypeName
 from merlot.vectors.vector import Vector
 
 
-def select_first(plan: LogicalPlan, columns: Columns, docs: DocSet, num_rows: int) -> list[pa.Array]:
+def select_first(work: LeafWork, columns: Columns, docs: DocSet, num_rows: int) -> list[pa.Array]:
     """The first num_rows matching docs, in no other order than the segment's."""
     listed = _first_docs(docs, num_rows)
-    return materialise(plan, Chunk(columns, 0, 0, listed, null_handling=plan.null_handling))
+    return materialise(work, Chunk(columns, 0, 0, listed, null_handling=work.null_handling))
 
 
-def select_top(plan: LogicalPlan, columns: Columns, docs: DocSet) -> list[pa.Array]:
+def select_top(work: LeafWork, columns: Columns, docs: DocSet) -> list[pa.Array]:
     """The rows that come first by ORDER BY, at most limit + offset."""
-    chunk = _whole(docs, columns, plan)
+    chunk = _whole(docs, columns, work)
     keys: list[Keys] = []
-    for key in plan.order_by:
-        keys += _sort_keys(plan, key, chunk)
-    rows = first_rows(keys, chunk.num_rows, plan.rows_needed)
-    return materialise(plan, chunk.at(rows))
+    for key in work.order_by:
+        keys += _sort_keys(work, key, chunk)
+    rows = first_rows(keys, chunk.num_rows, work.rows_needed)
+    return materialise(work, chunk.at(rows))
 
 
-def materialise(plan: LogicalPlan, chunk: Chunk) -> list[pa.Array]:
+def materialise(work: LeafWork, chunk: Chunk) -> list[pa.Array]:
     """Slots c0, c1, … of a chunk."""
-    return [evaluate(expr, chunk).to_arrow(chunk.num_rows) for expr in plan.columns]
+    return [evaluate(expr, chunk).to_arrow(chunk.num_rows) for expr in work.columns]
 
 
-def _sort_keys(plan: LogicalPlan, key: OrderKey, chunk: Chunk) -> list[Keys]:
+def _sort_keys(work: LeafWork, key: OrderKey, chunk: Chunk) -> list[Keys]:
     """By dict id where the column has a dictionary whose order is that of the values: two zeros are equal."""
     assert isinstance(key.expr, Column)
-    expr = plan.columns[int(key.expr.name.removeprefix("c"))]
+    expr = work.columns[int(key.expr.name.removeprefix("c"))]
     if isinstance(expr, Column):
         reader = chunk.columns.reader(expr.name)
         if reader.dictionary is not None and _is_ordered(reader.dictionary, reader.type):
@@ -60,11 +60,11 @@ def _is_ordered(dictionary: Dictionary, type_: TypeName) -> bool:
     return last - first < 2
 
 
-def _whole(docs: DocSet, columns: Columns, plan: LogicalPlan) -> Chunk:
+def _whole(docs: DocSet, columns: Columns, work: LeafWork) -> Chunk:
     if len(docs.pieces) == 1 and docs.pieces[0].is_span:
         piece = docs.pieces[0]
-        return Chunk(columns, piece.start, piece.stop, null_handling=plan.null_handling)
-    return Chunk(columns, 0, 0, docs.docs(), null_handling=plan.null_handling)
+        return Chunk(columns, piece.start, piece.stop, null_handling=work.null_handling)
+    return Chunk(columns, 0, 0, docs.docs(), null_handling=work.null_handling)
 
 
 def _first_docs(docs: DocSet, num_rows: int) -> NDArray[np.uint32]:

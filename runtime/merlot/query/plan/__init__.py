@@ -1,1 +1,1 @@
-"""The leaf's plan: logical form, rules that rewrite it, expressions, binding. Pure."""
+"""A query's plan as a tree: its nodes, how it is made, rules that rewrite filters, expressions, binding. Pure."""

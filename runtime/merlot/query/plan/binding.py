@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from merlot.query.answer.reduce import SlotSource
 from merlot.query.evaluate import evaluate
+from merlot.query.slots import SlotSource
 from merlot.spec.schema import TableSchema
 from merlot.sql import bind as sql_bind
 from merlot.sql.budget import Budget

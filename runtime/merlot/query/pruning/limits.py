@@ -8,45 +8,45 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.query.plan.leaf import LogicalPlan, PlanKind
+from merlot.query.plan.nodes import LeafKind, LeafWork
 from merlot.query.pruning.ranges import ColumnRanges
 from merlot.query.pruning.statistics import SegmentStatistics
 from merlot.query.pruning.verdicts import ALL, NONE, Verdicts
 from merlot.tree.nodes import Column
 
 
-def order_column(plan: LogicalPlan) -> str | None:
+def order_column(work: LeafWork) -> str | None:
     """The column that decides first in the order of a selection; None if it is none, or an expression."""
-    if plan.kind is not PlanKind.SELECTION or not plan.order_by:
+    if work.kind is not LeafKind.SELECTION or not work.order_by:
         return None
-    first = plan.columns[plan.slots.index(plan.order_by[0].expr)]
+    first = work.columns[work.slots.index(work.order_by[0].expr)]
     return first.name if isinstance(first, Column) else None
 
 
-def needed(plan: LogicalPlan, verdicts: Verdicts, statistics: SegmentStatistics) -> NDArray[np.bool_]:
+def needed(work: LeafWork, verdicts: Verdicts, statistics: SegmentStatistics) -> NDArray[np.bool_]:
     """Which segments are still needed among those whose verdict is not NONE."""
     kept: NDArray[np.bool_] = verdicts != NONE
-    if plan.kind is not PlanKind.SELECTION or statistics.num_docs is None:
+    if work.kind is not LeafKind.SELECTION or statistics.num_docs is None:
         return kept
     sure_docs = np.where(verdicts == ALL, statistics.num_docs, 0)
-    if plan.rows_needed > int(sure_docs.sum()):
+    if work.rows_needed > int(sure_docs.sum()):
         return kept
-    if not plan.order_by:
+    if not work.order_by:
         # The first segments that are sure to pass, as many as it takes.
         reached = np.cumsum(sure_docs)
-        first: NDArray[np.bool_] = (verdicts == ALL) & (reached - sure_docs < plan.rows_needed)
+        first: NDArray[np.bool_] = (verdicts == ALL) & (reached - sure_docs < work.rows_needed)
         return first
-    name = order_column(plan)
+    name = order_column(work)
     ranges = None if name is None else statistics.ranges.get(name)
-    if ranges is None or name is None or _may_hold_nulls(plan, name, statistics):
+    if ranges is None or name is None or _may_hold_nulls(work, name, statistics):
         return kept
-    return kept & _may_come_first(ranges, sure_docs, plan.rows_needed, ascending=plan.order_by[0].ascending)
+    return kept & _may_come_first(ranges, sure_docs, work.rows_needed, ascending=work.order_by[0].ascending)
 
 
-def _may_hold_nulls(plan: LogicalPlan, name: str, statistics: SegmentStatistics) -> bool:
+def _may_hold_nulls(work: LeafWork, name: str, statistics: SegmentStatistics) -> bool:
     """With null handling nulls have places of their own, outside the bounds of what is stored."""
     counts = statistics.null_counts.get(name)
-    return plan.null_handling and (counts is None or bool(counts.any()))
+    return work.null_handling and (counts is None or bool(counts.any()))
 
 
 def _may_come_first(

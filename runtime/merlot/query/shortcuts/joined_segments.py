@@ -8,6 +8,7 @@ drops what was used longest ago. Any thread; two that join the same column at on
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections import OrderedDict
@@ -20,8 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from merlot.query.context import ExecutionContext
 from merlot.query.operators.order import text_ranks
+from merlot.query.plan.nodes import Leaf, LeafKind
 from merlot.query.read.columns import Reader, SegmentColumns
+from merlot.query.targets import Source, Sources, apart
 from merlot.segment.build.coding import code
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.dictionary import DecimalDictionary, Dictionary, NumericDictionary, VariableDictionary
@@ -123,15 +127,25 @@ class BatchCache:
 
     def batch(self, segments: Sequence[ImmutableSegment]) -> Batch | None:
         """The batch of these segments once queries asked for them often enough, this one included; else None."""
-        key = tuple(map(id, segments))
         with self._lock:
-            found = self._batches.get(key)
-            if found is None or not found.is_of(segments):
-                found = self._batches[key] = _batch_of(segments)
-                self._evict()
-            self._batches.move_to_end(key)
+            found = self._found(segments)
             found.sightings += 1
             return found if found.sightings >= SIGHTINGS else None
+
+    def due(self, segments: Sequence[ImmutableSegment]) -> Batch | None:
+        """What `batch` would give the next query; no query is counted."""
+        with self._lock:
+            found = self._found(segments)
+            return found if found.sightings + 1 >= SIGHTINGS else None
+
+    def _found(self, segments: Sequence[ImmutableSegment]) -> Batch:
+        key = tuple(map(id, segments))
+        found = self._batches.get(key)
+        if found is None or not found.is_of(segments):
+            found = self._batches[key] = _batch_of(segments)
+            self._evict()
+        self._batches.move_to_end(key)
+        return found
 
     def peek(self, segments: Sequence[ImmutableSegment]) -> Batch | None:
         """What is known of these segments; no query is counted."""
@@ -220,45 +234,45 @@ def _column_key(schema: TableSchema, name: str) -> object:
     return name, declared.type, declared.multi_value, str(declared.default_value)
 
 
-@dataclass(frozen=True, slots=True)
-class Batches:
-    """Some segments, as a query is to read them."""
+def sources(leaf: Leaf, segments: Sequence[ImmutableSegment], context: ExecutionContext) -> Sources | None:
+    """The segments, small ones joined; None if none are, nor are to be.
 
-    joined: list[BatchColumns]
-    apart: list[ImmutableSegment]
-    uncounted: list[list[ImmutableSegment]]
-    """Of those apart, what could be joined; `count` them once the query is run."""
-
-
-def batches(
-    segments: Sequence[ImmutableSegment], schema: TableSchema, names: frozenset[str], *, may_join: bool
-) -> Batches:
-    """Batches of the small segments among these. names: columns of the query.
-
-    Without may_join only those are batches whose columns are joined; so a caller may still decide against the query."""
+    The query is counted when it runs. With `context.join_later` only those are joined whose columns are, since the
+    caller may still decide against the query."""
+    work = leaf.work
+    is_few_rows = work.kind is LeafKind.SELECTION and not work.order_by and leaf.filter is None
     small = [segment for segment in segments if segment.num_docs <= SMALL_DOCS]
-    if len(small) < MIN_SEGMENTS or any(name.startswith("$") for name in names):
-        return Batches([], list(segments), [])
-    found = Batches([], [segment for segment in segments if segment.num_docs > SMALL_DOCS], [])
+    if is_few_rows or work.skips_pruning or len(small) < MIN_SEGMENTS:
+        return None
+    names = leaf.columns_read
+    if any(name.startswith("$") for name in names):
+        return None
+    is_hurried = context.join_later is not None
+    joined: list[Source] = []
+    by_themselves = [segment for segment in segments if segment.num_docs > SMALL_DOCS]
+    uncounted: list[list[ImmutableSegment]] = []
     for group in _groups(small):
-        batch = BATCH_CACHE.batch(group) if may_join else BATCH_CACHE.peek(group)
-        columns = None if batch is None else BatchColumns(batch, group, schema)
-        if columns is not None and (may_join or columns.has(names)):
-            found.joined.append(columns)
+        batch = BATCH_CACHE.peek(group) if is_hurried else BATCH_CACHE.due(group)
+        columns = None if batch is None else BatchColumns(batch, group, context.schema)
+        is_joined = columns is not None and (not is_hurried or columns.has(names))
+        if columns is not None and is_joined:
+            joined.append(Source(columns, columns.starts))
+        else:
+            by_themselves.extend(group)
+        if not (is_hurried and is_joined):
+            uncounted.append(group)
+    return Sources([*joined, *apart(by_themselves, context)], functools.partial(_count, uncounted, names, context))
+
+
+def _count(groups: Sequence[Sequence[ImmutableSegment]], names: frozenset[str], context: ExecutionContext) -> None:
+    """Count a query of these segments; whoever has no time to join has it done later."""
+    for group in groups:
+        batch = BATCH_CACHE.batch(group)
+        if batch is None or context.join_later is None:
             continue
-        found.apart.extend(group)
-        if not may_join:
-            found.uncounted.append(group)
-    return found
-
-
-def count(
-    groups: Iterable[Sequence[ImmutableSegment]], schema: TableSchema, names: frozenset[str]
-) -> list[BatchColumns]:
-    """Count a query of these segments; returns those that are to be joined now."""
-    sighted = [(BATCH_CACHE.batch(group), group) for group in groups]
-    due = [BatchColumns(batch, group, schema) for batch, group in sighted if batch is not None]
-    return [columns for columns in due if columns.claim(names)]
+        columns = BatchColumns(batch, group, context.schema)
+        if columns.claim(names):
+            context.join_later(functools.partial(columns.join, names))
 
 
 def _groups(segments: Sequence[ImmutableSegment]) -> list[list[ImmutableSegment]]:

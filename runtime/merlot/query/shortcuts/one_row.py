@@ -1,8 +1,8 @@
 """One row of counts, sums, averages and extremes of plain columns, in Python's own numbers from segments to answer.
 
 Such queries read few rows and are asked often; Arrow arrays of one element, built, merged, sent and taken apart again,
-cost ten times what reading the rows does. Every answer equals that of the general way (`grouping`, `combine`,
-`reduce`), which also takes over whatever does not fit: other expressions, HAVING, null handling.
+cost ten times what reading the rows does. Every answer equals that of the general way (`operators`, `answer`),
+to which `tally` and `answer` leave what does not fit by returning None: other expressions, HAVING, null handling.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,18 +21,18 @@ from merlot.kernels import aggregate as kernels
 from merlot.query.aggregation import Aggregation
 from merlot.query.answer.partial import Partial, PlainRows
 from merlot.query.answer.result import special_text
-from merlot.query.context import CancelToken
+from merlot.query.context import CancelToken, ExecutionContext
 from merlot.query.filter.docset import CHUNK_DOCS, DocSet
+from merlot.query.plan.nodes import Finish, Leaf, LeafKind, LeafWork, Reduce
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns
+from merlot.query.targets import Found, Task, matched, select
 from merlot.tree.nodes import Column
 from merlot.values.types import TypeName
 
-if TYPE_CHECKING:
-    from merlot.query.plan.leaf import LogicalPlan
-
 MAX_PIECES: Final = 8
 """Pieces of a doc set that are read one by one; of more, the small ones are listed together."""
+_MEMO: Final = "one_row"
 _WHOLE: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP})
 _FLOATS: Final = frozenset({TypeName.FLOAT, TypeName.DOUBLE})
 
@@ -51,41 +51,68 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class PlainAggregation:
-    """What such a plan computes; made once per plan."""
+class _Row:
+    """What such a leaf computes; made once per plan."""
 
     terms: tuple[Term, ...]
     columns: tuple[Column, ...]
     """Distinct, those whose values are read."""
     wanted: tuple[tuple[bool, bool], ...]
     """Of each column, whether its sum and its extremes are."""
-    outputs: tuple[int, ...] | None
-    """Numbers of the terms that the answer shows; None if it takes more than that to make it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """How the broker shows it."""
+
+    outputs: tuple[int, ...]
+    """Numbers of the terms."""
     names: tuple[str, ...]
     types: tuple[str, ...]
 
 
-def plain_aggregation(plan: LogicalPlan) -> PlainAggregation | None:
-    """The plan as one of these; None if it is none. `plan.kind` must be AGGREGATION."""
-    if plan.null_handling:
+def takes(work: LeafWork) -> bool:
+    """Whether a leaf's aggregates make such a row."""
+    return _row_of(work) is not None
+
+
+def tally(leaf: Leaf, tasks: Sequence[Task], context: ExecutionContext) -> tuple[PlainRows, list[Found]] | None:
+    """The leaf's one row, on this thread; None if this is no such leaf."""
+    row = _row_of(leaf.work)
+    if row is None:
+        return None
+    tallies = Tallies(row)
+    found: list[Found] = []
+    for task in tasks:
+        context.cancel.check()
+        docs, num_entries = select(leaf, task, context)
+        if docs.pieces:
+            tallies.add(task.target.columns, docs, context.cancel)
+        found.append(Found(None, docs.count, num_entries, matched(task, docs)))
+    return PlainRows(leaf.work.partial_schema, tallies.states()), found
+
+
+def _row_of(work: LeafWork) -> _Row | None:
+    """Made once, and remembered with the plan."""
+    if _MEMO not in work.memo:
+        work.memo[_MEMO] = _make_row(work)
+    row: _Row | None = work.memo[_MEMO]
+    return row
+
+
+def _make_row(work: LeafWork) -> _Row | None:
+    if work.kind is not LeafKind.AGGREGATION or work.null_handling:
         return None
     terms: list[Term] = []
     start = 0
-    for aggregation in plan.aggregations:
+    for aggregation in work.aggregations:
         term = _term(aggregation, start)
         if term is None:
             return None
         terms.append(term)
         start += term.width
     columns = tuple(dict.fromkeys(term.column for term in terms if term.column is not None))
-    return PlainAggregation(
-        terms=tuple(terms),
-        columns=columns,
-        wanted=tuple(_wanted(column, terms) for column in columns),
-        outputs=_outputs(plan),
-        names=tuple(output.label for output in plan.outputs),
-        types=tuple(str(output.expr.type) for output in plan.outputs),
-    )
+    return _Row(tuple(terms), columns, tuple(_wanted(column, terms) for column in columns))
 
 
 def _term(aggregation: Aggregation, start: int) -> Term | None:
@@ -110,16 +137,26 @@ def _wanted(column: Column, terms: Sequence[Term]) -> tuple[bool, bool]:
     return any(form.wants_sum for form in forms), any(form.wants_extremes for form in forms)
 
 
-def _outputs(plan: LogicalPlan) -> tuple[int, ...] | None:
-    slots = {f"a{number}": (number, aggregate.type) for number, aggregate in enumerate(plan.aggregates)}
+def _shown(work: LeafWork, finish: Finish) -> _Shown | None:
+    """None if it takes more to make the answer than to choose among the terms."""
+    if _MEMO not in finish.memo:
+        finish.memo[_MEMO] = _make_shown(work, finish)
+    shown: _Shown | None = finish.memo[_MEMO]
+    return shown
+
+
+def _make_shown(work: LeafWork, finish: Finish) -> _Shown | None:
+    if finish.having is not None or finish.offset or not finish.rows_needed or finish.is_distinct:
+        return None
+    slots = {f"a{number}": (number, aggregate.type) for number, aggregate in enumerate(work.aggregates)}
     numbers = []
-    for output in plan.outputs:
+    for output in finish.outputs:
         number, type_ = slots.get(output.expr.name, (0, None)) if isinstance(output.expr, Column) else (0, None)
         if type_ != output.expr.type:
             return None
         numbers.append(number)
-    is_whole_row = plan.having is None and plan.offset == 0 and plan.rows_needed > 0
-    return tuple(numbers) if is_whole_row and not plan.is_distinct_after else None
+    names = tuple(output.label for output in finish.outputs)
+    return _Shown(tuple(numbers), names, tuple(str(output.expr.type) for output in finish.outputs))
 
 
 # On a server
@@ -128,10 +165,10 @@ def _outputs(plan: LogicalPlan) -> tuple[int, ...] | None:
 class Tallies:
     """Running states over segments, on one thread."""
 
-    def __init__(self, plain: PlainAggregation) -> None:
-        self._plain = plain
+    def __init__(self, row: _Row) -> None:
+        self._row = row
         self._columns = {
-            column: _Values(column, *wanted) for column, wanted in zip(plain.columns, plain.wanted, strict=True)
+            column: _Values(column, *wanted) for column, wanted in zip(row.columns, row.wanted, strict=True)
         }
         self.num_docs = 0
 
@@ -148,11 +185,11 @@ class Tallies:
     def states(self) -> tuple[list[Any], ...]:
         """State columns, each of one value; of none if no doc was taken in."""
         if not self.num_docs:
-            return tuple([[] for term in self._plain.terms for _ in range(term.width)])
+            return tuple([[] for term in self._row.terms for _ in range(term.width)])
         tallies = {column: values.tally(self.num_docs) for column, values in self._columns.items()}
         rows = Tally(self.num_docs)
         found: list[list[Any]] = []
-        for term in self._plain.terms:
+        for term in self._row.terms:
             tally = rows if term.column is None else tallies[term.column]
             found += [[value] for value in term.form.state(tally, is_whole=term.is_whole)]
         return tuple(found)
@@ -199,24 +236,26 @@ def _chunks(columns: Columns, docs: DocSet) -> Iterator[Chunk]:
 # On a broker
 
 
-def plain_answer(plan: LogicalPlan, partials: Sequence[Partial]) -> list[Any] | None:
-    """The one row of the answer, JSON-ready; None if these partial answers must be reduced in the general way."""
-    plain = plan.plain
-    if plain is None or plain.outputs is None:
+def answer(plan: Reduce, partials: Sequence[Partial]) -> tuple[Sequence[str], Sequence[str], list[Any]] | None:
+    """Column names, types and the one row, JSON-ready; None if these partial answers are to be reduced in general."""
+    work = plan.leaf.work
+    row = _row_of(work)
+    shown = None if row is None else _shown(work, plan.finish)
+    if row is None or shown is None:
         return None
     rows: list[PlainRows] = []
     for partial in partials:
         content = partial.content
-        if not isinstance(content, PlainRows) or not content.schema.equals(plan.partial_schema):
+        if not isinstance(content, PlainRows) or not content.schema.equals(work.partial_schema):
             return None
         if content.num_rows > 1:
             return None
         if content.num_rows:
             rows.append(content)
-    if len(rows) > 1 and not all(term.is_whole for term in plain.terms):
+    if len(rows) > 1 and not all(term.is_whole for term in row.terms):
         return None
-    answers = [_finish(term, rows) for term in plain.terms]
-    return [answers[number] for number in plain.outputs]
+    answers = [_finish(term, rows) for term in row.terms]
+    return shown.names, shown.types, [answers[number] for number in shown.outputs]
 
 
 def _finish(term: Term, rows: Sequence[PlainRows]) -> Any:

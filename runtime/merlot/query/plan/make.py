@@ -1,0 +1,115 @@
+"""From a bound query to its plan. Pure: broker and server derive the same plan from the same query."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from merlot.query.plan.expressions import has_aggregate, replace, walk
+from merlot.query.plan.nodes import SKIP_OPTION, Finish, Leaf, LeafKind, LeafWork, Reduce
+from merlot.query.plan.rewrite import rewrite
+from merlot.tree.nodes import Aggregate, BoundQuery, Column, Expr, Literal, OrderKey, Output
+from merlot.tree.types import LONG, SqlType
+from merlot.vectors.errors import UnsupportedQueryError
+
+
+def plan(query: BoundQuery) -> Reduce:
+    """The plan of a bound query. Raises UnsupportedQueryError."""
+    query = rewrite(query)
+    exprs = [output.expr for output in query.select] + [key.expr for key in query.order_by]
+    if query.having is not None:
+        exprs.append(query.having)
+    if query.group_by or any(map(has_aggregate, exprs)):
+        return _grouped(query, query.group_by)
+    if query.distinct:
+        return _grouped(query, tuple(dict.fromkeys(output.expr for output in query.select)))
+    return _selection(query)
+
+
+_ROWS: Final = Aggregate("count", (), LONG)
+
+
+def _skips_pruning(query: BoundQuery) -> bool:
+    return (query.option(SKIP_OPTION) or "").lower() == "true"
+
+
+def _selection(query: BoundQuery) -> Reduce:
+    exprs = [output.expr for output in query.select] + [key.expr for key in query.order_by]
+    columns = tuple(dict.fromkeys(exprs))
+    for key in query.order_by:
+        if key.expr.type.is_array:
+            raise UnsupportedQueryError("cannot order rows by a multi-value column")
+    slots = {expr: Column(f"c{number}", expr.type) for number, expr in enumerate(columns)}
+    finish = Finish(
+        outputs=tuple(Output(output.label, slots[output.expr]) for output in query.select),
+        order_by=tuple(OrderKey(slots[key.expr], key.ascending, key.nulls_last) for key in query.order_by),
+        limit=query.limit,
+        offset=query.offset,
+    )
+    work = LeafWork(
+        kind=LeafKind.SELECTION,
+        columns=columns,
+        order_by=finish.order_by,
+        rows_needed=finish.rows_needed,
+        null_handling=query.null_handling,
+        skips_pruning=_skips_pruning(query),
+    )
+    return Reduce(Leaf(work, query.where), finish)
+
+
+def _grouped(query: BoundQuery, group_by: tuple[Expr, ...]) -> Reduce:
+    keys = tuple(dict.fromkeys(key for key in group_by if not isinstance(key, Literal)))
+    slots = _Slots(keys)
+    outputs = tuple(Output(output.label, slots.rewritten(output.expr)) for output in query.select)
+    having = None if query.having is None else slots.rewritten(query.having)
+    order_by = tuple(OrderKey(slots.rewritten(key.expr), key.ascending, key.nulls_last) for key in query.order_by)
+    is_grouped = bool(keys or query.group_by or not slots.aggregates)
+    is_distinct = query.distinct and bool(query.group_by or slots.aggregates)
+    if not keys and not slots.aggregates:
+        # Keys that are all constants make one group if there is a row; a table without columns cannot tell.
+        slots.to_slot(_ROWS)
+    finish = Finish(
+        outputs=outputs,
+        having=having,
+        order_by=order_by,
+        limit=query.limit,
+        offset=query.offset,
+        is_distinct=is_distinct,
+    )
+    work = LeafWork(
+        kind=LeafKind.GROUP_BY if is_grouped else LeafKind.AGGREGATION,
+        keys=keys,
+        aggregates=tuple(slots.aggregates),
+        rows_needed=finish.rows_needed,
+        null_handling=query.null_handling,
+        skips_pruning=_skips_pruning(query),
+    )
+    return Reduce(Leaf(work, query.where), finish)
+
+
+class _Slots:
+    """Names of keys and aggregates, which expressions above the leaf are written over."""
+
+    def __init__(self, keys: tuple[Expr, ...]) -> None:
+        self._keys: dict[Expr, Expr] = {
+            key: Column(f"k{number}", SqlType(key.type.base)) for number, key in enumerate(keys)
+        }
+        self._known: set[Expr] = set(self._keys.values())
+        self.aggregates: dict[Aggregate, Column] = {}
+
+    def to_slot(self, expr: Expr) -> Expr | None:
+        """The slot of a key or an aggregate, a new one for a new aggregate; None for any other expression."""
+        if expr in self._keys:
+            return self._keys[expr]
+        if isinstance(expr, Aggregate):
+            slot = self.aggregates.setdefault(expr, Column(f"a{len(self.aggregates)}", expr.type))
+            self._known.add(slot)
+            return slot
+        return None
+
+    def rewritten(self, expr: Expr) -> Expr:
+        """The expression over slots; raises UnsupportedQueryError if it reads a column that is neither."""
+        result = replace(expr, self.to_slot)
+        for node in walk(result):
+            if isinstance(node, Column) and node not in self._known:
+                raise UnsupportedQueryError(f"column is neither grouped nor aggregated column={node.name}")
+        return result

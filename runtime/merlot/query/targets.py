@@ -1,0 +1,108 @@
+"""What a leaf runs over: segments, alone or joined, with the filter resolved against each, cut into tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.query.context import ExecutionContext
+from merlot.query.filter.docset import DocSet
+from merlot.query.filter.resolve import Node, Nothing, Resolver
+from merlot.query.filter.run import FilterRun
+from merlot.query.plan.nodes import Leaf
+from merlot.query.read.columns import Columns, SegmentColumns
+from merlot.segment.immutable import ImmutableSegment
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Docs to look at: a segment, or small ones seen as one."""
+
+    columns: Columns
+    starts: NDArray[np.int64] | None = None
+    """First doc of each segment in it, and the number of all docs; None of a segment by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """All docs of a query."""
+
+    every: Sequence[Source]
+    on_run: Callable[[], None] | None = None
+    """To be called once the query is sure to run here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A source with its resolved filter."""
+
+    source: Source
+    node: Node
+
+    @property
+    def columns(self) -> Columns:
+        return self.source.columns
+
+    @property
+    def num_segments(self) -> int:
+        starts = self.source.starts
+        return 1 if starts is None else len(starts) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Docs [start, stop) of a target."""
+
+    target: Target
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one task found: slot columns (None if no doc matched), matching docs, entries looked at."""
+
+    columns: list[pa.Array] | None
+    num_docs: int
+    num_entries: int
+    matched: NDArray[np.bool_] | bool
+    """Which segments of the target hold a match; a target of one, whether it does."""
+
+
+def apart(segments: Sequence[ImmutableSegment], context: ExecutionContext) -> list[Source]:
+    """Each segment by itself."""
+    return [Source(SegmentColumns(segment, context.schema, context.host)) for segment in segments]
+
+
+def resolved(
+    leaf: Leaf, sources: Sequence[Source], context: ExecutionContext, resolver: Callable[..., Resolver] = Resolver
+) -> list[Target]:
+    """The filter against each source."""
+    targets = []
+    for source in sources:
+        context.cancel.check()
+        node = resolver(source.columns, null_handling=leaf.work.null_handling).resolve(leaf.filter)
+        targets.append(Target(source, node))
+    return targets
+
+
+def can_match(leaf: Leaf, target: Target) -> bool:
+    """Whether a target is to be run at all."""
+    return leaf.work.skips_pruning or not isinstance(target.node, Nothing)
+
+
+def select(leaf: Leaf, task: Task, context: ExecutionContext) -> tuple[DocSet, int]:
+    """Docs that the filter keeps, and how many entries were looked at."""
+    run = FilterRun(task.target.columns, leaf.work.null_handling, context.cancel)
+    docs = run.select(task.target.node, task.start, task.stop)
+    return docs, run.num_entries
+
+
+def matched(task: Task, docs: DocSet) -> NDArray[np.bool_] | bool:
+    """`Found.matched` of a task's docs."""
+    starts = task.target.source.starts
+    return bool(docs.pieces) if starts is None or not docs.pieces else docs.has_docs(starts)

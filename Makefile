@@ -13,7 +13,7 @@ IMAGES := operator runtime spark
 comma := ,
 KIND_CONFIG := build/kind/kubeconfig
 
-.PHONY: help quickstart demo-rollup test check bench bench-pruning bench-merge fuzz fuzz-bounds crds docs format clean images kind-up kind-test kind-down test-e2e chart
+.PHONY: help quickstart demo-rollup test check bench bench-pruning bench-merge fuzz fuzz-bounds crds docs plans format clean images kind-up kind-test kind-down test-e2e chart
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,7 +25,7 @@ demo-rollup: $(VENV)/.dev ## Merge a year of flights, 366 days to 13 months to a
 	@$(BIN)/python -m tests.bench.flights_rollup
 
 test: $(VENV)/.dev ## Run everything that a fresh machine can run, files spread over WORKERS processes (2)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/unit tests/kernels tests/golden tests/contracts tests/sql \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/unit tests/kernels tests/golden tests/contracts tests/sql tests/plans \
 	  tests/oracle tests/fuzz tests/clients tests/kube tests/spark tests/faults $(PYTEST_ARGS)
 
 test-e2e: $(VENV)/.dev ## Run the end-to-end tests on the cluster of KUBECONFIG, with the images of MERLOT_IMAGES
@@ -80,6 +80,9 @@ fuzz-bounds: $(VENV)/.dev ## Run SQL cases, kernels and random queries with ever
 
 crds: $(VENV)/.dev ## Write crds/ anew from the pydantic models
 	$(BIN)/python -m merlot.spec.crd crds
+
+plans: $(VENV)/.dev ## Write the plans of tests/plans anew, as EXPLAIN tells them
+	@$(BIN)/python tests/plans/plan_fixtures.py
 
 docs: $(VENV)/.dev ## Write the tables of docs/ingestion.md anew from the matrix that readers are tested with
 	$(BIN)/python -m tests.contracts.ingestion.page docs

@@ -18,7 +18,7 @@ from merlot.broker.asking import scatter
 from merlot.broker.asking.channels import Channels
 from merlot.broker.asking.scatter import Gathered, ScatterRequest
 from merlot.broker.directory import Directory
-from merlot.broker.planning.explain import explain
+from merlot.broker.planning.explain import Explained, explain
 from merlot.broker.planning.planner import PlannedQuery, Planner
 from merlot.broker.query_errors import QueryException, named
 from merlot.broker.response import BrokerAnswer, ResultRows
@@ -171,10 +171,6 @@ class Queries:
             if plan.prunes_by_functions:
                 await _prepare(table, leaf)
             selection = await _selected(table, plan, leaf, number)
-            if plan.is_explain:
-                answer.result = explain(plan, plan.tree, table, selection)
-                answer.num_servers_queried = answer.num_servers_responded = 1
-                break
             request = ScatterRequest(
                 request_id=answer.request_id,
                 table=table.name,
@@ -189,7 +185,10 @@ class Queries:
             if gathered.num_retries:
                 metrics.observe_retries(table.raw_name, gathered.num_retries)
             if run == MAX_RUNS or not self._has_moved_on(table, gathered):
-                await self._fill_reduced(answer, plan.tree, table, gathered)
+                explained = None
+                if plan.is_explain and gathered.failed is None:
+                    explained = explain(plan, plan.tree, table, selection, gathered.partials)
+                await self._fill_from_gathered(answer, plan.tree, table, gathered, explained)
                 break
         answer.num_segments_pruned_by_broker = selection.num_pruned
         answer.total_docs = table.snapshot.total_docs
@@ -211,9 +210,15 @@ class Queries:
         segments = (current.snapshot.by_key.get(key) for key in gathered.lost)
         return any(segment is None or not gathered.silent.issuperset(segment.replicas) for segment in segments)
 
-    async def _fill_reduced(self, answer: BrokerAnswer, tree: Reduce, table: ServedTable, gathered: Gathered) -> None:
+    async def _fill_from_gathered(
+        self, answer: BrokerAnswer, tree: Reduce, table: ServedTable, gathered: Gathered, explained: Explained | None
+    ) -> None:
         started = self._clock.monotonic()
-        if gathered.failed is None:
+        if explained is not None:
+            answer.result = explained.rows
+            answer.num_empty_filter_segments = explained.num_empty_filter
+            answer.num_match_all_filter_segments = explained.num_match_all
+        elif gathered.failed is None:
             answer.result = await _reduced(tree, gathered.partials, table)
         answer.exceptions = gathered.exceptions()
         answer.stats = _added(gathered.partials)

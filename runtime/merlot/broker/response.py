@@ -44,6 +44,8 @@ class BrokerAnswer:
     num_servers_queried: int = 1
     num_servers_responded: int = 1
     num_segments_pruned_by_broker: int = 0
+    num_empty_filter_segments: int = 0
+    num_match_all_filter_segments: int = 0
     time_used_ms: int = 0
     reduce_time_ms: int = 0
     tables: tuple[str, ...] = ()
@@ -105,8 +107,8 @@ class BrokerAnswer:
             "realtimeResponseSerializationCpuTimeNs": 0,
             "offlineTotalCpuTimeNs": cpu_ns,
             "realtimeTotalCpuTimeNs": 0,
-            "explainPlanNumEmptyFilterSegments": 0,
-            "explainPlanNumMatchAllFilterSegments": 0,
+            "explainPlanNumEmptyFilterSegments": self.num_empty_filter_segments,
+            "explainPlanNumMatchAllFilterSegments": self.num_match_all_filter_segments,
             "traceInfo": {},
             "tablesQueried": self.tables,
             "offlineThreadMemAllocatedBytes": 0,

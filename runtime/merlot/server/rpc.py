@@ -26,6 +26,7 @@ from merlot.query.plan.expressions import children
 from merlot.query.plan.make import plan
 from merlot.query.plan.nodes import Leaf, LeafKind
 from merlot.query.plan.rewrite import rewritten
+from merlot.server.explain import explain
 from merlot.server.keeper import TableKeeper, TableState
 from merlot.server.pruning import prune
 from merlot.server.scheduler import CORES, Scheduler
@@ -59,6 +60,8 @@ class _Prepared:
     columns: Mapping[str, SqlType]
     is_light: bool
     """Sums and counts of plain columns under plain comparisons: a few nanoseconds a row, whatever the rows are."""
+    is_explain: bool = False
+    """What would be done is asked for, not the answer."""
 
     def fits(self, state: TableState) -> bool:
         """Whether this server's copy of the schema has the columns, with the types that the broker knew."""
@@ -91,7 +94,7 @@ class QueryHandler:
 
         Two changes of thread, and waiting for the interpreter's lock, cost more than a point query itself: few rows, in
         memory, light work."""
-        if len(request.query) + len(request.where) > INLINE_QUERY_BYTES or len(request.segments) > INLINE_SEGMENTS:
+        if not _is_short(request):
             return None
         keeper = None if self.is_draining else self._keeper_of(request.table)
         if keeper is None or keeper.state is None:
@@ -100,7 +103,7 @@ class QueryHandler:
         acquired: Acquired | None = None
         try:
             prepared = _prepare(request.query, request.where)
-            if not prepared.is_light:
+            if not prepared.is_light or prepared.is_explain:
                 return None
             acquired = keeper.segments.acquire(request.segments)
             if not _is_light_work(prepared, acquired, keeper.state):
@@ -156,6 +159,9 @@ class QueryHandler:
             telemetry.SERVER_WAIT_SECONDS.observe(self._clock.monotonic() - asked_at)
             prepared = _prepare(request.query, request.where)
             _check_schema(prepared, state)
+            if prepared.is_explain:
+                is_light = prepared.is_light and _is_short(request) and _is_light_work(prepared, acquired, state)
+                return explain(prepared.leaf, acquired, context, max_docs=INLINE_DOCS if is_light else None)
             return _work(prepared, acquired, context)
 
         try:
@@ -214,6 +220,10 @@ class QueryHandler:
         )
 
 
+def _is_short(request: ServerRequest) -> bool:
+    return len(request.query) + len(request.where) <= INLINE_QUERY_BYTES and len(request.segments) <= INLINE_SEGMENTS
+
+
 def _is_light_work(prepared: _Prepared, acquired: Acquired, state: TableState) -> bool:
     """Whether the segments are there, their columns were read before, and the schema is the broker's."""
     return bool(acquired.segments) and prepared.fits(state) and acquired.has_read(prepared.columns)
@@ -245,17 +255,18 @@ def _prepare_anew(query: bytes, where: bytes) -> _Prepared:
     template = (_prepare_rest if len(query) <= INLINE_QUERY_BYTES else _prepare_rest_anew)(query)
     columns = dict(template.columns)
     is_light = _scan(condition, columns) and template.is_light
-    return _Prepared(Leaf(template.leaf.work, condition), columns, is_light)
+    return _Prepared(Leaf(template.leaf.work, condition), columns, is_light, template.is_explain)
 
 
 def _prepare_rest_anew(query: bytes) -> _Prepared:
     """Of a query without WHERE: the same for all that differ in constants."""
-    leaf = plan(from_json(query)).leaf
+    bound = from_json(query)
+    leaf = plan(bound).leaf
     work = leaf.work
     roots = [*work.keys, *work.aggregates, *work.columns, *(one.filter for one in work.aggregates)]
     columns: dict[str, SqlType] = {}
     are_light = [_scan(root, columns) for root in roots]
-    return _Prepared(leaf, columns, work.kind is LeafKind.AGGREGATION and all(are_light))
+    return _Prepared(leaf, columns, work.kind is LeafKind.AGGREGATION and all(are_light), bound.explain)
 
 
 _prepare_short = functools.lru_cache(maxsize=MAX_PLANS)(_prepare_anew)

@@ -78,11 +78,38 @@ async def test_explain_tells_which_pruner_removes_how_many_segments(node: Node) 
     answer = await ask(node, f"EXPLAIN PLAN FOR {sql}")
     assert answer["exceptions"] == []
     assert answer["resultTable"]["dataSchema"]["columnNames"] == ["Operator", "Operator_Id", "Parent_Id"]
-    assert [row[0] for row in answer["resultTable"]["rows"]] == [
-        "BROKER_REDUCE(limit:10)",
-        "BROKER_PRUNE(pruner:empty,segmentsRemoved:0)",
-        "BROKER_PRUNE(pruner:time,segmentsRemoved:5)",
-        "SCATTER(servers:1,segments:1)",
-        "COMBINE_AGGREGATE",
-        "AGGREGATE(count(*))",
+    assert answer["resultTable"]["rows"] == [
+        ["BROKER_REDUCE(limit:10)", 1, 0],
+        ["BROKER_PRUNE(pruner:empty,segmentsRemoved:0)", 2, 1],
+        ["BROKER_PRUNE(pruner:time,segmentsRemoved:5)", 3, 2],
+        ["SCATTER(servers:1,segments:1)", 4, 3],
+        ["COMBINE_AGGREGATE", 5, 4],
+        ["PLAN_START(numSegmentsForThisPlan:1,docs:100)", -1, -1],
+        ["AGGREGATE_NO_SCAN(aggregations:count(*))", 6, 5],
+        ["DOC_ID_SET", 7, 6],
+        ["FILTER_MATCH_ENTIRE_SEGMENT", 8, 7],
     ]
+    assert (answer["explainPlanNumMatchAllFilterSegments"], answer["numSegmentsQueried"]) == (1, 1)
+    none = await ask(node, "EXPLAIN PLAN FOR SELECT SUM(amount) FROM orders WHERE at < 5")
+    assert none["exceptions"] == []
+    assert [row[0] for row in none["resultTable"]["rows"]][-2:] == [
+        "SCATTER(servers:0,segments:0)",
+        "COMBINE_AGGREGATE",
+    ]
+
+
+async def test_explain_tells_how_many_segments_each_predicate_is_answered_in_which_way(node: Node) -> None:
+    sql = "SELECT SUM(amount) FROM orders WHERE amount > 3 AND id < 150 GROUP BY id HAVING SUM(amount) > 0"
+    answer = await ask(node, f"EXPLAIN PLAN FOR {sql} ORDER BY id DESC")
+    assert answer["exceptions"] == []
+    rows = answer["resultTable"]["rows"]
+    assert rows[0] == ["BROKER_REDUCE(havingFilter:sum(amount) > '0.0', sort:[id DESC], limit:10)", 1, 0]
+    starts = [row[0] for row in rows if row[1] == -1]
+    parents = {row[2] for row in rows if row[0].startswith("GROUP_BY(")}
+    combine = next(row[1] for row in rows if row[0] == "COMBINE_GROUP_BY")
+    assert parents == {combine}
+    pruned = sum(int(row[0].split(":")[-1].rstrip(")")) for row in rows if row[0].startswith("SERVER_PRUNE"))
+    assert pruned + sum(int(start.split(":")[1].split(",")[0]) for start in starts) == len(DAYS)
+    assert answer["explainPlanNumEmptyFilterSegments"] == sum(
+        int(row[0].split(":")[-1].rstrip(")")) for row in rows if "pruner:filter" in row[0]
+    )

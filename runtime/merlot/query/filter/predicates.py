@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,8 +55,24 @@ class Scan:
         self.reason = self.reason or reason
 
 
+class Access(NamedTuple):
+    """How docs are found, in the words of EXPLAIN: Pinot's where it has some."""
+
+    operator: str
+    looks_up: str = ""
+    """What is looked up beside the values."""
+
+
+FULL_SCAN = Access("FILTER_FULL_SCAN")
+
+
 class Predicate(Protocol):
     """A leaf of a filter, resolved against a segment."""
+
+    @property
+    def access(self) -> Access:
+        """How it finds its docs."""
+        ...
 
     @property
     def share(self) -> float: ...
@@ -78,6 +94,10 @@ class RangeMatch:
     negate: bool
     share: float
     zones: ZoneMaps | None
+
+    @property
+    def access(self) -> Access:
+        return FULL_SCAN if self.zones is None else Access("FILTER_ZONE_MAP_SCAN", "zone_map")
 
     @property
     def cost(self) -> float:
@@ -107,6 +127,7 @@ class RangeMatch:
 class TableMatch:
     """Dict ids marked in a table."""
 
+    access: ClassVar[Access] = FULL_SCAN
     dict_ids: Callable[[], NDArray[Any]]
     table: NDArray[np.uint8]
     negate: bool
@@ -129,6 +150,7 @@ class TableMatch:
 class DocList:
     """Docs that an inverted index lists."""
 
+    access: ClassVar[Access] = Access("FILTER_INVERTED_INDEX", "inverted_index")
     docs: NDArray[np.uint32]
     share: float
     cost: float = 0.0
@@ -150,6 +172,7 @@ class DocList:
 class SpanMatch:
     """Docs [first, last) of each span, ascending: runs of a sorted column."""
 
+    access: ClassVar[Access] = Access("FILTER_SORTED_INDEX", "sorted_index")
     spans: tuple[tuple[int, int], ...]
     share: float
     cost: float = 0.0
@@ -173,6 +196,7 @@ class SpanMatch:
 class BitMatch:
     """Docs of a bitmap that is stored, such as the nulls of a column; negate takes the others."""
 
+    access: ClassVar[Access] = Access("FILTER_BITMAP", "null_vector")
     bits: Words
     negate: bool
     share: float
@@ -199,6 +223,7 @@ class ValueMatch:
     """Any predicate, evaluated over values; in a conjunction only where docs are left, in which those without a
     verdict stay."""
 
+    access: ClassVar[Access] = Access("FILTER_EXPRESSION")
     expr: Expr
     share: float = 0.5
     cost: float = 100.0
@@ -238,6 +263,7 @@ class ValueMatch:
 class AnyValueMatch:
     """Docs of a multi-value column of which any value matches, or (negate) none does."""
 
+    access: ClassVar[Access] = FULL_SCAN
     reader: Reader
     flat_matches: Callable[[int, int], NDArray[np.uint8]]
     """Verdicts of the values at positions [first, last) of the column."""

@@ -41,7 +41,7 @@ class FilterRun:
             return span(start, stop)
         if isinstance(node, Nothing):
             return DocSet(())
-        spans, rest = _narrow(node, start, stop)
+        spans, rest = narrow(node, start, stop)
         if self.columns.num_docs > BLOCK:
             spans = _prune(spans, rest)
         pieces: list[Piece] = []
@@ -69,8 +69,7 @@ class FilterRun:
         return from_words(base, last, scan.words)
 
     def _conjunction(self, nodes: list[Node], scan: Scan) -> None:
-        ordered = sorted(nodes, key=_rank)
-        for position, node in enumerate(ordered):
+        for position, node in enumerate(in_order(nodes)):
             self.cancel.check()
             if position == 0:
                 self._apply(node, scan, kernels.SET)
@@ -116,6 +115,11 @@ def _merge(scan: Scan, part: Scan, mode: int) -> None:
         scan.words[:] = part.words
 
 
+def in_order(nodes: Sequence[Node]) -> list[Node]:
+    """The operands of a conjunction, as they are run."""
+    return sorted(nodes, key=_rank)
+
+
 def _rank(node: Node) -> float:
     """Cheap and selective first: cost plus what the rest must still look at."""
     match node:
@@ -128,7 +132,7 @@ def _rank(node: Node) -> float:
     return node.cost + 4.0 * node.share
 
 
-def _narrow(node: Node, start: int, stop: int) -> tuple[Spans, list[Node]]:
+def narrow(node: Node, start: int, stop: int) -> tuple[Spans, list[Node]]:
     """Spans that hold every match, and what is still to be checked inside them."""
     children = list(node.children) if isinstance(node, And) else [node]
     spans: Spans = [(start, stop)]

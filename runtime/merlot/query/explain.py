@@ -1,0 +1,161 @@
+"""What a server would do with a leaf, told by the code that does it: targets are prepared as for running, no more.
+
+Segments that are treated alike are one group. A group is a row: its operators as JSON, each with its depth, and how
+many segments and docs it has; or, for segments that are left out, what rules them out.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+
+from merlot.query.context import ExecutionContext
+from merlot.query.execute import prepare
+from merlot.query.filter.predicates import Predicate, ValueMatch
+from merlot.query.filter.resolve import All, And, Node, Nothing, Or, Resolver
+from merlot.query.filter.run import in_order, narrow
+from merlot.query.plan.nodes import Leaf, LeafKind, LeafWork
+from merlot.query.plan.text import text_of
+from merlot.query.read.columns import Columns
+from merlot.query.shortcuts import one_row
+from merlot.segment.immutable import ImmutableSegment
+from merlot.tree.nodes import Call, Column, Expr
+from merlot.tree.types import BOOLEAN
+
+SCHEMA: Final = pa.schema(
+    [
+        ("pruner", pa.string()),
+        ("plan", pa.string()),
+        ("joined", pa.bool_()),
+        ("segments", pa.int64()),
+        ("docs", pa.int64()),
+    ]
+)
+MATCH_ALL: Final = "FILTER_MATCH_ENTIRE_SEGMENT"
+Origins = dict[int, tuple[Node, Expr]]
+"""The predicate of each node, by the node's id."""
+Row = dict[str, Any]
+"""Columns of `SCHEMA`; those that are missing are null."""
+Operators = list[tuple[int, str]]
+"""Each with its depth: it belongs to the last one before it that is less deep."""
+
+_PREDICATES: Final = {
+    "equals": "EQ",
+    "not_equals": "NOT_EQ",
+    "in": "IN",
+    "not_in": "NOT_IN",
+    "like": "LIKE",
+    "is_null": "IS_NULL",
+    "is_not_null": "IS_NOT_NULL",
+    **dict.fromkeys(("less_than", "less_than_or_equal", "greater_than", "greater_than_or_equal", "between"), "RANGE"),
+}
+
+
+def explain(leaf: Leaf, segments: Sequence[ImmutableSegment], context: ExecutionContext) -> list[Row]:
+    """Groups, rows of `SCHEMA`. Raises as `execute` does, TooMuchWorkError included."""
+    origins: Origins = {}
+    targets, alive, _ = prepare(leaf, segments, context, functools.partial(_Noting, origins))
+    groups: dict[tuple[str, bool], list[int]] = {}
+    for target in alive:
+        plan = orjson.dumps(_operators(leaf.work, target.node, origins)).decode()
+        counts = groups.setdefault((plan, target.source.starts is not None), [0, 0])
+        counts[0] += target.num_segments
+        counts[1] += target.columns.num_docs
+    rows = [
+        {"plan": plan, "joined": is_joined, "segments": num_segments, "docs": num_docs}
+        for (plan, is_joined), (num_segments, num_docs) in groups.items()
+    ]
+    num_targets = sum(target.num_segments for target in targets)
+    num_alive = sum(target.num_segments for target in alive)
+    return [*rows, *left_out(empty=len(segments) - num_targets, filter=num_targets - num_alive)]
+
+
+def left_out(**numbers: int) -> list[Row]:
+    """Rows for segments that are not looked at, by what rules them out."""
+    return [{"pruner": name, "segments": number} for name, number in numbers.items() if number]
+
+
+class _Noting(Resolver):
+    """Tells which predicate each node came from."""
+
+    def __init__(self, origins: Origins, columns: Columns, *, null_handling: bool) -> None:
+        super().__init__(columns, null_handling=null_handling)
+        self._origins = origins
+
+    def _predicate(self, call: Call, negate: bool) -> Node:
+        return self._noted(super()._predicate(call, negate), call, negate=negate)
+
+    def _nulls(self, column: Column, *, wanted: bool) -> Node:
+        call = Call("is_null" if wanted else "is_not_null", (column,), BOOLEAN)
+        return self._noted(super()._nulls(column, wanted=wanted), call, negate=False)
+
+    def _noted(self, node: Node, call: Call, *, negate: bool) -> Node:
+        for part in node.children if isinstance(node, And) else (node,):
+            self._origins[id(part)] = part, Call("not", (call,), BOOLEAN) if negate else call
+        return node
+
+
+def _operators(work: LeafWork, node: Node, origins: Origins) -> Operators:
+    exprs = dict.fromkeys([*work.keys, *work.columns, *(arg for one in work.aggregates for arg in one.args)])
+    chain = [_top(work, node)]
+    if any(isinstance(expr, Call) for expr in exprs):
+        chain.append(f"TRANSFORM({', '.join(map(text_of, exprs))})")
+    if work.columns_after_filter:
+        chain.append(f"PROJECT({', '.join(sorted(work.columns_after_filter))})")
+    chain.append("DOC_ID_SET")
+    return [*enumerate(chain), *_filter(node, len(chain), origins)]
+
+
+def _top(work: LeafWork, node: Node) -> str:
+    """What is done with the docs."""
+    if work.kind is LeafKind.SELECTION:
+        return f"{'SELECT_ORDERBY' if work.order_by else 'SELECT'}(selectList:{', '.join(map(text_of, work.columns))})"
+    aggregations = f"aggregations:{', '.join(map(text_of, work.aggregates))}"
+    keys = ", ".join(map(text_of, work.keys))
+    if work.kind is LeafKind.GROUP_BY:
+        return f"GROUP_BY(groupKeys:{keys}, {aggregations})" if work.aggregates else f"DISTINCT(keyColumns:{keys})"
+    if not work.columns_after_filter:
+        return f"{'AGGREGATE_NO_SCAN' if isinstance(node, All) else 'FAST_FILTERED_COUNT'}({aggregations})"
+    return f"AGGREGATE({aggregations}{', oneRow:true' if one_row.takes(work) else ''})"
+
+
+def _filter(node: Node, depth: int, origins: Origins) -> Iterator[tuple[int, str]]:
+    """A filter's operators in the order in which they run."""
+    match node:
+        case All():
+            yield depth, MATCH_ALL
+        case Nothing():
+            yield depth, "FILTER_EMPTY"
+        case And():
+            yield depth, "FILTER_AND"
+            for child in _as_run(node):
+                yield from _filter(child, depth + 1, origins)
+        case Or():
+            yield depth, "FILTER_OR"
+            for child in node.children:
+                yield from _filter(child, depth + 1, origins)
+        case _:
+            yield depth, _predicate(node, origins)
+
+
+def _as_run(node: And) -> list[Node]:
+    """Spans narrow down what the others look at."""
+    _, others = narrow(node, 0, 1)
+    rest = set(map(id, others))
+    return [*(child for child in node.children if id(child) not in rest), *in_order(others)]
+
+
+def _predicate(node: Predicate, origins: Origins) -> str:
+    access = node.access
+    facts = [f"indexLookUp:{access.looks_up}"] if access.looks_up else []
+    found = origins.get(id(node))
+    call = found[1] if found is not None else node.expr if isinstance(node, ValueMatch) else None
+    if call is not None:
+        inner = call.args[0] if isinstance(call, Call) and call.function == "not" else call
+        name = _PREDICATES.get(inner.function, "EXPRESSION") if isinstance(inner, Call) else "EXPRESSION"
+        facts += [f"operator:{'NOT ' if inner is not call else ''}{name}", f"predicate:{text_of(call)}"]
+    return f"{access.operator}({','.join(facts)})"

@@ -1,0 +1,163 @@
+"""Plans of queries as text files: which access serves each predicate, on each layout.
+
+A `.plans` file has queries, each in lines that begin in the first column; `#` begins a comment. Indented below a query
+stands what EXPLAIN tells of each layout, segments with the same plan counted. `make plans` writes what is indented
+anew; a test compares.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from merlot.query.context import ExecutionContext
+from merlot.query.execute import execute
+from merlot.query.explain import Row, explain, left_out
+from merlot.query.plan.binding import bind
+from merlot.query.plan.make import plan
+from merlot.segment.arrow_types import arrow_schema
+from merlot.segment.build.builder import build_segment
+from merlot.segment.build.request import BuildRequest
+from merlot.segment.immutable import ImmutableSegment
+from merlot.server.pruning import SetStatistics, prune
+from merlot.spec.indexing import IndexingSpec
+from merlot.spec.schema import TableSchema
+from merlot.sql.parse import parse
+
+FILES = sorted(Path(__file__).parent.glob("*.plans"))
+SCHEMA = TableSchema.model_validate(
+    {
+        "fields": [
+            {"name": "day", "type": "INT"},
+            {"name": "city", "type": "STRING"},
+            {"name": "level", "type": "STRING"},
+            {"name": "agent", "type": "LONG"},
+            {"name": "price", "type": "DOUBLE"},
+            {"name": "note", "type": "STRING"},
+            {"name": "tags", "type": "STRING", "multiValue": True},
+            {"name": "sold", "type": "INT", "role": "metric"},
+        ]
+    }
+)
+_INDEXED = IndexingSpec(sorted_columns=("day",), inverted=("city", "agent"), no_dictionary=("price", "note"))
+_PLAIN = IndexingSpec()
+_RAW = IndexingSpec(no_dictionary=("day", "city", "level", "agent", "price", "note", "tags", "sold"))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Segments of the same rows. `is_known`: every query was asked before, so that small segments are joined."""
+
+    name: str
+    segments: Sequence[ImmutableSegment]
+    is_known: bool = False
+
+    def groups(self, sql: str) -> Iterator[str]:
+        """What EXPLAIN tells of these segments, a line each, indented."""
+        leaf = plan(bind(parse(sql), SCHEMA)).leaf
+        context = ExecutionContext(schema=SCHEMA)
+        kept = prune(leaf, self.segments, SetStatistics(self.segments), SCHEMA)
+        for _ in range(2 if self.is_known else 0):
+            execute(leaf, kept.segments, context)
+        rows = explain(leaf, kept.segments, context)
+        rows += left_out(empty=kept.num_empty, value=kept.num_by_value, limit=kept.num_by_limit)
+        for row in sorted(rows, key=lambda row: (row.get("pruner") or "", -row["segments"], row.get("plan") or "")):
+            yield from _lines(row)
+
+
+def _lines(row: Row) -> Iterator[str]:
+    if row.get("pruner") is not None:
+        yield f"{row['segments']} pruned by {row['pruner']}"
+        return
+    yield f"{row['segments']}{' joined' if row['joined'] else ''} of {row['docs']} docs"
+    for depth, operator in orjson.loads(row["plan"]):
+        yield f"{'  ' * (depth + 1)}{operator}"
+
+
+def rows_of(number: int) -> pa.Table:
+    """Rows from a fixed seed, ascending by day; prices ascend too, but for some noise."""
+    random = np.random.default_rng(20130101)
+    columns = {
+        "day": np.arange(number, dtype=np.int32) // 100,
+        "city": [f"city {value:04}" for value in random.integers(0, 5000, number)],
+        "level": [("debug", "info", "warn", "error")[value] for value in random.integers(0, 4, number)],
+        "agent": random.integers(0, 1 << 40, number),
+        "price": np.arange(number) / 8 + random.random(number),
+        "note": [None if value == 0 else f"note {value}" for value in random.integers(0, 9, number)],
+        "tags": [[f"t{value}", f"t{value // 2}"] for value in random.integers(0, 20, number)],
+        "sold": random.integers(0, 500, number).astype(np.int32),
+    }
+    arrays = [pa.array(columns[field.name], field.type) for field in arrow_schema(SCHEMA)]
+    return pa.Table.from_arrays(arrays, schema=arrow_schema(SCHEMA))
+
+
+@contextmanager
+def layouts(folder: Path) -> Iterator[list[Layout]]:
+    """Each layout, open."""
+    rows = rows_of(40_000)
+    cuts = [0, 1, *range(4_000, 40_001, 4_000)]
+    with ExitStack() as stack:
+
+        def build(name: str, indexings: Sequence[IndexingSpec], edges: Sequence[int]) -> list[ImmutableSegment]:
+            opened = []
+            for number, (start, stop) in enumerate(itertools.pairwise(edges)):
+                indexing = indexings[number % len(indexings)]
+                request = BuildRequest(name=f"{name}_{number}", table="events", schema=SCHEMA, indexing=indexing)
+                built = build_segment(request, rows.slice(start, stop - start), folder)
+                opened.append(stack.enter_context(ImmutableSegment.open(built.path)))
+            return opened
+
+        mixed = (_INDEXED, _PLAIN, _RAW)
+        yield [
+            Layout("large, indexed", build("indexed", (_INDEXED,), (0, 40_000))),
+            Layout("large, raw", build("raw", (_RAW,), (0, 40_000))),
+            Layout("11 small ones", build("small", mixed, cuts)),
+            Layout("11 small ones, asked before", build("known", mixed, cuts), is_known=True),
+        ]
+
+
+def rendered(path: Path, made: Sequence[Layout]) -> str:
+    """The file as it should be."""
+    out: list[str] = []
+    query: list[str] = []
+
+    def finish() -> None:
+        if query:
+            sql = " ".join(query)
+            for layout in made:
+                out.append(f"  {layout.name}")
+                out.extend(f"    {line}" for line in layout.groups(sql))
+            query.clear()
+
+    for line in path.read_text().splitlines():
+        is_query = bool(line) and not line[0].isspace() and line[0] != "#"
+        if not is_query:
+            finish()
+        if is_query:
+            query.append(line)
+        if not line[:1].isspace():
+            out.append(line)
+    finish()
+    return "\n".join(out).rstrip("\n") + "\n"
+
+
+def main() -> None:
+    """Write every file anew."""
+    with tempfile.TemporaryDirectory() as folder, layouts(Path(folder)) as made:
+        for path in FILES:
+            before, after = path.read_text(), rendered(path, made)
+            path.write_text(after)
+            sys.stdout.write(f"{path.name}: {'same' if before == after else 'rewritten'}\n")
+
+
+if __name__ == "__main__":
+    main()

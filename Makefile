@@ -58,6 +58,7 @@ check: $(VENV)/.dev ## Lint, types, layers, CRD drift
 	$(BIN)/lint-imports
 	$(BIN)/python -m merlot.spec.crd --check crds
 	$(BIN)/python -m tests.contracts.ingestion.page --check docs
+	$(BIN)/python -m tests.contracts.functions.page --check docs
 
 bench: $(VENV)/.dev ## Measure against DuckDB and Parquet in the same run, print ratios
 	$(BIN)/python -m tests.bench
@@ -84,8 +85,9 @@ crds: $(VENV)/.dev ## Write crds/ anew from the pydantic models
 plans: $(VENV)/.dev ## Write the plans of tests/plans anew, as EXPLAIN tells them
 	@$(BIN)/python tests/plans/plan_fixtures.py
 
-docs: $(VENV)/.dev ## Write the tables of docs/ingestion.md anew from the matrix that readers are tested with
+docs: $(VENV)/.dev ## Write the tables of docs/ingestion.md and docs/functions.md anew, from the tested matrix and the registries
 	$(BIN)/python -m tests.contracts.ingestion.page docs
+	$(BIN)/python -m tests.contracts.functions.page docs
 
 format: $(VENV)/.dev ## Format and mend what can be mended
 	$(BIN)/ruff check --fix .

@@ -12,9 +12,10 @@ from fuzzing import CASE_S, Loud, cases, spoiled_text
 from slt_data import things
 from slt_nodes import Remote
 
-from merlot.sql.signatures import SCALARS
+from merlot.functions.registry import FUNCTIONS
 
 COLUMNS = (*things().schema.names, "$segmentName", "$docId", "nothing", '"id"', "ID", "things.id")
+NAMES = [name for function in FUNCTIONS for name in (function.name, *function.aliases)]
 AGGREGATES = (
     "COUNT",
     "SUM",
@@ -190,7 +191,7 @@ class Grammar:
             return rng.choice(COLUMNS if rng.random() < 0.6 else LITERALS)
         match rng.randrange(5):
             case 0:
-                name = rng.choice((*SCALARS, "lower", "NOTHING"))
+                name = rng.choice((*NAMES, "NOTHING"))
                 return f"{name}({self._list(lambda: self.value(depth - 1), 5)})"
             case 1:
                 return f"CAST({self.value(depth - 1)} AS {rng.choice(TYPES)})"

@@ -14,7 +14,7 @@ from typing import Any
 from query_generator import Pair, RandomQuery
 from wild_table import DECIMAL_PLACES, NAME, WildTable
 
-from merlot.sql.literals import timestamp_text
+from merlot.tree.literals import timestamp_text
 
 _COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
 _SUMMED = ("j", "k", "m", "t")

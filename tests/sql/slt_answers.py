@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from merlot.sql.literals import timestamp_millis
+from merlot.tree.literals import timestamp_millis
 
 TOLERANCE = 1e-9
 Row = tuple[Any, ...]

@@ -28,16 +28,16 @@ from merlot.broker.tables import ServedTable
 from merlot.clock import Clock
 from merlot.codes import QueryErrorCode
 from merlot.errors import MerlotError, NotFoundError, UnavailableError
+from merlot.functions.evaluate import evaluate
 from merlot.ids import InstanceId, TableName, raw_name
 from merlot.query.answer.partial import Partial
 from merlot.query.answer.reduce import reduce
 from merlot.query.answer.result import QueryStats, pinot_values, to_pinot_rows
-from merlot.query.evaluate import evaluate
 from merlot.query.plan.expressions import has_aggregate
 from merlot.query.plan.nodes import Leaf, Reduce
 from merlot.query.shortcuts import one_row
 from merlot.query.slots import SlotSource
-from merlot.sql.errors import UnsupportedSqlError
+from merlot.tree.errors import UnsupportedSqlError
 from merlot.tree.nodes import BoundQuery
 from merlot.vectors.errors import LimitExceededError
 

@@ -1,6 +1,7 @@
 """What Tab completes in a conversation: keywords, functions, and the names of tables and columns."""
 
 from collections.abc import Callable
+from functools import cache
 
 from merlot.cli.client import Client, path_of
 from merlot.cli.errors import CommandError
@@ -8,7 +9,7 @@ from merlot.cli.errors import CommandError
 WORDS = (
     *("SELECT", "DISTINCT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET", "AS", "ASC", "DESC"),
     *("AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "IS NULL", "IS NOT NULL", "CASE", "WHEN", "THEN", "ELSE", "END"),
-    *("CAST", "SET", "COUNT(", "SUM(", "MIN(", "MAX(", "AVG(", "DISTINCTCOUNT(", "DATETRUNC("),
+    *("CAST", "SET"),
 )
 DELIMITERS = " \t\n,;()=<>+-*/'\""
 
@@ -32,7 +33,7 @@ class Completer:
         if self._names is None:
             self._names = self._ask()
         is_lower = prefix != prefix.upper()
-        words = [word.lower() if is_lower else word for word in WORDS]
+        words = [word.lower() if is_lower else word for word in (*WORDS, *_functions())]
         start = prefix.lower()
         return [one for one in (*self._names, *words) if start and one.lower().startswith(start)]
 
@@ -48,6 +49,18 @@ class Completer:
         schema = self._client.get(path_of("tables", table, "schema"))
         keys = ("dimensionFieldSpecs", "metricFieldSpecs", "dateTimeFieldSpecs")
         return [field["name"] for key in keys for field in schema.get(key, ())]
+
+
+@cache
+def _functions() -> tuple[str, ...]:
+    """What may be called, as one begins to write a call."""
+    # Loading the engine takes longer than most commands: only who asks for a completion waits for it.
+    from merlot.aggregates.registry import FUNCTIONS as AGGREGATES
+    from merlot.functions.registry import FUNCTIONS as SCALARS
+
+    names = {function.name for function in AGGREGATES}
+    names |= {name for function in SCALARS if not function.syntax for name in (function.name, *function.aliases)}
+    return tuple(f"{name.upper()}(" for name in sorted(names))
 
 
 def install(completer: Callable[[str, int], str | None]) -> None:

@@ -13,9 +13,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.aggregates.function import Chosen, Dictionary, Groups
+from merlot.functions.evaluate import evaluate, matches
 from merlot.query.aggregation import Aggregation
 from merlot.query.bounds import bounds_of
-from merlot.query.evaluate import evaluate, matches
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns, has_both_zeros
 from merlot.tree.nodes import Column, Expr

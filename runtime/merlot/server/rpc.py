@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from merlot import telemetry
-from merlot.aggregates import registry
+from merlot.aggregates import registry as aggregates
 from merlot.clock import Clock
 from merlot.codes import QueryErrorCode
 from merlot.errors import CorruptionError, MerlotError, NotFoundError
+from merlot.functions import registry as functions
 from merlot.ids import TableName
 from merlot.query.answer.partial import Partial
 from merlot.query.context import CancelToken, ExecutionContext, TooMuchWorkError
@@ -45,11 +46,9 @@ INLINE_SEGMENTS: Final = 32
 INLINE_DOCS: Final = 65_536
 """To look at, once indexes have said where; queries of more take a thread."""
 INLINE_QUERY_BYTES: Final = 4_096
-_LIGHT: Final = frozenset(
-    {"and", "or", "not", "equals", "not_equals", "between", "in", "not_in", "is_null", "is_not_null"}
-    | {"less_than", "less_than_or_equal", "greater_than", "greater_than_or_equal"}
-    | {function.name for function in registry.FUNCTIONS if function.is_light}
-)
+_LIGHT: Final = functions.names_that("is_light") | {
+    function.name for function in aggregates.FUNCTIONS if function.is_light
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 """SQL text to a typed tree.
 
-Owns the dialect (the only importer of sqlglot), the signatures of scalar functions, and binding. Must not know segments
-or plans. Pure functions over immutable values; safe on any thread.
+Owns the dialect (the only importer of sqlglot), and binding, by the signatures that `functions` and `aggregates` have.
+Must not know segments or plans. Pure functions over immutable values; safe on any thread.
 """

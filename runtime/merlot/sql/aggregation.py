@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from merlot.aggregates.function import AggregationFunction, Parameter
-from merlot.sql.errors import SqlValidationError, UnsupportedSqlError
-from merlot.sql.signatures import arity
+from merlot.functions.function import arity
+from merlot.tree.errors import SqlValidationError, UnsupportedSqlError
 from merlot.tree.nodes import Aggregate, Expr, Literal
 
 

@@ -10,16 +10,17 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from merlot.functions.instants import Moment
 from merlot.spec.schema import TableSchema
-from merlot.sql import limits, literals
+from merlot.sql import limits
 from merlot.sql.budget import Budget
-from merlot.sql.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
 from merlot.sql.expressions import Binder, Fold, has_aggregate
-from merlot.sql.instants import Moment
 from merlot.sql.labels import label
 from merlot.sql.logic import without_null_verdict
 from merlot.sql.parse import ParsedQuery
 from merlot.sql.scope import Scope
+from merlot.tree import literals
+from merlot.tree.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
 from merlot.tree.nodes import TRUE, Aggregate, BoundQuery, Call, Column, Expr, Literal, OrderKey, Output
 
 DEFAULT_LIMIT = 10

@@ -1,6 +1,6 @@
 """Pinot's SQL as a small sqlglot dialect: what is not here does not parse.
 
-Every function is left as a name with arguments (`exp.Anonymous`), so that `signatures` alone says what exists.
+Every function is left as a name with arguments (`exp.Anonymous`), so that the registries alone say what exists.
 Identifiers are quoted by `"` or a backtick; a string alias (`AS 'x'`) is an identifier too, as Grafana writes it.
 """
 # ruff: noqa: RUF012 (sqlglot's own idiom: class attributes configure its metaclasses)
@@ -24,7 +24,7 @@ class MerlotDialect(Dialect):
     NULL_ORDERING = "nulls_are_large"
 
     class Tokenizer(BaseTokenizer):
-        """Standard tokens; hints are comments, and `$` may begin a name (`$segmentName`)."""
+        """Standard tokens; hints are comments, DIV is a function, and `$` may begin a name (`$segmentName`)."""
 
         IDENTIFIERS = ['"', "`"]
         QUOTES = ["'"]
@@ -33,7 +33,7 @@ class MerlotDialect(Dialect):
         HEX_STRINGS = [("x'", "'"), ("X'", "'")]
         COMMANDS = set()
         HINT_START = "\0"
-        KEYWORDS = {word: token for word, token in BaseTokenizer.KEYWORDS.items() if word != "/*+"}
+        KEYWORDS = {word: token for word, token in BaseTokenizer.KEYWORDS.items() if word not in ("/*+", "DIV")}
 
     class Parser(BaseParser):
         """The expression grammar, without sqlglot's knowledge of functions."""

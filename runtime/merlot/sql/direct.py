@@ -13,8 +13,7 @@ from typing import Final
 
 import orjson
 
-from merlot.sql import literals
-from merlot.tree import tree_json
+from merlot.tree import literals, tree_json
 from merlot.tree.nodes import Call, Column, Expr, Literal, Value
 from merlot.tree.types import BOOLEAN, STRING, SqlType
 from merlot.values.types import TypeName

@@ -4,40 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from typing import Any
 
 from sqlglot import exp
 
-from merlot.aggregates import registry
+from merlot.aggregates import registry as aggregates
 from merlot.aggregates.function import AggregationFunction
-from merlot.sql import instants, literals, predicates, signatures
+from merlot.functions import registry
+from merlot.functions.conditional import typed_case
+from merlot.functions.instants import Moment
+from merlot.sql import predicates
 from merlot.sql.aggregation import check_arity, count_rows, typed_aggregate
 from merlot.sql.budget import Budget
-from merlot.sql.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
-from merlot.sql.instants import Moment
 from merlot.sql.labels import OPERATOR_NAMES, cast_type_name
 from merlot.sql.logic import conjunction, disjunction, predicate
 from merlot.sql.parse import feature_name
 from merlot.sql.scope import Scope
-from merlot.tree.nodes import FALSE, TRUE, Aggregate, Call, Expr, Literal, Value
+from merlot.tree import literals
+from merlot.tree.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
+from merlot.tree.nodes import FALSE, TRUE, Aggregate, Call, Expr, Literal
 from merlot.tree.types import BOOLEAN, BYTES, STRING, SqlType
 from merlot.values.types import TypeName
-
-_PLACEHOLDERS: dict[TypeName, Value] = {
-    TypeName.INT: 0,
-    TypeName.LONG: 0,
-    TypeName.FLOAT: 0.0,
-    TypeName.DOUBLE: 0.0,
-    TypeName.BIG_DECIMAL: Decimal(0),
-    TypeName.BOOLEAN: False,
-    TypeName.TIMESTAMP: 0,
-    TypeName.STRING: "",
-    TypeName.JSON: "",
-    TypeName.BYTES: b"",
-}
-"""What NULL is in a CASE while null handling is off (Pinot's NullValuePlaceHolder)."""
-
 
 Fold = Callable[[Call], Expr]
 """What a call is worth if its arguments are constants; else the call itself."""
@@ -67,6 +54,17 @@ class Binder:
             if value and name not in read:
                 raise UnsupportedSqlError(f"{feature_name(node)} {name.upper()}")
         return handler(self, node)
+
+    def call(self, name: str, args: tuple[Expr, ...]) -> Expr:
+        """The typed call of a function, worked out where all is constant."""
+        bound = registry.callable_as(name).bind(self, args)
+        return self.fold(bound) if isinstance(bound, Call) else bound
+
+    def now_ms(self) -> int:
+        """The instant that the query goes by."""
+        if self.moment is None:
+            raise SqlValidationError("NOW and AGO are of queries that somebody asks now")
+        return self.moment.now_ms()
 
     def condition(self, node: exp.Expr) -> Expr:
         """The typed expression as a predicate."""
@@ -126,12 +124,12 @@ def _literal(_binder: Binder, node: Any) -> Expr:
 def _negative(binder: Binder, node: Any) -> Expr:
     if isinstance(node.this, exp.Literal) and not node.this.is_string:
         return literals.number("-" + node.this.this)
-    return binder.fold(signatures.scalar("negate", (binder.bind(node.this),)))
+    return binder.call("negate", (binder.bind(node.this),))
 
 
 def _operator(binder: Binder, node: Any) -> Expr:
     args = (_operand(binder.bind(node.left)), _operand(binder.bind(node.right)))
-    return binder.fold(signatures.scalar(OPERATOR_NAMES[type(node)], args))
+    return binder.call(OPERATOR_NAMES[type(node)], args)
 
 
 def _operand(expr: Expr) -> Expr:
@@ -142,7 +140,7 @@ def _operand(expr: Expr) -> Expr:
 
 
 def _concat(binder: Binder, node: Any) -> Expr:
-    return binder.fold(signatures.scalar("concat", (binder.bind(node.left), binder.bind(node.right))))
+    return binder.call("concat", (binder.bind(node.left), binder.bind(node.right)))
 
 
 def _comparison(binder: Binder, node: Any) -> Expr:
@@ -223,39 +221,7 @@ def _case(binder: Binder, node: Any) -> Expr:
         branches.append((test, binder.bind(branch.args["true"])))
     default = node.args.get("default")
     otherwise = binder.bind(default) if default is not None else literals.NULL
-    return _typed_case(branches, otherwise, nulls=binder.nulls)
-
-
-def _typed_case(branches: list[tuple[Expr, Expr]], otherwise: Expr, *, nulls: bool) -> Expr:
-    results = [*(result for _, result in branches), otherwise]
-    target: SqlType | None = None
-    for result in results:
-        if isinstance(result, Literal) and result.value is None:
-            continue
-        if result.type.is_array:
-            raise UnsupportedSqlError("CASE with a multi-value column")
-        joined = result.type if target is None else predicates.common_type(target, result.type)
-        if joined is None:
-            raise SqlValidationError(f"CASE branches of different types: {target} and {result.type}")
-        target = joined
-    if target is None:
-        return literals.NULL
-    args: list[Expr] = []
-    for test, result in branches:
-        if test == FALSE or (isinstance(test, Literal) and test.value is None):
-            continue
-        if test == TRUE:
-            otherwise = result
-            break
-        args += (test, _branch(result, target, nulls=nulls))
-    last = _branch(otherwise, target, nulls=nulls)
-    return Call("case", (*args, last), target) if args else last
-
-
-def _branch(result: Expr, target: SqlType, *, nulls: bool) -> Expr:
-    if isinstance(result, Literal) and result.value is None:
-        return Literal(None if nulls else _PLACEHOLDERS[target.base], target)
-    return predicates.cast_to(result, target)
+    return typed_case(branches, otherwise, nulls=binder.nulls)
 
 
 def _cast(binder: Binder, node: Any) -> Expr:
@@ -265,15 +231,13 @@ def _cast(binder: Binder, node: Any) -> Expr:
 
 def _function(binder: Binder, node: Any) -> Expr:
     name = node.this if isinstance(node.this, str) else node.this.name
-    function = registry.find(name)
+    function = aggregates.find(name)
     if function is not None:
         return _aggregate(binder, node, function)
     args = node.expressions
     if any(isinstance(arg, exp.Distinct) for arg in args):
         raise UnsupportedSqlError(f"DISTINCT in {name.upper()}")
-    bound = tuple(binder.bind(arg) for arg in args)
-    instant = instants.instant(name, bound, binder.moment)
-    return binder.fold(signatures.scalar(name, bound)) if instant is None else instant
+    return binder.call(name, tuple(binder.bind(arg) for arg in args))
 
 
 def _aggregate(binder: Binder, node: Any, function: AggregationFunction) -> Expr:
@@ -282,7 +246,7 @@ def _aggregate(binder: Binder, node: Any, function: AggregationFunction) -> Expr
         raise SqlValidationError(f"{binder.place} cannot use an aggregate: {name}")
     args = node.expressions
     if args and isinstance(args[0], exp.Distinct):
-        distinct = registry.named("distinctcount")
+        distinct = aggregates.named("distinctcount")
         if not (function.counts_rows or function is distinct):
             raise UnsupportedSqlError(f"DISTINCT in {name.upper()}")
         args, name, function = args[0].expressions, distinct.name, distinct

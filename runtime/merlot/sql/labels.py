@@ -10,9 +10,10 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
-from merlot.aggregates import registry
-from merlot.sql.signatures import CAST_TYPES, SCALARS
+from merlot.aggregates import registry as aggregates
+from merlot.functions import registry as functions
 from merlot.tree.names import canonical_key
+from merlot.values.types import TypeName
 
 OPERATOR_NAMES: dict[type[exp.Expr], str] = {
     exp.Add: "plus",
@@ -37,6 +38,30 @@ OPERATOR_NAMES: dict[type[exp.Expr], str] = {
     exp.Cast: "cast",
     exp.Case: "case",
 }
+
+CAST_TYPES = {
+    "INT": TypeName.INT,
+    "INTEGER": TypeName.INT,
+    "BIGINT": TypeName.LONG,
+    "LONG": TypeName.LONG,
+    "FLOAT": TypeName.FLOAT,
+    "REAL": TypeName.FLOAT,
+    "DOUBLE": TypeName.DOUBLE,
+    "DECIMAL": TypeName.BIG_DECIMAL,
+    "BIGDECIMAL": TypeName.BIG_DECIMAL,
+    "BIG_DECIMAL": TypeName.BIG_DECIMAL,
+    "BOOLEAN": TypeName.BOOLEAN,
+    "TIMESTAMP": TypeName.TIMESTAMP,
+    "VARCHAR": TypeName.STRING,
+    "TEXT": TypeName.STRING,
+    "CHAR": TypeName.STRING,
+    "STRING": TypeName.STRING,
+    "JSON": TypeName.JSON,
+    "BYTES": TypeName.BYTES,
+    "VARBINARY": TypeName.BYTES,
+    "BINARY": TypeName.BYTES,
+}
+"""Names of types in CAST: Pinot's, and what other dialects call them."""
 
 
 def label(node: exp.Expr, column_name: Callable[[exp.Column], str], *, nulls: bool) -> str:
@@ -78,7 +103,7 @@ def cast_type_name(node: exp.DataType) -> str:
 
 def _function_label(node: exp.Anonymous, text: Callable[[exp.Expr], str], *, nulls: bool) -> str:
     key = canonical_key(node.name)
-    known = registry.find(key) or SCALARS.get(key)
+    known = aggregates.find(key) or functions.find(key)
     name = known.name if known else key
     args = node.expressions
     if name == "count" and args and isinstance(args[0], exp.Distinct):

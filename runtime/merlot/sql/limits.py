@@ -12,7 +12,7 @@ from typing import Final
 from sqlglot.tokenizer_core import Token, TokenType
 
 from merlot.sql.budget import Budget
-from merlot.sql.errors import SqlParseError, SqlValidationError
+from merlot.tree.errors import SqlParseError, SqlValidationError
 
 MAX_SQL_CHARS: Final = 1 << 20
 MAX_TOKENS: Final = 350_000

@@ -6,30 +6,14 @@ Valid in three-valued logic too: only FALSE ends an AND and only TRUE ends an OR
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
-from merlot.sql.errors import SqlValidationError
+from merlot.functions import registry
+from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import FALSE, TRUE, Call, Expr, Literal
 from merlot.tree.types import BOOLEAN
 
-_PREDICATES = frozenset(
-    {
-        "equals",
-        "not_equals",
-        "greater_than",
-        "greater_than_or_equal",
-        "less_than",
-        "less_than_or_equal",
-        "between",
-        "in",
-        "not_in",
-        "like",
-        "is_null",
-        "is_not_null",
-        "and",
-        "or",
-        "not",
-    }
-)
+_PREDICATES: Final = registry.names_that("is_predicate")
 
 
 def conjunction(args: Iterable[Expr]) -> Expr:

@@ -15,7 +15,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from merlot.sql import limits
 from merlot.sql.budget import Budget
 from merlot.sql.dialect import CLAUSE_NAMES, NODE_NAMES, SUPPORTED_CLAUSES, MerlotDialect
-from merlot.sql.errors import SqlParseError, UnsupportedSqlError
+from merlot.tree.errors import SqlParseError, UnsupportedSqlError
 
 MAX_NESTING = 25
 """Open parentheses and CASEs at any point: each costs the parser some 25 Python frames of its 1,000."""

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any
 
-from merlot.sql import literals
-from merlot.sql.errors import SqlValidationError, UnsupportedSqlError
+from merlot.functions.conversion import cast_to, common_type
 from merlot.sql.logic import conjunction, disjunction, negation
+from merlot.tree import literals
+from merlot.tree.errors import SqlValidationError, UnsupportedSqlError
 from merlot.tree.nodes import FALSE, TRUE, Call, Expr, Literal, Value
-from merlot.tree.types import BIG_DECIMAL, BOOLEAN, DOUBLE, LONG, STRING, SqlType
+from merlot.tree.types import BOOLEAN, STRING, SqlType
 from merlot.values.types import TypeName
 
 FLIPPED = {
@@ -126,31 +127,6 @@ def is_null(expr: Expr, *, negated: bool) -> Expr:
     if isinstance(expr, Literal):
         return TRUE if (expr.value is None) != negated else FALSE
     return Call("is_not_null" if negated else "is_null", (expr,), BOOLEAN)
-
-
-def common_type(first: SqlType, second: SqlType) -> SqlType | None:
-    """The type that holds the values of both; None where there is none. TIMESTAMP meets numbers as LONG."""
-    if first == second:
-        return first
-    if first.is_array or second.is_array:
-        return None
-    if first.base in _TEXT and second.base in _TEXT:
-        return STRING
-    bases = {LONG.base if type_.base is TypeName.TIMESTAMP else type_.base for type_ in (first, second)}
-    if not all(SqlType(base).is_numeric for base in bases):
-        return None
-    if TypeName.BIG_DECIMAL in bases:
-        return BIG_DECIMAL
-    return DOUBLE if bases & set(_FLOATS) else LONG
-
-
-def cast_to(expr: Expr, target: SqlType) -> Expr:
-    """The expression in another type, by a `cast` call where it is not a constant."""
-    if expr.type == target:
-        return expr
-    if isinstance(expr, Literal):
-        return literals.convert(expr, target)
-    return Call("cast", (expr,), target)
 
 
 def _compare_constants(function: str, left: Literal, right: Literal) -> Expr:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from merlot.spec.schema import TableSchema
-from merlot.sql.errors import UnknownColumnError, UnsupportedSqlError
+from merlot.tree.errors import UnknownColumnError, UnsupportedSqlError
 from merlot.tree.nodes import Column, Expr
 from merlot.tree.types import INT, STRING, SqlType
 from merlot.values.types import TypeName

@@ -17,9 +17,10 @@ from itertools import pairwise
 from typing import Final
 
 from merlot.errors import InvalidInputError
-from merlot.sql import literals, predicates
+from merlot.sql import predicates
 from merlot.sql.direct import DirectFilter, direct_filter
 from merlot.sql.logic import conjunction, disjunction, without_null_verdict
+from merlot.tree import literals
 from merlot.tree.nodes import TRUE, BoundQuery, Call, Column, Expr, Literal, Value
 from merlot.tree.types import STRING
 

@@ -18,9 +18,9 @@ from merlot.ids import TableName
 from merlot.query.plan.expressions import walk
 from merlot.spec.manifest import load
 from merlot.sql.budget import PlanningTimeoutError
-from merlot.sql.errors import UnknownColumnError
 from merlot.testing.clock import FakeClock
 from merlot.testing.patience import PATIENCE_S
+from merlot.tree.errors import UnknownColumnError
 from merlot.tree.nodes import Call, Literal
 
 CLOCK = FakeClock()

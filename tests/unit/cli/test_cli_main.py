@@ -121,7 +121,7 @@ def test_tab_completes_names_and_words(node: Any) -> None:
     assert complete.completions("fli") == ["flight", "flights"]
     assert complete.completions("SEL") == ["SELECT"]
     assert complete.completions("gro") == ["group by"]
-    assert [complete("distinctc", state) for state in (0, 1)] == ["distinctcount(", None]
+    assert [complete("minl", state) for state in (0, 1)] == ["minlong(", None]
 
 
 def test_tab_completes_words_without_a_node() -> None:

@@ -10,9 +10,10 @@ from zoneinfo import ZoneInfo, available_timezones
 import numpy as np
 import pytest
 
-from merlot.query.filter.zones import zone_clock
-from merlot.query.functions_time import convert_unit, truncate
-from merlot.sql.signatures import TIME_UNITS, TRUNC_UNITS
+from merlot.functions.registry import BY_NAME
+from merlot.functions.time_words import TIME_UNITS, TRUNC_UNITS
+from merlot.functions.truncation import convert_unit, truncate
+from merlot.functions.zones import zone_clock
 from merlot.tree.nodes import Literal
 from merlot.tree.types import LONG, STRING
 from merlot.vectors.errors import UnsupportedQueryError
@@ -46,11 +47,11 @@ def layout() -> None:
 
 
 def datetrunc(unit: str, millis: list[int], zone: str) -> list[int]:
-    from merlot.query.functions_time import FUNCTIONS
-
     words = [constant(Literal(word, STRING)) for word in (unit, "MILLISECONDS", zone, "MILLISECONDS")]
     values = Vector(LONG, np.array(millis, np.int64))
-    answer: list[int] = FUNCTIONS["datetrunc"](LONG, [words[0], values, *words[1:]]).tolist()
+    apply = BY_NAME["datetrunc"].apply
+    assert apply is not None
+    answer: list[int] = apply(LONG, [words[0], values, *words[1:]]).tolist()
     return answer
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from merlot.query.plan.binding import bind
 from merlot.spec.schema import TableSchema
-from merlot.sql.errors import SqlValidationError, UnknownColumnError, UnsupportedSqlError
 from merlot.sql.parse import parse
+from merlot.tree.errors import SqlValidationError, UnknownColumnError, UnsupportedSqlError
 from merlot.tree.nodes import Aggregate, BoundQuery, Call, Column, Expr, Literal
 from merlot.tree.tree_json import from_json, to_json
 from merlot.tree.types import INT

@@ -2,10 +2,10 @@
 
 import pytest
 
+from merlot.functions.instants import Moment, duration_ms
 from merlot.query.plan.binding import bind
-from merlot.sql.errors import SqlValidationError
-from merlot.sql.instants import Moment, duration_ms
 from merlot.sql.parse import parse
+from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Literal
 
 NOW_MS = 1_700_000_000_123

@@ -8,9 +8,9 @@ from merlot.query.plan.make import plan
 from merlot.spec.schema import TableSchema
 from merlot.sql import limits
 from merlot.sql.budget import Budget, PlanningCancelledError, PlanningTimeoutError
-from merlot.sql.errors import SqlParseError, SqlValidationError
 from merlot.sql.parse import parse
 from merlot.testing.clock import FakeClock
+from merlot.tree.errors import SqlParseError, SqlValidationError
 from merlot.tree.nodes import Call
 
 SHORT_CHARS = 0

@@ -5,8 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from merlot.sql import literals
-from merlot.sql.errors import SqlValidationError
+from merlot.tree import literals
+from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Literal, Value
 from merlot.tree.types import BOOLEAN, BYTES, DOUBLE, FLOAT, INT, LONG, STRING, TIMESTAMP, SqlType
 from merlot.values.types import TypeName

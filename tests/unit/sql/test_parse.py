@@ -9,8 +9,8 @@ from merlot.errors import InvalidInputError
 from merlot.query.plan.binding import bind
 from merlot.spec.schema import TableSchema
 from merlot.sql import limits
-from merlot.sql.errors import SqlParseError, UnsupportedSqlError
 from merlot.sql.parse import parse
+from merlot.tree.errors import SqlParseError, UnsupportedSqlError
 
 _SCHEMA = TableSchema.model_validate({"fields": [{"name": "a", "type": "INT"}]})
 

@@ -16,6 +16,7 @@ from merlot.broker.planning.threads import PlanningThreads
 from merlot.broker.tables import ServedTable
 from merlot.clock import Clock
 from merlot.errors import InvalidInputError, NotFoundError
+from merlot.functions.instants import Moment
 from merlot.ids import TableName, raw_name
 from merlot.query.plan.binding import bind
 from merlot.query.plan.make import plan as make_plan
@@ -24,11 +25,10 @@ from merlot.query.plan.rewrite import rewritten
 from merlot.query.pruning import monotone
 from merlot.spec.table import MAX_TIMEOUT_MS
 from merlot.sql.budget import Budget
-from merlot.sql.errors import UnsupportedSqlError
-from merlot.sql.instants import Moment
 from merlot.sql.parse import parse
 from merlot.sql.shapes import Shape, Template, make_template, shape_of
 from merlot.tree import tree_json
+from merlot.tree.errors import UnsupportedSqlError
 from merlot.tree.nodes import BoundQuery, Expr
 
 INLINE_SQL_CHARS = 512

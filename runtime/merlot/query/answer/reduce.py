@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from merlot.functions.evaluate import evaluate, matches
 from merlot.query.answer.combine import combine_data, order_columns
 from merlot.query.answer.partial import Partial
 from merlot.query.answer.result import ResultTable
 from merlot.query.context import ExecutionLimits, check_groups
-from merlot.query.evaluate import evaluate, matches
 from merlot.query.operators.order import Keys, first_rows, order_table, sort_keys
 from merlot.query.plan.nodes import Finish, LeafKind, LeafWork, Reduce
 from merlot.query.slots import SlotSource

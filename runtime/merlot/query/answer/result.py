@@ -11,12 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merlot.sql.literals import timestamp_text
 from merlot.tree.types import SqlType
 from merlot.values.types import TypeName
-
-_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-"""Years of four digits, which numpy writes as Java does."""
+from merlot.vectors.timestamps import timestamp_texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,16 +122,3 @@ def special_text(number: float) -> str:
     if math.isnan(number):
         return "NaN"
     return "Infinity" if number > 0 else "-Infinity"
-
-
-def timestamp_texts(millis: NDArray[np.int64]) -> list[str]:
-    """`yyyy-MM-dd HH:mm:ss.S`, UTC: fractions without trailing zeros, but at least one digit (java.sql.Timestamp)."""
-    each = np.atleast_1d(millis)
-    if len(each) and (each.min() < _FIRST_MS or each.max() > _LAST_MS):
-        return [timestamp_text(one) for one in each.tolist()]
-    return [_trim(text) for text in np.datetime_as_string(each.astype("datetime64[ms]"), unit="ms").tolist()]
-
-
-def _trim(text: str) -> str:
-    text = text.replace("T", " ").rstrip("0")
-    return text + "0" if text.endswith(".") else text

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from merlot.functions.evaluate import verdicts
 from merlot.kernels import scan as kernels
-from merlot.query.evaluate import verdicts
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns, Reader
 from merlot.segment.index.zones import ZoneMaps

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.query.evaluate import ValueSource, matches
+from merlot.functions.evaluate import matches
+from merlot.functions.registry import of
+from merlot.functions.source import ValueSource
 from merlot.query.filter.predicates import (
     AnyValueMatch,
     BitMatch,
@@ -62,8 +64,6 @@ ALL, NOTHING = All(), Nothing()
 _COMPARISONS = frozenset(
     {"equals", "less_than", "less_than_or_equal", "greater_than", "greater_than_or_equal", "between"}
 )
-_NULL_AWARE = frozenset({"is_null", "is_not_null", "case"})
-"""Functions whose result may be known although an argument is null."""
 _POSITIVE = {"not_equals": "equals", "not_in": "in"}
 _EXACT_KEYS = frozenset({TypeName.INT, TypeName.LONG, TypeName.STRING, TypeName.JSON})
 """Types whose values are equal as Python values exactly if they are equal in a dictionary."""
@@ -141,7 +141,7 @@ class Resolver:
             return False
         if reader.multi_value:
             return True
-        is_null_aware = any(isinstance(node, Call) and node.function in _NULL_AWARE for node in walk(call))
+        is_null_aware = any(isinstance(node, Call) and of(node).sees_nulls for node in walk(call))
         return is_null_aware and (self._null_handling or reader.nulls is not None)
 
     # Dictionary columns

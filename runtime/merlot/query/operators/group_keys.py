@@ -16,10 +16,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.errors import CorruptionError
+from merlot.functions.evaluate import evaluate
+from merlot.functions.source import ValueSource
 from merlot.kernels import group as kernels
 from merlot.kernels.jit import read_only
 from merlot.query.bounds import bounds_of
-from merlot.query.evaluate import ValueSource, evaluate
 from merlot.query.plan.expressions import columns_of
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns, Reader, has_both_zeros

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merlot.query.evaluate import evaluate
+from merlot.functions.evaluate import evaluate
 from merlot.query.filter.docset import DocSet
 from merlot.query.operators.order import Keys, first_rows, sort_keys
 from merlot.query.plan.nodes import LeafWork

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from merlot.query.evaluate import evaluate
+from merlot.functions.evaluate import evaluate
+from merlot.functions.instants import Moment
 from merlot.query.slots import SlotSource
 from merlot.spec.schema import TableSchema
 from merlot.sql import bind as sql_bind
 from merlot.sql.budget import Budget
-from merlot.sql.instants import Moment
 from merlot.sql.parse import ParsedQuery
 from merlot.tree.nodes import BoundQuery, Call, Expr, Literal, Value
 from merlot.vectors.errors import QueryArithmeticError

@@ -12,24 +12,16 @@ from typing import Any, Final
 import numpy as np
 
 from merlot.errors import MerlotError
-from merlot.query.evaluate import evaluate
+from merlot.functions.evaluate import evaluate
+from merlot.functions.registry import of
 from merlot.query.plan.expressions import walk
 from merlot.query.pruning.ranges import ColumnRanges
-from merlot.tree.nodes import Call, Column, Expr, Literal
+from merlot.tree.nodes import Call, Column, Expr
 from merlot.tree.types import SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.vector import DTYPES, Vector
 
 _TYPES: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP, TypeName.DOUBLE})
-_WIDER: Final = frozenset(
-    {
-        (TypeName.INT, TypeName.LONG),
-        (TypeName.INT, TypeName.DOUBLE),
-        (TypeName.LONG, TypeName.DOUBLE),
-        (TypeName.LONG, TypeName.TIMESTAMP),
-        (TypeName.TIMESTAMP, TypeName.LONG),
-    }
-)
 
 
 def column_of(expr: Expr) -> Column | None:
@@ -40,8 +32,9 @@ def column_of(expr: Expr) -> Column | None:
         return expr
     if not isinstance(expr, Call):
         return None
-    rising = _rising(expr)
-    return None if rising is None else column_of(rising)
+    rising = of(expr).rising
+    operand = None if rising is None else rising(expr)
+    return None if operand is None else column_of(operand)
 
 
 def functions_of(where: Expr | None) -> Iterator[Expr]:
@@ -49,42 +42,6 @@ def functions_of(where: Expr | None) -> Iterator[Expr]:
     for node in () if where is None else walk(where):
         if isinstance(node, Call) and node.args and isinstance(node.args[0], Call) and column_of(node.args[0]):
             yield node.args[0]
-
-
-def _rising(call: Call) -> Expr | None:
-    """The operand with which the call rises; its others are constants."""
-    args = call.args
-    match call.function:
-        case "datetrunc":
-            return args[1]
-        case "plus":
-            return args[0] if _number(args[1]) is not None else args[1] if _number(args[0]) is not None else None
-        case "minus":
-            return args[0] if _number(args[1]) is not None or _is_rest(args[0], args[1]) else None
-        case "times":
-            return args[0] if _is_positive(args[1]) else args[1] if _is_positive(args[0]) else None
-        case "divide":
-            return args[0] if _is_positive(args[1]) else None
-        case "cast":
-            return args[0] if (args[0].type.base, call.type.base) in _WIDER else None
-    return None
-
-
-def _number(expr: Expr) -> Any:
-    value = expr.value if isinstance(expr, Literal) else None
-    return None if isinstance(value, str | bytes | bool) else value
-
-
-def _is_positive(expr: Expr) -> bool:
-    value = _number(expr)
-    return value is not None and value > 0
-
-
-def _is_rest(whole: Expr, part: Expr) -> bool:
-    """Whether `whole - part` is `whole` rounded towards zero: how ROUND(value, bucket) is written."""
-    if not isinstance(part, Call) or part.function != "mod" or not part.type.is_integer:
-        return False
-    return part.args[0] == whole and _is_positive(part.args[1])
 
 
 def mapped(ranges: ColumnRanges, expr: Expr, column: Column) -> ColumnRanges | None:

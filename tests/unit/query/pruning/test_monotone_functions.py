@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from merlot.query.evaluate import ValueSource
-from merlot.query.evaluate import evaluate as values_of
+from merlot.functions.evaluate import evaluate as values_of
+from merlot.functions.source import ValueSource
+from merlot.functions.time_words import TRUNC_UNITS
 from merlot.query.pruning import evaluate as pruning
 from merlot.query.pruning.monotone import column_of
 from merlot.query.pruning.statistics import SegmentStatistics
 from merlot.query.pruning.verdicts import ALL, NONE, SOME
-from merlot.sql.signatures import TRUNC_UNITS
 from merlot.tree.nodes import Call, Column, Literal
 from merlot.tree.types import LONG, STRING
 from merlot.values.types import TypeName

@@ -12,7 +12,7 @@ import struct
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_DOWN, Decimal, InvalidOperation
 
-from merlot.sql.errors import SqlValidationError
+from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Literal, Value
 from merlot.tree.types import BIG_DECIMAL, DOUBLE, INT, LONG, UNKNOWN, SqlType
 from merlot.values.types import TypeName

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merlot.sql import literals
-from merlot.sql.errors import SqlValidationError
-from merlot.tree.nodes import Literal
+from merlot.functions.function import Bounds, Evaluate, Family
+from merlot.functions.source import ColumnSource
+from merlot.tree import literals
+from merlot.tree.errors import SqlValidationError
+from merlot.tree.nodes import Call, Expr, Literal
 from merlot.tree.types import STRING, SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.decimals import plain_text
 from merlot.vectors.errors import UnsupportedQueryError
+from merlot.vectors.timestamps import timestamp_texts
 from merlot.vectors.vector import (
     DTYPES,
     INTEGERS,
@@ -33,6 +36,36 @@ from merlot.vectors.vector import (
 
 _CHARACTERS = (TypeName.STRING, TypeName.JSON)
 _FLOATS = (TypeName.FLOAT, TypeName.DOUBLE)
+_WIDER: Final = frozenset(
+    {
+        (TypeName.INT, TypeName.LONG),
+        (TypeName.INT, TypeName.DOUBLE),
+        (TypeName.LONG, TypeName.DOUBLE),
+        (TypeName.LONG, TypeName.TIMESTAMP),
+        (TypeName.TIMESTAMP, TypeName.LONG),
+    }
+)
+CASTS: Final = Family("Casts")
+
+
+def _rising(call: Call) -> Expr | None:
+    (arg,) = call.args
+    return arg if (arg.type.base, call.type.base) in _WIDER else None
+
+
+def _same_bounds(args: Sequence[Bounds]) -> Bounds:
+    return args[0]
+
+
+@CASTS.lazy(
+    "cast",
+    syntax="CAST(x AS type)",
+    rising=_rising,
+    bounds=_same_bounds,
+    examples={"CAST('12' AS LONG)": 12, "CAST(1.9 AS INT)": 1, "CAST(0 AS TIMESTAMP)": "1970-01-01 00:00:00.0"},
+)
+def _cast(call: Call, source: ColumnSource, evaluate: Evaluate) -> Vector:
+    return cast(call.type, evaluate(call.args[0], source))
 
 
 def cast(target: SqlType, vector: Vector) -> Vector:
@@ -101,7 +134,9 @@ def _reason(vector: Vector, target: TypeName) -> str:
 def _each(values: Any, convert: Callable[[Any], Any], worthless: Any) -> tuple[list[Any], Rows]:
     """Converted values, with the worthless one for those that convert to None, and which these are."""
     converted = [convert(value) for value in values]
-    return [worthless if one is None else one for one in converted], np.array([one is None for one in converted], bool)
+    return [worthless if value is None else value for value in converted], np.array(
+        [value is None for value in converted], bool
+    )
 
 
 def _of_decimals(target: TypeName, vector: Vector) -> Attempt:
@@ -146,8 +181,6 @@ def _to_text(vector: Vector) -> pa.Array:
     if base in _FLOATS:
         return pa.array([str(value) for value in vector.data.astype(str).tolist()], pa.string())
     if base is TypeName.TIMESTAMP:
-        from merlot.query.answer.result import timestamp_texts
-
         return pa.array(timestamp_texts(vector.data), pa.string())
     return pc.cast(pa.array(vector.data), pa.string())
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merlot.tree.types import SqlType
+from merlot.functions.function import Family, Lists
+from merlot.tree.types import BOOLEAN, SqlType
 from merlot.vectors.vector import Vector
 
 _NUMPY: dict[str, Callable[[Any, Any], Any]] = {
@@ -79,24 +80,93 @@ def to_mask(verdict: pa.Array | pa.Scalar) -> NDArray[np.bool_]:
     return mask
 
 
+COMPARISONS: Final = Family("Comparisons")
+
+
+def _comparison(function: str) -> Callable[[SqlType, Sequence[Vector]], Any]:
+    return lambda _type, args: compare(function, args[0], args[1])
+
+
+for _name, _sign, _example in (
+    ("equals", "=", True),
+    ("not_equals", "<>", False),
+    ("less_than", "<", False),
+    ("less_than_or_equal", "<=", True),
+    ("greater_than", ">", False),
+    ("greater_than_or_equal", ">=", True),
+):
+    COMPARISONS.strict(
+        _name,
+        syntax=f"a {_sign} b",
+        result=BOOLEAN,
+        lists=Lists.ANY_VALUE,
+        is_predicate=True,
+        is_light=True,
+        examples={f"1 {_sign} 1": _example},
+    )(_comparison(_name))
+
+
+@COMPARISONS.strict(
+    "between",
+    syntax="x BETWEEN a AND b",
+    result=BOOLEAN,
+    lists=Lists.ANY_VALUE,
+    is_predicate=True,
+    is_light=True,
+    examples={"2 BETWEEN 1 AND 2": True},
+)
 def _between(_type: SqlType, args: Sequence[Vector]) -> Any:
     value, low, high = args
     return compare("greater_than_or_equal", value, low) & compare("less_than_or_equal", value, high)
 
 
+@COMPARISONS.strict(
+    "in",
+    syntax="x IN (a, …)",
+    result=BOOLEAN,
+    lists=Lists.ANY_VALUE,
+    is_predicate=True,
+    is_light=True,
+    examples={"2 IN (1, 2)": True},
+)
 def is_in(_type: SqlType, args: Sequence[Vector]) -> Any:
     """Whether the first vector's value is among the constants after it."""
     value, wanted = args[0], args[1:]
     if isinstance(value.data, np.ndarray):
         if value.data.dtype == object:
-            members = {one.data[()] for one in wanted}
-            return np.array([one in members for one in np.atleast_1d(value.data)], np.bool_).reshape(value.data.shape)
-        values = np.array([one.data[()] for one in wanted], dtype=value.data.dtype)
+            numbers = {candidate.data[()] for candidate in wanted}
+            return np.array([number in numbers for number in np.atleast_1d(value.data)], np.bool_).reshape(
+                value.data.shape
+            )
+        values = np.array([candidate.data[()] for candidate in wanted], dtype=value.data.dtype)
         found = np.isin(value.data, values)
         return found | np.isnan(value.data) if values.dtype.kind == "f" and np.isnan(values).any() else found
-    return to_mask(pc.is_in(value.data, value_set=pa.array([one.data.as_py() for one in wanted], value.data.type)))
+    return to_mask(
+        pc.is_in(value.data, value_set=pa.array([candidate.data.as_py() for candidate in wanted], value.data.type))
+    )
 
 
+@COMPARISONS.strict(
+    "not_in",
+    syntax="x NOT IN (a, …)",
+    result=BOOLEAN,
+    lists=Lists.ANY_VALUE,
+    is_predicate=True,
+    is_light=True,
+    examples={"2 NOT IN (1, 2)": False},
+)
+def _not_in(type_: SqlType, args: Sequence[Vector]) -> Any:
+    return ~is_in(type_, args)
+
+
+@COMPARISONS.strict(
+    "like",
+    syntax="x LIKE pattern",
+    result=BOOLEAN,
+    lists=Lists.ANY_VALUE,
+    is_predicate=True,
+    examples={"'abc' LIKE 'a%'": True},
+)
 def is_like(_type: SqlType, args: Sequence[Vector]) -> Any:
     """SQL LIKE, case-sensitive; a backslash escapes."""
     pattern = args[1].data.as_py()
@@ -119,13 +189,3 @@ def _like_regex(pattern: str) -> str:
 
 
 _WILDCARDS = {"%": ".*", "_": "."}
-
-
-def _comparison(function: str) -> Callable[[SqlType, Sequence[Vector]], Any]:
-    return lambda _type, args: compare(function, args[0], args[1])
-
-
-COMPARISONS: dict[str, Callable[[SqlType, Sequence[Vector]], Any]] = {
-    **{function: _comparison(function) for function in _NUMPY},
-    "between": _between,
-}

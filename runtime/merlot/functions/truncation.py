@@ -5,14 +5,17 @@ What lies outside LONG is the nearest LONG, as in Java's TimeUnit: the default v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.query.filter.zones import CYCLE_MS, DAY_MS, zone_clock
-from merlot.tree.types import SqlType
+from merlot.functions.function import Family, instant, word
+from merlot.functions.time_words import TRUNC_UNITS, one_of, time_unit, zone_name
+from merlot.functions.zones import CYCLE_MS, DAY_MS, zone_clock
+from merlot.tree.nodes import Call, Expr, Literal
+from merlot.tree.types import LONG, STRING, SqlType
 from merlot.vectors.vector import Vector
 
 Longs = NDArray[np.int64]
@@ -35,6 +38,39 @@ _MONDAY_MS = 4 * DAY_MS
 _LOWEST, _HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
+TRUNCATION: Final = Family("Truncating instants")
+
+
+def _completed(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Unit, value, input unit, time zone, output unit (Pinot's DateTruncTransformFunction)."""
+    unit = one_of(args[0], "datetrunc: unknown unit", TRUNC_UNITS)
+    input_unit = time_unit("datetrunc", args[2]) if len(args) > 2 else "MILLISECONDS"
+    zone = zone_name("datetrunc", args[3]) if len(args) > 3 else "UTC"
+    output_unit = time_unit("datetrunc", args[4]) if len(args) > 4 else input_unit
+    return (Literal(unit, STRING), args[1], *(Literal(word, STRING) for word in (input_unit, zone, output_unit)))
+
+
+def _rising(call: Call) -> Expr | None:
+    return call.args[1]
+
+
+@TRUNCATION.strict(
+    "datetrunc",
+    parameters=(
+        word("unit"),
+        instant("at"),
+        word("input unit", is_optional=True),
+        word("time zone", is_optional=True),
+        word("output unit", is_optional=True),
+    ),
+    result=LONG,
+    complete=_completed,
+    rising=_rising,
+    examples={
+        "DATETRUNC('DAY', 1700000000123)": 1699920000000,
+        "DATETRUNC('MONTH', 1700000000, 'SECONDS', 'Asia/Kolkata', 'MILLISECONDS')": 1698777000000,
+    },
+)
 def _datetrunc(_type: SqlType, args: Sequence[Vector]) -> Any:
     """datetrunc(unit, value, input unit, time zone, output unit), completed by binding."""
     unit, input_unit, zone, output_unit = (str(args[place].data.as_py()) for place in (0, 2, 3, 4))
@@ -88,6 +124,3 @@ def _times(values: Longs, factor: int) -> Longs:
     if factor == 1 or not np.any((values > limit) | (values < -limit)):
         return values * factor
     return np.where(values > limit, _HIGHEST, np.where(values < -limit, _LOWEST, values * factor))
-
-
-FUNCTIONS: dict[str, Callable[[SqlType, Sequence[Vector]], Any]] = {"datetrunc": _datetrunc}

@@ -1,0 +1,122 @@
+"""CASE, and what is a CASE in short."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.functions.casts import cast
+from merlot.functions.conversion import PLACEHOLDERS, cast_to, common_type
+from merlot.functions.function import Evaluate, Family
+from merlot.functions.source import ColumnSource, RowsOf, decided
+from merlot.tree.errors import SqlValidationError, UnsupportedSqlError
+from merlot.tree.literals import NULL
+from merlot.tree.nodes import FALSE, TRUE, Call, Expr, Literal
+from merlot.tree.types import SqlType
+from merlot.vectors.vector import Failure, Rows, Vector, constant
+
+CONDITIONAL: Final = Family("Conditional")
+Branch = tuple[Expr, Expr]
+"""A predicate, and the result where it is the first that holds."""
+
+
+def typed_case(branches: Sequence[Branch], otherwise: Expr, *, nulls: bool) -> Expr:
+    """CASE with results of one type; raises SqlValidationError, UnsupportedSqlError."""
+    target = _result_type([*(result for _, result in branches), otherwise])
+    if target is None:
+        return NULL
+    args: list[Expr] = []
+    for test, result in branches:
+        if test == FALSE or _is_null(test):
+            continue
+        if test == TRUE:
+            otherwise = result
+            break
+        args += (test, _result(result, target, nulls=nulls))
+    last = _result(otherwise, target, nulls=nulls)
+    return Call("case", (*args, last), target) if args else last
+
+
+def _result_type(results: Sequence[Expr]) -> SqlType | None:
+    """The one type of results that are not NULL; None if all are."""
+    target: SqlType | None = None
+    for result in results:
+        if _is_null(result):
+            continue
+        if result.type.is_array:
+            raise UnsupportedSqlError("CASE with a multi-value column")
+        joined = result.type if target is None else common_type(target, result.type)
+        if joined is None:
+            raise SqlValidationError(f"CASE branches of different types: {target} and {result.type}")
+        target = joined
+    return target
+
+
+def _is_null(expr: Expr) -> bool:
+    return isinstance(expr, Literal) and expr.value is None
+
+
+def _result(result: Expr, target: SqlType, *, nulls: bool) -> Expr:
+    if _is_null(result):
+        return Literal(None if nulls else PLACEHOLDERS[target.base], target)
+    return cast_to(result, target)
+
+
+@CONDITIONAL.lazy(
+    "case",
+    syntax="CASE WHEN a THEN x … [ELSE y] END",
+    sees_nulls=True,
+    examples={"CASE WHEN 1 = 2 THEN 'a' ELSE 'b' END": "b", "CASE 3 WHEN 3 THEN 'c' END": "c"},
+)
+def _case(call: Call, source: ColumnSource, evaluate: Evaluate) -> Vector:
+    """First branch whose condition is TRUE. Conditions see the rows still open, results their own."""
+    left = np.arange(source.num_rows)
+    parts: list[tuple[NDArray[np.int64], Vector]] = []
+
+    def take(result: Expr, rows: NDArray[np.int64]) -> None:
+        chosen = evaluate(result, RowsOf(source, rows)) if len(rows) else constant(Literal(None, call.type))
+        parts.append((rows, cast(call.type, chosen).spread(len(rows))))
+
+    for condition, result in zip(call.args[:-1:2], call.args[1:-1:2], strict=True):
+        hit, failure = decided(evaluate(condition, RowsOf(source, left)), len(left))
+        if failure is not None:
+            parts.append(_undecided(call.type, failure, left))
+            left, hit = left[~failure.rows], hit[~failure.rows]
+        take(result, left[hit])
+        left = left[~hit]
+    take(call.args[-1], left)
+    return _assemble(call.type, parts, source.num_rows)
+
+
+def _undecided(type_: SqlType, failure: Failure, left: NDArray[np.int64]) -> tuple[NDArray[np.int64], Vector]:
+    """Rows for which no branch is known."""
+    rows = left[failure.rows]
+    nothing = Vector(type_, constant(Literal(None, type_)).data).spread(len(rows))
+    return rows, Vector(type_, nothing.data, None, Failure(np.ones(len(rows), np.bool_), failure.reason))
+
+
+def _assemble(type_: SqlType, parts: Sequence[tuple[NDArray[np.int64], Vector]], num_rows: int) -> Vector:
+    """One vector from the branches' rows."""
+    place = np.empty(num_rows, np.int64)
+    place[np.concatenate([rows for rows, _ in parts])] = np.arange(num_rows)
+    nulls = _joined([(rows, vector.nulls) for rows, vector in parts], place)
+    failures = [(rows, vector.failure) for rows, vector in parts]
+    lost = _joined([(rows, None if failure is None else failure.rows) for rows, failure in failures], place)
+    reason = next((failure.reason for _, failure in failures if failure is not None), "")
+    failure = None if lost is None else Failure(lost, reason)
+    if isinstance(parts[0][1].data, np.ndarray):
+        return Vector(type_, np.concatenate([vector.data for _, vector in parts])[place], nulls, failure)
+    return Vector(type_, pa.concat_arrays([vector.data for _, vector in parts]).take(pa.array(place)), nulls, failure)
+
+
+def _joined(parts: Sequence[tuple[NDArray[np.int64], Rows | None]], place: NDArray[np.int64]) -> Rows | None:
+    """A mask of all rows from those of the branches; None if it marks none."""
+    if not any(mask is not None and mask.any() for _, mask in parts):
+        return None
+    full = [np.zeros(len(rows), np.bool_) if mask is None else mask for rows, mask in parts]
+    joined: Rows = np.concatenate(full)[place]
+    return joined

@@ -1,0 +1,105 @@
+"""Expressions over vectors: the walk that applies functions to rows.
+
+Null rules: a function is null where an argument is, except those that see nulls themselves.
+Whether columns have nulls at all is the source's matter: with null handling off they are the default values.
+
+Failures (an overflow, a division by zero, a text that is no number) are of their rows, and count where the result
+depends on them: not under a null, not in a branch that is not taken, and not beside an operand that decides an AND or
+an OR. So whether a query fails follows from its rows alone, not from what is looked at first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from merlot.functions.function import Lists, ScalarFunction
+from merlot.functions.registry import BY_NAME
+from merlot.functions.source import ColumnSource, ValueSource, decided, hits
+from merlot.tree.nodes import Aggregate, Call, Column, Expr, Literal
+from merlot.tree.types import BOOLEAN, SqlType
+from merlot.vectors.errors import QueryArithmeticError, UnsupportedQueryError
+from merlot.vectors.vector import (
+    Attempt,
+    Failure,
+    Rows,
+    Vector,
+    constant,
+    either_failed,
+    either_null,
+    outside,
+)
+
+
+def evaluate(expr: Expr, source: ColumnSource) -> Vector:
+    """Values of an expression; a constant expression may give a constant.
+
+    Raises UnsupportedQueryError, and QueryArithmeticError if a row has no value."""
+    vector = _attempt(expr, source)
+    if vector.failure is not None and source.num_rows:
+        raise QueryArithmeticError(vector.failure.reason)
+    return vector
+
+
+def matches(expr: Expr, source: ColumnSource) -> Rows:
+    """Rows where a predicate is TRUE (neither FALSE nor NULL); raises as evaluate."""
+    return hits(evaluate(expr, source), source.num_rows)
+
+
+def verdicts(expr: Expr, source: ColumnSource) -> tuple[Rows, Failure | None]:
+    """As matches, but rows without a verdict are given back beside."""
+    return decided(_attempt(expr, source), source.num_rows)
+
+
+def _attempt(expr: Expr, source: ColumnSource) -> Vector:
+    match expr:
+        case Literal():
+            return constant(expr)
+        case Column():
+            return source.column(expr.name, expr.type)
+        case Aggregate():
+            raise UnsupportedQueryError(f"aggregate inside an expression over rows function={expr.function}")
+        case Call():
+            return _called(expr, source)
+
+
+def _called(call: Call, source: ColumnSource) -> Vector:
+    function = BY_NAME.get(call.function)
+    if function is None:
+        raise UnsupportedQueryError(f"unknown function name={call.function}")
+    if function.lists is Lists.ANY_VALUE and call.args[0].type.is_array:
+        return _of_lists(call, source)
+    if function.lazy is not None:
+        return function.lazy(call, source, _attempt)
+    return _strict(function, call, source)
+
+
+def _strict(function: ScalarFunction, call: Call, source: ColumnSource) -> Vector:
+    assert function.apply is not None, f"{function.name} is written out by binding"
+    args = [_attempt(arg, source) for arg in call.args]
+    nulls = None
+    failure = None
+    for arg in args:
+        nulls = either_null(nulls, arg.nulls)
+        failure = either_failed(failure, arg.failure)
+    data = function.apply(call.type, args)
+    if isinstance(data, Attempt):
+        data, failure = data.data, either_failed(failure, data.failure)
+    # Of constants alone, numpy computes a scalar of its own kind.
+    if isinstance(data, np.generic):
+        data = np.asarray(data)
+    return Vector(call.type, data, nulls, outside(failure, nulls))
+
+
+def _of_lists(call: Call, source: ColumnSource) -> Vector:
+    """A predicate over lists: any value matches; `not_equals` and `not_in` mean that none is equal."""
+    lists = _attempt(call.args[0], source).spread(source.num_rows)
+    base = call.args[0].type.base
+    positive = Call(_POSITIVE.get(call.function, call.function), (Column("", SqlType(base)), *call.args[1:]), call.type)
+    found_values = matches(positive, ValueSource(base, lists.data.flatten()))
+    before = np.concatenate([[0], np.cumsum(found_values)])
+    offsets = lists.data.offsets.to_numpy()
+    found = before[offsets[1:]] > before[offsets[:-1]]
+    return Vector(BOOLEAN, ~found if call.function in _POSITIVE else found, lists.nulls)
+
+
+_POSITIVE = {"not_equals": "equals", "not_in": "in"}

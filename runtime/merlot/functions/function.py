@@ -1,0 +1,250 @@
+"""What a scalar function is: its signature, its rules, its code, and examples of it that a test runs.
+
+Most functions are `apply`: vectors in, values out, null where an argument is. A few see more of the rows: `lazy` ones
+are given their arguments unevaluated. Others are another expression in short, which `rewrite` writes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, Protocol, TypedDict, Unpack
+
+from merlot.functions.source import ColumnSource
+from merlot.tree.errors import SqlValidationError, UnsupportedSqlError
+from merlot.tree.nodes import Call, Expr, Literal
+from merlot.tree.types import SqlType
+from merlot.values.types import TypeName
+from merlot.vectors.vector import Vector
+
+Apply = Callable[[SqlType, Sequence[Vector]], Any]
+"""Result type and arguments to values: a numpy or Arrow array, a constant of constants, or an `Attempt`."""
+Evaluate = Callable[[Expr, ColumnSource], Vector]
+Lazy = Callable[[Call, ColumnSource, Evaluate], Vector]
+Bounds = tuple[int, int]
+"""Smallest and largest whole number, inclusive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Types that an argument may have, and what they are called."""
+
+    words: str
+    types: frozenset[TypeName]
+
+
+def _kind(words: str, *types: TypeName) -> Kind:
+    return Kind(words, frozenset(types))
+
+
+WHOLE: Final = _kind("whole numbers", TypeName.INT, TypeName.LONG)
+NUMBERS: Final = Kind(
+    "numbers",
+    WHOLE.types | {TypeName.FLOAT, TypeName.DOUBLE, TypeName.BIG_DECIMAL, TypeName.TIMESTAMP},
+)
+"""TIMESTAMP counts as LONG."""
+TEXTS: Final = _kind("strings", TypeName.STRING, TypeName.JSON)
+BINARY: Final = _kind("bytes", TypeName.BYTES)
+INSTANTS: Final = _kind("a TIMESTAMP, LONG or INT", TypeName.TIMESTAMP, TypeName.LONG, TypeName.INT)
+CONDITIONS: Final = _kind("a condition", TypeName.BOOLEAN)
+ANYTHING: Final = Kind("values", frozenset(TypeName) - {TypeName.UNKNOWN})
+
+
+class Lists(Enum):
+    """What becomes of an argument that is a list, as a multi-value column is."""
+
+    REFUSED = "refused"
+    ANY_VALUE = "any value"
+    """A predicate: true where it is of any value of its first argument."""
+    TAKEN = "taken whole"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One argument. A constant one is the same for all rows and known when the query is bound."""
+
+    name: str
+    kind: Kind
+    is_constant: bool = False
+    is_optional: bool = False
+    repeats: bool = False
+    """The last may come any number of times more."""
+    is_list: bool = False
+
+    def check(self, function: str, arg: Expr) -> None:
+        """Raise SqlValidationError or UnsupportedSqlError if it cannot be this."""
+        if arg.type.is_array != self.is_list:
+            if self.is_list:
+                raise SqlValidationError(f"{function} needs a multi-value column, not {arg.type}")
+            raise UnsupportedSqlError(f"function {function.upper()} of a multi-value column")
+        if arg.type.base not in self.kind.types:
+            raise SqlValidationError(f"{function} needs {self.kind.words}, not {arg.type}")
+        if self.is_constant and not isinstance(arg, Literal):
+            raise SqlValidationError(f"{function} needs its {self.name} as a constant")
+
+
+class Binding(Protocol):
+    """What functions may ask of the query that they are bound in."""
+
+    @property
+    def nulls(self) -> bool:
+        """Whether null handling is on."""
+        ...
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch, one for the whole query; SqlValidationError where nobody asks now."""
+        ...
+
+
+Result = SqlType | Callable[[Sequence[Expr]], SqlType]
+Rewrite = Callable[[Binding, tuple[Expr, ...]], Expr]
+
+
+class Traits(TypedDict, total=False):
+    """What may be said of a function besides its code."""
+
+    aliases: tuple[str, ...]
+    parameters: tuple[Parameter, ...]
+    result: Result
+    complete: Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
+    syntax: str
+    lists: Lists
+    sees_nulls: bool
+    is_light: bool
+    is_predicate: bool
+    bounds: Callable[[Sequence[Bounds]], Bounds]
+    rising: Callable[[Call], Expr | None]
+    examples: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalarFunction:
+    """A function of one row under one name."""
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
+    result: Result | None = None
+    """Of a call. What is written otherwise has the type that binding gives it."""
+    apply: Apply | None = None
+    lazy: Lazy | None = None
+    rewrite: Rewrite | None = None
+    complete: Callable[[tuple[Expr, ...]], tuple[Expr, ...]] | None = None
+    """Checks arguments of the right types further, and fills in defaults; raises SqlValidationError."""
+    syntax: str = ""
+    """How it is written, where that is not as a call."""
+    lists: Lists = Lists.REFUSED
+    sees_nulls: bool = False
+    """Whether its value may be known although an argument is null."""
+    is_light: bool = False
+    """Whether a row costs a few nanoseconds, whatever it holds, so that a query may be answered on the event loop."""
+    is_predicate: bool = False
+    bounds: Callable[[Sequence[Bounds]], Bounds] | None = None
+    """Bounds of whole numbers from those of the arguments."""
+    rising: Callable[[Call], Expr | None] | None = None
+    """The operand with which a call never falls, the others being constants; None if there is none."""
+    examples: Mapping[str, Any] = field(default_factory=dict)
+    """Expressions, and their values as answers write them."""
+
+    def bind(self, binding: Binding, args: tuple[Expr, ...]) -> Expr:
+        """The typed call, or what it stands for; raises SqlValidationError, UnsupportedSqlError."""
+        self._check(args)
+        if self.rewrite is not None:
+            return self.rewrite(binding, args)
+        if self.complete is not None:
+            args = self.complete(args)
+        result = self.result
+        assert result is not None, f"{self.name} is no call"
+        return Call(self.name, args, result if isinstance(result, SqlType) else result(args))
+
+    @property
+    def arity(self) -> tuple[int, int | None]:
+        """Least and greatest number of arguments; None of any number."""
+        least = sum(not parameter.is_optional for parameter in self.parameters)
+        repeats = any(parameter.repeats for parameter in self.parameters)
+        return least, None if repeats else len(self.parameters)
+
+    def _check(self, args: tuple[Expr, ...]) -> None:
+        least, most = self.arity
+        if len(args) < least or (most is not None and len(args) > most):
+            raise SqlValidationError(f"{self.name} takes {arity(least, most)}, got {len(args)}")
+        for position, arg in enumerate(args):
+            self.parameters[min(position, len(self.parameters) - 1)].check(self.name, arg)
+
+
+def arity(least: int, most: int | None) -> str:
+    """How many arguments, in words."""
+    if most is None:
+        return f"at least {least} argument{'s' if least != 1 else ''}"
+    return f"{least} argument{'s' if least != 1 else ''}" if least == most else f"{least} to {most} arguments"
+
+
+class Family:
+    """Functions that belong together: a module has one, and adds its functions to it by decorating their code."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.functions: list[ScalarFunction] = []
+
+    def strict(self, name: str, **traits: Unpack[Traits]) -> Callable[[Apply], Apply]:
+        """A function that is null where an argument is, by code over vectors."""
+
+        def add(apply: Apply) -> Apply:
+            self.functions.append(ScalarFunction(name=name, apply=apply, **traits))
+            return apply
+
+        return add
+
+    def lazy(self, name: str, **traits: Unpack[Traits]) -> Callable[[Lazy], Lazy]:
+        """A function that is given its arguments unevaluated."""
+
+        def add(lazy: Lazy) -> Lazy:
+            self.functions.append(ScalarFunction(name=name, lazy=lazy, **traits))
+            return lazy
+
+        return add
+
+    def rewriting(self, name: str, **traits: Unpack[Traits]) -> Callable[[Rewrite], Rewrite]:
+        """A function that is another expression in short."""
+
+        def add(rewrite: Rewrite) -> Rewrite:
+            self.functions.append(ScalarFunction(name=name, rewrite=rewrite, **traits))
+            return rewrite
+
+        return add
+
+
+def number(name: str = "x", *, is_optional: bool = False, repeats: bool = False) -> Parameter:
+    """A number, of any numeric type."""
+    return Parameter(name=name, kind=NUMBERS, is_optional=is_optional, repeats=repeats)
+
+
+def whole(name: str = "x", *, is_optional: bool = False, repeats: bool = False) -> Parameter:
+    """An INT or LONG."""
+    return Parameter(name=name, kind=WHOLE, is_optional=is_optional, repeats=repeats)
+
+
+def text(name: str = "text", *, is_optional: bool = False, repeats: bool = False) -> Parameter:
+    """A STRING, or JSON as its text."""
+    return Parameter(name=name, kind=TEXTS, is_optional=is_optional, repeats=repeats)
+
+
+def word(name: str, *, is_optional: bool = False) -> Parameter:
+    """A text that is a constant."""
+    return Parameter(name=name, kind=TEXTS, is_constant=True, is_optional=is_optional)
+
+
+def size(name: str, *, is_optional: bool = False) -> Parameter:
+    """A whole number that is a constant."""
+    return Parameter(name=name, kind=WHOLE, is_constant=True, is_optional=is_optional)
+
+
+def instant(name: str = "at") -> Parameter:
+    """A moment, as a TIMESTAMP or a whole number."""
+    return Parameter(name=name, kind=INSTANTS)
+
+
+def anything(name: str = "x", *, is_optional: bool = False, repeats: bool = False) -> Parameter:
+    """A value of any type."""
+    return Parameter(name=name, kind=ANYTHING, is_optional=is_optional, repeats=repeats)

@@ -1,0 +1,62 @@
+"""Every scalar function by its name: one line a family."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from merlot.functions.arithmetic import ARITHMETIC
+from merlot.functions.casts import CASTS
+from merlot.functions.comparisons import COMPARISONS
+from merlot.functions.conditional import CONDITIONAL
+from merlot.functions.date_formats import DATE_FORMATS
+from merlot.functions.function import Family, ScalarFunction
+from merlot.functions.instants import INSTANTS
+from merlot.functions.logic import LOGIC
+from merlot.functions.rounding import ROUNDING
+from merlot.functions.text import TEXT
+from merlot.functions.truncation import TRUNCATION
+from merlot.tree.errors import UnsupportedSqlError
+from merlot.tree.names import canonical_key
+from merlot.tree.nodes import Call
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    COMPARISONS,
+    LOGIC,
+    CONDITIONAL,
+    CASTS,
+    ARITHMETIC,
+    ROUNDING,
+    TEXT,
+    INSTANTS,
+    TRUNCATION,
+    DATE_FORMATS,
+)
+FUNCTIONS: Final[tuple[ScalarFunction, ...]] = tuple(function for family in FAMILIES for function in family.functions)
+BY_NAME: Final = {function.name: function for function in FUNCTIONS}
+"""By the names that calls have."""
+_BY_KEY: Final = {
+    key: function for function in FUNCTIONS for key in (function.name, *function.aliases) if not function.syntax
+}
+
+
+def find(name: str) -> ScalarFunction | None:
+    """The function that may be called by that name, if there is one."""
+    return _BY_KEY.get(canonical_key(name))
+
+
+def callable_as(name: str) -> ScalarFunction:
+    """The function that may be called by that name; raises UnsupportedSqlError."""
+    function = find(name)
+    if function is None:
+        raise UnsupportedSqlError(f"function {name.upper()}")
+    return function
+
+
+def of(call: Call) -> ScalarFunction:
+    """The function of a bound call."""
+    return BY_NAME[call.function]
+
+
+def names_that(trait: str) -> frozenset[str]:
+    """Canonical names of the functions of which a trait, such as `is_predicate`, is true."""
+    return frozenset(function.name for function in FUNCTIONS if getattr(function, trait))

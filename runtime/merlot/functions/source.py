@@ -1,0 +1,71 @@
+"""Rows that expressions are evaluated over, and what a predicate says of them."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.tree.types import SqlType
+from merlot.values.types import TypeName
+from merlot.vectors.vector import Failure, Rows, Vector, from_arrow
+
+
+class ColumnSource(Protocol):
+    """Rows that expressions are evaluated over."""
+
+    @property
+    def num_rows(self) -> int: ...
+
+    def column(self, name: str, type_: SqlType) -> Vector:
+        """Values of a column; its nulls only with null handling."""
+        ...
+
+    def nulls(self, name: str) -> NDArray[np.bool_] | None:
+        """Which rows are null, whether or not null handling is on."""
+        ...
+
+
+class ValueSource:
+    """Distinct values of one column as rows."""
+
+    def __init__(self, type_: TypeName, values: Any) -> None:
+        self._vector = from_arrow(SqlType(type_), values)
+        self.num_rows = len(values)
+
+    def column(self, name: str, type_: SqlType) -> Vector:
+        return self._vector
+
+    def nulls(self, name: str) -> NDArray[np.bool_] | None:
+        return None
+
+
+class RowsOf:
+    """Chosen rows of a source."""
+
+    def __init__(self, source: ColumnSource, rows: NDArray[np.int64]) -> None:
+        self._source = source
+        self._rows = rows
+        self.num_rows = len(rows)
+
+    def column(self, name: str, type_: SqlType) -> Vector:
+        return self._source.column(name, type_).take(self._rows)
+
+    def nulls(self, name: str) -> NDArray[np.bool_] | None:
+        nulls = self._source.nulls(name)
+        return None if nulls is None else nulls[self._rows]
+
+
+def hits(verdict: Vector, num_rows: int) -> Rows:
+    """Rows where a predicate is TRUE: neither FALSE nor NULL."""
+    full = verdict.spread(num_rows)
+    data: Rows = np.asarray(full.data, dtype=np.bool_)
+    return data if full.nulls is None else data & ~full.nulls
+
+
+def decided(verdict: Vector, num_rows: int) -> tuple[Rows, Failure | None]:
+    """As hits, but rows without a verdict are given back beside."""
+    full = verdict.spread(num_rows)
+    found = hits(full, num_rows)
+    return (found, None) if full.failure is None else (found & ~full.failure.rows, full.failure)

@@ -1,0 +1,41 @@
+"""Constants that functions of time take: units and time zones by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from merlot.tree.errors import SqlValidationError
+from merlot.tree.nodes import Expr, Literal
+
+TRUNC_UNITS = ("MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
+TIME_UNITS = ("NANOSECONDS", "MICROSECONDS", "MILLISECONDS", "SECONDS", "MINUTES", "HOURS", "DAYS")
+
+
+def constant_text(arg: Expr) -> str:
+    """The text of an argument that was checked to be one."""
+    assert isinstance(arg, Literal)
+    return str(arg.value)
+
+
+def one_of(arg: Expr, problem: str, known: Sequence[str]) -> str:
+    """One of the known words, in any case; raises SqlValidationError."""
+    found = constant_text(arg).upper()
+    if found not in known:
+        raise SqlValidationError(f"{problem} '{found:.100}' expected={'|'.join(known)}")
+    return found
+
+
+def time_unit(function: str, arg: Expr) -> str:
+    """A unit of Java's TimeUnit; raises SqlValidationError."""
+    return one_of(arg, f"{function}: unknown time unit", TIME_UNITS)
+
+
+def zone_name(function: str, arg: Expr) -> str:
+    """An IANA time zone; raises SqlValidationError."""
+    zone = constant_text(arg)
+    try:
+        ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise SqlValidationError(f"{function}: unknown time zone '{zone:.100}'") from error
+    return zone

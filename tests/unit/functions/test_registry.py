@@ -1,0 +1,139 @@
+"""What holds for every registered function, whatever it computes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlglot import exp
+from tests.contracts.functions import page
+from tests.contracts.functions.values import NOW_MS, value_of
+
+from merlot.aggregates import registry as aggregates
+from merlot.functions.evaluate import evaluate
+from merlot.functions.function import Lists
+from merlot.functions.instants import Moment
+from merlot.functions.registry import FAMILIES, FUNCTIONS, find, of
+from merlot.sql.bind import bind
+from merlot.sql.parse import parse
+from merlot.tree.names import canonical_key
+from merlot.tree.nodes import Call, Column, Expr, Literal
+from merlot.tree.types import SqlType
+from merlot.vectors.vector import Vector, constant
+
+ROOT = Path(__file__).parents[3]
+SQL = ROOT / "tests" / "sql"
+MOMENTS = ROOT / "tests" / "unit" / "sql" / "test_instants.py"
+each_function = pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.name)
+EXAMPLES = [(function, sql) for function in FUNCTIONS for sql in function.examples]
+each_example = pytest.mark.parametrize(("function", "sql"), EXAMPLES, ids=[sql for _, sql in EXAMPLES])
+
+
+def test_a_name_means_one_function() -> None:
+    names = [canonical_key(name) for function in FUNCTIONS for name in (function.name, *function.aliases)]
+    names += [name for function in aggregates.FUNCTIONS for name in (function.name, *function.aliases)]
+    assert sorted(names) == sorted(set(names))
+
+
+@each_function
+def test_every_name_of_a_function_can_be_called(function) -> None:
+    if function.syntax:
+        return
+    for name in (function.name, *function.aliases):
+        call = parse(f"SELECT {name}(1, 2)").select.expressions[0]
+        assert isinstance(call, exp.Anonymous), name
+        assert find(call.name) is function
+
+
+@each_function
+def test_a_function_is_one_thing_under_a_canonical_name(function) -> None:
+    assert sum(code is not None for code in (function.apply, function.lazy, function.rewrite)) == 1
+    assert function.syntax or [function.name, *function.aliases] == [
+        canonical_key(name) for name in (function.name, *function.aliases)
+    ]
+    assert not function.is_predicate or function.lists is not Lists.REFUSED or function.syntax
+
+
+@each_function
+def test_a_function_has_sql_cases_and_examples(function) -> None:
+    assert function.examples
+    if function.syntax:
+        return
+    names = "|".join(re.escape(name) for name in (function.name, *function.aliases))
+    texts = "\n".join(path.read_text() for path in [*SQL.glob("*.slt"), MOMENTS]).replace("_", "")
+    assert re.search(rf"\b({names})\(", texts, re.IGNORECASE)
+
+
+@each_example
+def test_an_example_answers_what_it_says(function, sql) -> None:
+    answer = value_of(sql)
+    wanted = function.examples[sql]
+    assert type(answer) is type(wanted)
+    assert answer == wanted
+
+
+def test_the_page_is_what_the_registries_say() -> None:
+    assert page.main(["--check", str(ROOT / "docs")]) == 0
+
+
+class Rows:
+    """The constants of a call as columns of three rows: the second may be null."""
+
+    num_rows = 3
+
+    def __init__(self, nulls: bool) -> None:
+        self._nulls = nulls
+        self.literals: list[Literal] = []
+
+    def column_of(self, literal: Literal) -> Column:
+        self.literals.append(literal)
+        return Column(str(len(self.literals) - 1), literal.type)
+
+    def column(self, name: str, type_: SqlType) -> Vector:
+        vector = constant(self.literals[int(name)]).spread(self.num_rows)
+        return Vector(type_, vector.data, np.array([False, True, False])) if self._nulls else vector
+
+    def nulls(self, name: str) -> Any:
+        return None
+
+
+def with_columns(expr: Expr, rows: Rows) -> Expr:
+    """The call with columns for its constants, where a column may stand."""
+    if not isinstance(expr, Call):
+        return expr
+    parameters = of(expr).parameters
+    args = []
+    for position, arg in enumerate(expr.args):
+        parameter = parameters[min(position, len(parameters) - 1)] if parameters else None
+        is_free = parameter is not None and not parameter.is_constant and isinstance(arg, Literal)
+        args.append(rows.column_of(arg) if is_free and arg.value is not None else with_columns(arg, rows))
+    return Call(expr.function, tuple(args), expr.type)
+
+
+@each_example
+@pytest.mark.parametrize("nulls", [False, True], ids=["without nulls", "with nulls"])
+def test_a_column_gives_what_the_constant_gives(function, sql, nulls) -> None:
+    unfolded = bind(parse(f"SELECT {sql}"), None, {}, fold=lambda call: call, moment=Moment(NOW_MS)).select[0].expr
+    rows = Rows(nulls)
+    expr = with_columns(unfolded, rows)
+    once = evaluate(unfolded, Rows(False)).to_arrow(3).to_pylist()
+    vector = evaluate(expr, rows)
+    answers = vector.to_arrow(3).to_pylist()
+    if nulls and rows.literals and not any(of(call).sees_nulls for call in calls(expr)):
+        assert answers == [once[0], None, once[0]]
+    elif not nulls:
+        assert answers == once
+    assert vector.to_arrow(3).type == evaluate(unfolded, Rows(False)).to_arrow(3).type
+
+
+def calls(expr: Expr) -> list[Call]:
+    return [expr, *(inner for arg in expr.args for inner in calls(arg))] if isinstance(expr, Call) else []
+
+
+def test_every_module_of_a_family_is_in_the_registry() -> None:
+    folder = ROOT / "runtime" / "merlot" / "functions"
+    declared = {path.stem for path in folder.glob("*.py") if re.search(r"= Family\(", path.read_text())}
+    assert len(declared) == len(FAMILIES)

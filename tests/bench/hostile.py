@@ -99,6 +99,26 @@ def unfinished_messages(address: Address) -> None:
                 connection.sendall(encode(Kind.PART, call, bytes(1 << 20)))
 
 
+def small_frames(frame: bytes) -> Callable[[Address], None]:
+    """As many frames as the server takes, and its answers with them."""
+
+    def attack(address: Address) -> None:
+        while True:
+            with suppress(OSError), socket.create_connection(address) as connection:
+                connection.sendall(encode(Kind.HELLO, 0, Hello().to_bytes()))
+                while connection.recv(1 << 20):
+                    connection.sendall(frame * 1_000)
+
+    return attack
+
+
+def short_connections(address: Address) -> None:
+    """Connections that end as soon as they are made."""
+    while True:
+        with suppress(OSError), socket.create_connection(address) as connection:
+            connection.sendall(encode(Kind.HELLO, 0, Hello().to_bytes()))
+
+
 LONG_TEXTS = texts(
     chain("OR", "user_id = {}", 60_000),
     chain("AND", "user_id > {}", 9_000),
@@ -122,6 +142,9 @@ ATTACKS: dict[str, tuple[int, Callable[[Address], None]]] = {
 PORT_ATTACKS: dict[str, tuple[int, Callable[[Address], None]]] = {
     "long texts": ATTACKS["long texts"],
     "unfinished messages": (4, unfinished_messages),
+    "pings": (4, small_frames(encode(Kind.PING, 0))),
+    "requests that are none": (4, small_frames(encode(Kind.LAST, 1, b"?"))),
+    "short connections": (4, short_connections),
 }
 
 
@@ -198,7 +221,7 @@ def process_cases(folder: Path, num_rows: int, seconds: float, wanted: Sequence[
     ):
         cluster.add_table(manifest(), build(folder / "built", cluster.deep_store, num_rows))
         query_port = ("127.0.0.1", cluster.servers[0].port("--query-port"))
-        targets = {"long texts": address_of(cluster.broker.url), "unfinished messages": query_port}
+        targets = dict.fromkeys(PORT_ATTACKS, query_port) | {"long texts": address_of(cluster.broker.url)}
         chosen = {name: target for name, target in targets.items() if name in wanted}
         return measure("processes", cluster.broker.url, chosen, seconds)
 

@@ -95,4 +95,7 @@ def test_messages_are_read_or_refused() -> None:
             with contextlib.suppress(CorruptionError):
                 decode(spoiled)  # type: ignore[operator]
         with contextlib.suppress(CorruptionError):
-            FrameReader().feed(frames_of(rng))
+            frames = FrameReader()
+            frames.add(frames_of(rng))
+            while frames.next() is not None:
+                pass

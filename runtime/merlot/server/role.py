@@ -158,7 +158,9 @@ class ServerRole:
         warming = self._start_warming()
         await self._start_http(bind_host)
         if self._config.query_port is not None:
-            self._endpoint = TcpEndpoint(self._handler, lambda: self.instance, answer_now=self._handler.answer_now)
+            self._endpoint = TcpEndpoint(
+                self._handler, lambda: self.instance, answer_now=self._handler.answer_now, clock=self._clock
+            )
             self.query_port = self._endpoint.bind(bind_host, self._config.query_port)
         self._surroundings = self._make_surroundings()
         changed = self._tables_changed.call

@@ -16,6 +16,7 @@ from typing import Final
 from merlot.errors import CorruptionError, UnavailableError
 from merlot.wire import frames
 from merlot.wire.frames import PART_BYTES, Frame, FrameReader, Hello, Kind, MessageReader
+from merlot.wire.pace import FRAME_BYTES, READ_BYTES
 from merlot.wire.room import RoomyProtocol
 
 _LOG = logging.getLogger(__name__)
@@ -49,6 +50,8 @@ class Connection(RoomyProtocol):
         self._messages = messages
         self._pulse = _Pulse()
         self._timer: asyncio.TimerHandle | None = None
+        self._resting: asyncio.TimerHandle | None = None
+        """Until when nothing is taken of what has come."""
         self._reason: str | None = None
         self.peer_hello: Hello | None = None
         self.peer = ""
@@ -104,15 +107,10 @@ class Connection(RoomyProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._pulse.was_heard = True
-        try:
-            for frame in self._frames.feed(data):
-                if self._reason is not None:
-                    return
-                self._take(frame)
-        except CorruptionError as error:
-            _LOG.warning("connection broken off peer=%s cause=%s", self.peer, error)
-            self.spoiled(str(error))
-            self.abort(str(error))
+        self._frames.add(data)
+        self.spend(READ_BYTES + len(data))
+        if self._resting is None:
+            self._take_frames()
 
     def eof_received(self) -> bool:
         return False
@@ -122,10 +120,43 @@ class Connection(RoomyProtocol):
             self._reason = "closed by peer" if exc is None else str(exc)
         if self._timer is not None:
             self._timer.cancel()
+        if self._resting is not None:
+            self._resting.cancel()
         self._transport = None
         self._messages.clear()
         self.resume_writing()
         self.lost(self._reason)
+
+    def _take_frames(self) -> None:
+        """Take what has come, for as long as the peer may go on."""
+        try:
+            while self._reason is None and self.may_read():
+                wait_s = self.wait_s()
+                if wait_s:
+                    self._rest(wait_s)
+                    return
+                frame = self._frames.next()
+                if frame is None:
+                    return
+                self.spend(FRAME_BYTES)
+                self._take(frame)
+        except CorruptionError as error:
+            _LOG.warning("connection broken off peer=%s cause=%s", self.peer, error)
+            self.spoiled(str(error))
+            self.abort(str(error))
+
+    def _rest(self, wait_s: float) -> None:
+        """Read nothing for a while: what the peer sends stays in the kernel, and then with the peer."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+            self._resting = self._loop.call_later(wait_s, self._go_on)
+
+    def _go_on(self) -> None:
+        """Take what waits here, and read again if nothing stands against it."""
+        self._resting = None
+        self._take_frames()
+        if self._transport is not None and self._resting is None and self._reason is None and self.may_read():
+            self._transport.resume_reading()
 
     def _take(self, frame: Frame) -> None:
         kind, call, payload = frame
@@ -188,6 +219,17 @@ class Connection(RoomyProtocol):
 
     def spoiled(self, reason: str) -> None:
         """What came cannot be taken; the connection is about to be broken off."""
+
+    def spend(self, weight: int) -> None:
+        """Note what the peer has had taken from it."""
+
+    def wait_s(self) -> float:
+        """How long to take nothing more from the peer; 0: it may go on."""
+        return 0.0
+
+    def may_read(self) -> bool:
+        """Whether to read, as far as what is written goes."""
+        return True
 
     def cancelled(self, call: int) -> None:
         """The peer waits no more for the call's answer."""

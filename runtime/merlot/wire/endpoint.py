@@ -8,6 +8,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from merlot.clock import Clock, SystemClock
 from merlot.codes import QueryErrorCode
 from merlot.errors import CorruptionError, MerlotError, UnavailableError
 from merlot.wire.client import Handler
@@ -15,12 +16,19 @@ from merlot.wire.codec import decode_request, encode_response
 from merlot.wire.connection import TICK_S, Connection
 from merlot.wire.frames import MAX_MESSAGE_BYTES, OLDEST_VERSION, Held, Hello, Kind, MessageReader
 from merlot.wire.messages import ServerRequest, ServerResponse
+from merlot.wire.pace import REFUSED_BYTES, Lane, Pace
 
 _LOG = logging.getLogger(__name__)
 
 BACKLOG: Final = 256
+ACCEPT_S: Final = 0.005
+"""Between two connections that are taken."""
+ACCEPT_AGAIN_S: Final = 1.0
+"""After an error, as when there are no file descriptors left."""
 
 MAX_CONNECTIONS: Final = 256
+MAX_CONNECTIONS_OF_HOST: Final = 64
+"""A broker has one; a host that holds more than it needs leaves places to others."""
 MAX_RUNNING: Final = 4_096
 """Calls of one connection; a broker's own queries are far fewer."""
 MAX_REQUEST_BYTES: Final = 64 << 20
@@ -43,6 +51,7 @@ class TcpEndpoint:
         instance: Callable[[], str],
         *,
         answer_now: AnswerNow | None = None,
+        clock: Clock | None = None,
         tick_s: float = TICK_S,
     ) -> None:
         self.handler = handler
@@ -52,9 +61,10 @@ class TcpEndpoint:
         self.connections: set[_ServerConnection] = set()
         self.unfinished = Held(limit=MAX_UNFINISHED_BYTES)
         self.running_bytes = 0
+        self.pace = Pace(clock or SystemClock())
         self._tick_s = tick_s
         self._socket: socket.socket | None = None
-        self._server: asyncio.Server | None = None
+        self._accepting: asyncio.Task[None] | None = None
 
     def bind(self, host: str, port: int) -> int:
         """Take the port, which 0 leaves to the system, and return it. UnavailableError if it is taken.
@@ -79,21 +89,21 @@ class TcpEndpoint:
 
     async def start(self) -> None:
         """Take calls from now on. UnavailableError if somebody took the port since `bind`."""
-        loop = asyncio.get_running_loop()
         assert self._socket is not None, "bind comes first"
         try:
-            self._server = await loop.create_server(
-                lambda: _ServerConnection(self, tick_s=self._tick_s), sock=self._socket, backlog=BACKLOG
-            )
+            self._socket.listen(BACKLOG)
         except OSError as error:
             raise UnavailableError(f"cannot listen address={self._socket.getsockname()}") from error
+        self._socket.setblocking(False)
+        self._accepting = asyncio.get_running_loop().create_task(self._accept(self._socket))
 
     async def stop(self, grace_s: float) -> None:
         """Take no new calls; end those still running when the grace is over."""
         self.is_stopping = True
-        if self._server is not None:
-            self._server.close()
-        elif self._socket is not None:
+        if self._accepting is not None:
+            self._accepting.cancel()
+            await asyncio.wait([self._accepting])
+        if self._socket is not None:
             self._socket.close()
         running = [task for connection in self.connections for task in connection.tasks]
         if running and grace_s > 0:
@@ -104,6 +114,19 @@ class TcpEndpoint:
         if rest:
             await asyncio.wait(rest)
 
+    async def _accept(self, listener: socket.socket) -> None:
+        """Take connections one by one: a peer that makes thousands a second keeps nobody's calls waiting."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                peer, _ = await loop.sock_accept(listener)
+            except OSError as error:
+                _LOG.warning("connection not taken cause=%s", error.strerror)
+                await asyncio.sleep(ACCEPT_AGAIN_S)
+                continue
+            await loop.connect_accepted_socket(lambda: _ServerConnection(self, tick_s=self._tick_s), peer)
+            await asyncio.sleep(ACCEPT_S)
+
 
 class _ServerConnection(Connection):
     """One broker's requests."""
@@ -111,6 +134,8 @@ class _ServerConnection(Connection):
     def __init__(self, endpoint: TcpEndpoint, *, tick_s: float) -> None:
         super().__init__(MessageReader(endpoint.unfinished, max_bytes=MAX_REQUEST_BYTES), tick_s=tick_s)
         self._endpoint = endpoint
+        self._host = ""
+        self._lane: Lane | None = None
         self._running: dict[int, asyncio.Task[None]] = {}
 
     @property
@@ -126,10 +151,25 @@ class _ServerConnection(Connection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        self._host = self.peer.rpartition(":")[0]
         if len(self._endpoint.connections) >= MAX_CONNECTIONS:
             self._refuse(f"too many connections limit={MAX_CONNECTIONS}")
             return
+        if self._endpoint.pace.lanes[self._host] >= MAX_CONNECTIONS_OF_HOST:
+            self._refuse(f"too many connections of one host limit={MAX_CONNECTIONS_OF_HOST}")
+            return
         self._endpoint.connections.add(self)
+        self._lane = self._endpoint.pace.lane(self._host)
+
+    def spend(self, weight: int) -> None:
+        if self._lane is not None:
+            self._lane.spend(weight)
+
+    def wait_s(self) -> float:
+        return 0.0 if self._lane is None else self._lane.wait_s()
+
+    def may_read(self) -> bool:
+        return self.has_room
 
     def greeted(self, hello: Hello) -> None:
         if hello.version < OLDEST_VERSION:
@@ -151,6 +191,7 @@ class _ServerConnection(Connection):
         try:
             request = decode_request(message)
         except CorruptionError as error:
+            self.spend(REFUSED_BYTES)
             _LOG.warning("request refused peer=%s cause=%s", self.peer, error)
             self.send(Kind.REFUSAL, call, str(error).encode())
             return
@@ -189,6 +230,8 @@ class _ServerConnection(Connection):
 
     def lost(self, reason: str) -> None:
         self._endpoint.connections.discard(self)
+        if self._lane is not None:
+            self._lane.close()
         for task in self.tasks:
             task.cancel()
 
@@ -200,8 +243,8 @@ class _ServerConnection(Connection):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        if self._resting is None:
+            self._go_on()
 
     def _answer_now(self, request: ServerRequest) -> ServerResponse | None:
         answer_now = self._endpoint.answer_now

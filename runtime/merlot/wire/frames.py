@@ -9,7 +9,7 @@ answers each with a message under the same number, in any order; frames of diffe
 a call: nobody waits for its answer. REFUSAL (a text) instead of an answer: the request was not carried out and may be
 asked elsewhere. PING is answered by PONG. Whoever receives what does not fit this grammar closes the connection; the
 calls under way on it have failed. Unfinished messages, calls and connections are limited in number and bytes; a server
-says which limit was passed, by a REFUSAL or in its HELLO.
+says which limit was passed, by a REFUSAL or in its HELLO. How fast it reads is limited too (`pace`).
 
 Later versions may add kinds and members of JSON objects; both sides use the smaller version of the two HELLOs.
 """
@@ -108,34 +108,34 @@ class FrameReader:
     """Frames from bytes as they arrive."""
 
     def __init__(self) -> None:
-        self._rest = bytearray()
+        self._data = bytearray()
+        self._start = 0
 
-    def feed(self, data: bytes) -> list[Frame]:
-        """The frames that are whole now. Raises CorruptionError; then nothing more can be read."""
-        source: bytes | bytearray = data
-        if self._rest:
-            self._rest += data
-            source = self._rest
-        found: list[Frame] = []
-        start, size = 0, len(source)
-        with memoryview(source) as view:
-            while size - start >= HEAD_BYTES:
-                crc, length, kind, call = _HEAD.unpack_from(source, start)
-                if length > MAX_FRAME_BYTES:
-                    raise CorruptionError(f"frame is too long bytes={length} limit={MAX_FRAME_BYTES}")
-                stop = start + HEAD_BYTES + length
-                if stop > size:
-                    break
+    def add(self, data: bytes) -> None:
+        """Take bytes; nothing is looked at yet."""
+        if self._start:
+            del self._data[: self._start]
+            self._start = 0
+        self._data += data
+
+    def next(self) -> Frame | None:
+        """The next frame; None if it has not come whole. Raises CorruptionError; then nothing more can be read."""
+        while len(self._data) - self._start >= HEAD_BYTES:
+            start = self._start
+            crc, length, kind, call = _HEAD.unpack_from(self._data, start)
+            if length > MAX_FRAME_BYTES:
+                raise CorruptionError(f"frame is too long bytes={length} limit={MAX_FRAME_BYTES}")
+            stop = start + HEAD_BYTES + length
+            if stop > len(self._data):
+                return None
+            with memoryview(self._data) as view:
                 if crc32(view[start + _CRC_BYTES : stop]) != crc:
                     raise CorruptionError(f"frame checksum mismatch bytes={length} kind={kind}")
-                if kind in _KINDS:  # a later version's are ignored
-                    found.append((_KINDS[kind], call, bytes(view[start + HEAD_BYTES : stop])))
-                start = stop
-        if source is self._rest:
-            del self._rest[:start]
-        elif start < size:
-            self._rest += data[start:]
-        return found
+                payload = bytes(view[start + HEAD_BYTES : stop])
+            self._start = stop
+            if kind in _KINDS:  # a later version's are ignored
+                return _KINDS[kind], call, payload
+        return None
 
 
 @dataclass(slots=True)

@@ -11,7 +11,11 @@ from merlot.wire.frames import PART_BYTES, FrameReader, Held, Hello, Kind, Messa
 
 def frames_in(*pieces: bytes) -> list[frames.Frame]:
     reader = FrameReader()
-    return [frame for piece in pieces for frame in reader.feed(piece)]
+    found = []
+    for piece in pieces:
+        reader.add(piece)
+        found += iter(reader.next, None)
+    return found
 
 
 def test_frames_come_whole_however_the_bytes_are_cut() -> None:

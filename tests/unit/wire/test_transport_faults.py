@@ -38,7 +38,10 @@ async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 async def next_frame(reader: asyncio.StreamReader) -> frames.Frame:
     head = await reader.readexactly(frames.HEAD_BYTES)
     payload = await reader.readexactly(int.from_bytes(head[4:8], "little"))
-    (frame,) = FrameReader().feed(head + payload)
+    frames_in = FrameReader()
+    frames_in.add(head + payload)
+    frame = frames_in.next()
+    assert frame is not None
     return frame
 
 

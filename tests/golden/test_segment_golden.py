@@ -9,6 +9,7 @@ from tests.golden.make_segment_golden import NUM_DOCS, build, cell, schema
 from tests.unit.segment.segment_tables import expected, read_column, read_nulls, same
 
 from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.index import inverted
 from merlot.segment.inspect import verify
 from merlot.segment.layout import FORMAT_VERSION
 from merlot.segment.metadata import ColumnEncoding
@@ -38,17 +39,18 @@ def test_a_golden_file_has_its_indexes(path: Path) -> None:
         assert one is not None
         assert many is not None
         assert day.metadata.encoding is ColumnEncoding.DICTIONARY_RUNS
-        assert one.inverted is not None
+        one_index, many_index = one.index(inverted.INDEX), many.index(inverted.INDEX)
+        assert one_index is not None
         assert one.zones is not None
         assert len(one.zones.min) == 2
         for dict_id in range(one.metadata.cardinality or 0):
-            assert np.array_equal(one.inverted.doc_ids(dict_id), np.flatnonzero(one.dict_ids() == dict_id))
+            assert np.array_equal(one_index.doc_ids(dict_id), np.flatnonzero(one.dict_ids() == dict_id))
         assert many.dictionary is not None
-        assert many.inverted is not None
+        assert many_index is not None
         flat = many.dictionary.arrow().take(pa.array(many.dict_ids())).to_numpy()
         holders = np.repeat(np.arange(NUM_DOCS), np.diff(many.offsets()))[flat == -1000]
         dict_id = many.dictionary.index_of(-1000)
-        assert np.array_equal(many.inverted.doc_ids(dict_id), np.unique(holders))
+        assert np.array_equal(many_index.doc_ids(dict_id), np.unique(holders))
 
 
 def test_every_version_has_a_golden_file() -> None:

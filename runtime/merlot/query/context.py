@@ -10,6 +10,7 @@ from typing import ClassVar
 from merlot.clock import Clock, SystemClock
 from merlot.codes import QueryErrorCode
 from merlot.errors import UnavailableError
+from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import TableSchema
 from merlot.vectors.errors import LimitExceededError
 
@@ -73,6 +74,8 @@ class ExecutionContext:
     """What `execute` may use. The calling thread works too, so a pool that is busy slows a query but cannot stop it."""
 
     schema: TableSchema
+    indexing: IndexingSpec | None = None
+    """Indexes that the table asks for; queries use no others, though segments have them. None: whatever there is."""
     pool: Executor | None = None
     threads: int = 2
     """Threads of one query, the caller's included; without a pool, one."""

@@ -23,6 +23,7 @@ from merlot.query.plan.text import text_of
 from merlot.query.read.columns import Columns
 from merlot.query.shortcuts import one_row
 from merlot.segment.immutable import ImmutableSegment
+from merlot.spec.indexing import IndexingSpec
 from merlot.tree.nodes import Call, Column, Expr
 from merlot.tree.types import BOOLEAN
 
@@ -82,8 +83,10 @@ def left_out(**numbers: int) -> list[Row]:
 class _Noting(Resolver):
     """Tells which predicate each node came from."""
 
-    def __init__(self, origins: Origins, columns: Columns, *, null_handling: bool) -> None:
-        super().__init__(columns, null_handling=null_handling)
+    def __init__(
+        self, origins: Origins, columns: Columns, *, null_handling: bool, indexing: IndexingSpec | None
+    ) -> None:
+        super().__init__(columns, null_handling=null_handling, indexing=indexing)
         self._origins = origins
 
     def _predicate(self, call: Call, negate: bool) -> Node:

@@ -85,8 +85,9 @@ def resolved(
     targets = []
     for source in sources:
         context.cancel.check()
-        node = resolver(source.columns, null_handling=leaf.work.null_handling).resolve(leaf.filter)
-        targets.append(Target(source, node))
+        with_nulls = leaf.work.null_handling
+        one = resolver(source.columns, null_handling=with_nulls, indexing=context.indexing)
+        targets.append(Target(source, one.resolve(leaf.filter)))
     return targets
 
 

@@ -6,21 +6,25 @@ and is safe on any thread: what it remembers is idempotent.
 """
 
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.segment.buffers import Array, MappedFile
-from merlot.segment.index import bloom, dictionary, inverted, nulls, variable, zones
+from merlot.segment.index import dictionary, nulls, variable, zones
 from merlot.segment.index.dict_ids import DictIds
 from merlot.segment.index.dictionary import Dictionary
-from merlot.segment.index.inverted import InvertedIndex
+from merlot.segment.index.kind import ColumnIndexes, Index
 from merlot.segment.index.multi_value import MultiValueOffsets
 from merlot.segment.index.raw import RawValues
+from merlot.segment.index.registry import indexes_in
 from merlot.segment.index.zones import ZoneMaps
 from merlot.segment.metadata import ColumnEncoding, ColumnMetadata
 from merlot.values.types import TypeName
+
+R = TypeVar("R")
 
 
 class ColumnReader:
@@ -61,14 +65,14 @@ class ColumnReader:
         return self._ids.runs() if self.metadata.encoding.has_dictionary else None
 
     @cached_property
-    def inverted(self) -> InvertedIndex | None:
-        """Docs by dict id; None if the table did not ask for the index."""
-        return inverted.read(self.metadata, self.num_docs, self._file)
+    def indexes(self) -> ColumnIndexes | None:
+        """What the table asked for; None if nothing."""
+        present = indexes_in(self.metadata)
+        return ColumnIndexes(present, self.metadata, self.num_docs, self._file) if present else None
 
-    @cached_property
-    def bloom(self) -> NDArray[np.uint32] | None:
-        """Words of the Bloom filter; None if the table did not ask for one."""
-        return bloom.read(self.metadata.buffers, self._file)
+    def index(self, kind: Index[R]) -> R | None:
+        """The index of one kind, None if the column has none."""
+        return None if self.indexes is None else self.indexes.get(kind)
 
     def dict_ids(self) -> Array:
         """Every dict id: u8, u16 or u32, the smallest that holds the cardinality."""

@@ -5,6 +5,7 @@ wrong answers only: bounds, zone maps, indexes and filters of other values than 
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,9 @@ import pyarrow.compute as pc
 from merlot.segment.buffers import Array
 from merlot.segment.column import ColumnReader
 from merlot.segment.immutable import ImmutableSegment
-from merlot.segment.index import bloom, inverted, zones
+from merlot.segment.index import zones
+from merlot.segment.index.kind import AnyIndex, ColumnIndexes, IndexedColumn
+from merlot.segment.index.registry import INDEXES
 from merlot.segment.json_values import to_json
 from merlot.values.types import TypeName
 
@@ -44,12 +47,13 @@ def _claims(column: ColumnReader) -> Claims:
     has_dictionary = column.dictionary is not None
     if has_dictionary:
         yield lambda: _all_occur(column), "dict ids"
-        yield lambda: _inverted_agrees(column), "docs of the inverted index"
     else:
         yield lambda: _bounds_agree(column), "bounds"
     yield lambda: _lists_agree(column), "lengths of lists"
     yield lambda: _zones_agree(column), "zone maps"
-    yield lambda: _bloom_agrees(column), "bits of the bloom filter"
+    if (indexes := column.indexes) is not None:
+        for name in indexes.names:
+            yield partial(_index_agrees, INDEXES[name], indexes, column), f"contents of the {name} index"
 
 
 def _all_occur(column: ColumnReader) -> bool:
@@ -89,22 +93,32 @@ def _zones_agree(column: ColumnReader) -> bool:
     return zones.agrees(found, zones.write(values, column.nulls))
 
 
-def _inverted_agrees(column: ColumnReader) -> bool:
-    index, dictionary = column.inverted, column.dictionary
-    if index is None or dictionary is None:
-        return True
-    offsets = column.offsets() if column.multi_value else None
-    return inverted.agrees(index, *inverted.grouped(column.dict_ids(), offsets, len(dictionary)))
+def _index_agrees(index: AnyIndex, indexes: ColumnIndexes, column: ColumnReader) -> bool:
+    return index.agrees(indexes.get(index), indexed_column(column))
 
 
-def _bloom_agrees(column: ColumnReader) -> bool:
-    words = column.bloom
-    if words is None:
-        return True
-    if column.dictionary is None:
-        return bloom.holds(words, column.type, bloom.distinct_values(_raw(column)))
-    numbers = column.dictionary.numeric
-    return bloom.holds(words, column.type, column.dictionary.arrow() if numbers is None else numbers)
+def indexed_column(column: ColumnReader) -> IndexedColumn:
+    """What an index of a stored column is made of."""
+    dictionary = column.dictionary
+    if dictionary is None:
+        distinct, ids, values = None, None, partial(_raw, column)
+    else:
+        distinct = dictionary.arrow() if dictionary.numeric is None else dictionary.numeric
+        ids, values = column.dict_ids(), partial(_looked_up, distinct, column)
+    return IndexedColumn(
+        name=column.metadata.name,
+        type=column.type,
+        num_docs=column.num_docs,
+        distinct=distinct,
+        ids=ids,
+        values=values,
+        offsets=column.offsets() if column.multi_value else None,
+    )
+
+
+def _looked_up(distinct: Array | pa.Array, column: ColumnReader) -> Array | pa.Array:
+    ids = column.dict_ids()
+    return distinct[ids] if isinstance(distinct, np.ndarray) else distinct.take(pa.array(ids))
 
 
 def _raw(column: ColumnReader) -> Array | pa.Array:

@@ -12,15 +12,14 @@ from merlot.kernels import bits
 from merlot.segment import compression
 from merlot.segment.arrow_types import STORED_DTYPES
 from merlot.segment.buffers import MappedFile
-from merlot.segment.index import bloom, dict_ids, dictionary, inverted, multi_value, nulls, raw, variable, zones
+from merlot.segment.index import dict_ids, dictionary, multi_value, nulls, raw, variable, zones
+from merlot.segment.index.registry import BUFFERS, indexes_in, is_plain
 from merlot.segment.json_values import is_value
 from merlot.segment.layout import damaged
 from merlot.segment.metadata import MAX_DOCS, ColumnEncoding, ColumnMetadata, SegmentMetadata, Shapes
 
 _MAX_VALUES: Final = (1 << 32) - 1
 _MAX_MS: Final = 1 << 63
-_PLAIN: Final = ("dict.", "zones.", "inverted.", "bloom.")
-"""Buffers that are never compressed."""
 _CODECS: Final = (compression.LZ4, compression.ZSTD)
 _DICTIONARIES: Final = frozenset(encoding for encoding in ColumnEncoding if encoding.has_dictionary)
 _PACKED: Final = {
@@ -33,7 +32,7 @@ _KNOWN: Final = frozenset(
     {
         *(dictionary.VALUES, dictionary.PACKED, "dict.offsets", "dict.bytes", "raw.offsets", "raw.bytes"),
         *(dict_ids.ALIGNED, dict_ids.PACKED, dict_ids.RUNS, raw.VALUES, raw.PACKED, multi_value.LENGTHS, nulls.WORDS),
-        *(zones.MIN, zones.MAX, zones.NULLS, inverted.COUNTS, inverted.OFFSETS, inverted.DOCS, bloom.WORDS),
+        *(zones.MIN, zones.MAX, zones.NULLS, *BUFFERS),
     }
 )
 
@@ -99,8 +98,6 @@ def _shapes(column: ColumnMetadata, num_docs: int) -> Shapes:
     if column.encoding in _DICTIONARIES:
         found.update(dictionary.shapes(column))
         found.update(dict_ids.shapes(column))
-        if inverted.DOCS in column.buffers:
-            found.update(inverted.shapes(column))
     else:
         found.update(raw.shapes(column) if column.type in STORED_DTYPES else variable.shapes(column))
     if column.multi_value:
@@ -109,8 +106,8 @@ def _shapes(column: ColumnMetadata, num_docs: int) -> Shapes:
         found.update(nulls.shapes(column, num_docs))
     if num_docs > zones.BLOCK_DOCS:
         found.update(zones.shapes(column, num_docs))
-    if bloom.WORDS in column.buffers:
-        found.update(bloom.shapes(column))
+    for index in indexes_in(column):
+        found.update(index.shapes(column, num_docs))
     return found
 
 
@@ -131,6 +128,6 @@ def _wrong_buffers(column: ColumnMetadata, shapes: Shapes, file: MappedFile) -> 
         if codec == compression.NONE:
             if length != ref.size * int(ref.dtype[1]):
                 return f"buffer {name} of {ref.size} * {ref.dtype} has {length} bytes"
-        elif codec not in _CODECS or name.startswith(_PLAIN):
+        elif codec not in _CODECS or is_plain(name):
             return f"buffer {name} is compressed by {codec!r:.40}"
     return None

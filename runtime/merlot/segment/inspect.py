@@ -9,6 +9,7 @@ from merlot.errors import CorruptionError
 from merlot.segment.buffers import MappedFile
 from merlot.segment.contents import check_contents
 from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.index.registry import INDEXES
 from merlot.segment.layout import FACTS_BYTES, HEADER_BYTES, TRAILER_BYTES
 from merlot.segment.metadata import ColumnMetadata, JsonValue
 
@@ -19,8 +20,7 @@ INDEX_OF_BUFFER: Final = {
     "mv": "forward",
     "nulls": "nulls",
     "zones": "zones",
-    "inverted": "inverted",
-    "bloom": "bloom",
+    **{name: name for name in INDEXES},
 }
 """Which index a buffer belongs to, by the first part of its name."""
 

@@ -37,7 +37,7 @@ def small_blooms(segment: ImmutableSegment, indexing: IndexingSpec) -> dict[str,
     for name in indexing.bloom:
         column, fpp = segment.column(name), indexing.bloom_fpp_of(name)
         if column is not None and fpp is not None:
-            words = column.bloom
+            words = column.index(bloom.INDEX)
             if words is None:
                 words = bloom.write(column.type, bloom.distinct_values(_values(column)), fpp)[bloom.WORDS]
             if words.nbytes <= bloom.MAX_RECORD_BYTES:

@@ -85,7 +85,7 @@ def _within_budget(segments: Sequence[ImmutableSegment], column: str) -> list[Se
     num_bytes = 0
     for segment in segments:
         reader = segment.column(column) if _has_bloom(segment.metadata, column) else None
-        words = None if reader is None else reader.bloom
+        words = None if reader is None else reader.index(bloom.INDEX)
         num_bytes += 0 if words is None else words.nbytes
         is_known = reader is not None and words is not None and len(words) > 0 and num_bytes <= MAX_BLOOM_BYTES
         found.append(

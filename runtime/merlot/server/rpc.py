@@ -178,6 +178,7 @@ class QueryHandler:
     def _context(self, state: TableState, request: ServerRequest) -> ExecutionContext:
         return ExecutionContext(
             schema=state.spec.table_schema,
+            indexing=state.spec.indexing,
             pool=self._scheduler.helpers,
             threads=CORES,
             cancel=CancelToken.after(request.timeout_ms / 1000, self._clock),

@@ -1,6 +1,7 @@
 """How columns are stored and which indexes they have; how rows are spread over partitions."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Final
 
@@ -8,6 +9,7 @@ from pydantic import Field
 
 from merlot.spec.model import SpecModel
 from merlot.spec.schema import ColumnName
+from merlot.values.types import TypeName
 
 DEFAULT_FPP: Final = 0.01
 """Of Bloom filters: 10 bits a value."""
@@ -29,14 +31,32 @@ class Compression(StrEnum):
     ZSTD = "ZSTD"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexKind:
+    """Which columns an index is for.
+
+    A field of `IndexingSpec` that has one in its annotation declares an index: the field's name is that of its kind, of
+    the module in `segment.index` that writes and reads it, and of its buffers' first part."""
+
+    raw_types: frozenset[TypeName] = frozenset()
+    """Types of which it takes columns without a dictionary; of the others it asks for one."""
+    types: frozenset[TypeName] = frozenset(TypeName)
+    takes_lists: bool = True
+    """Whether it takes multi-value columns."""
+
+
+IndexedColumns = tuple[ColumnName, ...]
+
+
 class IndexingSpec(SpecModel):
-    """Storage and indexes, by column. A change applies to segments that are built after it."""
+    """Storage and indexes, by column. A change applies to segments that are built after it; but an index that is taken
+    out finds no rows any more, not in segments that have it either."""
 
     sorted_columns: tuple[ColumnName, ...] = ()
     """Columns that rows are sorted by within a segment, most significant first."""
-    inverted: tuple[ColumnName, ...] = ()
+    inverted: Annotated[IndexedColumns, IndexKind()] = ()
     """Columns with an inverted index, from each value to its rows; for columns that queries filter by."""
-    bloom: tuple[ColumnName, ...] = ()
+    bloom: Annotated[IndexedColumns, IndexKind(raw_types=frozenset(TypeName))] = ()
     """Columns with a Bloom filter, which tells that a segment lacks a value; for columns of many values that queries
     ask for one by one, such as ids. Small ones serve brokers too: see the pruner `bloom`."""
     bloom_fpp: Mapping[ColumnName, Annotated[float, Field(gt=0.0, lt=1.0)]] = {}
@@ -56,6 +76,24 @@ class IndexingSpec(SpecModel):
     def encoding_of(self, column: str) -> Encoding:
         """The encoding that is asked for: RAW for `noDictionary`, AUTO where nothing is said."""
         return Encoding.RAW if column in self.no_dictionary else self.encodings.get(column, Encoding.AUTO)
+
+    def columns_of(self, kind: str) -> IndexedColumns:
+        """Columns for which an index is asked for."""
+        columns: IndexedColumns = getattr(self, kind)
+        return columns
+
+    def kinds_of(self, column: str) -> tuple[str, ...]:
+        """Kinds of index that are asked for."""
+        return tuple(kind for kind in INDEX_KINDS if column in self.columns_of(kind))
+
+
+INDEX_KINDS: Final[Mapping[str, IndexKind]] = {
+    name: kind
+    for name, field in IndexingSpec.model_fields.items()
+    for kind in field.metadata
+    if isinstance(kind, IndexKind)
+}
+"""Every index there is, by name."""
 
 
 class PartitionEnforcement(StrEnum):

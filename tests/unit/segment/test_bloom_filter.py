@@ -48,12 +48,13 @@ def test_no_stored_value_is_denied_whatever_the_type_and_encoding(
         for field in SCHEMA.fields:
             reader = segment.column(field.name)
             assert reader is not None
-            assert reader.bloom is not None
+            words = reader.index(bloom.INDEX)
+            assert words is not None
             cells_of = [
                 value for cell in columns[field.name] for value in (cell if field.multi_value and cell else [cell])
             ]
             for value in (one for one in cells_of if one is not None and one != []):
-                assert not denies(field.type, reader.bloom, constant_of(field.type, value)), (field, value)
+                assert not denies(field.type, words, constant_of(field.type, value)), (field, value)
 
 
 @pytest.mark.parametrize("fpp", [0.1, 0.01, 0.001])
@@ -143,8 +144,9 @@ def test_a_small_filter_travels_in_the_record_and_a_large_one_does_not(tmp_path:
     with ImmutableSegment.open(built.path) as segment:
         reader = segment.column("a")
         assert reader is not None
-        assert reader.bloom is not None
-        assert bloom.from_text(record.blooms["a"]).tolist() == reader.bloom.tolist()
+        words = reader.index(bloom.INDEX)
+        assert words is not None
+        assert bloom.from_text(record.blooms["a"]).tolist() == words.tolist()
     report = describe(built.path)
     assert report.bytes_by_index["bloom"] > bloom.MAX_RECORD_BYTES
 

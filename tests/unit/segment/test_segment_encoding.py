@@ -10,6 +10,7 @@ from tests.unit.segment.segment_tables import build, field_of
 from merlot.segment.build.encoding import ColumnStatistics, choose
 from merlot.segment.build.partitions import java_text
 from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.index import inverted
 from merlot.segment.index.inverted import PLAIN_DOCS
 from merlot.segment.metadata import ColumnEncoding
 from merlot.spec.indexing import Encoding, IndexingSpec
@@ -67,15 +68,19 @@ def test_an_inverted_index_lists_rare_and_frequent_values(tmp_path: Path, stretc
     with ImmutableSegment.open(built.path) as segment:
         column = segment.column("n")
         assert column is not None
-        assert column.inverted is not None
-        ids, counts = column.dict_ids(), column.inverted.counts()
+        index = column.index(inverted.INDEX)
+        assert index is not None
+        ids, counts = column.dict_ids(), index.counts()
         assert counts.min() <= PLAIN_DOCS or stretch > 1
         assert np.array_equal(counts, np.bincount(ids))
         for dict_id in {0, 1, int(counts.argmin()), int(counts.argmax()), len(counts) - 1}:
-            assert np.array_equal(column.inverted.doc_ids(dict_id), np.flatnonzero(ids == dict_id))
+            assert np.array_equal(index.doc_ids(dict_id), np.flatnonzero(ids == dict_id))
         several = [0, int(counts.argmin()), len(counts) - 1]
-        assert np.array_equal(column.inverted.union(several), np.flatnonzero(np.isin(ids, several)))
-        assert len(column.inverted.union([])) == 0
+        assert np.array_equal(index.union(several), np.flatnonzero(np.isin(ids, several)))
+        assert len(index.union([])) == 0
+        for some in (range(len(counts)), range(len(counts) - 40, len(counts)), range(5)):
+            within = (ids >= some.start) & (ids < some.stop)
+            assert np.array_equal(index.union(some), np.flatnonzero(within))
 
 
 @pytest.mark.parametrize(

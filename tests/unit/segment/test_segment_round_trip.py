@@ -29,6 +29,7 @@ from merlot.segment import buffers
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.immutable import ImmutableSegment, verify_file
+from merlot.segment.index import inverted
 from merlot.segment.inspect import describe, verify
 from merlot.segment.metadata import ColumnEncoding, CreationFacts
 from merlot.spec.indexing import Compression, Encoding, IndexingSpec, PartitionFunctionSpec, PartitioningSpec
@@ -76,7 +77,8 @@ def _millis(value: object) -> object:
 
 
 def _check_inverted(column, wanted, field) -> None:  # type: ignore[no-untyped-def]
-    if column.inverted is None:
+    index = column.index(inverted.INDEX)
+    if index is None:
         return
     ids = column.dict_ids()
     doc_of = np.arange(column.num_docs)
@@ -84,8 +86,8 @@ def _check_inverted(column, wanted, field) -> None:  # type: ignore[no-untyped-d
         doc_of = np.repeat(doc_of, np.diff(column.offsets()))
     for dict_id in range(len(column.dictionary)):
         docs = np.unique(doc_of[ids == dict_id])
-        assert column.inverted.doc_ids(dict_id).tolist() == docs.tolist()
-        assert column.inverted.count(dict_id) == len(docs)
+        assert index.doc_ids(dict_id).tolist() == docs.tolist()
+        assert index.count(dict_id) == len(docs)
 
 
 @pytest.mark.parametrize("cardinality", [1, 2, 255, 256, 257, 65_536, 65_537])
@@ -349,8 +351,9 @@ def test_threads_that_read_at_once_see_equal_columns(tmp_path: Path) -> None:
         number, many = segment.column("n"), segment.column("s")
         assert number is not None
         assert many is not None
-        assert number.inverted is not None
-        return int(number.dict_ids().sum()), int(many.offsets()[-1]), number.inverted.doc_ids(3).tolist()
+        index = number.index(inverted.INDEX)
+        assert index is not None
+        return int(number.dict_ids().sum()), int(many.offsets()[-1]), index.doc_ids(3).tolist()
 
     for _ in range(5):
         with ImmutableSegment.open(built.path) as segment, ThreadPoolExecutor(4) as pool:

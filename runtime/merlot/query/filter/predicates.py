@@ -148,12 +148,16 @@ class TableMatch:
 
 @dataclass(frozen=True, slots=True)
 class DocList:
-    """Docs that an inverted index lists."""
+    """Docs that an index lists."""
 
-    access: ClassVar[Access] = Access("FILTER_INVERTED_INDEX", "inverted_index")
     docs: NDArray[np.uint32]
     share: float
+    index: str
     cost: float = 0.0
+
+    @property
+    def access(self) -> Access:
+        return Access(f"FILTER_{self.index.upper()}_INDEX", f"{self.index}_index")
 
     def apply(self, scan: Scan, mode: int) -> None:
         first, last = np.searchsorted(self.docs, [scan.start, scan.stop])

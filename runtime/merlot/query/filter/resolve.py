@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,8 @@ from merlot.query.filter.predicates import (
 from merlot.query.plan.expressions import columns_of, literal_values, walk
 from merlot.query.read.columns import Columns, Reader
 from merlot.segment.index.dictionary import Dictionary
+from merlot.segment.index.kind import Asked, ColumnIndexes, Offer
+from merlot.spec.indexing import IndexingSpec
 from merlot.tree.nodes import Call, Column, Expr, Literal
 from merlot.tree.types import SqlType
 from merlot.values.types import TypeName
@@ -67,15 +71,19 @@ _COMPARISONS = frozenset(
 _POSITIVE = {"not_equals": "equals", "not_in": "in"}
 _EXACT_KEYS = frozenset({TypeName.INT, TypeName.LONG, TypeName.STRING, TypeName.JSON})
 """Types whose values are equal as Python values exactly if they are equal in a dictionary."""
-INVERTED_NS_PER_DOC = 1.2
-SCAN_NS_PER_DOC = {1: 0.05, 2: 0.07, 4: 0.16}
+SCAN_NS_PER_DOC = {1: 0.05, 2: 0.07, 4: 0.16, 8: 0.3}
+"""By bytes of a value."""
+SCAN_START_NS = 15_000.0
+"""Of the words of a segment that are scanned into, and listed again."""
 
 
 class Resolver:
     """Turns a filter into nodes for one segment."""
 
-    def __init__(self, columns: Columns, *, null_handling: bool) -> None:
+    def __init__(self, columns: Columns, *, null_handling: bool, indexing: IndexingSpec | None = None) -> None:
+        """indexing: indexes that may be used, of those that segments have; None for all."""
         self._columns = columns
+        self._indexing = indexing
         self._num_docs = columns.num_docs
         self._null_handling = null_handling
 
@@ -116,19 +124,20 @@ class Resolver:
         names = columns_of(call.args[0] if _is_plain(call) else call)
         if len(names) != 1:
             return ValueMatch(_negated(call, negate))
-        reader = self._columns.reader(next(iter(names)))
+        name = next(iter(names))
+        reader = self._columns.reader(name)
         if self._needs_rows(call, reader):
             return ValueMatch(_negated(call, negate))
         if reader.multi_value:
-            node: Node = self._multi_value(call, reader, negate)
+            node: Node = self._multi_value(call, name, reader, negate)
         elif reader.dictionary is not None:
             try:
-                node = self._by_dictionary(call, reader, reader.dictionary, negate)
+                node = self._by_dictionary(call, name, reader, negate)
             except QueryArithmeticError:
                 # An error of a value may be of none of the rows that other predicates leave.
                 return ValueMatch(_negated(call, negate))
         elif _is_plain(call) and reader.type in DTYPES:
-            node = self._by_values(call, reader, negate)
+            node = self._by_values(call, name, reader, negate)
         else:
             return ValueMatch(_negated(call, negate))
         if self._null_handling and reader.nulls is not None:
@@ -146,21 +155,25 @@ class Resolver:
 
     # Dictionary columns
 
-    def _by_dictionary(self, call: Call, reader: Reader, dictionary: Dictionary, negate: bool) -> Node:
+    def _by_dictionary(self, call: Call, name: str, reader: Reader, negate: bool) -> Node:
+        dictionary = reader.dictionary
+        assert dictionary is not None
         cardinality = len(dictionary)
         if _is_plain(call) and call.function in _COMPARISONS | {"not_equals"}:
             if call.function == "not_equals":
                 negate = not negate
-            low, high = _id_range(call, dictionary)
-            return self._id_span(reader, low, high, cardinality, negate)
+            return self._id_span(name, reader, range(*_id_range(call, dictionary)), negate)
         ids, negate = self._matching_ids(call, reader, dictionary, negate)
         if len(ids) == 0 or int(ids[-1]) - int(ids[0]) + 1 == len(ids):
             low = int(ids[0]) if len(ids) else 0
-            return self._id_span(reader, low, low + len(ids), cardinality, negate)
+            return self._id_span(name, reader, range(low, low + len(ids)), negate)
         if (runs := reader.runs) is not None:
             return self._run_spans(runs, ids, negate)
-        if not negate and (node := self._inverted(reader, ids)) is not None:
-            return node
+        if not negate and (indexes := reader.indexes) is not None:
+            scan_ns = partial(self._scan_ns, None, _id_bytes(cardinality))
+            asked = Asked(name, self._num_docs, scan_ns, reader.dict_ids, ids=ids)
+            if (node := self._by_index(indexes, asked)) is not None:
+                return node
         table = np.zeros(cardinality, np.uint8)
         table[ids] = 1
         share = len(ids) / cardinality
@@ -174,8 +187,10 @@ class Resolver:
         verdict = matches(call, ValueSource(reader.type, dictionary.arrow()))
         return np.flatnonzero(verdict), negate
 
-    def _id_span(self, reader: Reader, low: int, high: int, cardinality: int, negate: bool) -> Node:
-        """Dict ids [low, high), or the others."""
+    def _id_span(self, name: str, reader: Reader, ids: range, negate: bool) -> Node:
+        """Docs with these dict ids, or the others."""
+        assert reader.dictionary is not None
+        low, high, cardinality = ids.start, ids.stop, len(reader.dictionary)
         if low >= high:
             return ALL if negate else NOTHING
         if high - low >= cardinality:
@@ -188,10 +203,19 @@ class Resolver:
             return self._spans([(int(runs[low]), int(runs[high]))], negate)
         if reader.is_sorted:
             return self._spans([_sorted_span(reader.dict_ids(), low, high)], negate)
-        if not negate and (node := self._inverted(reader, np.arange(low, high))) is not None:
-            return node
+        scan = partial(self._range_of_ids, reader, low, high, negate)
+        if not negate and (indexes := reader.indexes) is not None:
+            scan_ns = partial(self._scan_ns, scan, _id_bytes(cardinality))
+            asked = Asked(name, self._num_docs, scan_ns, reader.dict_ids, ids=range(low, high))
+            if (node := self._by_index(indexes, asked)) is not None:
+                return node
+        return scan()
+
+    def _range_of_ids(self, reader: Reader, low: int, high: int, negate: bool) -> RangeMatch:
+        assert reader.dictionary is not None
+        cardinality = len(reader.dictionary)
         share = (high - low) / cardinality
-        dtype = np.uint8 if cardinality <= 1 << 8 else np.uint16 if cardinality <= 1 << 16 else np.uint32
+        dtype = _ID_DTYPES[_id_bytes(cardinality)]
         zones = reader.zones if self._num_docs > 16_384 else None
         bounds = dtype(low), dtype(high - 1)
         return RangeMatch(reader.dict_ids, *bounds, negate, 1 - share if negate else share, zones)
@@ -213,20 +237,30 @@ class Resolver:
             return NOTHING
         return ALL if covered == self._num_docs else SpanMatch(tuple(spans), covered / self._num_docs)
 
-    def _inverted(self, reader: Reader, ids: NDArray[np.int64]) -> Node | None:
-        """The docs by the inverted index, where listing them is cheaper than a scan."""
-        index = reader.inverted
-        if index is None or len(ids) > 1000:
+    def _by_index(self, indexes: ColumnIndexes, asked: Asked) -> Node | None:
+        """The docs by the index that finds them at the least cost, unless a scan costs less."""
+        best: Offer | None = None
+        for offer in indexes.offers(asked):
+            if self._may_use(offer, asked) and (best is None or offer.cost_ns < best.cost_ns):
+                best = offer
+        # What scans cost takes longer to find out than what is cheaper than any.
+        if best is None or (best.cost_ns > SCAN_START_NS and best.cost_ns > asked.scan_ns()):
             return None
-        width = 1 if reader.dictionary is None or len(reader.dictionary) <= 256 else 2
-        count = int(index.counts()[ids].sum())
-        if count * INVERTED_NS_PER_DOC > self._num_docs * SCAN_NS_PER_DOC[width]:
-            return None
-        return DocList(index.union(ids.tolist()), count / max(1, self._num_docs))
+        return DocList(best.docs(), best.num_docs / max(1, self._num_docs), best.name)
+
+    def _scan_ns(self, scan: Callable[[], Predicate] | None, value_bytes: int) -> float:
+        """Of a scan, in the blocks that it does not pass over; None for one that looks at all."""
+        blocks = None if scan is None else scan().blocks()
+        num_docs = self._num_docs if blocks is None else int(np.count_nonzero(blocks)) * 16_384
+        return SCAN_START_NS + num_docs * SCAN_NS_PER_DOC[value_bytes]
+
+    def _may_use(self, offer: Offer, asked: Asked) -> bool:
+        """Whether the table still asks for the index."""
+        return self._indexing is None or asked.column in self._indexing.columns_of(offer.name)
 
     # Raw columns
 
-    def _by_values(self, call: Call, reader: Reader, negate: bool) -> Node:
+    def _by_values(self, call: Call, name: str, reader: Reader, negate: bool) -> Node:
         if call.function not in _COMPARISONS | {"not_equals"} or reader.type is TypeName.BOOLEAN:
             return ValueMatch(_negated(call, negate))
         function = _POSITIVE.get(call.function, call.function)
@@ -237,11 +271,16 @@ class Resolver:
         if reader.is_sorted and isinstance(low, np.integer):
             return self._spans([_sorted_span(reader.values(), int(low), int(high) + 1)], negate != flip)
         zones = reader.zones if self._num_docs > 16_384 else None
-        return RangeMatch(reader.values, low, high, negate != flip, 0.3, zones)
+        scan = RangeMatch(reader.values, low, high, negate != flip, 0.3, zones)
+        if negate != flip or (indexes := reader.indexes) is None:
+            return scan
+        scan_ns = partial(self._scan_ns, lambda: scan, low.itemsize)
+        asked = Asked(name, self._num_docs, scan_ns, reader.values, bounds=(low, high))
+        return self._by_index(indexes, asked) or scan
 
     # Multi-value columns
 
-    def _multi_value(self, call: Call, reader: Reader, negate: bool) -> Node:
+    def _multi_value(self, call: Call, name: str, reader: Reader, negate: bool) -> Node:
         """Any value matches; `not_equals` and `not_in` mean that none is equal."""
         if call.function in _POSITIVE:
             negate = not negate
@@ -253,8 +292,20 @@ class Resolver:
         verdict = matches(positive, ValueSource(reader.type, dictionary.arrow())).astype(np.uint8)
         if not verdict.any():
             return ALL if negate else NOTHING
+        if not negate and (indexes := reader.indexes) is not None:
+            scan_ns = partial(self._scan_ns, None, 8)
+            asked = Asked(name, self._num_docs, scan_ns, reader.dict_ids, ids=np.flatnonzero(verdict))
+            if (node := self._by_index(indexes, asked)) is not None:
+                return node
         share = float(verdict.mean())
         return AnyValueMatch(reader, lambda first, last: verdict[reader.dict_ids()[first:last]], negate, share)
+
+
+def _id_bytes(cardinality: int) -> int:
+    return 1 if cardinality <= 1 << 8 else 2 if cardinality <= 1 << 16 else 4
+
+
+_ID_DTYPES = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
 
 def _sorted_span(ascending: NDArray[Any], low: int, stop: int) -> tuple[int, int]:

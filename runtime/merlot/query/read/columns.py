@@ -17,7 +17,7 @@ from merlot.errors import InvalidInputError
 from merlot.segment.arrow_types import STORED_DTYPES, is_fixed_width, stored_arrow_type
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.dictionary import DecimalDictionary, Dictionary, NumericDictionary, VariableDictionary
-from merlot.segment.index.inverted import InvertedIndex
+from merlot.segment.index.kind import ColumnIndexes
 from merlot.segment.index.variable import buffers_of
 from merlot.segment.index.zones import ZoneMaps
 from merlot.spec.evolution import can_widen
@@ -47,7 +47,7 @@ class Reader(Protocol):
     @property
     def is_sorted(self) -> bool: ...
     @property
-    def inverted(self) -> InvertedIndex | None: ...
+    def indexes(self) -> ColumnIndexes | None: ...
     def dict_ids(self) -> Array: ...
     def values(self) -> Array: ...
     def strings(self) -> pa.Array: ...
@@ -122,7 +122,7 @@ class ConstantColumn:
     """One value for every doc."""
 
     zones: ZoneMaps | None = None
-    inverted: InvertedIndex | None = None
+    indexes: ColumnIndexes | None = None
     is_sorted = True
 
     def __init__(
@@ -186,7 +186,8 @@ class WidenedColumn:
         self.multi_value = stored.multi_value
         self.nulls = stored.nulls
         self.is_sorted = stored.is_sorted
-        self.inverted = stored.inverted
+        # Indexes answer by dict ids, which stay as they are, or by numbers of the old type.
+        self.indexes = stored.indexes if stored.dictionary is not None else None
         if type_ not in STORED_DTYPES and type_ is not TypeName.BIG_DECIMAL:
             raise UnsupportedQueryError(f"column cannot be read as its new type old={stored.type} new={type_}")
 

@@ -29,7 +29,7 @@ from merlot.query.targets import Source, Sources, apart
 from merlot.segment.build.coding import code
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.dictionary import DecimalDictionary, Dictionary, NumericDictionary, VariableDictionary
-from merlot.segment.index.inverted import InvertedIndex
+from merlot.segment.index.kind import ColumnIndexes
 from merlot.segment.index.variable import buffers_of
 from merlot.segment.index.zones import BLOCK_DOCS, ZoneMaps
 from merlot.spec.schema import TableSchema
@@ -60,7 +60,7 @@ class JoinedColumn:
     ids_or_values: Any
     joined_offsets: NDArray[np.uint32] | None
     bounds: tuple[int, int] | None
-    inverted: InvertedIndex | None = None
+    indexes: ColumnIndexes | None = None
 
     @property
     def is_sorted(self) -> bool:

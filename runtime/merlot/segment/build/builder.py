@@ -10,7 +10,7 @@ import orjson
 import pyarrow as pa
 
 from merlot.errors import InvalidInputError
-from merlot.segment.build.column_writer import ColumnRequest, WrittenColumn, write_column
+from merlot.segment.build.column_writer import WrittenColumn, request_of, write_column
 from merlot.segment.build.file_writer import FileWriter
 from merlot.segment.build.partitions import NotPartitionedError, partition_info
 from merlot.segment.build.request import BuildRequest, BuiltSegment
@@ -21,7 +21,6 @@ from merlot.segment.index import bloom
 from merlot.segment.layout import FORMAT_VERSION, Footer
 from merlot.segment.metadata import MAX_DOCS, ColumnMetadata, SegmentMetadata, parse_metadata
 from merlot.spec.indexing import PartitionEnforcement, PartitioningSpec
-from merlot.spec.schema import FieldSpec
 
 _LOG = logging.getLogger(__name__)
 
@@ -70,10 +69,11 @@ class SegmentWriter:
         request, field = self._request, column.field
         assert field is request.schema.fields[len(self._columns)]
         assert column.num_docs == self._num_docs
-        written = write_column(column, _wishes(request, field), self._file)
+        written = write_column(column, request_of(request.indexing, field), self._file)
         self._columns.append(written.metadata)
-        if written.bloom is not None and written.bloom.nbytes <= bloom.MAX_RECORD_BYTES:
-            self._blooms[field.name] = bloom.to_text(written.bloom)
+        words = written.indexes.get(bloom.WORDS)
+        if words is not None and words.nbytes <= bloom.MAX_RECORD_BYTES:
+            self._blooms[field.name] = bloom.to_text(words)
         if field.name == request.time_column:
             self._time = {"time_column": field.name, "time_unit_format": field.format}
             self._time |= time_range(field, written.metadata, written.distinct)
@@ -135,17 +135,6 @@ def _check_identity(request: BuildRequest, num_docs: int) -> None:
     for name in (request.time_column, *(request.partitioning.columns if request.partitioning else ())):
         if name is not None:
             request.field(name)
-
-
-def _wishes(request: BuildRequest, field: FieldSpec) -> ColumnRequest:
-    indexing, name = request.indexing, field.name
-    return ColumnRequest(
-        encoding=indexing.encoding_of(name),
-        compression=indexing.compression.get(name),
-        inverted=name in indexing.inverted,
-        bloom_fpp=indexing.bloom_fpp_of(name),
-        sort_key=name in indexing.sorted_columns,
-    )
 
 
 def _creation(request: BuildRequest) -> dict[str, Any]:

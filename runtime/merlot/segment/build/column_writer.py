@@ -1,6 +1,6 @@
 """One column of rows to its buffers and its entry in the footer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,13 @@ from merlot.segment.build.coding import Coded, code
 from merlot.segment.build.encoding import ColumnStatistics, choose
 from merlot.segment.build.file_writer import FileWriter
 from merlot.segment.build.rows import BuildColumn, CodedColumn
-from merlot.segment.index import bloom, dict_ids, dictionary, inverted, multi_value, nulls, raw, variable, zones
+from merlot.segment.index import dict_ids, dictionary, multi_value, nulls, raw, variable, zones
+from merlot.segment.index.kind import AnyIndex, IndexedColumn
+from merlot.segment.index.registry import INDEXES, is_plain
 from merlot.segment.json_values import MAX_BOUND_LENGTH, to_json
 from merlot.segment.metadata import BufferRef, ColumnEncoding, ColumnMetadata, JsonValue
-from merlot.spec.indexing import Compression, Encoding
+from merlot.spec.indexing import INDEX_KINDS, Compression, Encoding, IndexingSpec
+from merlot.spec.schema import FieldSpec
 from merlot.values.types import TypeName
 
 CODECS = {Compression.NONE: compression.NONE, Compression.LZ4: compression.LZ4, Compression.ZSTD: compression.ZSTD}
@@ -31,9 +34,9 @@ class ColumnRequest:
     encoding: Encoding = Encoding.AUTO
     compression: Compression | None = None
     """None: where it pays."""
-    inverted: bool = False
-    bloom_fpp: float | None = None
-    """Share of values that may wrongly pass the Bloom filter; None: no filter."""
+    indexes: tuple[AnyIndex, ...] = ()
+    indexing: IndexingSpec = field(default_factory=IndexingSpec)
+    """What else the table says of indexes."""
     sort_key: bool = False
 
 
@@ -43,30 +46,43 @@ class WrittenColumn:
 
     metadata: ColumnMetadata
     distinct: Array | pa.Array | None
-    bloom: Array | None = None
-    """Words of the Bloom filter, if there is one."""
+    indexes: dict[str, Array]
+    """Buffers of the indexes."""
+
+
+def request_of(indexing: IndexingSpec, column: FieldSpec) -> ColumnRequest:
+    """What a table asks of a column."""
+    name = column.name
+    kinds = indexing.kinds_of(name)
+    needs_dictionary = any(column.type not in INDEX_KINDS[kind].raw_types for kind in kinds)
+    return ColumnRequest(
+        encoding=Encoding.DICTIONARY if needs_dictionary else indexing.encoding_of(name),
+        compression=indexing.compression.get(name),
+        indexes=tuple(INDEXES[kind] for kind in kinds),
+        indexing=indexing,
+        sort_key=name in indexing.sorted_columns,
+    )
 
 
 def write_column(column: BuildColumn, request: ColumnRequest, writer: FileWriter) -> WrittenColumn:
     """Choose the encoding, append the buffers; the same ones whether or not a dictionary came with the column."""
     coded = None
-    if request.encoding is not Encoding.RAW or request.inverted:
+    if request.encoding is not Encoding.RAW:
         coded = column.coded if isinstance(column, CodedColumn) else code(column.field.type, column.values)
     statistics = _statistics(column, coded)
-    wish = Encoding.DICTIONARY if request.inverted else request.encoding
-    encoding = choose(statistics, wish, needs_dictionary=request.sort_key)
+    encoding = choose(statistics, request.encoding, needs_dictionary=request.sort_key)
     buffers, low, high = _buffers(column, coded, encoding, statistics)
-    if request.inverted and coded is not None:
-        buffers |= _inverted(column, coded)
-    if request.bloom_fpp is not None:
-        distinct = bloom.distinct_values(column.values) if coded is None else coded.values
-        buffers |= bloom.write(column.field.type, distinct, request.bloom_fpp)
+    indexed = _indexed(column, coded, encoding)
+    indexes: dict[str, Array] = {}
+    for index in request.indexes:
+        indexes |= index.write(indexed, request.indexing)
+    buffers |= indexes
     refs = {name: writer.add(array, _codec(name, request)) for name, array in buffers.items()}
     metadata = _metadata(column, coded, encoding, statistics, (low, high), refs)
     if request.compression is not None:
         metadata = metadata.model_copy(update={"compression": request.compression.value})
     distinct_values = None if coded is None else coded.values
-    return WrittenColumn(metadata=metadata, distinct=distinct_values, bloom=buffers.get(bloom.WORDS))
+    return WrittenColumn(metadata=metadata, distinct=distinct_values, indexes=indexes)
 
 
 def _statistics(column: BuildColumn, coded: Coded | None) -> ColumnStatistics:
@@ -154,13 +170,21 @@ def _bounds(column: BuildColumn, coded: Coded | None) -> tuple[JsonValue | None,
     return to_json(column.field.type, low_text), to_json(column.field.type, high_text)
 
 
-def _inverted(column: BuildColumn, coded: Coded) -> dict[str, Array]:
-    return inverted.write(coded.ids, column.offsets, coded.cardinality)
+def _indexed(column: BuildColumn, coded: Coded | None, encoding: ColumnEncoding) -> IndexedColumn:
+    return IndexedColumn(
+        name=column.field.name,
+        type=column.field.type,
+        num_docs=column.num_docs,
+        distinct=None if coded is None else coded.values,
+        ids=None if coded is None or not encoding.has_dictionary else coded.ids,
+        values=lambda: column.values,
+        offsets=column.offsets,
+    )
 
 
 def _codec(buffer_name: str, request: ColumnRequest) -> str | None:
-    """Indexes and dictionaries stay as they are: they are read by value. None: compress where it pays."""
-    if buffer_name.startswith(("inverted.", "zones.", "dict.", "bloom.")):
+    """None: compress where it pays."""
+    if is_plain(buffer_name):
         return compression.NONE
     return None if request.compression is None else CODECS[request.compression]
 

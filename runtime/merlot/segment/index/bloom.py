@@ -11,7 +11,6 @@ import binascii
 import functools
 import math
 import zlib
-from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
 
@@ -24,7 +23,9 @@ from merlot.errors import CorruptionError
 from merlot.kernels import hashing
 from merlot.segment.buffers import Array, MappedFile
 from merlot.segment.index import variable
-from merlot.segment.metadata import BufferRef, ColumnMetadata, Shapes
+from merlot.segment.index.kind import Index, IndexedColumn
+from merlot.segment.metadata import ColumnMetadata, Shapes
+from merlot.spec.indexing import IndexingSpec
 from merlot.values.types import TypeName
 from merlot.vectors.decimals import plain_text
 
@@ -79,11 +80,6 @@ def hash_values(type_name: TypeName, values: Array | pa.Array) -> NDArray[np.uin
 # Check
 
 
-def shapes(column: ColumnMetadata) -> Shapes:
-    """Of a filter, whose size nothing else tells."""
-    return {WORDS: (("u4",), None)} if WORDS in column.buffers else {}
-
-
 def check(words: NDArray[np.uint32], file: MappedFile) -> None:
     """Raise CorruptionError unless the words are those of whole blocks, as many as a filter may have."""
     blocks, rest = divmod(len(words), hashing.WORDS_PER_BLOCK)
@@ -100,14 +96,35 @@ def holds(words: NDArray[np.uint32], type_name: TypeName, distinct: Array | pa.A
 # Read
 
 
-def read(buffers: Mapping[str, BufferRef], file: MappedFile) -> NDArray[np.uint32] | None:
-    """Words of the filter, eight to a block; None if the column has none."""
-    ref = buffers.get(WORDS)
-    if ref is None:
-        return None
-    words = file.array(ref)
-    check(words, file)
-    return words
+class _Bloom(Index[NDArray[np.uint32]]):
+    """Read as the words of the filter, eight to a block. Finds no docs: it tells that a segment has none."""
+
+    name = "bloom"
+    buffers = (WORDS,)
+
+    def write(self, column: IndexedColumn, indexing: IndexingSpec) -> dict[str, Array]:
+        fpp = indexing.bloom_fpp_of(column.name)
+        assert fpp is not None
+        return write(column.type, _each_once(column), fpp)
+
+    def shapes(self, column: ColumnMetadata, num_docs: int) -> Shapes:
+        """Of a filter, whose size nothing else tells."""
+        return {WORDS: (("u4",), None)}
+
+    def read(self, column: ColumnMetadata, num_docs: int, file: MappedFile) -> NDArray[np.uint32]:
+        words = file.array(column.buffers[WORDS])
+        check(words, file)
+        return words
+
+    def agrees(self, index: NDArray[np.uint32], column: IndexedColumn) -> bool:
+        return holds(index, column.type, _each_once(column))
+
+
+def _each_once(column: IndexedColumn) -> Array | pa.Array:
+    return distinct_values(column.values()) if column.distinct is None else column.distinct
+
+
+INDEX = _Bloom()
 
 
 def hashes_of(stored: TypeName, value: Any) -> tuple[int, ...] | None:

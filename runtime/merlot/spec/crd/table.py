@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from merlot.spec.crd.structural import Column, JsonSchema, Names, condition, definition, object_schema, rule, unchanged
 from merlot.spec.evolution import WIDER_TYPES
+from merlot.spec.indexing import INDEX_KINDS
 from merlot.spec.pod_template import RESERVED_KEYS, RESERVED_VARIABLES
 from merlot.spec.pruners import SEGMENT_PRUNERS
 from merlot.spec.status import TableStatus
@@ -88,7 +89,7 @@ def _declare_lists(spec: JsonSchema) -> None:
         properties["ingestion"]["properties"]["batch"],
     ):
         keyed |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
-    for key in ("inverted", "bloom", "noDictionary"):
+    for key in (*INDEX_KINDS, "noDictionary"):
         properties["indexing"]["properties"][key]["x-kubernetes-list-type"] = "set"
 
 

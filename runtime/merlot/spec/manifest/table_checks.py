@@ -13,13 +13,14 @@ from pydantic import ValidationError
 from merlot.errors import InvalidInputError
 from merlot.ids import OFFLINE_SUFFIX, REALTIME_SUFFIX
 from merlot.spec import partition_functions, pruners
-from merlot.spec.indexing import PartitionFunctionSpec
+from merlot.spec.indexing import INDEX_KINDS, PartitionFunctionSpec
 from merlot.spec.manifest.problems import Problem, suggestion
 from merlot.spec.pruners import SEGMENT_PRUNERS
 from merlot.uris import credentials_problem, s3_option_problems, scheme_of
 from merlot.values.types import TypeName
 
 JsonObject = Mapping[str, Any]
+_TYPES = frozenset(TypeName)
 SOURCE_SCHEMES = ("file", "s3", "gs", "hdfs")
 
 
@@ -118,7 +119,7 @@ def _check_time(spec: JsonObject, columns: _Columns) -> Iterator[Problem]:
 
 
 def _check_indexing(indexing: JsonObject, columns: _Columns) -> Iterator[Problem]:
-    for key in ("sortedColumns", "inverted", "bloom", "noDictionary"):
+    for key in ("sortedColumns", *INDEX_KINDS, "noDictionary"):
         for position, name in enumerate(_list(indexing.get(key))):
             path = f"spec.indexing.{key}[{position}]"
             yield from columns.missing(path, name)
@@ -136,16 +137,31 @@ def _check_indexing(indexing: JsonObject, columns: _Columns) -> Iterator[Problem
         if name in raw and encoding != "RAW":
             yield Problem(path, f'{encoding} contradicts spec.indexing.noDictionary, which also names "{name}"')
     raw |= {name for name, encoding in encodings.items() if encoding == "RAW"}
-    yield from _check_raw(indexing, columns, raw)
+    for kind in INDEX_KINDS:
+        yield from _check_index(kind, _list(indexing.get(kind)), columns, raw)
+    yield from _check_compression(indexing, columns)
 
 
-def _check_raw(indexing: JsonObject, columns: _Columns, raw: set[str]) -> Iterator[Problem]:
-    for position, name in enumerate(_list(indexing.get("inverted"))):
-        if isinstance(name, str) and name in raw:
+def _check_index(kind: str, names: list[Any], columns: _Columns, raw: set[str]) -> Iterator[Problem]:
+    """What an index cannot be of."""
+    rule = INDEX_KINDS[kind]
+    for position, name in enumerate(names):
+        if not isinstance(name, str):
+            continue
+        path, type_name = f"spec.indexing.{kind}[{position}]", columns.type_of(name)
+        if isinstance(type_name, str) and type_name in _TYPES and type_name not in rule.types:
+            taken = ", ".join(sorted(rule.types))
+            yield Problem(path, f'column "{name}" is {type_name}; a {kind} index is of {taken}')
+        elif name in raw and type_name not in rule.raw_types:
+            article = "an" if kind[0] in "aeiou" else "a"
             yield Problem(
-                f"spec.indexing.inverted[{position}]",
-                f'an inverted index needs a dictionary; take "{name}" out of here, or out of the raw columns',
+                path, f'{article} {kind} index needs a dictionary; take "{name}" out of here, or out of the raw columns'
             )
+        if columns.is_multi_value(name) and not rule.takes_lists:
+            yield Problem(path, f'column "{name}" is multi-valued; a {kind} index has one value per row')
+
+
+def _check_compression(indexing: JsonObject, columns: _Columns) -> Iterator[Problem]:
     dictionary = {name for name, one in _mapping(indexing.get("encodings")).items() if one == "DICTIONARY"}
     for name, compression in _mapping(indexing.get("compression")).items():
         path = f"spec.indexing.compression.{name}"

@@ -1,0 +1,31 @@
+"""Every index by its name: those that `spec.indexing.IndexingSpec` declares, each in the module of its name."""
+
+from importlib import import_module
+from typing import Final
+
+from merlot.segment.index.kind import AnyIndex
+from merlot.segment.metadata import ColumnMetadata
+from merlot.spec.indexing import INDEX_KINDS
+
+
+def _load(name: str) -> AnyIndex:
+    index: AnyIndex = import_module(f"merlot.segment.index.{name}").INDEX
+    assert index.name == name
+    assert all(buffer.startswith(f"{name}.") for buffer in index.buffers)
+    return index
+
+
+INDEXES: Final[dict[str, AnyIndex]] = {name: _load(name) for name in INDEX_KINDS}
+BUFFERS: Final = frozenset(buffer for index in INDEXES.values() for buffer in index.buffers)
+"""Names of the buffers of all indexes."""
+_PLAIN: Final = ("dict.", "zones.", *(f"{name}." for name in INDEXES))
+
+
+def is_plain(buffer: str) -> bool:
+    """Whether a buffer is never compressed: dictionaries and indexes are read by value."""
+    return buffer.startswith(_PLAIN)
+
+
+def indexes_in(column: ColumnMetadata) -> tuple[AnyIndex, ...]:
+    """Those that a column has."""
+    return tuple(index for index in INDEXES.values() if index.is_in(column))

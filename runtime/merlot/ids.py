@@ -43,6 +43,11 @@ def offline(raw: RawTableName) -> TableName:
     return TableName(raw + OFFLINE_SUFFIX)
 
 
+def realtime(raw: RawTableName) -> TableName:
+    """Name of the REALTIME half of a table."""
+    return TableName(raw + REALTIME_SUFFIX)
+
+
 def raw_name(table: str) -> RawTableName:
     """`flights` for `flights`, `flights_OFFLINE` and `flights_REALTIME`."""
     return RawTableName(table.removesuffix(OFFLINE_SUFFIX).removesuffix(REALTIME_SUFFIX))

@@ -11,6 +11,7 @@ from itertools import chain
 
 from merlot.spec.manifest.problems import Problem
 from merlot.spec.schema import FieldSpec
+from merlot.spec.stream import StreamIngestion
 from merlot.spec.table import TableSpec
 from merlot.values.types import TypeName
 
@@ -83,6 +84,22 @@ def _compare_table(old: TableSpec, new: TableSpec) -> Iterator[Problem]:
         yield Problem("spec.deepStore.uri", message)
     if old.push_type != new.push_type:
         yield Problem("spec.pushType", f"cannot change from {old.push_type} to {new.push_type}; {NEW_TABLE}")
+    yield from _compare_streams(old.ingestion.stream, new.ingestion.stream)
+
+
+def _compare_streams(old: StreamIngestion | None, new: StreamIngestion | None) -> Iterator[Problem]:
+    """Offsets that segments hold mean something in one stream only."""
+    if old is None:
+        return
+    if new is None:
+        message = "the stream is gone; keep it, since segments go on where they ended (pause it to consume no more)"
+        yield Problem("spec.ingestion.stream", message)
+        return
+    for name in ("type", "topic", "start"):
+        before, after = getattr(old, name), getattr(new, name)
+        if before != after:
+            message = f"cannot change from {before} to {after}: segments hold offsets; {NEW_TABLE}"
+            yield Problem(f"spec.ingestion.stream.{name}", message)
 
 
 def _deep_store(spec: TableSpec) -> str:

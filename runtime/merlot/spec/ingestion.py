@@ -9,6 +9,7 @@ from merlot.errors import InvalidInputError
 from merlot.spec.formats import BatchFormat
 from merlot.spec.model import SpecModel
 from merlot.spec.schema import ColumnName
+from merlot.spec.stream import StreamIngestion
 from merlot.spec.tenancy import MAX_URI, Resources
 from merlot.values import schedules
 from merlot.values.durations import Duration
@@ -103,3 +104,5 @@ class IngestionSpec(SpecModel):
 
     batch: Annotated[tuple[BatchIngestion, ...], Field(max_length=100)] = ()
     """Batch sources."""
+    stream: StreamIngestion | None = None
+    """Stream whose messages are rows of the table, which gives it a realtime part; not available in this version."""

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from merlot.ids import RawTableName, TableName, offline
+from merlot.ids import RawTableName, TableName, offline, realtime
 from merlot.spec.formats import BatchFormat
 from merlot.spec.indexing import (
     Compression,
@@ -19,26 +19,41 @@ from merlot.spec.indexing import (
 from merlot.spec.ingestion import BatchIngestion, BatchJob, CsvOptions, IngestionSpec, OverwriteWindow
 from merlot.spec.model import SpecModel
 from merlot.spec.schema import ColumnName, FieldRole, FieldSpec, TableSchema
+from merlot.spec.stream import (
+    BadMessages,
+    DecoderSpec,
+    DecoderType,
+    FlushSpec,
+    MessageCsv,
+    OutOfRange,
+    StreamIngestion,
+)
 from merlot.spec.tenancy import DeepStoreSpec, Resources, TenantSpec, TenantsSpec
 from merlot.values.durations import Duration, duration_ms
 
 __all__ = [
     "API_VERSION",
+    "BadMessages",
     "BatchFormat",
     "BatchIngestion",
     "BatchJob",
     "Compression",
     "CsvOptions",
+    "DecoderSpec",
+    "DecoderType",
     "DeepStoreSpec",
     "DeletionPolicy",
     "Duration",
     "Encoding",
     "FieldRole",
     "FieldSpec",
+    "FlushSpec",
     "IndexingSpec",
     "IngestionSpec",
     "InstanceSelector",
+    "MessageCsv",
     "ObjectMeta",
+    "OutOfRange",
     "OverwriteWindow",
     "PartitionEnforcement",
     "PartitionFunctionSpec",
@@ -47,6 +62,7 @@ __all__ = [
     "QueryLimits",
     "Resources",
     "RoutingSpec",
+    "StreamIngestion",
     "Table",
     "TableSchema",
     "TableSpec",
@@ -194,3 +210,8 @@ class Table(SpecModel):
     def name(self) -> TableName:
         """The name that keys shared state, `flights_OFFLINE`."""
         return offline(self.raw_name)
+
+    @property
+    def realtime_name(self) -> TableName | None:
+        """`flights_REALTIME` if the table has a stream."""
+        return None if self.spec.ingestion.stream is None else realtime(self.raw_name)

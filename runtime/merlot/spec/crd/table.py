@@ -8,6 +8,7 @@ from merlot.spec.indexing import INDEX_KINDS
 from merlot.spec.pod_template import RESERVED_KEYS, RESERVED_VARIABLES
 from merlot.spec.pruners import SEGMENT_PRUNERS
 from merlot.spec.status import TableStatus
+from merlot.spec.stream import OWN_PROPERTIES, SECRET_PROPERTIES
 from merlot.spec.table import Table
 
 NAMES = Names(kind="Table", plural="tables", singular="table", short=("tbl",))
@@ -50,6 +51,8 @@ def _table_schema() -> JsonSchema:
     field = spec["properties"]["schema"]["properties"]["fields"]["items"]
     field["x-kubernetes-validations"] = _FIELD_RULES
     spec["properties"]["ingestion"]["properties"]["batch"]["items"]["x-kubernetes-validations"] = _BATCH_RULES
+    spec["properties"]["ingestion"]["x-kubernetes-validations"] = _INGESTION_RULES
+    spec["properties"]["ingestion"]["properties"]["stream"]["x-kubernetes-validations"] = _STREAM_RULES
     for role, template in _pod_templates(spec):
         _restrict(role, template["properties"])
     batches = properties["status"]["properties"]["batches"]
@@ -199,5 +202,31 @@ _BATCH_RULES = [
         "!has(self.overwrite) || self.overwrite.start < self.overwrite.end",
         "overwrite.start must be before overwrite.end",
         ".overwrite",
+    ),
+]
+_INGESTION_RULES = [
+    rule(
+        "!has(oldSelf.stream) || has(self.stream)", "a table keeps its stream; pause it to consume no more", ".stream"
+    ),
+]
+_STREAM_RULES = [
+    *(
+        rule(unchanged(name), f"{name} cannot change, since segments hold offsets; create another table", f".{name}")
+        for name in ("type", "topic", "start")
+    ),
+    rule(
+        "self.type in ['kafka', 'files'] ? has(self.topic) : self.type.contains('.')",
+        "a stream is kafka or files, with its topic, or a package's, which has a dot in its name",
+        ".topic",
+    ),
+    rule(
+        f"!has(self.properties) || !self.properties.exists(p, p in {sorted(SECRET_PROPERTIES)})",
+        "secrets belong into the Secret that secretRef names",
+        ".properties",
+    ),
+    rule(
+        f"!has(self.properties) || !self.properties.exists(p, p in {sorted(OWN_PROPERTIES)})",
+        f"not for a table to set: {', '.join(sorted(OWN_PROPERTIES))}",
+        ".properties",
     ),
 ]

@@ -14,6 +14,7 @@ from merlot.errors import InvalidInputError
 from merlot.ids import OFFLINE_SUFFIX, REALTIME_SUFFIX
 from merlot.spec import partition_functions, pruners
 from merlot.spec.indexing import INDEX_KINDS, PartitionFunctionSpec
+from merlot.spec.manifest import stream_checks
 from merlot.spec.manifest.problems import Problem, suggestion
 from merlot.spec.pruners import SEGMENT_PRUNERS
 from merlot.uris import credentials_problem, s3_option_problems, scheme_of
@@ -56,6 +57,7 @@ def check(document: JsonObject) -> Iterator[Problem]:
     yield from _check_indexing(_mapping(spec.get("indexing")), columns)
     yield from _check_partitioning(_mapping(spec.get("partitioning")), columns)
     yield from _check_batches(_mapping(spec.get("ingestion")), columns)
+    yield from stream_checks.check(spec, columns.by_name, columns.missing)
     yield from _check_uri("spec.deepStore.uri", _mapping(spec.get("deepStore")).get("uri"), "secretRef")
     yield from _check_pruners(spec)
     yield from _check_containers(_mapping(spec.get("tenants")))
@@ -240,6 +242,8 @@ def _check_what_is_not_there_yet(spec: JsonObject) -> Iterator[Problem]:
     """A feature that is accepted and ignored would be worse than one that is refused."""
     if "upsert" in spec:
         yield Problem("spec.upsert", "upserts do not exist in this version; remove it")
+    if "stream" in _mapping(spec.get("ingestion")):
+        yield Problem("spec.ingestion.stream", "streams do not exist in this version; remove it")
 
 
 def _repeated(path: str, names: object, position: int) -> Iterator[Problem]:

@@ -1,0 +1,172 @@
+"""Where rows of a table come from as they happen: a stream, how its messages are read, and when a segment ends.
+
+A table with a stream has a realtime part. What decides which rows are valid (all of `StreamIngestion` but what a client
+needs to connect) is pinned in the record of each consuming segment; a change takes effect at the next.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from importlib.metadata import entry_points
+from typing import Annotated, Final
+
+from pydantic import Field, field_validator
+
+from merlot.spec.model import SpecModel
+from merlot.spec.schema import ColumnName
+from merlot.spec.tenancy import MAX_URI
+from merlot.values.durations import Duration, duration_ms
+
+ENTRY_POINTS: Final = "merlot.streams"
+"""Group of streams of installed packages. Their names hold a dot (`acme.pulsar`), so that none clashes with a later
+version's."""
+STREAM_TYPES: Final = ("kafka", "files")
+METADATA = r"^(key|offset|timestamp|partition|headers\.[^\s].{0,199})$"
+HEADER_PREFIX: Final = "headers."
+START = r"^(earliest|latest|[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?)$"
+SECRET_NAME = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
+MAX_SCHEMA_CHARS: Final = 100_000
+MAX_DESCRIPTOR_CHARS: Final = 200_000
+
+SECRET_PROPERTIES: Final = frozenset(
+    {
+        *("sasl.password", "sasl.oauthbearer.client.secret", "sasl.oauthbearer.config"),
+        *("ssl.key.password", "ssl.key.pem", "ssl.keystore.password", "basic.auth.user.info"),
+    }
+)
+"""Properties that a manifest may not hold: they belong into the Secret that `secretRef` names."""
+OWN_PROPERTIES: Final = frozenset(
+    {
+        *("group.id", "group.instance.id", "enable.auto.commit", "enable.auto.offset.store", "enable.partition.eof"),
+        *("auto.offset.reset", "allow.auto.create.topics", "plugin.library.paths"),
+    }
+)
+"""Properties of Kafka's client that are Merlot's to set: offsets are kept in the segments' records, in no group."""
+
+
+class DecoderType(StrEnum):
+    """How a message is written."""
+
+    JSON = "JSON"
+    CSV = "CSV"
+    AVRO = "AVRO"
+    PROTOBUF = "PROTOBUF"
+    ARROW = "ARROW"
+
+
+class BadMessages(StrEnum):
+    """What a message that is no row of the table does."""
+
+    SKIP = "skip"
+    STOP = "stop"
+
+
+class OutOfRange(StrEnum):
+    """What a partition does whose next message the stream no longer has, or does not have yet."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    STOP = "stop"
+
+
+class MessageCsv(SpecModel):
+    """How CSV messages are written."""
+
+    columns: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=128)], ...], Field(max_length=2_000)] = ()
+    """Names of the values of a message, in order; those of the schema's columns if left out."""
+    delimiter: str = Field(",", min_length=1, max_length=1)
+    """Character between two values."""
+    null_value: str = Field("", max_length=100)
+    """Text that stands for null."""
+
+
+class DecoderSpec(SpecModel):
+    """How messages become rows."""
+
+    type: DecoderType = DecoderType.JSON
+    """JSON: an object. CSV: one record without header. AVRO, PROTOBUF: one record. ARROW: an IPC stream of any number
+    of rows."""
+    csv: MessageCsv | None = None
+    """How CSV messages are written; only with type CSV."""
+    schema_registry: str | None = Field(None, pattern=r"^https?://[^\s@]+$", max_length=MAX_URI)
+    """URL of a registry that holds the schemas of AVRO messages, which begin with a zero byte and the schema's number
+    (Confluent's form). User and password are basic.auth.user.info of the Secret."""
+    avro_schema: str | None = Field(None, min_length=1, max_length=MAX_SCHEMA_CHARS)
+    """Schema that AVRO messages without a registry are written with, as JSON."""
+    descriptor_set: str | None = Field(None, min_length=1, max_length=MAX_DESCRIPTOR_CHARS)
+    """File of `protoc --include_imports --descriptor_set_out` in Base64, for PROTOBUF."""
+    message: str | None = Field(None, min_length=1, max_length=500)
+    """Full name of the message in the descriptor set, such as acme.trips.Trip, for PROTOBUF."""
+
+
+class FlushSpec(SpecModel):
+    """When a consuming segment ends: at whichever bound it comes to first."""
+
+    rows: int = Field(5_000_000, ge=1, le=1_000_000_000)
+    """Rows of a segment."""
+    bytes: int = Field(512 << 20, ge=1 << 20, le=1 << 40)
+    """Memory that a consuming segment may take."""
+    age: Duration = "6h"
+    """Age of a consuming segment that has rows."""
+
+    @property
+    def age_ms(self) -> int:
+        """`age` in milliseconds."""
+        return duration_ms(self.age)
+
+
+class StreamIngestion(SpecModel):
+    """A stream whose messages are rows of the table."""
+
+    type: str = Field(max_length=100)
+    """kafka, files (a folder of JSON lines that grow; no broker needed), or an installed package's, which has a dot in
+    its name."""
+    topic: str | None = Field(None, min_length=1, max_length=MAX_URI)
+    """Topic of Kafka; of files the folder. It cannot change."""
+    properties: Annotated[Mapping[str, Annotated[str, Field(max_length=10_000)]], Field(max_length=200)] = {}
+    """Properties of the stream's client, such as bootstrap.servers and security.protocol. None that is a secret."""
+    secret_ref: str | None = Field(None, pattern=SECRET_NAME, max_length=253)
+    """Secret in the table's namespace whose keys are more properties, such as sasl.username, sasl.password, ssl.ca.pem,
+    ssl.certificate.pem and ssl.key.pem."""
+    decoder: DecoderSpec = DecoderSpec()
+    """How messages become rows."""
+    start: str = Field("earliest", pattern=START, max_length=20)
+    """Where consuming begins when the table is made: earliest, latest, or an instant, UTC: 2013-01-01T00:00:00Z."""
+    filter: str | None = Field(None, min_length=1, max_length=100_000)
+    """SQL predicate over a message's values and the table's columns; rows that do not satisfy it are left out."""
+    derived_columns: Annotated[
+        Mapping[ColumnName, Annotated[str, Field(min_length=1, max_length=100_000)]], Field(max_length=2_000)
+    ] = {}
+    """SQL expression over a message's values, by the column that it fills; a row for which it fails is bad."""
+    metadata: Annotated[
+        Mapping[ColumnName, Annotated[str, Field(pattern=METADATA, max_length=210)]], Field(max_length=2_000)
+    ] = {}
+    """What fills a column from beside the message's value: key, offset, timestamp, partition or headers.<name>."""
+    bad_messages: BadMessages = BadMessages.SKIP
+    """A message that is no row: skip counts it, with samples; stop consumes no further than before it."""
+    on_offset_out_of_range: OutOfRange = OutOfRange.EARLIEST
+    """What to do when messages were deleted before they were consumed. earliest: go on with the oldest that are left;
+    latest: with those that come; stop: with none, until the policy is changed. The gap is shown in any case. A stream
+    that ends before the place that was reached stops the partition under earliest and stop."""
+    flush: FlushSpec = FlushSpec()
+    """When a consuming segment ends."""
+
+    @field_validator("type")
+    @classmethod
+    def _type_is_known(cls, value: str) -> str:
+        if not is_known(value):
+            hint = "; no installed package offers it" if "." in value else f"; one of {', '.join(STREAM_TYPES)}"
+            raise ValueError(f'unknown stream type "{value}"{hint}')
+        return value
+
+    @property
+    def start_ms(self) -> int | None:
+        """The instant that consuming begins at, epoch milliseconds; None if `start` is none."""
+        if self.start in ("earliest", "latest"):
+            return None
+        return int(datetime.fromisoformat(self.start.removesuffix("Z")).replace(tzinfo=UTC).timestamp() * 1000)
+
+
+def is_known(type_: str) -> bool:
+    """Whether this installation has the stream type."""
+    return type_ in STREAM_TYPES or ("." in type_ and bool(entry_points(group=ENTRY_POINTS, name=type_)))

@@ -1,0 +1,243 @@
+"""A folder of text files that grow, as a stream: each line is a message. No broker is needed.
+
+Partitions are the folder's subfolders with numbers as names (`0`, `1`, …), or else the folder itself is partition 0.
+A partition's files are in the order of the number that their names end with before the ending (`trips-0007.jsonl` is 7,
+`trips.jsonl` is 0; it has up to eight digits); a writer that has begun a file writes no more to those before it. Names
+that begin with `.` or `_` are passed over.
+
+An offset is where a line begins: the file's number × 2^36 + the byte within it. Bytes, since a reader finds the place
+again without counting lines; the number, since files before it may be deleted.
+
+A line is read once it has its line break, or once there is a next file. Lines without text are no messages.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from merlot.errors import InvalidInputError, UnavailableError
+from merlot.streams.protocol import Messages, OffsetOutOfRangeError, OffsetRange, StreamSettings, TopicGoneError
+
+FILE_BITS = 36
+"""A file may have 64 GiB."""
+MAX_NUMBER = 99_999_999
+CHUNK_BYTES = 1 << 20
+MAX_LINE_BYTES = 64 << 20
+"""A longer line is cut, so that it is a bad message and not the end of the partition."""
+_POSITION = (1 << FILE_BITS) - 1
+LOOK_S = 0.002
+"""Between two looks for lines."""
+_NUMBER = re.compile(r"([0-9]+)(\.[^.]*)?$")
+
+
+class FilesStream:
+    """The stream of a folder."""
+
+    def __init__(self, settings: StreamSettings) -> None:
+        if not settings.topic:
+            raise InvalidInputError("a stream of files needs the folder as its topic")
+        self._root = Path(settings.topic)
+
+    def partitions(self) -> Sequence[int]:
+        """The numbered subfolders, or 0."""
+        return sorted(self._folders())
+
+    def offsets(self, partition: int) -> OffsetRange:
+        """From the first line of the first file up to where an unfinished last line begins."""
+        return _available(_files(self._folder(partition)))
+
+    def offset_at(self, partition: int, time_ms: int) -> int:
+        """Always InvalidInputError: lines have no time of their own."""
+        raise InvalidInputError(f"lines of files have no times; start at earliest or latest folder={self._root}")
+
+    def reader(self, partition: int, start: int) -> FilesReader:
+        """A reader of a partition's lines."""
+        return FilesReader(self._folder(partition), start)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _folders(self) -> Mapping[int, Path]:
+        try:
+            numbered = {int(one.name): one for one in self._root.iterdir() if one.name.isdecimal() and one.is_dir()}
+        except FileNotFoundError as error:
+            raise TopicGoneError(f"no such folder path={self._root}") from error
+        except OSError as error:
+            raise UnavailableError(f"folder cannot be read path={self._root} reason={error.strerror}") from error
+        return numbered or {0: self._root}
+
+    def _folder(self, partition: int) -> Path:
+        folder = self._folders().get(partition)
+        if folder is None:
+            raise TopicGoneError(f"no such partition path={self._root} partition={partition}")
+        return folder
+
+
+class FilesReader:
+    """Reads the files of one partition, one after the other."""
+
+    def __init__(self, folder: Path, start: int) -> None:
+        self._folder = folder
+        self._next = start
+
+    def poll(self, max_messages: int, timeout_s: float) -> Messages:
+        """Lines from where the last poll ended, of one file."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            begin = self._next
+            lines = self._take(max_messages)
+            if lines.texts or time.monotonic() >= deadline:
+                return Messages(
+                    values=pa.array(lines.texts, pa.large_binary()),
+                    offsets=lines.starts + (begin & ~_POSITION),
+                    timestamps_ms=np.full(len(lines.texts), -1, dtype=np.int64),
+                    next_offset=self._next,
+                )
+            if self._next == begin:
+                time.sleep(min(LOOK_S, max(deadline - time.monotonic(), 0)))
+
+    def seek(self, offset: int) -> None:
+        """Go on from another place."""
+        self._next = offset
+
+    def close(self) -> None:
+        """Nothing is held between two polls."""
+
+    def _take(self, max_messages: int) -> _Lines:
+        """The next lines of the file that is read; moves on past them, or to the next file."""
+        # Files before lines: a file that has a next one is no longer written to.
+        files = _files(self._folder)
+        number, position = self._next >> FILE_BITS, self._next & _POSITION
+        later = [found for found in files if found > number]
+        if number not in files:
+            if position or not (later or self._next == 0):
+                raise OffsetOutOfRangeError(f"folder={self._folder}", self._next, _available(files))
+            lines = _NO_LINES
+        else:
+            lines = self._read(files, number, max_messages)
+        self._next += lines.used
+        if later and not lines.used:
+            self._next = later[0] << FILE_BITS
+        return lines
+
+    def _read(self, files: Mapping[int, Path], number: int, max_messages: int) -> _Lines:
+        position = self._next & _POSITION
+        try:
+            with files[number].open("rb") as file:
+                if position > file.seek(0, os.SEEK_END):
+                    raise OffsetOutOfRangeError(f"folder={self._folder}", self._next, _available(files))
+                file.seek(position)
+                return _lines(file, position, max_messages, is_final=number < max(files))
+        except FileNotFoundError:
+            return _NO_LINES
+        except OSError as error:
+            raise UnavailableError(f"file cannot be read path={files[number]} reason={error.strerror}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """Lines of a file, and the bytes within it where they begin; `used` counts blank ones too."""
+
+    texts: Sequence[bytes]
+    starts: npt.NDArray[np.int64]
+    used: int
+
+
+_NO_LINES = _Lines((), np.zeros(0, dtype=np.int64), 0)
+
+
+def _lines(file: BinaryIO, position: int, max_messages: int, *, is_final: bool) -> _Lines:
+    """Whole lines from where the file stands, a chunk or one long line of them."""
+    data = file.read(CHUNK_BYTES)
+    end = data.rfind(b"\n") + 1
+    while not end and (more := file.read(max(len(data), CHUNK_BYTES))):
+        if len(data) > MAX_LINE_BYTES:
+            return _cut_line(file, data, more, position, is_final=is_final)
+        end = len(data) + more.rfind(b"\n") + 1 if b"\n" in more else 0
+        data += more
+    used = end
+    if not end:
+        if not is_final or not data:
+            return _NO_LINES
+        used, end, data = len(data), len(data) + 1, data + b"\n"
+    lines = data[:end].split(b"\n")[:-1]
+    breaks = np.flatnonzero(np.frombuffer(data, np.uint8, end) == ord("\n")).astype(np.int64)
+    starts = np.concatenate([[0], breaks[:-1] + 1])
+    kept = [row for row, line in enumerate(lines) if line.strip()]
+    if len(kept) > max_messages:
+        kept, used = kept[:max_messages], int(starts[kept[max_messages]])
+    return _Lines([lines[row][:MAX_LINE_BYTES] for row in kept], starts[kept] + position, used)
+
+
+def _cut_line(file: BinaryIO, data: bytes, more: bytes, position: int, *, is_final: bool) -> _Lines:
+    """The beginning of a line that is longer than any may be, as one message; nothing before it has its line break."""
+    used = len(data)
+    while b"\n" not in more:
+        used += len(more)
+        more = file.read(CHUNK_BYTES)
+        if not more:
+            break
+    if not more and not is_final:
+        return _NO_LINES
+    return _Lines([data[:MAX_LINE_BYTES]], np.array([position], dtype=np.int64), used + more.find(b"\n") + 1)
+
+
+def _files(folder: Path) -> Mapping[int, Path]:
+    """The files of a partition by their numbers, ascending."""
+    found: dict[int, Path] = {}
+    try:
+        names = sorted(entry.name for entry in os.scandir(folder) if entry.name[0] not in "._" and entry.is_file())
+    except FileNotFoundError as error:
+        raise TopicGoneError(f"no such folder path={folder}") from error
+    except OSError as error:
+        raise UnavailableError(f"folder cannot be read path={folder} reason={error.strerror}") from error
+    for name in names:
+        match = _NUMBER.search(name)
+        number = int(match[1]) if match else 0
+        if number in found:
+            two = [found[number].name, name]
+            raise InvalidInputError(
+                f"two files of a stream have one number folder={folder} number={number} files={two}"
+            )
+        if number > MAX_NUMBER:
+            raise InvalidInputError(f"a file of a stream has too large a number folder={folder} file={name}")
+        found[number] = folder / name
+    return dict(sorted(found.items()))
+
+
+def _available(files: Mapping[int, Path]) -> OffsetRange:
+    if not files:
+        return OffsetRange(0, 0)
+    first, last = min(files), max(files)
+    return OffsetRange(first << FILE_BITS, (last << FILE_BITS) + _whole_bytes(files[last]))
+
+
+def _whole_bytes(path: Path) -> int:
+    """Bytes up to the end of the last whole line."""
+    try:
+        return _whole_bytes_of(path)
+    except OSError as error:
+        raise UnavailableError(f"file cannot be read path={path} reason={error.strerror}") from error
+
+
+def _whole_bytes_of(path: Path) -> int:
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end:
+            start = max(end - CHUNK_BYTES, 0)
+            file.seek(start)
+            found = file.read(end - start).rfind(b"\n")
+            if found >= 0:
+                return start + found + 1
+            end = start
+    return 0

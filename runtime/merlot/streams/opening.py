@@ -1,0 +1,67 @@
+"""From a table's declaration to its stream, and from its policies to offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from typing import assert_never
+
+from merlot.errors import InvalidInputError
+from merlot.spec.stream import ENTRY_POINTS, HEADER_PREFIX, OutOfRange, StreamIngestion
+from merlot.streams.protocol import OffsetRange, Stream, StreamSettings
+
+NO_SECRETS: Mapping[str, str] = {}
+
+
+def open_stream(declared: StreamIngestion, secrets: Mapping[str, str] = NO_SECRETS) -> Stream:
+    """The stream of a declaration; `secrets` are the properties of its Secret. Nothing is asked of the stream yet.
+    InvalidInputError if it is not installed, or cannot be made of these properties."""
+    sources = declared.metadata.values()
+    settings = StreamSettings(
+        topic=declared.topic,
+        properties={**declared.properties, **secrets},
+        wants_keys="key" in sources,
+        wants_headers=any(source.startswith(HEADER_PREFIX) for source in sources),
+    )
+    match declared.type:
+        case "files":
+            from merlot.streams.files import FilesStream
+
+            return FilesStream(settings)
+        case "kafka":
+            from merlot.streams.kafka import KafkaStream
+
+            return KafkaStream(settings)
+        case name:
+            return _installed(name, settings)
+
+
+def _installed(name: str, settings: StreamSettings) -> Stream:
+    found = entry_points(group=ENTRY_POINTS, name=name)
+    if not found:
+        raise InvalidInputError(f"no installed package offers the stream type={name}")
+    stream: Stream = next(iter(found)).load()(settings)
+    return stream
+
+
+def first_offset(declared: StreamIngestion, stream: Stream, partition: int, *, is_new: bool = False) -> int:
+    """Where the first segment of a partition begins. `is_new`: the partition was made while the table consumed others,
+    so all of it is read."""
+    available = stream.offsets(partition)
+    if is_new or declared.start == "earliest":
+        return available.earliest
+    return available.latest if declared.start_ms is None else stream.offset_at(partition, declared.start_ms)
+
+
+def after_gap(policy: OutOfRange, wanted: int, available: OffsetRange) -> int | None:
+    """Where to go on when `wanted` is not there; None: nowhere. Behind the end of a stream there may be messages that
+    were consumed before it was cut, so the oldest ones would come twice."""
+    match policy:
+        case OutOfRange.STOP:
+            return None
+        case OutOfRange.LATEST:
+            return available.latest
+        case OutOfRange.EARLIEST:
+            return available.earliest if wanted < available.earliest else None
+        case _:
+            assert_never(policy)

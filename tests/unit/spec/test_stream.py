@@ -1,0 +1,162 @@
+"""What a stream may be declared as, what it may become, and what its policies come to."""
+
+import pytest
+
+from merlot.errors import InvalidInputError
+from merlot.spec import evolution, manifest
+from merlot.spec.manifest import ManifestError
+from merlot.spec.stream import OutOfRange
+from merlot.spec.table import TableSpec
+from merlot.streams.opening import after_gap
+from merlot.streams.protocol import OffsetRange
+
+BASE = """\
+apiVersion: merlot.dev/v1alpha1
+kind: Table
+metadata: {name: trips}
+spec:
+  schema:
+    fields:
+      - {name: city, type: STRING}
+      - {name: tags, type: STRING, multiValue: true}
+      - {name: place, type: LONG}
+      - {name: at, type: TIMESTAMP, role: dateTime}
+  timeColumn: at
+  ingestion:
+    stream:
+      type: kafka
+      topic: trips
+      properties: {bootstrap.servers: 'a:9092'}
+      decoder: {type: JSON}
+      start: earliest
+      derivedColumns: {city: upper(town)}
+      metadata: {place: offset}
+"""
+NOT_YET = "spec.ingestion.stream: streams do not exist in this version; remove it"
+
+
+def edited(*edits: tuple[str, str]) -> str:
+    text = BASE
+    for old, new in edits:
+        assert old in text
+        text = text.replace(old, new, 1)
+    return text
+
+
+def spec_of(*edits: tuple[str, str]) -> TableSpec:
+    table = manifest.from_stored(manifest.yaml_text.read(edited(*edits), [])[0].value)
+    assert isinstance(table, manifest.Table)
+    return table.spec
+
+
+def problems_of(text: str) -> list[str]:
+    with pytest.raises(ManifestError) as raised:
+        manifest.load(text)
+    return [str(problem) for problem in raised.value.problems if str(problem) != NOT_YET]
+
+
+def test_stream_is_read_with_its_defaults() -> None:
+    stream = spec_of().ingestion.stream
+    assert stream is not None
+    assert (stream.bad_messages, stream.on_offset_out_of_range) == ("skip", "earliest")
+    assert (stream.flush.rows, stream.flush.age_ms, stream.start_ms) == (5_000_000, 6 * 3_600_000, None)
+    assert problems_of(BASE) == []
+
+
+def test_start_may_be_an_instant() -> None:
+    stream = spec_of(("start: earliest", "start: '2013-01-31T12:00:00Z'")).ingestion.stream
+    assert stream is not None
+    assert stream.start_ms == 1_359_633_600_000
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("type: kafka", "type: kafak", '.type: unknown stream type "kafak"; one of kafka, files'),
+        ("type: kafka", "type: acme.pulsar", 'unknown stream type "acme.pulsar"; no installed package offers it'),
+        ("      topic: trips\n", "", "spec.ingestion.stream.topic: is missing: the topic"),
+        ("bootstrap.servers", "client.id", 'properties: needs "bootstrap.servers": host:port of brokers'),
+        (
+            "properties: {",
+            "properties: {sasl.password: x, ",
+            "is a secret; put it into the Secret of spec.ingestion.stream.secretRef",
+        ),
+        (
+            "properties: {",
+            "properties: {group.id: x, ",
+            "is not for a table to set: its segments' records hold offsets",
+        ),
+        ("type: JSON", "type: AVRO", "decoder: AVRO needs schemaRegistry or avroSchema, and not both"),
+        ("type: JSON", "type: JSON, csv: {}", "the type is JSON; remove it, or write type: CSV"),
+        (
+            "type: JSON",
+            "type: AVRO, schemaRegistry: 'http://u:p@r'",
+            "stream.decoder.schemaRegistry: ",
+        ),
+        ("start: earliest", "start: yesterday", "stream.start: "),
+        ("{city: upper(town)}", "{town: upper(city)}", 'no column "town" in spec.schema.fields'),
+        ("{place: offset}", "{city: offset}", "offset fills a column of type LONG, not STRING"),
+        ("{place: offset}", "{city: key}", "metadata.city: spec.ingestion.stream.derivedColumns fills the column too"),
+        ("{place: offset}", "{tags: key}", 'column "tags" is multi-valued; key is one value'),
+        ("{place: offset}", "{place: offsets}", "metadata.place: "),
+        ("  timeColumn: at", "  timeColumn: at\n  pushType: REFRESH", "spec.pushType: a REFRESH table is replaced"),
+    ],
+)
+def test_problem_says_what_would_be_right(old: str, new: str, expected: str) -> None:
+    assert any(expected in problem for problem in problems_of(edited((old, new))))
+
+
+def test_protobuf_names_all_that_it_lacks() -> None:
+    lacking = [f"spec.ingestion.stream.decoder.{part}: is missing" for part in ("descriptorSet", "message")]
+    assert all(any(part in problem for problem in problems_of(edited(("JSON", "PROTOBUF")))) for part in lacking)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        ("type: JSON", "type: CSV"),
+        ("{city: upper(town)}", "{city: lower(town)}"),
+        ("a:9092", "b:9092"),
+        ("start: earliest", "start: earliest\n      flush: {rows: 10}\n      badMessages: stop"),
+    ],
+)
+def test_setting_that_the_next_segment_takes_up_may_change(edit: tuple[str, str]) -> None:
+    assert evolution.compare(spec_of(), spec_of(edit)) == ()
+
+
+@pytest.mark.parametrize(
+    ("edit", "path"),
+    [
+        (("type: kafka", "type: files"), ".type"),
+        (("topic: trips", "topic: rides"), ".topic"),
+        (("start: earliest", "start: latest"), ".start"),
+    ],
+)
+def test_change_that_makes_offsets_mean_something_else_is_refused(edit: tuple[str, str], path: str) -> None:
+    [problem] = evolution.compare(spec_of(), spec_of(edit))
+    assert problem.path == f"spec.ingestion.stream{path}"
+
+
+def test_stream_of_a_table_stays() -> None:
+    without = BASE[: BASE.index("  ingestion:")]
+    [table] = manifest.load_tables(without)
+    [problem] = evolution.compare(spec_of(), table.spec)
+    assert problem.path == "spec.ingestion.stream"
+    assert evolution.compare(table.spec, spec_of()) == ()
+
+
+def test_policy_goes_on_only_where_no_message_can_come_twice() -> None:
+    there = OffsetRange(100, 200)
+    assert after_gap(OutOfRange.EARLIEST, 5, there) == 100
+    assert after_gap(OutOfRange.EARLIEST, 900, there) is None
+    assert [after_gap(OutOfRange.LATEST, wanted, there) for wanted in (5, 900)] == [200, 200]
+    assert [after_gap(OutOfRange.STOP, wanted, there) for wanted in (5, 900)] == [None, None]
+
+
+def test_stream_of_no_installed_package_is_refused() -> None:
+    from merlot.spec.stream import StreamIngestion
+    from merlot.streams.opening import open_stream
+
+    declared = StreamIngestion.model_construct(type="acme.pulsar", topic=None)
+    with pytest.raises(InvalidInputError, match=r"no installed package offers the stream type=acme\.pulsar"):
+        open_stream(declared)

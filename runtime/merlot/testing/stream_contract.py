@@ -16,6 +16,8 @@ class Topic(Protocol):
 
     stream: Stream
     num_partitions: int
+    largest: int
+    """Bytes of a message that the stream takes."""
 
     def write(self, partition: int, values: Sequence[bytes]) -> None:
         """Add messages; they are there when the call is over."""
@@ -142,7 +144,7 @@ class StreamContract:
             missing.close()
 
     def test_a_large_message_comes_whole(self, topic: Topic, open_reader: OpenReader) -> None:
-        large = b"x" * (20 << 20)
+        large = b"x" * topic.largest
         topic.write(0, [b"a", large, b"b"])
         assert values_of(read(open_reader(0, topic.stream.offsets(0).earliest), 3)) == [b"a", large, b"b"]
 

@@ -17,6 +17,7 @@ def stream_of(folder: Path) -> FilesStream:
 
 class Folder:
     num_partitions = 2
+    largest = 20 << 20
 
     def __init__(self, root: Path) -> None:
         self._root = root

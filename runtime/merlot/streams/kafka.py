@@ -1,0 +1,256 @@
+"""Kafka topics as streams: the one door to confluent-kafka (librdkafka).
+
+A partition has a consumer of its own, so that nothing is shared between the threads that read. It belongs to no group:
+offsets are kept in the records of segments. Transactions that were aborted are not read, unless `isolation.level` says
+so. Offsets that the partition does not have are an error with its bounds, never a jump.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from merlot.errors import InvalidInputError, MerlotError, UnavailableError
+from merlot.streams.protocol import (
+    Headers,
+    Messages,
+    OffsetOutOfRangeError,
+    OffsetRange,
+    StreamAccessError,
+    StreamSettings,
+    TopicGoneError,
+)
+
+ASK_S: Final = 10.0
+"""How long the brokers have for an answer about topics and offsets."""
+QUIET_S: Final = 5.0
+"""After that long without a message a reader asks whether its partition is still there: librdkafka does not tell of a
+topic that is deleted."""
+DEFAULTS: Final[Mapping[str, Any]] = {
+    "isolation.level": "read_committed",
+    "queued.max.messages.kbytes": 16_384,
+    "fetch.wait.max.ms": 100,
+    "topic.metadata.refresh.interval.ms": 30_000,
+    "log_level": 3,
+}
+"""What a table may set otherwise. librdkafka would read 64 MB ahead for each partition."""
+OWN: Final[Mapping[str, Any]] = {
+    "group.id": "merlot",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+    "allow.auto.create.topics": False,
+}
+"""What is not for a table to set. A consumer needs a group's name, and never joins it."""
+
+_GONE = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.UNKNOWN_TOPIC_ID,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+}
+_REFUSED = {
+    KafkaError._AUTHENTICATION,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.UNSUPPORTED_SASL_MECHANISM,
+    KafkaError._SSL,
+}
+_OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
+
+
+class KafkaStream:
+    """A topic. Its one client for questions is made when the first is asked."""
+
+    def __init__(self, settings: StreamSettings) -> None:
+        if not settings.topic:
+            raise InvalidInputError("a stream of kafka needs a topic")
+        self._topic = settings.topic
+        self._settings = settings
+        self._config = {**DEFAULTS, **settings.properties, **OWN}
+        self._lock = threading.Lock()
+        self._client: Consumer | None = None
+
+    def partitions(self) -> Sequence[int]:
+        """Those of the topic's metadata."""
+        with _translated(self._topic):
+            return _partitions(self._asked(), self._topic)
+
+    def offsets(self, partition: int) -> OffsetRange:
+        """The log's bounds; those of committed messages, unless `isolation.level` says otherwise."""
+        with _translated(self._topic, partition):
+            return _bounds(self._asked(), TopicPartition(self._topic, partition))
+
+    def offset_at(self, partition: int, time_ms: int) -> int:
+        """By the timestamps of messages, which need not be in order: the first one that is not older."""
+        with _translated(self._topic, partition):
+            asked = [TopicPartition(self._topic, partition, time_ms)]
+            [found] = self._asked().offsets_for_times(asked, timeout=ASK_S)
+            if found.error is not None:
+                raise KafkaException(found.error)
+            if found.offset >= 0:
+                return int(found.offset)
+            return self.offsets(partition).latest
+
+    def reader(self, partition: int, start: int) -> KafkaReader:
+        """A consumer of one partition."""
+        with _translated(self._topic, partition):
+            return KafkaReader(_consumer(self._config), TopicPartition(self._topic, partition, start), self._settings)
+
+    def close(self) -> None:
+        """End the client for questions."""
+        with self._lock:
+            if self._client is not None:
+                self._client.close()
+                self._client = None
+
+    def _asked(self) -> Consumer:
+        with self._lock:
+            if self._client is None:
+                self._client = _consumer(self._config)
+            return self._client
+
+
+class KafkaReader:
+    """Reads one partition."""
+
+    def __init__(self, consumer: Consumer, start: TopicPartition, settings: StreamSettings) -> None:
+        self._consumer = consumer
+        self._topic, self._partition = start.topic, start.partition
+        self._wants_keys, self._wants_headers = settings.wants_keys, settings.wants_headers
+        self._next = start.offset
+        self._held: KafkaError | None = None
+        self._heard_s = time.monotonic()
+        self._consumer.assign([start])
+
+    def poll(self, max_messages: int, timeout_s: float) -> Messages:
+        """One message as soon as there is one, and all that came with it."""
+        with _translated(self._topic, self._partition):
+            if self._held is not None:
+                self._raise_held()
+            first = self._consumer.poll(timeout_s)
+            if first is None:
+                self._ask_if_quiet()
+                return self._messages([])
+            self._heard_s = time.monotonic()
+            return self._messages([first, *self._consumer.consume(max_messages - 1, 0)])
+
+    def seek(self, offset: int) -> None:
+        """Go on from another place; also after an error."""
+        with _translated(self._topic, self._partition):
+            self._held, self._next = None, offset
+            self._consumer.assign([TopicPartition(self._topic, self._partition, offset)])
+
+    def close(self) -> None:
+        """End the consumer."""
+        self._consumer.close()
+
+    def _ask_if_quiet(self) -> None:
+        if time.monotonic() - self._heard_s < QUIET_S:
+            return
+        if self._partition not in _partitions(self._consumer, self._topic):
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+        self._heard_s = time.monotonic()
+
+    def _messages(self, got: list[Message]) -> Messages:
+        errors = [one.error() for one in got]
+        if any(errors):
+            got = self._sorted_out(got, errors)
+            if not got and self._held is not None:
+                self._raise_held()
+        offsets = np.fromiter([one.offset() for one in got], np.int64, len(got))
+        if len(offsets):
+            self._next = max(self._next, int(offsets[-1]) + 1)
+        return Messages(
+            values=pa.array([one.value() for one in got], pa.large_binary()),
+            offsets=offsets,
+            timestamps_ms=np.fromiter([one.timestamp()[1] for one in got], np.int64, len(got)),
+            keys=pa.array([one.key() for one in got], pa.large_binary()) if self._wants_keys else None,
+            headers=[_headers(one) for one in got] if self._wants_headers else None,
+            next_offset=self._next,
+        )
+
+    def _sorted_out(self, got: list[Message], errors: Sequence[KafkaError | None]) -> list[Message]:
+        """The messages before the first error; that is held until they are taken. The end of a partition is none, but
+        says how far gaps reach."""
+        kept: list[Message] = []
+        for one, error in zip(got, errors, strict=True):
+            if error is None:
+                kept.append(one)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._next = max(self._next, int(one.offset() or 0))
+            elif not _passes_by_itself(error):
+                self._held = error
+                break
+        return kept
+
+    def _raise_held(self) -> None:
+        error, self._held = self._held, None
+        assert error is not None, "asked for only while there is one"
+        place = TopicPartition(self._topic, self._partition, self._next)
+        if error.code() in _OUT_OF_RANGE:
+            self._held = error
+            bounds = _bounds(self._consumer, place)
+            raise OffsetOutOfRangeError(f"topic={self._topic} partition={self._partition}", self._next, bounds)
+        # Fetching has ended with the error: assign again, so that the next poll tries.
+        self._consumer.assign([place])
+        raise KafkaException(error)
+
+
+def _consumer(config: Mapping[str, Any]) -> Consumer:
+    try:
+        return Consumer(dict(config), logger=None)
+    except KafkaException as error:
+        raise InvalidInputError(f"wrong properties of a stream reason={_reason(error.args[0])}") from error
+
+
+def _headers(message: Message) -> Headers:
+    found: Any = message.headers()
+    return found or ()
+
+
+def _partitions(consumer: Consumer, topic: str) -> list[int]:
+    found = consumer.list_topics(topic, timeout=ASK_S).topics[topic]
+    if found.error is not None:
+        raise KafkaException(found.error)
+    return sorted(found.partitions)
+
+
+def _bounds(consumer: Consumer, place: TopicPartition) -> OffsetRange:
+    low, high = consumer.get_watermark_offsets(place, timeout=ASK_S, cached=False)
+    return OffsetRange(low, high)
+
+
+def _passes_by_itself(error: KafkaError) -> bool:
+    """What librdkafka goes on trying by itself, and says meanwhile."""
+    return bool(error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE))
+
+
+@contextmanager
+def _translated(topic: str, partition: int | None = None) -> Iterator[None]:
+    try:
+        yield
+    except KafkaException as error:
+        raise _error(error.args[0], topic, partition) from error
+
+
+def _error(error: KafkaError, topic: str, partition: int | None) -> MerlotError:
+    where = f"topic={topic}" if partition is None else f"topic={topic} partition={partition}"
+    if error.code() in _GONE:
+        return TopicGoneError(f"no such topic or partition {where}")
+    if error.code() in _REFUSED:
+        return StreamAccessError(f"the stream refuses access {where} reason={_reason(error)}")
+    return UnavailableError(f"the stream does not answer {where} reason={_reason(error)}")
+
+
+def _reason(error: KafkaError) -> str:
+    return str(error.str()).splitlines()[0]

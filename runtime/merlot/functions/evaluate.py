@@ -34,7 +34,7 @@ def evaluate(expr: Expr, source: ColumnSource) -> Vector:
     """Values of an expression; a constant expression may give a constant.
 
     Raises UnsupportedQueryError, and QueryArithmeticError if a row has no value."""
-    vector = _attempt(expr, source)
+    vector = attempt(expr, source)
     if vector.failure is not None and source.num_rows:
         raise QueryArithmeticError(vector.failure.reason)
     return vector
@@ -47,10 +47,11 @@ def matches(expr: Expr, source: ColumnSource) -> Rows:
 
 def verdicts(expr: Expr, source: ColumnSource) -> tuple[Rows, Failure | None]:
     """As matches, but rows without a verdict are given back beside."""
-    return decided(_attempt(expr, source), source.num_rows)
+    return decided(attempt(expr, source), source.num_rows)
 
 
-def _attempt(expr: Expr, source: ColumnSource) -> Vector:
+def attempt(expr: Expr, source: ColumnSource) -> Vector:
+    """As evaluate, but rows without a value are in the vector's failure."""
     match expr:
         case Literal():
             return constant(expr)
@@ -69,13 +70,13 @@ def _called(call: Call, source: ColumnSource) -> Vector:
     if function.lists is Lists.ANY_VALUE and call.args[0].type.is_array:
         return _of_lists(call, source)
     if function.lazy is not None:
-        return function.lazy(call, source, _attempt)
+        return function.lazy(call, source, attempt)
     return _strict(function, call, source)
 
 
 def _strict(function: ScalarFunction, call: Call, source: ColumnSource) -> Vector:
     assert function.apply is not None, f"{function.name} is written out by binding"
-    args = [_attempt(arg, source) for arg in call.args]
+    args = [attempt(arg, source) for arg in call.args]
     nulls = None
     failure = None
     for arg in args:
@@ -92,7 +93,7 @@ def _strict(function: ScalarFunction, call: Call, source: ColumnSource) -> Vecto
 
 def _of_lists(call: Call, source: ColumnSource) -> Vector:
     """A predicate over lists: any value matches; `not_equals` and `not_in` mean that none is equal."""
-    lists = _attempt(call.args[0], source).spread(source.num_rows)
+    lists = attempt(call.args[0], source).spread(source.num_rows)
     base = call.args[0].type.base
     positive = Call(_POSITIVE.get(call.function, call.function), (Column("", SqlType(base)), *call.args[1:]), call.type)
     found_values = matches(positive, ValueSource(base, lists.data.flatten()))

@@ -117,6 +117,13 @@ def conform(table: pa.Table, spec: TableSpec) -> Conformed:
     return Conformed(rows, _bad_rows(table, verdict), millis, cut, origin)
 
 
+def source_values(table: pa.Table, column: FieldSpec) -> pa.Array:
+    """What a source has for a column, in the column's type; null where a value does not fit."""
+    if column.name not in table.column_names:
+        return pa.nulls(table.num_rows, cast_type(column))
+    return _cast(arrays.plain(table.column(column.name)), column).values
+
+
 def _conform_column(table: pa.Table, column: FieldSpec, verdict: _Verdict) -> pa.Array:
     if column.name not in table.column_names:
         return pa.nulls(table.num_rows, cast_type(column))

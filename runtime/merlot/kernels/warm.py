@@ -19,6 +19,7 @@ from merlot.kernels import (
     group,
     hashing,
     hll,
+    json_scan,
     merge,
     moments,
     murmur,
@@ -47,6 +48,7 @@ def cases() -> Iterator[Case]:
     yield from _merges()
     yield from _sketches()
     yield from _checks()
+    yield from _messages()
 
 
 def column(dtype: Any, *, size: int = 64) -> NDArray[Any]:
@@ -84,6 +86,16 @@ def _checks() -> Iterator[Case]:
     yield roaring.count_bitmap, (text, 64)
     yield roaring.ascend, (column(np.uint32),)
     yield bits.count_bits, (column(np.uint64), 64, np.zeros(1, np.uint32))
+
+
+def _messages() -> Iterator[Case]:
+    data, starts = column(np.uint8), column(np.int64, size=1)
+    begins, lengths, kinds = np.zeros((1, 0), np.int64), np.zeros((1, 0), np.int32), np.zeros((1, 0), np.uint8)
+    names, name_starts = column(np.uint8), np.zeros(2, np.int64)
+    yield json_scan.find_values, (data, starts, names, name_starts, begins, lengths, kinds, kinds[0])
+    yield json_scan.copy_texts, (data, begins[0], lengths[0], kinds[0], np.zeros(1, np.int32), np.zeros(0, np.uint8))
+    yield json_scan.read_integers, (data, begins[0], lengths[0], kinds[0], np.zeros(0, np.int64))
+    yield json_scan.read_doubles, (data, begins[0], lengths[0], kinds[0], np.zeros(0))
 
 
 def _filters() -> Iterator[Case]:

@@ -1,0 +1,171 @@
+"""JSON messages: one object each. Numbers and nested values are taken by their exact text.
+
+A kernel finds the values of nearly all messages at once. What it is not sure of (`\\u` escapes, keys spelt in another
+case, whatever is wrong) goes the way of lines of files, one message at a time, which says the same of all messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.ingest.decoders.protocol import Decoded, Wanted, without
+from merlot.ingest.source import json_values
+from merlot.ingest.source.json_records import RecordColumns
+from merlot.ingest.source.json_values import RawColumn
+from merlot.kernels import json_scan
+
+
+class JsonDecoder:
+    """Reads messages as `ingest.source` reads lines."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._records = RecordColumns(wanted.columns)
+        names = [name.encode() for name in wanted.columns]
+        self._names = np.frombuffer(b"".join(names), np.uint8)
+        self._name_starts = np.cumsum([0, *map(len, names)], dtype=np.int64)
+        self._has_lists = any(wanted.columns.values())
+
+    def decode(self, values: pa.LargeBinaryArray) -> Decoded:
+        """The records of messages; the others are bad."""
+        scanned = self._scan(values)
+        unsure = np.flatnonzero(scanned.unsure)
+        if not len(unsure):
+            return Decoded(columns=self._columns(scanned, is_whole=True), messages=np.arange(len(values)))
+        slow, corrupt = self._one_by_one([values[int(row)].as_py() for row in unsure])
+        messages, bad = without(unsure[corrupt], len(values))
+        sure = np.flatnonzero(~scanned.unsure)
+        columns = self._columns(scanned, is_whole=len(corrupt) == len(unsure))
+        fast = {name: column.take(pa.array(sure)) for name, column in columns.items()}
+        if len(corrupt) == len(unsure):
+            return Decoded(columns=fast, messages=messages, bad=bad)
+        is_record = np.ones(len(unsure), dtype=bool)
+        is_record[corrupt] = False
+        order = pa.array(np.argsort(np.concatenate([sure, unsure[is_record]]), kind="stable"))
+        lengths = (len(sure), int(is_record.sum()))
+        joined = {name: _joined(fast.get(name), slow.get(name), lengths).take(order) for name in {**fast, **slow}}
+        return Decoded(columns=joined, messages=messages, bad=bad)
+
+    def _scan(self, values: pa.LargeBinaryArray) -> _Scanned:
+        _, offsets, payloads = values.buffers()
+        starts = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
+        data = np.frombuffer(payloads, np.uint8) if payloads is not None else np.zeros(0, np.uint8)
+        shape = (len(self._wanted.columns), len(values))
+        scanned = _Scanned(
+            data=data,
+            begins=np.zeros(shape, np.int64),
+            lengths=np.zeros(shape, np.int32),
+            kinds=np.zeros(shape, np.uint8),
+            unsure=np.zeros(len(values), np.bool_),
+        )
+        status = scanned.unsure.view(np.uint8)
+        json_scan.find_values(
+            data, starts, self._names, self._name_starts, scanned.begins, scanned.lengths, scanned.kinds, status
+        )  # fmt: skip
+        if self._has_lists:
+            # Elements of lists are told apart by line breaks.
+            breaks = np.flatnonzero(data[starts[0] : starts[-1]] == ord("\n")) + starts[0]
+            scanned.unsure[np.searchsorted(starts, breaks, side="right") - 1] = True
+        scanned.kinds[:, scanned.unsure] = json_scan.ABSENT
+        return scanned
+
+    def _columns(self, scanned: _Scanned, *, is_whole: bool) -> dict[str, pa.Array]:
+        """A value, perhaps null, of each message; as text, or if `is_whole` by the type that is hinted at."""
+        columns: dict[str, pa.Array] = {}
+        for place, (name, is_list) in enumerate(self._wanted.columns.items()):
+            found = scanned.column(place)
+            if found.kinds.any():
+                hint = self._wanted.types.get(name) if is_whole else None
+                numbers = None if is_list else found.numbers(hint)
+                texts = json_values.lists(found.raw()) if is_list else found.texts() if numbers is None else None
+                columns[name] = texts if numbers is None else numbers
+        return columns
+
+    def _one_by_one(self, messages: Sequence[bytes]) -> tuple[Mapping[str, pa.Array], list[int]]:
+        lines = [_on_one_line(message) for message in messages]
+        return self._records.read(b"\n".join(lines), lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scanned:
+    """What the kernel found: a row per key, a column per message."""
+
+    data: NDArray[np.uint8]
+    begins: NDArray[np.int64]
+    lengths: NDArray[np.int32]
+    kinds: NDArray[np.uint8]
+    unsure: NDArray[np.bool_]
+
+    def column(self, place: int) -> _Column:
+        return _Column(self.data, self.begins[place], self.lengths[place], self.kinds[place])
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """The values of one key."""
+
+    data: NDArray[np.uint8]
+    begins: NDArray[np.int64]
+    lengths: NDArray[np.int32]
+    kinds: NDArray[np.uint8]
+
+    def numbers(self, hint: pa.DataType | None) -> pa.Array | None:
+        """Numbers of the type, if all values are, and say no more as text."""
+        if hint == pa.int64():
+            whole = np.empty(len(self.kinds), np.int64)
+            if json_scan.read_integers(self.data, self.begins, self.lengths, self.kinds, whole):
+                return None
+            return pa.array(whole, mask=self._nulls())
+        if hint == pa.float64():
+            numbers = np.empty(len(self.kinds), np.float64)
+            if json_scan.read_doubles(self.data, self.begins, self.lengths, self.kinds, numbers):
+                return None
+            return pa.array(numbers, mask=self._nulls())
+        return None
+
+    def texts(self) -> pa.Array:
+        """What strings say, and the texts of others."""
+        used = int(self.lengths.sum(dtype=np.int64, where=self.kinds > json_scan.NULL))
+        offsets, out = np.empty(len(self.kinds) + 1, np.int32), np.empty(used, np.uint8)
+        json_scan.copy_texts(self.data, self.begins, self.lengths, self.kinds, offsets, out)
+        nulls = self._nulls()
+        mask = None if nulls is None else pa.array(~nulls).buffers()[1]
+        buffers = [mask, pa.py_buffer(offsets), pa.py_buffer(out)]
+        return pa.Array.from_buffers(pa.string(), len(self.kinds), buffers)
+
+    def raw(self) -> RawColumn:
+        """Values as they are written."""
+        quotes = ((self.kinds == json_scan.STRING) | (self.kinds == json_scan.ESCAPED)).astype(np.int32)
+        # Null is written here, and absent is nothing.
+        kinds = np.where(self.kinds == json_scan.ABSENT, json_scan.ABSENT, json_scan.NESTED).astype(np.uint8)
+        plain = _Column(self.data, self.begins - quotes, self.lengths + 2 * quotes, kinds)
+        texts = plain.texts()
+        _, offsets, data = texts.buffers()
+        return RawColumn(np.frombuffer(data, np.uint8), np.frombuffer(offsets, np.int32).astype(np.int64))
+
+    def _nulls(self) -> NDArray[np.bool_] | None:
+        nulls = self.kinds <= json_scan.NULL
+        return nulls if nulls.any() else None
+
+
+def _joined(fast: pa.Array | None, slow: pa.Array | None, lengths: tuple[int, int]) -> pa.Array:
+    kind = next(part.type for part in (fast, slow) if part is not None)
+    parts = [pa.nulls(count, kind) if part is None else part for part, count in zip((fast, slow), lengths, strict=True)]
+    return pa.concat_arrays(parts)
+
+
+def _on_one_line(message: bytes) -> bytes:
+    """A message without line breaks between its values; no record if it is no JSON, whose texts have none either."""
+    if b"\n" not in message:
+        return message
+    try:
+        msgspec.json.decode(message)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return b"?"
+    return message.replace(b"\n", b" ")

@@ -31,6 +31,11 @@ def _length(_type: SqlType, args: Sequence[Vector]) -> Any:
     return ints(pc.utf8_length(args[0].data))
 
 
+@TEXT.strict("reverse", parameters=(text(),), result=STRING, examples={"REVERSE('abc')": "cba"})
+def _reverse(_type: SqlType, args: Sequence[Vector]) -> Any:
+    return pc.utf8_reverse(args[0].data)
+
+
 @TEXT.strict(
     "concat",
     parameters=(text("a"), text("b"), text("separator", is_optional=True)),

@@ -167,12 +167,17 @@ def _abs(type_: SqlType, args: Sequence[Vector]) -> Any:
     return _alone("abs", np.abs, type_, args)
 
 
+def product(left: Vector, right: Vector) -> Any:
+    """Products of whole numbers; those that overflow have failed."""
+    return _integers("times", left, right)
+
+
 def _computed(function: str, type_: SqlType, args: Sequence[Vector]) -> Any:
     if type_.base is TypeName.BIG_DECIMAL:
         return _decimals(function, args)
     left, right = args
     if type_.base in INTEGERS:
-        return _modulo(left.data, right.data) if function == "mod" else _integers(function, left, right)
+        return modulo(left.data, right.data) if function == "mod" else _integers(function, left, right)
     with np.errstate(all="ignore"):
         return _NUMPY[function](left.data, right.data, dtype=np.float64)
 
@@ -211,7 +216,8 @@ def _overflows(function: str, left: Longs, right: Longs, wrapped: Longs) -> Rows
     return np.asarray(np.where(left == -1, right == _LOWEST, is_wrong))
 
 
-def _modulo(left: Any, right: Any) -> Any:
+def modulo(left: Any, right: Any) -> Attempt:
+    """Remainders of whole numbers, with the sign of what is divided."""
     divisor = np.asarray(right, np.int64)
     is_zero = divisor == 0
     # A number's remainder by -1 is that by 1, and the lowest number cannot be divided by -1.

@@ -7,17 +7,20 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merlot.functions.casts import cast
+from merlot.functions.comparisons import compare
 from merlot.functions.conversion import PLACEHOLDERS, cast_to, common_type
-from merlot.functions.function import Evaluate, Family
+from merlot.functions.function import CONDITIONS, Binding, Evaluate, Family, Parameter, anything
 from merlot.functions.source import ColumnSource, RowsOf, decided
 from merlot.tree.errors import SqlValidationError, UnsupportedSqlError
 from merlot.tree.literals import NULL
 from merlot.tree.nodes import FALSE, TRUE, Call, Expr, Literal
-from merlot.tree.types import SqlType
-from merlot.vectors.vector import Failure, Rows, Vector, constant
+from merlot.tree.types import BOOLEAN, SqlType
+from merlot.values.types import TypeName
+from merlot.vectors.vector import Failure, Rows, Vector, constant, either_failed
 
 CONDITIONAL: Final = Family("Conditional")
 Branch = tuple[Expr, Expr]
@@ -120,3 +123,102 @@ def _joined(parts: Sequence[tuple[NDArray[np.int64], Rows | None]], place: NDArr
     full = [np.zeros(len(rows), np.bool_) if mask is None else mask for rows, mask in parts]
     joined: Rows = np.concatenate(full)[place]
     return joined
+
+
+@CONDITIONAL.rewriting(
+    "coalesce",
+    parameters=(anything("a"), anything("b", is_optional=True, repeats=True)),
+    sees_nulls=True,
+    examples={"COALESCE(NULL, 'a', 'b')": "a"},
+)
+def _coalesce(binding: Binding, args: tuple[Expr, ...]) -> Expr:
+    """The first value that is not null, with and without null handling."""
+    branches = [(_is_known(arg), arg) for arg in args[:-1]]
+    return typed_case(branches, args[-1], nulls=binding.nulls)
+
+
+def _is_known(arg: Expr) -> Expr:
+    if isinstance(arg, Literal):
+        return FALSE if _is_null(arg) else TRUE
+    return Call("is_not_null", (arg,), BOOLEAN)
+
+
+@CONDITIONAL.rewriting(
+    "nullif",
+    parameters=(anything("a"), anything("b")),
+    sees_nulls=True,
+    examples={"NULLIF(1, 2)": 1},
+)
+def _null_if(binding: Binding, args: tuple[Expr, ...]) -> Expr:
+    """NULL where the two are equal, else the first."""
+    return typed_case([(binding.equal(args[0], args[1]), NULL)], args[0], nulls=binding.nulls)
+
+
+@CONDITIONAL.rewriting(
+    "if",
+    parameters=(Parameter(name="condition", kind=CONDITIONS), anything("x"), anything("y")),
+    sees_nulls=True,
+    examples={"IF(1 = 2, 'x', 'y')": "y"},
+)
+def _if(binding: Binding, args: tuple[Expr, ...]) -> Expr:
+    return typed_case([(binding.predicate(args[0]), args[1])], args[2], nulls=binding.nulls)
+
+
+def _of_one_type(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    target = _result_type(args)
+    if target is None or target.base is TypeName.BYTES:
+        raise SqlValidationError("least and greatest need values that have an order")
+    return tuple(_result(arg, target, nulls=True) for arg in args)
+
+
+def _type_of(args: Sequence[Expr]) -> SqlType:
+    return args[0].type
+
+
+_VALUES: Final = (anything("a"), anything("b", is_optional=True, repeats=True))
+
+
+@CONDITIONAL.lazy(
+    "least",
+    parameters=_VALUES,
+    result=_type_of,
+    complete=_of_one_type,
+    sees_nulls=True,
+    examples={"LEAST(3, 1.5, 2)": 1.5, "LEAST('b', 'a')": "a"},
+)
+def _least(call: Call, source: ColumnSource, evaluate: Evaluate) -> Vector:
+    """The least value that is not null; NULL of nulls alone."""
+    return _chosen(call, source, evaluate, "less_than")
+
+
+@CONDITIONAL.lazy(
+    "greatest",
+    parameters=_VALUES,
+    result=_type_of,
+    complete=_of_one_type,
+    sees_nulls=True,
+    examples={"GREATEST(3, 1.5, 2)": 3.0, "GREATEST('b', 'a')": "b"},
+)
+def _greatest(call: Call, source: ColumnSource, evaluate: Evaluate) -> Vector:
+    """The greatest value that is not null; NULL of nulls alone."""
+    return _chosen(call, source, evaluate, "greater_than")
+
+
+def _chosen(call: Call, source: ColumnSource, evaluate: Evaluate, is_better: str) -> Vector:
+    best = evaluate(call.args[0], source).spread(source.num_rows)
+    for arg in call.args[1:]:
+        other = evaluate(arg, source).spread(source.num_rows)
+        take = compare(is_better, other, best)
+        if best.nulls is not None:
+            take = take | best.nulls
+        if other.nulls is not None:
+            take = take & ~other.nulls
+        best = Vector(
+            call.type,
+            np.where(take, other.data, best.data)
+            if isinstance(best.data, np.ndarray)
+            else pc.if_else(pa.array(take), other.data, best.data),
+            None if best.nulls is None or other.nulls is None else best.nulls & other.nulls,
+            either_failed(best.failure, other.failure),
+        )
+    return best

@@ -48,7 +48,8 @@ TEXTS: Final = _kind("strings", TypeName.STRING, TypeName.JSON)
 BINARY: Final = _kind("bytes", TypeName.BYTES)
 INSTANTS: Final = _kind("a TIMESTAMP, LONG or INT", TypeName.TIMESTAMP, TypeName.LONG, TypeName.INT)
 CONDITIONS: Final = _kind("a condition", TypeName.BOOLEAN)
-ANYTHING: Final = Kind("values", frozenset(TypeName) - {TypeName.UNKNOWN})
+ANYTHING: Final = Kind("values", frozenset(TypeName))
+"""NULL is one."""
 
 
 class Lists(Enum):
@@ -90,6 +91,14 @@ class Binding(Protocol):
     @property
     def nulls(self) -> bool:
         """Whether null handling is on."""
+        ...
+
+    def equal(self, left: Expr, right: Expr) -> Expr:
+        """The predicate that two expressions are equal; raises SqlValidationError."""
+        ...
+
+    def predicate(self, expr: Expr) -> Expr:
+        """A condition as a predicate; raises SqlValidationError."""
         ...
 
     def now_ms(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from merlot.functions.arithmetic import ARITHMETIC
+from merlot.functions.bits import BITS
 from merlot.functions.casts import CASTS
 from merlot.functions.comparisons import COMPARISONS
 from merlot.functions.conditional import CONDITIONAL
@@ -12,9 +13,11 @@ from merlot.functions.date_formats import DATE_FORMATS
 from merlot.functions.function import Family, ScalarFunction
 from merlot.functions.instants import INSTANTS
 from merlot.functions.logic import LOGIC
+from merlot.functions.mathematics import MATHEMATICS
 from merlot.functions.rounding import ROUNDING
 from merlot.functions.text import TEXT
 from merlot.functions.truncation import TRUNCATION
+from merlot.functions.whole_numbers import WHOLE_NUMBERS
 from merlot.tree.errors import UnsupportedSqlError
 from merlot.tree.names import canonical_key
 from merlot.tree.nodes import Call
@@ -26,6 +29,9 @@ FAMILIES: Final[tuple[Family, ...]] = (
     CASTS,
     ARITHMETIC,
     ROUNDING,
+    MATHEMATICS,
+    WHOLE_NUMBERS,
+    BITS,
     TEXT,
     INSTANTS,
     TRUNCATION,

@@ -60,6 +60,14 @@ class Binder:
         bound = registry.callable_as(name).bind(self, args)
         return self.fold(bound) if isinstance(bound, Call) else bound
 
+    def equal(self, left: Expr, right: Expr) -> Expr:
+        """The predicate that two expressions are equal."""
+        return predicates.compare("equals", left, right, nulls=self.nulls)
+
+    def predicate(self, expr: Expr) -> Expr:
+        """A condition as a predicate."""
+        return predicate(expr, self.place)
+
     def now_ms(self) -> int:
         """The instant that the query goes by."""
         if self.moment is None:

@@ -49,7 +49,7 @@ class ExtremeState(State):
         self._best = np.full(num_groups, self._worst, self._dtype)
         self._seen = np.zeros(num_groups, np.uint8)
         dictionary = known.dictionary()
-        self._ascending = None if dictionary is None else dictionary.numeric
+        self._ascending = None if dictionary is None else dictionary.ascending
 
     def grow(self, num_groups: int) -> None:
         self._best = grown(self._best, num_groups, self._worst)

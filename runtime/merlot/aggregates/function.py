@@ -63,12 +63,17 @@ class StateField:
 
 
 class Dictionary(Protocol):
-    """Distinct values of a column, ascending: a value's id is its place."""
+    """Distinct values of a column: a value's id is its place."""
 
     def __len__(self) -> int: ...
     @property
     def numeric(self) -> NDArray[Any] | None:
         """The values, if they are of fixed width."""
+        ...
+
+    @property
+    def ascending(self) -> NDArray[Any] | None:
+        """As `numeric`, if they ascend: comparing ids compares values."""
         ...
 
     def arrow(self) -> pa.Array:

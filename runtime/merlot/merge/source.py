@@ -1,7 +1,7 @@
 """Rows of input segments, by column: which rows a window takes, and their values under today's schema.
 
-A column that an input lacks has its default value and is null, one that was widened since is cast, both as a query sees
-it. Nothing decoded is kept once a column has been read: memory is one column's.
+Columns are those of `segment.under_schema`, as a query sees them. Nothing decoded is kept once a column has been read:
+memory is one column's.
 """
 
 import gc
@@ -18,14 +18,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merlot.errors import InvalidInputError
 from merlot.merge.columns import Column, Rows, Values, concat, fixed_dtype
 from merlot.merge.plan import MergePlan, Window
 from merlot.merge.times import rounded, rows_by_window
 from merlot.segment.arrow_types import is_fixed_width, stored_arrow_type
-from merlot.segment.column import ColumnReader
 from merlot.segment.immutable import ImmutableSegment
-from merlot.spec.evolution import can_widen
+from merlot.segment.index.dictionary import OrderedDictionary
+from merlot.segment.reader import EveryDoc, RowReader
+from merlot.segment.under_schema import column_under
 from merlot.spec.schema import FieldSpec
 from merlot.vectors.decimals import plain_text
 
@@ -109,7 +109,8 @@ class Source:
 
     def everything(self) -> Selection:
         """All rows; inputs by time, rows in the order of their docs."""
-        return [Part(segment, slice(0, segment.num_docs)) for segment in self.segments if segment.num_docs]
+        parts = [Part(segment, _valid(segment)) for segment in self.segments]
+        return [part for part in parts if part.num_rows]
 
     def select(self, windows: Sequence[Window]) -> Sequence[Selection]:
         """Rows of each window, in order and apart, in the order of `everything`. A segment's times are read once,
@@ -154,8 +155,7 @@ class Source:
         """Which selected rows of a column are null, without reading its values; None if none is."""
         pieces = []
         for part in selection:
-            reader = part.segment.column(field.name)
-            found = np.ones(part.num_rows, np.bool_) if reader is None else _nulls(reader, part.docs)
+            found = _nulls(column_under(part.segment, field), part.docs)
             pieces.append(np.zeros(part.num_rows, np.bool_) if found is None else found)
         whole = np.concatenate(pieces) if pieces else np.zeros(0, np.bool_)
         return whole if whole.any() else None
@@ -187,6 +187,15 @@ def _no_collections() -> Iterator[None]:
             gc.enable()
 
 
+def _valid(segment: ImmutableSegment) -> Docs:
+    """The docs that count."""
+    valid = segment.valid_docs
+    if isinstance(valid, EveryDoc):
+        return slice(0, segment.num_docs)
+    bits = np.unpackbits(valid.words.view(np.uint8), count=segment.num_docs, bitorder="little")
+    return np.flatnonzero(bits).astype(np.uint32)
+
+
 def constant_column(field: FieldSpec, rows: int, *, is_null: bool) -> Column:
     """The default value in every row."""
     return Column(
@@ -213,45 +222,44 @@ def _by_time(segment: ImmutableSegment) -> tuple[bool, int, str]:
 
 
 def _read(part: Part, field: FieldSpec) -> Column:
-    reader = part.segment.column(field.name)
-    if reader is None:
-        return constant_column(field, part.num_rows, is_null=True)
-    if not can_widen(reader.type, field.type) or reader.multi_value != field.multi_value:
-        stored = f"{reader.type}{' multi-value' if reader.multi_value else ''}"
-        where = f"segment={part.segment.metadata.name} column={field.name}"
-        raise InvalidInputError(f"a segment's column does not fit the schema {where} stored={stored}")
+    reader = column_under(part.segment, field)
     column = _read_lists(part, field, reader) if field.multi_value else _read_values(part, field, reader)
-    if reader.type is not field.type:
-        column = _widened(column, field)
     # Of some rows of a large segment, its whole dictionary would be most of the memory.
     return column if part.is_whole or len(column.values) <= _SMALL_DICTIONARY else column.compact()
 
 
-def _read_values(part: Part, field: FieldSpec, reader: ColumnReader) -> Column:
-    docs, dictionary = part.docs, reader.dictionary
+def _read_values(part: Part, field: FieldSpec, reader: RowReader) -> Column:
+    docs, dictionary = part.docs, _dictionary(reader)
     nulls = _nulls(reader, docs)
     if dictionary is None:
         return Column(field=field, num_rows=part.num_rows, values=_plain_values(reader, docs), nulls=nulls)
     return Column(
         field=field,
         num_rows=part.num_rows,
-        values=dictionary.arrow() if dictionary.numeric is None else dictionary.numeric,
+        values=dictionary.arrow() if dictionary.ascending is None else dictionary.ascending,
         ids=reader.dict_ids()[docs] if isinstance(docs, slice) else reader.take_dict_ids(docs),
         nulls=nulls,
         every_value_occurs=part.is_whole,
     )
 
 
-def _plain_values(reader: ColumnReader, docs: Docs) -> Values:
+def _dictionary(reader: RowReader) -> OrderedDictionary | None:
+    """Of a sealed segment's column: `Column` takes ascending values."""
+    dictionary = reader.dictionary
+    assert dictionary is None or isinstance(dictionary, OrderedDictionary)
+    return dictionary
+
+
+def _plain_values(reader: RowReader, docs: Docs) -> Values:
     if is_fixed_width(reader.type):
         return reader.values()[docs] if isinstance(docs, slice) else reader.take_values(docs)
     return reader.strings()[docs] if isinstance(docs, slice) else reader.take_strings(docs)
 
 
-def _read_lists(part: Part, field: FieldSpec, reader: ColumnReader) -> Column:
-    dictionary = reader.dictionary
+def _read_lists(part: Part, field: FieldSpec, reader: RowReader) -> Column:
+    dictionary = _dictionary(reader)
     if dictionary is not None:
-        values: Values = dictionary.arrow() if dictionary.numeric is None else dictionary.numeric
+        values: Values = dictionary.arrow() if dictionary.ascending is None else dictionary.ascending
     else:
         values = reader.values() if is_fixed_width(reader.type) else reader.strings()
     whole = Column(
@@ -266,24 +274,9 @@ def _read_lists(part: Part, field: FieldSpec, reader: ColumnReader) -> Column:
     return whole.take(part.docs)
 
 
-def _nulls(reader: ColumnReader, docs: Docs) -> NDArray[np.bool_] | None:
+def _nulls(reader: RowReader, docs: Docs) -> NDArray[np.bool_] | None:
     words = reader.nulls
     if words is None:
         return None
     every = np.unpackbits(words.view(np.uint8), count=reader.num_docs, bitorder="little").view(np.bool_)
     return every[docs]
-
-
-def _widened(column: Column, field: FieldSpec) -> Column:
-    dtype, values = fixed_dtype(field), column.values
-    assert isinstance(values, np.ndarray), "only numbers are widened"
-    wide: Values = pa.array(values).cast(pa.string()) if dtype is None else values.astype(dtype)
-    return Column(
-        field=field,
-        num_rows=column.num_rows,
-        values=wide,
-        ids=column.ids,
-        offsets=column.offsets,
-        nulls=column.nulls,
-        every_value_occurs=column.every_value_occurs,
-    )

@@ -29,8 +29,8 @@ from merlot.query.read.columns import Columns
 from merlot.query.shortcuts import joined_segments, one_row
 from merlot.query.targets import Found, Sources, Target, Task, apart, can_match, matched, resolved, select
 from merlot.segment.arrow_types import is_fixed_width
-from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.zones import BLOCK_DOCS
+from merlot.segment.reader import Segment
 
 R = TypeVar("R")
 
@@ -45,7 +45,7 @@ TEXT_DOCS = 16
 """As many docs is one with a text of its own worth."""
 
 
-def execute(leaf: Leaf, segments: Sequence[ImmutableSegment], context: ExecutionContext) -> Partial:
+def execute(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) -> Partial:
     """The partial answer of these segments. Raises the errors of `context`, InvalidInputError for a bad plan."""
     # Without helpers this is a light query on an event loop: what it takes is its CPU time, and reading the thread's
     # clock, a system call, would be a tenth of it.
@@ -79,7 +79,7 @@ def execute(leaf: Leaf, segments: Sequence[ImmutableSegment], context: Execution
 
 def prepare(
     leaf: Leaf,
-    segments: Sequence[ImmutableSegment],
+    segments: Sequence[Segment],
     context: ExecutionContext,
     resolver: Callable[..., Resolver] = Resolver,
 ) -> tuple[list[Target], list[Target], Callable[[], None] | None]:
@@ -95,7 +95,7 @@ def prepare(
     return targets, alive, sources.on_run
 
 
-def _sources(leaf: Leaf, segments: Sequence[ImmutableSegment], context: ExecutionContext) -> Sources:
+def _sources(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) -> Sources:
     """The segments that have docs, small ones joined where that was done or is due."""
     with_docs = [segment for segment in segments if segment.num_docs]
     joined = joined_segments.sources(leaf, with_docs, context)

@@ -22,7 +22,7 @@ from merlot.query.plan.nodes import Leaf, LeafKind, LeafWork
 from merlot.query.plan.text import text_of
 from merlot.query.read.columns import Columns
 from merlot.query.shortcuts import one_row
-from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.reader import Segment
 from merlot.spec.indexing import IndexingSpec
 from merlot.tree.nodes import Call, Column, Expr
 from merlot.tree.types import BOOLEAN
@@ -56,7 +56,7 @@ _PREDICATES: Final = {
 }
 
 
-def explain(leaf: Leaf, segments: Sequence[ImmutableSegment], context: ExecutionContext) -> list[Row]:
+def explain(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) -> list[Row]:
     """Groups, rows of `SCHEMA`. Raises as `execute` does, TooMuchWorkError included."""
     origins: Origins = {}
     targets, alive, _ = prepare(leaf, segments, context, functools.partial(_Noting, origins))

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from merlot.query.context import ExecutionContext
 from merlot.query.filter.docset import DocSet
-from merlot.query.filter.resolve import Node, Nothing, Resolver
+from merlot.query.filter.resolve import Live, Node, Nothing, Resolver
 from merlot.query.filter.run import FilterRun
 from merlot.query.plan.nodes import Leaf
 from merlot.query.read.columns import Columns, SegmentColumns
-from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.reader import Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,12 @@ class Target:
     """A source with its resolved filter."""
 
     source: Source
-    node: Node
+    live: Live
+
+    @property
+    def node(self) -> Node:
+        """The filter, to look at; `live` is what runs."""
+        return self.live.node
 
     @property
     def columns(self) -> Columns:
@@ -73,7 +78,7 @@ class Found:
     """Which segments of the target hold a match; a target of one, whether it does."""
 
 
-def apart(segments: Sequence[ImmutableSegment], context: ExecutionContext) -> list[Source]:
+def apart(segments: Sequence[Segment], context: ExecutionContext) -> list[Source]:
     """Each segment by itself."""
     return [Source(SegmentColumns(segment, context.schema, context.host)) for segment in segments]
 
@@ -87,7 +92,7 @@ def resolved(
         context.cancel.check()
         with_nulls = leaf.work.null_handling
         one = resolver(source.columns, null_handling=with_nulls, indexing=context.indexing)
-        targets.append(Target(source, one.resolve(leaf.filter)))
+        targets.append(Target(source, one.live(leaf.filter)))
     return targets
 
 
@@ -99,7 +104,7 @@ def can_match(leaf: Leaf, target: Target) -> bool:
 def select(leaf: Leaf, task: Task, context: ExecutionContext) -> tuple[DocSet, int]:
     """Docs that the filter keeps, and how many entries were looked at."""
     run = FilterRun(task.target.columns, leaf.work.null_handling, context.cancel)
-    docs = run.select(task.target.node, task.start, task.stop)
+    docs = run.select(task.target.live, task.start, task.stop)
     return docs, run.num_entries
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from merlot.segment.buffers import Array, MappedFile
 from merlot.segment.index import dictionary, nulls, variable, zones
 from merlot.segment.index.dict_ids import DictIds
-from merlot.segment.index.dictionary import Dictionary
+from merlot.segment.index.dictionary import OrderedDictionary
 from merlot.segment.index.kind import ColumnIndexes, Index
 from merlot.segment.index.multi_value import MultiValueOffsets
 from merlot.segment.index.raw import RawValues
@@ -43,7 +43,7 @@ class ColumnReader:
         self._is_in_order = metadata.encoding is ColumnEncoding.DICTIONARY_RUNS
 
     @cached_property
-    def dictionary(self) -> Dictionary | None:
+    def dictionary(self) -> OrderedDictionary | None:
         """Values by dict id; None of a raw column."""
         if not self.metadata.encoding.has_dictionary:
             return None

@@ -25,6 +25,7 @@ from merlot.segment.footer_checks import check_column, check_segment
 from merlot.segment.layout import FORMAT_VERSION, SUFFIX, damaged, read_layout
 from merlot.segment.mapping import read_file
 from merlot.segment.metadata import ColumnMetadata, ColumnsWhenAsked, SegmentMetadata, parse_metadata
+from merlot.segment.reader import EVERY_DOC, ValidDocs
 
 MAX_OPENED: Final = 4096
 """Segments that were only checked and are open now, of the whole process: some 15 KB each, and what was read."""
@@ -46,7 +47,9 @@ class _Opened:
 
 
 class ImmutableSegment:
-    """A sealed segment; any thread. Arrays taken from it stay valid after `close`."""
+    """A sealed segment, a `segment.reader.Segment`; any thread. Arrays taken from it stay valid after `close`."""
+
+    valid_docs: Final[ValidDocs] = EVERY_DOC
 
     __slots__ = ("__weakref__", "_crc", "_folder", "_name", "_opened", "_path", "num_docs", "size_bytes")
 
@@ -128,6 +131,13 @@ class ImmutableSegment:
             return None
         # Two threads that come at once make two; both are given the same one.
         return opened.readers.setdefault(name, ColumnReader(metadata, self.num_docs, opened.file))
+
+    def bounds(self, name: str) -> tuple[int, int] | None:
+        """Smallest and largest whole number that the column holds, if it holds such."""
+        stored = self._open().metadata.columns.get(name)
+        if stored is None or not isinstance(stored.min, int) or not isinstance(stored.max, int):
+            return None
+        return stored.min, stored.max
 
     def check_columns(self) -> None:
         """Compare what the footer says of every column with itself and with the sizes of buffers, as is done anyway

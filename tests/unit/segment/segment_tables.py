@@ -10,11 +10,10 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from merlot.segment.arrow_types import arrow_schema
+from merlot.segment.arrow_types import arrow_schema, is_fixed_width
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest, BuiltSegment
-from merlot.segment.column import ColumnReader
-from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.reader import RowReader, Segment
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import FieldSpec, TableSchema
 from merlot.values.types import TypeName
@@ -70,7 +69,7 @@ def expected(field: FieldSpec, cell: Any) -> Any:
     return [default] if cell is None else [default if value is None else value for value in cell]
 
 
-def read_column(segment: ImmutableSegment, field: FieldSpec) -> list[Any]:
+def read_column(segment: Segment, field: FieldSpec) -> list[Any]:
     """All rows of a column as Python values, nulls as defaults."""
     column = segment.column(field.name)
     assert column is not None
@@ -83,7 +82,7 @@ def read_column(segment: ImmutableSegment, field: FieldSpec) -> list[Any]:
     return [flat[start:stop] for start, stop in pairwise(bounds)]
 
 
-def read_nulls(column: ColumnReader) -> list[bool]:
+def read_nulls(column: RowReader) -> list[bool]:
     if column.nulls is None:
         return [False] * column.num_docs
     bits = np.unpackbits(column.nulls.view(np.uint8), bitorder="little")
@@ -101,10 +100,10 @@ def same(left: Any, right: Any) -> bool:
     return type(left) is type(right) and left == right
 
 
-def _flat_values(column: ColumnReader) -> list[Any]:
+def _flat_values(column: RowReader) -> list[Any]:
     if column.dictionary is not None:
         values = column.dictionary.arrow().to_pylist()
         return [values[dict_id] for dict_id in column.dict_ids().tolist()]
-    if column.metadata.encoding == "RAW_VARIABLE":
+    if not is_fixed_width(column.type):
         return list(column.strings().to_pylist())
     return list(column.values().tolist())

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from merlot.functions.evaluate import verdicts
 from merlot.kernels import scan as kernels
 from merlot.query.read.chunk import Chunk
-from merlot.query.read.columns import Columns, Reader
+from merlot.query.read.columns import Columns
 from merlot.segment.index.zones import ZoneMaps
+from merlot.segment.reader import Reader
 from merlot.tree.nodes import Expr
 
 Words = NDArray[np.uint64]

@@ -29,9 +29,10 @@ from merlot.query.filter.predicates import (
     ValueMatch,
 )
 from merlot.query.plan.expressions import columns_of, literal_values, walk
-from merlot.query.read.columns import Columns, Reader
-from merlot.segment.index.dictionary import Dictionary
+from merlot.query.read.columns import Columns
+from merlot.segment.index.dictionary import Dictionary, OrderedDictionary
 from merlot.segment.index.kind import Asked, ColumnIndexes, Offer
+from merlot.segment.reader import Reader, SomeDocs
 from merlot.spec.indexing import IndexingSpec
 from merlot.tree.nodes import Call, Column, Expr, Literal
 from merlot.tree.types import SqlType
@@ -64,6 +65,14 @@ class Or:
 
 Node = All | Nothing | And | Or | Predicate
 
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What a filter keeps of the docs that are valid: only this can be run, so that no doc is seen that must not be."""
+
+    node: Node
+
+
 ALL, NOTHING = All(), Nothing()
 _COMPARISONS = frozenset(
     {"equals", "less_than", "less_than_or_equal", "greater_than", "greater_than_or_equal", "between"}
@@ -87,8 +96,15 @@ class Resolver:
         self._num_docs = columns.num_docs
         self._null_handling = null_handling
 
+    def live(self, expr: Expr | None) -> Live:
+        """The valid docs for which a filter holds."""
+        node, valid = self.resolve(expr), self._columns.valid_docs
+        if isinstance(valid, SomeDocs):
+            node = _combine([node, BitMatch(valid.words, negate=False, share=0.9)], is_and=True)
+        return Live(node)
+
     def resolve(self, expr: Expr | None, *, negate: bool = False) -> Node:
-        """The node of a predicate, or of its complement."""
+        """The node of a predicate, or of its complement, over all docs."""
         if expr is None:
             return ALL
         if isinstance(expr, Literal):
@@ -159,7 +175,8 @@ class Resolver:
         dictionary = reader.dictionary
         assert dictionary is not None
         cardinality = len(dictionary)
-        if _is_plain(call) and call.function in _COMPARISONS | {"not_equals"}:
+        is_comparison = _is_plain(call) and call.function in _COMPARISONS | {"not_equals"}
+        if is_comparison and isinstance(dictionary, OrderedDictionary):
             if call.function == "not_equals":
                 negate = not negate
             return self._id_span(name, reader, range(*_id_range(call, dictionary)), negate)
@@ -182,7 +199,8 @@ class Resolver:
     def _matching_ids(
         self, call: Call, reader: Reader, dictionary: Dictionary, negate: bool
     ) -> tuple[NDArray[np.int64], bool]:
-        if _is_plain(call) and call.function in ("in", "not_in"):
+        is_list = _is_plain(call) and call.function in ("in", "not_in")
+        if is_list and isinstance(dictionary, OrderedDictionary):
             return _ids_of(literal_values(call.args[1:]), reader, dictionary), negate != (call.function == "not_in")
         verdict = matches(call, ValueSource(reader.type, dictionary.arrow()))
         return np.flatnonzero(verdict), negate
@@ -313,7 +331,7 @@ def _sorted_span(ascending: NDArray[Any], low: int, stop: int) -> tuple[int, int
     return bisect_left(ascending, low), bisect_left(ascending, stop)
 
 
-def _ids_of(values: list[Any], reader: Reader, dictionary: Dictionary) -> NDArray[np.int64]:
+def _ids_of(values: list[Any], reader: Reader, dictionary: OrderedDictionary) -> NDArray[np.int64]:
     """Ascending dict ids of any of the values. A list longer than the dictionary is not searched value by value."""
     if len(values) > len(dictionary) and reader.type in _EXACT_KEYS:
         wanted = set(values)
@@ -345,7 +363,7 @@ def _negated(expr: Expr, negate: bool) -> Expr:
     return Call("not", (expr,), expr.type) if negate else expr
 
 
-def _id_range(call: Call, dictionary: Dictionary) -> tuple[int, int]:
+def _id_range(call: Call, dictionary: OrderedDictionary) -> tuple[int, int]:
     values = literal_values(call.args[1:])
     match call.function:
         case "equals" | "not_equals":

@@ -16,7 +16,7 @@ from merlot.kernels import scan as kernels
 from merlot.query.context import CancelToken
 from merlot.query.filter.docset import DocSet, Piece, from_list, from_words, span
 from merlot.query.filter.predicates import SPARSE_SHARE, DocList, Scan, SpanMatch
-from merlot.query.filter.resolve import All, And, Node, Nothing, Or
+from merlot.query.filter.resolve import All, And, Live, Node, Nothing, Or
 from merlot.query.read.columns import Columns
 from merlot.vectors.errors import QueryArithmeticError
 
@@ -35,8 +35,9 @@ class FilterRun:
     cancel: CancelToken
     num_entries: int = 0
 
-    def select(self, node: Node, start: int, stop: int) -> DocSet:
+    def select(self, live: Live, start: int, stop: int) -> DocSet:
         """Docs of [start, stop) that the filter keeps."""
+        node = live.node
         if isinstance(node, All):
             return span(start, stop)
         if isinstance(node, Nothing):

@@ -23,7 +23,8 @@ from merlot.kernels.jit import read_only
 from merlot.query.bounds import bounds_of
 from merlot.query.plan.expressions import columns_of
 from merlot.query.read.chunk import Chunk
-from merlot.query.read.columns import Columns, Reader, has_both_zeros
+from merlot.query.read.columns import Columns, has_both_zeros
+from merlot.segment.reader import Reader
 from merlot.tree.nodes import Column, Expr
 from merlot.tree.types import SqlType
 from merlot.values.types import TypeName

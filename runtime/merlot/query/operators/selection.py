@@ -12,7 +12,7 @@ from merlot.query.operators.order import Keys, first_rows, sort_keys
 from merlot.query.plan.nodes import LeafWork
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns
-from merlot.segment.index.dictionary import Dictionary
+from merlot.segment.index.dictionary import Dictionary, OrderedDictionary
 from merlot.tree.nodes import Column, OrderKey
 from merlot.tree.types import LONG
 from merlot.values.types import TypeName
@@ -54,6 +54,8 @@ def _sort_keys(work: LeafWork, key: OrderKey, chunk: Chunk) -> list[Keys]:
 
 
 def _is_ordered(dictionary: Dictionary, type_: TypeName) -> bool:
+    if not isinstance(dictionary, OrderedDictionary):
+        return False
     if type_ not in (TypeName.FLOAT, TypeName.DOUBLE):
         return type_ is not TypeName.BOOLEAN
     first, last = dictionary.range_of(0.0, 0.0, True, True)

@@ -9,7 +9,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.kernels.take import look_up, take, take_bits, take_look_up
-from merlot.query.read.columns import Columns, Reader
+from merlot.query.read.columns import Columns
+from merlot.segment.reader import Reader
 from merlot.tree.types import SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.vector import DTYPES, Vector, decimals

@@ -14,7 +14,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from merlot.query.context import ExecutionContext
 from merlot.query.operators.order import text_ranks
 from merlot.query.plan.nodes import Leaf, LeafKind
-from merlot.query.read.columns import Reader, SegmentColumns
+from merlot.query.read.columns import SegmentColumns
 from merlot.query.targets import Source, Sources, apart
 from merlot.segment.build.coding import code
 from merlot.segment.immutable import ImmutableSegment
@@ -32,6 +32,7 @@ from merlot.segment.index.dictionary import DecimalDictionary, Dictionary, Numer
 from merlot.segment.index.kind import ColumnIndexes
 from merlot.segment.index.variable import buffers_of
 from merlot.segment.index.zones import BLOCK_DOCS, ZoneMaps
+from merlot.segment.reader import EVERY_DOC, Reader, Segment, ValidDocs
 from merlot.spec.schema import TableSchema
 from merlot.values.types import TypeName
 
@@ -181,6 +182,9 @@ BATCH_CACHE = BatchCache(512 << 20)
 class BatchColumns:
     """Columns of a batch for one query."""
 
+    valid_docs: Final[ValidDocs] = EVERY_DOC
+    """Segments of which not every doc counts are not joined."""
+
     def __init__(self, batch: Batch, segments: Sequence[ImmutableSegment], schema: TableSchema) -> None:
         self._batch = batch
         self._segments = segments
@@ -234,14 +238,14 @@ def _column_key(schema: TableSchema, name: str) -> object:
     return name, declared.type, declared.multi_value, str(declared.default_value)
 
 
-def sources(leaf: Leaf, segments: Sequence[ImmutableSegment], context: ExecutionContext) -> Sources | None:
+def sources(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) -> Sources | None:
     """The segments, small ones joined; None if none are, nor are to be.
 
     The query is counted when it runs. With `context.join_later` only those are joined whose columns are, since the
     caller may still decide against the query."""
     work = leaf.work
     is_few_rows = work.kind is LeafKind.SELECTION and not work.order_by and leaf.filter is None
-    small = [segment for segment in segments if segment.num_docs <= SMALL_DOCS]
+    small, others = _small(segments)
     if is_few_rows or work.skips_pruning or len(small) < MIN_SEGMENTS:
         return None
     names = leaf.columns_read
@@ -249,7 +253,6 @@ def sources(leaf: Leaf, segments: Sequence[ImmutableSegment], context: Execution
         return None
     is_hurried = context.join_later is not None
     joined: list[Source] = []
-    by_themselves = [segment for segment in segments if segment.num_docs > SMALL_DOCS]
     uncounted: list[list[ImmutableSegment]] = []
     for group in _groups(small):
         batch = BATCH_CACHE.peek(group) if is_hurried else BATCH_CACHE.due(group)
@@ -258,10 +261,23 @@ def sources(leaf: Leaf, segments: Sequence[ImmutableSegment], context: Execution
         if columns is not None and is_joined:
             joined.append(Source(columns, columns.starts))
         else:
-            by_themselves.extend(group)
+            others.extend(group)
         if not (is_hurried and is_joined):
             uncounted.append(group)
-    return Sources([*joined, *apart(by_themselves, context)], functools.partial(_count, uncounted, names, context))
+    return Sources([*joined, *apart(others, context)], functools.partial(_count, uncounted, names, context))
+
+
+def _small(segments: Sequence[Segment]) -> tuple[list[ImmutableSegment], list[Segment]]:
+    """Segments that are worth joining, and the others: rows of a consuming one are others a moment later."""
+    small: list[ImmutableSegment] = []
+    others: list[Segment] = []
+    for segment in segments:
+        is_small = segment.num_docs <= SMALL_DOCS and segment.valid_docs is EVERY_DOC
+        if is_small and isinstance(segment, ImmutableSegment):
+            small.append(segment)
+        else:
+            others.append(segment)
+    return small, others
 
 
 def _count(groups: Sequence[Sequence[ImmutableSegment]], names: frozenset[str], context: ExecutionContext) -> None:
@@ -297,8 +313,8 @@ def join(readers: Sequence[Reader], sizes: Sequence[int]) -> JoinedColumn:
     offsets = _join_offsets([reader.offsets() for reader in readers]) if multi_value else None
     if all(reader.dictionary is not None for reader in readers):
         dictionary, data = _join_dictionaries(type_, readers)
-        numeric = dictionary.numeric
-        low_high = None if numeric is None or numeric.dtype.kind != "i" else (int(numeric[0]), int(numeric[-1]))
+        ascending = dictionary.ascending
+        low_high = None if ascending is None or ascending.dtype.kind != "i" else (int(ascending[0]), int(ascending[-1]))
     else:
         dictionary, data = None, _join_values(readers)
         is_whole = isinstance(data, np.ndarray) and data.dtype.kind == "i" and len(data)

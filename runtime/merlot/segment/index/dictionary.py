@@ -1,4 +1,4 @@
-"""Dictionaries: the distinct values of a column, ascending; a dict id is a value's rank. FORMAT.md §5.1.
+"""Dictionaries: the distinct values of a column, ascending in a file; a dict id is a value's rank. FORMAT.md §5.1.
 
 Order: numbers by value, with -0.0 before 0.0 and NaN after +Infinity; STRING, JSON and BYTES by their bytes (ADR 4);
 BIG_DECIMAL by value.
@@ -6,6 +6,7 @@ BIG_DECIMAL by value.
 
 import bisect
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, Final, Protocol, cast
@@ -125,33 +126,43 @@ def _width(column: ColumnMetadata) -> int:
 
 
 class Dictionary(Protocol):
-    """Values of dict ids, and dict ids of values."""
+    """Distinct values of dict ids, in no order that anybody may rely on: that is what an `OrderedDictionary` has."""
 
     def __len__(self) -> int: ...
 
     @property
     def numeric(self) -> Array | None:
-        """The values of a fixed-width type, ascending; None for others."""
+        """The values of a fixed-width type; None for others."""
+        ...
+
+    @property
+    def ascending(self) -> Array | None:
+        """As `numeric`, if a dict id is a value's rank; else None."""
         ...
 
     def arrow(self) -> pa.Array:
         """All values; BOOLEAN as int32, TIMESTAMP as int64, BIG_DECIMAL as text."""
         ...
 
-    def index_of(self, value: Any) -> int:
-        """Dict id of a value, -1 if absent. -0.0 finds 0.0: `range_of` finds both."""
-        ...
 
-    def range_of(self, low: Any, high: Any, include_low: bool, include_high: bool) -> tuple[int, int]:
-        """Half-open range of the dict ids between two values; None is unbounded. May be empty, never inverted."""
-        ...
+class OrderedDictionary(ABC):
+    """A `Dictionary` whose dict ids are ranks: comparing ids compares values. Those of sealed segments are.
 
-
-class _Ordered:
-    """Binary search over a sequence that is ascending up to `_comparable`: NaN compares with nothing."""
+    Values are ascending up to `_comparable`: NaN, which is last, compares with nothing."""
 
     _keys: Sequence[Any]
     _comparable: int
+
+    @property
+    @abstractmethod
+    def numeric(self) -> Array | None: ...
+
+    @abstractmethod
+    def arrow(self) -> pa.Array: ...
+
+    @property
+    def ascending(self) -> Array | None:
+        return self.numeric
 
     def _key(self, value: Any) -> Any:
         return value
@@ -160,6 +171,7 @@ class _Ordered:
         return len(self._keys)
 
     def index_of(self, value: Any) -> int:
+        """Dict id of a value, -1 if absent. -0.0 finds 0.0: `range_of` finds both."""
         key = self._key(value)
         if key != key:
             return self._comparable if self._comparable < len(self._keys) else -1
@@ -167,6 +179,7 @@ class _Ordered:
         return position if position < self._comparable and self._keys[position] == key else -1
 
     def range_of(self, low: Any, high: Any, include_low: bool, include_high: bool) -> tuple[int, int]:
+        """Half-open range of the dict ids between two values; None is unbounded. May be empty, never inverted."""
         start = 0 if low is None else self._bound(self._key(low), after=not include_low)
         stop = len(self._keys) if high is None else self._bound(self._key(high), after=include_high)
         return start, max(start, stop)
@@ -178,7 +191,7 @@ class _Ordered:
         return search(self._keys, key, 0, self._comparable)
 
 
-class NumericDictionary(_Ordered):
+class NumericDictionary(OrderedDictionary):
     """Numbers, over the mapped array, or over one in memory that looks like it to kernels."""
 
     def __init__(self, values: Array) -> None:
@@ -196,7 +209,7 @@ class NumericDictionary(_Ordered):
         return pa.array(self._values)
 
 
-class VariableDictionary(_Ordered):
+class VariableDictionary(OrderedDictionary):
     """STRING, JSON and BYTES, over the mapped offsets and bytes."""
 
     def __init__(self, type_name: TypeName, offsets: Array, data: NDArray[np.uint8]) -> None:
@@ -260,7 +273,7 @@ def _unpacked(metadata: ColumnMetadata, file: MappedFile) -> Array:
     return values
 
 
-def read(metadata: ColumnMetadata, file: MappedFile) -> Dictionary:
+def read(metadata: ColumnMetadata, file: MappedFile) -> OrderedDictionary:
     """The dictionary of a column that has one; raises CorruptionError if it is not in order: queries compare dict ids
     in place of values."""
     type_name, buffers, cardinality = metadata.type, metadata.buffers, metadata.cardinality or 0

@@ -1,0 +1,98 @@
+"""What whoever reads rows asks of a segment, sealed or consuming, and of a column of it.
+
+`segment.column.ColumnReader` reads a file, `segment.mutable` a prefix of rows that are still arriving. Arrays are
+read-only, stay as they are and may be kept. Any thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.ids import SegmentKey
+from merlot.segment.index.dictionary import Dictionary
+from merlot.segment.index.kind import ColumnIndexes
+from merlot.segment.index.zones import ZoneMaps
+from merlot.values.types import TypeName
+
+Array = NDArray[Any]
+Docs = NDArray[np.uint32]
+
+
+class EveryDoc(Enum):
+    """Every doc of a segment is a row of the table."""
+
+    VALID = "VALID"
+
+
+@dataclass(frozen=True, slots=True)
+class SomeDocs:
+    """Of a segment's docs some are rows of the table; others are there and must not be seen."""
+
+    words: NDArray[np.uint64]
+    """Bit words, lowest bit first, 1 = valid."""
+
+
+ValidDocs = EveryDoc | SomeDocs
+EVERY_DOC: Final = EveryDoc.VALID
+
+
+class Reader(Protocol):
+    """One column; `segment.column.ColumnReader` says what each means. Whatever may be None may be missing."""
+
+    @property
+    def type(self) -> TypeName: ...
+    @property
+    def multi_value(self) -> bool: ...
+    @property
+    def dictionary(self) -> Dictionary | None: ...
+    @property
+    def nulls(self) -> NDArray[np.uint64] | None: ...
+    @property
+    def zones(self) -> ZoneMaps | None: ...
+    @property
+    def runs(self) -> NDArray[np.uint32] | None: ...
+    @property
+    def is_sorted(self) -> bool: ...
+    @property
+    def indexes(self) -> ColumnIndexes | None: ...
+    def dict_ids(self) -> Array: ...
+    def values(self) -> Array: ...
+    def strings(self) -> pa.Array: ...
+    def offsets(self) -> NDArray[np.uint32]: ...
+
+
+class RowReader(Reader, Protocol):
+    """A column of a segment that hands out chosen docs, too."""
+
+    @property
+    def num_docs(self) -> int: ...
+    def take_dict_ids(self, docs: Docs) -> Array: ...
+    def take_values(self, docs: Docs) -> Array: ...
+    def take_strings(self, docs: Docs) -> pa.Array: ...
+
+
+class Segment(Protocol):
+    """Docs whose number does not change."""
+
+    @property
+    def key(self) -> SegmentKey: ...
+    @property
+    def num_docs(self) -> int: ...
+    @property
+    def valid_docs(self) -> ValidDocs:
+        """Which docs count. Whoever goes through a segment's docs asks."""
+        ...
+
+    def column(self, name: str) -> RowReader | None:
+        """Reader of a column; None if the segment lacks it."""
+        ...
+
+    def bounds(self, name: str) -> tuple[int, int] | None:
+        """Whole numbers between which every value of the column lies, if known."""
+        ...

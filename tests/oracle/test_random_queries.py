@@ -27,7 +27,7 @@ def oracle() -> Oracle:
     return Oracle([things()])
 
 
-@pytest.fixture(scope="module", params=["one-segment", "twelve-segments"])
+@pytest.fixture(scope="module", params=["one-segment", "twelve-segments", "consuming", "half-sealed"])
 def layout(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
     with LAYOUTS[request.param]([things()], tmp_path_factory.mktemp("random")) as made:
         yield made

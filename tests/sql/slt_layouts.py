@@ -15,7 +15,7 @@ from typing import Protocol
 from slt_answers import Answer
 from slt_data import Dataset
 from slt_nodes import embedded_node, zookeeper_with_two_servers
-from slt_segments import build_paths, uneven_edges
+from slt_segments import build_paths, consuming_segment, uneven_edges
 
 from merlot.query import execute
 from merlot.query.answer import combine, reduce
@@ -23,6 +23,7 @@ from merlot.query.answer.partial import Partial
 from merlot.query.plan.binding import bind
 from merlot.query.plan.make import plan as make_plan
 from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.reader import Segment
 from merlot.spec.schema import TableSchema
 from merlot.sql.parse import parse
 from merlot.tree.tree_json import from_json, to_json
@@ -41,9 +42,7 @@ LayoutFactory = Callable[[Sequence[Dataset], Path], AbstractContextManager[Layou
 class InProcess:
     """Segments executed by this process, in one partial answer or in several that are combined and reduced."""
 
-    def __init__(
-        self, schemas: dict[str, TableSchema], segments: dict[str, list[ImmutableSegment]], parts: int
-    ) -> None:
+    def __init__(self, schemas: dict[str, TableSchema], segments: dict[str, list[Segment]], parts: int) -> None:
         self._schemas = schemas
         self._segments = segments
         self._parts = parts
@@ -87,11 +86,44 @@ def twelve_segments(datasets: Sequence[Dataset], folder: Path) -> Iterator[Layou
 
 
 @contextmanager
+def consuming(datasets: Sequence[Dataset], folder: Path) -> Iterator[Layout]:
+    """Each table as one consuming segment, whose rows came in batches of uneven size."""
+    with ExitStack() as stack:
+        schemas = {dataset.name: dataset.schema for dataset in datasets}
+        segments: dict[str, list[Segment]] = {
+            dataset.name: [consuming_segment(dataset, 0, dataset.rows.num_rows).snapshot()] for dataset in datasets
+        }
+        layout = InProcess(schemas, segments, parts=1)
+        stack.callback(layout.close)
+        yield layout
+
+
+@contextmanager
+def half_sealed(datasets: Sequence[Dataset], folder: Path) -> Iterator[Layout]:
+    """Each table as five sealed segments of one half of its rows and two consuming ones of the other, in two parts."""
+    with ExitStack() as stack:
+        schemas = {dataset.name: dataset.schema for dataset in datasets}
+        segments: dict[str, list[Segment]] = {}
+        for dataset in datasets:
+            rows = dataset.rows.num_rows
+            half, middle = rows // 2, rows * 2 // 3
+            paths = build_paths(dataset, folder, [half * part // 5 for part in range(6)], varied=True)
+            segments[dataset.name] = [
+                *(stack.enter_context(ImmutableSegment.open(path)) for path in paths),
+                consuming_segment(dataset, half, middle).snapshot(),
+                consuming_segment(dataset, middle, rows).snapshot(),
+            ]
+        layout = InProcess(schemas, segments, parts=2)
+        stack.callback(layout.close)
+        yield layout
+
+
+@contextmanager
 def _in_process(
     datasets: Sequence[Dataset], folder: Path, *, cuts: Callable[[int], list[int]], parts: int
 ) -> Iterator[InProcess]:
     with ExitStack() as stack:
-        segments: dict[str, list[ImmutableSegment]] = {}
+        segments: dict[str, list[Segment]] = {}
         for dataset in datasets:
             edges = cuts(dataset.rows.num_rows)
             paths = build_paths(dataset, folder, edges, varied=parts > 1)
@@ -104,6 +136,8 @@ def _in_process(
 LAYOUTS: dict[str, LayoutFactory] = {
     "one-segment": one_segment,
     "twelve-segments": twelve_segments,
+    "consuming": consuming,
+    "half-sealed": half_sealed,
     "embedded-node": embedded_node,
     "zookeeper-two-servers": zookeeper_with_two_servers,
 }

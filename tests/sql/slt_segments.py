@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from slt_data import Dataset
 
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
+from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.spec.indexing import IndexingSpec
 
 _PLAIN = IndexingSpec()
@@ -60,3 +63,17 @@ def build_paths(dataset: Dataset, folder: Path, edges: Sequence[int], *, varied:
         )
         paths.append(build_segment(named, dataset.rows.slice(start, end - start), folder).path)
     return paths
+
+
+def consuming_segment(dataset: Dataset, start: int, stop: int) -> ConsumingSegment:
+    """Rows [start, stop) as they come from a stream, one or some hundreds at a time."""
+    request = BuildRequest(
+        name=f"{dataset.name}__0__{start}", table=dataset.name, schema=dataset.schema, time_column=dataset.time_column
+    )
+    segment = ConsumingSegment(request, start)
+    sizes = random.Random(start)
+    while start < stop:
+        end = min(stop, start + sizes.choice((1, 2, 60, 64, 700)))
+        segment.append(dataset.rows.slice(start, end - start), np.arange(start, end), end)
+        start = end
+    return segment

@@ -29,6 +29,7 @@ from merlot.kernels import (
     scan,
     sketch,
     take,
+    texts,
     topk,
 )
 
@@ -49,6 +50,7 @@ def cases() -> Iterator[Case]:
     yield from _sketches()
     yield from _checks()
     yield from _messages()
+    yield from _texts()
 
 
 def column(dtype: Any, *, size: int = 64) -> NDArray[Any]:
@@ -96,6 +98,19 @@ def _messages() -> Iterator[Case]:
     yield json_scan.copy_texts, (data, begins[0], lengths[0], kinds[0], np.zeros(1, np.int32), np.zeros(0, np.uint8))
     yield json_scan.read_integers, (data, begins[0], lengths[0], kinds[0], np.zeros(0, np.int64))
     yield json_scan.read_doubles, (data, begins[0], lengths[0], kinds[0], np.zeros(0))
+
+
+def _texts() -> Iterator[Case]:
+    """Appending to a consuming segment."""
+    ids, slots = np.zeros(1, np.uint32), np.full(64, texts.EMPTY, np.uint32)
+    hashes, data = np.zeros(1, np.uint64), np.zeros(8, np.uint8)
+    entries = hashes.copy(), np.zeros(2, np.int32), data
+    for offsets in (column(np.int32, size=2), column(np.int64, size=2)):
+        yield hashing.hash_spans, (column(np.uint8), offsets, hashes)
+        yield texts.assign_texts, (offsets, column(np.uint8), hashes, 0, np.zeros(1, np.int64), slots, *entries, ids)
+    yield texts.fill_text_slots, (column(np.uint64, size=1), slots.copy())
+    for dtype in (np.int32, np.int64):
+        yield bits.min_max, (column(dtype), np.zeros(2, dtype))
 
 
 def _filters() -> Iterator[Case]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -23,9 +24,21 @@ from merlot.segment.arrow_types import arrow_schema
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.mutable.consuming import ConsumingSegment
+from merlot.segment.reader import Segment
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import TableSchema
 from merlot.sql.parse import parse
+
+
+def consuming(request: BuildRequest, rows: pa.Table) -> ConsumingSegment:
+    """Rows that came in two batches."""
+    segment = ConsumingSegment(request, 0)
+    half, whole = rows.num_rows // 2, rows.num_rows
+    for start, stop in ((0, half), (half, whole)):
+        segment.append(rows.slice(start, stop - start), np.arange(start, stop), stop)
+    return segment
+
 
 Rows = Sequence[dict[str, Any]]
 
@@ -35,7 +48,7 @@ class Table:
     """Segments of one table under one schema."""
 
     schema: TableSchema
-    segments: list[ImmutableSegment]
+    segments: Sequence[Segment]
     context: ExecutionContext
 
     def partial(self, sql: str, **options: str) -> Partial:
@@ -55,9 +68,9 @@ def pool():
         yield threads
 
 
-@pytest.fixture(autouse=True, params=["apart", "joined"])
+@pytest.fixture(autouse=True, params=["apart", "joined", "consuming"])
 def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every test runs on segments as they are, and on batches of them."""
+    """Every test runs on segments as they are, on batches of them, and on segments that consume."""
     if request.param == "joined":
         monkeypatch.setattr(joined_segments, "SIGHTINGS", 1)
         monkeypatch.setattr(joined_segments, "MIN_SEGMENTS", 1)
@@ -65,17 +78,20 @@ def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 
 @pytest.fixture
-def make_table(tmp_path: Path, pool: ThreadPoolExecutor) -> MakeTable:
+def make_table(tmp_path: Path, pool: ThreadPoolExecutor, layout: str) -> MakeTable:
     """make_table(fields, rows…): each rows a segment; fields as in a manifest."""
 
     def make(fields: list[dict[str, Any]], *segments: Rows | pa.Table, indexing: IndexingSpec | None = None) -> Table:
         schema = TableSchema.model_validate({"fields": fields})
-        opened = []
+        opened: list[Segment] = []
         for number, rows in enumerate(segments):
             table = (
                 rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows), schema=arrow_schema(schema))
             )
             request = BuildRequest(name=f"t_{number}", table="t", schema=schema, indexing=indexing or IndexingSpec())
+            if layout == "consuming":
+                opened.append(consuming(request, table).snapshot())
+                continue
             opened.append(ImmutableSegment.open(build_segment(request, table, tmp_path).path))
         return Table(schema, opened, ExecutionContext(schema=schema, pool=pool))
 

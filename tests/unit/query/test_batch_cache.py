@@ -10,6 +10,8 @@ from merlot.query.context import TooMuchWorkError
 from merlot.query.shortcuts import joined_segments as batches
 from merlot.query.shortcuts.joined_segments import BatchCache
 
+pytestmark = pytest.mark.parametrize("layout", ["apart", "joined"], indirect=True)
+
 
 class Growing:
     """A column during whose weighing another query joins one more."""

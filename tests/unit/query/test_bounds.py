@@ -35,6 +35,8 @@ FIELDS: list[dict[str, Any]] = [
     {"name": "s", "type": "STRING"},
     {"name": "late", "type": "LONG"},
 ]
+OF_FILES = pytest.mark.parametrize("layout", ["apart", "joined"], indirect=True)
+"""What is looked at is how files are read."""
 WHOLE = ("i", "l", "t", "b", "late", "5", "-3", "TRUE")
 CASTS = ("INT", "LONG", "BOOLEAN", "TIMESTAMP")
 
@@ -137,6 +139,7 @@ def claim_bounds(table, names, low, high):
 LYING = [(5, 5), (6, 7), (2**40, 2**40 + 1), (-(2**63), -(2**63)), (0, 0)]
 
 
+@OF_FILES
 @pytest.mark.parametrize("claim", LYING)
 @pytest.mark.parametrize(
     "sql",
@@ -161,6 +164,7 @@ def test_a_segment_whose_bounds_lie_is_an_error_or_right_all_the_same(make_table
         assert sorted(table.query(sql)) == truth
 
 
+@OF_FILES
 @pytest.mark.parametrize("sql", ["SELECT DISTINCT l FROM t", "SELECT b, SUM(l) FROM t GROUP BY b"])
 def test_bounds_that_lie_are_found_out_where_they_matter(make_table, layout, sql):
     names = ("l", "b")

@@ -26,6 +26,8 @@ FIELDS: list[dict[str, Any]] = [
     {"name": "f", "type": "FLOAT"},
     {"name": "tags", "type": "INT", "multiValue": True},
 ]
+OF_FILES = pytest.mark.parametrize("layout", ["apart", "joined"], indirect=True)
+"""What is looked at is how files are read."""
 SELECTED = [
     "COUNT(*)",
     "COUNT(*), SUM(l), MIN(l), MAX(i), AVG(i), SUM(i)",
@@ -135,12 +137,14 @@ def test_an_answer_whose_columns_are_others_is_left_to_tables(make_table: Any) -
     assert one_row.answer(logical, [other]) is None
 
 
+@OF_FILES
 def test_sorted_columns_are_searched_and_not_scanned(make_table: Any) -> None:
     table = make_table(FIELDS, rows(1, start=0), rows(2, start=100))
     stats = table.partial("SELECT COUNT(*) FROM t WHERE k >= 10 AND k < 20").stats
     assert (stats.num_docs_scanned, stats.num_entries_scanned_in_filter) == (20, 0)
 
 
+@OF_FILES
 def test_a_query_that_looks_at_more_docs_than_the_caller_wants_is_left_to_somebody_else(make_table: Any) -> None:
     table = make_table(FIELDS, rows(1, start=0), rows(2, start=100))
     context = replace(table.context, most_docs=50)

@@ -30,7 +30,7 @@ def build_segment(request: BuildRequest, rows: pa.Table, directory: Path) -> Bui
 
     `rows` has the columns of the schema (in any order), of types that cast to `arrow_types.arrow_schema` without loss.
     Raises InvalidInputError if they do not, UnavailableError if the file cannot be written."""
-    _check_columns(request, rows)
+    check_columns(request, rows)
     ordered = sorted_rows(request, rows)
     with SegmentWriter(request, ordered.num_rows, directory) as writer:
         for field in request.schema.fields:
@@ -120,7 +120,8 @@ class SegmentWriter:
             _LOG.warning("segment is not partitioned segment=%s column=%s cause=%s", self._request.name, name, error)
 
 
-def _check_columns(request: BuildRequest, rows: pa.Table) -> None:
+def check_columns(request: BuildRequest, rows: pa.Table) -> None:
+    """Raise InvalidInputError unless rows have the columns of the schema, in any order."""
     names = request.schema.names
     if sorted(rows.column_names) != sorted(names):
         odd = sorted(set(rows.column_names) ^ set(names)) or sorted(rows.column_names)

@@ -1,0 +1,81 @@
+"""Texts to dict ids, by order of arrival: an open-addressing table over entries that only grow.
+
+Texts are data[offsets[k]:offsets[k + 1]], u8 and i32 or i64, with a hash each, u64. Entries lie in the same way in
+entry_data and entry_offsets (i32), with their hashes beside them. Readers of earlier entries go on meanwhile: nothing
+below the number of entries is written to.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.kernels.jit import kernel
+
+EMPTY = np.uint32(0xFFFFFFFF)
+"""Marks a free slot."""
+
+
+@kernel
+def assign_texts(
+    offsets: Any,
+    data: Any,
+    hashes: NDArray[np.uint64],
+    row: int,
+    num_entries: NDArray[np.int64],
+    slots: NDArray[np.uint32],
+    entry_hashes: NDArray[np.uint64],
+    entry_offsets: NDArray[np.int32],
+    entry_data: NDArray[np.uint8],
+    ids: NDArray[np.uint32],
+) -> int:
+    """ids[k] = place of text k among the entries, from `row` on; new ones are appended, num_entries (1,) counts them.
+
+    Returns the row at which there is no room for another entry, or the number of rows. Slots (a power of two) are more
+    than half free, or there is none."""
+    last_slot = np.uint64(slots.shape[0] - 1)
+    found = num_entries[0]
+    while row < hashes.shape[0]:
+        hashed = hashes[row]
+        start, length = offsets[row], offsets[row + 1] - offsets[row]
+        slot = hashed & last_slot
+        while True:
+            entry = slots[slot]
+            if entry == EMPTY:
+                break
+            if entry_hashes[entry] == hashed:
+                at = entry_offsets[entry]
+                if entry_offsets[entry + 1] - at == length:
+                    place = 0
+                    while place < length and entry_data[at + place] == data[start + place]:
+                        place += 1
+                    if place == length:
+                        break
+            slot = (slot + np.uint64(1)) & last_slot
+        if entry == EMPTY:
+            end = entry_offsets[found]
+            is_full = found >= entry_hashes.shape[0] or found + 2 > entry_offsets.shape[0]
+            if is_full or 2 * found >= slots.shape[0] or end + length > entry_data.shape[0]:
+                break
+            for place in range(length):
+                entry_data[end + place] = data[start + place]
+            entry_offsets[found + 1] = end + length
+            entry_hashes[found] = hashed
+            slots[slot] = np.uint32(found)
+            entry = np.uint32(found)
+            found += 1
+        ids[row] = entry
+        row += 1
+    num_entries[0] = found
+    return row
+
+
+@kernel
+def fill_text_slots(entry_hashes: NDArray[np.uint64], slots: NDArray[np.uint32]) -> None:
+    """Enter entries, which differ, into slots, which are all EMPTY and at least twice as many."""
+    last_slot = np.uint64(slots.shape[0] - 1)
+    for entry in range(entry_hashes.shape[0]):
+        slot = entry_hashes[entry] & last_slot
+        while slots[slot] != EMPTY:
+            slot = (slot + np.uint64(1)) & last_slot
+        slots[slot] = np.uint32(entry)

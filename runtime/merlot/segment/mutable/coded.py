@@ -1,0 +1,179 @@
+"""Texts by a dictionary in the order in which they first came, while that takes less memory than the texts themselves.
+
+The table that finds a text's dict id is the writer's alone. Readers take a number of entries, as they take a number of
+values: what is before it stays as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.kernels.hashing import hash_spans
+from merlot.kernels.jit import read_only
+from merlot.kernels.texts import EMPTY, assign_texts, fill_text_slots
+from merlot.segment.buffers import Array
+from merlot.segment.index.dict_ids import id_dtype
+from merlot.segment.index.dictionary import Dictionary
+from merlot.segment.index.variable import arrow_values, buffers_of
+from merlot.segment.mutable.growing import GrowingArray
+from merlot.segment.mutable.values import MAX_SMALL_BYTES, GrowingValues, Texts, ValuePrefix
+from merlot.values.types import TypeName
+
+FIRST_LOOK: Final = 4096
+"""Values after which a dictionary is first compared with plain texts; then whenever they have doubled."""
+_DECODED: Final = 1 << 20
+
+
+class ArrivalDictionary:
+    """The first entries of a dictionary in the order of arrival; a `Dictionary`."""
+
+    numeric: Array | None = None
+    ascending: Array | None = None
+
+    def __init__(self, texts: pa.Array) -> None:
+        self._texts = texts
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def arrow(self) -> pa.Array:
+        return self._texts
+
+
+class Entries:
+    """Distinct texts, each with the number of those before it as its dict id."""
+
+    def __init__(self, type_: TypeName) -> None:
+        self._type = type_
+        self._count = np.zeros(1, np.int64)
+        self._slots = _empty(1024)
+        self._hashes = GrowingArray(np.uint64)
+        self._offsets = GrowingArray(np.int32)
+        self._offsets.put(0, np.zeros(1, np.int32))
+        self._data = GrowingArray(np.uint8)
+
+    def __len__(self) -> int:
+        return int(self._count[0])
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the texts and of the table that finds them."""
+        return 12 * len(self) + self._filled + self._slots.nbytes
+
+    @property
+    def _filled(self) -> int:
+        count = len(self)
+        return int(self._offsets.view(count + 1)[count])
+
+    def has_room_for(self, values: pa.Array) -> bool:
+        """Whether all of them could be new."""
+        return self._filled + int(values.nbytes) < MAX_SMALL_BYTES
+
+    def ids_of(self, values: pa.Array) -> NDArray[np.uint32]:
+        """Dict id of each text; those that are new become entries."""
+        offsets, data = map(read_only, buffers_of(values))
+        hashes = np.empty(len(values), np.uint64)
+        hash_spans(data, offsets, hashes)
+        ids = np.empty(len(values), np.uint32)
+        row = 0
+        while True:
+            count = len(self)
+            data_room = self._data.reserve(self._filled, 0)
+            room = self._hashes.reserve(count, 1), self._offsets.reserve(count + 1, 1), data_room
+            row = assign_texts(offsets, data, hashes, row, self._count, self._slots, *room, ids)
+            if row == len(values):
+                return ids
+            self._make_room(int(offsets[row + 1] - offsets[row]))
+
+    def dictionary(self, count: int) -> Dictionary:
+        """The first entries."""
+        offsets = self._offsets.view(count + 1)
+        return ArrivalDictionary(arrow_values(self._type, offsets, self._data.view(int(offsets[count]))))
+
+    def _make_room(self, length: int) -> None:
+        """For one more entry of some length."""
+        count = len(self)
+        self._data.reserve(self._filled, length)
+        if 2 * count >= len(self._slots):
+            slots = _empty(2 * len(self._slots))
+            fill_text_slots(self._hashes.view(count), slots)
+            self._slots = slots
+
+
+def _empty(size: int) -> NDArray[np.uint32]:
+    return np.full(size, EMPTY, np.uint32)
+
+
+class _Coded(NamedTuple):
+    """What belongs together: ids are below the number of entries, and wide enough for it."""
+
+    ids: GrowingArray
+    num_entries: int
+
+
+class CodedTexts:
+    """Dict ids of texts, and their dictionary."""
+
+    bounds: tuple[int, int] | None = None
+
+    def __init__(self, type_: TypeName, *, is_wanted: bool = False) -> None:
+        """is_wanted: keep the dictionary, whatever it takes."""
+        self._type = type_
+        self._entries = Entries(type_)
+        self._coded = _Coded(GrowingArray(np.uint8), 0)
+        self._plain_bytes = 0
+        self._next_look = FIRST_LOOK
+        self._is_wanted = is_wanted
+
+    def append(self, place: int, values: Array | pa.Array) -> GrowingValues:
+        if not self._entries.has_room_for(values):
+            return self._as_texts(place).append(place, values)
+        ids = self._entries.ids_of(values)
+        array, num_entries = self._coded.ids, len(self._entries)
+        if id_dtype(num_entries).itemsize > array.dtype.itemsize:
+            wider = GrowingArray(id_dtype(num_entries))
+            wider.put(0, array.view(place))
+            array = wider
+        array.put(place, ids)
+        self._coded = _Coded(array, num_entries)
+        self._plain_bytes += values.nbytes
+        count = place + len(values)
+        if count < self._next_look or self._is_wanted:
+            return self
+        self._next_look = 2 * count
+        return self if self.nbytes(count) <= self._plain_bytes else self._as_texts(count)
+
+    def prefix(self, count: int) -> ValuePrefix:
+        coded = self._coded
+        return CodedPrefix(coded.ids.view(count), self._entries.dictionary(coded.num_entries))
+
+    def nbytes(self, count: int) -> int:
+        return count * self._coded.ids.dtype.itemsize + self._entries.nbytes
+
+    def _as_texts(self, count: int) -> Texts:
+        texts = Texts(self._type)
+        entries, ids = self._entries.dictionary(len(self._entries)).arrow(), self._coded.ids.view(count)
+        for start in range(0, count, _DECODED):
+            texts.append(start, entries.take(pa.array(ids[start : start + _DECODED])))
+        return texts
+
+
+class CodedPrefix:
+    """The first texts, by dict id."""
+
+    def __init__(self, ids: Array, dictionary: Dictionary) -> None:
+        self._ids = ids
+        self.dictionary: Dictionary | None = dictionary
+
+    def dict_ids(self) -> Array:
+        return self._ids
+
+    def values(self) -> Array:
+        raise AssertionError("texts are no numbers")
+
+    def strings(self) -> pa.Array:
+        raise AssertionError("these texts have a dictionary")

@@ -1,0 +1,83 @@
+"""Arrays that one thread writes to the end of, and any thread reads the beginning of."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.segment.buffers import Array
+from merlot.segment.index.nulls import words_of
+
+FIRST_ROOM: Final = 1024
+
+
+class GrowingArray:
+    """Elements by place. What was put stays where `view` finds it, until something else is put at its place.
+
+    When there is no room left, the elements move to an array of twice the room. Views of the old one keep it alive and
+    are right for ever; the room that nothing was put into yet takes no memory, since the kernel gives pages when they
+    are first written."""
+
+    __slots__ = ("_array",)
+
+    def __init__(self, dtype: Any) -> None:
+        self._array: Array = np.empty(FIRST_ROOM, dtype)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._array.dtype
+
+    def put(self, place: int, values: Array) -> None:
+        """Write values from a place on; everything before it was put already. The writer's alone."""
+        self.reserve(place, len(values))[place : place + len(values)] = values
+
+    def reserve(self, filled: int, more: int) -> Array:
+        """The array itself, of which `filled` elements count, with room for `more`. The writer's alone."""
+        array = self._array
+        if filled + more > len(array):
+            larger = np.empty(max(filled + more, 2 * len(array)), array.dtype)
+            larger[:filled] = array[:filled]
+            self._array = array = larger
+        return array
+
+    def view(self, count: int) -> Array:
+        """The first elements, read-only; as many as were put before somebody said so."""
+        view = self._array[:count]
+        view.flags.writeable = False
+        return view
+
+
+class GrowingBits:
+    """Bits by place; those that nobody put are 0."""
+
+    __slots__ = ("_words",)
+
+    def __init__(self) -> None:
+        self._words: NDArray[np.uint64] = np.zeros(FIRST_ROOM // 64, np.uint64)
+
+    def put(self, place: int, bits: NDArray[np.bool_]) -> None:
+        """Write bits from a place on. The writer's alone."""
+        first, before = place >> 6, place & 63
+        self._reserve(place + len(bits))
+        kept = np.unpackbits(self._words[first : first + 1].view(np.uint8), count=before, bitorder="little")
+        words = words_of(np.concatenate([kept.view(np.bool_), bits]))
+        self._words[first : first + len(words)] = words
+
+    def words(self, count: int) -> NDArray[np.uint64] | None:
+        """A copy of the first bits, those past them 0; None if none of them is set.
+
+        Not a view: the last word holds bits of later places, which change."""
+        words = self._words[: (count + 63) >> 6].copy()
+        if count & 63 and len(words):
+            words[-1] &= (np.uint64(1) << np.uint64(count & 63)) - np.uint64(1)
+        words.flags.writeable = False
+        return words if words.any() else None
+
+    def _reserve(self, count: int) -> None:
+        needed = (count + 63) >> 6
+        if needed >= len(self._words):
+            larger = np.zeros(max(needed + 1, 2 * len(self._words)), np.uint64)
+            larger[: len(self._words)] = self._words
+            self._words = larger

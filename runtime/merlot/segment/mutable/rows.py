@@ -1,0 +1,41 @@
+"""Columns of a consuming segment as Arrow rows again: what a builder takes, as it came."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.segment.arrow_types import ARROW_TYPES, is_fixed_width
+from merlot.segment.reader import Reader
+from merlot.values.types import TypeName
+
+
+def arrow_column(reader: Reader, num_docs: int) -> pa.Array:
+    """All docs of a column, nulls as nulls. Numbers and texts without a dictionary are not copied."""
+    validity = _validity(reader.nulls, num_docs)
+    if reader.multi_value:
+        starts = reader.offsets().astype(np.int64)
+        flat = _flat(reader)
+        lists = pa.large_list(flat.type)
+        return pa.Array.from_buffers(lists, num_docs, [validity, pa.py_buffer(starts)], children=[flat])
+    flat = _flat(reader)
+    return pa.Array.from_buffers(flat.type, num_docs, [validity, *flat.buffers()[1:]])
+
+
+def _validity(nulls: NDArray[np.uint64] | None, num_docs: int) -> pa.Buffer | None:
+    return None if nulls is None or not num_docs else pa.py_buffer(~nulls)
+
+
+def _flat(reader: Reader) -> pa.Array:
+    """Every value; the default in place of a null."""
+    if reader.dictionary is not None:
+        return reader.dictionary.arrow().take(pa.array(reader.dict_ids()))
+    if not is_fixed_width(reader.type):
+        return reader.strings()
+    values: Any = reader.values()
+    if reader.type is TypeName.BOOLEAN:
+        return pa.array(values != 0)
+    return pa.Array.from_buffers(ARROW_TYPES[reader.type], len(values), [None, pa.py_buffer(values)])

@@ -1,4 +1,4 @@
-"""DISTINCTCOUNT: lists of distinct values by group."""
+"""DISTINCTCOUNT: lists of distinct values, or of distinct combinations of values, by group."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ from merlot.aggregates.function import (
 )
 from merlot.kernels.group import mark
 from merlot.tree.nodes import Value
-from merlot.tree.types import INT, SqlType
+from merlot.tree.types import BYTES, INT, SqlType
 from merlot.values.types import TypeName
-from merlot.vectors.encoding import MAX_DENSE_SPACE, distinct_codes, encode
+from merlot.vectors.encoding import MAX_DENSE_SPACE, distinct_codes, encode, with_one_zero
 from merlot.vectors.errors import LimitExceededError
 from merlot.vectors.vector import Vector, arrow_type
 
 MAX_LISTED: Final = (1 << 31) - 1
 """Values of one Arrow array of lists: its offsets have 32 bits, and would wrap."""
+MAX_ARGUMENTS: Final = 8
 
 
 def value_type(argument: SqlType) -> pa.DataType:
@@ -148,19 +149,46 @@ class DistinctState(State):
         return _as_listed(self._dictionary.arrow().take(pa.array(ids)), self._type), owners
 
 
+class DistinctRows(DistinctState):
+    """The distinct combinations of several values, each as bytes that say which they are."""
+
+    def __init__(self, types: Sequence[SqlType], num_groups: int) -> None:
+        super().__init__(BYTES, num_groups)
+        self._types = types
+
+    def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
+        super().add([_combined(self._types, values, num_rows)], groups, num_rows)
+
+
+def _combined(types: Sequence[SqlType], values: Sequence[Any], num_rows: int) -> pa.Array:
+    """The texts of each row's values, each after its length, so that no two rows of other values are alike."""
+    parts: list[pa.Array] = []
+    for type_, data in zip(types, values, strict=True):
+        text = with_one_zero(Vector(type_, data).to_arrow(num_rows))
+        text = text if pa.types.is_binary(text.type) else text.cast(pa.string()).cast(pa.binary())
+        parts += [pc.binary_length(text).cast(pa.string()).cast(pa.binary()), text]
+    return pc.binary_join_element_wise(*parts, pa.scalar(b":", pa.binary()))
+
+
 class DistinctCount(AggregationFunction):
-    """DISTINCTCOUNT and COUNT(DISTINCT x): how many values there are, exactly."""
+    """DISTINCTCOUNT and COUNT(DISTINCT x): how many values there are, exactly; of several arguments, combinations."""
 
     name = "distinctcount"
-    parameters = (Parameter(name="x", takes=ANYTHING),)
+    parameters = (
+        Parameter(name="x", takes=ANYTHING),
+        *(Parameter(name=f"x{number}", takes=ANYTHING, is_optional=True) for number in range(2, MAX_ARGUMENTS + 1)),
+    )
 
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
         return INT
 
     def fields(self, call: AggregateCall) -> tuple[StateField, ...]:
-        return (StateField("values", pa.list_(value_type(call.types[0]))),)
+        listed = call.types[0] if len(call.types) == 1 else BYTES
+        return (StateField("values", pa.list_(value_type(listed))),)
 
     def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
+        if len(call.types) > 1:
+            return DistinctRows(call.types, num_groups)
         return DistinctState(SqlType(call.types[0].base), num_groups, (*inputs, UNKNOWN)[0].dictionary())
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:

@@ -25,6 +25,7 @@ from merlot.aggregates.function import (
     grown,
 )
 from merlot.aggregates.one_row import OneExtreme
+from merlot.aggregates.text_extremes import TEXTS
 from merlot.kernels import aggregate as kernels
 from merlot.kernels.group import mark
 from merlot.tree.nodes import Value
@@ -107,15 +108,18 @@ def finished(call: AggregateCall, state: pa.Array, *, is_min: bool) -> Vector:
 
 
 class Extreme(AggregationFunction):
-    """MIN or MAX, as a DOUBLE; MINLONG or MAXLONG, of whole numbers alone."""
+    """MIN or MAX, as a DOUBLE or, of texts, as a text; MINLONG or MAXLONG, of whole numbers alone."""
 
     def __init__(self, name: str, *, is_min: bool, is_long: bool = False) -> None:
         self.name = name
-        self.parameters = (Parameter(name="x", takes=INTEGERS if is_long else NUMBERS),)
+        self.parameters = (Parameter(name="x", takes=INTEGERS if is_long else NUMBERS | TEXTS),)
         self.is_light = not is_long
         self.one_row = OneExtreme(is_min=is_min, is_long=is_long)
         self._is_min = is_min
         self._is_long = is_long
+
+    def variant(self, types: Sequence[SqlType]) -> str:
+        return f"{self.name}string" if types[0].base in TEXTS else self.name
 
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
         return LONG if self._is_long else DOUBLE

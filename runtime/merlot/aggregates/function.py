@@ -157,6 +157,8 @@ class AggregationFunction(ABC):
     """Whether states have a form in bytes, and a BYTES argument holds such states instead of values."""
     counts_rows: bool = False
     """Whether values do not matter, only that there are any: without null handling all rows have."""
+    flattens: bool = False
+    """Whether its first argument is a multi-value column, of which every value is taken in by itself."""
 
     @abstractmethod
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
@@ -173,6 +175,10 @@ class AggregationFunction(ABC):
     @abstractmethod
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
         """Answers of the type `call.result`, one per state."""
+
+    def variant(self, types: Sequence[SqlType]) -> str:
+        """Name of the aggregate that computes it for arguments of these types."""
+        return self.name
 
     def problem(self, types: Sequence[SqlType], constants: Sequence[Value]) -> str | None:
         """What is wrong with arguments of the right types, after the aggregate's name; None if nothing is."""

@@ -12,20 +12,24 @@ from merlot.aggregates.extremes import Extreme
 from merlot.aggregates.function import AggregationFunction
 from merlot.aggregates.hyperloglog import DistinctCountHll, DistinctCountRawHll
 from merlot.aggregates.moments import MOMENTS
+from merlot.aggregates.of_lists import OfLists
 from merlot.aggregates.precision import SumPrecision
 from merlot.aggregates.ranges import MinMaxRange
 from merlot.aggregates.sums import Sum, SumLong
+from merlot.aggregates.text_extremes import TextExtreme
 from merlot.aggregates.with_time import WithTime
 from merlot.tree.names import canonical_key
 from merlot.vectors.errors import UnsupportedQueryError
 
-FUNCTIONS: Final[tuple[AggregationFunction, ...]] = (
+_OF_VALUES: Final[tuple[AggregationFunction, ...]] = (
     Count(),
     Sum(),
     SumLong(),
     Average(),
     Extreme("min", is_min=True),
     Extreme("max", is_min=False),
+    TextExtreme("minstring", is_min=True),
+    TextExtreme("maxstring", is_min=False),
     Extreme("minlong", is_min=True, is_long=True),
     Extreme("maxlong", is_min=False, is_long=True),
     DistinctCount(),
@@ -39,6 +43,12 @@ FUNCTIONS: Final[tuple[AggregationFunction, ...]] = (
     Boolean("boolor", is_and=False),
     *MOMENTS,
 )
+_WITH_LISTS: Final = frozenset(
+    {"count", "sum", "min", "max", "minstring", "maxstring", "avg", "minmaxrange", "distinctcount"}
+    | {"distinctcounthll", "distinctcountrawhll"}
+)
+"""Those that have a …MV form."""
+FUNCTIONS: Final = (*_OF_VALUES, *(OfLists(one) for one in _OF_VALUES if one.name in _WITH_LISTS))
 
 _BY_KEY: Final = {key: function for function in FUNCTIONS for key in (function.name, *function.aliases)}
 

@@ -6,6 +6,7 @@ drops do not reach the state, nor, with null handling, those where an argument i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from merlot.query.bounds import bounds_of
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns, has_both_zeros
 from merlot.tree.nodes import Column, Expr
-from merlot.vectors.vector import either_null
+from merlot.tree.types import SqlType
+from merlot.vectors.vector import Vector, either_null, from_arrow
 
 
 class Argument:
@@ -48,6 +50,7 @@ class Accumulator:
     def __init__(self, aggregation: Aggregation, num_groups: int, columns: Columns) -> None:
         self._arguments = aggregation.arguments
         self._filter = aggregation.filter
+        self._flattens = aggregation.function.flattens
         inputs = [Argument(expr, columns) for expr in aggregation.arguments]
         self._state = aggregation.function.start(aggregation.call, num_groups, inputs)
         self.grow = self._state.grow
@@ -79,18 +82,35 @@ class Accumulator:
         nulls = None
         for vector in vectors:
             nulls = either_null(nulls, vector.nulls)
-        if nulls is None:
-            return [vector.data for vector in vectors], groups, chunk.num_rows
-        kept = np.flatnonzero(~nulls)
-        return [vector.take(kept).data for vector in vectors], None if groups is None else groups[kept], len(kept)
+        num_rows = chunk.num_rows
+        if nulls is not None:
+            kept = np.flatnonzero(~nulls)
+            vectors, num_rows = [vector.take(kept) for vector in vectors], len(kept)
+            groups = None if groups is None else groups[kept]
+        if self._flattens:
+            return _flattened(vectors, groups)
+        return [vector.data for vector in vectors], groups, num_rows
 
     def _ids(self, chunk: Chunk, groups: Groups | None) -> tuple[NDArray[Any], Groups | None]:
         """Dict ids of the values of the one argument, nulls left out."""
         argument = self._arguments[0]
         assert isinstance(argument, Column)
         nulls = chunk.visible_nulls(argument.name)
-        ids = chunk.dict_ids(chunk.columns.reader(argument.name))
-        if nulls is None:
-            return ids, groups
-        kept = np.flatnonzero(~nulls)
-        return ids[kept], None if groups is None else groups[kept]
+        if nulls is not None:
+            kept = np.flatnonzero(~nulls)
+            chunk, groups = chunk.at(kept), None if groups is None else groups[kept]
+        reader = chunk.columns.reader(argument.name)
+        if not self._flattens:
+            return chunk.dict_ids(reader), groups
+        offsets, positions = chunk.multi_values(reader)
+        return reader.dict_ids()[positions], None if groups is None else np.repeat(groups, np.diff(offsets))
+
+
+def _flattened(vectors: Sequence[Vector], groups: Groups | None) -> tuple[list[Any], Groups | None, int]:
+    """Every value of the first argument, a list, as a row of its own."""
+    first, *others = vectors
+    lengths = np.diff(first.data.offsets.to_numpy())
+    values = from_arrow(SqlType(first.type.base), first.data.flatten())
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    repeated = [vector.take(rows).data for vector in others]
+    return [values.data, *repeated], None if groups is None else groups[rows], len(rows)

@@ -37,7 +37,7 @@ def aggregation(aggregate: Aggregate, *, nulls: bool) -> Aggregation:
             constants.append(arg.value)
         else:
             raise UnsupportedQueryError(f"{parameter.name} of an aggregate must be a constant function={function.name}")
-    if any(arg.type.is_array for arg in arguments) and not function.counts_rows:
+    if any(arg.type.is_array for arg in arguments) and not (function.counts_rows or function.flattens):
         raise UnsupportedQueryError(f"aggregate of a multi-value column function={function.name}")
     if function.counts_rows and not nulls:
         arguments = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from merlot.aggregates import registry
 from merlot.aggregates.function import AggregationFunction, Parameter
 from merlot.functions.function import arity
 from merlot.tree.errors import SqlValidationError, UnsupportedSqlError
@@ -35,6 +36,7 @@ def typed_aggregate(function: AggregationFunction, args: Sequence[Expr], *, null
     pairs = list(zip(function.parameters, args, strict=False))
     types = [arg.type for parameter, arg in pairs if not parameter.is_constant]
     constants = [arg.value for parameter, arg in pairs if parameter.is_constant and isinstance(arg, Literal)]
+    function = registry.named(function.variant(types))
     problem = function.problem(types, constants)
     if problem is not None:
         raise SqlValidationError(f"{function.name}: {problem}")
@@ -44,7 +46,10 @@ def typed_aggregate(function: AggregationFunction, args: Sequence[Expr], *, null
 def _check(function: AggregationFunction, parameter: Parameter, arg: Expr) -> None:
     if parameter.is_constant and not isinstance(arg, Literal):
         raise SqlValidationError(f"{function.name} needs its {parameter.name} as a constant")
-    if arg.type.is_array and not function.counts_rows:
+    takes_lists = function.flattens and parameter is function.parameters[0]
+    if takes_lists and not arg.type.is_array:
+        raise SqlValidationError(f"{function.name} needs a multi-value column, not {arg.type}")
+    if arg.type.is_array and not (takes_lists or function.counts_rows):
         raise UnsupportedSqlError(f"{function.name.upper()} of a multi-value column")
     if arg.type.base not in parameter.takes:
         raise SqlValidationError(f"{function.name} cannot take {arg.type}")

@@ -258,8 +258,6 @@ def _aggregate(binder: Binder, node: Any, function: AggregationFunction) -> Expr
         if not (function.counts_rows or function is distinct):
             raise UnsupportedSqlError(f"DISTINCT in {name.upper()}")
         args, name, function = args[0].expressions, distinct.name, distinct
-        if len(args) > 1:
-            raise UnsupportedSqlError(f"{name.upper()} of several arguments")
     check_arity(function, len(args))
     if isinstance(args[0], exp.Star):
         return count_rows(function)

@@ -281,7 +281,6 @@ def test_count_of_a_column_counts_values_with_null_handling() -> None:
         ("SELECT tags[1] FROM flights", UnsupportedSqlError),
         ("SELECT CAST(delay AS DATE) FROM flights", UnsupportedSqlError),
         ("SELECT * EXCEPT(delay) FROM flights", UnsupportedSqlError),
-        ("SELECT COUNT(DISTINCT delay, price) FROM flights", UnsupportedSqlError),
         ("SELECT delay FROM flights FOR UPDATE", UnsupportedSqlError),
         ("SELECT SUM(delay) FILTER (WHERE COUNT(*) > 1) FROM flights", SqlValidationError),
         ("SELECT upper(carrier) FILTER (WHERE flag) FROM flights", SqlValidationError),

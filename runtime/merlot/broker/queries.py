@@ -191,7 +191,7 @@ class Queries:
                 await self._fill_from_gathered(answer, plan.tree, table, gathered, explained)
                 break
         answer.num_segments_pruned_by_broker = selection.num_pruned
-        answer.total_docs = table.snapshot.total_docs
+        answer.total_docs = table.snapshot.total_docs + _consumed_docs(table, selection, answer.stats)
         answer.tables = (table.raw_name,)
 
     def _table(self, name: TableName) -> ServedTable:
@@ -232,6 +232,14 @@ async def _reduced(tree: Reduce, partials: Sequence[Partial], table: ServedTable
     if num_rows * max(len(tree.finish.outputs), MIN_COLUMNS) > INLINE_VALUES:
         return await asyncio.to_thread(_reduce, tree, partials, table)
     return _reduce(tree, partials, table)
+
+
+def _consumed_docs(table: ServedTable, selection: Selection, stats: QueryStats) -> int:
+    """Rows that streams have brought and that no record counts: servers tell of them with those they were asked for."""
+    if not table.snapshot.tails:
+        return 0
+    asked = (key for route in selection.routes for key in route.segments)
+    return max(0, stats.total_docs - sum(table.snapshot.by_key[key].record.total_docs for key in asked))
 
 
 async def _prepare(table: ServedTable, leaf: Leaf) -> None:

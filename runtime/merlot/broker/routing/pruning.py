@@ -180,8 +180,10 @@ def select(snapshot: RoutingSnapshot, request_number: int) -> Selection:
 
 
 def _record_of(segment: RoutedSegment) -> SegmentRecord | None:
-    """A broker that started amid a refresh routes an old version whose record is gone: nothing is known of it."""
-    return segment.record if segment.key == segment.record.key_text else None
+    """A broker that started amid a refresh routes an old version whose record is gone: nothing is known of it. Nor is
+    anything of rows that still come."""
+    is_known = segment.key == segment.record.key_text and not segment.record.is_open
+    return segment.record if is_known else None
 
 
 def _are_same(before: Sequence[SegmentRecord | None], after: Sequence[SegmentRecord | None]) -> bool:

@@ -13,7 +13,9 @@ exactly that key and may be asked (`health.Standing`):
    segment that no server manages to load must be heard of.
 5. Segments that left the view together with the arrival of others were replaced by them: they stay until all of these
    have a replica, then all switch at once (`replacement`). Otherwise a segment whose record is gone leaves at once.
-6. Of a replacement in the lineage, all inputs are part of the table, or all outputs: these once each has a replica
+6. Segments of a stream's partition that are consumed, or were until lately, are asked for as one, from the first of
+   them on (`lines`): they are never exchanged, the place where the older ones end moves on.
+7. Of a replacement in the lineage, all inputs are part of the table, or all outputs: these once each has a replica
    (`switching`).
 
 So an answer without exception holds every row of every segment in service, and `total_docs` counts the same segments.
@@ -24,12 +26,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import lcm
 
-from merlot.broker.routing import switching
+from merlot.broker.routing import lines, switching
 from merlot.broker.routing.exchanges import Exchange, arriving, joined
 from merlot.broker.routing.health import Standing
-from merlot.cluster.records import LineageMark, LineageState, SegmentRecord
+from merlot.broker.routing.lines import CONSUMING_SUFFIX, Tail
+from merlot.cluster.records import LineageMark, LineageState, SegmentRecord, StreamSegmentRecord
 from merlot.cluster.segments.view import TableView
 from merlot.ids import InstanceId, TableName
 
@@ -83,6 +87,7 @@ class RoutingSnapshot:
     absent: tuple[InstanceId, ...]
     """Servers that should hold the unavailable segments, by assignment and by report."""
     total_docs: int
+    """Without those of `tails`, which servers tell."""
     records: Mapping[str, SegmentRecord] = field(repr=False)
     """What the table consists of, as far as the lineage is followed; routes may be a step behind."""
     pending: frozenset[str] = frozenset()
@@ -91,6 +96,8 @@ class RoutingSnapshot:
     """Names that wait for each other."""
     completed: frozenset[str] = frozenset()
     """Entries of the lineage whose outputs are routed, not their inputs."""
+    tails: tuple[Tail, ...] = ()
+    """Ends of a stream's partitions, each routed as one segment."""
     stale_at_ms: int | None = None
     """When waiting for something will have taken too long."""
     by_key: Mapping[str, RoutedSegment] = field(repr=False)
@@ -114,7 +121,10 @@ def build(inputs: RoutingInputs, previous: RoutingSnapshot | None = None) -> Rou
     table = _table(inputs, previous, facts)
     before = previous.segments if previous is not None else {}
     routed = {name: facts.route(before[name].key, before[name].record) for name in table.frozen & before.keys()}
+    routed |= {tail.record.name: facts.route(tail.record.key_text, tail.record) for tail in table.tails}
     for name, record in table.records.items():
+        if name in table.in_tails:
+            continue
         if name in table.late:
             routed[name] = facts.route(record.key_text, record)
         elif name not in table.frozen:
@@ -124,7 +134,7 @@ def build(inputs: RoutingInputs, previous: RoutingSnapshot | None = None) -> Rou
     return _snapshot(inputs, table, routed)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _Table:
     """What a snapshot takes for the table."""
 
@@ -133,11 +143,20 @@ class _Table:
     exchanges: tuple[Exchange, ...]
     late: Set[str]
     """Names of exchanges that took too long: routed as they should be, with or without replicas."""
+    tails: tuple[Tail, ...]
     deadline_ms: int | None
 
-    @property
+    @cached_property
+    def in_tails(self) -> frozenset[str]:
+        return _names_of(self.tails)
+
+    @cached_property
     def frozen(self) -> frozenset[str]:
-        return frozenset().union(*(exchange.names for exchange in self.exchanges))
+        return frozenset().union(*(exchange.names for exchange in self.exchanges)) - self.in_tails
+
+
+def _names_of(tails: Iterable[Tail]) -> frozenset[str]:
+    return frozenset().union(*(tail.names for tail in tails))
 
 
 def _table(inputs: RoutingInputs, previous: RoutingSnapshot | None, facts: _Facts) -> _Table:
@@ -148,7 +167,7 @@ def _table(inputs: RoutingInputs, previous: RoutingSnapshot | None, facts: _Fact
         exchanges: tuple[Exchange, ...] = ()
     else:
         completed = switching.still(view, previous.completed)
-        names = arriving(previous.records, switching.seen(view, completed))
+        names = _arriving(previous, lines.present(switching.seen(view, completed)))
         exchanges = joined(previous.exchanges, names, now_ms)
     records = switching.seen(view, completed)
     waiting = tuple(
@@ -160,13 +179,24 @@ def _table(inputs: RoutingInputs, previous: RoutingSnapshot | None, facts: _Fact
     )
     frozen = frozenset().union(*(one.names for one in kept))
     switched = switching.follow(view, completed, frozen, facts.has_replica, now_ms)
+    records = lines.present(records if switched.taken == completed else switching.seen(view, switched.taken))
     return _Table(
-        records=records if switched.taken == completed else switching.seen(view, switched.taken),
+        records=records,
         completed=switched.taken,
         exchanges=kept,
         late=late,
+        tails=lines.tails(records, facts.consuming, facts.holders),
         deadline_ms=switched.deadline_ms,
     )
+
+
+def _arriving(previous: RoutingSnapshot, now: Mapping[str, SegmentRecord]) -> frozenset[str]:
+    """Names to exchange; not those of a stream whose rows the cut of their line moves."""
+    before = previous.records
+    moving = lines.open_names(before) | lines.open_names(now) | _names_of(previous.tails)
+    if moving:
+        before, now = ({name: one for name, one in side.items() if name not in moving} for side in (before, now))
+    return arriving(before, now)
 
 
 def _may_differ(exchange: Exchange, inputs: RoutingInputs, previous: RoutingSnapshot | None) -> bool:
@@ -177,7 +207,7 @@ def _may_differ(exchange: Exchange, inputs: RoutingInputs, previous: RoutingSnap
 
 def _snapshot(inputs: RoutingInputs, table: _Table, routed: Mapping[str, RoutedSegment]) -> RoutingSnapshot:
     unavailable = tuple(segment.key for segment in routed.values() if not segment.replicas)
-    pending = frozenset(table.records.keys() - routed.keys())
+    pending = frozenset(table.records.keys() - routed.keys() - table.in_tails)
     deadlines = [_ends_being_new(table.records[name]) for name in pending - table.frozen]
     deadlines += [exchange.ends_ms for exchange in table.exchanges]
     deadlines += [table.deadline_ms] if table.deadline_ms is not None else []
@@ -193,6 +223,7 @@ def _snapshot(inputs: RoutingInputs, table: _Table, routed: Mapping[str, RoutedS
         pending=pending,
         exchanges=table.exchanges,
         completed=table.completed,
+        tails=table.tails,
         stale_at_ms=min(deadlines, default=None),
         by_key={segment.key: segment for segment in routed.values()},
     )
@@ -220,6 +251,8 @@ class _Facts:
     holders: Mapping[str, tuple[InstanceId, ...]]
     backups: Mapping[str, tuple[InstanceId, ...]]
     """Of keys that have preferred holders too."""
+    consuming: frozenset[str]
+    """Names that may be asked for as they were while they were consumed."""
     reported: Set[str]
     """Keys in the reports of servers that may not be asked."""
     versions: Mapping[str, Sequence[str]]
@@ -241,11 +274,13 @@ class _Facts:
         segments = inputs.view.segments
         versions: dict[str, list[str]] = defaultdict(list)
         for key in holders.keys() - {record.key_text for record in segments.values()} if is_first else ():
-            versions[key.rpartition("@")[0]].append(key)
+            if not key.endswith(CONSUMING_SUFFIX):
+                versions[key.rpartition("@")[0]].append(key)
         spare = {key: servers for key, servers in backups.items() if key in preferred}
         return cls(
             holders=holders,
             backups=spare,
+            consuming=lines.consuming_names(holders),
             reported=reported,
             versions=versions,
             are_new_trusted=versions.keys() <= segments.keys(),
@@ -285,11 +320,12 @@ def _route(record: SegmentRecord, before: RoutedSegment | None, facts: _Facts) -
     key = record.key_text
     if key in facts.holders:
         return facts.route(key, record)
-    if before is not None and before.key != key:
+    if before is not None and before.key != key and not isinstance(record, StreamSegmentRecord):
         return facts.route(before.key, before.record)
     if before is not None or key in facts.reported:
         return RoutedSegment(key, record, ())
-    older = facts.versions.get(record.name, ())
+    # A file of a segment that has none by its record is told of early: it is routed when the record says so.
+    older = () if record.is_open else facts.versions.get(record.name, ())
     if len(older) == 1 and not facts.is_whole and facts.are_new_trusted and facts.num_stamped[_stamp(record)] == 1:
         # This broker started in the middle of a refresh: the version that is served goes on being served. Not if others
         # were published with it: rows may have moved between them.
@@ -304,7 +340,8 @@ def _ends_being_new(record: SegmentRecord) -> int:
 
 def _stamp(record: SegmentRecord) -> int:
     """When this version was published: the same for all that were published together."""
-    return max(record.push_time_ms, record.refresh_time_ms, 0)
+    published_ms = max(record.push_time_ms, record.refresh_time_ms, 0)
+    return published_ms or (max(record.creation_time_ms, 0) if record.is_open else 0)
 
 
 def _turns(segments: Sequence[RoutedSegment]) -> tuple[tuple[ServerRoute, ...], ...]:

@@ -1,0 +1,95 @@
+"""How the segments of a stream's partition are asked for: sealed ones by version, the newest ones by where they begin.
+
+The segments of a partition form a line: each begins at the offset where the one before ends. `name@0` asks a server for
+everything that it has of the partition from the beginning of that segment on, whatever became of it: rows that are
+consumed, rows that are sealed and not published yet, later segments. So each line has a *cut*: segments before it are
+asked for as `name@crc`, everything from it on by one `name@0`. The cut is as new as holders allow: every sealed segment
+before it must have one, and so must the `name@0` of the cut. A commit moves the cut by one segment in one snapshot, and
+no row is lost or counted twice; if the only server that holds a sealed segment dies, the cut moves back, as long as
+another one still answers for the segment as it was consumed. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+from merlot.cluster.records import ConsumingStatus, SegmentRecord, StreamSegmentRecord
+
+CONSUMING_SUFFIX = "@0"
+"""Of keys that ask for everything from a segment on. No sealed segment has the crc 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The end of a line, asked for as one: `record` is its first segment, as it was while it was consumed."""
+
+    record: StreamSegmentRecord
+    names: frozenset[str]
+    """All segments that it stands for."""
+
+
+def present(records: Mapping[str, SegmentRecord]) -> Mapping[str, SegmentRecord]:
+    """Without segments that only keep the place of a partition that is paused: they have no rows."""
+    if not any(record.status == ConsumingStatus.PAUSED for record in records.values()):
+        return records
+    return {name: record for name, record in records.items() if record.status != ConsumingStatus.PAUSED}
+
+
+def open_names(records: Mapping[str, SegmentRecord]) -> frozenset[str]:
+    """Names of the segments that rows may still come to."""
+    return frozenset(name for name, record in records.items() if record.is_open)
+
+
+def consuming_names(keys: Iterable[str]) -> frozenset[str]:
+    """Names of the segments that somebody answers for as `name@0`."""
+    return frozenset(key[: -len(CONSUMING_SUFFIX)] for key in keys if key.endswith(CONSUMING_SUFFIX))
+
+
+def tails(records: Mapping[str, SegmentRecord], live: Set[str], holders: Collection[str]) -> tuple[Tail, ...]:
+    """The tail of each line that has one. `live`: names held as `name@0`; `holders`: all keys that may be asked for."""
+    names = live & records.keys()
+    if not names:
+        return ()
+    found = (_tail(line, live, holders) for line in _lines(records, names))
+    return tuple(tail for tail in found if tail is not None)
+
+
+def _lines(records: Mapping[str, SegmentRecord], names: Set[str]) -> Iterable[Sequence[StreamSegmentRecord]]:
+    """Records of these segments' partitions, in order, without those before a gap: what was there is replaced by
+    others, or removed, and must not be asked for by what came before it."""
+    lines: dict[int, dict[int, StreamSegmentRecord]] = defaultdict(dict)
+    for record in records.values():
+        if isinstance(record, StreamSegmentRecord):
+            lines[record.partition][record.sequence] = record
+    for by_sequence in lines.values():
+        if names.isdisjoint(record.name for record in by_sequence.values()):
+            continue
+        sequence = max(by_sequence)
+        line = []
+        while sequence in by_sequence:
+            line.append(by_sequence[sequence])
+            sequence -= 1
+        yield line[::-1]
+
+
+def _tail(line: Sequence[StreamSegmentRecord], live: Set[str], holders: Collection[str]) -> Tail | None:
+    cuts = [position for position, record in enumerate(line) if record.name in live]
+    if not cuts:
+        return None
+    unheld = (position for position in range(cuts[0], len(line)) if line[position].key_text not in holders)
+    first_unheld = next(unheld, len(line))
+    if first_unheld == len(line) and not line[-1].is_open:
+        return None  # all that there is is sealed, and can answer
+    cut = max(position for position in cuts if position <= first_unheld)
+    return Tail(_as_consumed(line[cut]), frozenset(record.name for record in line[cut:]))
+
+
+def _as_consumed(record: StreamSegmentRecord) -> StreamSegmentRecord:
+    """Without what is true of the sealed segment alone."""
+    if record.is_open:
+        return record
+    unknown: dict[str, Any] = {"ranges": {}, "partitions": {}, "blooms": {}, "start_time_ms": None, "end_time_ms": None}
+    return record.model_copy(update={**unknown, "crc": 0, "total_docs": 0, "status": ConsumingStatus.CONSUMING.value})

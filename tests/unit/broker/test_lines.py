@@ -1,0 +1,153 @@
+"""The end of a stream's partition is asked for as one; where it begins moves with each commit, in one snapshot."""
+
+from collections.abc import Mapping
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from merlot.broker.routing.health import Standing
+from merlot.broker.routing.routes import NEW_SEGMENT_MS, RoutingInputs, RoutingSnapshot, build
+from merlot.cluster.records import ConsumingStatus, RootRecord, SegmentRecord, StreamSegmentRecord
+from merlot.cluster.segments.view import Bucket, TableView
+from merlot.ids import InstanceId, TableName
+
+TABLE = TableName("flights_OFFLINE")
+NOW_MS = 1_700_000_000_000
+A, B = (InstanceId(f"Server_host_{port}") for port in (1, 2))
+ROWS = 10
+
+
+def segment(sequence: int, status: ConsumingStatus = ConsumingStatus.DONE, partition: int = 0) -> StreamSegmentRecord:
+    is_done = status is ConsumingStatus.DONE
+    return StreamSegmentRecord(
+        name=f"flights__{partition}__{sequence}__20260101T0000Z",
+        crc=sequence + 1 if is_done else 0,
+        size_bytes=1,
+        url="file:///x" if is_done else "",
+        total_docs=ROWS if is_done else 0,
+        push_time_ms=NOW_MS if is_done else -1,
+        creation_time_ms=NOW_MS,
+        status=status.value,
+        partition=partition,
+        sequence=sequence,
+        start_offset=sequence * ROWS,
+        end_offset=(sequence + 1) * ROWS if is_done else None,
+    )
+
+
+def chain(num_done: int, last: ConsumingStatus | None = ConsumingStatus.CONSUMING) -> list[SegmentRecord]:
+    records: list[SegmentRecord] = [segment(number) for number in range(num_done)]
+    return records if last is None else [*records, segment(num_done, last)]
+
+
+def snapshot_of(
+    records: list[SegmentRecord],
+    reports: Mapping[InstanceId, set[str]],
+    previous: RoutingSnapshot | None = None,
+    now_ms: int = NOW_MS,
+) -> RoutingSnapshot:
+    bucket = Bucket("x", {one.name: one for one in records}, {one.name: (A, B) for one in records})
+    view = TableView(TABLE, RootRecord(epoch=1, num_buckets=1), 1, {0: bucket})
+    standings = dict.fromkeys(reports, Standing.PREFERRED)
+    return build(RoutingInputs(view=view, reports=reports, standings=standings, now_ms=now_ms), previous)
+
+
+def consumed(sequence: int) -> str:
+    return f"{segment(sequence).name}@0"
+
+
+def sealed(sequence: int) -> str:
+    return segment(sequence).key_text
+
+
+def keys_of(snapshot: RoutingSnapshot) -> set[str]:
+    return {key for route in snapshot.select(0) for key in route.segments}
+
+
+def test_a_consuming_segment_is_asked_for_by_where_it_begins() -> None:
+    snapshot = snapshot_of(chain(1), {A: {sealed(0), consumed(1)}})
+    assert keys_of(snapshot) == {sealed(0), consumed(1)}
+    assert snapshot.total_docs == ROWS
+    assert (snapshot.unavailable, snapshot.pending) == ((), frozenset())
+
+
+def test_a_commit_is_followed_once_a_replica_has_the_file_and_the_next_segment() -> None:
+    before = snapshot_of(chain(0), {A: {consumed(0)}, B: {consumed(0)}})
+    assert keys_of(before) == {consumed(0)}
+    during = snapshot_of(chain(1), {A: {consumed(0), sealed(0)}, B: {consumed(0)}}, before)
+    assert (keys_of(during), during.pending) == ({consumed(0)}, frozenset())
+    after = snapshot_of(chain(1), {A: {consumed(0), sealed(0), consumed(1)}, B: {consumed(0)}}, during)
+    assert keys_of(after) == {sealed(0), consumed(1)}
+    assert after.exchanges == ()
+
+
+def test_the_cut_moves_back_when_the_only_holder_of_a_sealed_segment_is_gone() -> None:
+    after = snapshot_of(chain(1), {A: {sealed(0), consumed(1)}, B: {consumed(0)}})
+    assert keys_of(after) == {sealed(0), consumed(1)}
+    alone = snapshot_of(chain(1), {B: {consumed(0)}}, after)
+    assert (keys_of(alone), alone.unavailable) == ({consumed(0)}, ())
+
+
+def test_two_commits_that_a_broker_hears_of_at_once_are_one_step() -> None:
+    before = snapshot_of(chain(0), {A: {consumed(0)}})
+    after = snapshot_of(chain(2), {A: {consumed(0), sealed(0), consumed(1), sealed(1), consumed(2)}}, before)
+    assert keys_of(after) == {sealed(0), sealed(1), consumed(2)}
+
+
+def test_a_paused_partition_is_its_sealed_segments() -> None:
+    running = snapshot_of(chain(0), {A: {consumed(0)}})
+    paused = snapshot_of(chain(1, ConsumingStatus.PAUSED), {A: {consumed(0), sealed(0)}}, running)
+    assert (keys_of(paused), paused.pending, paused.unavailable) == ({sealed(0)}, frozenset(), ())
+    late = snapshot_of(chain(1, ConsumingStatus.PAUSED), {A: {sealed(0)}}, paused, NOW_MS + 2 * NEW_SEGMENT_MS)
+    assert (keys_of(late), late.unavailable) == ({sealed(0)}, ())
+
+
+def test_a_segment_that_its_only_server_consumed_is_missed_when_that_is_gone() -> None:
+    before = snapshot_of(chain(0), {A: {consumed(0)}})
+    assert snapshot_of(chain(0), {}, before).unavailable == (consumed(0),)
+
+
+def test_what_was_replaced_is_not_asked_for_by_an_older_beginning() -> None:
+    """The middle one of three is merged away: its rows are elsewhere, and everything from the first on has them too."""
+    records = [segment(0), segment(2), segment(3, ConsumingStatus.CONSUMING)]
+    held = {consumed(0), sealed(0), sealed(2), consumed(2), consumed(3)}
+    assert keys_of(snapshot_of(records, {A: held})) == {sealed(0), sealed(2), consumed(3)}
+    lacking = snapshot_of(records, {A: {consumed(0), sealed(2), consumed(3)}})
+    assert keys_of(lacking) == {sealed(2), consumed(3)}
+    assert lacking.pending == {segment(0).name}
+
+
+def test_other_segments_of_the_table_are_not_held_up_by_a_commit() -> None:
+    batch = SegmentRecord(name="batch", crc=1, size_bytes=1, url="x", total_docs=5, push_time_ms=NOW_MS)
+    newer = batch.model_copy(update={"crc": 2})
+    before = snapshot_of([batch, *chain(0)], {A: {"batch@1", consumed(0)}})
+    both = snapshot_of([newer, *chain(1)], {A: {"batch@2", consumed(0)}}, before)
+    assert keys_of(both) == {"batch@2", consumed(0)}
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    num_done=st.integers(0, 4),
+    reports=st.lists(st.tuples(st.sampled_from([A, B]), st.integers(0, 4), st.booleans()), max_size=16),
+    steps=st.integers(1, 3),
+)
+def test_whatever_is_held_each_segment_is_asked_for_once_or_told_as_missing(
+    num_done: int, reports: list[tuple[InstanceId, int, bool]], steps: int
+) -> None:
+    held: dict[InstanceId, set[str]] = {A: set(), B: set()}
+    for server, number, is_sealed in reports:
+        held[server].add(sealed(number) if is_sealed else consumed(number))
+    snapshot = None
+    for number in range(max(0, num_done - steps), num_done + 1):
+        snapshot = snapshot_of(chain(number), held, snapshot)
+    assert snapshot is not None
+    asked = sorted(keys_of(snapshot))
+    cuts = [number for number in range(num_done + 1) if consumed(number) in asked]
+    assert len(cuts) <= 1
+    whole = {number for number in range(num_done) if sealed(number) in asked}
+    tail = set(range(cuts[0], num_done + 1)) if cuts else set()
+    assert whole.isdisjoint(tail)
+    missing = {key.partition("@")[0] for key in snapshot.unavailable} | snapshot.pending
+    assert whole | tail | {n for n in range(num_done + 1) if segment(n).name in missing} == set(range(num_done + 1))
+    for route in snapshot.select(0):
+        assert set(route.segments) <= held[route.instance]

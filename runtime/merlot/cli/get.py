@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from merlot.cli import output, rollups
+from merlot.cli import output, rollups, stream
 from merlot.cli.client import DEFAULT_URL, Client, Url, path_of
 from merlot.cli.output import ListFormat
 
@@ -13,9 +13,10 @@ Output = Annotated[
     ListFormat, typer.Option("--output", "-o", help="Form of the list; wide has more columns, name is for shells.")
 ]
 
-app = typer.Typer(no_args_is_help=True, help="List tables, segments, merges, upsert configs or instances.")
+app = typer.Typer(no_args_is_help=True, help="List tables, segments, streams, merges, upsert configs or instances.")
 app.command("rollups")(rollups.list_rollups)
 app.command("upserts")(rollups.list_upserts)
+app.command("streams")(stream.list_streams)
 
 
 @app.command("tables")

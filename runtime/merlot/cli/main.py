@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import merlot
-from merlot.cli import apply, backfill, delete, drain, get, output, query, rebalance, rollups, segment
+from merlot.cli import apply, backfill, delete, drain, get, output, query, rebalance, rollups, segment, stream
 from merlot.cli.errors import CommandError
 from merlot.errors import MerlotError
 
@@ -104,6 +104,7 @@ app.add_typer(get.app, name="get")
 app.command("query")(query.query)
 app.command("backfill")(backfill.backfill)
 app.add_typer(segment.app, name="segment")
+app.add_typer(stream.app, name="stream")
 app.add_typer(rollups.app, name="rollup")
 app.add_typer(delete.app, name="delete")
 

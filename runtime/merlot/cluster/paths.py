@@ -11,6 +11,7 @@
 /POSITIONS/{table}/{segment}~{instance} PositionRecord: how far a replica has come that would end its segment
 /STREAMS/{table}                        StreamRecord: the partitions of the table's stream, as a server has found them
 /STREAM_CONTROLS/{table}                StreamControlRecord: what somebody asked of the stream
+/STREAM_PROGRESS/{table}/{instance}     ProgressRecord: how far a server has come with the stream's partitions
 /REPORTS/{table}/{instance}             what a server has loaded: a small root …
 /REPORTS/{table}/{instance}/{bucket}    … and the keys of one bucket
 /LIVE/{instance}                        ephemeral InstanceRecord
@@ -39,6 +40,7 @@ POSITIONS = "/POSITIONS"
 STREAMS = "/STREAMS"
 STREAM_CONTROLS = "/STREAM_CONTROLS"
 REPORTS = "/REPORTS"
+STREAM_PROGRESS = "/STREAM_PROGRESS"
 LIVE = "/LIVE"
 ECHOES = "/ECHO"
 DRAINS = "/DRAIN"
@@ -134,6 +136,16 @@ def report_root(table: str, instance: str) -> str:
 def report_bucket(table: str, instance: str, bucket: int) -> str:
     """One bucket of a server's report."""
     return f"{report_root(table, instance)}/{bucket}"
+
+
+def all_progress(table: str) -> str:
+    """Parent of what servers tell of the table's stream."""
+    return _join(STREAM_PROGRESS, table)
+
+
+def stream_progress(table: str, instance: str) -> str:
+    """What one server tells of it."""
+    return _join(all_progress(table), instance)
 
 
 def live(instance: str) -> str:

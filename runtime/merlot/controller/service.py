@@ -22,6 +22,7 @@ from merlot.controller.placement.rebalance_service import Rebalancing
 from merlot.controller.status import pinot_json
 from merlot.controller.status.pinot_json import Json
 from merlot.controller.status.source import StatusAnswer, StatusSource
+from merlot.controller.streams import StreamService
 from merlot.errors import MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName, offline, raw_name
 from merlot.metastore.protocol import Metastore
@@ -46,6 +47,7 @@ class ControllerService:
         self.status_extras: Callable[[], Mapping[str, Json]] = self.merges.status
         """Members that others add to the cluster's status."""
         self._status = StatusSource(metastore, self._stores, self._extras)
+        self.streams = StreamService(metastore, self._clock, self.view)
         self.rebalancing = Rebalancing(metastore, self._clock)
 
     def status(self) -> StatusAnswer:

@@ -1,0 +1,111 @@
+"""`merlot stream`: what a table consumes, paused, resumed, committed, or read again; and `merlot get streams`."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from merlot.cli import output
+from merlot.cli.client import DEFAULT_URL, Client, Url, path_of
+from merlot.cli.errors import UsageError
+from merlot.cli.output import ListFormat
+
+app = typer.Typer(no_args_is_help=True, help="Pause, resume or commit the stream of a table, or consume it again.")
+
+Table = Annotated[str, typer.Argument(help="Name of the table.", show_default=False)]
+Partitions = Annotated[
+    list[int] | None,
+    typer.Option("--partition", "-p", help="Only this one; may be repeated.", show_default=False),
+]
+
+
+@app.command("pause")
+def pause(table: Table, url: Url = DEFAULT_URL) -> None:
+    """Consume no more. What was read is committed first, and queries go on."""
+    Client(url).post(path_of("tables", table, "pauseConsumption"), b"", "application/json")
+    output.say(f"stream of table/{table} is paused: its consuming segments are committed")
+
+
+@app.command("resume")
+def resume(table: Table, url: Url = DEFAULT_URL) -> None:
+    """Consume again, from where it was paused."""
+    Client(url).post(path_of("tables", table, "resumeConsumption"), b"", "application/json")
+    output.say(f"stream of table/{table} goes on")
+
+
+@app.command("commit")
+def commit(table: Table, partition: Partitions = None, url: Url = DEFAULT_URL) -> None:
+    """End the consuming segments now, and begin the next ones."""
+    query = {"partitions": ",".join(map(str, partition))} if partition else None
+    answer = Client(url).post(path_of("tables", table, "forceCommit"), b"", "application/json", query)
+    output.say(f"{output.plural(len(answer['segments']), 'segment')} of table/{table} will be committed")
+
+
+@app.command("consume-from")
+def consume_from(
+    table: Table,
+    offset: Annotated[int, typer.Option(help="Offset to go on from.", show_default=False)],
+    partition: Partitions = None,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Go on from another offset. Rows that were read before it stay; what lies behind it is read again.
+
+    To have rows only once, delete the segments that hold them first.
+    """
+    if not partition:
+        raise UsageError("say which partitions: --partition N, once for each")
+    query = {"offsets": ",".join(f"{number}:{offset}" for number in partition)}
+    answer = Client(url).post(path_of("tables", table, "consumeFrom"), b"", "application/json", query)
+    found = output.plural(len(answer["segments"]), "partition")
+    output.say(f"{found} of table/{table} will go on from offset {offset}")
+
+
+def list_streams(
+    table: Annotated[str | None, typer.Argument(help="Only this table.", show_default=False)] = None,
+    how: Annotated[
+        ListFormat, typer.Option("--output", "-o", help="Form of the list; wide has more columns, name is for shells.")
+    ] = ListFormat.TABLE,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """List the partitions that are consumed: how far each replica is, and how far behind.
+
+    LAG counts messages, of files bytes; AGE is that of the newest message read
+    while others wait behind it.
+    """
+    client = Client(url)
+    names = [table] if table else client.get("/tables")["tables"]
+    streams = [client.get(path_of("tables", name, "stream")) for name in names]
+    rows = [row for stream in streams for row in _rows(stream)]
+    if not rows and how is ListFormat.TABLE:
+        output.warn("no streams: no table has spec.ingestion.stream")
+        return
+    for stream in streams:
+        if stream["error"] and how in (ListFormat.TABLE, ListFormat.WIDE):
+            output.warn(f"stream of table/{stream['table']}: {stream['error']}")
+    columns = {"TABLE": "table", "PARTITION": "partition", "STATE": "state", "SERVER": "server", "OFFSET": "offset"}
+    columns |= {"LAG": "lag", "AGE": "age", "ROWS/S": "rowsPerS", "ROWS": "rows"}
+    wide = {"SEGMENT": "segment", "STATUS": "status", "START": "startOffset", "LATEST": "latest", "MEMORY": "memory"}
+    wide |= {"BAD": "numBad", "LOST": "lostRanges", "ERROR": "error"}
+    output.show_list(rows, columns, wide, how)
+
+
+def _rows(stream: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One per replica."""
+    return [
+        {
+            **replica,
+            "table": stream["table"],
+            "name": f"{stream['table']}/{one['partition']}",
+            "partition": one["partition"],
+            "server": server,
+            "state": "PAUSED" if one["status"] == "PAUSED" else replica["state"],
+            "segment": one["segment"],
+            "status": one["status"],
+            "startOffset": one["startOffset"],
+            "age": f"{replica.get('lagMs', 0) / 1000:.1f}s",
+            "memory": output.size(replica.get("memoryBytes")),
+            "lostRanges": ", ".join(f"{first}..{last}" for first, last in one["lost"]),
+        }
+        for one in stream["partitions"]
+        for server, replica in one["replicas"].items()
+    ]

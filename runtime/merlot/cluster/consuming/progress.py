@@ -1,0 +1,83 @@
+"""What servers tell of the partitions that they consume: for people, metrics and status, not for any decision.
+
+One small node per table and server, written every second or so. It outlives its server: whoever reads it looks at its
+time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+from merlot.cluster import paths
+from merlot.cluster.records import Record
+from merlot.errors import ConflictError, NotFoundError
+from merlot.ids import InstanceId, TableName
+from merlot.metastore.protocol import Metastore
+
+
+class PartitionProgress(BaseModel):
+    """How far one replica of a partition is. None: not known."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
+
+    partition: int
+    segment: str = ""
+    offset: int | None = None
+    latest: int | None = None
+    """First offset that the stream does not have yet."""
+    lag: int | None = None
+    """Messages between the two; of files, bytes."""
+    lag_ms: int = 0
+    """Age of the last message that was read, while there are others behind it."""
+    rows: int = 0
+    """Of the segment that grows."""
+    total_rows: int = 0
+    """Since the server began."""
+    rows_per_s: float = 0.0
+    memory_bytes: int = 0
+    num_bad: int = 0
+    samples: tuple[str, ...] = ()
+    state: str = ""
+    """CONSUMING, CATCHING_UP, PAUSED or ERROR."""
+    error: str = ""
+
+
+class ProgressRecord(Record):
+    """All partitions of a table that one server consumes."""
+
+    instance: InstanceId
+    at_ms: int
+    partitions: tuple[PartitionProgress, ...] = ()
+
+
+def write_progress(metastore: Metastore, table: TableName, record: ProgressRecord) -> None:
+    """In place of what the instance wrote before; of two that write at once, either one's stays."""
+    path = paths.stream_progress(table, record.instance)
+    data = record.to_bytes()
+    node = metastore.get(path)
+    with suppress(ConflictError, NotFoundError):
+        if node is None:
+            metastore.create(path, data)
+        else:
+            metastore.put(path, data, node.version)
+
+
+def read_progress(metastore: Metastore, table: TableName) -> Mapping[InstanceId, ProgressRecord]:
+    """What servers told last, dead ones included."""
+    folder = paths.all_progress(table)
+    nodes = [paths.child(folder, name) for name in metastore.children(folder)]
+    found = zip(nodes, metastore.get_many(nodes), strict=True)
+    records = [ProgressRecord.from_bytes(node.data, path) for path, node in found if node is not None]
+    return {record.instance: record for record in records}
+
+
+def forget_progress(metastore: Metastore, table: TableName) -> None:
+    """The table is gone."""
+    folder = paths.all_progress(table)
+    for name in metastore.children(folder):
+        with suppress(NotFoundError):
+            metastore.delete(paths.child(folder, name))

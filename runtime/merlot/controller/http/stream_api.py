@@ -1,0 +1,63 @@
+"""Streams over HTTP: Merlot's list of partitions, and Pinot's paths to pause, go on and commit."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiohttp import web
+
+from merlot.controller.http.responses import answered, json_answer
+from merlot.controller.streams import StreamService
+from merlot.errors import InvalidInputError
+
+
+def routes(service: StreamService) -> list[web.RouteDef]:
+    """All routes."""
+    api = _StreamApi(service)
+    return [
+        web.get("/tables/{table}/stream", api.partitions),
+        web.get("/tables/{table}/consumingSegmentsInfo", api.partitions),
+        web.post("/tables/{table}/pauseConsumption", api.pause),
+        web.post("/tables/{table}/resumeConsumption", api.resume),
+        web.post("/tables/{table}/forceCommit", api.commit),
+        web.post("/tables/{table}/consumeFrom", api.consume_from),
+    ]
+
+
+class _StreamApi:
+    """Handlers over one service."""
+
+    def __init__(self, service: StreamService) -> None:
+        self._service = service
+
+    @answered
+    async def partitions(self, request: web.Request) -> web.Response:
+        return json_answer(await asyncio.to_thread(self._service.partitions, request.match_info["table"]))
+
+    @answered
+    async def pause(self, request: web.Request) -> web.Response:
+        return json_answer(await asyncio.to_thread(self._service.pause, request.match_info["table"], paused=True))
+
+    @answered
+    async def resume(self, request: web.Request) -> web.Response:
+        return json_answer(await asyncio.to_thread(self._service.pause, request.match_info["table"], paused=False))
+
+    @answered
+    async def commit(self, request: web.Request) -> web.Response:
+        """`?partitions=0,3`: only these."""
+        text = request.query.get("partitions", "")
+        numbers = [_number(one) for one in text.split(",")] if text else None
+        return json_answer(await asyncio.to_thread(self._service.commit, request.match_info["table"], numbers))
+
+    @answered
+    async def consume_from(self, request: web.Request) -> web.Response:
+        """`?offsets=0:1200,3:0`: where each of these partitions goes on."""
+        pairs = [one.partition(":") for one in request.query.get("offsets", "").split(",") if one]
+        offsets = {_number(partition): _number(offset) for partition, _, offset in pairs}
+        return json_answer(await asyncio.to_thread(self._service.consume_from, request.match_info["table"], offsets))
+
+
+def _number(text: str) -> int:
+    if not text.strip().isdecimal():
+        raise InvalidInputError(f"not a whole number got={text!r}")
+    return int(text)

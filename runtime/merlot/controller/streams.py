@@ -1,0 +1,114 @@
+"""What people ask of streams: where they are, and to pause, go on, commit, or read again. Every call blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from merlot.clock import Clock
+from merlot.cluster.consuming import found, partitions, transactions
+from merlot.cluster.consuming.progress import ProgressRecord, read_progress
+from merlot.cluster.manifests.tables import get_table, spec_of
+from merlot.cluster.records import AskedEnd
+from merlot.cluster.segments.transaction import Context, mutate
+from merlot.cluster.segments.view import TableView
+from merlot.errors import InvalidInputError
+from merlot.ids import TableName, raw_name
+from merlot.metastore.protocol import Metastore
+
+STALE_MS = 15_000
+"""What a server told longer ago is not how it is."""
+
+Json = dict[str, Any]
+
+
+class StreamService:
+    """Operations on the streams of a cluster's tables."""
+
+    def __init__(self, metastore: Metastore, clock: Clock, view_of: Callable[[str], TableView]) -> None:
+        self._metastore = metastore
+        self._clock = clock
+        self._view_of = view_of
+
+    def partitions(self, name: str) -> Json:
+        """Every partition with its replicas; an object without any for a table without a stream."""
+        table = self._table(name)
+        view = self._view_of(name)
+        control = found.find_control(self._metastore, table)
+        looked = found.find_stream(self._metastore, table)
+        told = read_progress(self._metastore, table)
+        lost = partitions.lost_ranges(view)
+        now_ms = self._clock.now_ms()
+        return {
+            "table": raw_name(table),
+            "isPaused": control.is_paused,
+            "error": "" if looked is None else looked.error,
+            "partitions": [
+                {
+                    "partition": number,
+                    "segment": record.name,
+                    "status": record.status,
+                    "startOffset": record.start_offset,
+                    "endOffset": record.end_offset,
+                    "sinceMs": record.creation_time_ms,
+                    "lost": [list(one) for one in lost.get(number, ())],
+                    "replicas": {
+                        server: _replica(told.get(server), number, now_ms) for server in view.servers_of(record.name)
+                    },
+                }
+                for number, record in sorted(partitions.open_segments(view).items())
+            ],
+        }
+
+    def pause(self, name: str, *, paused: bool) -> Json:
+        """Consume no more, once what was read is committed; or again."""
+        table = self._with_stream(name)
+        record = found.set_paused(self._metastore, table, paused=paused, now_ms=self._clock.now_ms())
+        return {"isPaused": record.is_paused, "sinceMs": record.since_ms}
+
+    def commit(self, name: str, numbers: Collection[int] | None = None) -> Json:
+        """End the open segments of these partitions, or of all, as soon as can be."""
+        return self._ask(name, numbers, {})
+
+    def consume_from(self, name: str, offsets: Mapping[int, int]) -> Json:
+        """Go on from other offsets: what was read stays, and is read again where an offset goes back."""
+        wrong = {number: offset for number, offset in offsets.items() if offset < 0}
+        if wrong or not offsets:
+            raise InvalidInputError(f"offsets to consume from must be given, and not be negative got={dict(offsets)}")
+        return self._ask(name, offsets.keys(), offsets)
+
+    def _ask(self, name: str, numbers: Collection[int] | None, offsets: Mapping[int, int]) -> Json:
+        table = self._with_stream(name)
+        known = partitions.open_segments(self._view_of(name)).keys()
+        unknown = set(numbers or ()) - known
+        if unknown:
+            raise InvalidInputError(f"no such partition table={raw_name(table)} partitions={sorted(unknown)}")
+        now_ms = self._clock.now_ms()
+        view = mutate(
+            self._metastore,
+            table,
+            lambda view: transactions.ask_to_end(view, numbers, AskedEnd.FORCE, now_ms, next_offsets=offsets or None),
+            context=Context(clock=self._clock),
+        )
+        asked = partitions.open_segments(view)
+        return {"segments": sorted(one.name for number, one in asked.items() if numbers is None or number in numbers)}
+
+    def _table(self, name: str) -> TableName:
+        return get_table(self._metastore, name).name
+
+    def _with_stream(self, name: str) -> TableName:
+        record = get_table(self._metastore, name)
+        if spec_of(record).spec.ingestion.stream is None:
+            raise InvalidInputError(f"table has no stream table={raw_name(record.name)}")
+        return record.name
+
+
+def _replica(told: ProgressRecord | None, partition: int, now_ms: int) -> Json:
+    """How far a replica is; `state` is UNKNOWN if its server has not told for a while."""
+    found_one = None if told is None else next((one for one in told.partitions if one.partition == partition), None)
+    if told is None or found_one is None:
+        return {"state": "UNKNOWN"}
+    fields: Json = found_one.model_dump(mode="json", by_alias=True, exclude={"partition"})
+    if now_ms - told.at_ms > STALE_MS:
+        fields["state"] = "UNKNOWN"
+    return {**fields, "atMs": told.at_ms}

@@ -40,10 +40,11 @@ from merlot.segment.build.request import BuildRequest
 from merlot.segment.contents import check_contents
 from merlot.segment.immutable import ImmutableSegment
 from merlot.server.pruning import SetStatistics, prune
-from merlot.spec.indexing import Compression, IndexingSpec
+from merlot.spec.indexing import Compression
 from merlot.spec.schema import TableSchema
 from merlot.sql.parse import parse
 from merlot.testing.forgery import Parts, expand, put_together, taken_apart
+from merlot.testing.indexes import every_index
 
 MAX_MEMORY_BYTES = 6 << 30
 CPU_S = 60
@@ -68,11 +69,10 @@ FIELDS = [
     {"name": "wide", "type": "FLOAT", "role": "metric"},
 ]
 SCHEMA = TableSchema.model_validate({"fields": FIELDS})
-INDEXING = IndexingSpec(
+INDEXING = every_index(
+    SCHEMA,
+    ("some", "text", "ratio", "marks"),
     sorted_columns=("sorted",),
-    inverted=("few", "tags", "maybe"),
-    bloom=("few", "some"),
-    no_dictionary=("some", "text", "ratio", "marks"),
     compression={"text": Compression.ZSTD, "some": Compression.LZ4},
 )
 QUERIES = (

@@ -15,6 +15,7 @@ from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.spec.indexing import IndexingSpec
+from merlot.testing.indexes import every_index
 
 _PLAIN = IndexingSpec()
 _INDEXINGS = {
@@ -52,10 +53,18 @@ def uneven_edges(rows: int) -> list[int]:
     return [0, 1, *(1 + (rows - 1) * number * number // 121 for number in range(1, 12))]
 
 
+def _varied(dataset: Dataset) -> Sequence[IndexingSpec]:
+    """The last two have every index, on columns with dictionaries and on raw ones."""
+    if dataset.indexings:
+        return dataset.indexings
+    names = dataset.schema.names
+    return (*_INDEXINGS.get(dataset.name, (_PLAIN,)), every_index(dataset.schema), every_index(dataset.schema, names))
+
+
 def build_paths(dataset: Dataset, folder: Path, edges: Sequence[int], *, varied: bool) -> list[Path]:
     """Segment files of the rows between neighbouring edges; `varied` takes turns with the encodings."""
     request = BuildRequest(name="", table=dataset.name, schema=dataset.schema, time_column=dataset.time_column)
-    indexings = dataset.indexings or _INDEXINGS.get(dataset.name, (_PLAIN,)) if varied else (_PLAIN,)
+    indexings = _varied(dataset) if varied else (_PLAIN,)
     paths = []
     for number, (start, end) in enumerate(itertools.pairwise(edges)):
         named = dataclasses.replace(

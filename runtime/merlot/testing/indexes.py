@@ -1,0 +1,22 @@
+"""Every index that there is, for tests that hold all of them to one law."""
+
+from collections.abc import Collection
+from typing import Any
+
+from merlot.spec.indexing import INDEX_KINDS, IndexingSpec
+from merlot.spec.schema import TableSchema
+
+
+def every_index(schema: TableSchema, raw: Collection[str] = (), **others: Any) -> IndexingSpec:
+    """Each index on all columns that it takes; `raw` ones have no dictionary, and no index that needs one."""
+    found = {
+        kind: tuple(
+            field.name
+            for field in schema.fields
+            if field.type in rule.types
+            and (rule.takes_lists or not field.multi_value)
+            and (field.name not in raw or field.type in rule.raw_types)
+        )
+        for kind, rule in INDEX_KINDS.items()
+    }
+    return IndexingSpec.model_validate({**found, "no_dictionary": tuple(raw), **others})

@@ -11,6 +11,7 @@ from merlot.spec.model import SpecModel
 from merlot.spec.schema import ColumnName
 from merlot.values.types import TypeName
 
+NUMBERS: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.TIMESTAMP})
 DEFAULT_FPP: Final = 0.01
 """Of Bloom filters: 10 bits a value."""
 
@@ -59,6 +60,9 @@ class IndexingSpec(SpecModel):
     bloom: Annotated[IndexedColumns, IndexKind(raw_types=frozenset(TypeName))] = ()
     """Columns with a Bloom filter, which tells that a segment lacks a value; for columns of many values that queries
     ask for one by one, such as ids. Small ones serve brokers too: see the pruner `bloom`."""
+    range: Annotated[IndexedColumns, IndexKind(raw_types=NUMBERS, takes_lists=False)] = ()
+    """Columns with a range index, which finds the rows of a range of values without a look at the others; for columns
+    of numbers or times of which queries ask for few, and that rows are not sorted by. Four bytes a row."""
     bloom_fpp: Mapping[ColumnName, Annotated[float, Field(gt=0.0, lt=1.0)]] = {}
     """Share of absent values that may pass a filter, by column; 0.01 where nothing is said. A tenth of it costs half as
     much space again."""

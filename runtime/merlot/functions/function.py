@@ -7,7 +7,7 @@ are given their arguments unevaluated. Others are another expression in short, w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final, Protocol, TypedDict, Unpack
 
@@ -179,7 +179,10 @@ class ScalarFunction:
         if len(args) < least or (most is not None and len(args) > most):
             raise SqlValidationError(f"{self.name} takes {arity(least, most)}, got {len(args)}")
         for position, arg in enumerate(args):
-            self.parameters[min(position, len(self.parameters) - 1)].check(self.name, arg)
+            parameter = self.parameters[min(position, len(self.parameters) - 1)]
+            if self.lists is Lists.ANY_VALUE and position == 0 and arg.type.is_array:
+                parameter = replace(parameter, is_list=True)
+            parameter.check(self.name, arg)
 
 
 def arity(least: int, most: int | None) -> str:

@@ -7,6 +7,7 @@ from typing import Final
 from merlot.functions.arithmetic import ARITHMETIC
 from merlot.functions.bits import BITS
 from merlot.functions.casts import CASTS
+from merlot.functions.codes import CODES, HASHES
 from merlot.functions.comparisons import COMPARISONS
 from merlot.functions.conditional import CONDITIONAL
 from merlot.functions.date_formats import DATE_FORMATS
@@ -14,7 +15,9 @@ from merlot.functions.function import Family, ScalarFunction
 from merlot.functions.instants import INSTANTS
 from merlot.functions.logic import LOGIC
 from merlot.functions.mathematics import MATHEMATICS
+from merlot.functions.regular import REGULAR
 from merlot.functions.rounding import ROUNDING
+from merlot.functions.search import SEARCH
 from merlot.functions.text import TEXT
 from merlot.functions.truncation import TRUNCATION
 from merlot.functions.whole_numbers import WHOLE_NUMBERS
@@ -33,6 +36,10 @@ FAMILIES: Final[tuple[Family, ...]] = (
     WHOLE_NUMBERS,
     BITS,
     TEXT,
+    SEARCH,
+    REGULAR,
+    CODES,
+    HASHES,
     INSTANTS,
     TRUNCATION,
     DATE_FORMATS,

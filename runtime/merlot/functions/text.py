@@ -2,18 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merlot.functions.function import Family, text, whole
-from merlot.tree.types import INT, STRING, SqlType
+from merlot.functions.by_value import by_value
+from merlot.functions.function import Family, anything, size, text, whole, word
+from merlot.functions.time_words import one_of
+from merlot.tree.errors import SqlValidationError
+from merlot.tree.nodes import Expr, Literal
+from merlot.tree.types import INT, LONG, STRING, SqlType
 from merlot.vectors.vector import Vector
 
 TEXT: Final = Family("Strings")
+MAX_LENGTH: Final = 10_000
+"""Of what LPAD, RPAD and REPEAT make longer, by a constant: a query must not fill the memory by one call."""
+_FAR: Final = np.iinfo(np.int64).max
+_WHITE: Final = " \t\n\v\f\r"
+_UP_TO_BLANK: Final = "".join(map(chr, range(33)))
+_FORMS: Final = ("NFC", "NFD", "NFKC", "NFKD")
+
+
+def _short(function: str, place: int) -> Callable[[tuple[Expr, ...]], tuple[Expr, ...]]:
+    """Check that a constant length is bounded."""
+
+    def check(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        length = args[place]
+        if not (isinstance(length, Literal) and isinstance(length.value, int) and length.value <= MAX_LENGTH):
+            raise SqlValidationError(f"{function} needs a length of up to {MAX_LENGTH}")
+        return args
+
+    return check
+
+
+def _repeated(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Text, separator, times."""
+    given = args if len(args) == 3 else (args[0], Literal("", STRING), args[1])
+    if given[1].type != STRING:
+        raise SqlValidationError(f"repeat needs a string as separator, not {given[1].type}")
+    return _short("repeat", 2)(given)
+
+
+def _formed(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Text and form."""
+    return args[0], Literal(one_of(args[1], "normalize: unknown form", _FORMS) if len(args) > 1 else "NFC", STRING)
 
 
 @TEXT.strict("upper", parameters=(text(),), result=STRING, examples={"UPPER('aé')": "AÉ"})
@@ -49,29 +84,177 @@ def _concat(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 
 @TEXT.strict(
+    "concatws",
+    parameters=(text("separator"), text("a"), text("b", is_optional=True, repeats=True)),
+    result=STRING,
+    examples={"CONCAT_WS('-', 'a', 'b', 'c')": "a-b-c"},
+)
+def _concat_ws(_type: SqlType, args: Sequence[Vector]) -> Any:
+    return pc.binary_join_element_wise(*(arg.data for arg in args[1:]), args[0].data)
+
+
+@TEXT.strict(
     "substr",
     parameters=(text(), whole("begin"), whole("end", is_optional=True)),
     result=STRING,
-    examples={"SUBSTR('abcdef', 2)": "cdef", "SUBSTR('abcdef', 2, 4)": "cd", "SUBSTR('abcdef', 2, -1)": "cdef"},
+    examples={
+        "SUBSTR('abcdef', 2)": "cdef",
+        "SUBSTR('abcdef', 2, 4)": "cd",
+        "SUBSTR('abcdef', 2, -1)": "cdef",
+        "SUBSTR('abcdef', -2)": "ef",
+    },
 )
 def _substr(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """From position begin up to before end; a negative end is that of the text."""
-    begin, end = (int(arg.data[()]) if arg.is_constant else None for arg in (*args[1:3], args[-1])[:2])
-    if begin is None or (len(args) > 2 and end is None):
-        return _substr_by_row(args)
-    stop = end if len(args) > 2 and end is not None and end >= 0 else None
-    return pc.utf8_slice_codeunits(args[0].data, start=max(begin, 0), stop=stop)
+    """From position begin up to before end, negative ones from the end of the text; -1 as the end is that end."""
+    if len(args) == 2:
+        return _sliced(args[0], args[1].data, None)
+    ends = np.asarray(args[2].data, np.int64)
+    return _sliced(args[0], args[1].data, np.where(ends == -1, _FAR, ends))
 
 
-def _substr_by_row(args: Sequence[Vector]) -> Any:
-    num_rows = max(len(arg.data) for arg in args if not arg.is_constant)
-    texts = args[0].spread(num_rows).data.to_pylist()
-    begins = args[1].spread(num_rows).data.tolist()
-    ends = args[2].spread(num_rows).data.tolist() if len(args) > 2 else [-1] * num_rows
-    cut = [
-        text[max(begin, 0) : end if end >= 0 else None] for text, begin, end in zip(texts, begins, ends, strict=True)
-    ]
-    return pa.array(cut, pa.string())
+@TEXT.strict(
+    "substring",
+    parameters=(text(), whole("begin"), whole("length", is_optional=True)),
+    result=STRING,
+    examples={"SUBSTRING('abcdef', 2)": "bcdef", "SUBSTRING('abcdef', 2, 3)": "bcd"},
+)
+def _substring(_type: SqlType, args: Sequence[Vector]) -> Any:
+    """From a position that counts from 1, so many characters."""
+    begins = np.asarray(args[1].data, np.int64) - 1
+    return _sliced(args[0], begins, None if len(args) == 2 else begins + np.asarray(args[2].data, np.int64))
+
+
+@TEXT.strict(
+    "leftsubstr",
+    aliases=("left",),
+    parameters=(text(), whole("length")),
+    result=STRING,
+    examples={"LEFT('abc', 2)": "ab"},
+)
+def _left(_type: SqlType, args: Sequence[Vector]) -> Any:
+    return _sliced(args[0], np.array(0), np.maximum(args[1].data, 0))
+
+
+@TEXT.strict(
+    "rightsubstr",
+    aliases=("right",),
+    parameters=(text(), whole("length")),
+    result=STRING,
+    examples={"RIGHT('abc', 2)": "bc", "RIGHT('abc', 0)": ""},
+)
+def _right(_type: SqlType, args: Sequence[Vector]) -> Any:
+    lengths = np.asarray(args[1].data, np.int64)
+    return _sliced(args[0], np.where(lengths > 0, -lengths, _FAR), None)
+
+
+def _sliced(texts: Vector, begins: Any, ends: Any) -> Any:
+    """Characters of positions [begin, end), negative ones from the end; by Arrow where they are the same for all."""
+    begins, ends = np.asarray(begins, np.int64), np.asarray(_FAR if ends is None else ends, np.int64)
+    if begins.ndim == 0 and ends.ndim == 0:
+        stop = None if ends == _FAR else int(ends)
+        return pc.utf8_slice_codeunits(texts.data, start=int(begins), stop=stop)
+    positions = (Vector(LONG, begins), Vector(LONG, ends))
+    return by_value(STRING, (texts, *positions), lambda value, begin, end: value[begin:end])
+
+
+@TEXT.strict("trim", parameters=(text(),), result=STRING, examples={"TRIM('  a b ')": "a b"})
+def _trim(_type: SqlType, args: Sequence[Vector]) -> Any:
+    """Without blanks and control characters at both ends."""
+    return pc.utf8_trim(args[0].data, _UP_TO_BLANK)
+
+
+@TEXT.strict("ltrim", parameters=(text(),), result=STRING, examples={"LTRIM('  a ')": "a "})
+def _ltrim(_type: SqlType, args: Sequence[Vector]) -> Any:
+    return pc.utf8_ltrim(args[0].data, _WHITE)
+
+
+@TEXT.strict("rtrim", parameters=(text(),), result=STRING, examples={"RTRIM(' a  ')": " a"})
+def _rtrim(_type: SqlType, args: Sequence[Vector]) -> Any:
+    return pc.utf8_rtrim(args[0].data, _WHITE)
+
+
+@TEXT.strict(
+    "lpad",
+    parameters=(text(), size("length"), word("pad")),
+    result=STRING,
+    complete=_short("lpad", 1),
+    examples={"LPAD('7', 3, '0')": "007", "LPAD('abc', 2, '0')": "abc"},
+)
+def _lpad(_type: SqlType, args: Sequence[Vector]) -> Any:
+    """With the pad before it as often as it takes; a longer text stays as it is."""
+    return pc.binary_join_element_wise(_padding(args), args[0].data, "")
+
+
+@TEXT.strict(
+    "rpad",
+    parameters=(text(), size("length"), word("pad")),
+    result=STRING,
+    complete=_short("rpad", 1),
+    examples={"RPAD('a', 4, 'xy')": "axyx"},
+)
+def _rpad(_type: SqlType, args: Sequence[Vector]) -> Any:
+    return pc.binary_join_element_wise(args[0].data, _padding(args), "")
+
+
+def _padding(args: Sequence[Vector]) -> Any:
+    """What each text lacks."""
+    length, pad = int(args[1].data), args[2].data.as_py() or " "
+    lacking = np.maximum(length - ints(pc.utf8_length(args[0].data)), 0)
+    lengths, places = np.unique(lacking, return_inverse=True)
+    pads = pa.array([(pad * missing)[:missing] for missing in lengths.tolist()], pa.string())
+    return pads[0] if args[0].is_constant else pads.take(pa.array(places))
+
+
+@TEXT.strict(
+    "repeat",
+    parameters=(text(), anything("separator"), size("times", is_optional=True)),
+    result=STRING,
+    complete=_repeated,
+    examples={"REPEAT('ab', 3)": "ababab", "REPEAT('ab', '-', 3)": "ab-ab-ab"},
+)
+def _repeat(_type: SqlType, args: Sequence[Vector]) -> Any:
+    times = int(args[2].data)
+    if times <= 0:
+        return pc.utf8_slice_codeunits(args[0].data, start=0, stop=0)
+    again = pc.binary_repeat(pc.binary_join_element_wise(args[1].data, args[0].data, ""), times - 1)
+    return pc.binary_join_element_wise(args[0].data, again, "")
+
+
+@TEXT.strict("initcap", parameters=(text(),), result=STRING, examples={"INITCAP('hello WORLD')": "Hello World"})
+def _initcap(_type: SqlType, args: Sequence[Vector]) -> Any:
+    return pc.utf8_title(args[0].data)
+
+
+@TEXT.strict(
+    "replace",
+    parameters=(text(), text("find"), text("substitute")),
+    result=STRING,
+    examples={"REPLACE('banana', 'an', 'o')": "booa"},
+)
+def _replace(_type: SqlType, args: Sequence[Vector]) -> Any:
+    if args[1].is_constant and args[2].is_constant:
+        return _replaced(args[0].data, args[1].data.as_py(), args[2].data.as_py())
+    return by_value(STRING, args, lambda value, find, new: value.replace(find, new) if find else value)
+
+
+@TEXT.strict("remove", parameters=(text(), word("find")), result=STRING, examples={"REMOVE('banana', 'an')": "ba"})
+def _remove(_type: SqlType, args: Sequence[Vector]) -> Any:
+    return _replaced(args[0].data, args[1].data.as_py(), "")
+
+
+def _replaced(texts: Any, find: str, new: str) -> Any:
+    return pc.replace_substring(texts, find, new) if find else texts
+
+
+@TEXT.strict(
+    "normalize",
+    parameters=(text(), word("form", is_optional=True)),
+    result=STRING,
+    complete=_formed,
+    examples={"NORMALIZE('ﬁ', 'NFKC')": "fi"},
+)
+def _normalize(_type: SqlType, args: Sequence[Vector]) -> Any:
+    return pc.utf8_normalize(args[0].data, args[1].data.as_py())
 
 
 def ints(counted: pa.Array | pa.Scalar) -> Any:

@@ -1,0 +1,228 @@
+"""Regular expressions, in Java's syntax as far as RE2 has it: linear in the text, whatever the pattern.
+
+What RE2 lacks (look-around, backreferences, possessive repeats) it refuses itself. What it reads in another way than
+Java (a class inside a class, &&, POSIX classes, \\v) is refused here, since a wrong match would be worse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from merlot.functions.comparisons import to_mask
+from merlot.functions.function import Family, Lists, size, text, word
+from merlot.functions.time_words import constant_text
+from merlot.tree.errors import SqlValidationError
+from merlot.tree.nodes import Expr, Literal
+from merlot.tree.types import BOOLEAN, INT, STRING, SqlType
+from merlot.vectors.vector import Vector
+
+REGULAR: Final = Family("Regular expressions")
+
+
+def _letters(pattern: str) -> Iterator[tuple[int, str, bool]]:
+    """Place, letter and whether it is inside a class, of what is not escaped; an escape comes as two letters."""
+    place, is_class = 0, False
+    while place < len(pattern):
+        letter = pattern[place]
+        if letter == "\\":
+            if pattern.startswith("\\Q", place):
+                end = pattern.find("\\E", place)
+                place = len(pattern) if end < 0 else end + 2
+                continue
+            yield place, pattern[place : place + 2], is_class
+            place += 2
+            continue
+        yield place, letter, is_class
+        if letter == "[" and not is_class:
+            is_class = True
+            # A bracket that comes first in a class is a letter of it to RE2, and an error or another class to Java.
+            place += pattern.startswith("^", place + 1)
+        elif letter == "]" and is_class:
+            is_class = False
+        place += 1
+
+
+def _differs(pattern: str) -> str | None:
+    """What Java and RE2 read differently in a pattern."""
+    previous = ""
+    for _, letter, is_class in _letters(pattern):
+        if is_class and letter == "[":
+            return "a class inside a class"
+        if is_class and letter == previous == "&":
+            return "&& in a class"
+        if letter == "\\v":
+            return "\\v"
+        if letter == "]" and previous == "[" and is_class:
+            return "an empty class"
+        previous = letter
+    return None
+
+
+@lru_cache(maxsize=256)
+def _checked(pattern: str) -> None:
+    """Raise SqlValidationError if the pattern is not one to both."""
+    differs = _differs(pattern)
+    if differs is not None:
+        raise SqlValidationError(f"regular expression is not supported: {differs} pattern='{pattern:.100}'")
+    try:
+        pc.match_substring_regex(pa.array([""]), pattern)
+    except pa.ArrowInvalid as error:
+        reason = str(error).removeprefix("Invalid regular expression: ")
+        raise SqlValidationError(f"regular expression is not supported: {reason} pattern='{pattern:.100}'") from error
+
+
+def _flagged(pattern: str, flags: str) -> str:
+    return f"(?i){pattern}" if "i" in flags else pattern
+
+
+def _like(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Text and pattern; the flag goes into the pattern."""
+    flag = constant_text(args[2]) if len(args) > 2 else "c"
+    if flag not in ("i", "c"):
+        raise SqlValidationError(f"regexplike: unknown flag '{flag:.100}' expected=i|c")
+    pattern = _flagged(constant_text(args[1]), flag)
+    _checked(pattern)
+    return args[0], Literal(pattern, STRING)
+
+
+@REGULAR.strict(
+    "regexplike",
+    parameters=(text(), word("pattern"), word("flag", is_optional=True)),
+    result=BOOLEAN,
+    complete=_like,
+    lists=Lists.ANY_VALUE,
+    is_predicate=True,
+    examples={"REGEXP_LIKE('banana', 'n.n')": True, "REGEXP_LIKE('banana', '^B', 'i')": True},
+)
+def _regexp_like(_type: SqlType, args: Sequence[Vector]) -> Any:
+    """Whether the pattern is found anywhere in the text."""
+    return to_mask(pc.match_substring_regex(args[0].data, args[1].data.as_py()))
+
+
+def _named(pattern: str) -> tuple[str, int]:
+    """The pattern with its groups named g1, g2, …, which Arrow asks for, in one called g0; and how many there are."""
+    parts: list[str] = []
+    start, groups = 0, 0
+    for place, letter, is_class in _letters(pattern):
+        if letter != "(" or is_class:
+            continue
+        name = next((sign for sign in ("?P<", "?<") if pattern.startswith(sign, place + 1)), None)
+        if name is None and pattern.startswith("?", place + 1):
+            continue
+        groups += 1
+        parts += [pattern[start:place], f"(?P<g{groups}>"]
+        start = place + 1 if name is None else pattern.index(">", place) + 1
+    return f"(?P<g0>{''.join(parts)}{pattern[start:]})", groups
+
+
+def _extract(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Text, pattern with named groups, name of the group, default."""
+    pattern = constant_text(args[1])
+    _checked(pattern)
+    group = args[2].value if len(args) > 2 and isinstance(args[2], Literal) else 0
+    default = constant_text(args[3]) if len(args) > 3 else ""
+    named, groups = _named(pattern)
+    assert isinstance(group, int)
+    if group < 0:
+        raise SqlValidationError(f"regexpextract: no group has the number {group}")
+    name = f"g{group}" if group <= groups else ""
+    return args[0], *(Literal(value, STRING) for value in (named, name, default))
+
+
+@REGULAR.strict(
+    "regexpextract",
+    parameters=(text(), word("pattern"), size("group", is_optional=True), word("default", is_optional=True)),
+    result=STRING,
+    complete=_extract,
+    examples={
+        "REGEXP_EXTRACT('a-12-b', '[0-9]+')": "12",
+        "REGEXP_EXTRACT('a-12-b', '([a-z])-([0-9]+)', 2)": "12",
+        "REGEXP_EXTRACT('a', '[0-9]+', 0, 'none')": "none",
+    },
+)
+def _regexp_extract(_type: SqlType, args: Sequence[Vector]) -> Any:
+    """The first match, or a group of it; the default where there is none."""
+    pattern, name, default = (arg.data.as_py() for arg in args[1:])
+    texts = pa.array([args[0].data.as_py()]) if args[0].is_constant else args[0].data
+    if not name:
+        found = pa.repeat(pa.scalar(default), len(texts))
+    else:
+        found = pc.struct_field(pc.extract_regex(texts, pattern), name).fill_null(default)
+    return found[0] if args[0].is_constant else found
+
+
+def _replacement(template: str, groups: int) -> str:
+    """Java's replacement ($1, \\$) as RE2's (\\1); raises SqlValidationError."""
+    parts: list[str] = []
+    place = 0
+    while place < len(template):
+        letter, following = template[place], template[place + 1 : place + 2]
+        if letter == "\\" and following:
+            parts.append(_literal(following))
+            place += 2
+        elif letter == "$":
+            if not following.isdigit() or int(following) > min(groups, 9):
+                raise SqlValidationError(f"regexpreplace: no such group in '{template:.100}'")
+            parts.append(f"\\{following}")
+            place += 2
+        else:
+            parts.append(_literal(letter))
+            place += 1
+    return "".join(parts)
+
+
+def _literal(replacement: str) -> str:
+    return replacement.replace("\\", "\\\\")
+
+
+def _replace(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Text, pattern, RE2's replacement, first position, most replacements."""
+    flags = constant_text(args[5]) if len(args) > 5 else ""
+    start, occurrence = (arg.value if isinstance(arg, Literal) else 0 for arg in (*args[3:5], *_DEFAULTS[len(args) :]))
+    pattern = _flagged(constant_text(args[1]), flags)
+    _checked(pattern)
+    if occurrence not in (-1, 0) or not isinstance(start, int) or start < 0:
+        raise SqlValidationError("regexpreplace replaces all occurrences (-1) or the first (0), from a position on")
+    template = constant_text(args[2])
+    new = _replacement(template, _named(pattern)[1]) if occurrence == -1 else _literal(template)
+    words = (Literal(pattern, STRING), Literal(new, STRING))
+    return args[0], *words, Literal(start, INT), Literal(-1 if occurrence == -1 else 1, INT)
+
+
+_DEFAULTS: Final = (*(Literal(0, INT),) * 4, Literal(-1, INT))
+"""By place; position and occurrence may be left out."""
+
+
+@REGULAR.strict(
+    "regexpreplace",
+    parameters=(
+        text(),
+        word("pattern"),
+        word("replacement"),
+        size("start", is_optional=True),
+        size("occurrence", is_optional=True),
+        word("flag", is_optional=True),
+    ),
+    result=STRING,
+    complete=_replace,
+    examples={
+        "REGEXP_REPLACE('banana', 'a(.)', '$1o')": "bnonoa",
+        "REGEXP_REPLACE('banana', 'a', 'o', 2)": "banono",
+        "REGEXP_REPLACE('banana', 'A', 'o', 0, 0, 'i')": "bonana",
+    },
+)
+def _regexp_replace(_type: SqlType, args: Sequence[Vector]) -> Any:
+    """All matches, or the first, from a position on."""
+    pattern, new = args[1].data.as_py(), args[2].data.as_py()
+    start, most = int(args[3].data), int(args[4].data)
+    options = {"pattern": pattern, "replacement": new, "max_replacements": None if most < 0 else most}
+    if not start:
+        return pc.replace_substring_regex(args[0].data, **options)
+    before = pc.utf8_slice_codeunits(args[0].data, start=0, stop=start)
+    after = pc.replace_substring_regex(pc.utf8_slice_codeunits(args[0].data, start=start), **options)
+    return pc.binary_join_element_wise(before, after, "")

@@ -190,7 +190,7 @@ class SegmentRecord(Record):
 
 
 class ConsumingStatus(StrEnum):
-    """Where a segment of a stream is; every partition has one that is not DONE (ADR 17)."""
+    """Where a segment of a stream is; every partition has one that is not DONE (ADR 23)."""
 
     CONSUMING = "CONSUMING"
     """Its replicas append rows."""
@@ -216,7 +216,7 @@ class StreamSegmentRecord(SegmentRecord):
     """A segment of a stream's partition, from its first row on. Offsets are numbers; an end is the first one after.
 
     A class of its own, so that records of batches take no more memory. Until DONE, `crc` is 0 and `url` empty: what
-    `name@0` means is in ADR 17.
+    `name@0` means is in ADR 23.
     """
 
     partition: int
@@ -248,7 +248,7 @@ class StreamSegmentRecord(SegmentRecord):
 
 
 class PositionRecord(Record):
-    """How far a replica has come in a segment that it would end; it reads no further until the end is agreed."""
+    """How far a replica had come in a segment when it got a reason to end it."""
 
     segment: str
     instance: InstanceId

@@ -25,7 +25,7 @@ from tests.unit.cluster.stream_table import (
 from merlot.cluster.consuming import found, transactions
 from merlot.cluster.consuming.commits import CommitOutcome, commit_segment, propose_end
 from merlot.cluster.consuming.names import StreamSegmentName
-from merlot.cluster.consuming.partitions import lost_ranges, open_segments, stream_segment, stream_segments
+from merlot.cluster.consuming.partitions import lost_ranges, open_segments, stream_segment
 from merlot.cluster.consuming.positions import forget_positions, publish_position, read_positions
 from merlot.cluster.lineage.replacements import Replacement, start_replacement
 from merlot.cluster.records import AskedEnd, ConsumingStatus, PositionRecord, SegmentRecord, StreamSegmentRecord
@@ -58,7 +58,7 @@ def ask(store: Metastore, asked: AskedEnd = AskedEnd.FORCE, pinned: str = "", **
 
 
 def chain(store: Metastore, partition: int = 0) -> list[StreamSegmentRecord]:
-    return [one for one in stream_segments(load(store, TABLE)) if one.partition == partition]
+    return [one for one in load(store, TABLE).stream_segments if one.partition == partition]
 
 
 def seal(store: Metastore, end: int, partition: int = 0, crc: int = 7) -> StreamSegmentRecord:
@@ -93,11 +93,11 @@ def test_a_name_is_as_pinot_has_it() -> None:
 
 def test_partitions_begin_once_with_their_servers(store: SqliteMetastore) -> None:
     view = begin(store, 5, 0)
-    assert [(one.partition, one.sequence, one.start_offset, one.pinned) for one in stream_segments(view)] == [
+    assert [(one.partition, one.sequence, one.start_offset, one.pinned) for one in view.stream_segments] == [
         (0, 0, 5, PINNED),
         (1, 0, 0, PINNED),
     ]
-    assert {view.servers_of(one.name) for one in stream_segments(view)} == {SERVERS}
+    assert {view.servers_of(one.name) for one in view.stream_segments} == {SERVERS}
     assert begin(store, 7, 7, 7).epoch == view.epoch + 1, "only the third is new"
     assert begin(store, 7, 7, 7).epoch == view.epoch + 1
     assert opened(store, 0).start_offset == 5
@@ -110,7 +110,7 @@ def test_a_commit_ends_one_segment_and_opens_the_next_in_one_swap(store: SqliteM
     done = commit_segment(store, TABLE, sealed(record, 130))
     assert done.outcome is CommitOutcome.COMMITTED
     assert done.view.epoch == before.epoch + 2
-    first, second = stream_segments(done.view)
+    first, second = done.view.stream_segments
     assert (first.status, first.end_offset, first.total_docs, first.crc) == (ConsumingStatus.DONE, 130, 30, 7)
     assert (first.pinned, first.is_open, first.key_text) == ("", False, f"{record.name}@7")
     assert (second.sequence, second.start_offset, second.status) == (1, 130, ConsumingStatus.CONSUMING)
@@ -365,7 +365,7 @@ def test_any_order_of_any_writes_leaves_chains_without_gap_or_overlap(seed: int,
 
 def _check_chains(view: TableView) -> None:
     for partition in range(3):
-        segments = [one for one in stream_segments(view) if one.partition == partition]
+        segments = [one for one in view.stream_segments if one.partition == partition]
         assert [one.is_open for one in segments] == [False] * (len(segments) - 1) + [True]
         for one, following in itertools.pairwise(segments):
             assert one.end_offset is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -9,15 +10,9 @@ from merlot.cluster.records import StreamSegmentRecord
 from merlot.cluster.segments.view import TableView
 
 
-def stream_segments(view: TableView) -> list[StreamSegmentRecord]:
-    """All segments of streams, by partition and sequence."""
-    found = (one for one in view.segments.values() if isinstance(one, StreamSegmentRecord))
-    return sorted(found, key=lambda one: (one.partition, one.sequence))
-
-
 def last_segments(view: TableView) -> Mapping[int, StreamSegmentRecord]:
     """The last segment by partition: the open one, but in a chain that somebody has broken."""
-    return MappingProxyType({one.partition: one for one in stream_segments(view)})
+    return MappingProxyType({one.partition: one for one in view.stream_segments})
 
 
 def open_segments(view: TableView) -> Mapping[int, StreamSegmentRecord]:
@@ -27,10 +22,10 @@ def open_segments(view: TableView) -> Mapping[int, StreamSegmentRecord]:
 
 def find_segment(view: TableView, partition: int, sequence: int) -> StreamSegmentRecord | None:
     """The segment with this place in a partition's chain."""
-    for one in view.segments.values():
-        if isinstance(one, StreamSegmentRecord) and (one.partition, one.sequence) == (partition, sequence):
-            return one
-    return None
+    found = view.stream_segments
+    at = bisect.bisect_left(found, (partition, sequence), key=lambda one: (one.partition, one.sequence))
+    is_there = at < len(found) and (found[at].partition, found[at].sequence) == (partition, sequence)
+    return found[at] if is_there else None
 
 
 def stream_segment(view: TableView, name: str) -> StreamSegmentRecord | None:
@@ -42,7 +37,7 @@ def stream_segment(view: TableView, name: str) -> StreamSegmentRecord | None:
 def lost_ranges(view: TableView) -> Mapping[int, tuple[tuple[int, int], ...]]:
     """Offsets that the stream had lost before they were read, by partition: from the first up to the second."""
     found: dict[int, tuple[tuple[int, int], ...]] = {}
-    for one in stream_segments(view):
+    for one in view.stream_segments:
         if one.lost_from is not None:
             found[one.partition] = (*found.get(one.partition, ()), (one.lost_from, one.start_offset))
     return MappingProxyType(found)

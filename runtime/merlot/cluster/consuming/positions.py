@@ -1,7 +1,7 @@
 """How far the replicas of a segment have come that would end it: a node for each, until the segment has ended.
 
-Only ends that the rows do not decide need them. A replica that has written its position reads no further before the
-end is agreed, so the greatest one of those that live covers every row that any of them has answered.
+Only ends that the rows do not decide need them. The greatest one becomes the end, so that a replica that has just begun
+does not make an end of its first rows, and the others have little to carry on.
 """
 
 from __future__ import annotations

@@ -88,6 +88,12 @@ class TableView:
             merged.update(bucket.assignment)
         return MappingProxyType(merged)
 
+    @cached_property
+    def stream_segments(self) -> tuple[StreamSegmentRecord, ...]:
+        """Segments of streams, by partition and sequence."""
+        found = (one for one in self.segments.values() if isinstance(one, StreamSegmentRecord))
+        return tuple(sorted(found, key=lambda one: (one.partition, one.sequence)))
+
     @property
     def lineage(self) -> Mapping[str, LineageMark]:
         """Replacements that are not cleaned up yet, by entry id."""

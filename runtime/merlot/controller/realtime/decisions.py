@@ -1,0 +1,136 @@
+"""From how a table's stream is to how it should be: the mutations of its open segments. Pure.
+
+Replicas end their segments, and open the next ones, without the controller. What is left for it: partitions that nobody
+has begun, servers, what people ask for, settings that change, and what no replica can end by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+from merlot.cluster.consuming import transactions
+from merlot.cluster.consuming.machine import LOST
+from merlot.cluster.consuming.partitions import open_segments
+from merlot.cluster.consuming.transactions import Begin, End
+from merlot.cluster.records import AskedEnd, ConsumingStatus, PositionRecord, StreamSegmentRecord
+from merlot.cluster.segments.transaction import Assign, Mutation
+from merlot.cluster.segments.view import TableView
+from merlot.controller.placement.assignment import assign
+from merlot.controller.placement.reconcile import Situation, step
+from merlot.ids import InstanceId
+
+Positions = Mapping[str, Mapping[InstanceId, PositionRecord]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSituation:
+    """What a decision looks at beside the view."""
+
+    table: Situation
+    """The table's servers and what they report, as for other segments."""
+    pinned: str
+    """The settings that segments shall have."""
+    starts: Mapping[int, int]
+    """Partitions of the stream, with the offsets to begin at."""
+    is_paused: bool = False
+    positions: Positions = field(default_factory=dict)
+    """Of replicas that would end their segments, by segment."""
+
+
+def decide(view: TableView, situation: StreamSituation) -> Sequence[Mutation]:
+    """What to change now: one kind of thing at a time, for a record changes once in a write. Nothing left to do: empty.
+
+    A suspended table is left alone.
+    """
+    if situation.table.spec.suspend:
+        return []
+    for kind in (_begin, _pause_or_resume, _renew_settings, _place, _shorten):
+        mutations = kind(view, situation)
+        if mutations:
+            return mutations
+    return []
+
+
+def _begin(view: TableView, situation: StreamSituation) -> list[Mutation]:
+    """Partitions without an open segment get one, where the fewest are consumed."""
+    opened = open_segments(view)
+    missing = sorted(situation.starts.keys() - opened.keys())
+    servers = situation.table.servers
+    if not missing or not servers.live:
+        return []
+    places = {_place_name(number): view.servers_of(record.name) for number, record in opened.items()}
+    wanted = [_place_name(number) for number in sorted({*opened, *missing})]
+    placed = assign(wanted, places, servers, situation.table.spec.replication, balance=False)
+    begins = [
+        Begin(partition=number, offset=situation.starts[number], servers=placed[_place_name(number)])
+        for number in missing
+    ]
+    return transactions.begin(view, begins, situation.pinned, situation.table.now_ms, paused=situation.is_paused)
+
+
+def _pause_or_resume(view: TableView, situation: StreamSituation) -> list[Mutation]:
+    if not situation.is_paused:
+        return transactions.resume(view, situation.table.now_ms)
+    running = {
+        number
+        for number, record in open_segments(view).items()
+        if record.status != ConsumingStatus.PAUSED and record.asked_end is not AskedEnd.PAUSE
+    }
+    return transactions.ask_to_end(view, running, AskedEnd.PAUSE, situation.table.now_ms)
+
+
+def _renew_settings(view: TableView, situation: StreamSituation) -> list[Mutation]:
+    """Segments of other settings end, so that the new ones take effect in seconds, for all replicas alike."""
+    if not situation.pinned:
+        return []
+    outdated = {
+        number
+        for number, record in open_segments(view).items()
+        if (record.next_pinned or record.pinned) != situation.pinned
+    }
+    asked = AskedEnd.PAUSE if situation.is_paused else AskedEnd.FORCE
+    now_ms = situation.table.now_ms
+    return transactions.ask_to_end(view, outdated, asked, now_ms, next_pinned=situation.pinned)
+
+
+def _place(view: TableView, situation: StreamSituation) -> list[Mutation]:
+    """Spread the partitions evenly; a server gives one up when those who take it consume it."""
+    table = situation.table
+    opened = {record.name: record for record in open_segments(view).values()}
+    current = {name: view.servers_of(name) for name in opened}
+    target = assign(list(opened), current, table.servers, table.spec.replication, balance=table.balance)
+    changes: dict[str, tuple[InstanceId, ...]] = {}
+    for name, wanted in target.items():
+        stepped = step(opened[name].key, current[name], wanted, table)
+        if stepped != current[name]:
+            changes[name] = stepped
+    return [Assign(changes)] if changes else []
+
+
+def _shorten(view: TableView, situation: StreamSituation) -> list[Mutation]:
+    """An agreed end that no replica can reach, since the stream has lost rows before it, is given up."""
+    for record in open_segments(view).values():
+        if record.status == ConsumingStatus.SEALING:
+            left = set(view.servers_of(record.name)) - situation.table.servers.gone
+            end = _reachable(record, situation.positions.get(record.name, {}), left, situation.table.now_ms)
+            if end is not None:
+                return transactions.shorten(view, end)
+    return []
+
+
+def _reachable(
+    record: StreamSegmentRecord, positions: Mapping[InstanceId, PositionRecord], servers: Set[InstanceId], now_ms: int
+) -> End | None:
+    """The best end that is left; None while some replica, be it silent, may still reach the agreed one."""
+    stuck = [positions[server] for server in sorted(servers) if server in positions]
+    if not stuck or len(stuck) < len(servers) or any(one.reason != LOST for one in stuck):
+        return None
+    best = max(stuck, key=lambda one: (one.offset, one.instance))
+    if best.resume is None:
+        return None
+    return End(segment=record.name, offset=best.offset, sealer=best.instance, now_ms=now_ms, next_offset=best.resume)
+
+
+def _place_name(partition: int) -> str:
+    return f"{partition:08d}"

@@ -26,7 +26,7 @@ demo-rollup: $(VENV)/.dev ## Merge a year of flights, 366 days to 13 months to a
 
 test: $(VENV)/.dev ## Run everything that a fresh machine can run, files spread over WORKERS processes (2)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/unit tests/kernels tests/golden tests/contracts tests/sql tests/plans \
-	  tests/oracle tests/fuzz tests/clients tests/kube tests/spark tests/faults $(PYTEST_ARGS)
+	  tests/oracle tests/fuzz tests/simulation tests/clients tests/kube tests/spark tests/faults $(PYTEST_ARGS)
 
 test-e2e: $(VENV)/.dev ## Run the end-to-end tests on the cluster of KUBECONFIG, with the images of MERLOT_IMAGES
 	$(BIN)/python -m pytest tests/e2e $(PYTEST_ARGS)
@@ -70,8 +70,8 @@ bench-merge: $(VENV)/.dev ## Measure concat and rollup on one core against DuckD
 	$(BIN)/python -m tests.bench.merge
 
 fuzz: $(VENV)/.dev ## Run the seeded random tests for FUZZ_SECONDS (600), the seed printed
-	MERLOT_FUZZ_SECONDS=$(FUZZ_SECONDS) MERLOT_KILLS=200 MERLOT_LATE_S=10 MERLOT_SILENCE_S=60 MERLOT_TABLES=1000 \
-	  $(BIN)/python -m pytest tests/fuzz tests/oracle tests/unit/query/pruning tests/faults tests/kube/test_operator_scale.py \
+	MERLOT_FUZZ_SECONDS=$(FUZZ_SECONDS) MERLOT_KILLS=200 MERLOT_LATE_S=10 MERLOT_SILENCE_S=60 MERLOT_TABLES=1000 MERLOT_SIMULATIONS=10000 \
+	  $(BIN)/python -m pytest tests/fuzz tests/simulation tests/oracle tests/unit/query/pruning tests/faults tests/kube/test_operator_scale.py \
 	  --timeout=0 $(PYTEST_ARGS)
 
 fuzz-bounds: $(VENV)/.dev ## Run SQL cases, kernels and random queries with every index of every kernel checked (FUZZ_SECONDS)

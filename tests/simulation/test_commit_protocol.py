@@ -1,0 +1,68 @@
+"""Thousands of histories of a stream's segments, each from its seed; and bugs that they find."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+from tests.simulation.world import Planted, World
+
+from merlot.cluster.consuming import transactions
+from merlot.cluster.consuming.partitions import stream_segment
+from merlot.cluster.consuming.transactions import Sealed
+from merlot.cluster.records import ConsumingStatus
+from merlot.cluster.segments.mutations import Mutation, PutSegments
+from merlot.cluster.segments.view import Bucket, TableView
+
+NUM_HISTORIES = int(os.environ.get("MERLOT_SIMULATIONS", "300"))
+NUM_CHUNKS = 10
+ENOUGH = 200
+"""Histories among which each planted bug must be found."""
+
+
+@pytest.mark.parametrize("chunk", range(NUM_CHUNKS))
+@pytest.mark.timeout(0)
+def test_every_row_is_committed_once_and_none_is_taken_back(chunk: int) -> None:
+    num_commits = 0
+    for seed in range(chunk, NUM_HISTORIES, NUM_CHUNKS):
+        world = World(seed)
+        failure = failure_of(world)
+        assert not failure, f"history of seed {seed}: {failure}"
+        num_commits += world.invariants.num_commits
+    assert num_commits > NUM_HISTORIES // NUM_CHUNKS, "histories in which nothing happens prove nothing"
+
+
+def commit_unchecked(view: TableView, sealed: Sealed) -> list[Mutation]:
+    """As if a commit did not look at what is agreed: whoever is late overwrites what was committed before."""
+    record = stream_segment(view, sealed.segment)
+    if record is None:
+        return []
+    update = {"status": ConsumingStatus.SEALING.value, "end_offset": sealed.end_offset}
+    segments = {**view.segments, record.name: record.model_copy(update=update)}
+    blind = replace(view, buckets={0: Bucket("", segments, view.assignment)})
+    made = transactions.commit(blind, sealed)
+    return [PutSegments(one.records) if isinstance(one, PutSegments) else one for one in made]
+
+
+@pytest.mark.parametrize(
+    ("planted", "symptom"),
+    [
+        (Planted(commit=commit_unchecked), "a committed segment changed"),
+        (Planted(drops_tail=True), "answered rows were taken back"),
+    ],
+    ids=["commit without the check of the version", "tail dropped at the split"],
+)
+@pytest.mark.timeout(0)
+def test_a_planted_bug_is_found(planted: Planted, symptom: str) -> None:
+    found = (failure for seed in range(ENOUGH) if (failure := failure_of(World(seed, planted))))
+    assert any(symptom in failure for failure in found)
+
+
+def failure_of(world: World) -> str:
+    """What is wrong with a history; empty if nothing is."""
+    try:
+        world.run()
+    except AssertionError as error:
+        return str(error)
+    return ""

@@ -20,6 +20,7 @@ NAMES = (
     "small_segments",
     "flights_rollup",
     "hostile",
+    "consuming",
 )
 ROOT = Path(__file__).resolve().parents[2]
 

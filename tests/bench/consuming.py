@@ -1,20 +1,24 @@
 """A consuming segment: rows appended per second, memory per row, and queries beside the same rows sealed.
 
 `python -m tests.bench.consuming [--quick]`. One thread; rows as a decoder makes them from JSON of 97 bytes (two keys,
-two texts of few values, a time, a metric). Appending alone: decoding is `ingest`'s to measure.
+two texts of few values, a time, a metric). Appending alone: decoding is `ingest`'s to measure. All times are of one
+thread's CPU, so that other programs on the machine do not count.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import os
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from tests.bench.report import Case, median_ms, publish
+from tests.bench.report import Case, publish
 
 from merlot.query.answer.reduce import reduce
 from merlot.query.context import ExecutionContext
@@ -50,9 +54,9 @@ QUERIES = {
     "sum": "SELECT SUM(amount), MIN(id), MAX(ts) FROM t",
     "group": "SELECT city, COUNT(*), SUM(amount) FROM t GROUP BY city LIMIT 1000",
     "group by two": "SELECT city, kind, MAX(amount) FROM t GROUP BY city, kind LIMIT 10000",
-    "group by many": "SELECT user, COUNT(*) FROM t GROUP BY user ORDER BY COUNT(*) DESC LIMIT 10",
+    "group by many": "SELECT user, COUNT(*) FROM t GROUP BY user ORDER BY COUNT(*) DESC, user LIMIT 10",
     "like": "SELECT COUNT(*) FROM t WHERE user LIKE '%99%'",
-    "point": "SELECT id, user, amount FROM t WHERE user = 'user4711' LIMIT 10",
+    "point": "SELECT id, user, amount FROM t WHERE user = 'user4711' LIMIT 1000",
     "top": "SELECT city, id FROM t WHERE kind <> 'view' ORDER BY city, id DESC LIMIT 10",
     "distinct": "SELECT DISTINCTCOUNT(user), DISTINCTCOUNT(kind) FROM t",
 }
@@ -70,6 +74,12 @@ def main() -> None:
         rate = num_rows / seconds / 1000
         cases.append(Case(f"append by {size}", "k rows/s", rate, "Pinot with decoding", PINOT_ROWS_PER_S / 1000))
     cases.append(Case("memory", "bytes/row", segment.memory_bytes / num_rows, "rows as Arrow", rows.nbytes / num_rows))
+    del segment
+    gc.collect()
+    before = resident_bytes()
+    segment, _ = fill(rows, 1000)
+    resident = (resident_bytes() - before) / num_rows
+    cases.append(Case("resident", "bytes/row", resident, "its own count", segment.memory_bytes / num_rows))
     cases.append(Case("snapshot", "us", snapshot_us(segment), "", 0.0))
     with tempfile.TemporaryDirectory(prefix="consuming_") as folder:
         started = time.perf_counter()
@@ -80,8 +90,8 @@ def main() -> None:
         with ImmutableSegment.open(sealed.path) as file:
             for name, sql in QUERIES.items():
                 assert answer(sql, segment.snapshot()) == answer(sql, file), sql
-                ours = median_ms(lambda sql=sql: answer(sql, segment.snapshot()), 15)
-                theirs = median_ms(lambda sql=sql, file=file: answer(sql, file), 15)
+                ours = cpu_ms(lambda sql=sql: answer(sql, segment.snapshot()))
+                theirs = cpu_ms(lambda sql=sql, file=file: answer(sql, file))
                 cases.append(Case(name, "ms", ours, "sealed", theirs))
     publish("consuming", "Consuming segment", cases)
 
@@ -109,12 +119,28 @@ def fill(rows: pa.Table, size: int) -> tuple[ConsumingSegment, float]:
     segment = ConsumingSegment(BuildRequest(name="t__0__0__x", table="t", schema=SCHEMA, time_column="ts"), 0)
     batches = [rows.slice(start, size) for start in range(0, rows.num_rows, size)]
     offsets = np.arange(rows.num_rows)
-    started = time.perf_counter()
+    started = time.thread_time()
     for number, batch in enumerate(batches):
         start = number * size
         stop = start + batch.num_rows
         segment.append(batch, offsets[start:stop], stop)
-    return segment, time.perf_counter() - started
+    return segment, time.thread_time() - started
+
+
+def resident_bytes() -> int:
+    """Memory of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def cpu_ms(action: Callable[[], object]) -> float:
+    """Median of some runs after one that is not counted."""
+    action()
+    times = []
+    for _ in range(11):
+        started = time.thread_time()
+        action()
+        times.append(time.thread_time() - started)
+    return statistics.median(times) * 1000
 
 
 def snapshot_us(segment: ConsumingSegment) -> float:

@@ -18,6 +18,7 @@ from merlot.query.execute import execute
 from merlot.query.plan.binding import bind
 from merlot.query.plan.make import plan
 from merlot.segment.build.request import BuildRequest
+from merlot.segment.mutable import coded
 from merlot.segment.mutable.consuming import ConsumingSegment, ConsumingSnapshot
 from merlot.spec.schema import TableSchema
 from merlot.sql.parse import parse
@@ -105,6 +106,12 @@ def _many_switches() -> Iterator[None]:
     sys.setswitchinterval(1e-5)
     yield
     sys.setswitchinterval(before)
+
+
+@pytest.fixture(autouse=True)
+def _early_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dictionary that does not pay is given up among few rows."""
+    monkeypatch.setattr(coded, "FIRST_LOOK", 4096)
 
 
 @pytest.mark.usefixtures("_many_switches")

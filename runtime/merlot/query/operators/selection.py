@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.functions.evaluate import evaluate
 from merlot.query.filter.docset import DocSet
-from merlot.query.operators.order import Keys, first_rows, sort_keys
+from merlot.query.operators.order import Keys, first_rows, sort_keys, text_ranks
 from merlot.query.plan.nodes import LeafWork
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns
 from merlot.segment.index.dictionary import Dictionary, OrderedDictionary
+from merlot.segment.reader import Reader
 from merlot.tree.nodes import Column, OrderKey
 from merlot.tree.types import LONG
 from merlot.values.types import TypeName
@@ -41,21 +44,31 @@ def materialise(work: LeafWork, chunk: Chunk) -> list[pa.Array]:
 
 
 def _sort_keys(work: LeafWork, key: OrderKey, chunk: Chunk) -> list[Keys]:
-    """By dict id where the column has a dictionary whose order is that of the values: two zeros are equal."""
+    """By dict id, or by the ranks of the entries of a dictionary, where the column has one."""
     assert isinstance(key.expr, Column)
     expr = work.columns[int(key.expr.name.removeprefix("c"))]
     if isinstance(expr, Column):
         reader = chunk.columns.reader(expr.name)
-        if reader.dictionary is not None and _is_ordered(reader.dictionary, reader.type):
-            ids = Vector(LONG, chunk.dict_ids(reader), chunk.visible_nulls(expr.name))
-            return sort_keys(ids, ascending=key.ascending, nulls_last=key.nulls_last)
+        ranks = None if reader.dictionary is None else _ranks(chunk, reader, reader.dictionary)
+        if ranks is not None:
+            vector = Vector(LONG, ranks, chunk.visible_nulls(expr.name))
+            return sort_keys(vector, ascending=key.ascending, nulls_last=key.nulls_last)
     vector = evaluate(expr, chunk).spread(chunk.num_rows)
     return sort_keys(vector, ascending=key.ascending, nulls_last=key.nulls_last)
 
 
-def _is_ordered(dictionary: Dictionary, type_: TypeName) -> bool:
-    if not isinstance(dictionary, OrderedDictionary):
-        return False
+def _ranks(chunk: Chunk, reader: Reader, dictionary: Dictionary) -> NDArray[Any] | None:
+    """Whole numbers in the order of the rows' values; None if the dictionary is of no help."""
+    if isinstance(dictionary, OrderedDictionary):
+        return chunk.dict_ids(reader) if _has_one_zero(dictionary, reader.type) else None
+    if dictionary.numeric is not None or len(dictionary) > chunk.num_rows:
+        return None
+    ranks = text_ranks(dictionary.arrow(), is_decimal=reader.type is TypeName.BIG_DECIMAL)
+    return np.asarray(ranks[chunk.dict_ids(reader)])
+
+
+def _has_one_zero(dictionary: OrderedDictionary, type_: TypeName) -> bool:
+    """Whether dict ids order rows as values do: two zeros are equal, and a BOOLEAN may be any number."""
     if type_ not in (TypeName.FLOAT, TypeName.DOUBLE):
         return type_ is not TypeName.BOOLEAN
     first, last = dictionary.range_of(0.0, 0.0, True, True)

@@ -195,8 +195,8 @@ def _check(query: BoundQuery) -> None:
     """Rules between clauses: what may be selected and ordered by when rows are grouped."""
     aggregated = bool(query.group_by) or _any_aggregate(query)
     if query.distinct:
-        _check_distinct(query, aggregated)
-    elif aggregated:
+        _check_distinct(query)
+    if aggregated:
         keys = frozenset(query.group_by)
         for output in query.select:
             _check_grouped(output.expr, keys, "SELECT")
@@ -206,7 +206,7 @@ def _check(query: BoundQuery) -> None:
             _check_grouped(query.having, keys, "HAVING")
     elif query.having is not None:
         raise SqlValidationError("HAVING needs GROUP BY or an aggregate")
-    else:
+    elif not query.distinct:
         _check_selection(query)
 
 
@@ -217,11 +217,7 @@ def _any_aggregate(query: BoundQuery) -> bool:
     return any(has_aggregate(expr) for expr in expressions)
 
 
-def _check_distinct(query: BoundQuery, aggregated: bool) -> None:
-    if aggregated:
-        raise UnsupportedSqlError("DISTINCT with GROUP BY or aggregates")
-    if query.having is not None:
-        raise SqlValidationError("HAVING needs GROUP BY or an aggregate")
+def _check_distinct(query: BoundQuery) -> None:
     selected = {output.expr for output in query.select}
     if any(key.expr not in selected for key in query.order_by):
         raise SqlValidationError("ORDER BY of a SELECT DISTINCT must be among the selected expressions")

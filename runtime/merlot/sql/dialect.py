@@ -117,8 +117,6 @@ NODE_NAMES: dict[type[exp.Expr], str] = {
     exp.Extract: "EXTRACT",
     exp.ILike: "ILIKE",
     exp.Bracket: "array element ([])",
-    exp.NullSafeEQ: "IS NOT DISTINCT FROM",
-    exp.NullSafeNEQ: "IS DISTINCT FROM",
     exp.Placeholder: "query parameter (?)",
     exp.Parameter: "query parameter (@)",
 }

@@ -218,6 +218,14 @@ def _is(binder: Binder, node: Any, *, negated: bool = False) -> Expr:
     raise UnsupportedSqlError("IS with anything but NULL, TRUE and FALSE")
 
 
+def _is_same(binder: Binder, node: Any) -> Expr:
+    return predicates.same(binder.bind(node.this), binder.bind(node.args["expression"]), nulls=binder.nulls)
+
+
+def _is_distinct(binder: Binder, node: Any) -> Expr:
+    return predicates.invert(_is_same(binder, node))
+
+
 def _case(binder: Binder, node: Any) -> Expr:
     subject = binder.bind(node.this) if node.this is not None else None
     branches: list[tuple[Expr, Expr]] = []
@@ -309,6 +317,8 @@ _HANDLERS: dict[type[exp.Expr], _Handler] = {
     exp.Like: _like,
     exp.Escape: _escape,
     exp.Is: _is,
+    exp.NullSafeEQ: _is_same,
+    exp.NullSafeNEQ: _is_distinct,
     exp.Case: _case,
     exp.Cast: _cast,
     exp.Anonymous: _function,

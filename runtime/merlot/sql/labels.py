@@ -33,6 +33,8 @@ OPERATOR_NAMES: dict[type[exp.Expr], str] = {
     exp.Not: "not",
     exp.DPipe: "concat",
     exp.Like: "like",
+    exp.NullSafeEQ: "is_not_distinct_from",
+    exp.NullSafeNEQ: "is_distinct_from",
     exp.Between: "between",
     exp.In: "in",
     exp.Cast: "cast",

@@ -129,6 +129,18 @@ def is_null(expr: Expr, *, negated: bool) -> Expr:
     return Call("is_not_null" if negated else "is_null", (expr,), BOOLEAN)
 
 
+def same(left: Expr, right: Expr, *, nulls: bool) -> Expr:
+    """`left IS NOT DISTINCT FROM right`: equal, or both null. True or false, never unknown, in either mode."""
+    if left.type.is_array or right.type.is_array:
+        raise UnsupportedSqlError("IS DISTINCT FROM of a multi-value column")
+    for side, other in ((left, right), (right, left)):
+        if isinstance(side, Literal) and side.value is None:
+            return is_null(other, negated=False)
+    both_null = conjunction(is_null(side, negated=False) for side in (left, right))
+    known = [is_null(side, negated=True) for side in (left, right)]
+    return disjunction((conjunction((*known, compare("equals", left, right, nulls=nulls))), both_null))
+
+
 def _compare_constants(function: str, left: Literal, right: Literal) -> Expr:
     if left.type.base is TypeName.TIMESTAMP or right.type.base is TypeName.TIMESTAMP:
         left, right = (literals.convert(side, SqlType(TypeName.TIMESTAMP)) for side in (left, right))

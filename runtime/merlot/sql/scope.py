@@ -12,8 +12,12 @@ from merlot.tree.nodes import Column, Expr
 from merlot.tree.types import INT, STRING, SqlType
 from merlot.values.types import TypeName
 
-VIRTUAL_COLUMNS = {"$segmentName": Column("$segmentName", STRING), "$docId": Column("$docId", INT)}
-_REFUSED_VIRTUAL = frozenset({"$hostName", "$partitionId"})
+VIRTUAL_COLUMNS = {
+    "$segmentName": Column("$segmentName", STRING),
+    "$docId": Column("$docId", INT),
+    "$hostName": Column("$hostName", STRING),
+}
+_REFUSED_VIRTUAL = frozenset({"$partitionId", "$creationTime", "$startTime", "$endTime", "$totalDocs", "$crc"})
 
 
 @dataclass(frozen=True, slots=True)

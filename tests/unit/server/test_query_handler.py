@@ -81,6 +81,14 @@ async def test_a_partial_covers_all_segments(handlers: HandlerBench) -> None:
     assert response.partial.stats.num_docs_scanned == 300
 
 
+async def test_rows_know_which_server_read_them(handlers: HandlerBench) -> None:
+    response = await handlers.ask(
+        "SELECT $hostName, COUNT(*) FROM orders WHERE $hostName <> 'there' GROUP BY $hostName"
+    )
+    assert response.partial is not None
+    assert response.partial.data.to_pylist() == [{"k0": "here", "a0.count": 300}]
+
+
 async def test_a_file_taken_away_sends_the_broker_elsewhere_and_is_fetched_again(handlers: HandlerBench) -> None:
     key = next(iter(handlers.keeper.segments.keys))
     handlers.bench.path_of(key).unlink()

@@ -1,5 +1,5 @@
 """Columns of one segment as a query reads them: those of the schema as it is today, and virtual ones (`$segmentName`,
-`$docId`), which are made up. All look like readers of a segment.
+`$docId`, `$hostName`), which are made up. All look like readers of a segment.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from merlot.aggregates.averages import Average
@@ -11,8 +12,10 @@ from merlot.aggregates.distinct import DistinctCount
 from merlot.aggregates.extremes import Extreme
 from merlot.aggregates.function import AggregationFunction
 from merlot.aggregates.hyperloglog import DistinctCountHll, DistinctCountRawHll
+from merlot.aggregates.modes import DistinctSum, Mode
 from merlot.aggregates.moments import MOMENTS
 from merlot.aggregates.of_lists import OfLists
+from merlot.aggregates.percentiles import PERCENT, Percentile
 from merlot.aggregates.precision import SumPrecision
 from merlot.aggregates.ranges import MinMaxRange
 from merlot.aggregates.sums import Sum, SumLong
@@ -35,6 +38,11 @@ _OF_VALUES: Final[tuple[AggregationFunction, ...]] = (
     DistinctCount(),
     DistinctCountHll(),
     DistinctCountRawHll(),
+    DistinctSum("distinctsum", is_average=False),
+    DistinctSum("distinctavg", is_average=True),
+    Percentile("percentile", is_long=False),
+    Percentile("percentileest", is_long=True),
+    Mode(),
     MinMaxRange(),
     SumPrecision(),
     WithTime("firstwithtime", is_first=True),
@@ -45,17 +53,27 @@ _OF_VALUES: Final[tuple[AggregationFunction, ...]] = (
 )
 _WITH_LISTS: Final = frozenset(
     {"count", "sum", "min", "max", "minstring", "maxstring", "avg", "minmaxrange", "distinctcount"}
-    | {"distinctcounthll", "distinctcountrawhll"}
+    | {"distinctcounthll", "distinctcountrawhll", "distinctsum", "distinctavg", "percentile", "percentileest"}
 )
 """Those that have a …MV form."""
 FUNCTIONS: Final = (*_OF_VALUES, *(OfLists(one) for one in _OF_VALUES if one.name in _WITH_LISTS))
 
+_NUMBERED: Final = re.compile(r"(?P<name>[a-z]+)(?P<number>[0-9]{1,3})(?P<lists>(?:mv)?)")
 _BY_KEY: Final = {key: function for function in FUNCTIONS for key in (function.name, *function.aliases)}
 
 
 def find(name: str) -> AggregationFunction | None:
     """The aggregate of that name, if it is one."""
     return _BY_KEY.get(canonical_key(name))
+
+
+def numbered(name: str) -> tuple[AggregationFunction, str] | None:
+    """The aggregate and the percentile of a name such as PERCENTILE95, if it is one."""
+    found = _NUMBERED.fullmatch(canonical_key(name))
+    function = None if found is None else _BY_KEY.get(found["name"] + found["lists"])
+    if found is None or function is None or PERCENT not in function.parameters:
+        return None
+    return function, found["number"]
 
 
 def named(name: str) -> AggregationFunction:

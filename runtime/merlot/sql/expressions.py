@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from merlot.functions.instants import Moment
 from merlot.sql import predicates
 from merlot.sql.aggregation import check_arity, count_rows, typed_aggregate
 from merlot.sql.budget import Budget
-from merlot.sql.labels import OPERATOR_NAMES, cast_type_name
+from merlot.sql.labels import DISTINCT_FORMS, OPERATOR_NAMES, cast_type_name
 from merlot.sql.logic import conjunction, disjunction, predicate
 from merlot.sql.parse import feature_name
 from merlot.sql.scope import Scope
@@ -249,23 +249,29 @@ def _function(binder: Binder, node: Any) -> Expr:
     name = node.this if isinstance(node.this, str) else node.this.name
     function = aggregates.find(name)
     if function is not None:
-        return _aggregate(binder, node, function)
+        return _aggregate(binder, node.expressions, function)
+    numbered = aggregates.numbered(name)
+    if numbered is not None:
+        return _aggregate(binder, [*node.expressions, exp.Literal.number(numbered[1])], numbered[0])
     args = node.expressions
     if any(isinstance(arg, exp.Distinct) for arg in args):
         raise UnsupportedSqlError(f"DISTINCT in {name.upper()}")
     return binder.call(name, tuple(binder.bind(arg) for arg in args))
 
 
-def _aggregate(binder: Binder, node: Any, function: AggregationFunction) -> Expr:
+_IGNORING_REPEATS = frozenset({"min", "max", *DISTINCT_FORMS.values()})
+"""Aggregates that answer the same of distinct values."""
+
+
+def _aggregate(binder: Binder, args: Sequence[exp.Expr], function: AggregationFunction) -> Expr:
     name = function.name
     if not binder.allows_aggregates:
         raise SqlValidationError(f"{binder.place} cannot use an aggregate: {name}")
-    args = node.expressions
     if args and isinstance(args[0], exp.Distinct):
-        distinct = aggregates.named("distinctcount")
-        if not (function.counts_rows or function is distinct):
+        if name not in DISTINCT_FORMS and name not in _IGNORING_REPEATS:
             raise UnsupportedSqlError(f"DISTINCT in {name.upper()}")
-        args, name, function = args[0].expressions, distinct.name, distinct
+        function = aggregates.named(DISTINCT_FORMS.get(name, name))
+        args, name = args[0].expressions, function.name
     check_arity(function, len(args))
     if isinstance(args[0], exp.Star):
         return count_rows(function)

@@ -7,6 +7,7 @@ underscores, operators have their function's name.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from sqlglot import exp
 
@@ -65,6 +66,9 @@ CAST_TYPES = {
 }
 """Names of types in CAST: Pinot's, and what other dialects call them."""
 
+DISTINCT_FORMS: Final = {"count": "distinctcount", "sum": "distinctsum", "avg": "distinctavg"}
+"""Aggregates of DISTINCT values that have a name of their own."""
+
 
 def label(node: exp.Expr, column_name: Callable[[exp.Column], str], *, nulls: bool) -> str:
     """The label of a SELECT item without alias."""
@@ -108,8 +112,8 @@ def _function_label(node: exp.Anonymous, text: Callable[[exp.Expr], str], *, nul
     known = aggregates.find(key) or functions.find(key)
     name = known.name if known else key
     args = node.expressions
-    if name == "count" and args and isinstance(args[0], exp.Distinct):
-        return f"distinctcount({','.join(text(part) for part in args[0].expressions)})"
+    if args and isinstance(args[0], exp.Distinct):
+        return f"{DISTINCT_FORMS.get(name, name)}({','.join(text(part) for part in args[0].expressions)})"
     if name == "count" and not nulls:
         return "count(*)"
     return f"{name}({','.join(text(part) for part in args)})"

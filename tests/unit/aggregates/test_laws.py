@@ -72,6 +72,8 @@ CONSTANTS: dict[tuple[str, str], object] = {
     ("distinctcountrawhll", "log2m"): 4,
     ("distinctcounthllmv", "log2m"): 6,
     ("distinctcountrawhllmv", "log2m"): 4,
+    ("mode", "reducer"): "AVG",
+    **{(f"percentile{form}{lists}", "percentile"): 40 for form, lists in product(("", "est"), ("", "mv"))},
     ("sumprecision", "precision"): 30,
     ("sumprecision", "scale"): 2,
     ("firstwithtime", "type"): "ANY",

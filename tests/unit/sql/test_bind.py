@@ -156,6 +156,8 @@ def test_null_handling_keeps_the_verdict_null_for_nulls(condition: str, expected
         ("COUNT(*)", "count(*)", "LONG", "count()"),
         ("COUNT(carrier)", "count(*)", "LONG", "count()"),
         ("COUNT(DISTINCT carrier)", "distinctcount(carrier)", "INT", "distinctcount(carrier)"),
+        ("SUM(DISTINCT delay)", "distinctsum(delay)", "DOUBLE", "distinctsum(delay)"),
+        ("PERCENTILE95(delay)", "percentile95(delay)", "DOUBLE", "percentile(delay,95)"),
         ("distinct_count(carrier)", "distinctcount(carrier)", "INT", "distinctcount(carrier)"),
         ("SUM(delay)", "sum(delay)", "DOUBLE", "sum(delay)"),
         ("MIN(distance)", "min(distance)", "DOUBLE", "min(distance)"),

@@ -1,0 +1,88 @@
+"""PERCENTILE and PERCENTILEEST: the value at a place of the rows in order, exactly.
+
+Of n rows the p-th percentile is the one at place n · p / 100, rounded down, and the last for 100: Pinot's rule. Its
+PERCENTILEEST estimates; here it is the same value as a LONG. An answer takes memory for every distinct value of a
+group: PERCENTILETDIGEST does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from merlot.aggregates import frequencies
+from merlot.aggregates.frequencies import Frequencies, FrequencyState
+from merlot.aggregates.function import (
+    NUMBERS,
+    UNKNOWN,
+    AggregateCall,
+    AggregationFunction,
+    Input,
+    Parameter,
+    State,
+    StateField,
+    nothing,
+)
+from merlot.tree.nodes import Value
+from merlot.tree.types import DOUBLE, LONG, SqlType
+from merlot.values.types import TypeName
+from merlot.vectors.vector import Vector
+
+_LONG = np.iinfo(np.int64)
+PERCENT: Final = Parameter(
+    name="percentile", takes=frozenset({TypeName.INT, TypeName.LONG, TypeName.DOUBLE}), is_constant=True
+)
+
+
+def percent_problem(constants: Sequence[Value]) -> str | None:
+    """What is wrong with a percentile."""
+    wanted = constants[0]
+    is_percent = isinstance(wanted, int | float) and 0 <= wanted <= 100
+    return None if is_percent else f"percentile must be from 0 to 100 got={wanted!r}"
+
+
+class Percentile(AggregationFunction):
+    """PERCENTILE(x, p) as a DOUBLE, or PERCENTILEEST(x, p) as a LONG."""
+
+    def __init__(self, name: str, *, is_long: bool) -> None:
+        self.name = name
+        self.parameters = (Parameter(name="x", takes=NUMBERS), PERCENT)
+        self._is_long = is_long
+
+    def problem(self, types: Sequence[SqlType], constants: Sequence[Value]) -> str | None:
+        return percent_problem(constants)
+
+    def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
+        return LONG if self._is_long else DOUBLE
+
+    def fields(self, call: AggregateCall) -> tuple[StateField, ...]:
+        return frequencies.fields(call.types[0])
+
+    def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
+        return FrequencyState(call.types[0], num_groups, (*inputs, UNKNOWN)[0].dictionary())
+
+    def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
+        known = Frequencies.of(columns)
+        totals = known.totals()
+        percent = call.constants[0]
+        assert isinstance(percent, int | float)
+        places = np.minimum((totals * percent / 100).astype(np.int64), np.maximum(totals - 1, 0))
+        found = known.at(places)
+        if self._is_long:
+            # NaN and what lies outside become what Java makes of them.
+            whole = found if found.dtype == np.int64 else _whole(found.astype(np.float64))
+            answers = np.where(totals == 0, _LONG.min, whole)
+        else:
+            answers = np.where(totals == 0, -np.inf, found.astype(np.float64))
+        return Vector(call.result, answers, nothing(call, totals))
+
+
+def _whole(numbers: np.ndarray) -> np.ndarray:
+    inside = (numbers >= -(2.0**63)) & (numbers < 2.0**63)
+    whole = np.where(inside, numbers, 0).astype(np.int64)
+    whole[numbers >= 2.0**63] = _LONG.max
+    whole[numbers < -(2.0**63)] = _LONG.min
+    return whole

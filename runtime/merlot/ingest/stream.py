@@ -7,6 +7,9 @@ come to the same.
 
 from __future__ import annotations
 
+import functools
+import operator
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +23,7 @@ from merlot.ingest.decoders.opening import open_decoder
 from merlot.ingest.decoders.protocol import Decoded, Wanted
 from merlot.ingest.row_expressions import RowExpressions
 from merlot.ingest.transform import SOURCE_FILE, SOURCE_ROW, Conformed
+from merlot.segment.arrow_types import arrow_schema
 from merlot.spec.stream import HEADER_PREFIX, BadMessages, StreamIngestion
 from merlot.spec.table import TableSpec
 from merlot.streams.protocol import Messages
@@ -34,6 +38,7 @@ NUMBERS = {
     TypeName.DOUBLE: pa.float64(),
 }
 """Types whose casts make the same of numbers as of their texts."""
+_NO_OFFSETS = np.zeros(0, dtype=np.int64)
 MESSAGE = "message"
 """Under this name a sample shows the beginning of a message that is no record."""
 
@@ -80,6 +85,7 @@ class Pipeline:
         for name in self._expressions.texts:
             types.pop(name, None)
         wanted = Wanted(columns=columns, types=types, names=schema.names)
+        self._empty = arrow_schema(schema).empty_table()
         self._decoder = open_decoder(declared.decoder, wanted, {**declared.properties, **secrets})
 
     def rows(self, messages: Messages) -> StreamRows:
@@ -98,24 +104,26 @@ class Pipeline:
 
     def _rows(self, messages: Messages) -> StreamRows:
         filled, num_tombstones = _filled(messages)
-        decoded = self._decoder.decode(filled.values)
-        judged = self._expressions.judge(self._source(filled, decoded))
-        kept = transform.conform(judged.rows, self._spec)
-        bad = _no_records(filled, decoded, self._place) + judged.bad + kept.bad
-        num_filtered = 0
-        if judged.dropped is not None:
-            dropped = transform.conform(judged.dropped, self._spec)
-            bad += dropped.bad
-            num_filtered = dropped.rows.num_rows
+        pieces = [self._piece(filled, decoded) for decoded in self._decoder.decode(filled.values)]
+        kept = [piece.kept for piece in pieces]
         return StreamRows(
-            rows=kept.rows,
-            offsets=_offsets(kept),
+            rows=kept[0].rows if len(kept) == 1 else pa.concat_tables([self._empty, *(one.rows for one in kept)]),
+            offsets=np.concatenate([_NO_OFFSETS, *map(_offsets, kept)]),
             next_offset=messages.next_offset,
-            bad=bad,
-            cut=kept.cut,
-            num_filtered=num_filtered,
+            bad=functools.reduce(operator.add, (piece.bad for piece in pieces), BadRows()),
+            cut=functools.reduce(operator.add, (Counter(one.cut) for one in kept), Counter()),
+            num_filtered=sum(piece.num_filtered for piece in pieces),
             num_tombstones=num_tombstones,
         )
+
+    def _piece(self, messages: Messages, decoded: Decoded) -> _Piece:
+        judged = self._expressions.judge(self._source(messages, decoded))
+        kept = transform.conform(judged.rows, self._spec)
+        bad = _no_records(messages, decoded, self._place) + judged.bad + kept.bad
+        if judged.dropped is None:
+            return _Piece(kept, bad, 0)
+        dropped = transform.conform(judged.dropped, self._spec)
+        return _Piece(kept, bad + dropped.bad, dropped.rows.num_rows)
 
     def _source(self, messages: Messages, decoded: Decoded) -> pa.Table:
         """Decoded columns, and beside them what messages have besides a value."""
@@ -128,6 +136,13 @@ class Pipeline:
         columns[SOURCE_FILE] = pa.DictionaryArray.from_arrays(pa.array(zeros), pa.array([self._place]))
         columns[SOURCE_ROW] = pa.array(messages.offsets[rows])
         return pa.table(columns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    kept: Conformed
+    bad: BadRows
+    num_filtered: int
 
 
 def _head(messages: Messages, count: int) -> Messages:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from merlot.kernels import (
     aggregate,
     arithmetic,
+    avro_scan,
     bits,
     group,
     hashing,
@@ -98,6 +99,10 @@ def _messages() -> Iterator[Case]:
     yield json_scan.copy_texts, (data, begins[0], lengths[0], kinds[0], np.zeros(1, np.int32), np.zeros(0, np.uint8))
     yield json_scan.read_integers, (data, begins[0], lengths[0], kinds[0], np.zeros(0, np.int64))
     yield json_scan.read_doubles, (data, begins[0], lengths[0], kinds[0], np.zeros(0))
+    program, places = np.zeros((1, 4), np.int64), np.zeros(0, np.int64)
+    yield avro_scan.find_values, (data, starts[:0], starts[:0], program, begins, lengths, kinds, kinds[0])
+    yield avro_scan.copy_bytes, (data, places, lengths[0], kinds[0], np.zeros(1, np.int32), np.zeros(0, np.uint8))
+    yield avro_scan.read_decimals, (data, places, lengths[0], kinds[0], np.zeros((0, 2), np.uint64), kinds[0])
 
 
 def _texts() -> Iterator[Case]:

@@ -70,7 +70,7 @@ def one_by_one(payloads: list[bytes]) -> tuple[dict[str, list[Any]], list[int]]:
 @example([b'{"deep": {\n"x": [1,\n2]}}'])
 @example([b'{"a": "\xc3', b'\xa9"}'])
 def test_batch_is_read_as_its_messages_are(payloads: list[bytes]) -> None:
-    decoded = JsonDecoder(Wanted(columns=COLUMNS, names=())).decode(pa.array(payloads, pa.large_binary()))
+    [decoded] = JsonDecoder(Wanted(columns=COLUMNS, names=())).decode(pa.array(payloads, pa.large_binary()))
     expected, corrupt = one_by_one(payloads)
     bad = np.concatenate([[], *decoded.bad.values()]).astype(int).tolist()
     assert bad == corrupt
@@ -91,8 +91,8 @@ def test_number_is_what_its_text_says(numbers: list[Any]) -> None:
     payloads = [b'{"n": %s, "x": %s}' % (text, text) for text in texts]
     types = {"n": pa.int64(), "x": pa.float64()}
     wanted = Wanted(columns={"n": False, "x": False}, types=types, names=())
-    typed = JsonDecoder(wanted).decode(pa.array(payloads, pa.large_binary()))
-    plain = JsonDecoder(Wanted(columns=wanted.columns, names=())).decode(pa.array(payloads, pa.large_binary()))
+    [typed] = JsonDecoder(wanted).decode(pa.array(payloads, pa.large_binary()))
+    [plain] = JsonDecoder(Wanted(columns=wanted.columns, names=())).decode(pa.array(payloads, pa.large_binary()))
     for name, values_ in typed.columns.items():
         read = float if pa.types.is_floating(values_.type) else int
         if values_.type == pa.string():
@@ -104,5 +104,5 @@ def test_number_is_what_its_text_says(numbers: list[Any]) -> None:
 @pytest.mark.parametrize(("text", "expected"), [("12", 12), ("-5", -5), ("999999999999999999", 10**18 - 1)])
 def test_short_integers_come_as_numbers(text: str, expected: int) -> None:
     wanted = Wanted(columns={"n": False}, types={"n": pa.int64()}, names=())
-    decoded = JsonDecoder(wanted).decode(pa.array([f'{{"n":{text}}}'.encode()], pa.large_binary()))
+    [decoded] = JsonDecoder(wanted).decode(pa.array([f'{{"n":{text}}}'.encode()], pa.large_binary()))
     assert decoded.columns["n"].equals(pa.array([expected]))

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merlot.ingest.decoders.protocol import Decoded, Wanted, without
+from merlot.ingest.decoders.protocol import Decoded, Wanted, bytes_of, split_good
 from merlot.ingest.source import json_values
 from merlot.ingest.source.json_records import RecordColumns
 from merlot.ingest.source.json_values import RawColumn
@@ -32,14 +32,17 @@ class JsonDecoder:
         self._name_starts = np.cumsum([0, *map(len, names)], dtype=np.int64)
         self._has_lists = any(wanted.columns.values())
 
-    def decode(self, values: pa.LargeBinaryArray) -> Decoded:
+    def decode(self, values: pa.LargeBinaryArray) -> Sequence[Decoded]:
         """The records of messages; the others are bad."""
+        return (self._decode(values),)
+
+    def _decode(self, values: pa.LargeBinaryArray) -> Decoded:
         scanned = self._scan(values)
         unsure = np.flatnonzero(scanned.unsure)
         if not len(unsure):
             return Decoded(columns=self._columns(scanned, is_whole=True), messages=np.arange(len(values)))
         slow, corrupt = self._one_by_one([values[int(row)].as_py() for row in unsure])
-        messages, bad = without(unsure[corrupt], len(values))
+        messages, bad = split_good(unsure[corrupt], len(values))
         sure = np.flatnonzero(~scanned.unsure)
         columns = self._columns(scanned, is_whole=len(corrupt) == len(unsure))
         fast = {name: column.take(pa.array(sure)) for name, column in columns.items()}
@@ -53,9 +56,7 @@ class JsonDecoder:
         return Decoded(columns=joined, messages=messages, bad=bad)
 
     def _scan(self, values: pa.LargeBinaryArray) -> _Scanned:
-        _, offsets, payloads = values.buffers()
-        starts = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
-        data = np.frombuffer(payloads, np.uint8) if payloads is not None else np.zeros(0, np.uint8)
+        data, starts = bytes_of(values)
         shape = (len(self._wanted.columns), len(values))
         scanned = _Scanned(
             data=data,

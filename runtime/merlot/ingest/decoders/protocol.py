@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,7 +15,7 @@ NO_RECORD = "the message is no record"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """Rows of a batch of messages, in the order of the messages."""
+    """Rows of messages that follow each other, in their order."""
 
     columns: Mapping[str, pa.Array]
     """By the names that were asked for; one that no message has may be left out."""
@@ -28,8 +28,9 @@ class Decoded:
 class Decoder(Protocol):
     """Reads messages of one form; on one thread."""
 
-    def decode(self, values: pa.LargeBinaryArray) -> Decoded:
-        """The rows of messages, none of which is null. UnavailableError if a registry of schemas does not answer."""
+    def decode(self, values: pa.LargeBinaryArray) -> Sequence[Decoded]:
+        """The rows of messages, none of which is null, in pieces: a column has one type in each. Messages are named by
+        their places in `values`. UnavailableError if a registry of schemas does not answer."""
         ...
 
 
@@ -45,13 +46,15 @@ class Wanted:
     """Of all columns of the table, in order: those of a CSV message unless it is said otherwise."""
 
 
-def all_good(columns: Mapping[str, pa.Array], num_rows: int) -> Decoded:
-    """A row of each message."""
-    return Decoded(columns=columns, messages=np.arange(num_rows, dtype=np.int64))
-
-
-def without(bad: NDArray[np.int64], num_messages: int) -> tuple[NDArray[np.int64], Mapping[str, NDArray[np.int64]]]:
+def split_good(bad: NDArray[np.int64], num_messages: int) -> tuple[NDArray[np.int64], Mapping[str, NDArray[np.int64]]]:
     """The messages that are left, and by their reason those that are no records."""
     is_good = np.ones(num_messages, dtype=bool)
     is_good[bad] = False
     return np.flatnonzero(is_good), {NO_RECORD: bad} if len(bad) else {}
+
+
+def bytes_of(values: pa.LargeBinaryArray) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The bytes of messages, and where each begins: message i is data[starts[i]:starts[i + 1]]."""
+    _, offsets, payloads = values.buffers()
+    starts = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
+    return np.frombuffer(payloads, np.uint8) if payloads is not None else np.zeros(0, np.uint8), starts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 import pyarrow as pa
 from pyarrow import csv, fs
@@ -17,7 +18,17 @@ from merlot.spec.ingestion import CsvOptions
 HEADER_BYTES = 64 << 10
 
 
-def check(options: CsvOptions) -> None:
+class Written(Protocol):
+    """How records are written."""
+
+    @property
+    def delimiter(self) -> str: ...
+
+    @property
+    def null_value(self) -> str: ...
+
+
+def check(options: Written) -> None:
     """InvalidInputError for a delimiter that cannot be one."""
     if not options.delimiter.isascii() or options.delimiter in '"\r\n':
         raise InvalidInputError(
@@ -96,7 +107,8 @@ class _Reader:
 
     def _table(self, records: Records) -> pa.Table:
         first = self._num_rows + 1
-        columns = self._values(records.good) if records.good and self._columns else {}
+        has_values = records.good and self._columns
+        columns = texts(records.good, self._options, self._width, self._columns) if has_values else {}
         empty = {name: pa.nulls(0, pa.string()) for name in self._columns}
         rows = pa.table({**empty, **columns, SOURCE_ROW: records.good_numbers + first})
         if not records.corrupt:
@@ -104,21 +116,23 @@ class _Reader:
         lines = {CORRUPT_RECORD: pa.array(records.corrupt, pa.string()), SOURCE_ROW: records.corrupt_numbers + first}
         return pa.concat_tables([rows, pa.table(lines)], promote_options="default")
 
-    def _values(self, good: bytes) -> dict[str, pa.ChunkedArray]:
-        numbers = list(map(str, range(self._width)))
-        table = csv.read_csv(
-            pa.py_buffer(good),
-            csv.ReadOptions(column_names=numbers, use_threads=False, block_size=len(good) + 1),
-            csv.ParseOptions(delimiter=self._options.delimiter, newlines_in_values=True),
-            csv.ConvertOptions(
-                column_types=dict.fromkeys(numbers, pa.string()),
-                null_values=["", self._options.null_value],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-                include_columns=[str(position) for position in self._columns.values()],
-            ),
-        )
-        return dict(zip(self._columns, table.columns, strict=True))
+
+def texts(good: bytes, written: Written, width: int, columns: Mapping[str, int]) -> dict[str, pa.ChunkedArray]:
+    """Columns of well-formed records, by their places in a record."""
+    numbers = list(map(str, range(width)))
+    table = csv.read_csv(
+        pa.py_buffer(good),
+        csv.ReadOptions(column_names=numbers, use_threads=False, block_size=len(good) + 1),
+        csv.ParseOptions(delimiter=written.delimiter, newlines_in_values=True),
+        csv.ConvertOptions(
+            column_types=dict.fromkeys(numbers, pa.string()),
+            null_values=["", written.null_value],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            include_columns=[str(position) for position in columns.values()],
+        ),
+    )
+    return dict(zip(columns, table.columns, strict=True))
 
 
 def _header(data: bytes, delimiter: str, path: str, *, is_last: bool) -> tuple[list[str], int]:

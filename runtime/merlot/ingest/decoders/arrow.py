@@ -1,0 +1,71 @@
+"""Arrow messages: an IPC stream each, of any number of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from merlot.errors import InvalidInputError
+from merlot.ingest.decoders.protocol import NO_RECORD, Decoded, Wanted
+from merlot.ingest.source import names
+
+END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
+
+class ArrowDecoder:
+    """Reads IPC streams; those that follow each other with one schema are one piece."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+
+    def decode(self, values: pa.LargeBinaryArray) -> Sequence[Decoded]:
+        """The rows of messages. A message that is no stream to its end is bad, and so is one of whose columns several
+        may be meant; none of its rows is taken."""
+        runs: list[_Run] = []
+        bad: dict[str, list[int]] = {}
+        for place in range(len(values)):
+            try:
+                rows = self._rows(values[place].as_buffer())
+            except (pa.ArrowException, OSError, EOFError):
+                bad.setdefault(NO_RECORD, []).append(place)
+            except InvalidInputError:
+                bad.setdefault("several columns may be meant", []).append(place)
+            else:
+                if not runs or not runs[-1].schema.equals(rows.schema):
+                    runs.append(_Run(rows.schema))
+                runs[-1].add(place, rows)
+        faults: Mapping[str, np.ndarray] = {reason: np.array(rows, np.int64) for reason, rows in bad.items()}
+        pieces = [run.decoded() for run in runs]
+        return [*pieces, Decoded(columns={}, messages=np.zeros(0, np.int64), bad=faults)] if bad else pieces
+
+    def _rows(self, message: pa.Buffer) -> pa.Table:
+        if message.slice(max(message.size - len(END), 0)).to_pybytes() != END:
+            # Arrow would take a stream that was cut between two batches for a whole one.
+            raise EOFError("the stream has no end")
+        with pa.ipc.open_stream(message) as stream:
+            rows = stream.read_all()
+        rows.validate(full=True)
+        found = {name: names.find(name, rows.column_names, "the message") for name in self._wanted.columns}
+        chosen = {name: rows.column(one) for name, one in found.items() if one is not None}
+        return pa.table(chosen) if chosen else pa.table({"": pa.nulls(rows.num_rows)})
+
+
+class _Run:
+    """Messages of one schema."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._places: list[int] = []
+        self._rows: list[pa.Table] = []
+
+    def add(self, place: int, rows: pa.Table) -> None:
+        self._places.append(place)
+        self._rows.append(rows)
+
+    def decoded(self) -> Decoded:
+        rows = pa.concat_tables(self._rows)
+        places = np.repeat(np.array(self._places, np.int64), [one.num_rows for one in self._rows])
+        columns = {name: rows.column(name) for name in rows.column_names if name}
+        return Decoded(columns=columns, messages=places)

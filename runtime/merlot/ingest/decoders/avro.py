@@ -1,0 +1,213 @@
+"""Avro messages: one record each, plain or in the form of Confluent's registry (a zero byte, the schema's number, the
+record). A record is read by the schema that it was written with."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.errors import InvalidInputError
+from merlot.ingest.decoders.avro_schema import Field, RecordSchema, read_schema
+from merlot.ingest.decoders.protocol import NO_RECORD, Decoded, Wanted, bytes_of
+from merlot.ingest.decoders.registry import SchemaRegistry
+from merlot.ingest.text_casts import json_text
+from merlot.kernels import avro_scan
+
+PREFIX_BYTES = 5
+NO_SCHEMA = "the message names no schema"
+_BROKEN = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError, RecursionError)
+"""What fastavro raises at bytes that are no record."""
+
+
+class AvroDecoder:
+    """Reads records of the one schema that was declared. InvalidInputError if it is wrong."""
+
+    def __init__(self, wanted: Wanted, schema: str) -> None:
+        self._schema = read_schema(schema, wanted)
+
+    def decode(self, values: pa.LargeBinaryArray) -> Sequence[Decoded]:
+        """The records; a message that does not end where its record does is bad."""
+        data, starts = bytes_of(values)
+        return (_decoded(self._schema, _Records(data, starts[:-1], starts[1:], np.arange(len(values)))),)
+
+
+class RegistryDecoder:
+    """Reads records of the schemas that they name. One that the registry does not know makes its messages bad."""
+
+    def __init__(self, wanted: Wanted, registry: SchemaRegistry) -> None:
+        self._wanted = wanted
+        self._registry = registry
+        self._schemas: dict[int, RecordSchema | str] = {}
+
+    def decode(self, values: pa.LargeBinaryArray) -> Sequence[Decoded]:
+        """The records, a piece for each run of one schema."""
+        data, starts = bytes_of(values)
+        numbers = _schema_numbers(data, starts)
+        cuts = np.flatnonzero(np.diff(numbers)) + 1
+        pieces = []
+        for first, last in itertools.pairwise([0, *cuts.tolist(), len(numbers)]):
+            places = np.arange(first, last)
+            schema = self._schema(int(numbers[first])) if last > first else NO_SCHEMA
+            if isinstance(schema, str):
+                pieces.append(Decoded(columns={}, messages=places[:0], bad={schema: places} if last > first else {}))
+            else:
+                begins, ends = starts[first:last] + PREFIX_BYTES, starts[first + 1 : last + 1]
+                pieces.append(_decoded(schema, _Records(data, begins, ends, places)))
+        return pieces
+
+    def _schema(self, number: int) -> RecordSchema | str:
+        """The schema of a number, or why there is none."""
+        if number < 0:
+            return NO_SCHEMA
+        if number not in self._schemas:
+            text = self._registry.schema(number)
+            try:
+                found = f"unknown schema number={number}" if text is None else read_schema(text, self._wanted)
+            except InvalidInputError as error:
+                found = f"unusable schema number={number}: {error}"
+            self._schemas[number] = found
+        return self._schemas[number]
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """Records of one schema, and the messages that they are in."""
+
+    data: NDArray[np.uint8]
+    begins: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    places: NDArray[np.int64]
+
+
+def _schema_numbers(data: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """-1 for a message that has none."""
+    numbers = np.full(len(starts) - 1, -1, dtype=np.int64)
+    rows = np.flatnonzero(np.diff(starts) >= PREFIX_BYTES)
+    prefixes = data[starts[:-1][rows][:, np.newaxis] + np.arange(PREFIX_BYTES)]
+    rows, prefixes = rows[prefixes[:, 0] == 0], prefixes[prefixes[:, 0] == 0]
+    numbers[rows] = np.ascontiguousarray(prefixes[:, 1:]).view(">u4").ravel()
+    return numbers
+
+
+def _decoded(schema: RecordSchema, records: _Records) -> Decoded:
+    columns, is_bad = _one_by_one(schema, records) if schema.program is None else _at_once(schema, records)
+    for field in schema.fields:
+        if field.is_decimal:
+            columns[field.column], has_none = _decimals(columns[field.column], field.arrow)
+            is_bad |= has_none
+    if not is_bad.any():
+        return Decoded(columns=columns, messages=records.places)
+    good = np.flatnonzero(~is_bad)
+    kept = {name: column.take(pa.array(good)) for name, column in columns.items()}
+    return Decoded(columns=kept, messages=records.places[good], bad={NO_RECORD: records.places[is_bad]})
+
+
+def _at_once(schema: RecordSchema, records: _Records) -> tuple[dict[str, pa.Array], NDArray[np.bool_]]:
+    assert schema.program is not None, "for records that are not flat"
+    num_records, shape = len(records.begins), (len(schema.fields), len(records.begins))
+    numbers, lengths = np.zeros(shape, np.int64), np.zeros(shape, np.int32)
+    valid, is_bad = np.zeros(shape, np.uint8), np.zeros(num_records, np.bool_)
+    avro_scan.find_values(
+        records.data, records.begins, records.ends, schema.program, numbers, lengths, valid, is_bad.view(np.uint8)
+    )
+    valid[:, is_bad] = 0
+    columns = {}
+    for place, field in enumerate(schema.fields):
+        found = _Column(records.data, numbers[place], lengths[place], valid[place])
+        columns[field.column] = found.to_arrow(field)
+    return columns, is_bad
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """What the kernel found of one field."""
+
+    data: NDArray[np.uint8]
+    numbers: NDArray[np.int64]
+    lengths: NDArray[np.int32]
+    valid: NDArray[np.uint8]
+
+    def to_arrow(self, field: Field) -> pa.Array:
+        match field.kind:
+            case "null":
+                return pa.nulls(len(self.numbers))
+            case "string" | "bytes" | "fixed":
+                return self._texts(field.raw)
+            case "enum":
+                symbols = pa.array(field.symbols, pa.string())
+                return pa.DictionaryArray.from_arrays(pa.array(self.numbers, mask=self._nulls()), symbols)
+            case "boolean":
+                return pa.array(self.numbers != 0, mask=self._nulls())
+            case "float":
+                return pa.array(self.numbers.astype(np.uint32).view(np.float32), mask=self._nulls())
+            case "double":
+                return pa.array(self.numbers.view(np.float64), mask=self._nulls())
+            case "int":
+                return _typed(pa.array(self.numbers.astype(np.int32), mask=self._nulls()), field)
+            case _:
+                return _typed(pa.array(self.numbers, mask=self._nulls()), field)
+
+    def _texts(self, kind: pa.DataType) -> pa.Array:
+        used = int(self.lengths.sum(dtype=np.int64, where=self.valid != 0))
+        offsets, out = np.empty(len(self.numbers) + 1, np.int32), np.empty(used, np.uint8)
+        avro_scan.copy_bytes(self.data, self.numbers, self.lengths, self.valid, offsets, out)
+        nulls = self._nulls()
+        mask = None if nulls is None else pa.array(~nulls).buffers()[1]
+        return pa.Array.from_buffers(kind, len(self.numbers), [mask, pa.py_buffer(offsets), pa.py_buffer(out)])
+
+    def _nulls(self) -> NDArray[np.bool_] | None:
+        return None if self.valid.all() else self.valid == 0
+
+
+def _one_by_one(schema: RecordSchema, records: _Records) -> tuple[dict[str, pa.Array], NDArray[np.bool_]]:
+    """The same by fastavro; nothing of a record that is none."""
+    is_bad = np.zeros(len(records.begins), np.bool_)
+    rows: list[Mapping[str, Any]] = []
+    for place, (begin, end) in enumerate(zip(records.begins.tolist(), records.ends.tolist(), strict=True)):
+        source = io.BytesIO(records.data[begin:end].tobytes())
+        try:
+            row = fastavro.schemaless_reader(source, schema.parsed, None)
+            is_bad[place] = source.tell() != end - begin
+        except _BROKEN:
+            is_bad[place], row = True, {}
+        rows.append(row if isinstance(row, dict) else {})
+    return {field.column: _of_objects([row.get(field.name) for row in rows], field) for field in schema.fields}, is_bad
+
+
+def _of_objects(values: Sequence[Any], field: Field) -> pa.Array:
+    if field.raw is not None:
+        return _typed(pa.array(values, field.raw), field)
+    return pa.array([None if value is None else _text(value) for value in values], pa.string())
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json_text(value)
+
+
+def _typed(values: pa.Array, field: Field) -> pa.Array:
+    """With the logical type; decimals come later."""
+    if field.arrow is None or values.type == field.arrow or field.is_decimal:
+        return values
+    return values.cast(field.arrow)
+
+
+def _decimals(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, NDArray[np.bool_]]:
+    """Decimals of their bytes, and where these are none that Arrow has."""
+    values = values.cast(pa.binary())
+    _, offsets, payloads = values.buffers()
+    begins = np.frombuffer(offsets, np.int32)[: len(values) + 1].astype(np.int64)
+    data = np.frombuffer(payloads, np.uint8) if payloads is not None else np.zeros(0, np.uint8)
+    valid = np.asarray(values.is_valid()).astype(np.uint8)
+    words, is_bad = np.zeros((len(values), 2), np.uint64), np.zeros(len(values), np.bool_)
+    lengths = np.diff(begins).astype(np.int32)
+    avro_scan.read_decimals(data, begins[:-1], lengths, valid, words, is_bad.view(np.uint8))
+    mask = pa.array(valid != 0).buffers()[1]
+    return pa.Array.from_buffers(kind, len(values), [mask, pa.py_buffer(words)]), is_bad

@@ -1,0 +1,201 @@
+"""What an Avro schema says of its records: which field is which column, and how its values are written.
+
+Flat schemas become a program for a kernel. Others (lists, maps, records and unions of several types in wanted columns)
+are read by fastavro, one record at a time, to the same values: logical types are looked at here alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+from fastavro.schema import SchemaParseException, UnknownType
+from numpy.typing import NDArray
+
+from merlot.errors import InvalidInputError
+from merlot.ingest.decoders.protocol import Wanted
+from merlot.ingest.source import names
+from merlot.kernels import avro_scan
+
+Schema = Any
+OPERATIONS = {
+    "null": avro_scan.NOTHING,
+    "boolean": avro_scan.BOOLEAN,
+    "int": avro_scan.VARINT,
+    "long": avro_scan.VARINT,
+    "float": avro_scan.FLOAT,
+    "double": avro_scan.DOUBLE,
+    "string": avro_scan.STRING,
+    "bytes": avro_scan.STRING,
+    "fixed": avro_scan.FIXED,
+    "enum": avro_scan.ENUM,
+}
+ARROW = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+    "enum": pa.string(),
+    "fixed": pa.binary(),
+}
+LOGICAL = {
+    ("int", "date"): pa.date32(),
+    ("int", "time-millis"): pa.time32("ms"),
+    ("long", "time-micros"): pa.time64("us"),
+    ("long", "timestamp-millis"): pa.timestamp("ms"),
+    ("long", "timestamp-micros"): pa.timestamp("us"),
+    ("long", "timestamp-nanos"): pa.timestamp("ns"),
+    ("long", "local-timestamp-millis"): pa.timestamp("ms"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+    ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
+}
+MOST_DIGITS = 38
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A wanted column of a record."""
+
+    column: str
+    """As the table calls it."""
+    name: str
+    """As the record calls it."""
+    kind: str
+    """Avro's type; that of the other branch if null is one of two; `union` for unions that stay."""
+    raw: pa.DataType | None
+    """Type of its values without their logical type; None: of several types, so they are given as JSON."""
+    arrow: pa.DataType | None
+    """Type of its values."""
+    symbols: tuple[str, ...] = ()
+
+    @property
+    def is_decimal(self) -> bool:
+        """Whether values are written as bytes of a number."""
+        return self.arrow is not None and pa.types.is_decimal(self.arrow)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSchema:
+    """How records of one schema are read."""
+
+    fields: tuple[Field, ...]
+    program: NDArray[np.int64] | None
+    """For the kernel; None: fastavro has to."""
+    parsed: Schema
+    """For fastavro, without logical types."""
+
+
+class _NotFlatError(Exception):
+    """The kernel cannot read such records."""
+
+
+def read_schema(text: str, wanted: Wanted) -> RecordSchema:
+    """InvalidInputError for what is no schema of a record, or one of which several fields may be one column."""
+    try:
+        parsed = fastavro.parse_schema(_without_logical(json.loads(text)))
+        full = fastavro.parse_schema(json.loads(text))
+    except (SchemaParseException, UnknownType, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InvalidInputError(f"wrong Avro schema reason={error}") from error
+    if not isinstance(full, dict) or full["type"] != "record":
+        raise InvalidInputError("wrong Avro schema reason=it is not of a record")
+    named = full["__named_schemas"]
+    types = {field["name"]: field["type"] for field in full["fields"]}
+    found = {name: names.find(name, list(types), "an Avro schema") for name in wanted.columns}
+    fields = tuple(_field(column, name, types[name], named) for column, name in found.items() if name is not None)
+    places = {field.name: place for place, field in enumerate(fields)}
+    try:
+        steps = [step for name, kind in types.items() for step in _steps(kind, named, places.get(name, -1))]
+        program = np.array(steps, np.int64).reshape(-1, 4)
+    except (_NotFlatError, RecursionError):
+        program = None
+    return RecordSchema(fields, program, parsed)
+
+
+def _without_logical(schema: Schema) -> Schema:
+    """fastavro makes objects of logical types; the same values are wanted from it as from the kernel."""
+    if isinstance(schema, list):
+        return [_without_logical(branch) for branch in schema]
+    if isinstance(schema, dict):
+        return {key: _without_logical(value) for key, value in schema.items() if key != "logicalType"}
+    return schema
+
+
+def _resolved(schema: Schema, named: Mapping[str, Schema]) -> Schema:
+    """A dict with a type, or a list: a union."""
+    while isinstance(schema, str) or (isinstance(schema, dict) and isinstance(schema["type"], dict | list)):
+        if isinstance(schema, dict):
+            schema = schema["type"]
+        elif schema in named:
+            schema = named[schema]
+        else:
+            return {"type": schema}
+    return schema
+
+
+def _optional(schema: Schema, named: Mapping[str, Schema]) -> tuple[Schema, int]:
+    """A schema without its null, and which of its two branches that is; -1: it has none, or is another union."""
+    found = _resolved(schema, named)
+    if not isinstance(found, list):
+        return found, -1
+    branches = [_resolved(branch, named) for branch in found]
+    nulls = [place for place, branch in enumerate(branches) if isinstance(branch, dict) and branch["type"] == "null"]
+    if len(branches) != 2 or len(nulls) != 1:
+        return found, -1
+    return branches[1 - nulls[0]], nulls[0]
+
+
+def _field(column: str, name: str, schema: Schema, named: Mapping[str, Schema]) -> Field:
+    inner, _ = _optional(schema, named)
+    if isinstance(inner, list):
+        return Field(column, name, "union", None, None)
+    kind = inner["type"]
+    raw = _arrow(inner, named, ())
+    logical = inner.get("logicalType")
+    arrow = LOGICAL.get((kind, logical), raw)
+    if logical == "decimal" and kind in ("bytes", "fixed") and 0 <= inner.get("scale", 0) <= MOST_DIGITS:
+        arrow = pa.decimal128(MOST_DIGITS, inner.get("scale", 0))
+    return Field(column, name, kind, raw, arrow, tuple(inner.get("symbols", ())))
+
+
+def _arrow(schema: Schema, named: Mapping[str, Schema], above: tuple[str, ...]) -> pa.DataType | None:
+    """The Arrow type of raw values; None if they are of several types, or nested in themselves."""
+    inner, _ = _optional(schema, named)
+    if isinstance(inner, list):
+        return None
+    match inner["type"]:
+        case "array":
+            element = _arrow(inner["items"], named, above)
+            return None if element is None else pa.list_(element)
+        case "map":
+            element = _arrow(inner["values"], named, above)
+            return None if element is None else pa.map_(pa.string(), element)
+        case "record":
+            if inner["name"] in above:
+                return None
+            members = [(one["name"], _arrow(one["type"], named, (*above, inner["name"]))) for one in inner["fields"]]
+            return None if any(kind is None for _, kind in members) else pa.struct(members)
+        case kind:
+            return ARROW[kind]
+
+
+def _steps(schema: Schema, named: Mapping[str, Schema], column: int) -> Iterator[tuple[int, int, int, int]]:
+    """Rows of the kernel's program. Records that are not wanted are written out, so that they are passed over."""
+    inner, null_branch = _optional(schema, named)
+    if isinstance(inner, dict) and inner["type"] == "record" and null_branch < 0 and column < 0:
+        for field in inner["fields"]:
+            yield from _steps(field["type"], named, -1)
+        return
+    if isinstance(inner, list) or inner["type"] not in OPERATIONS:
+        raise _NotFlatError
+    kind = inner["type"]
+    bound = {"int": 2**31, "fixed": inner.get("size", 0), "enum": len(inner.get("symbols", ()))}.get(kind, 0)
+    yield OPERATIONS[kind], column, null_branch, bound

@@ -1,0 +1,45 @@
+"""CSV messages: one record each, without header, by the rules of CSV files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from merlot.ingest.decoders.protocol import Decoded, Wanted, split_good
+from merlot.ingest.source import csv_files, csv_records, names
+from merlot.ingest.source.blocks import is_utf8
+from merlot.spec.stream import MessageCsv
+
+
+class CsvDecoder:
+    """Reads records of one width. InvalidInputError for names or a delimiter that cannot be."""
+
+    def __init__(self, wanted: Wanted, written: MessageCsv) -> None:
+        csv_files.check(written)
+        present = list(written.columns or wanted.names)
+        found = {name: names.find(name, present, "the messages") for name in wanted.columns}
+        self._columns = {name: present.index(one) for name, one in found.items() if one is not None}
+        self._width = len(present)
+        self._written = written
+
+    def decode(self, values: pa.LargeBinaryArray) -> Sequence[Decoded]:
+        """The records of messages; a message that holds none, or more, is bad."""
+        lines = [self._line(message) for message in values.to_pylist()]
+        there = np.array([row for row, line in enumerate(lines) if line], dtype=np.int64)
+        text = b"".join(lines)
+        records = csv_records.split(text, self._written.delimiter, self._width, is_last=True)
+        assert records.count == len(there), "each line is one record"
+        messages = there[records.good_numbers]
+        bad = np.setdiff1d(np.arange(len(lines)), messages)
+        columns = csv_files.texts(records.good, self._written, self._width, self._columns) if records.good else {}
+        return (Decoded(columns=columns, messages=messages, bad=split_good(bad, len(lines))[1]),)
+
+    def _line(self, message: bytes) -> bytes:
+        """The one record of a message, ended by a line break; nothing if there is none, or more than one."""
+        text = message.rstrip(b"\r\n")
+        if not any(sign in text for sign in (b"\n", b"\r", b'"')):
+            return text + b"\n" if text and is_utf8(text) else b""
+        records = csv_records.split(text, self._written.delimiter, self._width, is_last=True)
+        return records.good if records.count == 1 and not len(records.corrupt) else b""

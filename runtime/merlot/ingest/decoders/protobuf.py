@@ -1,0 +1,129 @@
+"""Protobuf messages of one type, whose descriptor the table brings.
+
+The library parses a message at a time, in C; columns are taken from the parsed ones, a field at once. A field that a
+message does not set is null if the type tells that apart (optional, oneof, messages), else its default.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+
+from merlot.errors import InvalidInputError
+from merlot.ingest.decoders.protocol import Decoded, Wanted, split_good
+from merlot.ingest.source import names
+from merlot.ingest.text_casts import json_text
+
+TIMESTAMP = "google.protobuf.Timestamp"
+_TYPES = {
+    FieldDescriptor.CPPTYPE_INT32: pa.int32(),
+    FieldDescriptor.CPPTYPE_INT64: pa.int64(),
+    FieldDescriptor.CPPTYPE_UINT32: pa.uint32(),
+    FieldDescriptor.CPPTYPE_UINT64: pa.uint64(),
+    FieldDescriptor.CPPTYPE_FLOAT: pa.float32(),
+    FieldDescriptor.CPPTYPE_DOUBLE: pa.float64(),
+    FieldDescriptor.CPPTYPE_BOOL: pa.bool_(),
+    FieldDescriptor.CPPTYPE_STRING: pa.string(),
+}
+
+
+class ProtobufDecoder:
+    """Reads messages of one type. InvalidInputError if the descriptor set does not say what it is."""
+
+    def __init__(self, wanted: Wanted, descriptor_set: str, message: str) -> None:
+        self._message = _message_class(descriptor_set, message)
+        fields = {field.name: field for field in self._message.DESCRIPTOR.fields}
+        found = {name: names.find(name, list(fields), message) for name in wanted.columns}
+        self._fields = {name: fields[one] for name, one in found.items() if one is not None}
+
+    def decode(self, values: pa.LargeBinaryArray) -> Sequence[Decoded]:
+        """The messages; what the library cannot parse is bad."""
+        parse = self._message.FromString
+        payloads = values.to_pylist()
+        bad: list[int] = []
+        try:
+            parsed = list(map(parse, payloads))
+        except DecodeError:
+            parsed = []
+            for place, payload in enumerate(payloads):
+                try:
+                    parsed.append(parse(payload))
+                except DecodeError:
+                    bad.append(place)
+        columns = {name: _column(parsed, field) for name, field in self._fields.items()}
+        messages, faults = split_good(np.array(bad, dtype=np.int64), len(values))
+        return (Decoded(columns=columns, messages=messages, bad=faults),)
+
+
+def _message_class(descriptor_set: str, message: str) -> type[Message]:
+    pool = descriptor_pool.DescriptorPool()
+    try:
+        files = descriptor_pb2.FileDescriptorSet.FromString(base64.b64decode(descriptor_set, validate=True))
+        for file in files.file:
+            pool.Add(file)
+        found: type[Message] = message_factory.GetMessageClass(pool.FindMessageTypeByName(message))
+    except (binascii.Error, DecodeError, TypeError) as error:
+        raise InvalidInputError(f"wrong descriptor set of Protobuf reason={error}") from error
+    except KeyError as error:
+        raise InvalidInputError(f"no such message in the descriptor set message={message} reason={error}") from error
+    return found
+
+
+def _column(parsed: Sequence[Message], field: FieldDescriptor) -> pa.Array:
+    values = list(map(attrgetter(field.name), parsed))
+    if field.is_repeated:
+        return _repeated(values, field)
+    kind, value_of = _element(field)
+    if value_of is not None:
+        values = list(map(value_of, values))
+    if field.has_presence:
+        is_set = [message.HasField(field.name) for message in parsed]
+        values = [value if there else None for value, there in zip(values, is_set, strict=True)]
+    return pa.array(values, kind)
+
+
+def _repeated(values: Sequence[Any], field: FieldDescriptor) -> pa.Array:
+    """Lists; maps as the text of a JSON object."""
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        return pa.array([_map_text(one) for one in values], pa.string())
+    kind, value_of = _element(field)
+    return pa.array([list(one) if value_of is None else list(map(value_of, one)) for one in values], pa.list_(kind))
+
+
+def _element(field: FieldDescriptor) -> tuple[pa.DataType, Callable[[Any], Any] | None]:
+    """The type of a value, and what makes it of the library's."""
+    match field.cpp_type:
+        case FieldDescriptor.CPPTYPE_ENUM:
+            known = {value.number: value.name for value in field.enum_type.values}
+            return pa.string(), lambda number: known.get(number, str(number))
+        case FieldDescriptor.CPPTYPE_MESSAGE if field.message_type.full_name == TIMESTAMP:
+            return pa.timestamp("us"), lambda one: one.seconds * 1_000_000 + one.nanos // 1_000
+        case FieldDescriptor.CPPTYPE_MESSAGE:
+            return pa.string(), _message_text
+        case FieldDescriptor.CPPTYPE_STRING if field.type == FieldDescriptor.TYPE_BYTES:
+            return pa.binary(), None
+        case kind:
+            return _TYPES[kind], None
+
+
+def _message_text(message: Message) -> str:
+    return str(json_format.MessageToJson(message, indent=None, preserving_proto_field_name=True))
+
+
+def _map_text(values: Any) -> str:
+    return json_text({key: _plain(value) for key, value in values.items()})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Message):
+        return json_format.MessageToDict(value, preserving_proto_field_name=True)
+    return value

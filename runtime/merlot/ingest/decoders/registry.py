@@ -1,0 +1,46 @@
+"""A registry of schemas, over HTTP, as Confluent's answers: a schema never changes, so each is asked for once."""
+
+from __future__ import annotations
+
+import base64
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Final
+
+from merlot.errors import UnavailableError
+from merlot.streams.protocol import StreamAccessError
+
+USER_INFO: Final = "basic.auth.user.info"
+ASK_S: Final = 10.0
+MAX_SCHEMA_BYTES: Final = 16 << 20
+
+
+class SchemaRegistry:
+    """Schemas by their numbers."""
+
+    def __init__(self, url: str, properties: Mapping[str, str]) -> None:
+        self._url = url.rstrip("/")
+        user = properties.get(USER_INFO)
+        token = base64.b64encode(user.encode()).decode() if user else None
+        self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        self._headers |= {"Authorization": f"Basic {token}"} if token else {}
+
+    def schema(self, number: int) -> str | None:
+        """Text of an Avro schema, or None if the registry has none of that number. UnavailableError if it does not
+        answer, StreamAccessError if it refuses."""
+        request = urllib.request.Request(f"{self._url}/schemas/ids/{number}", headers=self._headers)
+        try:
+            with urllib.request.urlopen(request, timeout=ASK_S) as answer:
+                found = json.loads(answer.read(MAX_SCHEMA_BYTES))
+                return str(found["schema"])
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code == 404:
+                return None
+            if error.code in (401, 403):
+                raise StreamAccessError(f"the schema registry refuses access status={error.code}") from error
+            raise UnavailableError(f"the schema registry fails number={number} status={error.code}") from error
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UnavailableError(f"the schema registry does not answer number={number} reason={error}") from error

@@ -13,7 +13,7 @@ def select_windows(plan: MergePlan, source: Source, watch: Watch) -> list[Select
     watch.tell(Phase.READ)
     found: Sequence[Selection] = source.select(plan.windows) if plan.windows else [source.everything()]
     selected = sum(map(num_rows, found))
-    total = sum(segment.num_docs for segment in source.segments)
+    total = num_rows(source.everything())
     if selected != total and not plan.drops_outside:
         raise InvalidInputError(
             f"rows of the inputs would be lost: their time is in no window table={plan.table} rows={total - selected}"

@@ -4,6 +4,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.time_formats import DAY_MS
 from tests.unit.merge.merge_tables import METRICS, TIMES, built, merge, partitioned, plan_of, read_rows, summed
@@ -11,6 +12,9 @@ from tests.unit.merge.merge_tables import METRICS, TIMES, built, merge, partitio
 from merlot.errors import InvalidInputError
 from merlot.merge.plan import MergeType
 from merlot.merge.shuffle import shuffle
+from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.index.nulls import words_of
+from merlot.segment.reader import SomeDocs
 from merlot.spec.indexing import IndexingSpec, PartitioningSpec
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
 from merlot.values import periods
@@ -188,3 +192,15 @@ def test_what_the_type_of_a_time_cannot_hold_is_not_rounded(tmp_path: Path) -> N
         for period, later in (("1d", 86_400_000), ("1mo", 0)):
             (output,) = merge(plan_of(schema, round_period=periods.parse(period)), [path], tmp_path)
             assert read_rows(output, schema) == [(least,), (later,)]
+
+
+def test_docs_that_are_not_valid_do_not_come_out_of_a_merge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = schema_of(dimension("who", TypeName.STRING))
+    cells = {"at": [0, 1, 2, 3], "who": ["a", "b", None, "d"]}
+    paths = [built(tmp_path, f"in_{number}", schema, cells, PLAIN).path for number in range(2)]
+    valid = SomeDocs(words_of(np.array([True, False, True, False])))
+    monkeypatch.setattr(ImmutableSegment, "valid_docs", valid)
+    (tmp_path / "out").mkdir()
+    segments = merge(plan_of(schema, indexing=PLAIN, windows=[(0, DAY_MS)]), paths, tmp_path / "out")
+    found = [row for segment in segments for row in read_rows(segment, schema)]
+    assert sorted(found, key=str) == sorted([(0, "a"), (0, "a"), (2, None), (2, None)], key=str)

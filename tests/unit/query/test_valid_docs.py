@@ -1,0 +1,89 @@
+"""Docs that are not valid are as if they were not there, whatever a query does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from merlot.segment.index.nulls import words_of
+from merlot.segment.reader import RowReader, Segment, SomeDocs
+from merlot.spec.indexing import IndexingSpec
+
+FIELDS = [
+    {"name": "k", "type": "INT"},
+    {"name": "s", "type": "STRING"},
+    {"name": "tags", "type": "STRING", "multiValue": True},
+    {"name": "n", "type": "LONG", "role": "metric"},
+]
+QUERIES = [
+    "SELECT COUNT(*) FROM t",
+    "SELECT COUNT(*), SUM(n), MIN(n), MAX(n), AVG(n) FROM t",
+    "SELECT COUNT(*), MAX(k) FROM t WHERE s = 's3'",
+    "SELECT COUNT(*) FROM t WHERE NOT s = 's3'",
+    "SELECT COUNT(*) FROM t WHERE s = 's3' OR k >= 0",
+    "SELECT COUNT(*) FROM t WHERE k BETWEEN 3 AND 9 AND n % 2 = 0",
+    "SELECT COUNT(*) FROM t WHERE k IS NULL",
+    "SELECT COUNT(*) FROM t WHERE k IS NOT NULL",
+    "SELECT COUNT(*) FILTER (WHERE s = 's1'), SUM(n) FROM t",
+    "SELECT COUNT(*) FROM t WHERE tags = 'x1'",
+    "SELECT COUNT(*) FROM t WHERE tags NOT IN ('x1', 'x2')",
+    "SELECT s, COUNT(*), SUM(n) FROM t GROUP BY s ORDER BY s",
+    "SELECT tags, COUNT(*) FROM t GROUP BY tags ORDER BY tags",
+    "SELECT DISTINCT s FROM t ORDER BY s",
+    "SELECT DISTINCTCOUNT(n), DISTINCTCOUNT(s) FROM t",
+    "SELECT n, s, tags FROM t ORDER BY n LIMIT 5",
+    "SELECT n FROM t ORDER BY n DESC LIMIT 5",
+    "SELECT n FROM t LIMIT 1000",
+    "SELECT n FROM t WHERE s IN ('s1', 's2') LIMIT 1000",
+]
+
+
+class Partly:
+    """A segment of which some docs are not valid."""
+
+    def __init__(self, segment: Segment, valid: np.ndarray) -> None:
+        self._segment = segment
+        self.valid_docs = SomeDocs(words_of(valid))
+        self.key, self.num_docs, self.bounds = segment.key, segment.num_docs, segment.bounds
+
+    def column(self, name: str) -> RowReader | None:
+        return self._segment.column(name)
+
+
+def rows(start: int, number: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "k": None if row % 11 == 0 else row % 17 - 2,
+            "s": f"s{row % 7}",
+            "tags": [f"x{row % (place + 3)}" for place in range(row % 3)],
+            "n": row,
+        }
+        for row in range(start, start + number)
+    ]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 1.0])
+@pytest.mark.parametrize("indexing", [IndexingSpec(), IndexingSpec(sorted_columns=("s",), inverted=("k", "tags"))])
+@pytest.mark.parametrize("nulls", ["true", "false"])
+def test_only_valid_docs_are_seen(
+    make_table: Callable[..., Any], share: float, indexing: IndexingSpec, nulls: str
+) -> None:
+    parts = [sorted(rows(0, 70), key=lambda row: row["s"]), sorted(rows(70, 200), key=lambda row: row["s"])]
+    masks = [np.random.default_rng(3).random(len(part)) < share for part in parts]
+    table = make_table(FIELDS, *parts, indexing=indexing)
+    valid = [
+        [row for row, is_valid in zip(part, mask, strict=True) if is_valid]
+        for part, mask in zip(parts, masks, strict=True)
+    ]
+    segments = [Partly(segment, mask) for segment, mask in zip(table.segments, masks, strict=True)]
+    seen = replace(table, segments=segments)
+    wanted = make_table(FIELDS, *valid, indexing=indexing)
+    for sql in QUERIES:
+        got, right = seen.query(sql, enableNullHandling=nulls), wanted.query(sql, enableNullHandling=nulls)
+        if "ORDER BY" not in sql:
+            got, right = sorted(got, key=str), sorted(right, key=str)
+        assert got == right, sql

@@ -7,15 +7,14 @@ from types import TracebackType
 from typing import Any, Self
 
 import orjson
-import pyarrow as pa
 
 from merlot.errors import InvalidInputError
 from merlot.segment.build.column_writer import WrittenColumn, request_of, write_column
 from merlot.segment.build.file_writer import FileWriter
 from merlot.segment.build.partitions import NotPartitionedError, partition_info
 from merlot.segment.build.request import BuildRequest, BuiltSegment
-from merlot.segment.build.rows import BuildColumn, stored_column
-from merlot.segment.build.sorting import sorted_rows
+from merlot.segment.build.rows import BuildColumn, Rows, stored_column, widened
+from merlot.segment.build.sorting import sorted_order
 from merlot.segment.build.times import time_range
 from merlot.segment.index import bloom
 from merlot.segment.layout import FORMAT_VERSION, Footer
@@ -25,16 +24,18 @@ from merlot.spec.indexing import PartitionEnforcement, PartitioningSpec
 _LOG = logging.getLogger(__name__)
 
 
-def build_segment(request: BuildRequest, rows: pa.Table, directory: Path) -> BuiltSegment:
+def build_segment(request: BuildRequest, rows: Rows, directory: Path) -> BuiltSegment:
     """Write `<directory>/<name>.mseg`, replacing one that is there; nothing is left behind by a failure.
 
-    `rows` has the columns of the schema (in any order), of types that cast to `arrow_types.arrow_schema` without loss.
+    `rows`, a table or what makes its columns as they are asked for, one after another, has those of the schema (in any
+    order), of types that cast to `arrow_types.arrow_schema` without loss.
     Raises InvalidInputError if they do not, UnavailableError if the file cannot be written."""
     check_columns(request, rows)
-    ordered = sorted_rows(request, rows)
-    with SegmentWriter(request, ordered.num_rows, directory) as writer:
+    order = sorted_order(request, rows)
+    with SegmentWriter(request, rows.num_rows, directory) as writer:
         for field in request.schema.fields:
-            writer.add(stored_column(field, ordered.column(field.name)))
+            column = rows.column(field.name)
+            writer.add(stored_column(field, column if order is None else widened(column).take(order)))
         return writer.commit()
 
 
@@ -120,7 +121,7 @@ class SegmentWriter:
             _LOG.warning("segment is not partitioned segment=%s column=%s cause=%s", self._request.name, name, error)
 
 
-def check_columns(request: BuildRequest, rows: pa.Table) -> None:
+def check_columns(request: BuildRequest, rows: Rows) -> None:
     """Raise InvalidInputError unless rows have the columns of the schema, in any order."""
     names = request.schema.names
     if sorted(rows.column_names) != sorted(names):

@@ -3,9 +3,10 @@
 Multi-value: a null doc becomes one default value, a null element the default value, an empty list stays empty.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,16 @@ from merlot.vectors.decimals import plain_text
 
 _LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 _STRING_LIMIT = (1 << 31) - 1
+
+
+class Rows(Protocol):
+    """Rows by column; an Arrow table is one."""
+
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def column_names(self) -> Sequence[str]: ...
+    def column(self, name: str) -> pa.ChunkedArray: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,12 +103,8 @@ def default_scalar(field: FieldSpec) -> pa.Scalar:
     return pa.scalar(plain_text(value) if isinstance(value, Decimal) else value, type=ARROW_TYPES[field.type])
 
 
-def widened(rows: pa.Table) -> pa.Table:
-    """`rows` with 64-bit offsets where a column has more bytes of text than 32-bit ones reach."""
-    return pa.table({name: _widened(rows.column(name)) for name in rows.column_names})
-
-
-def _widened(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def widened(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column with 64-bit offsets if it has more bytes of text than 32-bit ones reach."""
     wider = _LARGE.get(column.type)
     return column if wider is None or column.nbytes <= _STRING_LIMIT else column.cast(wider)
 
@@ -105,7 +112,7 @@ def _widened(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def _one_array(column: pa.ChunkedArray) -> pa.Array:
     if column.num_chunks == 1:
         return column.chunk(0)
-    return _widened(column).combine_chunks() if column.num_chunks else pa.array([], type=column.type)
+    return widened(column).combine_chunks() if column.num_chunks else pa.array([], type=column.type)
 
 
 def _flatten(field: FieldSpec, array: pa.Array) -> tuple[pa.Array, NDArray[np.uint32]]:

@@ -9,26 +9,26 @@ from merlot.kernels import bits
 from merlot.segment.buffers import Array
 from merlot.segment.build.coding import code
 from merlot.segment.build.request import BuildRequest
-from merlot.segment.build.rows import stored_column, widened
+from merlot.segment.build.rows import Rows, stored_column
 
 
-def sorted_rows(request: BuildRequest, rows: pa.Table) -> pa.Table:
-    """`rows` in the order that the table asks for; the same object if they are."""
+def sorted_order(request: BuildRequest, rows: Rows) -> pa.Array | None:
+    """Places of the rows in the order that the table asks for; None if they are in it."""
     keys = [_sort_key(request, rows, name) for name in request.indexing.sorted_columns]
     if not keys or rows.num_rows < 2:
-        return rows
+        return None
     if len(keys) == 1:
         if bits.is_sorted(keys[0]):
-            return rows
+            return None
         order = np.argsort(keys[0], kind="stable")
     else:
         order = np.lexsort(keys[::-1])
         if _is_identity(order):
-            return rows
-    return widened(rows).take(pa.array(order))
+            return None
+    return pa.array(order)
 
 
-def _sort_key(request: BuildRequest, rows: pa.Table, name: str) -> Array:
+def _sort_key(request: BuildRequest, rows: Rows, name: str) -> Array:
     field = request.field(name)
     if field.multi_value:
         raise InvalidInputError(f"rows cannot be sorted by this column table={request.table} column={name}")

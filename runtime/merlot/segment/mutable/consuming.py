@@ -22,7 +22,7 @@ from merlot.segment.build.rows import stored_column
 from merlot.segment.metadata import MAX_DOCS, CreationFacts
 from merlot.segment.mutable.column import ColumnPrefix, ConsumingColumn
 from merlot.segment.mutable.offsets import RowOffsets
-from merlot.segment.mutable.rows import arrow_column
+from merlot.segment.mutable.rows import PrefixRows
 from merlot.segment.reader import EVERY_DOC, ValidDocs
 
 
@@ -104,15 +104,15 @@ class ConsumingSegment:
 
     def rows(self, num_docs: int) -> pa.Table:
         """The first rows, as they came."""
-        columns = {name: arrow_column(column.prefix(num_docs), num_docs) for name, column in self._columns.items()}
-        return pa.table(columns)
+        rows = PrefixRows(self._columns, num_docs)
+        return pa.table({name: rows.column(name) for name in rows.column_names})
 
     def seal(self, folder: Path, num_docs: int, creation: CreationFacts | None = None) -> BuiltSegment:
         """Write the first rows as a batch would: equal rows make the same file whoever seals them, however they came.
 
-        Readers go on meanwhile, and so may the writer. Raises as `build_segment`."""
+        Any thread: readers and the writer go on meanwhile. Takes the memory of a column. Raises as `build_segment`."""
         request = self.request if creation is None else replace(self.request, creation=creation)
-        return build_segment(request, self.rows(num_docs), folder)
+        return build_segment(request, PrefixRows(self._columns, num_docs), folder)
 
     def _check(self, rows: pa.Table, offsets: NDArray[np.int64], next_offset: int) -> None:
         check_columns(self.request, rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,22 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.segment.arrow_types import ARROW_TYPES, is_fixed_width
+from merlot.segment.mutable.column import ConsumingColumn
 from merlot.segment.reader import Reader
 from merlot.values.types import TypeName
+
+
+class PrefixRows:
+    """The first rows of some columns, made one by one; `segment.build.rows.Rows`."""
+
+    def __init__(self, columns: Mapping[str, ConsumingColumn], num_rows: int) -> None:
+        self._columns = columns
+        self.column_names = tuple(columns)
+        self.num_rows = num_rows
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """A column, made anew at each call."""
+        return pa.chunked_array([arrow_column(self._columns[name].prefix(self.num_rows), self.num_rows)])
 
 
 def arrow_column(reader: Reader, num_docs: int) -> pa.Array:

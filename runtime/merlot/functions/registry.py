@@ -10,7 +10,9 @@ from merlot.functions.casts import CASTS
 from merlot.functions.codes import CODES, HASHES
 from merlot.functions.comparisons import COMPARISONS
 from merlot.functions.conditional import CONDITIONAL
+from merlot.functions.date_fields import DATE_FIELDS
 from merlot.functions.date_formats import DATE_FORMATS
+from merlot.functions.epochs import EPOCHS
 from merlot.functions.function import Family, ScalarFunction
 from merlot.functions.instants import INSTANTS
 from merlot.functions.logic import LOGIC
@@ -42,6 +44,8 @@ FAMILIES: Final[tuple[Family, ...]] = (
     HASHES,
     INSTANTS,
     TRUNCATION,
+    EPOCHS,
+    DATE_FIELDS,
     DATE_FORMATS,
 )
 FUNCTIONS: Final[tuple[ScalarFunction, ...]] = tuple(function for family in FAMILIES for function in family.functions)

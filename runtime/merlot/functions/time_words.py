@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Expr, Literal
+from merlot.tree.types import STRING
 
 TRUNC_UNITS = ("MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
 TIME_UNITS = ("NANOSECONDS", "MICROSECONDS", "MILLISECONDS", "SECONDS", "MINUTES", "HOURS", "DAYS")
@@ -24,6 +25,12 @@ def one_of(arg: Expr, problem: str, known: Sequence[str]) -> str:
     if found not in known:
         raise SqlValidationError(f"{problem} '{found:.100}' expected={'|'.join(known)}")
     return found
+
+
+def calendar_unit(function: str, arg: Expr) -> str:
+    """A unit of the calendar, which may be in the plural; raises SqlValidationError."""
+    singular = Literal(constant_text(arg).upper().removesuffix("S"), STRING)
+    return one_of(singular, f"{function}: unknown unit", TRUNC_UNITS)
 
 
 def time_unit(function: str, arg: Expr) -> str:

@@ -20,7 +20,7 @@ from merlot.vectors.vector import Vector
 
 Longs = NDArray[np.int64]
 
-_NANOS = {
+NANOS = {
     "NANOSECONDS": 1,
     "MICROSECONDS": 1_000,
     "MILLISECONDS": 1_000_000,
@@ -29,7 +29,7 @@ _NANOS = {
     "HOURS": 3_600_000_000_000,
     "DAYS": 86_400_000_000_000,
 }
-_FIXED_MS = {"MILLISECOND": 1, "SECOND": 1_000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": DAY_MS, "WEEK": 7 * DAY_MS}
+FIXED_MS = {"MILLISECOND": 1, "SECOND": 1_000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": DAY_MS, "WEEK": 7 * DAY_MS}
 _OF_THE_CLOCK = ("MILLISECOND", "SECOND", "MINUTE", "HOUR")
 """Units that a change of the clock repeats; a day, and what is longer, begins once."""
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
@@ -82,15 +82,15 @@ def _datetrunc(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 def convert_unit(values: Longs, source: str, target: str) -> Longs:
     """Whole units, rounded towards the past."""
-    have, want = _NANOS[source], _NANOS[target]
-    return _times(values, have // want) if have >= want else values // (want // have)
+    have, want = NANOS[source], NANOS[target]
+    return scaled(values, have // want) if have >= want else values // (want // have)
 
 
 def truncate(millis: Longs, unit: str) -> Longs:
     """Start of the unit that holds each instant, in UTC; weeks begin on Monday."""
     if unit in _MONTHS:
-        return _times(_first_days(millis // DAY_MS, _MONTHS[unit]), DAY_MS)
-    size = _FIXED_MS[unit]
+        return scaled(_first_days(millis // DAY_MS, _MONTHS[unit]), DAY_MS)
+    size = FIXED_MS[unit]
     since = millis % size if unit != "WEEK" else (millis % size - _MONDAY_MS) % size
     return np.where(millis >= _LOWEST + since, millis - since, _LOWEST)
 
@@ -118,7 +118,7 @@ def _truncate_in_zone(millis: Longs, unit: str, zone: str) -> Longs:
     return np.where(is_long, found - cycles * CYCLE_MS, _LOWEST).reshape(np.shape(millis))
 
 
-def _times(values: Longs, factor: int) -> Longs:
+def scaled(values: Longs, factor: int) -> Longs:
     """The product, or the end of LONG that it lies beyond."""
     limit = _HIGHEST // factor
     if factor == 1 or not np.any((values > limit) | (values < -limit)):

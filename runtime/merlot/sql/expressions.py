@@ -12,6 +12,7 @@ from merlot.aggregates import registry as aggregates
 from merlot.aggregates.function import AggregationFunction
 from merlot.functions import registry
 from merlot.functions.conditional import typed_case
+from merlot.functions.date_fields import FIELD_NAMES
 from merlot.functions.instants import Moment
 from merlot.sql import predicates
 from merlot.sql.aggregation import check_arity, count_rows, typed_aggregate
@@ -22,6 +23,7 @@ from merlot.sql.parse import feature_name
 from merlot.sql.scope import Scope
 from merlot.tree import literals
 from merlot.tree.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
+from merlot.tree.names import canonical_key
 from merlot.tree.nodes import FALSE, TRUE, Aggregate, Call, Expr, Literal
 from merlot.tree.types import BOOLEAN, BYTES, STRING, SqlType
 from merlot.values.types import TypeName
@@ -259,6 +261,14 @@ def _function(binder: Binder, node: Any) -> Expr:
     return binder.call(name, tuple(binder.bind(arg) for arg in args))
 
 
+def _extract(binder: Binder, node: Any) -> Expr:
+    """EXTRACT(YEAR FROM at) is YEAR(at)."""
+    field = node.this.name
+    if canonical_key(field) not in FIELD_NAMES:
+        raise UnsupportedSqlError(f"EXTRACT {field.upper()}")
+    return binder.call(field, (binder.bind(node.expression),))
+
+
 _IGNORING_REPEATS = frozenset({"min", "max", *DISTINCT_FORMS.values()})
 """Aggregates that answer the same of distinct values."""
 
@@ -328,6 +338,7 @@ _HANDLERS: dict[type[exp.Expr], _Handler] = {
     exp.Case: _case,
     exp.Cast: _cast,
     exp.Anonymous: _function,
+    exp.Extract: _extract,
     exp.Filter: _filtered,
     **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod), _operator),
     **dict.fromkeys((exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE), _comparison),

@@ -124,6 +124,8 @@ def _operands(node: exp.Expr) -> list[exp.Expr]:
         branches = [part for branch in node.args.get("ifs") or () for part in (branch.this, branch.args["true"])]
         parts = (node.this, *branches, node.args.get("default"))
         return [part for part in parts if part is not None]
+    if isinstance(node, exp.Extract):
+        return [exp.Literal.string(node.this.name.upper()), node.expression]
     if isinstance(node, exp.Cast):
         return [node.this, exp.Literal.string(cast_type_name(node.to))]
     return [child for child in node.iter_expressions() if not isinstance(child, exp.DataType)]

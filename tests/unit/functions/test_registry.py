@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from sqlglot import exp
 from tests.contracts.functions import page
@@ -17,11 +18,14 @@ from merlot.functions.evaluate import evaluate
 from merlot.functions.function import Lists
 from merlot.functions.instants import Moment
 from merlot.functions.registry import FAMILIES, FUNCTIONS, find, of
+from merlot.functions.source import ValueSource
 from merlot.sql.bind import bind
 from merlot.sql.parse import parse
 from merlot.tree.names import canonical_key
 from merlot.tree.nodes import Call, Column, Expr, Literal
 from merlot.tree.types import SqlType
+from merlot.values.types import TypeName
+from merlot.vectors.errors import QueryArithmeticError
 from merlot.vectors.vector import Vector, constant
 
 ROOT = Path(__file__).parents[3]
@@ -137,3 +141,35 @@ def test_every_module_of_a_family_is_in_the_registry() -> None:
     folder = ROOT / "runtime" / "merlot" / "functions"
     declared = sum(len(re.findall(r"= Family\(", path.read_text())) for path in folder.glob("*.py"))
     assert declared == len(FAMILIES)
+
+
+SORTED = {
+    TypeName.INT: np.array([-(2**31), -7, -6, -1, 0, 1, 2, 29, 30, 31, 2**31 - 1], np.int32),
+    TypeName.LONG: np.array([-(2**63), -(10**15), -86_400_001, -1, 0, 1, 59, 86_400_000, 10**12, 2**62, 2**63 - 1]),
+    TypeName.DOUBLE: np.array([-np.inf, -1e300, -2.5, -1.005, -0.5, 0.0, 0.4999, 0.5, 2.5, 1e15 + 0.5, np.inf]),
+}
+
+
+@pytest.mark.parametrize("base", list(SORTED))
+@each_example
+def test_what_rises_with_an_operand_never_falls(function, sql, base) -> None:
+    expr = bind(parse(f"SELECT {sql}"), None, {}, fold=lambda call: call, moment=Moment(NOW_MS)).select[0].expr
+    if function.rising is None or not isinstance(expr, Call) or of(expr) is not function:
+        return
+    operand = function.rising(expr)
+    if operand is None:
+        return
+    place = next(place for place, arg in enumerate(expr.args) if arg is operand)
+    if base not in function.parameters[min(place, len(function.parameters) - 1)].kind.types:
+        return
+    type_ = SqlType(base)
+    args = tuple(Column("x", type_) if arg is operand else arg for arg in expr.args)
+    result = function.result if isinstance(function.result, SqlType) else function.result(args)
+    values = pa.array(SORTED[base])
+    for size in range(1, len(values)):
+        pair = ValueSource(base, values.slice(size - 1, 2))
+        try:
+            low, high = evaluate(Call(expr.function, args, result), pair).spread(2).data.tolist()
+        except QueryArithmeticError:
+            continue
+        assert low <= high, values.slice(size - 1, 2)

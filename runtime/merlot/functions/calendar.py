@@ -1,0 +1,103 @@
+"""What calendars and clocks show at instants: fields of dates and times. Proleptic Gregorian, ISO weeks.
+
+Local times are milliseconds since 1970 as if they were UTC. Zones tell of some thousand years; instants of others are
+moved by 400 years, after which the calendar repeats, and their years moved back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.functions.zones import CYCLE_MS, DAY_MS, zone_clock
+
+Longs = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Local times; `cycles` times 400 years too late."""
+
+    local: Longs
+    cycles: Longs | None
+
+    @property
+    def days(self) -> Longs:
+        """Days since 1970."""
+        return self.local // DAY_MS
+
+    @property
+    def of_day(self) -> Longs:
+        """Milliseconds since midnight."""
+        return self.local % DAY_MS
+
+    def year(self) -> Longs:
+        return self._shifted(year_of(self.days))
+
+    def week_year(self) -> Longs:
+        """Year of the ISO week."""
+        return self._shifted(year_of(_thursday(self.days)))
+
+    def _shifted(self, years: Longs) -> Longs:
+        return years if self.cycles is None else years - 400 * self.cycles
+
+
+def shown(millis: Longs, zone: str) -> Shown:
+    """What a zone's clocks show."""
+    if zone == "UTC":
+        return Shown(millis, None)
+    clock = zone_clock(zone)
+    cycles = clock.cycles_off(millis)
+    return Shown(clock.local(millis + cycles * CYCLE_MS), cycles)
+
+
+def months_of(days: Longs) -> Longs:
+    """Months since January 1970."""
+    return days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
+
+
+def first_day(months: Longs) -> Longs:
+    """Days since 1970 of the first of a month."""
+    return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+
+
+def year_of(days: Longs) -> Longs:
+    return months_of(days) // 12 + 1970
+
+
+def month(days: Longs) -> Longs:
+    """1 to 12."""
+    return months_of(days) % 12 + 1
+
+
+def quarter(days: Longs) -> Longs:
+    """1 to 4."""
+    return months_of(days) % 12 // 3 + 1
+
+
+def day_of_month(days: Longs) -> Longs:
+    """1 to 31."""
+    return days - first_day(months_of(days)) + 1
+
+
+def day_of_year(days: Longs) -> Longs:
+    """1 to 366."""
+    months = months_of(days)
+    return days - first_day(months - months % 12) + 1
+
+
+def day_of_week(days: Longs) -> Longs:
+    """1, Monday, to 7, Sunday."""
+    return (days + 3) % 7 + 1
+
+
+def week(days: Longs) -> Longs:
+    """ISO week, 1 to 53."""
+    return (day_of_year(_thursday(days)) - 1) // 7 + 1
+
+
+def _thursday(days: Longs) -> Longs:
+    """Of the same week: its year is that of the week."""
+    return days - day_of_week(days) + 4

@@ -1,0 +1,214 @@
+"""Instants as counts of units since 1970, rounded towards zero as Java's TimeUnit does, and what lies between them.
+
+What lies outside LONG is the nearest LONG: the default value of a null stays the least one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from merlot.functions.arithmetic import constant_number
+from merlot.functions.calendar import Longs, first_day, months_of
+from merlot.functions.conversion import cast_to
+from merlot.functions.function import Apply, Binding, Family, instant, whole, word
+from merlot.functions.time_words import calendar_unit, time_unit
+from merlot.functions.truncation import FIXED_MS, NANOS, scaled
+from merlot.functions.zones import DAY_MS
+from merlot.tree.nodes import Call, Expr, Literal
+from merlot.tree.types import LONG, STRING, TIMESTAMP, SqlType
+from merlot.vectors.vector import Attempt, Vector, failed
+
+EPOCHS: Final = Family("Counts since 1970")
+_LOWEST, _HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+_MONTHS: Final = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+
+
+def towards_zero(values: Longs, size: Any) -> Longs:
+    """Quotients by sizes that are not 0."""
+    quotients: Longs = (values - np.fmod(values, size)) // size
+    return quotients
+
+
+def _longs(vector: Vector) -> Longs:
+    return np.asarray(vector.data, np.int64)
+
+
+def _rising(call: Call) -> Expr | None:
+    """By a bucket that is a positive constant, if there is one."""
+    bucket = constant_number(call.args[1]) if len(call.args) > 1 else 1
+    return call.args[0] if bucket is not None and bucket > 0 else None
+
+
+def _counted(unit_ms: int) -> Apply:
+    return lambda _type, args: towards_zero(_longs(args[0]), unit_ms)
+
+
+def _bucketed(unit_ms: int, *, is_count: bool) -> Apply:
+    """Counts of buckets of units, or of the units at which buckets begin."""
+
+    def apply(_type: SqlType, args: Sequence[Vector]) -> Any:
+        size = _longs(args[1])
+        is_zero = np.broadcast_to(size == 0, np.broadcast_shapes(args[0].data.shape, size.shape))
+        some = np.where(size == 0, 1, size)
+        buckets = towards_zero(towards_zero(_longs(args[0]), unit_ms), some)
+        return Attempt(buckets if is_count else buckets * some, failed(is_zero, "division by zero in a time bucket"))
+
+    return apply
+
+
+def _back(unit_ms: int) -> Apply:
+    return lambda _type, args: scaled(_longs(args[0]), unit_ms)
+
+
+def _back_from_buckets(unit_ms: int) -> Apply:
+    def apply(_type: SqlType, args: Sequence[Vector]) -> Any:
+        counts, sizes = _longs(args[0]), _longs(args[1])
+        with np.errstate(over="ignore"):
+            return scaled(_nearest(counts * sizes, counts.astype(np.float64) * sizes), unit_ms)
+
+    return apply
+
+
+def _nearest(exact: Longs, about: Any) -> Longs:
+    """Results modulo 2**64, or the end of LONG beyond which they are known to be."""
+    return np.where(about >= 2.0**63, _HIGHEST, np.where(about < -(2.0**63), _LOWEST, exact))
+
+
+for _unit, _size, _example in (
+    ("seconds", 1_000, 1_700_000_000),
+    ("minutes", 60_000, 28_333_333),
+    ("hours", 3_600_000, 472_222),
+    ("days", DAY_MS, 19_675),
+):
+    _at, _by = instant("millis"), whole("bucket")
+    EPOCHS.strict(
+        f"toepoch{_unit}",
+        parameters=(_at,),
+        result=LONG,
+        rising=_rising,
+        examples={f"TO_EPOCH_{_unit.upper()}(1700000000123)": _example},
+    )(_counted(_size))
+    EPOCHS.strict(
+        f"toepoch{_unit}rounded",
+        parameters=(_at, _by),
+        result=LONG,
+        rising=_rising,
+        examples={f"TOEPOCH{_unit.upper()}ROUNDED(1700000000123, 10)": _example // 10 * 10},
+    )(_bucketed(_size, is_count=False))
+    EPOCHS.strict(
+        f"toepoch{_unit}bucket",
+        parameters=(_at, _by),
+        result=LONG,
+        rising=_rising,
+        examples={f"TOEPOCH{_unit.upper()}BUCKET(1700000000123, 10)": _example // 10},
+    )(_bucketed(_size, is_count=True))
+    EPOCHS.strict(
+        f"fromepoch{_unit}",
+        parameters=(whole("count"),),
+        result=LONG,
+        rising=_rising,
+        examples={f"FROMEPOCH{_unit.upper()}({_example})": _example * _size},
+    )(_back(_size))
+    EPOCHS.strict(
+        f"fromepoch{_unit}bucket",
+        parameters=(whole("count"), _by),
+        result=LONG,
+        rising=_rising,
+        examples={f"FROMEPOCH{_unit.upper()}BUCKET(7, 10)": 70 * _size},
+    )(_back_from_buckets(_size))
+
+
+@EPOCHS.rewriting(
+    "totimestamp",
+    parameters=(instant("millis"),),
+    result=TIMESTAMP,
+    examples={"TOTIMESTAMP(1700000000123)": "2023-11-14 22:13:20.123"},
+)
+def _to_timestamp(_binding: Binding, args: tuple[Expr, ...]) -> Expr:
+    return cast_to(args[0], TIMESTAMP)
+
+
+@EPOCHS.rewriting(
+    "fromtimestamp", parameters=(instant("at"),), result=LONG, examples={"FROMTIMESTAMP(TOTIMESTAMP(12))": 12}
+)
+def _from_timestamp(_binding: Binding, args: tuple[Expr, ...]) -> Expr:
+    return cast_to(args[0], LONG)
+
+
+def _units(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    return args[0], *(Literal(time_unit("timeconvert", arg), STRING) for arg in args[1:])
+
+
+@EPOCHS.strict(
+    "timeconvert",
+    parameters=(instant("count"), word("unit"), word("new unit")),
+    result=LONG,
+    complete=_units,
+    rising=lambda call: call.args[0],
+    examples={"TIMECONVERT(90, 'MINUTES', 'HOURS')": 1, "TIMECONVERT(-90, 'MINUTES', 'HOURS')": -1},
+)
+def _time_convert(_type: SqlType, args: Sequence[Vector]) -> Any:
+    have, want = (NANOS[arg.data.as_py()] for arg in args[1:])
+    values = _longs(args[0])
+    return scaled(values, have // want) if have >= want else towards_zero(values, want // have)
+
+
+def _unit_first(function: str) -> Callable[[tuple[Expr, ...]], tuple[Expr, ...]]:
+    return lambda args: (Literal(calendar_unit(function, args[0]), STRING), *args[1:])
+
+
+@EPOCHS.strict(
+    "timestampadd",
+    aliases=("dateadd",),
+    parameters=(word("unit"), whole("interval"), instant()),
+    result=LONG,
+    complete=_unit_first("timestampadd"),
+    examples={
+        "TIMESTAMPADD('DAY', 10, 1700000000123)": 1700864000123,
+        "DATE_ADD('month', 1, FROMDATETIME('2024-01-31', 'yyyy-MM-dd'))": 1709164800000,
+    },
+)
+def _timestamp_add(_type: SqlType, args: Sequence[Vector]) -> Any:
+    """In UTC; the last day of a shorter month where the day is none of it."""
+    unit, interval, millis = args[0].data.as_py(), _longs(args[1]), _longs(args[2])
+    with np.errstate(all="ignore"):
+        if unit in _MONTHS:
+            return _with_months(millis, interval, _MONTHS[unit])
+        size = FIXED_MS[unit]
+        return _nearest(millis + interval * size, millis.astype(np.float64) + interval.astype(np.float64) * size)
+
+
+def _with_months(millis: Longs, interval: Longs, months_each: int) -> Longs:
+    days = millis // DAY_MS
+    months = months_of(days)
+    later = months + interval * months_each
+    first, following = first_day(later), first_day(later + 1)
+    day = np.minimum(days - first_day(months), following - first - 1)
+    about = millis.astype(np.float64) + interval.astype(np.float64) * months_each * 2_629_746_000
+    return _nearest((first + day) * DAY_MS + millis % DAY_MS, about)
+
+
+@EPOCHS.strict(
+    "timestampdiff",
+    aliases=("datediff",),
+    parameters=(word("unit"), instant("from"), instant("to")),
+    result=LONG,
+    complete=_unit_first("timestampdiff"),
+    examples={
+        "TIMESTAMPDIFF('HOUR', 0, 7300000)": 2,
+        "DATEDIFF('MONTH', FROMDATETIME('2024-01-31', 'yyyy-MM-dd'), FROMDATETIME('2024-02-29', 'yyyy-MM-dd'))": 1,
+    },
+)
+def _timestamp_diff(_type: SqlType, args: Sequence[Vector]) -> Any:
+    """Whole units from the first to the second, in UTC; rounded towards zero."""
+    unit, start, end = args[0].data.as_py(), _longs(args[1]), _longs(args[2])
+    with np.errstate(all="ignore"):
+        if unit not in _MONTHS:
+            return towards_zero(_nearest(end - start, end.astype(np.float64) - start), FIXED_MS[unit])
+        early, late = np.minimum(start, end), np.maximum(start, end)
+        months = months_of(late // DAY_MS) - months_of(early // DAY_MS)
+        months = months - (_with_months(early, months, 1) > late)
+        return np.where(start > end, -(months // _MONTHS[unit]), months // _MONTHS[unit])

@@ -33,6 +33,7 @@ from merlot.controller.placement.assignment import Servers
 from merlot.controller.placement.rebalance import is_balancing
 from merlot.controller.placement.reconcile import Situation, decide, is_moving
 from merlot.controller.placement.table_state import TableState
+from merlot.controller.realtime.following import follow_stream
 from merlot.errors import (
     ConflictError,
     CorruptionError,
@@ -266,6 +267,9 @@ class ControllerLoop:
             previous=view,
             context=Context(clock=self._clock),
         )
+        if spec.ingestion.stream is not None:
+            table.watch_stream()
+            table.view = follow_stream(self._metastore, table.view, situation, self._clock, self._lease.fence)
         table.follow_reports(not spec.suspend and is_moving(table.view, spec.replication, servers.leaving))
         has_changed = table.view.epoch != view.epoch
         telemetry.CONTROLLER_PASSES.labels("changed" if has_changed else "unchanged").inc()

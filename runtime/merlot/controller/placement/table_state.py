@@ -24,10 +24,18 @@ class TableState:
         self._wake = wake
         self._spec: tuple[int, TableSpec] | None = None
         self._reader: ReportReader | None = None
+        self._watches_stream = False
         self._watches = [
             metastore.watch(paths.segments_root(name), wake),
             metastore.watch(paths.table_config(name), wake),
         ]
+
+    def watch_stream(self) -> None:
+        """Wake, too, when a server has found partitions, or somebody asks something of the stream."""
+        if not self._watches_stream:
+            self._watches_stream = True
+            for path in (paths.stream(self.name), paths.stream_control(self.name)):
+                self._watches.append(self._metastore.watch(path, self._wake))
 
     @property
     def is_moving(self) -> bool:

@@ -1,0 +1,60 @@
+"""What of a table's settings decides the rows and the file of a stream's segment: written down where it begins.
+
+All replicas read it from the record, whatever revision of the table they know, so that they come to the same rows. What
+is not here, such as when a segment ends and how to connect, is the table's as it is.
+"""
+
+from __future__ import annotations
+
+import json
+
+from pydantic import ValidationError
+
+from merlot.errors import CorruptionError
+from merlot.spec.indexing import IndexingSpec, PartitioningSpec
+from merlot.spec.schema import TableSchema
+from merlot.spec.stream import StreamIngestion
+from merlot.spec.table import TableSpec
+
+NOT_PINNED = {"flush", "properties", "secret_ref", "on_offset_out_of_range"}
+"""Of the stream: none of them makes other rows of the same messages."""
+
+
+def pin(spec: TableSpec) -> str:
+    """The text of a table's settings; equal settings make equal texts. Empty if it has no stream."""
+    declared = spec.ingestion.stream
+    if declared is None:
+        return ""
+    fields = {
+        "schema": _fields(spec.table_schema),
+        "timeColumn": spec.time_column,
+        "indexing": _fields(spec.indexing),
+        "partitioning": None if spec.partitioning is None else _fields(spec.partitioning),
+        "stream": declared.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=NOT_PINNED),
+    }
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+
+def unpin(text: str, spec: TableSpec) -> TableSpec:
+    """The table with these settings in place of its own. CorruptionError if the text cannot be read."""
+    declared = spec.ingestion.stream
+    assert declared is not None
+    try:
+        fields = json.loads(text)
+        own = {name: getattr(declared, name) for name in NOT_PINNED}
+        stream = StreamIngestion.model_validate(fields["stream"]).model_copy(update=own)
+        partitioning = fields["partitioning"]
+        update = {
+            "table_schema": TableSchema.model_validate(fields["schema"]),
+            "time_column": fields["timeColumn"],
+            "indexing": IndexingSpec.model_validate(fields["indexing"]),
+            "partitioning": None if partitioning is None else PartitioningSpec.model_validate(partitioning),
+        }
+    except (ValueError, KeyError, TypeError, ValidationError) as error:
+        raise CorruptionError(f"pinned settings cannot be read cause={type(error).__name__}") from error
+    ingestion = spec.ingestion.model_copy(update={"stream": stream})
+    return spec.model_copy(update={**update, "ingestion": ingestion})
+
+
+def _fields(model: TableSchema | IndexingSpec | PartitioningSpec) -> dict[str, object]:
+    return model.model_dump(mode="json", by_alias=True, exclude_defaults=True)

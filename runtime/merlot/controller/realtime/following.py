@@ -1,0 +1,46 @@
+"""Brings a table's stream to how it should be: reads what servers and people said of it, decides, writes. Blocks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from merlot.clock import Clock
+from merlot.cluster.consuming import found
+from merlot.cluster.consuming.pinned import pin
+from merlot.cluster.consuming.positions import read_positions
+from merlot.cluster.segments.transaction import Context, mutate
+from merlot.cluster.segments.view import TableView
+from merlot.controller.placement.reconcile import Situation
+from merlot.controller.realtime.decisions import StreamSituation, decide
+from merlot.metastore.protocol import Check, Metastore
+
+MOST_STEPS: Final = 8
+"""A record changes once in a write: what needs several is done in as many."""
+
+
+def follow_stream(
+    metastore: Metastore, view: TableView, situation: Situation, clock: Clock, fence: Check | None
+) -> TableView:
+    """The view after everything that can be done now."""
+    table = view.table
+    known = found.find_stream(metastore, table)
+    stream = StreamSituation(
+        table=situation,
+        pinned=pin(situation.spec),
+        starts={} if known is None else known.starts,
+        is_paused=found.find_control(metastore, table).is_paused,
+        positions=read_positions(metastore, table),
+    )
+    for _ in range(MOST_STEPS):
+        before = view
+        view = mutate(
+            metastore,
+            table,
+            lambda current: decide(current, stream),
+            fence,
+            previous=view,
+            context=Context(clock=clock),
+        )
+        if view.epoch == before.epoch:
+            break
+    return view

@@ -6,9 +6,12 @@ loaded by four threads left 30 MB so. Other C libraries have no such settings, a
 
 import contextlib
 import ctypes
+import os
+from pathlib import Path
 from typing import Final
 
 NUM_HEAPS: Final = 2
+_CGROUP_MAX: Final = Path("/sys/fs/cgroup/memory.max")
 _ARENA_MAX: Final = -8
 """M_ARENA_MAX of malloc.h."""
 
@@ -17,6 +20,16 @@ def keep_few_heaps() -> None:
     """For threads that are started from now on."""
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).mallopt(_ARENA_MAX, NUM_HEAPS)
+
+
+def total_bytes() -> int:
+    """Memory that this process may take: the container's, or the machine's."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        bound = _CGROUP_MAX.read_text().strip()
+    except OSError:
+        return machine
+    return min(machine, int(bound)) if bound.isdecimal() else machine
 
 
 def give_back() -> None:

@@ -107,6 +107,46 @@ SERVER_MISSING: Final = Counter(
     "merlot_server_segments_missing", "Segment versions that brokers asked for in vain", ["table"], registry=REGISTRY
 )
 
+STREAM_ROWS: Final = Gauge(
+    "merlot_stream_rows_consumed", "Rows since the server began", ["table", "partition"], registry=REGISTRY
+)
+STREAM_BAD: Final = Gauge(
+    "merlot_stream_bad_messages",
+    "Messages since the server began that are no rows of the table",
+    ["table", "partition"],
+    registry=REGISTRY,
+)
+STREAM_LAG: Final = Gauge(
+    "merlot_stream_lag",
+    "Messages, or bytes of files, that the stream has and the server has not read",
+    ["table", "partition"],
+    registry=REGISTRY,
+)
+STREAM_LAG_SECONDS: Final = Gauge(
+    "merlot_stream_lag_seconds",
+    "Age of the last message that was read, while there are others behind it",
+    ["table", "partition"],
+    registry=REGISTRY,
+)
+STREAM_COMMITS: Final = Counter(
+    "merlot_stream_commits",
+    "Segments sealed, by what became of them: committed, other, gone",
+    ["table", "outcome"],
+    registry=REGISTRY,
+)
+STREAM_COMMIT_SECONDS: Final = Histogram(
+    "merlot_stream_commit_seconds", "Seal, upload and commit one segment", buckets=_SLOW_S, registry=REGISTRY
+)
+STREAM_FAILURES: Final = Counter(
+    "merlot_stream_failures", "What failed while consuming, by family of error", ["table", "error"], registry=REGISTRY
+)
+STREAM_GAPS: Final = Counter(
+    "merlot_stream_gaps",
+    "Times that messages were gone from the stream before they were read",
+    ["table"],
+    registry=REGISTRY,
+)
+
 CONTROLLER_PASSES: Final = Counter(
     "merlot_controller_passes",
     "Passes over a table by outcome: changed, unchanged, failed",

@@ -19,7 +19,7 @@ from pathlib import Path
 from merlot import telemetry
 from merlot.cluster.records import SegmentRecord
 from merlot.errors import CorruptionError, NotFoundError, UnavailableError
-from merlot.ids import TableName
+from merlot.ids import SegmentKey, TableName
 from merlot.segment.contents import check_contents
 from merlot.segment.immutable import ImmutableSegment, file_of
 from merlot.store.deepstore import SUFFIX, DeepStore, patience_s, unavailable
@@ -118,6 +118,16 @@ class SegmentFiles:
                 old.unlink()
         except OSError:
             path.unlink(missing_ok=True)
+
+    def adopt(self, table: TableName, key: SegmentKey, path: Path) -> None:
+        """Take over a file that this server has made itself, instead of fetching it. OutOfSpaceError,
+        UnavailableError."""
+        folder = self._segments / table
+        _make_room(str(folder), 0)
+        try:
+            path.rename(self.path_of(table, str(key)))
+        except OSError as error:
+            raise UnavailableError(f"cannot keep segment file path={path} reason={error.strerror}") from error
 
     def remove(self, table: TableName, keys: Collection[str]) -> None:
         """Delete files; whoever has one open keeps it."""

@@ -35,6 +35,8 @@ from merlot.segment.immutable import ImmutableSegment, verify_file
 from merlot.server.files import SegmentFiles, Source
 from merlot.server.loader import Actions, Desired, Failure, Holdings, decide
 from merlot.server.loads import LoadQueue
+from merlot.server.realtime.line import Resolved
+from merlot.server.realtime.table import Host, StreamThreads, TableStream
 from merlot.server.reporter import Standing, TableReporter
 from merlot.server.tables import TableSegments
 from merlot.spec.table import TableSpec
@@ -75,6 +77,7 @@ class Surroundings:
     grace_s: float
     load_threads: int = 4
     """Of `loads`, for one table."""
+    streams: StreamThreads
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ class TableState:
     revision: int
     view: TableView
     assigned: Mapping[str, SegmentRecord]
-    """What this server is assigned, by `name@crc`."""
+    """What this server is assigned, by `name@crc`; without segments that it consumes."""
 
     @cached_property
     def column_types(self) -> Mapping[str, SqlType]:
@@ -108,7 +111,7 @@ class TableKeeper:
 
     def __init__(self, table: TableName, around: Surroundings) -> None:
         self.table = table
-        self.segments = TableSegments(table, self._dispose)
+        self.segments = TableSegments(table, self._dispose, self._resolve)
         self._around = around
         self._loop = asyncio.get_running_loop()
         self._wake_up = WakeUp()
@@ -130,6 +133,9 @@ class TableKeeper:
             clock=around.clock,
         )
         self._logged = (-1, -1)
+        self._has_stream = asyncio.Event()
+        self._stream: TableStream | None = None
+        """From when the table first has a stream."""
 
     @property
     def state(self) -> TableState | None:
@@ -180,6 +186,7 @@ class TableKeeper:
         watches = await self._in_io(self._watch)
         reporting = self._reporter.run(self._log_progress)
         helpers = [asyncio.create_task(reporting), asyncio.create_task(self._follow_loads())]
+        helpers.append(asyncio.create_task(self._run_stream()))
         try:
             with contextlib.suppress(NotFoundError):
                 while True:
@@ -189,6 +196,8 @@ class TableKeeper:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, self._loads.stop(), return_exceptions=True)
+            if self._stream is not None:
+                await self._stream.stop()
             for watch in watches:
                 watch.cancel()
 
@@ -256,6 +265,7 @@ class TableKeeper:
         desired = Desired(records=state.assigned, irreplaceable=await self._irreplaceable(state))
         actions = decide(desired, self._holdings(), self._around.clock.monotonic(), self._around.grace_s)
         self._carry_out(actions, state.spec)
+        self._follow_stream(state)
         now = self._around.clock.monotonic()
         moments = [moment for moment in (actions.wake_at,) if moment is not None]
         moments += [now + RECHECK_S] if desired.irreplaceable else []
@@ -293,6 +303,37 @@ class TableKeeper:
             name = f"drop {actions.drop[0]}"
             self._tasks[name] = asyncio.create_task(self._let_go(name, actions.drop))
         self._reporter.mark()
+
+    def _follow_stream(self, state: TableState) -> None:
+        if state.spec.ingestion.stream is None:
+            return
+        if self._stream is None:
+            self._stream = TableStream(self._host(), self._around.streams)
+            self._has_stream.set()
+        self._stream.follow(state.spec, state.view)
+
+    def _host(self) -> Host:
+        around = self._around
+        return Host(
+            metastore=around.metastore,
+            table=self.table,
+            instance=around.instance,
+            files=around.files,
+            io=around.io,
+            clock=around.clock,
+            store_of=around.store_of,
+            grace_s=around.grace_s,
+            is_loaded=self.segments.__contains__,
+            on_change=lambda: run_on(self._loop, self._reporter.mark),
+        )
+
+    async def _run_stream(self) -> None:
+        await self._has_stream.wait()
+        assert self._stream is not None
+        await self._stream.run()
+
+    def _resolve(self, key: str) -> Resolved | None:
+        return None if self._stream is None else self._stream.resolve(key)
 
     async def _follow_loads(self) -> None:
         while True:
@@ -372,6 +413,9 @@ class TableKeeper:
         """What the report shall say."""
         loaded = list(self._served_keys())
         errors = {key: failure.message for key, failure in self._failures.items()}
+        if self._stream is not None:
+            loaded += self._stream.keys()
+            errors |= self._stream.errors()
         counts = {"loaded": len(loaded), "failed": len(errors), "retired": len(self._retired)}
         for state, count in counts.items():
             telemetry.SERVER_SEGMENTS.labels(self.table, state).set(count)
@@ -411,7 +455,7 @@ class TableKeeper:
     def _assigned(self, view: TableView) -> Mapping[str, SegmentRecord]:
         me = self._around.instance
         mine = (view.segment(name) for name, instances in view.assignment.items() if me in instances)
-        return {record.key_text: record for record in mine if record is not None}
+        return {record.key_text: record for record in mine if record is not None and not record.is_open}
 
     def _watch(self) -> list[Watch]:
         metastore = self._around.metastore

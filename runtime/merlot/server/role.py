@@ -14,10 +14,11 @@ import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from merlot import __version__
+from merlot import __version__, memory
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
 from merlot.cluster.instances.drains import unmark
@@ -31,6 +32,10 @@ from merlot.metastore.protocol import Metastore, SessionState, Watch
 from merlot.server.files import SegmentFiles
 from merlot.server.health import HealthSources, make_app
 from merlot.server.keeper import RETRY_S, Surroundings, TableKeeper
+from merlot.server.realtime.intake import Turns
+from merlot.server.realtime.memory import MemoryRoom
+from merlot.server.realtime.secrets import read_secret
+from merlot.server.realtime.table import StreamThreads
 from merlot.server.rpc import QueryHandler
 from merlot.server.scheduler import Scheduler, SchedulerConfig
 from merlot.server.scrub import ScrubConfig, scrub
@@ -44,6 +49,11 @@ from merlot.wire.messages import ServerRequest, ServerResponse
 _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+SEAL_THREADS = 1
+"""Segments of streams that are made at a time: rows come in meanwhile."""
+INTAKE_THREADS = 2
+"""That work on rows of streams at a time."""
 
 OpenDeepStore = Callable[[str], DeepStore]
 
@@ -74,6 +84,10 @@ class ServerConfig:
     """Load the query kernels at the start, and wait this long for it; 0: meanwhile; None: when a query needs one."""
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     scrub: ScrubConfig = field(default_factory=ScrubConfig)
+    consuming_bytes: int | None = None
+    """Memory for rows of streams that are not sealed yet; None: a quarter of what there is."""
+    secrets_dir: Path | None = None
+    """A folder with one per Secret, whose files are properties of streams' clients."""
 
 
 class ServerRole:
@@ -95,6 +109,7 @@ class ServerRole:
         self._allowed = AllowedStores(own=config.deep_store, prefixes=config.deep_store_prefixes)
         self._io = ThreadPoolExecutor(2, thread_name_prefix="server-io")
         self._loads = ThreadPoolExecutor(config.load_threads, thread_name_prefix="server-load")
+        self._seals = ThreadPoolExecutor(SEAL_THREADS, thread_name_prefix="server-seal")
         self._scheduler = Scheduler(config.scheduler)
         self._keepers: dict[TableName, TableKeeper] = {}
         self._tasks: dict[TableName, asyncio.Task[None]] = {}
@@ -219,6 +234,7 @@ class ServerRole:
 
     def _close_threads(self) -> None:
         self._loads.shutdown(wait=True, cancel_futures=True)
+        self._seals.shutdown(wait=True, cancel_futures=True)
         self._io.shutdown(wait=True)
 
     async def _start_http(self, bind_host: str) -> None:
@@ -246,6 +262,13 @@ class ServerRole:
             store_of=self._store_of,
             grace_s=self._config.grace_s,
             load_threads=self._config.load_threads,
+            streams=StreamThreads(
+                seals=self._seals,
+                turns=Turns(INTAKE_THREADS),
+                room=MemoryRoom(self._config.consuming_bytes or memory.total_bytes() // 4),
+                folder=self._config.data_dir / "sealing",
+                secrets_of=partial(read_secret, self._config.secrets_dir),
+            ),
         )
 
     def _record(self) -> InstanceRecord:

@@ -110,9 +110,8 @@ class QueryHandler:
             context = self._light_context(keeper, keeper.state, request)
             # Reading so few docs costs less than judging their segments by statistics; and sets of segments that are
             # always the same are found joined.
-            response = ServerResponse(
-                partial=execute(prepared.leaf, acquired.segments, context), missing=acquired.missing
-            )
+            partial = execute(prepared.leaf, (*acquired.segments, *acquired.rows), context)
+            response = ServerResponse(partial=partial, missing=acquired.missing)
         except TooMuchWorkError:
             return None
         except MerlotError as error:
@@ -148,7 +147,7 @@ class QueryHandler:
 
     async def _run(self, request: ServerRequest, keeper: TableKeeper, state: TableState) -> ServerResponse:
         acquired = keeper.segments.acquire(request.segments)
-        if not acquired.segments:
+        if not acquired.segments and not acquired.rows:
             keeper.segments.release(acquired)
             return ServerResponse(missing=acquired.missing)
         context = self._context(state, request)
@@ -226,13 +225,14 @@ def _is_short(request: ServerRequest) -> bool:
 
 def _is_light_work(prepared: _Prepared, acquired: Acquired, state: TableState) -> bool:
     """Whether the segments are there, their columns were read before, and the schema is the broker's."""
-    return bool(acquired.segments) and prepared.fits(state) and acquired.has_read(prepared.columns)
+    has_any = bool(acquired.segments or acquired.rows)
+    return has_any and prepared.fits(state) and acquired.has_read(prepared.columns)
 
 
 def _work(prepared: _Prepared, acquired: Acquired, context: ExecutionContext) -> Partial:
     context.cancel.check()
     kept = prune(prepared.leaf, acquired.segments, acquired.statistics, context.schema)
-    partial = kept.count(execute(prepared.leaf, kept.segments, context))
+    partial = kept.count(execute(prepared.leaf, [*kept.segments, *acquired.rows], context))
     if len(acquired.held) <= INLINE_SEGMENTS:
         acquired.note_read(prepared.columns)
     return partial

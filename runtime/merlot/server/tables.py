@@ -10,12 +10,14 @@ import functools
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, KeysView, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from merlot.ids import TableName
 from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.reader import Segment
 from merlot.server.pruning import SetStatistics
+from merlot.server.realtime.line import CONSUMING_SUFFIX, Resolved
 
 SHARED_KEYS = 64
 """Requests for at least so many segments share what was acquired by an equal one before."""
@@ -23,6 +25,8 @@ MAX_SHARED = 16
 """Sets of segments kept acquired: one per broker and turn, while routes stay the same."""
 
 Dispose = Callable[[ImmutableSegment], None]
+Resolve = Callable[[str], Resolved | None]
+"""What answers for a `name@0`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,6 +46,9 @@ class Acquired:
     missing: tuple[str, ...]
     held: tuple[_Held, ...]
     statistics: SetStatistics
+    rows: tuple[Segment, ...] = ()
+    """Of streams, as they were when they were asked for: they need no releasing, and nothing is known of them before
+    they are looked at."""
     num_readers: int = 1
     is_shared: bool = False
     """Kept for the next request, with or without readers."""
@@ -69,9 +76,10 @@ def _union(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
 class TableSegments:
     """The open segments of one table."""
 
-    def __init__(self, table: TableName, dispose: Dispose) -> None:
+    def __init__(self, table: TableName, dispose: Dispose, resolve: Resolve = lambda _: None) -> None:
         self.table = table
         self._dispose = dispose
+        self._resolve = resolve
         self._held: dict[str, _Held] = {}
         self._shared: OrderedDict[tuple[str, ...], Acquired] = OrderedDict()
 
@@ -108,6 +116,25 @@ class TableSegments:
 
     def acquire(self, keys: Sequence[str]) -> Acquired:
         """Every asked version that is here, kept open until `release`."""
+        consumed = [key for key in keys if key.endswith(CONSUMING_SUFFIX)]
+        return self._acquire_consumed(keys, consumed) if consumed else self._acquire_sealed(keys)
+
+    def _acquire_consumed(self, keys: Sequence[str], consumed: Sequence[str]) -> Acquired:
+        """Sealed segments and rows that are consumed; these are all of a line, or none."""
+        sealed = [key for key in keys if not key.endswith(CONSUMING_SUFFIX)]
+        missing: list[str] = []
+        rows: list[Segment] = []
+        for key in consumed:
+            resolved = self._resolve(key)
+            if resolved is None:
+                missing.append(key)
+            else:
+                sealed += resolved.keys
+                rows += resolved.rows
+        acquired = self._acquire(sealed)
+        return replace(acquired, rows=tuple(rows), missing=(*acquired.missing, *missing))
+
+    def _acquire_sealed(self, keys: Sequence[str]) -> Acquired:
         if len(keys) < SHARED_KEYS:
             return self._acquire(keys)
         wanted = tuple(keys)

@@ -105,4 +105,4 @@ class IngestionSpec(SpecModel):
     batch: Annotated[tuple[BatchIngestion, ...], Field(max_length=100)] = ()
     """Batch sources."""
     stream: StreamIngestion | None = None
-    """Stream whose messages are rows of the table, which gives it a realtime part; not available in this version."""
+    """Stream whose messages are rows of the table."""

@@ -14,6 +14,9 @@ from merlot.ids import InstanceId
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.server.files import SegmentFiles
 from merlot.server.keeper import Surroundings, TableKeeper
+from merlot.server.realtime.intake import Turns
+from merlot.server.realtime.memory import MemoryRoom
+from merlot.server.realtime.table import StreamThreads
 from merlot.store.deepstore import DeepStore
 from merlot.store.retry import RetryPolicy
 from merlot.testing.sample import ORDERS
@@ -26,6 +29,7 @@ class KeeperBench:
     other = InstanceId("Server_other_2")
 
     def __init__(self, folder: Path, *, deep_store: str | None = None) -> None:
+        self._folder = folder
         self.metastore = SqliteMetastore(folder / "metastore.sqlite")
         self.deep_store = DeepStore(deep_store or str(folder / "deep"), retry=RetryPolicy(attempts=2, first_wait=0.01))
         self.files = SegmentFiles(folder / "server")
@@ -57,6 +61,13 @@ class KeeperBench:
             clock=SystemClock(),
             store_of=lambda _: self.deep_store,
             grace_s=grace_s,
+            streams=StreamThreads(
+                seals=pool,
+                turns=Turns(2),
+                room=MemoryRoom(1 << 30),
+                folder=self._folder / "sealing",
+                secrets_of=lambda _: {},
+            ),
         )
         keeper = TableKeeper(ORDERS, around)
         await keeper.open_local()

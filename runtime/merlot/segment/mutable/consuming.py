@@ -78,9 +78,11 @@ class ConsumingSegment:
         self._offsets.append(extent.num_docs, offsets)
         self._extent = _Extent(extent.num_docs + rows.num_rows, next_offset)
 
-    def snapshot(self) -> ConsumingSnapshot:
-        """The rows so far. Any thread."""
-        return ConsumingSnapshot(self, self._extent)
+    def snapshot(self, num_docs: int | None = None) -> ConsumingSnapshot:
+        """The rows so far, or the first ones: once the segment has an end, what comes after is another one's. Any
+        thread."""
+        extent = self._extent
+        return ConsumingSnapshot(self, extent if num_docs is None else extent._replace(num_docs=num_docs))
 
     def column(self, name: str) -> ConsumingColumn | None:
         """A column, for readers of a prefix of it."""

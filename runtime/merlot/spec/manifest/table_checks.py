@@ -242,8 +242,6 @@ def _check_what_is_not_there_yet(spec: JsonObject) -> Iterator[Problem]:
     """A feature that is accepted and ignored would be worse than one that is refused."""
     if "upsert" in spec:
         yield Problem("spec.upsert", "upserts do not exist in this version; remove it")
-    if "stream" in _mapping(spec.get("ingestion")):
-        yield Problem("spec.ingestion.stream", "streams do not exist in this version; remove it")
 
 
 def _repeated(path: str, names: object, position: int) -> Iterator[Problem]:

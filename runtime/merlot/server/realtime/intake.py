@@ -1,0 +1,134 @@
+"""Rows of one partition as they come: polls of the stream made into columns, to be cut where a segment ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.ingest.stream import Pipeline, StreamRows
+from merlot.streams.protocol import Messages, PartitionReader
+
+MAX_MESSAGES: Final = 20_000
+"""Of a poll: enough that what a batch costs is not felt, few enough to be visible in milliseconds."""
+
+
+class Turns:
+    """How many threads work on rows at a time, whatever the number of partitions: the others wait for messages, which
+    costs nothing, and the queries of the server get the interpreter's lock now and then."""
+
+    def __init__(self, num_threads: int) -> None:
+        self._free = threading.Semaphore(num_threads)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait for a turn, and have it."""
+        self._free.acquire()
+        try:
+            yield
+        finally:
+            self._free.release()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Rows of one poll, in order. `next_offset` is where the stream goes on behind them."""
+
+    rows: pa.Table
+    offsets: NDArray[np.int64]
+    message_offsets: NDArray[np.int64]
+    next_offset: int
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def cut(self, num_rows: int) -> tuple[Batch, Batch]:
+        """The first rows, and the rest: at least `num_rows`, more if the last message has more, since a segment ends
+        between two messages."""
+        last = int(self.offsets[num_rows - 1])
+        row = int(np.searchsorted(self.offsets, last, "right"))
+        message = int(np.searchsorted(self.message_offsets, last, "right"))
+        is_last = message == len(self.message_offsets)
+        boundary = self.next_offset if is_last else int(self.message_offsets[message])
+        first = Batch(
+            rows=self.rows.slice(0, row),
+            offsets=self.offsets[:row],
+            message_offsets=self.message_offsets[:message],
+            next_offset=boundary,
+        )
+        rest = Batch(
+            rows=self.rows.slice(row),
+            offsets=self.offsets[row:],
+            message_offsets=self.message_offsets[message:],
+            next_offset=self.next_offset,
+        )
+        return first, rest
+
+
+@dataclass(slots=True)
+class Counts:
+    """What came in since the thread began; written by it, read by anybody."""
+
+    messages: int = 0
+    rows: int = 0
+    bad: int = 0
+    filtered: int = 0
+    newest_ms: int = -1
+    """Timestamp of the last message; -1: none, or the stream does not say."""
+    samples: tuple[str, ...] = ()
+    """Of bad messages, the last ones."""
+
+
+class Intake:
+    """A reader with the pipeline that its messages go through; one thread."""
+
+    def __init__(self, reader: PartitionReader, pipeline: Pipeline, turns: Turns, counts: Counts) -> None:
+        self._reader = reader
+        self._pipeline = pipeline
+        self._turns = turns
+        self._counts = counts
+        self.stopped_at: int | None = None
+        """Offset of a bad message that nothing may be read behind."""
+
+    def seek(self, offset: int) -> None:
+        """Go on from there."""
+        self.stopped_at = None
+        self._reader.seek(offset)
+
+    def poll(self, timeout_s: float) -> Batch:
+        """What has come, as soon as anything has; raises as `PartitionReader.poll` does."""
+        messages = self._reader.poll(MAX_MESSAGES, timeout_s)
+        if not len(messages):
+            return _nothing(messages.next_offset)
+        with self._turns.turn():
+            rows = self._pipeline.rows(messages)
+        self._count(messages, rows)
+        self.stopped_at = None if rows.stopped_by is None else rows.next_offset
+        return Batch(
+            rows=rows.rows, offsets=rows.offsets, message_offsets=messages.offsets, next_offset=rows.next_offset
+        )
+
+    def close(self) -> None:
+        """Give back what the reader holds."""
+        self._reader.close()
+
+    def _count(self, messages: Messages, rows: StreamRows) -> None:
+        counts = self._counts
+        counts.messages += len(messages)
+        counts.rows += len(rows.offsets)
+        counts.bad += rows.bad.count
+        counts.filtered += rows.num_filtered
+        if rows.bad.count:
+            counts.samples = tuple(rows.bad.to_lines()[:3])
+        counts.newest_ms = int(messages.timestamps_ms[-1])
+
+
+def _nothing(next_offset: int) -> Batch:
+    none = np.empty(0, np.int64)
+    return Batch(rows=pa.table({}), offsets=none, message_offsets=none, next_offset=next_offset)

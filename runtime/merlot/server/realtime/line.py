@@ -1,0 +1,115 @@
+"""What a server has of one partition: segments end to end, the last of which still grows.
+
+`name@0` asks for everything from a segment's beginning on, so a line keeps parts whose segment is committed for a
+while: brokers that have not heard of the commit ask by them. A part is read from its rows until its sealed file is
+loaded, and from the file then. Lines are immutable; the partition's thread replaces them, anybody reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from merlot.segment.mutable.consuming import ConsumingSegment
+from merlot.segment.reader import Segment
+
+CONSUMING_SUFFIX: Final = "@0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One segment of the partition, from `start` on."""
+
+    sequence: int
+    start: int
+    name: str = ""
+    """Empty: this server went on into it before anybody gave it a name."""
+    rows: ConsumingSegment | None = None
+    """None: it is read from its file."""
+    end: int | None = None
+    """None: it has no agreed end yet."""
+    num_docs: int | None = None
+    """Of `rows`, once it has ended: what comes after belongs to the next part, too."""
+    key: str = ""
+    """`name@crc`, once it is committed."""
+    loaded_at: float | None = None
+    """Since when its file is loaded, monotonic."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all its rows are here."""
+        return self.num_docs is not None or self.rows is None
+
+    def snapshot(self) -> Segment:
+        """Its rows as they are now."""
+        assert self.rows is not None
+        return self.rows.snapshot(self.num_docs)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What answers for a `name@0`: sealed segments by key, and rows."""
+
+    keys: tuple[str, ...]
+    rows: tuple[Segment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Parts without a gap between them."""
+
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def head(self) -> Part | None:
+        """The part that rows are appended to; None if nothing is consumed."""
+        last = self.parts[-1] if self.parts else None
+        return None if last is None or last.is_whole else last
+
+    def part(self, sequence: int) -> Part | None:
+        """The part of this place in the chain."""
+        return next((part for part in self.parts if part.sequence == sequence), None)
+
+    def names(self) -> list[str]:
+        """Of the parts that may be asked for."""
+        return [part.name for part in self.parts if part.name]
+
+    def with_part(self, part: Part) -> Line:
+        """With this part in place of the one of its sequence, or behind all others."""
+        if self.part(part.sequence) is None:
+            return Line((*self.parts, part))
+        return Line(tuple(part if one.sequence == part.sequence else one for one in self.parts))
+
+    def without_before(self, sequence: int) -> Line:
+        """Without the parts before one."""
+        return Line(tuple(part for part in self.parts if part.sequence >= sequence))
+
+    def resolve(self, name: str, is_loaded: Callable[[str], bool]) -> Resolved | None:
+        """Everything from the segment `name` on; None if some of it is not here."""
+        first = next((number for number, part in enumerate(self.parts) if part.name == name), None)
+        if first is None:
+            return None
+        keys, rows = [], []
+        for part in self.parts[first:]:
+            if part.key and is_loaded(part.key):
+                keys.append(part.key)
+            elif part.rows is not None:
+                rows.append(part.snapshot())
+            else:
+                return None
+        return Resolved(tuple(keys), tuple(rows))
+
+
+def released(line: Line, is_loaded: Callable[[str], bool], now: float, grace_s: float) -> Line:
+    """Without rows that are loaded as files, and without parts that no broker asks for any more."""
+    parts = [_released(part, is_loaded, now) for part in line.parts]
+    while parts and parts[0].loaded_at is not None and now - parts[0].loaded_at >= grace_s:
+        parts.pop(0)
+    return Line(tuple(parts))
+
+
+def _released(part: Part, is_loaded: Callable[[str], bool], now: float) -> Part:
+    if not part.key or not is_loaded(part.key):
+        return part
+    return part if part.loaded_at is not None else replace(part, rows=None, loaded_at=now)

@@ -1,0 +1,24 @@
+"""Rows per second of each partition, over the last few seconds."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+WINDOW_S: Final = 5.0
+
+
+class Rates:
+    """Fed with totals now and then; one thread."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, deque[tuple[float, int]]] = {}
+
+    def of(self, partition: int, total: int, now: float) -> float:
+        """Rows per second since the total of some seconds ago."""
+        seen = self._seen.setdefault(partition, deque())
+        seen.append((now, total))
+        while len(seen) > 2 and now - seen[1][0] >= WINDOW_S:
+            seen.popleft()
+        since, before = seen[0]
+        return 0.0 if now <= since else round((total - before) / (now - since), 1)

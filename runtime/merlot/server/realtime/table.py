@@ -1,0 +1,352 @@
+"""The stream of one table on one server: which partitions it consumes, what answers for them, what it tells of that.
+
+On the event loop, but for what blocks. The keeper tells of every change of shared state; partitions have threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+from merlot import telemetry
+from merlot.clock import Clock
+from merlot.cluster.consuming import found
+from merlot.cluster.consuming.pinned import unpin
+from merlot.cluster.consuming.progress import PartitionProgress, ProgressRecord, write_progress
+from merlot.cluster.instances.liveness import live_instances
+from merlot.cluster.instances.reports import ReportReader
+from merlot.cluster.records import Role, StreamSegmentRecord
+from merlot.cluster.segments.view import TableView
+from merlot.errors import MerlotError
+from merlot.ids import InstanceId, TableName, raw_name
+from merlot.ingest.stream import Pipeline
+from merlot.metastore.protocol import Metastore
+from merlot.segment.build.request import BuildRequest
+from merlot.server.files import SegmentFiles
+from merlot.server.realtime.intake import Counts, Intake, Turns
+from merlot.server.realtime.line import CONSUMING_SUFFIX, Resolved
+from merlot.server.realtime.memory import MemoryRoom
+from merlot.server.realtime.partition import Around, PartitionConsumer, Settings
+from merlot.server.realtime.progress import Rates
+from merlot.server.realtime.sealing import Sealing
+from merlot.spec.stream import StreamIngestion
+from merlot.spec.table import TableSpec
+from merlot.store.deepstore import DeepStore
+from merlot.streams.opening import after_gap, first_offset, open_stream
+from merlot.streams.protocol import Stream
+
+_LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LOOK_S: Final = 1.0
+"""Between two looks at the stream and at what came of its rows."""
+LINGER_S: Final = 1.0
+"""Between a partition's leaving the report and its leaving the server."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamThreads:
+    """What the streams of all tables of a server share."""
+
+    seals: Executor
+    turns: Turns
+    room: MemoryRoom
+    folder: Path
+    """For files that are being made."""
+    secrets_of: Callable[[str], Mapping[str, str]]
+    """Properties in a Secret, by its name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What the keeper of the table lends."""
+
+    metastore: Metastore
+    table: TableName
+    instance: InstanceId
+    files: SegmentFiles
+    io: Executor
+    clock: Clock
+    store_of: Callable[[TableSpec], DeepStore]
+    grace_s: float
+    is_loaded: Callable[[str], bool]
+    on_change: Callable[[], None]
+    """What is served has changed; any thread."""
+
+
+class TableStream:
+    """All of a table's stream that this server consumes."""
+
+    def __init__(self, host: Host, threads: StreamThreads) -> None:
+        self._host = host
+        self._threads = threads
+        self._loop = asyncio.get_running_loop()
+        self._spec: TableSpec | None = None
+        self._view: TableView | None = None
+        self._consumers: dict[int, PartitionConsumer] = {}
+        self._leaving: dict[int, PartitionConsumer] = {}
+        """Given to others: asked for until these have them."""
+        self._live: Collection[str] = ()
+        self._streams: dict[str, Stream] = {}
+        self._opening = threading.Lock()
+        self._rates = Rates()
+        self._around = self._make_around()
+
+    def follow(self, spec: TableSpec, view: TableView) -> None:
+        """Consume what this server is assigned."""
+        self._spec, self._view = spec, view
+        lines = _lines(view)
+        mine = {number for number, line in lines.items() if self._is_mine(view, line[max(line)])}
+        for number in mine - self._consumers.keys():
+            self._begin(number)
+        for number in self._consumers.keys() - mine:
+            self._leaving[number] = self._consumers[number]
+        for number in mine & self._leaving.keys():
+            del self._leaving[number]
+        for number, consumer in self._consumers.items():
+            line = lines.get(number, {})
+            has_peers = bool(line) and len(view.servers_of(line[max(line)].name)) > 1
+            consumer.follow(line, view.epoch, has_peers=has_peers)
+
+    def keys(self) -> list[str]:
+        """What may be asked for, as the report has it."""
+        return [name + CONSUMING_SUFFIX for one in self._consumers.values() for name in one.names]
+
+    def errors(self) -> dict[str, str]:
+        """Why partitions are not consumed as they should be, by the key of their segments."""
+        return {
+            (one.line.parts[-1].name if one.line.parts else f"partition {number}") + CONSUMING_SUFFIX: one.error
+            for number, one in self._consumers.items()
+            if one.error
+        }
+
+    def resolve(self, key: str) -> Resolved | None:
+        """What answers for a `name@0`; None if it is not here."""
+        name = key.removesuffix(CONSUMING_SUFFIX)
+        for consumer in self._consumers.values():
+            if consumer.is_ready and (resolved := consumer.line.resolve(name, self._host.is_loaded)) is not None:
+                return resolved
+        return None
+
+    async def run(self) -> None:
+        """Look at the stream and tell of it, until cancelled."""
+        while True:
+            try:
+                if self._spec is not None and self._spec.ingestion.stream is not None:
+                    await self._in_io(partial(self._look, self._spec, self._spec.ingestion.stream))
+                    await self._let_go()
+            except MerlotError as error:
+                _LOG.warning("stream not looked at table=%s cause=%s", self._host.table, error)
+            except Exception:  # noqa: BLE001 - the outermost loop
+                _LOG.exception("stream not looked at table=%s", self._host.table)
+            await asyncio.sleep(LOOK_S)
+
+    async def stop(self) -> None:
+        """End all threads; nothing is asked for any more."""
+        consumers, self._consumers = list(self._consumers.values()), {}
+        for consumer in consumers:
+            consumer.stop()
+        for consumer in consumers:
+            await asyncio.to_thread(consumer.join)
+        for stream in self._streams.values():
+            await asyncio.to_thread(stream.close)
+
+    def _begin(self, number: int) -> None:
+        consumer = self._consumers[number] = PartitionConsumer(number, self._around)
+        consumer.start()
+        _LOG.info("partition is consumed table=%s partition=%d", self._host.table, number)
+
+    def _is_mine(self, view: TableView, record: StreamSegmentRecord) -> bool:
+        return record.is_open and self._host.instance in view.servers_of(record.name)
+
+    async def _let_go(self) -> None:
+        """Stop partitions that others consume now; one that nobody else has goes on."""
+        if not self._leaving:
+            return
+        held = await self._in_io(self._held_elsewhere)
+        for number, consumer in list(self._leaving.items()):
+            last = consumer.names[-1:]
+            if not last or last[0] + CONSUMING_SUFFIX in held:
+                del self._leaving[number]
+                await self._end(number, consumer)
+
+    async def _end(self, number: int, consumer: PartitionConsumer) -> None:
+        _LOG.info("partition is consumed elsewhere table=%s partition=%d", self._host.table, number)
+        consumer.is_ready = False
+        self._host.on_change()
+        await asyncio.sleep(LINGER_S)
+        self._consumers.pop(number, None)
+        consumer.stop()
+        await asyncio.to_thread(consumer.join)
+
+    def _held_elsewhere(self) -> set[str]:
+        live = live_instances(self._host.metastore, Role.SERVER).keys() - {self._host.instance}
+        reports = ReportReader(self._host.metastore, self._host.table).read()
+        return {key for instance in live if instance in reports for key in reports[instance].loaded}
+
+    # What follows blocks.
+
+    def _look(self, spec: TableSpec, declared: StreamIngestion) -> None:
+        host = self._host
+        live = live_instances(host.metastore, Role.SERVER)
+        self._live = frozenset(live)
+        tenant = spec.tenants.server.name
+        servers = [one for one, record in live.items() if record.tenant == tenant]
+        known = found.find_stream(host.metastore, host.table)
+        if host.instance in servers and found.is_due(known, host.instance, servers, host.clock.now_ms()):
+            self._find_partitions(declared, {} if known is None else known.starts)
+        self._measure(declared)
+
+    def _find_partitions(self, declared: StreamIngestion, known: Mapping[int, int]) -> None:
+        host, error = self._host, ""
+        starts: dict[int, int] = {}
+        try:
+            stream = self._stream(declared)
+            for number in stream.partitions():
+                if number not in known:
+                    starts[number] = first_offset(declared, stream, number, is_new=bool(known))
+        except MerlotError as problem:
+            error = str(problem)
+            telemetry.STREAM_FAILURES.labels(host.table, type(problem).__name__).inc()
+        found.tell_stream(host.metastore, host.table, starts, host.instance, host.clock.now_ms(), error)
+
+    def _measure(self, declared: StreamIngestion) -> None:
+        """Lag and rates, for metrics and for whoever asks."""
+        if not self._consumers:
+            return
+        now_ms = self._host.clock.now_ms()
+        partitions = tuple(
+            self._measured(number, consumer, declared, now_ms) for number, consumer in sorted(self._consumers.items())
+        )
+        record = ProgressRecord(instance=self._host.instance, at_ms=now_ms, partitions=partitions)
+        write_progress(self._host.metastore, self._host.table, record)
+
+    def _measured(
+        self, number: int, consumer: PartitionConsumer, declared: StreamIngestion, now_ms: int
+    ) -> PartitionProgress:
+        line, counts, offset = consumer.line, consumer.counts, consumer.next_offset
+        latest = self._latest_of(number, declared)
+        lag = None if latest is None or offset is None else max(0, latest - offset)
+        lag_ms = 0 if lag == 0 or counts.newest_ms < 0 else max(0, now_ms - counts.newest_ms)
+        head = line.head
+        rows = 0 if head is None or head.rows is None else head.rows.num_docs
+        labels = (self._host.table, str(number))
+        telemetry.STREAM_LAG.labels(*labels).set(lag or 0)
+        telemetry.STREAM_LAG_SECONDS.labels(*labels).set(lag_ms / 1000)
+        telemetry.STREAM_ROWS.labels(*labels).set(counts.rows)
+        telemetry.STREAM_BAD.labels(*labels).set(counts.bad)
+        return PartitionProgress(
+            partition=number,
+            segment="" if not line.parts else line.parts[-1].name,
+            offset=offset,
+            latest=latest,
+            lag=lag,
+            lag_ms=lag_ms,
+            rows=rows,
+            total_rows=counts.rows,
+            rows_per_s=self._rates.of(number, counts.rows, self._host.clock.monotonic()),
+            memory_bytes=sum(part.rows.memory_bytes for part in line.parts if part.rows is not None),
+            num_bad=counts.bad,
+            samples=counts.samples,
+            state=_state(consumer),
+            error=consumer.error,
+        )
+
+    def _latest_of(self, number: int, declared: StreamIngestion) -> int | None:
+        try:
+            return self._stream(declared).offsets(number).latest
+        except MerlotError:
+            return None  # the partition's own thread tells why
+
+    def _stream(self, declared: StreamIngestion) -> Stream:
+        """One client for all partitions that have the same settings; any thread."""
+        key = declared.model_dump_json(exclude={"flush"})
+        with self._opening:
+            if key not in self._streams:
+                secrets = self._threads.secrets_of(declared.secret_ref) if declared.secret_ref else {}
+                self._streams[key] = open_stream(declared, secrets)
+            return self._streams[key]
+
+    def _make_around(self) -> Around:
+        host = self._host
+        sealing = Sealing(
+            metastore=host.metastore,
+            table=host.table,
+            instance=host.instance,
+            files=host.files,
+            store=self._store,
+            clock=host.clock,
+            folder=self._threads.folder / host.table,
+        )
+        return Around(
+            sealing=sealing,
+            seals=self._threads.seals,
+            clock=host.clock,
+            room=self._threads.room,
+            settings_of=self._settings_of,
+            is_loaded=host.is_loaded,
+            is_live=lambda instance: instance in self._live,
+            on_change=host.on_change,
+            grace_s=host.grace_s,
+        )
+
+    def _store(self) -> DeepStore:
+        assert self._spec is not None
+        return self._host.store_of(self._spec)
+
+    def _settings_of(self, record: StreamSegmentRecord) -> Settings:
+        """On a partition's thread."""
+        assert self._spec is not None
+        spec = unpin(record.pinned, self._spec) if record.pinned else self._spec
+        declared, current = spec.ingestion.stream, self._spec.ingestion.stream
+        assert declared is not None
+        assert current is not None
+        number = record.partition
+        stream = self._stream(declared)
+
+        def open_intake(start: int, counts: Counts) -> Intake:
+            return Intake(stream.reader(number, start), Pipeline(spec, declared, number), self._threads.turns, counts)
+
+        return Settings(
+            request=BuildRequest(
+                name=record.name,
+                table=raw_name(self._host.table),
+                schema=spec.table_schema,
+                indexing=spec.indexing,
+                time_column=spec.time_column,
+                partitioning=spec.partitioning,
+            ),
+            flush=current.flush,
+            latest=partial(stream.offsets, number),
+            open_intake=open_intake,
+            after_gap=partial(after_gap, current.on_offset_out_of_range),
+        )
+
+    async def _in_io(self, work: Callable[[], T]) -> T:
+        return await self._loop.run_in_executor(self._host.io, work)
+
+
+def _lines(view: TableView) -> Mapping[int, Mapping[int, StreamSegmentRecord]]:
+    """Segments by partition and sequence."""
+    lines: dict[int, dict[int, StreamSegmentRecord]] = defaultdict(dict)
+    for record in view.segments.values():
+        if isinstance(record, StreamSegmentRecord):
+            lines[record.partition][record.sequence] = record
+    return lines
+
+
+def _state(consumer: PartitionConsumer) -> str:
+    if consumer.error:
+        return "ERROR"
+    if consumer.line.head is None:
+        return "PAUSED"
+    return "CONSUMING" if consumer.is_ready else "CATCHING_UP"

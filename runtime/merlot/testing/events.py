@@ -1,0 +1,50 @@
+"""A table of events that come as lines of growing files, and what must be true of its answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from merlot.spec.table import Table
+
+COUNTS = "SELECT count(*), count(DISTINCT id), sum(n) FROM events"
+"""Equal three times when each row is there exactly once; ids begin at 0 without a gap."""
+
+
+def events_manifest(folder: Path, *, flush_rows: int = 1000, replication: int = 1) -> Table:
+    """A table whose stream are the files of a folder."""
+    fields = [
+        {"name": "id", "type": "LONG", "role": "dimension"},
+        {"name": "city", "type": "STRING", "role": "dimension"},
+        {"name": "n", "type": "LONG", "role": "metric"},
+    ]
+    stream = {"type": "files", "topic": str(folder), "flush": {"rows": flush_rows, "age": "1h"}}
+    return Table.model_validate(
+        {
+            "apiVersion": "merlot.dev/v1alpha1",
+            "kind": "Table",
+            "metadata": {"name": "events"},
+            "spec": {"schema": {"fields": fields}, "ingestion": {"stream": stream}, "replication": replication},
+        }
+    )
+
+
+class EventFiles:
+    """Appends events to the partitions of a folder, ids counted over all of them."""
+
+    def __init__(self, folder: Path, num_partitions: int = 1) -> None:
+        self.folder = folder
+        self.num_events = 0
+        self._files: Sequence[Path] = [folder / str(number) / "events.json" for number in range(num_partitions)]
+        for file in self._files:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+
+    def append(self, count: int, partition: int = 0) -> None:
+        """So many more, written at once."""
+        ids = range(self.num_events, self.num_events + count)
+        lines = [json.dumps({"id": number, "city": f"city {number % 7}", "n": 1}) for number in ids]
+        with self._files[partition].open("a") as file:
+            file.write("".join(f"{line}\n" for line in lines))
+        self.num_events += count

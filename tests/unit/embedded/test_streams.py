@@ -1,0 +1,148 @@
+"""One process takes rows as they come, seals them into segments, and goes on where it was."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from merlot.embedded.node import Node, NodeConfig
+from merlot.testing.events import COUNTS, EventFiles, events_manifest
+from merlot.testing.patience import PATIENCE_S
+
+POLL_S = 0.02
+
+
+class Events:
+    """A node with the table of events."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.files = EventFiles(folder / "topic", 2)
+        self.node = Node(NodeConfig(data_dir=folder / "data"))
+
+    async def __aenter__(self) -> "Events":
+        await self.node.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.node.stop()
+
+    async def restart(self) -> None:
+        await self.node.stop()
+        self.node = Node(NodeConfig(data_dir=self._folder / "data"))
+        await self.node.start()
+
+    async def call(self, method: str, path: str, **arguments: Any) -> Any:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(method, f"{self.node.url}{path}", **arguments) as answer,
+        ):
+            assert answer.status == 200, await answer.text()
+            return await answer.json()
+
+    async def create(self, flush_rows: int) -> None:
+        manifest = events_manifest(self.files.folder, flush_rows=flush_rows)
+        text = manifest.model_dump_json(by_alias=True, exclude_unset=True)
+        await self.call("POST", "/apply", data=text, headers={"Content-Type": "application/yaml"})
+
+    async def counts(self) -> list[float] | None:
+        answer = await self.call("POST", "/query/sql", json={"sql": COUNTS})
+        if answer["exceptions"]:
+            return None
+        row: list[float] = answer["resultTable"]["rows"][0]
+        return row
+
+    async def segments(self) -> dict[str, Any]:
+        found: dict[str, Any] = await self.call("GET", "/segments/events/metadata")
+        return found
+
+    async def shows(self, count: int) -> None:
+        """Wait until each of so many rows is answered, once."""
+        last = 0.0
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                counts = await self.counts()
+                if counts is not None:
+                    assert counts[0] == counts[1] == counts[2]
+                    assert counts[0] >= last
+                    last = counts[0]
+                    if last == count:
+                        return
+                await asyncio.sleep(POLL_S)
+
+
+@pytest.fixture
+async def events(tmp_path: Path) -> Any:
+    async with Events(tmp_path) as started:
+        yield started
+
+
+async def num_sealed(events: Events) -> int:
+    return sum(one["crc"] != 0 for one in (await events.segments()).values())
+
+
+async def test_rows_are_answered_as_they_come_and_sealed_by_their_number(events: Events) -> None:
+    await events.create(flush_rows=1000)
+    for _ in range(10):
+        events.files.append(300, 0)
+        events.files.append(200, 1)
+        await events.shows(events.files.num_events)
+    while await num_sealed(events) < 3:
+        await asyncio.sleep(POLL_S)
+    await events.shows(5000)
+
+
+async def test_a_restart_neither_loses_nor_doubles_rows(events: Events) -> None:
+    await events.create(flush_rows=700)
+    for _ in range(3):
+        events.files.append(900, 0)
+        events.files.append(100, 1)
+        await events.shows(events.files.num_events)
+        await events.restart()
+        await events.shows(events.files.num_events)
+
+
+async def test_a_pause_commits_what_was_read_and_going_on_reads_the_rest(events: Events) -> None:
+    await events.create(flush_rows=1_000_000)
+    events.files.append(500, 0)
+    await events.shows(500)
+    await events.call("POST", "/tables/events/pauseConsumption")
+    while [one["status"] for one in (await events.call("GET", "/tables/events/stream"))["partitions"]] != [
+        "PAUSED",
+        "PAUSED",
+    ]:
+        await asyncio.sleep(POLL_S)
+    events.files.append(500, 1)
+    await asyncio.sleep(0.3)
+    await events.shows(500)
+    await events.call("POST", "/tables/events/resumeConsumption")
+    await events.shows(1000)
+
+
+async def test_a_forced_commit_ends_segments_that_have_rows(events: Events) -> None:
+    await events.create(flush_rows=1_000_000)
+    events.files.append(500, 0)
+    await events.shows(500)
+    await events.call("POST", "/tables/events/forceCommit")
+    while await num_sealed(events) < 1:
+        await asyncio.sleep(POLL_S)
+    events.files.append(500, 0)
+    await events.shows(1000)
+
+
+async def test_a_stream_tells_where_it_is(events: Events) -> None:
+    await events.create(flush_rows=1_000_000)
+    events.files.append(400, 0)
+    await events.shows(400)
+
+    async def told() -> list[dict[str, Any]]:
+        stream = await events.call("GET", "/tables/events/stream")
+        return [replica for one in stream["partitions"] for replica in one["replicas"].values()]
+
+    while [(one["state"], one.get("rows"), one.get("lag")) for one in await told()] != [
+        ("CONSUMING", 400, 0),
+        ("CONSUMING", 0, 0),
+    ]:
+        await asyncio.sleep(POLL_S)

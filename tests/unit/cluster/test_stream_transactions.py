@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.cluster.stream_table import (
+    MANIFEST,
     NOW_MS,
     PINNED,
     SERVERS,
@@ -28,11 +29,12 @@ from merlot.cluster.consuming.names import StreamSegmentName
 from merlot.cluster.consuming.partitions import lost_ranges, open_segments, stream_segment
 from merlot.cluster.consuming.positions import forget_positions, publish_position, read_positions
 from merlot.cluster.lineage.replacements import Replacement, start_replacement
+from merlot.cluster.manifests import tables
 from merlot.cluster.records import AskedEnd, ConsumingStatus, PositionRecord, SegmentRecord, StreamSegmentRecord
 from merlot.cluster.segments.publish import PublishRequest, publish_request
 from merlot.cluster.segments.transaction import PreconditionError, RemoveSegments, mutate
 from merlot.cluster.segments.view import TableView, load
-from merlot.errors import MerlotError
+from merlot.errors import MerlotError, NotFoundError
 from merlot.ids import InstanceId, RawTableName
 from merlot.metastore.protocol import Metastore
 from merlot.metastore.sqlite import SqliteMetastore
@@ -411,3 +413,29 @@ def test_a_pause_is_asked_for_once(store: SqliteMetastore) -> None:
     found.set_paused(store, TABLE, paused=True, now_ms=1)
     found.set_paused(store, TABLE, paused=True, now_ms=2)
     assert (found.find_control(store, TABLE).is_paused, found.find_control(store, TABLE).since_ms) == (True, 1)
+
+
+def test_a_table_made_anew_knows_nothing_of_the_stream_of_the_one_before(store: SqliteMetastore) -> None:
+    begin(store, 0)
+    told = PositionRecord(segment=opened(store).name, instance=SERVERS[0], offset=5)
+    for _ in range(2):  # of a table that is there, and of one that is gone, by a server that does not know yet
+        publish_position(store, TABLE, told)
+        found.tell_stream(store, TABLE, {0: 5}, SERVERS[0], NOW_MS)
+        found.set_paused(store, TABLE, paused=True, now_ms=NOW_MS)
+        with contextlib.suppress(NotFoundError):
+            tables.delete_table(store, "t")
+    tables.put_table(store, MANIFEST)
+    assert found.find_stream(store, TABLE) is None
+    assert not found.find_control(store, TABLE).is_paused
+    assert not read_positions(store, TABLE)
+    assert begin(store, 7).epoch > 0
+    assert opened(store).start_offset == 7
+
+
+def test_a_retained_table_goes_on_where_its_stream_was(store: SqliteMetastore) -> None:
+    begin(store, 0)
+    seal(store, 30)
+    tables.delete_table(store, "t", files=tables.Files.KEEP)
+    tables.put_table(store, MANIFEST)
+    begin(store, 0)
+    assert [(one.start_offset, one.end_offset) for one in chain(store)] == [(0, 30), (30, None)]

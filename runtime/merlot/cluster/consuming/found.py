@@ -7,8 +7,11 @@ there are and where they begin, and writes it down; the controller begins segmen
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 
 from merlot.cluster import paths
+from merlot.cluster.consuming.positions import forget_positions
+from merlot.cluster.consuming.progress import forget_progress
 from merlot.cluster.records import StreamControlRecord, StreamRecord
 from merlot.errors import ConflictError, NotFoundError
 from merlot.ids import InstanceId, TableName
@@ -71,6 +74,17 @@ def set_paused(metastore: Metastore, table: TableName, *, paused: bool, now_ms: 
         except (ConflictError, NotFoundError):
             continue
         return record
+
+
+def forget_stream(metastore: Metastore, table: TableName) -> None:
+    """Delete what is said of a table's stream: the table is gone, or is made anew."""
+    forget_positions(metastore, table, ())
+    forget_progress(metastore, table)
+    folders = (paths.positions(table), paths.all_progress(table))
+    for path in (*folders, paths.stream(table), paths.stream_control(table)):
+        if metastore.get(path) is not None:
+            with suppress(NotFoundError, ConflictError):
+                metastore.delete(path)
 
 
 def _write(metastore: Metastore, path: str, node: Node | None, data: bytes) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
+from merlot.cluster.consuming.found import forget_stream
 from merlot.cluster.instances.reports import remove_report
 from merlot.cluster.manifests.store import Applied, Manifests, Outcome
 from merlot.cluster.records import RetainedRecord, RootRecord, TableRecord, TrashRecord
@@ -134,6 +135,7 @@ def delete_table(metastore: Metastore, table: str, *, files: Files = Files.LATER
             continue
     else:
         raise ConflictError(f"table is written by too many to be deleted table={name}")
+    forget_stream(metastore, name)
     _remove_buckets(metastore, name)
     for instance in metastore.children(paths.reports(name)):
         remove_report(metastore, name, InstanceId(instance))
@@ -169,6 +171,7 @@ def spec_of(record: TableRecord) -> Table:
 def _create(metastore: Metastore, table: TableName, document: dict[str, Any], now_ms: int) -> TableRecord:
     record = TableRecord(name=table, revision=1, manifest=document, created_ms=now_ms, updated_ms=now_ms)
     root_path = paths.segments_root(table)
+    forget_stream(metastore, table)  # a server may have gone on writing of the stream of an earlier table
     node = metastore.get(root_path)
     if node is None:
         metastore.multi(

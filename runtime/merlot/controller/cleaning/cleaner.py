@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from merlot.clock import Clock
+from merlot.cluster.consuming.positions import forget_positions
 from merlot.cluster.segments.transaction import Context
 from merlot.cluster.segments.view import TableView
 from merlot.controller.cleaning.lineage_retention import LineageGrace, clean_lineage
@@ -49,10 +50,12 @@ class TableCleaner:
         self._next_scan: dict[TableName, float] = {}
 
     def clean(self, view: TableView, spec: TableSpec, fence: Check) -> TableView:
-        """Replacements out of the lineage, orphaned files into the trash. Nothing of a suspended table."""
+        """Replacements out of the lineage, orphaned files into the trash, positions of segments that have ended away.
+        Nothing of a suspended table."""
         if spec.suspend:
             return view
         view = clean_lineage(self._metastore, view, self._config.lineage(spec), fence, Context(clock=self._clock))
+        forget_positions(self._metastore, view.table, {one.name for one in view.stream_segments if one.is_open})
         self._scan(view.table, fence)
         return view
 

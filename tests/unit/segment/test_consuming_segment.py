@@ -1,6 +1,7 @@
 """A consuming segment holds what was appended, for as long as somebody looks, and is sealed as a batch would be."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -211,3 +212,18 @@ def test_memory_grows_with_the_rows() -> None:
     assert 8 * 10_000 < first - empty < 24 * 10_000
     segment.append(numbered(10_000, 20_000), np.arange(10_000, 20_000), 20_000)
     assert 8 * 10_000 < segment.memory_bytes - first < 24 * 10_000
+
+
+def test_a_snapshot_may_be_of_the_first_rows_alone_and_keeps_its_name() -> None:
+    segment = ConsumingSegment(BuildRequest(name="t__0__1__x", table="t", schema=NUMBERED), 0)
+    segment.append(numbered(0, 30), np.arange(30), 30)
+    first, every = segment.snapshot(20), segment.snapshot(40)
+    segment.request = replace(segment.request, name="t__0__2__x")
+    segment.append(numbered(30, 50), np.arange(30, 50), 50)
+    assert (str(first.key), first.num_docs, read_column(first, NUMBERED.fields[0])) == (
+        "t__0__1__x@0",
+        20,
+        [*range(20)],
+    )
+    assert every.num_docs == 30
+    assert str(segment.snapshot().key) == "t__0__2__x@0"

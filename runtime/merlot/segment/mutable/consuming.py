@@ -34,10 +34,11 @@ class _Extent(NamedTuple):
 
 
 class ConsumingSegment:
-    """Rows so far. `request` is what the segment will be sealed as."""
+    """Rows so far."""
 
     def __init__(self, request: BuildRequest, start_offset: int) -> None:
         self.request = request
+        """What the segment will be sealed as. Its owner may give it another name, and nothing else."""
         self.start_offset = start_offset
         indexing, fields = request.indexing, request.schema.fields
         self._columns = {field.name: ConsumingColumn(field, indexing.encoding_of(field.name)) for field in fields}
@@ -81,8 +82,8 @@ class ConsumingSegment:
     def snapshot(self, num_docs: int | None = None) -> ConsumingSnapshot:
         """The rows so far, or the first ones: once the segment has an end, what comes after is another one's. Any
         thread."""
-        extent = self._extent
-        return ConsumingSnapshot(self, extent if num_docs is None else extent._replace(num_docs=num_docs))
+        so_far = self.num_docs
+        return ConsumingSnapshot(self, self.key, so_far if num_docs is None else min(num_docs, so_far))
 
     def column(self, name: str) -> ConsumingColumn | None:
         """A column, for readers of a prefix of it."""
@@ -139,14 +140,10 @@ class ConsumingSnapshot:
     is_open: Final = True
     valid_docs: Final[ValidDocs] = EVERY_DOC
 
-    def __init__(self, segment: ConsumingSegment, extent: _Extent) -> None:
+    def __init__(self, segment: ConsumingSegment, key: SegmentKey, num_docs: int) -> None:
         self._segment = segment
-        self.num_docs = extent.num_docs
-        self.next_offset = extent.next_offset
-
-    @property
-    def key(self) -> SegmentKey:
-        return self._segment.key
+        self.key = key
+        self.num_docs = num_docs
 
     def column(self, name: str) -> ColumnPrefix | None:
         """Reader of a column; None if the segment lacks it."""

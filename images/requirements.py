@@ -19,7 +19,7 @@ def layers(project: dict) -> dict[str, list[str]]:
     return {
         "base": project["project"]["dependencies"],
         "operator": extras["operator"],
-        "engine": extras["engine"],
+        "engine": [*extras["engine"], *(one for one in extras["kafka"] if not one.startswith(LEFT_OUT))],
         "pyspark": [one for one in spark if one.startswith("pyspark")],
         "spark": [one for one in spark if not one.startswith("pyspark")],
         "e2e": sorted({one for one in every if one.startswith(TESTS) and not one.startswith("pandas-")}),

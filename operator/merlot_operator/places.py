@@ -31,4 +31,7 @@ def places_problem(table: Table, config: Config, namespace: str) -> str | None:
     found = [] if declared is None else [("spec.deepStore.uri", stores.problem_of(declared.uri))]
     for number, batch in enumerate(table.spec.ingestion.batch):
         found.append((f"spec.ingestion.batch[{number}].sourceUri", sources.problem_of(batch.source_uri)))
+    stream = table.spec.ingestion.stream
+    if stream is not None and stream.type == "files" and stream.topic is not None:
+        found.append(("spec.ingestion.stream.topic", sources.problem_of(stream.topic)))
     return "; ".join(f"{path}: {problem}" for path, problem in found if problem is not None) or None

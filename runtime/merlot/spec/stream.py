@@ -28,20 +28,34 @@ SECRET_NAME = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
 MAX_SCHEMA_CHARS: Final = 100_000
 MAX_DESCRIPTOR_CHARS: Final = 200_000
 
+REGISTRY_PROPERTIES: Final = frozenset({"basic.auth.user.info"})
+"""Properties of the schema registry's client."""
 SECRET_PROPERTIES: Final = frozenset(
     {
         *("sasl.password", "sasl.oauthbearer.client.secret", "sasl.oauthbearer.config"),
-        *("ssl.key.password", "ssl.key.pem", "ssl.keystore.password", "basic.auth.user.info"),
+        *("ssl.key.password", "ssl.key.pem", "ssl.keystore.password"),
+        *REGISTRY_PROPERTIES,
     }
 )
 """Properties that a manifest may not hold: they belong into the Secret that `secretRef` names."""
 OWN_PROPERTIES: Final = frozenset(
     {
         *("group.id", "group.instance.id", "enable.auto.commit", "enable.auto.offset.store", "enable.partition.eof"),
-        *("auto.offset.reset", "allow.auto.create.topics", "plugin.library.paths"),
+        *("auto.offset.reset", "allow.auto.create.topics"),
     }
 )
 """Properties of Kafka's client that are Merlot's to set: offsets are kept in the segments' records, in no group."""
+HOST_PROPERTIES: Final = frozenset(
+    {
+        *("plugin.library.paths", "ssl.engine.location", "ssl.engine.id", "ssl.providers", "sasl.kerberos.kinit.cmd"),
+        *("sasl.kerberos.keytab", "sasl.oauthbearer.assertion.file", "sasl.oauthbearer.assertion.jwt.template.file"),
+        *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.crl.location"),
+        *("ssl.keystore.location", "ssl.truststore.location", "https.ca.location", "offset.store.path"),
+        "sasl.oauthbearer.assertion.private.key.file",
+    }
+)
+"""Properties that name programs, libraries and files of the machine that consumes. Whoever writes a Table is not
+whoever runs that machine; keys and certificates come by their text, `ssl.ca.pem` and its kin."""
 
 
 class DecoderType(StrEnum):

@@ -18,6 +18,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from merlot.errors import InvalidInputError, MerlotError, UnavailableError
+from merlot.spec.stream import HOST_PROPERTIES, REGISTRY_PROPERTIES
 from merlot.streams.protocol import (
     Headers,
     Messages,
@@ -74,9 +75,11 @@ class KafkaStream:
     def __init__(self, settings: StreamSettings) -> None:
         if not settings.topic:
             raise InvalidInputError("a stream of kafka needs a topic")
+        if named := sorted(HOST_PROPERTIES & settings.properties.keys()):
+            raise InvalidInputError(f"a stream may not name what is on the machine that consumes properties={named}")
         self._topic = settings.topic
         self._settings = settings
-        self._config = {**DEFAULTS, **settings.properties, **OWN}
+        self._config = {**DEFAULTS, **_client_properties(settings.properties), **OWN}
         self._lock = threading.Lock()
         self._client: Consumer | None = None
 
@@ -204,6 +207,11 @@ class KafkaReader:
         # Fetching has ended with the error: assign again, so that the next poll tries.
         self._consumer.assign([place])
         raise KafkaException(error)
+
+
+def _client_properties(properties: Mapping[str, str]) -> Mapping[str, str]:
+    """Without those of the schema registry, which librdkafka does not know."""
+    return {name: value for name, value in properties.items() if name not in REGISTRY_PROPERTIES}
 
 
 def _consumer(config: Mapping[str, Any]) -> Consumer:

@@ -1,36 +1,14 @@
 """Files keep the contract of streams, and what only files can do to a reader."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from folder_topic import Folder, stream_of
 
 from merlot.errors import InvalidInputError
-from merlot.streams.files import FILE_BITS, MAX_LINE_BYTES, FilesStream
-from merlot.streams.protocol import OffsetOutOfRangeError, OffsetRange, Stream, StreamSettings, TopicGoneError
+from merlot.streams.files import FILE_BITS, MAX_LINE_BYTES
+from merlot.streams.protocol import OffsetOutOfRangeError, OffsetRange, TopicGoneError
 from merlot.testing.stream_contract import StreamContract, read, values_of
-
-
-def stream_of(folder: Path) -> FilesStream:
-    return FilesStream(StreamSettings(topic=str(folder), properties={}))
-
-
-class Folder:
-    num_partitions = 2
-    largest = 20 << 20
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        for partition in (0, 1):
-            (root / str(partition)).mkdir(parents=True)
-        self.stream = stream_of(root)
-
-    def write(self, partition: int, values: Sequence[bytes]) -> None:
-        with (self._root / str(partition) / "lines.jsonl").open("ab") as file:
-            file.writelines(value + b"\n" for value in values)
-
-    def missing(self) -> Stream:
-        return stream_of(self._root / "missing")
 
 
 class TestFilesStream(StreamContract):

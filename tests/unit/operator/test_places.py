@@ -50,6 +50,18 @@ def test_a_namespace_has_its_own_folders_and_no_other_s(config: Config) -> None:
             check_places(table(deepStore={"uri": uri}), config, "shop")
 
 
+def test_a_folder_of_growing_files_is_a_place_too(config: Config) -> None:
+    def streaming(folder: str) -> Table:
+        # Past the checks of manifests, as what another version has stored.
+        declared = table().model_dump(by_alias=True, mode="json", exclude_none=True)
+        declared["spec"]["ingestion"] = {"stream": {"type": "files", "topic": folder}}
+        return Table.model_validate(declared)
+
+    check_places(streaming("/incoming/shop/clicks"), config, "shop")
+    with pytest.raises(NotAllowedError, match=r"spec\.ingestion\.stream\.topic: source is not allowed"):
+        check_places(streaming("/etc"), config, "shop")
+
+
 def test_every_place_that_is_not_allowed_is_named(config: Config) -> None:
     sources = ("s3://lake/x", "s3://lake/x?endpoint_override=minio:9000", "file:///incoming/shop/*.csv")
     check_places(table(ingestion=batches(*sources)), config, "shop")

@@ -85,6 +85,11 @@ def test_start_may_be_an_instant() -> None:
             "properties: {group.id: x, ",
             "is not for a table to set: its segments' records hold offsets",
         ),
+        (
+            "properties: {",
+            "properties: {sasl.kerberos.kinit.cmd: reboot, ",
+            "names what is on the machine that consumes",
+        ),
         ("type: JSON", "type: AVRO", "decoder: AVRO needs schemaRegistry or avroSchema, and not both"),
         ("type: JSON", "type: JSON, csv: {}", "the type is JSON; remove it, or write type: CSV"),
         (

@@ -8,7 +8,7 @@ from merlot.spec.indexing import INDEX_KINDS
 from merlot.spec.pod_template import RESERVED_KEYS, RESERVED_VARIABLES
 from merlot.spec.pruners import SEGMENT_PRUNERS
 from merlot.spec.status import TableStatus
-from merlot.spec.stream import OWN_PROPERTIES, SECRET_PROPERTIES
+from merlot.spec.stream import HOST_PROPERTIES, OWN_PROPERTIES, SECRET_PROPERTIES
 from merlot.spec.table import Table
 
 NAMES = Names(kind="Table", plural="tables", singular="table", short=("tbl",))
@@ -225,8 +225,8 @@ _STREAM_RULES = [
         ".properties",
     ),
     rule(
-        f"!has(self.properties) || !self.properties.exists(p, p in {sorted(OWN_PROPERTIES)})",
-        f"not for a table to set: {', '.join(sorted(OWN_PROPERTIES))}",
+        f"!has(self.properties) || !self.properties.exists(p, p in {sorted(OWN_PROPERTIES | HOST_PROPERTIES)})",
+        "what is Merlot's to set, or names programs, libraries and files of a machine, is not for a table to set",
         ".properties",
     ),
 ]

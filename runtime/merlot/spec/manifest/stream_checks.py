@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from merlot.spec.manifest.problems import Problem
-from merlot.spec.stream import OWN_PROPERTIES, SECRET_PROPERTIES, DecoderType
+from merlot.spec.stream import HOST_PROPERTIES, OWN_PROPERTIES, SECRET_PROPERTIES, DecoderType
 from merlot.uris import credentials_problem
 from merlot.values.types import TypeName
 
@@ -62,6 +62,9 @@ def _check_properties(properties: JsonObject) -> Iterator[Problem]:
     for name in properties:
         if name in SECRET_PROPERTIES:
             yield Problem(f"{PATH}.properties.{name}", f"is a secret; put it into the Secret of {PATH}.secretRef")
+        elif name in HOST_PROPERTIES:
+            problem = "names what is on the machine that consumes; put keys and certificates into the Secret, as *.pem"
+            yield Problem(f"{PATH}.properties.{name}", problem)
         elif name in OWN_PROPERTIES:
             yield Problem(f"{PATH}.properties.{name}", "is not for a table to set: its segments' records hold offsets")
 

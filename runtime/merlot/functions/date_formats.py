@@ -1,7 +1,8 @@
-"""Instants as texts of a pattern, and back."""
+"""Instants as texts of a pattern, and back; and between formats of columns."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
@@ -9,37 +10,44 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from merlot.errors import InvalidInputError
-from merlot.functions.function import Family, text, whole, word
+from merlot.functions import calendar
+from merlot.functions.by_value import by_value
+from merlot.functions.calendar import Longs, Shown, first_day, months_of
+from merlot.functions.date_texts import pattern_of, written
+from merlot.functions.epochs import towards_zero
+from merlot.functions.function import Family, anything, instant, text, whole, word
 from merlot.functions.time_words import constant_text, zone_name
+from merlot.functions.truncation import at_local, scaled
+from merlot.functions.zones import DAY_MS
 from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Expr, Literal
-from merlot.tree.types import LONG, SqlType
+from merlot.tree.types import LONG, STRING, TIMESTAMP, SqlType
+from merlot.values.datetime_format import UNIT_MS, DateTimeFormat, EpochFormat, PatternFormat, TimestampFormat, parse
 from merlot.values.datetime_pattern import DateTimePattern
-from merlot.vectors.vector import Attempt, Vector, failed
+from merlot.vectors.vector import Attempt, Vector
 
 DATE_FORMATS: Final = Family("Instants as texts")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
+_GRANULARITY: Final = re.compile(
+    r"(?P<size>[1-9][0-9]{0,8}):(?P<unit>[A-Z]+)|(?P<unit2>[A-Z]+)\|(?P<size2>[1-9][0-9]{0,8})"
+)
 
 
-@lru_cache(maxsize=256)
-def _pattern(text: str) -> DateTimePattern:
-    return DateTimePattern.compile(text)
+def _checked_pattern(function: str, arg: Expr) -> DateTimePattern:
+    try:
+        return pattern_of(constant_text(arg))
+    except InvalidInputError as error:
+        raise SqlValidationError(f"{function}: {error}") from error
 
 
-def _zone(args: Sequence[Vector]) -> tzinfo:
-    return ZoneInfo(args[2].data.as_py()) if len(args) > 2 else UTC
-
-
-def _checked(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+def _from_checked(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     """Refuse patterns and zones that do not exist, and a constant that does not follow its pattern."""
     zone = ZoneInfo(zone_name("fromdatetime", args[2])) if len(args) > 2 else UTC
+    pattern = _checked_pattern("fromdatetime", args[1])
     try:
-        pattern = _pattern(constant_text(args[1]))
         if isinstance(args[0], Literal) and args[0].value is not None and len(args) < 4:
             pattern.parse(constant_text(args[0]), zone)
     except InvalidInputError as error:
@@ -49,14 +57,9 @@ def _checked(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 @DATE_FORMATS.strict(
     "fromdatetime",
-    parameters=(
-        text(),
-        word("pattern"),
-        word("time zone", is_optional=True),
-        whole("default", is_optional=True),
-    ),
+    parameters=(text(), word("pattern"), word("time zone", is_optional=True), whole("default", is_optional=True)),
     result=LONG,
-    complete=_checked,
+    complete=_from_checked,
     examples={
         "FROMDATETIME('2024-02-29', 'yyyy-MM-dd')": 1709164800000,
         "FROMDATETIME('29/02/2024 12', 'dd/MM/yyyy HH', 'Asia/Kolkata')": 1709188200000,
@@ -64,25 +67,155 @@ def _checked(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     },
 )
 def _from_date_time(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Milliseconds of each distinct text; one that does not follow the pattern fails, unless there is a default."""
-    pattern, zone = _pattern(args[1].data.as_py()), _zone(args)
-    texts = pa.array([args[0].data.as_py()]) if args[0].is_constant else args[0].data
-    encoded = pc.dictionary_encode(texts)
-    codes = encoded.indices.to_numpy(zero_copy_only=False)
-    values = [_millis(text, pattern, zone) for text in encoded.dictionary.to_pylist()]
-    unread = np.array([value is None for value in values], bool)[codes]
-    millis = np.array([0 if value is None else value for value in values], np.int64)[codes]
-    if args[0].is_constant:
-        unread, millis = unread.reshape(()), millis.reshape(())
-    if len(args) > 3:
-        return np.where(unread, args[3].data, millis)
-    return Attempt(
-        millis, failed(unread, f"text does not follow its pattern function=fromdatetime pattern={pattern.text}")
+    """Milliseconds; a text that does not follow the pattern fails, unless there is a default."""
+    zone = ZoneInfo(args[2].data.as_py()) if len(args) > 2 else UTC
+    read = _read(args[0], pattern_of(args[1].data.as_py()), zone)
+    if len(args) < 4 or read.failure is None:
+        return read
+    return np.where(read.failure.rows, np.asarray(args[3].data, np.int64), read.data)
+
+
+def _read(texts: Vector, pattern: DateTimePattern, zone: tzinfo) -> Attempt:
+    """Each distinct text once."""
+
+    def millis(value: str) -> int | None:
+        try:
+            return (pattern.parse(value, zone) - _EPOCH) // _MILLISECOND
+        except InvalidInputError:
+            return None
+
+    return by_value(
+        LONG, [texts], millis, f"text does not follow its pattern function=fromdatetime pattern={pattern.text}"
     )
 
 
-def _millis(text: str, pattern: DateTimePattern, zone: tzinfo) -> int | None:
+def _to_checked(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Instant, pattern, zone."""
+    _checked_pattern("todatetime", args[1])
+    return *args[:2], Literal(zone_name("todatetime", args[2]) if len(args) > 2 else "UTC", STRING)
+
+
+@DATE_FORMATS.strict(
+    "todatetime",
+    parameters=(instant("millis"), word("pattern"), word("time zone", is_optional=True)),
+    result=STRING,
+    complete=_to_checked,
+    examples={
+        "TODATETIME(1700000000123, 'yyyy-MM-dd HH:mm:ss.SSS')": "2023-11-14 22:13:20.123",
+        "TO_DATE_TIME(1700000000123, 'EEE d MMM yy, h:mm a Z', 'Asia/Kolkata')": "Wed 15 Nov 23, 3:43 AM +0530",
+    },
+)
+def _to_date_time(_type: SqlType, args: Sequence[Vector]) -> Any:
+    """By the clocks of the zone."""
+    millis = np.asarray(args[0].data, np.int64)
+    flat = np.atleast_1d(millis)
+    texts = written(pattern_of(args[1].data.as_py()), flat, calendar.shown(flat, args[2].data.as_py()))
+    return texts if millis.ndim else texts[0]
+
+
+@lru_cache(maxsize=256)
+def _format(text: str) -> DateTimeFormat:
+    return parse(text)
+
+
+def _checked_format(arg: Expr) -> DateTimeFormat:
     try:
-        return (pattern.parse(text, zone) - _EPOCH) // _MILLISECOND
-    except InvalidInputError:
-        return None
+        return _format(constant_text(arg))
+    except InvalidInputError as error:
+        raise SqlValidationError(f"datetimeconvert: {error}") from error
+
+
+def _granularity(text: str) -> tuple[int, str]:
+    """Size and unit of `15:MINUTES` or `MINUTES|15`; raises SqlValidationError."""
+    match = _GRANULARITY.fullmatch(text)
+    unit = (match["unit"] or match["unit2"]) if match else ""
+    if match is None or unit not in UNIT_MS:
+        raise SqlValidationError(
+            f"datetimeconvert: no granularity '{text:.100}' expected=1:DAYS, units {'|'.join(UNIT_MS)}"
+        )
+    return int(match["size"] or match["size2"]), unit
+
+
+def _convert_checked(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    source, target = _checked_format(args[1]), _checked_format(args[2])
+    _granularity(constant_text(args[3]))
+    if len(args) > 4:
+        zone_name("datetimeconvert", args[4])
+        if isinstance(target, TimestampFormat):
+            raise SqlValidationError("datetimeconvert: buckets of a time zone are not of TIMESTAMP")
+    kind = text().kind if isinstance(source, PatternFormat) else instant().kind
+    if args[0].type.base not in kind.types:
+        raise SqlValidationError(f"datetimeconvert needs {kind.words}, not {args[0].type}")
+    return args
+
+
+def _convert_type(args: Sequence[Expr]) -> SqlType:
+    match _format(constant_text(args[2])):
+        case PatternFormat():
+            return STRING
+        case TimestampFormat():
+            return TIMESTAMP
+    return LONG
+
+
+@DATE_FORMATS.strict(
+    "datetimeconvert",
+    parameters=(
+        anything("time"),
+        word("format"),
+        word("new format"),
+        word("granularity"),
+        word("time zone of buckets", is_optional=True),
+    ),
+    result=_convert_type,
+    complete=_convert_checked,
+    examples={
+        "DATETIMECONVERT(1700000000123, '1:MILLISECONDS:EPOCH', '1:SECONDS:EPOCH', '15:MINUTES')": 1699999200,
+        "DATETIMECONVERT(1700000000, 'EPOCH|SECONDS', 'SIMPLE_DATE_FORMAT|yyyyMMdd HH:mm|Asia/Kolkata', '1:HOURS')": (
+            "20231115 03:00"
+        ),
+        "DATE_TIME_CONVERT('20240229', '1:DAYS:SIMPLE_DATE_FORMAT:yyyyMMdd', '1:DAYS:EPOCH', '1:DAYS')": 19782,
+        "DATETIMECONVERT(1700000000123, 'EPOCH', '1:MILLISECONDS:EPOCH', '1:DAYS', 'America/New_York')": 1699938000000,
+    },
+)
+def _date_time_convert(_type: SqlType, args: Sequence[Vector]) -> Any:
+    """Read in a format, rounded to a bucket, and written in another."""
+    source, target = (_format(arg.data.as_py()) for arg in args[1:3])
+    size, unit = _granularity(args[3].data.as_py())
+    read = _millis(args[0], source)
+    flat = np.atleast_1d(read.data)
+    if isinstance(target, PatternFormat) or len(args) > 4:
+        zone = args[4].data.as_py() if len(args) > 4 else str(getattr(target, "zone", "UTC"))
+        shown = calendar.shown(flat, zone)
+        truncated = Shown(_truncated(shown, size, unit), shown.cycles)
+        if isinstance(target, PatternFormat):
+            if str(target.zone) != zone:
+                flat = at_local(truncated.local, flat, zone, is_day=unit == "DAYS")
+                truncated = calendar.shown(flat, str(target.zone))
+            texts = written(target.pattern, flat, truncated)
+            return Attempt(texts if read.data.ndim else texts[0], read.failure)
+        rounded = at_local(truncated.local, flat, zone, is_day=unit == "DAYS")
+    else:
+        rounded = towards_zero(flat, size * UNIT_MS[unit]) * (size * UNIT_MS[unit])
+    assert isinstance(target, EpochFormat | TimestampFormat)
+    step = target.step_ms if isinstance(target, EpochFormat) else 1
+    return Attempt(towards_zero(rounded, step).reshape(read.data.shape), read.failure)
+
+
+def _millis(times: Vector, source: DateTimeFormat) -> Attempt:
+    if isinstance(source, PatternFormat):
+        return _read(times, source.pattern, source.zone)
+    counts = np.asarray(times.data, np.int64)
+    return Attempt(scaled(counts, source.step_ms) if isinstance(source, EpochFormat) else counts, None)
+
+
+def _truncated(shown: Shown, size: int, unit: str) -> Longs:
+    """Local times at which buckets of so many units begin, counted from the next longer unit's start."""
+    if unit == "DAYS":
+        days = shown.days
+        first = first_day(months_of(days))
+        return (first + (days - first) // size * size) * DAY_MS
+    unit_ms = UNIT_MS[unit]
+    longer = {"MILLISECONDS": 1_000, "SECONDS": 60_000, "MINUTES": 3_600_000, "HOURS": DAY_MS}[unit]
+    since = shown.local % longer
+    return shown.local - since + since // (size * unit_ms) * (size * unit_ms)

@@ -109,13 +109,21 @@ def _truncate_in_zone(millis: Longs, unit: str, zone: str) -> Longs:
         return millis
     flat = np.atleast_1d(millis)
     clock = zone_clock(zone)
-    cycles = clock.cycles_off(flat)
-    instants = flat + cycles * CYCLE_MS
-    starts = truncate(clock.local(instants), unit)
-    find = clock.last_at if unit in _OF_THE_CLOCK else clock.first_at
-    found = find(starts, instants)
+    starts = truncate(clock.local(flat + clock.cycles_off(flat) * CYCLE_MS), unit)
+    return at_local(starts, flat, zone, is_day=unit not in _OF_THE_CLOCK).reshape(np.shape(millis))
+
+
+def at_local(starts: Longs, millis: Longs, zone: str, *, is_day: bool) -> Longs:
+    """The instant at which a zone's clocks show a start, which is not after what they show at `millis`.
+
+    The first such instant where the start is that of a day or more, else the last one."""
+    if zone == "UTC":
+        return starts
+    clock = zone_clock(zone)
+    cycles = clock.cycles_off(millis)
+    found = (clock.first_at if is_day else clock.last_at)(starts, millis + cycles * CYCLE_MS)
     is_long = (cycles <= 0) | (found >= _LOWEST + cycles * CYCLE_MS)
-    return np.where(is_long, found - cycles * CYCLE_MS, _LOWEST).reshape(np.shape(millis))
+    return np.where(is_long, found - cycles * CYCLE_MS, _LOWEST)
 
 
 def scaled(values: Longs, factor: int) -> Longs:

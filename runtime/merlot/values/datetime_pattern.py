@@ -16,11 +16,11 @@ from merlot.errors import InvalidInputError
 
 FIRST_SHORT_YEAR = 1946
 """First of the hundred years that `yy` stands for."""
-_MONTHS = (
+MONTHS = (
     *("January", "February", "March", "April", "May", "June", "July"),
     *("August", "September", "October", "November", "December"),
 )
-_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
 _NUMERIC = frozenset("yMdDHhmsS")
 _TEXT_EXPRESSION = {
@@ -113,7 +113,7 @@ def _assemble(fields: Mapping[str, str], zone: tzinfo) -> datetime:
     month = int(fields.get("M", "1"))
     if "Mname" in fields:
         month = next(
-            (n for n, name in enumerate(_MONTHS, 1) if fields["Mname"].lower() in (name.lower(), name[:3].lower())), 0
+            (n for n, name in enumerate(MONTHS, 1) if fields["Mname"].lower() in (name.lower(), name[:3].lower())), 0
         )
     hour = int(fields.get("H", "0"))
     if "h" in fields:
@@ -144,10 +144,10 @@ def _format(token: _Token, moment: datetime) -> str:
         case "y" if token.width == 2:
             return f"{moment.year % 100:02}"
         case "M" if token.width > 2:
-            name = _MONTHS[moment.month - 1]
+            name = MONTHS[moment.month - 1]
             return name if token.width > 3 else name[:3]
         case "E":
-            name = _WEEKDAYS[moment.weekday()]
+            name = WEEKDAYS[moment.weekday()]
             return name if token.width > 3 else name[:3]
         case "a":
             return "AM" if moment.hour < 12 else "PM"

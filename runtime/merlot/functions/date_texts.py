@@ -1,0 +1,87 @@
+"""Instants written by a date pattern, a token at a time for all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from merlot.functions import calendar
+from merlot.functions.calendar import Longs, Shown
+from merlot.functions.zones import CYCLE_MS
+from merlot.values.datetime_pattern import MONTHS, WEEKDAYS, DateTimePattern
+
+_DENSE: Final = 100_000
+"""Numbers that span less are spelled by a table."""
+_FIELDS: Final[dict[str, Callable[[Shown], Longs]]] = {
+    "y": Shown.year,
+    "M": lambda shown: calendar.month(shown.days),
+    "d": lambda shown: calendar.day_of_month(shown.days),
+    "D": lambda shown: calendar.day_of_year(shown.days),
+    "H": lambda shown: shown.of_day // 3_600_000,
+    "h": lambda shown: (shown.of_day // 3_600_000 + 11) % 12 + 1,
+    "m": lambda shown: shown.of_day // 60_000 % 60,
+    "s": lambda shown: shown.of_day // 1_000 % 60,
+}
+
+
+@lru_cache(maxsize=256)
+def pattern_of(text: str) -> DateTimePattern:
+    """The compiled pattern; raises InvalidInputError."""
+    return DateTimePattern.compile(text)
+
+
+def written(pattern: DateTimePattern, millis: Longs, shown: Shown) -> pa.Array:
+    """Texts of instants (n,), of which clocks show this."""
+    parts = [_token(token, millis, shown) for token in pattern.tokens]
+    return pc.binary_join_element_wise(*parts, "") if len(parts) > 1 else pa.array(parts[0])
+
+
+def _token(token: Any, millis: Longs, shown: Shown) -> Any:
+    match token.letter:
+        case "":
+            return pa.repeat(pa.scalar(token.literal), len(millis))
+        case "y" if token.width == 2:
+            return _spelled(shown.year() % 100, 2)
+        case "M" if token.width > 2:
+            return _named([name if token.width > 3 else name[:3] for name in MONTHS], calendar.month(shown.days) - 1)
+        case "E":
+            names = [name if token.width > 3 else name[:3] for name in WEEKDAYS]
+            return _named(names, calendar.day_of_week(shown.days) - 1)
+        case "a":
+            return _named(["AM", "PM"], shown.of_day // 43_200_000)
+        case "Z":
+            return _offsets(millis, shown, with_colon=token.width > 1)
+        case "S":
+            return _spelled(shown.of_day % 1_000, 3, cut=token.width)
+    return _spelled(_FIELDS[token.letter](shown), token.width)
+
+
+def _named(names: list[str], places: Longs) -> pa.Array:
+    return pa.array(names).take(pa.array(places))
+
+
+def _spelled(numbers: Longs, width: int, cut: int = 0) -> pa.Array:
+    """Numbers of at least so many digits; fractions are cut to a width, or have zeros after them."""
+    low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
+    if high - low < _DENSE:
+        distinct, places = range(low, high + 1), numbers - low
+    else:
+        unique, places = np.unique(numbers, return_inverse=True)
+        distinct = unique.tolist()
+    texts = [str(number).zfill(width + (number < 0)) for number in distinct]
+    return pa.array([text[:cut].ljust(cut, "0") if cut else text for text in texts]).take(pa.array(places))
+
+
+def _offsets(millis: Longs, shown: Shown, *, with_colon: bool) -> pa.Array:
+    cycles = 0 if shown.cycles is None else shown.cycles * CYCLE_MS
+    minutes, places = np.unique((shown.local - millis - cycles) // 60_000, return_inverse=True)
+    texts = []
+    for offset in minutes.tolist():
+        hours, rest = divmod(abs(offset), 60)
+        texts.append(f"{'-' if offset < 0 else '+'}{hours:02}{':' if with_colon else ''}{rest:02}")
+    return pa.array(texts).take(pa.array(places))

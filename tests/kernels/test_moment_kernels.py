@@ -22,6 +22,25 @@ def twin_of_two(first, second):
     return [len(first), one[1], two[1], one[2], two[2], products]
 
 
+def twin_of_four(values):
+    deviations = values - values.mean()
+    return [len(values), values.mean(), *((deviations**power).sum() for power in (2, 3, 4))]
+
+
+def test_powers_of_deviations_are_numpys_by_group_and_merged():
+    values = FIRST - 1e9 + 3.0
+    whole, joined = np.zeros((NUM_GROUPS, 5)), np.zeros((NUM_GROUPS, 5))
+    moments.add_four(GROUPS, values, whole)
+    for start, stop in ((0, 1), (1, 120), (120, 120), (120, 500)):
+        part = np.zeros((NUM_GROUPS, 5))
+        moments.add_four(GROUPS[start:stop], values[start:stop], part)
+        moments.merge_four(np.arange(NUM_GROUPS, dtype=np.uint32), part, joined)
+    for group in range(NUM_GROUPS):
+        expected = twin_of_four(values[group == GROUPS])
+        np.testing.assert_allclose(whole[group], expected, rtol=1e-9)
+        np.testing.assert_allclose(joined[group], expected, rtol=1e-9)
+
+
 def parts():
     state = np.zeros((NUM_GROUPS, 3)), np.zeros((NUM_GROUPS, 6))
     for start, stop in ((0, 120), (120, 120), (120, 500)):

@@ -32,8 +32,11 @@ from merlot.tree.types import DOUBLE, SqlType
 from merlot.vectors.vector import Vector
 
 Doubles = NDArray[np.float64]
+_NO_VARIANCE: Final = 1e-19
+"""Below it values count as equal, as in Pinot."""
 
 _ONE: Final = ("count", "mean", "squares")
+_FOUR: Final = ("count", "mean", "squares", "cubes", "fourths")
 _TWO: Final = ("count", "mean_x", "mean_y", "squares_x", "squares_y", "products")
 
 
@@ -60,13 +63,14 @@ class MomentState(State):
     def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
         groups = all_in_one(groups, num_rows)
         if len(values) == 1:
-            kernels.add_one(groups, read_only(doubles(values[0])), self._rows)
+            add = kernels.add_one if self._rows.shape[1] == len(_ONE) else kernels.add_four
+            add(groups, read_only(doubles(values[0])), self._rows)
         else:
             kernels.add_two(groups, read_only(doubles(values[0])), read_only(doubles(values[1])), self._rows)
 
     def merge(self, columns: Sequence[pa.Array], groups: Groups) -> None:
         others = np.stack([column.to_numpy() for column in columns], axis=1)
-        (kernels.merge_one if len(columns) == len(_ONE) else kernels.merge_two)(groups, others, self._rows)
+        _MERGES[len(columns)](groups, others, self._rows)
 
     def columns(self, groups: Chosen) -> list[pa.Array]:
         return [pa.array(np.ascontiguousarray(self._rows[groups, place])) for place in range(self._rows.shape[1])]
@@ -79,7 +83,7 @@ class Moment(AggregationFunction):
         """`answer` is given the columns of states; `least` says how many values it takes to have one."""
         self.name = name
         self.parameters = (Parameter(name="x"), Parameter(name="y")) if of_two else (Parameter(name="x"),)
-        self._suffixes = _TWO if of_two else _ONE
+        self._suffixes: tuple[str, ...] = _TWO if of_two else _ONE
         self._answer = answer
         self._least = least
 
@@ -101,6 +105,19 @@ class Moment(AggregationFunction):
 
     def _undefined(self, states: Sequence[Doubles]) -> NDArray[np.bool_]:
         return np.zeros(len(states[0]), np.bool_)
+
+
+class HighMoment(Moment):
+    """SKEWNESS and KURTOSIS: of too few values NaN, or NULL with null handling."""
+
+    def __init__(self, name: str, answer: Callable[..., Doubles], *, least: int) -> None:
+        super().__init__(name, answer, least=0)
+        self._suffixes = _FOUR
+        self._fewest = least
+
+    def _undefined(self, states: Sequence[Doubles]) -> NDArray[np.bool_]:
+        undefined: NDArray[np.bool_] = states[0] < self._fewest
+        return undefined
 
 
 class Correlation(Moment):
@@ -133,6 +150,27 @@ def correlation(*states: Doubles) -> Doubles:
     return result
 
 
+def skewness(count: Doubles, _: Doubles, squares: Doubles, cubes: Doubles, _fourths: Doubles) -> Doubles:
+    """Of a sample; 0 of values that are all but equal."""
+    variance = squares / (count - 1)
+    result = count * cubes / ((count - 1) * (count - 2) * np.sqrt(variance) * variance)
+    return _of_several(count, variance, result, least=3)
+
+
+def kurtosis(count: Doubles, _: Doubles, squares: Doubles, _cubes: Doubles, fourths: Doubles) -> Doubles:
+    """Of a sample, in excess of the normal distribution's."""
+    variance = squares / (count - 1)
+    spread = count * (count + 1) * fourths - 3 * squares * squares * (count - 1)
+    result = spread / ((count - 1) * (count - 2) * (count - 3) * variance * variance)
+    return _of_several(count, variance, result, least=4)
+
+
+def _of_several(count: Doubles, variance: Doubles, result: Doubles, *, least: int) -> Doubles:
+    return np.where(count < least, np.nan, np.where(variance < _NO_VARIANCE, 0.0, result))
+
+
+_MERGES: Final = {len(_ONE): kernels.merge_one, len(_TWO): kernels.merge_two, len(_FOUR): kernels.merge_four}
+
 MOMENTS: Final = (
     Moment("varpop", variance(is_sample=False)),
     Moment("varsamp", variance(is_sample=True), least=2),
@@ -140,5 +178,7 @@ MOMENTS: Final = (
     Moment("stddevsamp", deviation(is_sample=True), least=2),
     Moment("covarpop", covariance(is_sample=False), of_two=True),
     Moment("covarsamp", covariance(is_sample=True), of_two=True, least=2),
+    HighMoment("skewness", skewness, least=3),
+    HighMoment("kurtosis", kurtosis, least=4),
     Correlation("corr", correlation, of_two=True),
 )

@@ -174,11 +174,13 @@ def _aggregates() -> Iterator[Case]:
         yield aggregate.min_groups, (groups, values, doubles.copy())
         yield aggregate.max_groups, (groups, values, doubles.copy())
     yield aggregate.count_groups, (groups, longs.copy())
-    one, two = np.zeros((64, 3)), np.zeros((64, 6))
+    one, two, four = np.zeros((64, 3)), np.zeros((64, 6)), np.zeros((64, 5))
     yield moments.add_one, (groups, column(np.float64), one)
     yield moments.add_two, (groups, column(np.float64), column(np.float64), two)
     yield moments.merge_one, (groups, one.copy(), one)
     yield moments.merge_two, (groups, two.copy(), two)
+    yield moments.add_four, (groups, column(np.float64), four)
+    yield moments.merge_four, (groups, four.copy(), four)
     yield topk.smallest, (longs, longs[:2].copy(), longs[:2].copy())
 
 

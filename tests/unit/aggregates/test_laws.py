@@ -137,7 +137,7 @@ def assert_same(left, right):
     for one, other in zip(left, right, strict=True):
         if isinstance(one, float) and isinstance(other, float):
             is_same = one == other or (math.isnan(one) and math.isnan(other))
-            assert is_same or math.isclose(one, other, rel_tol=1e-9), (left, right)
+            assert is_same or math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-14), (left, right)
         else:
             assert one == other, (left, right)
 

@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 SERVE ?= yes
 PORT ?= 8099
+RATE ?= 5000
+SECONDS ?= 20
 FUZZ_SECONDS ?= 600
 WORKERS ?= 2
 DOCKER ?= docker
@@ -13,7 +15,7 @@ IMAGES := operator runtime spark
 comma := ,
 KIND_CONFIG := build/kind/kubeconfig
 
-.PHONY: help quickstart demo-rollup test check bench bench-pruning bench-merge fuzz fuzz-bounds crds docs plans format clean images kind-up kind-test kind-down test-e2e chart
+.PHONY: help quickstart demo-rollup demo-stream test check bench bench-pruning bench-merge bench-ingest fuzz fuzz-bounds crds docs plans format clean images kind-up kind-test kind-down test-e2e chart
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +25,9 @@ quickstart: $(VENV)/.quickstart ## Build a year of real flights with Spark, serv
 
 demo-rollup: $(VENV)/.dev ## Merge a year of flights, 366 days to 13 months to a row per day, carrier and origin; segments, bytes, times
 	@$(BIN)/python -m tests.bench.flights_rollup
+
+demo-stream: $(VENV)/.quickstart ## Consume a day of flights as events and watch (RATE=5000 a second, SECONDS=20; SERVE=no ends after it)
+	@$(BIN)/python -m merlot_spark.stream_demo --port $(PORT) --rate $(RATE) --seconds $(SECONDS) $(if $(filter no,$(SERVE)),--no-serve,--serve)
 
 test: $(VENV)/.dev ## Run everything that a fresh machine can run, files spread over WORKERS processes (2)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/unit tests/kernels tests/golden tests/contracts tests/sql tests/plans \
@@ -69,8 +74,11 @@ bench-pruning: $(VENV)/.dev ## Measure segment pruning under load by wrk (apt-ge
 bench-merge: $(VENV)/.dev ## Measure concat and rollup on one core against DuckDB doing the same from Parquet
 	$(BIN)/python -m tests.bench.merge
 
+bench-ingest: $(VENV)/.dev ## Measure streams on one core, end to end and while consuming, beside Pinot's figures; freshness, memory, restart
+	$(BIN)/python -m tests.bench.ingest
+
 fuzz: $(VENV)/.dev ## Run the seeded random tests for FUZZ_SECONDS (600), the seed printed
-	MERLOT_FUZZ_SECONDS=$(FUZZ_SECONDS) MERLOT_KILLS=200 MERLOT_LATE_S=10 MERLOT_SILENCE_S=60 MERLOT_TABLES=1000 MERLOT_SIMULATIONS=10000 \
+	MERLOT_FUZZ_SECONDS=$(FUZZ_SECONDS) MERLOT_KILLS=200 MERLOT_STREAM_FAULTS=500 MERLOT_LATE_S=10 MERLOT_SILENCE_S=60 MERLOT_TABLES=1000 MERLOT_SIMULATIONS=10000 \
 	  $(BIN)/python -m pytest tests/fuzz tests/simulation tests/oracle tests/unit/query/pruning tests/faults tests/kube/test_operator_scale.py \
 	  --timeout=0 $(PYTEST_ARGS)
 

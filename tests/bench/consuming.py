@@ -8,7 +8,6 @@ thread's CPU, so that other programs on the machine do not count.
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import statistics
 import tempfile
@@ -67,6 +66,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows")
     num_rows = ROWS // 10 if parser.parse_args().quick else ROWS
     rows = generate(num_rows)
+    fill(rows.slice(0, 1000), 100)
+    before = resident_bytes()
+    segment, _ = fill(rows, 1000)
+    # First of all: later segments live in memory that earlier ones gave back.
+    resident = (resident_bytes() - before) / num_rows
     cases = []
     for size in BATCHES:
         fill(rows.slice(0, min(num_rows, 50 * size)), size)
@@ -74,11 +78,6 @@ def main() -> None:
         rate = num_rows / seconds / 1000
         cases.append(Case(f"append by {size}", "k rows/s", rate, "Pinot with decoding", PINOT_ROWS_PER_S / 1000))
     cases.append(Case("memory", "bytes/row", segment.memory_bytes / num_rows, "rows as Arrow", rows.nbytes / num_rows))
-    del segment
-    gc.collect()
-    before = resident_bytes()
-    segment, _ = fill(rows, 1000)
-    resident = (resident_bytes() - before) / num_rows
     cases.append(Case("resident", "bytes/row", resident, "its own count", segment.memory_bytes / num_rows))
     cases.append(Case("snapshot", "us", snapshot_us(segment), "", 0.0))
     with tempfile.TemporaryDirectory(prefix="consuming_") as folder:

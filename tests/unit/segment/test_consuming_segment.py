@@ -17,6 +17,7 @@ from merlot.errors import InvalidInputError
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.index.nulls import words_of
 from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.segment.reader import Segment
 from merlot.spec.indexing import IndexingSpec, PartitionFunctionSpec, PartitioningSpec
@@ -87,7 +88,10 @@ def check_rows(segment: Segment, columns: dict[str, list[Any]]) -> None:
         assert same(read_column(segment, field), [expected(field, cell) for cell in wanted]), field.name
         column = segment.column(field.name)
         assert column is not None
-        assert read_nulls(column) == [cell is None for cell in wanted], field.name
+        is_null = np.array([cell is None for cell in wanted], np.bool_)
+        assert (column.nulls is None) != is_null.any(), field.name
+        if column.nulls is not None:
+            assert column.nulls.tolist() == words_of(is_null).tolist(), field.name
 
 
 @settings(max_examples=60)
@@ -108,6 +112,8 @@ def test_a_snapshot_stays_as_it_was(some: Batches, data: st.DataObject) -> None:
     segment = filled(some[:first])
     snapshot = segment.snapshot()
     early = {field.name: snapshot.column(field.name) for field in SCHEMA.fields[::2]}
+    held = {name: column.nulls for name, column in early.items() if column is not None}
+    before = {name: None if words is None else words.copy() for name, words in held.items()}
     for columns, offsets in some[first:]:
         segment.append(
             table_of(SCHEMA, columns), np.array(offsets, np.int64), offsets[-1] + 1 if offsets else segment.next_offset
@@ -116,6 +122,7 @@ def test_a_snapshot_stays_as_it_was(some: Batches, data: st.DataObject) -> None:
     check_rows(snapshot, columns)
     for name, column in early.items():
         assert column is not None
+        assert held[name] is None or np.array_equal(held[name], before[name]), name
         assert read_nulls(column) == [cell is None for cell in columns[name]], name
 
 

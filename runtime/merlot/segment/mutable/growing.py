@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +12,7 @@ from merlot.segment.buffers import Array
 from merlot.segment.index.nulls import words_of
 
 FIRST_ROOM: Final = 1024
+MAPPED_BYTES: Final = 1 << 18
 
 
 class GrowingArray:
@@ -37,7 +39,7 @@ class GrowingArray:
         """The array itself, of which `filled` elements count, with room for `more`. The writer's alone."""
         array = self._array
         if filled + more > len(array):
-            larger = np.empty(max(filled + more, 2 * len(array)), array.dtype)
+            larger = _room_for(max(filled + more, 2 * len(array)), array.dtype)
             larger[:filled] = array[:filled]
             self._array = array = larger
         return array
@@ -47,6 +49,15 @@ class GrowingArray:
         view = self._array[:count]
         view.flags.writeable = False
         return view
+
+
+def _room_for(count: int, dtype: np.dtype[Any]) -> Array:
+    """An array without content. A large one is a mapping of its own: its pages are taken as they are written to, and
+    given back with the last view of it. The allocator would keep those of every array that was outgrown."""
+    num_bytes = count * dtype.itemsize
+    if num_bytes < MAPPED_BYTES:
+        return np.empty(count, dtype)
+    return np.frombuffer(mmap.mmap(-1, num_bytes), dtype, count)
 
 
 class GrowingBits:

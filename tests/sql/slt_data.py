@@ -7,6 +7,7 @@ the nulls themselves.
 
 from __future__ import annotations
 
+import json
 import random
 import string
 from collections.abc import Sequence
@@ -84,7 +85,7 @@ def default_of(field: FieldSpec) -> Any:
 @cache
 def datasets() -> tuple[Dataset, ...]:
     """Every table, made once."""
-    return things(), flights(), edges()
+    return things(), flights(), edges(), orders()
 
 
 @cache
@@ -165,6 +166,32 @@ def _thing(number: int, generator: random.Random) -> dict[str, Any]:
         "day": 15706 + number // 100,
         "created": 1356998400000 + number * 3_600_000,
     }
+
+
+ORDERS_ROWS = 700
+
+
+@cache
+def orders() -> Dataset:
+    """JSON with objects and lists inside, in a column with a dictionary and in one without; null and empty ones."""
+    fields = [
+        {"name": "id", "type": "INT"},
+        {"name": "doc", "type": "JSON"},
+        {"name": "raw", "type": "STRING"},
+    ]
+    schema = TableSchema.model_validate({"fields": fields})
+    chance = random.Random(11)
+    docs = [_maybe(chance, 0.1, json.dumps(_order(number, chance))) for number in range(ORDERS_ROWS)]
+    columns = [list(range(ORDERS_ROWS)), docs, docs[::-1]]
+    arrays = [pa.array(values, arrow_type(field)) for values, field in zip(columns, schema.fields, strict=True)]
+    return Dataset(name="orders", schema=schema, rows=pa.table(arrays, names=list(schema.names)))
+
+
+def _order(number: int, chance: random.Random) -> dict[str, Any]:
+    items = [{"sku": chance.choice("abcdef"), "n": chance.randrange(4)} for _ in range(chance.randrange(4))]
+    customer = {"name": chance.choice(("ann", "bob", "zoë", "o'neil")), "age": chance.randrange(18, 60)}
+    found = {"number": number, "customer": customer, "items": items, "tags": chance.sample(("x", "y", "zz"), 2)}
+    return found if number % 9 else {"number": number, "note": None, "price": number / 4, "paid": number % 2 == 0}
 
 
 EDGES_ROWS = 600

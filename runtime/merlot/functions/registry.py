@@ -16,6 +16,7 @@ from merlot.functions.epochs import EPOCHS
 from merlot.functions.function import Family, ScalarFunction
 from merlot.functions.instants import INSTANTS
 from merlot.functions.logic import LOGIC
+from merlot.functions.matching import MATCHING
 from merlot.functions.mathematics import MATHEMATICS
 from merlot.functions.regular import REGULAR
 from merlot.functions.rounding import ROUNDING
@@ -40,6 +41,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     TEXT,
     SEARCH,
     REGULAR,
+    MATCHING,
     CODES,
     HASHES,
     INSTANTS,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -28,6 +28,7 @@ Steps = tuple[str | int | None, ...]
 """Keys, positions, and None for any position."""
 Element = dict[Steps, int]
 """Which element of each list, by the path of the list."""
+_NUMBER: Final = re.compile(r"-?[0-9]{1,400}(?:\.[0-9]{1,400})?(?:[eE][+-]?[0-9]{1,4})?")
 MAX_STEPS: Final = 64
 MAX_PREDICATES: Final = 64
 MAX_COMBINATIONS: Final = 1_000_000
@@ -152,24 +153,27 @@ def _fits(condition: Among | Within | Exists, scalar: Any) -> bool:
             return True
         case Among(texts=texts):
             return scalar_text(scalar) in texts
-    bounds = (condition.low, condition.high)
-    of_numbers = any(isinstance(bound, Decimal) for bound in bounds)
-    value = number_of(scalar_text(scalar)) if of_numbers else scalar_text(scalar)
-    if value is None or (of_numbers and isinstance(scalar, bool)):
+    return lies_within(condition, scalar_text(scalar))
+
+
+def is_of_numbers(condition: Within) -> bool:
+    """Whether scalars are compared as numbers; those that are none do not match."""
+    return any(isinstance(bound, Decimal) for bound in (condition.low, condition.high))
+
+
+def lies_within(condition: Within, text: str) -> bool:
+    """Whether a scalar's text lies within bounds."""
+    value = number_of(text) if is_of_numbers(condition) else text
+    low, high = condition.low, condition.high
+    if value is None:
         return False
-    low, high = bounds
     above = low is None or value > low or (condition.with_low and value == low)  # type: ignore[operator]
-    below = high is None or value < high or (condition.with_high and value == high)  # type: ignore[operator]
-    return above and below
+    return above and (high is None or value < high or (condition.with_high and value == high))  # type: ignore[operator]
 
 
 def number_of(text: str) -> Decimal | None:
-    """The number that a text writes."""
-    try:
-        number = Decimal(text)
-    except InvalidOperation:
-        return None
-    return number if number.is_finite() else None
+    """The number that a text writes as JSON does."""
+    return Decimal(text) if _NUMBER.fullmatch(text) else None
 
 
 # Texts

@@ -50,6 +50,7 @@ _PREDICATES: Final = {
     "in": "IN",
     "not_in": "NOT_IN",
     "like": "LIKE",
+    "jsonmatch": "JSON_MATCH",
     "is_null": "IS_NULL",
     "is_not_null": "IS_NOT_NULL",
     **dict.fromkeys(("less_than", "less_than_or_equal", "greater_than", "greater_than_or_equal", "between"), "RANGE"),

@@ -12,6 +12,7 @@ from merlot.spec.schema import ColumnName
 from merlot.values.types import TypeName
 
 NUMBERS: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.TIMESTAMP})
+TEXTS: Final = frozenset({TypeName.STRING, TypeName.JSON})
 DEFAULT_FPP: Final = 0.01
 """Of Bloom filters: 10 bits a value."""
 
@@ -63,6 +64,8 @@ class IndexingSpec(SpecModel):
     range: Annotated[IndexedColumns, IndexKind(raw_types=NUMBERS, takes_lists=False)] = ()
     """Columns with a range index, which finds the rows of a range of values without a look at the others; for columns
     of numbers or times of which queries ask for few, and that rows are not sorted by. Four bytes a row."""
+    json_paths: Annotated[IndexedColumns, IndexKind(types=TEXTS, raw_types=TEXTS, takes_lists=False)] = ()
+    """Columns of JSON with an index of every scalar by its path, which answers JSON_MATCH."""
     bloom_fpp: Mapping[ColumnName, Annotated[float, Field(gt=0.0, lt=1.0)]] = {}
     """Share of absent values that may pass a filter, by column; 0.01 where nothing is said. A tenth of it costs half as
     much space again."""

@@ -10,7 +10,7 @@ from tests.unit.segment.segment_tables import build, field_of
 from merlot.errors import CorruptionError
 from merlot.query.context import CancelToken
 from merlot.query.filter.predicates import DocList, RangeMatch
-from merlot.query.filter.resolve import Node, Resolver
+from merlot.query.filter.resolve import Live, Node, Resolver
 from merlot.query.filter.run import FilterRun
 from merlot.query.plan.binding import bind
 from merlot.query.read.columns import SegmentColumns
@@ -63,7 +63,7 @@ def found(path: Path, where: str) -> tuple[Node, list[int]]:
     columns = SegmentColumns(segment, SCHEMA)
     condition = bind(parse(f"SELECT COUNT(*) FROM t WHERE {where}"), SCHEMA).where
     node = Resolver(columns, null_handling=False).resolve(condition)
-    return node, FilterRun(columns, False, CancelToken()).select(node, 0, NUM_DOCS).docs().tolist()
+    return node, FilterRun(columns, False, CancelToken()).select(Live(node), 0, NUM_DOCS).docs().tolist()
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,8 @@ class DocList:
     docs: NDArray[np.uint32]
     share: float
     index: str
+    negate: bool = False
+    """The docs that are not listed."""
     cost: float = 0.0
 
     @property
@@ -162,12 +164,20 @@ class DocList:
 
     def apply(self, scan: Scan, mode: int) -> None:
         first, last = np.searchsorted(self.docs, [scan.start, scan.stop])
-        listed = np.zeros_like(scan.words) if mode == kernels.AND else scan.words
-        if mode == kernels.SET:
+        is_apart = mode == kernels.AND or self.negate
+        listed = np.zeros_like(scan.words) if is_apart else scan.words
+        if mode == kernels.SET and not is_apart:
             listed[:] = 0
         kernels.set_docs(self.docs[first:last], scan.start, scan.stop - scan.start, listed)
+        if self.negate:
+            listed = ~listed
+            kernels.clear_tail(scan.stop - scan.start, listed)
         if mode == kernels.AND:
             scan.words &= listed
+        elif is_apart and mode == kernels.OR:
+            scan.words |= listed
+        elif is_apart:
+            scan.words[:] = listed
 
     def blocks(self) -> NDArray[np.bool_] | None:
         return None

@@ -32,6 +32,8 @@ from merlot.query.plan.expressions import columns_of, literal_values, walk
 from merlot.query.read.columns import Columns
 from merlot.segment.index.dictionary import Dictionary, OrderedDictionary
 from merlot.segment.index.kind import Asked, ColumnIndexes, Offer
+from merlot.segment.index.registry import SEARCHES
+from merlot.segment.index.terms import VALUE_NS
 from merlot.segment.reader import Reader, SomeDocs
 from merlot.spec.indexing import IndexingSpec
 from merlot.tree.nodes import Call, Column, Expr, Literal
@@ -144,8 +146,13 @@ class Resolver:
         reader = self._columns.reader(name)
         if self._needs_rows(call, reader):
             return ValueMatch(_negated(call, negate))
-        if reader.multi_value:
-            node: Node = self._multi_value(call, name, reader, negate)
+        found = None
+        if call.function in SEARCHES and reader.indexes is not None and _is_plain(call):
+            found = self._search(call, name, reader, negate)
+        if found is not None:
+            node: Node = found
+        elif reader.multi_value:
+            node = self._multi_value(call, name, reader, negate)
         elif reader.dictionary is not None:
             try:
                 node = self._by_dictionary(call, name, reader, negate)
@@ -255,7 +262,7 @@ class Resolver:
             return NOTHING
         return ALL if covered == self._num_docs else SpanMatch(tuple(spans), covered / self._num_docs)
 
-    def _by_index(self, indexes: ColumnIndexes, asked: Asked) -> Node | None:
+    def _by_index(self, indexes: ColumnIndexes, asked: Asked, *, negate: bool = False) -> Node | None:
         """The docs by the index that finds them at the least cost, unless a scan costs less."""
         best: Offer | None = None
         for offer in indexes.offers(asked):
@@ -264,7 +271,26 @@ class Resolver:
         # What scans cost takes longer to find out than what is cheaper than any.
         if best is None or (best.cost_ns > SCAN_START_NS and best.cost_ns > asked.scan_ns()):
             return None
-        return DocList(best.docs(), best.num_docs / max(1, self._num_docs), best.name)
+        return self._found(best, asked.call, negate)
+
+    def _found(self, offer: Offer, call: Call | None, negate: bool) -> Node:
+        """What an index finds, or the others; of candidates, those whose values match."""
+        docs, share = offer.docs(), offer.num_docs / max(1, self._num_docs)
+        if call is None or offer.is_exact:
+            is_other = negate != offer.negate
+            return DocList(docs, 1.0 - share if is_other else share, offer.name, is_other)
+        listed = DocList(docs, share, offer.name)
+        if negate == offer.negate:
+            return And((listed, ValueMatch(_negated(call, negate))))
+        return Or((DocList(docs, 1.0 - share, offer.name, True), And((listed, ValueMatch(_negated(call, negate))))))
+
+    def _search(self, call: Call, name: str, reader: Reader, negate: bool) -> Node | None:
+        """By an index that knows what is inside values, unless the distinct ones are looked at in less time."""
+        assert reader.indexes is not None
+        num_values = self._num_docs if reader.dictionary is None else len(reader.dictionary)
+        scan_ns = SCAN_START_NS + num_values * VALUE_NS
+        asked = Asked(name, self._num_docs, lambda: scan_ns, reader.dict_ids, call=call)
+        return self._by_index(reader.indexes, asked, negate=negate)
 
     def _scan_ns(self, scan: Callable[[], Predicate] | None, value_bytes: int) -> float:
         """Of a scan, in the blocks that it does not pass over; None for one that looks at all."""

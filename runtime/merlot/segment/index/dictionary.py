@@ -105,7 +105,7 @@ def check_strings(offsets: Array, data: NDArray[np.uint8], metadata: ColumnMetad
     is_decimal = metadata.type is TypeName.BIG_DECIMAL
     ascend = ordering.decimals_ascend(offsets, data) if is_decimal else ordering.strings_ascend(offsets, data)
     file.require(bool(ascend), f"values of a dictionary do not ascend column={metadata.name}")
-    for end, stored in ((metadata.min, _Slices(offsets, data)[0]), (metadata.max, _Slices(offsets, data)[-2])):
+    for end, stored in ((metadata.min, Slices(offsets, data)[0]), (metadata.max, Slices(offsets, data)[-2])):
         if end is not None:
             told = bytes.fromhex(str(end)) if metadata.type is TypeName.BYTES else str(end).encode()
             file.require(told == stored, f"values of a dictionary are not between min and max column={metadata.name}")
@@ -216,7 +216,7 @@ class VariableDictionary(OrderedDictionary):
         self._type = type_name
         self._offsets = offsets
         self._data = data
-        self._keys = _Slices(offsets, data)
+        self._keys = Slices(offsets, data)
         self._comparable = len(self._keys)
 
     def _key(self, value: Any) -> Any:
@@ -235,13 +235,15 @@ class DecimalDictionary(VariableDictionary):
 
     def __init__(self, offsets: Array, data: NDArray[np.uint8]) -> None:
         super().__init__(TypeName.BIG_DECIMAL, offsets, data)
-        self._keys = _Decimals(_Slices(offsets, data))
+        self._keys = _Decimals(Slices(offsets, data))
 
     def _key(self, value: Any) -> Any:
         return value if isinstance(value, Decimal) else Decimal(str(value))
 
 
-class _Slices(Sequence[bytes]):
+class Slices(Sequence[bytes]):
+    """Strings by their places."""
+
     def __init__(self, offsets: Array, data: NDArray[np.uint8]) -> None:
         self._offsets = offsets
         self._data = data.data

@@ -5,7 +5,7 @@ value of few docs would pay 18 bytes of roaring headers, a frequent one four byt
 per doc long is plain; a bitmap is written only where it is shorter.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Final
@@ -36,7 +36,7 @@ SORTED_NS_PER_DOC: Final = 6.0
 
 def write(ids: Array, offsets: NDArray[np.uint32] | None, cardinality: int) -> dict[str, Array]:
     """Buffers of the index of a column, whose docs' values start at `offsets` if it is multi-value."""
-    return _write_groups(*grouped(ids, offsets, cardinality))
+    return write_groups("inverted.", *grouped(ids, offsets, cardinality))
 
 
 def grouped(
@@ -57,7 +57,8 @@ def grouped(
     return docs[keep], np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32)
 
 
-def _write_groups(docs: NDArray[np.uint32], starts: NDArray[np.uint32]) -> dict[str, Array]:
+def write_groups(prefix: str, docs: NDArray[np.uint32], starts: NDArray[np.uint32]) -> dict[str, Array]:
+    """Buffers of docs by number of an entry, from `grouped`."""
     counts = np.diff(starts)
     payload = bytearray()
     offsets = np.zeros(len(starts), dtype="<u8")
@@ -65,7 +66,8 @@ def _write_groups(docs: NDArray[np.uint32], starts: NDArray[np.uint32]) -> dict[
     for dict_id, (start, stop) in enumerate(pairwise(bounds)):
         payload += _entry(docs[start:stop])
         offsets[dict_id + 1] = len(payload)
-    return {COUNTS: counts, OFFSETS: offsets, DOCS: np.frombuffer(payload, dtype=np.uint8)}
+    arrays = (counts, offsets, np.frombuffer(payload, dtype=np.uint8))
+    return dict(zip((f"{prefix}counts", f"{prefix}offsets", f"{prefix}docs"), arrays, strict=True))
 
 
 def _entry(docs: NDArray[np.uint32]) -> bytes:
@@ -82,15 +84,14 @@ def _entry(docs: NDArray[np.uint32]) -> bytes:
 # Check
 
 
-def check(buffers: Mapping[str, Array], metadata: ColumnMetadata, file: MappedFile) -> None:
-    """Raise CorruptionError unless the entries cover their buffer, none is longer than its docs are, and docs are as
-    many as values. What an entry lists is looked at when it is read."""
-    counts, offsets = buffers[COUNTS].astype(np.int64), buffers[OFFSETS].view(np.int64)
-    lengths, num_docs = np.diff(offsets), int(counts.sum())
-    covers = offsets[0] == 0 and offsets[-1] == len(buffers[DOCS]) and not np.any(offsets & 3)
-    fit = bool(np.all((lengths >= 0) & (lengths <= 4 * counts)))
-    is_whole = num_docs <= metadata.total_values if metadata.multi_value else num_docs == metadata.total_values
-    file.require(covers and fit and is_whole, f"entries are not those of an inverted index column={metadata.name}")
+def check(counts: NDArray[np.uint32], offsets: Array, docs: Array, what: str, file: MappedFile) -> None:
+    """Raise CorruptionError unless the entries cover their buffer and none is longer than its docs are. What an entry
+    lists is looked at when it is read."""
+    ends = offsets.view(np.int64)
+    lengths = np.diff(ends)
+    covers = ends[0] == 0 and ends[-1] == len(docs) and not np.any(ends & 3)
+    fit = bool(np.all((lengths >= 0) & (lengths <= 4 * counts.astype(np.int64))))
+    file.require(bool(covers) and fit, f"entries do not cover their buffer {what}")
 
 
 def agrees(index: "InvertedIndex", docs: NDArray[np.uint32], starts: NDArray[np.uint32]) -> bool:
@@ -105,17 +106,19 @@ def agrees(index: "InvertedIndex", docs: NDArray[np.uint32], starts: NDArray[np.
 
 
 class InvertedIndex:
-    """Docs of dict ids."""
+    """Docs of dict ids, or of what else entries are of."""
 
-    def __init__(self, metadata: ColumnMetadata, num_docs: int, file: MappedFile) -> None:
-        cardinality = metadata.cardinality or 0
-        self._counts = file.array(metadata.buffers[COUNTS], cardinality)
-        self._offsets = file.array(metadata.buffers[OFFSETS], cardinality + 1)
-        self._docs = file.array(metadata.buffers[DOCS])
+    def __init__(
+        self, prefix: str, num_entries: int, metadata: ColumnMetadata, num_docs: int, file: MappedFile
+    ) -> None:
+        buffers = metadata.buffers
+        self._counts = file.array(buffers[f"{prefix}counts"], num_entries)
+        self._offsets = file.array(buffers[f"{prefix}offsets"], num_entries + 1)
+        self._docs = file.array(buffers[f"{prefix}docs"])
         self._num_docs = num_docs
-        self._name = metadata.name
+        self._name = f"{metadata.name} index={prefix[:-1]}"
         self._file = file
-        check({COUNTS: self._counts, OFFSETS: self._offsets, DOCS: self._docs}, metadata, file)
+        check(self._counts, self._offsets, self._docs, f"column={self._name}", file)
 
     def count(self, dict_id: int) -> int:
         """How many docs hold the value."""
@@ -144,7 +147,7 @@ class InvertedIndex:
         if isinstance(dict_ids, range) and self.is_plain(dict_ids):
             docs = self._entry(dict_ids).view("<u4")
             are_known = not len(docs) or int(docs.max()) < self._num_docs
-            self._file.require(are_known, f"docs of an inverted index do not exist column={self._name}")
+            self._file.require(are_known, f"docs of an index do not exist column={self._name}")
             return ascending(docs, self._num_docs)
         merged = BitMap.union(*(self._bitmap(dict_id) for dict_id in dict_ids)) if len(dict_ids) else BitMap()
         return np.frombuffer(merged.to_array(), dtype=np.uint32)
@@ -188,7 +191,11 @@ class _Inverted(Index[InvertedIndex]):
         return {**sizes, DOCS: (("u1",), None)}
 
     def read(self, column: ColumnMetadata, num_docs: int, file: MappedFile) -> InvertedIndex:
-        return InvertedIndex(column, num_docs, file)
+        index = InvertedIndex("inverted.", column.cardinality or 0, column, num_docs, file)
+        listed = int(index.counts().sum())
+        is_whole = listed <= column.total_values if column.multi_value else listed == column.total_values
+        file.require(is_whole, f"entries are not those of an inverted index column={column.name}")
+        return index
 
     def agrees(self, index: InvertedIndex, column: IndexedColumn) -> bool:
         assert column.ids is not None

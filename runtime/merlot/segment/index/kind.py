@@ -20,6 +20,7 @@ from merlot.kernels import scan
 from merlot.segment.buffers import Array, MappedFile
 from merlot.segment.metadata import ColumnMetadata, Shapes
 from merlot.spec.indexing import IndexingSpec
+from merlot.tree.nodes import Call
 from merlot.values.types import TypeName
 
 R = TypeVar("R")
@@ -58,10 +59,12 @@ class Asked(NamedTuple):
     """Dict ids of matching values, ascending; None of a raw column."""
     bounds: tuple[Any, Any] | None = None
     """Of a raw column: the smallest and the largest number that match, of its dtype. NaN does not."""
+    call: Call | None = None
+    """A predicate that looks inside values, which nobody has looked at: none of the other two is given."""
 
 
 class Offer(NamedTuple):
-    """What an index would do for a predicate: find exactly the docs that match."""
+    """What an index would do for a predicate: find the docs that match."""
 
     name: str
     """Of the index."""
@@ -70,6 +73,10 @@ class Offer(NamedTuple):
     cost_ns: float
     docs: Callable[[], NDArray[np.uint32]]
     """Finds them, ascending, each once. Raises CorruptionError."""
+    is_exact: bool = True
+    """Else the docs that match are among them."""
+    negate: bool = False
+    """Whether they match what the predicate is not; only of a call."""
 
 
 def ascending(docs: NDArray[np.uint32], num_docs: int) -> NDArray[np.uint32]:
@@ -91,6 +98,8 @@ class Index(ABC, Generic[R]):
     """Names of its buffers in a column, each `name.…`. They are stored plainly: they are read by value."""
     finds_docs: bool = False
     """Whether `offer` may say anything but None."""
+    searches: frozenset[str] = frozenset()
+    """Functions that look inside values, and of which it is asked by the call."""
 
     def is_in(self, column: ColumnMetadata) -> bool:
         """Whether a column has the index, or a part of it."""

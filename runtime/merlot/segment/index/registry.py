@@ -18,6 +18,8 @@ def _load(name: str) -> AnyIndex:
 INDEXES: Final[dict[str, AnyIndex]] = {name: _load(name) for name in INDEX_KINDS}
 BUFFERS: Final = frozenset(buffer for index in INDEXES.values() for buffer in index.buffers)
 """Names of the buffers of all indexes."""
+SEARCHES: Final = frozenset(function for index in INDEXES.values() for function in index.searches)
+"""Functions that look inside values, and which an index may answer."""
 _PLAIN: Final = ("dict.", "zones.", *(f"{name}." for name in INDEXES))
 
 

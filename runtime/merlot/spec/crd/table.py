@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from pydantic.alias_generators import to_camel
+
 from merlot.spec.crd.structural import Column, JsonSchema, Names, condition, definition, object_schema, rule, unchanged
 from merlot.spec.evolution import WIDER_TYPES
 from merlot.spec.indexing import INDEX_KINDS
@@ -92,7 +94,7 @@ def _declare_lists(spec: JsonSchema) -> None:
         properties["ingestion"]["properties"]["batch"],
     ):
         keyed |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
-    for key in (*INDEX_KINDS, "noDictionary"):
+    for key in (*map(to_camel, INDEX_KINDS), "noDictionary"):
         properties["indexing"]["properties"][key]["x-kubernetes-list-type"] = "set"
 
 

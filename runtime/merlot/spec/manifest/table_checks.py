@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
 
 from merlot.errors import InvalidInputError
 from merlot.ids import OFFLINE_SUFFIX, REALTIME_SUFFIX
@@ -121,7 +122,7 @@ def _check_time(spec: JsonObject, columns: _Columns) -> Iterator[Problem]:
 
 
 def _check_indexing(indexing: JsonObject, columns: _Columns) -> Iterator[Problem]:
-    for key in ("sortedColumns", *INDEX_KINDS, "noDictionary"):
+    for key in ("sortedColumns", *map(to_camel, INDEX_KINDS), "noDictionary"):
         for position, name in enumerate(_list(indexing.get(key))):
             path = f"spec.indexing.{key}[{position}]"
             yield from columns.missing(path, name)
@@ -140,7 +141,7 @@ def _check_indexing(indexing: JsonObject, columns: _Columns) -> Iterator[Problem
             yield Problem(path, f'{encoding} contradicts spec.indexing.noDictionary, which also names "{name}"')
     raw |= {name for name, encoding in encodings.items() if encoding == "RAW"}
     for kind in INDEX_KINDS:
-        yield from _check_index(kind, _list(indexing.get(kind)), columns, raw)
+        yield from _check_index(kind, _list(indexing.get(to_camel(kind))), columns, raw)
     yield from _check_compression(indexing, columns)
 
 
@@ -150,7 +151,7 @@ def _check_index(kind: str, names: list[Any], columns: _Columns, raw: set[str]) 
     for position, name in enumerate(names):
         if not isinstance(name, str):
             continue
-        path, type_name = f"spec.indexing.{kind}[{position}]", columns.type_of(name)
+        path, type_name = f"spec.indexing.{to_camel(kind)}[{position}]", columns.type_of(name)
         if isinstance(type_name, str) and type_name in _TYPES and type_name not in rule.types:
             taken = ", ".join(sorted(rule.types))
             yield Problem(path, f'column "{name}" is {type_name}; a {kind} index is of {taken}')

@@ -11,6 +11,11 @@ from typing import ClassVar
 from merlot.codes import QueryErrorCode
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says, without what follows its first line; the name of its kind if it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 class MerlotError(Exception):
     """Root of every error that Merlot raises on purpose."""
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from merlot.errors import InvalidInputError, MerlotError
+from merlot.errors import InvalidInputError, MerlotError, first_line
 from merlot.ingest.batch import NO_BOUND_MS, BadRowsError, Stretch, check_stretch
 from merlot.spec import manifest
 from merlot.spec.formats import BatchFormat
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         report = _run(chosen)
     except BadRowsError as error:
-        _write_report(chosen.report, {"error": str(error).splitlines()[0], "badRows": error.bad.to_json()})
+        _write_report(chosen.report, {"error": first_line(error), "badRows": error.bad.to_json()})
         return _fail(error, EXIT_WRONG_INPUT)
     except MerlotError as error:
         _write_report(chosen.report, {"error": str(error)})

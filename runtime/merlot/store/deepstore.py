@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
-from merlot.errors import CorruptionError, InvalidInputError, NotFoundError, UnavailableError
+from merlot.errors import CorruptionError, InvalidInputError, NotFoundError, UnavailableError, first_line
 from merlot.ids import SEGMENT_SUFFIX, SegmentKey, TableName
 from merlot.store import credentials
 from merlot.store.local import LocalFolder
@@ -225,7 +225,7 @@ class DeepStore:
                 raise NotFoundError(f"not in the deep store path={path}") from error
             raise unavailable(action, path, error) from error
         except pa.ArrowException as error:
-            reason = str(error).splitlines()[0]
+            reason = first_line(error)
             raise InvalidInputError(
                 f"deep store refuses the path action={action} path={path} reason={reason}"
             ) from error
@@ -372,4 +372,4 @@ def unavailable(action: str, path: str, error: OSError) -> UnavailableError:
     """The error of a file that cannot be read or written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
         return OutOfSpaceError(f"no space left on the disk action={action} path={path}")
-    return UnavailableError(f"deep store failed action={action} path={path} reason={str(error).splitlines()[0]}")
+    return UnavailableError(f"deep store failed action={action} path={path} reason={first_line(error)}")

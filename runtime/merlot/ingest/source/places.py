@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
-from merlot.errors import InvalidInputError, NotFoundError, UnavailableError
+from merlot.errors import InvalidInputError, NotFoundError, UnavailableError, first_line
 from merlot.uris import credentials_problem, redact, s3_option_problems
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -115,7 +115,7 @@ def _split(path: str) -> tuple[str, str]:
 
 
 def _reason(error: Exception) -> str:
-    return redact(str(error).splitlines()[0])
+    return redact(first_line(error))
 
 
 def _literal(filesystem: fs.FileSystem, base: str, pattern: str) -> list[fs.FileInfo]:

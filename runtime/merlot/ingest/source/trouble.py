@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from merlot.errors import InvalidInputError, MerlotError, UnavailableError
+from merlot.errors import InvalidInputError, MerlotError, UnavailableError, first_line
 from merlot.spec.formats import BatchFormat
 
 FOREIGN = (OSError, pa.ArrowException, UnicodeDecodeError)
@@ -13,7 +13,7 @@ FOREIGN = (OSError, pa.ArrowException, UnicodeDecodeError)
 
 def reading_error(error: Exception, file: str, file_format: BatchFormat) -> MerlotError:
     """As UnavailableError if the storage is to blame, as InvalidInputError if the bytes are."""
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    reason = first_line(error)
     if isinstance(error, OSError) and (error.errno is not None or "AWS Error" in reason):
         return UnavailableError(f"cannot read source file={file} reason={reason}")
     # Arrow reports damaged pages, footers and compressed streams as OSError without a number.

@@ -31,7 +31,8 @@ from merlot.spec.ingestion import BatchIngestion
 from merlot.store.deepstore import DeepStore
 from merlot.testing.faults import STORE_CALLS, ProcessDied
 from merlot.testing.patience import until
-from merlot.testing.sample import DAY_MS, ORDERS, START_MS, order_rows, orders_manifest, upload_orders
+from merlot.testing.sample import ORDERS, START_MS, order_rows, orders_manifest, upload_orders
+from merlot.values.periods import DAY_MS
 
 NUM_KILLS = int(os.environ.get("MERLOT_KILLS", "5"))
 SEED = int(os.environ.get("MERLOT_SEED", "0")) or random.SystemRandom().randrange(1 << 32)

@@ -8,7 +8,8 @@ from merlot.cluster.manifests.tables import put_table
 from merlot.spec.table import RoutingSpec, Table
 from merlot.testing.patience import until
 from merlot.testing.processes import ClusterProcesses
-from merlot.testing.sample import DAY_MS, START_MS, orders_manifest
+from merlot.testing.sample import START_MS, orders_manifest
+from merlot.values.periods import DAY_MS
 
 pytestmark = pytest.mark.cluster
 

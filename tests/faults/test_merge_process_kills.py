@@ -25,7 +25,8 @@ from merlot.spec.tasks import MERGE_LEVEL, MergeRollupTask
 from merlot.testing.load import QueryLoad, Tally
 from merlot.testing.patience import until
 from merlot.testing.processes import ClusterProcesses, RoleProcess
-from merlot.testing.sample import DAY_MS, ORDERS, START_MS, order_rows, orders_manifest, upload_orders
+from merlot.testing.sample import ORDERS, START_MS, order_rows, orders_manifest, upload_orders
+from merlot.values.periods import DAY_MS
 from merlot_spark.zookeeper import ZooKeeper
 
 NUM_KILLS = int(os.environ.get("MERLOT_KILLS", "5"))

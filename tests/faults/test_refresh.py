@@ -24,15 +24,8 @@ from merlot.store.deepstore import DeepStore
 from merlot.testing.faulty_s3 import FaultyS3, serve_faulty_s3
 from merlot.testing.patience import PATIENCE_S, until
 from merlot.testing.processes import ClusterProcesses, RoleProcess
-from merlot.testing.sample import (
-    DAY_MS,
-    ORDERS,
-    START_MS,
-    order_rows,
-    orders_manifest,
-    segment_name,
-    upload_orders,
-)
+from merlot.testing.sample import ORDERS, START_MS, order_rows, orders_manifest, segment_name, upload_orders
+from merlot.values.periods import DAY_MS
 
 pytestmark = pytest.mark.cluster
 

@@ -26,7 +26,8 @@ from merlot.cluster.tasks.records import SHUFFLE_FOLDER, TaskState
 from merlot.errors import InvalidInputError
 from merlot.testing.faults import METASTORE_WRITES, STORE_CALLS, Interrupted, ProcessDied
 from merlot.testing.merges import ENTRY, MergeBench
-from merlot.testing.sample import DAY_MS, ORDERS, START_MS
+from merlot.testing.sample import ORDERS, START_MS
+from merlot.values.periods import DAY_MS
 
 NUM_KILLS = int(os.environ.get("MERLOT_KILLS", "5"))
 SEED = int(os.environ.get("MERLOT_SEED", "0")) or random.SystemRandom().randrange(1 << 32)

@@ -19,7 +19,8 @@ from merlot.spec.table import RoutingSpec, Table
 from merlot.testing.load import QueryLoad
 from merlot.testing.patience import until
 from merlot.testing.processes import ClusterProcesses, RoleProcess
-from merlot.testing.sample import DAY_MS, ORDERS, START_MS, order_rows, orders_manifest, total_amount, upload_orders
+from merlot.testing.sample import ORDERS, START_MS, order_rows, orders_manifest, total_amount, upload_orders
+from merlot.values.periods import DAY_MS
 from merlot_spark.zookeeper import ZooKeeper
 
 pytestmark = [pytest.mark.cluster]

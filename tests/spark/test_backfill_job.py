@@ -22,7 +22,8 @@ from merlot.spec.manifest import load as load_manifest
 from merlot.spec.tasks import BACKFILLED, MERGE_LEVEL, MergeRollupTask
 from merlot.testing.patience import until, wait_until
 from merlot.testing.processes import ClusterProcesses
-from merlot.testing.sample import BY_THREE_DAYS, DAY_MS, ORDERS, START_MS, order_rows, orders_manifest, upload_orders
+from merlot.testing.sample import BY_THREE_DAYS, ORDERS, START_MS, order_rows, orders_manifest, upload_orders
+from merlot.values.periods import DAY_MS
 
 DAYS = range(6)
 NUM_BUCKETS = 3

@@ -16,7 +16,8 @@ from merlot.minion.spark_merge import SparkLauncher, SparkOrder
 from merlot.spec import manifest
 from merlot.spec.tasks import Executor
 from merlot.testing.merges import MergeBench, rollup_config
-from merlot.testing.sample import DAY_MS, ORDERS, START_MS, orders_manifest
+from merlot.testing.sample import ORDERS, START_MS, orders_manifest
+from merlot.values.periods import DAY_MS
 from merlot_spark import merge_job
 from merlot_spark.merge_executor import MergeOrder
 

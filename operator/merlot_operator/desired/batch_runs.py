@@ -15,6 +15,7 @@ from typing import Any
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.status import BatchRunState as State
 from merlot.values import schedules
+from merlot.values.periods import DAY_MS
 from merlot_operator.kube import pods as pod_facts
 from merlot_operator.kube.events import ms_of, timestamp
 from merlot_operator.kube.kinds import Object, digest, fit, is_deleting, name_of
@@ -23,7 +24,6 @@ KEPT_RUNS = 5
 """Per batch source, the newest first."""
 MAX_JOB_NAME = 41
 """Executors are named after the driver's pod, a Job's name and six characters, in at most 47."""
-DAY_MS = 86_400_000
 NO_POD_MS = 60_000
 
 ACTIVE = (State.PENDING, State.RUNNING, State.SUSPENDED)

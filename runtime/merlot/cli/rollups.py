@@ -10,6 +10,7 @@ import typer
 from merlot.cli import output
 from merlot.cli.client import DEFAULT_URL, Client, Url, path_of
 from merlot.cli.output import ListFormat
+from merlot.values.periods import DAY_MS
 
 Output = Annotated[
     ListFormat, typer.Option("--output", "-o", help="Form of the list; wide has more columns, name is for shells.")
@@ -131,4 +132,4 @@ def _bucket(millis: int | None) -> str:
         moment = datetime.fromtimestamp(millis / 1000, UTC)
     except (OverflowError, ValueError, OSError):
         return str(millis)
-    return moment.strftime("%Y-%m-%d" if millis % 86_400_000 == 0 else "%Y-%m-%d %H:%M:%S")
+    return moment.strftime("%Y-%m-%d" if millis % DAY_MS == 0 else "%Y-%m-%d %H:%M:%S")

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.functions.zones import CYCLE_MS, DAY_MS, zone_clock
+from merlot.functions.zones import CYCLE_MS, zone_clock
+from merlot.values.periods import DAY_MS
 
 Longs = NDArray[np.int64]
 

@@ -20,12 +20,12 @@ from merlot.functions.epochs import towards_zero
 from merlot.functions.function import Family, anything, instant, text, whole, word
 from merlot.functions.time_words import constant_text, zone_name
 from merlot.functions.truncation import at_local, scaled
-from merlot.functions.zones import DAY_MS
 from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Expr, Literal
 from merlot.tree.types import LONG, STRING, TIMESTAMP, SqlType
 from merlot.values.datetime_format import UNIT_MS, DateTimeFormat, EpochFormat, PatternFormat, TimestampFormat, parse
 from merlot.values.datetime_pattern import DateTimePattern
+from merlot.values.periods import DAY_MS
 from merlot.vectors.vector import Attempt, Vector
 
 DATE_FORMATS: Final = Family("Instants as texts")

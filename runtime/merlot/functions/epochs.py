@@ -16,9 +16,9 @@ from merlot.functions.conversion import cast_to
 from merlot.functions.function import Apply, Binding, Family, instant, whole, word
 from merlot.functions.time_words import calendar_unit, time_unit
 from merlot.functions.truncation import FIXED_MS, NANOS, scaled
-from merlot.functions.zones import DAY_MS
 from merlot.tree.nodes import Call, Expr, Literal
 from merlot.tree.types import LONG, STRING, TIMESTAMP, SqlType
+from merlot.values.periods import DAY_MS
 from merlot.vectors.vector import Attempt, Vector, failed
 
 EPOCHS: Final = Family("Counts since 1970")

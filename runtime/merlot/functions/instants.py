@@ -11,6 +11,7 @@ from merlot.tree import literals
 from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Expr, Literal
 from merlot.tree.types import LONG
+from merlot.values.periods import DAY_MS
 
 _DURATION: Final = re.compile(
     r"""(?P<sign>[-+]?)P(?:(?P<days>[-+]?[0-9]{1,15})D)?
@@ -18,7 +19,7 @@ _DURATION: Final = re.compile(
     (?:(?P<seconds>[-+]?[0-9]{1,15}(?:[.,][0-9]{0,9})?)S)?)?""",
     re.IGNORECASE | re.VERBOSE,
 )
-_UNITS_MS: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000}
+_UNITS_MS: Final = {"days": DAY_MS, "hours": 3_600_000, "minutes": 60_000}
 INSTANTS: Final = Family("Now")
 
 

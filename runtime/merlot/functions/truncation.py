@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from merlot.functions.function import Family, instant, word
 from merlot.functions.time_words import TRUNC_UNITS, one_of, time_unit, zone_name
-from merlot.functions.zones import CYCLE_MS, DAY_MS, zone_clock
+from merlot.functions.zones import CYCLE_MS, zone_clock
 from merlot.tree.nodes import Call, Expr, Literal
 from merlot.tree.types import LONG, STRING, SqlType
+from merlot.values.periods import DAY_MS
 from merlot.vectors.vector import Vector
 
 Longs = NDArray[np.int64]

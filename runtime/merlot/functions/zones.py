@@ -17,11 +17,11 @@ from zoneinfo import TZPATH, ZoneInfo, ZoneInfoNotFoundError
 import numpy as np
 from numpy.typing import NDArray
 
+from merlot.values.periods import DAY_MS
 from merlot.vectors.errors import UnsupportedQueryError
 
 Longs = NDArray[np.int64]
 
-DAY_MS = 86_400_000
 CYCLE_MS = 146_097 * DAY_MS
 """400 years: the Gregorian calendar repeats, weekdays included."""
 _HEADER = struct.Struct(">4s1s15x6l")

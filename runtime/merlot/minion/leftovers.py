@@ -12,10 +12,11 @@ from merlot.cluster import paths
 from merlot.cluster.records import LeaseRecord
 from merlot.errors import ConflictError, MerlotError, NotFoundError
 from merlot.metastore.protocol import Metastore
+from merlot.values.periods import DAY_MS
 
 _LOG = logging.getLogger(__name__)
 
-LEASE_KEPT_MS = 86_400_000
+LEASE_KEPT_MS = DAY_MS
 """A process that is frozen for longer than this finds its lease gone, which fences it as well."""
 
 

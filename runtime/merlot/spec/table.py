@@ -30,6 +30,7 @@ from merlot.spec.stream import (
 )
 from merlot.spec.tenancy import DeepStoreSpec, Resources, TenantSpec, TenantsSpec
 from merlot.values.durations import Duration, duration_ms
+from merlot.values.periods import DAY_MS
 
 __all__ = [
     "API_VERSION",
@@ -120,7 +121,7 @@ class RoutingSpec(SpecModel):
     dot are of installed packages."""
 
 
-MAX_TIMEOUT_MS: Final = 86_400_000
+MAX_TIMEOUT_MS: Final = DAY_MS
 """A day: longer than any query may take."""
 MAX_COUNT: Final = 10**15
 

@@ -37,7 +37,8 @@ from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.tasks import MERGE_LEVEL, MergeType
 from merlot.store.deepstore import DeepStore
 from merlot.store.retry import RetryPolicy
-from merlot.testing.sample import DAY_MS, ORDERS, START_MS, order_rows, publish_orders
+from merlot.testing.sample import ORDERS, START_MS, order_rows, publish_orders
+from merlot.values.periods import DAY_MS
 
 LEVEL = "weekly"
 ENTRY = "merge-0001"

@@ -21,9 +21,9 @@ from merlot.segment.metadata import CreationFacts
 from merlot.spec.manifest import load_tables
 from merlot.spec.table import Table
 from merlot.store.deepstore import DeepStore
+from merlot.values.periods import DAY_MS
 
 ORDERS = TableName("orders_OFFLINE")
-DAY_MS = 86_400_000
 START_MS = 1_704_067_200_000
 CITIES = ("Bern", "Lima", "Oslo", "Rome")
 BY_THREE_DAYS = """

@@ -15,6 +15,7 @@ from decimal import ROUND_DOWN, Decimal, InvalidOperation
 from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Literal, Value
 from merlot.tree.types import BIG_DECIMAL, DOUBLE, INT, LONG, UNKNOWN, SqlType
+from merlot.values.periods import DAY_MS
 from merlot.values.types import TypeName
 
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
@@ -27,7 +28,7 @@ INTEGER_RANGES = {
 FLOAT_MAX = 3.4028234663852886e38
 NULL = Literal(None, UNKNOWN)
 _MAX_DIGITS = 2_000
-_CYCLE_MS = 146_097 * 86_400_000
+_CYCLE_MS = 146_097 * DAY_MS
 """400 years, after which the calendar repeats."""
 _YEAR_2000_MS = 946_684_800_000
 _FAR_YEAR = re.compile(r"(?P<year>-[0-9]{4,9}|[0-9]{5,9}|0000)(?=-[0-9]{2}-[0-9]{2})")

@@ -5,8 +5,10 @@ from typing import Annotated
 
 from pydantic import Field
 
+from merlot.values.periods import DAY_MS
+
 DURATION = r"^[1-9][0-9]{0,8}(s|m|h|d|w)$"
-_DURATION_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_DURATION_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": DAY_MS, "w": 7 * DAY_MS}
 
 Duration = Annotated[str, Field(pattern=DURATION)]
 

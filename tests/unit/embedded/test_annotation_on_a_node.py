@@ -8,7 +8,8 @@ from tests.unit.embedded.nodes import StartNode, until_answer
 from merlot.cli.main import run
 from merlot.embedded.node import Node
 from merlot.spec.table import RoutingSpec
-from merlot.testing.sample import DAY_MS, START_MS, orders_manifest, total_amount
+from merlot.testing.sample import START_MS, orders_manifest, total_amount
+from merlot.values.periods import DAY_MS
 
 DAYS = list(range(6))
 SQL = f"SELECT sum(amount) FROM orders WHERE at >= {START_MS + 4 * DAY_MS}"

@@ -19,7 +19,8 @@ from merlot.embedded.node import Node
 from merlot.spec.tasks import BACKFILLED, ROUNDED_TO
 from merlot.store.deepstore import DeepStore
 from merlot.testing.patience import until
-from merlot.testing.sample import BY_THREE_DAYS, DAY_MS, ORDERS, START_MS, order_rows, orders_manifest
+from merlot.testing.sample import BY_THREE_DAYS, ORDERS, START_MS, order_rows, orders_manifest
+from merlot.values.periods import DAY_MS
 
 DAYS = range(6)
 TOTALS = "SELECT count(*), sum(amount) FROM orders"

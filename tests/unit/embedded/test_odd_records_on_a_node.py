@@ -15,7 +15,8 @@ from merlot.cluster.records import SegmentRecord
 from merlot.embedded.node import Node
 from merlot.spec import pruners
 from merlot.store.deepstore import DeepStore
-from merlot.testing.sample import CITIES, DAY_MS, START_MS, orders_manifest, upload_orders
+from merlot.testing.sample import CITIES, START_MS, orders_manifest, upload_orders
+from merlot.values.periods import DAY_MS
 
 SEED = int(os.environ.get("MERLOT_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 NUM_RECORDS = 40

@@ -14,7 +14,8 @@ from merlot.embedded.node import Node
 from merlot.spec.table import Table
 from merlot.testing.patience import until
 from merlot.testing.plugins import installed
-from merlot.testing.sample import DAY_MS, START_MS, orders_manifest
+from merlot.testing.sample import START_MS, orders_manifest
+from merlot.values.periods import DAY_MS
 
 DAYS = list(range(4))
 COUNT = "SELECT count(*) FROM orders WHERE city IN ('Bern', 'Lima', 'Oslo', 'Rome')"

@@ -8,7 +8,8 @@ import yaml
 from tests.unit.embedded.nodes import StartNode, ask, until_answer
 
 from merlot.embedded.node import Node
-from merlot.testing.sample import DAY_MS, START_MS, orders_manifest, total_amount
+from merlot.testing.sample import START_MS, orders_manifest, total_amount
+from merlot.values.periods import DAY_MS
 
 DAYS = list(range(6))
 

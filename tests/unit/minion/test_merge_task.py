@@ -22,7 +22,8 @@ from merlot.minion.execution import Ending
 from merlot.spec.manifest import load as load_manifests
 from merlot.spec.tasks import MERGE_LEVEL, MERGE_TIME, ROUNDED_TO, MergeRollupTask, MergeType
 from merlot.testing.merges import ENTRY, LEVEL, MergeBench
-from merlot.testing.sample import DAY_MS, ORDERS, START_MS, upload_orders
+from merlot.testing.sample import ORDERS, START_MS, upload_orders
+from merlot.values.periods import DAY_MS
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from merlot.errors import InvalidInputError
 from merlot.ids import TableName, raw_name
 from merlot.spec.tasks import BACKFILLED, MERGE_LEVEL, MergeRollupSpec
 from merlot.values.datetime_format import datetime_of
+from merlot.values.periods import DAY_MS
 
 HASH_LENGTH = 12
 
@@ -112,5 +113,5 @@ def _stamp(millis: int) -> str:
         moment = datetime_of(millis)
     except InvalidInputError:
         return str(millis)
-    form = "%Y-%m-%d" if millis % 86_400_000 == 0 else "%Y-%m-%dT%H%M%S"
+    form = "%Y-%m-%d" if millis % DAY_MS == 0 else "%Y-%m-%dT%H%M%S"
     return moment.strftime(form)

@@ -9,11 +9,11 @@ from merlot.cluster.records import InstanceRecord, Role, SegmentRecord, TableRec
 from merlot.cluster.segments.view import TableView
 from merlot.ids import InstanceId
 from merlot.spec.table import TableSpec
+from merlot.values.periods import DAY_MS
 
 Json = dict[str, Any]
 
 OFFLINE = "OFFLINE"
-MS_PER_DAY = 86_400_000
 
 
 def table_config(record: TableRecord, spec: TableSpec) -> Json:
@@ -26,9 +26,9 @@ def table_config(record: TableRecord, spec: TableSpec) -> Json:
     if spec.time_column is not None:
         segments["timeColumnName"] = spec.time_column
     if spec.retention_ms is not None:
-        is_days = spec.retention_ms % MS_PER_DAY == 0
+        is_days = spec.retention_ms % DAY_MS == 0
         segments["retentionTimeUnit"] = "DAYS" if is_days else "MILLISECONDS"
-        segments["retentionTimeValue"] = str(spec.retention_ms // MS_PER_DAY if is_days else spec.retention_ms)
+        segments["retentionTimeValue"] = str(spec.retention_ms // DAY_MS if is_days else spec.retention_ms)
     config = {
         "tableName": record.name,
         "tableType": OFFLINE,

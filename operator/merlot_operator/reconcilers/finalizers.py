@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -65,6 +66,19 @@ async def clear_shared_state(context: Context, body: Object, forget: Callable[[M
         text = f"deleted without ZooKeeper, which still knows it and its files: {error}"
         await context.events.warning(body, "LeftBehind", text)
         return skipped
+
+
+async def forget(context: Context, body: Object, delete: Callable[[Metastore, str], object]) -> None:
+    """Let a deleted object go once `delete` has removed it, by its name, from shared state."""
+    if not has_finalizer(body):
+        return
+
+    def deleted(store: Metastore) -> None:
+        with contextlib.suppress(NotFoundError):
+            delete(store, name_of(body))
+
+    await clear_shared_state(context, body, deleted, skipped=None)
+    await drop_finalizer(context, body)
 
 
 def is_forced(body: Object) -> bool:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from merlot.cluster.manifests import rollups as shared_rollups
-from merlot.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
-from merlot.metastore.protocol import Metastore
+from merlot.errors import ConflictError, InvalidInputError, UnavailableError
 from merlot.spec import manifest
 from merlot.spec.tasks import MergeRollupTask
 from merlot_operator.context import Context
@@ -29,7 +27,7 @@ from merlot_operator.kube.kinds import (
     name_of,
 )
 from merlot_operator.manifests.parts import MINION
-from merlot_operator.reconcilers.finalizers import clear_shared_state, drop_finalizer, ensure_finalizer, has_finalizer
+from merlot_operator.reconcilers.finalizers import ensure_finalizer, forget
 from merlot_operator.status.conditions import Condition, Json
 from merlot_operator.status.reporting import write_status
 from merlot_operator.status.table_facts import Refusal
@@ -51,7 +49,7 @@ async def reconcile_rollup(context: Context, namespace: str, name: str) -> float
     if body is None:
         return None
     if is_deleting(body):
-        await _delete(context, body)
+        await forget(context, body, shared_rollups.delete_rollup)
         return None
     body = await ensure_finalizer(context, body)
     refusal, problem, revision = None, None, body.get("status", {}).get("revision")
@@ -222,15 +220,3 @@ def _degraded(
 
 def _succeeded(state: str) -> bool | None:
     return {UP_TO_DATE: True, FAILING: False}.get(state)
-
-
-async def _delete(context: Context, body: Object) -> None:
-    if not has_finalizer(body):
-        return
-
-    def forget(store: Metastore) -> None:
-        with contextlib.suppress(NotFoundError):
-            shared_rollups.delete_rollup(store, name_of(body))
-
-    await clear_shared_state(context, body, forget, skipped=None)
-    await drop_finalizer(context, body)

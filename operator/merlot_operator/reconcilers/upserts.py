@@ -3,16 +3,13 @@ to be executed in this version."""
 
 from __future__ import annotations
 
-import contextlib
-
 from merlot.cluster.manifests import upserts as shared_upserts
-from merlot.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
-from merlot.metastore.protocol import Metastore
+from merlot.errors import ConflictError, InvalidInputError, UnavailableError
 from merlot.spec import manifest
 from merlot.spec.upsert import NOT_EXECUTED, UpsertConfig
 from merlot_operator.context import Context
-from merlot_operator.kube.kinds import TABLES, UPSERTS, Object, as_written, is_deleting, name_of
-from merlot_operator.reconcilers.finalizers import clear_shared_state, drop_finalizer, ensure_finalizer, has_finalizer
+from merlot_operator.kube.kinds import TABLES, UPSERTS, as_written, is_deleting, name_of
+from merlot_operator.reconcilers.finalizers import ensure_finalizer, forget
 from merlot_operator.reconcilers.rollups import WAITING_S
 from merlot_operator.reconcilers.tables import accept
 from merlot_operator.status.conditions import Condition
@@ -26,7 +23,7 @@ async def reconcile_upsert(context: Context, namespace: str, name: str) -> float
     if body is None:
         return None
     if is_deleting(body):
-        await _delete(context, body)
+        await forget(context, body, shared_upserts.delete_upsert)
         return None
     body = await ensure_finalizer(context, body)
     accepted, revision = Condition("Accepted", True, "Valid"), body.get("status", {}).get("revision")
@@ -49,15 +46,3 @@ async def reconcile_upsert(context: Context, namespace: str, name: str) -> float
     kept = {name: value for name, value in status.items() if value not in (None, [])}
     await write_status(context, body, conditions, kept)
     return context.config.resync_s if is_written else WAITING_S
-
-
-async def _delete(context: Context, body: Object) -> None:
-    if not has_finalizer(body):
-        return
-
-    def forget(store: Metastore) -> None:
-        with contextlib.suppress(NotFoundError):
-            shared_upserts.delete_upsert(store, name_of(body))
-
-    await clear_shared_state(context, body, forget, skipped=None)
-    await drop_finalizer(context, body)

@@ -82,7 +82,7 @@ class SegmentWriter:
             self._add_partitions(request.partitioning, column, written)
 
     def commit(self) -> BuiltSegment:
-        """Write the footer; the file is whole and durable afterwards."""
+        """Write the footer; the file is whole afterwards."""
         content = self._content()
         content_bytes = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
         identity = {"name": self._request.name, "table": self._request.table}

@@ -1,7 +1,8 @@
 """One segment file, written once from front to back and made visible by a rename.
 
-Until `commit` there is only `.<name>.<pid>.tmp`; after it the file is whole and durable. A failure, a full disk
-included, leaves no file of either name.
+Until `commit` there is only `.<name>.<pid>.tmp`; after it the file is whole. It is not durable: nobody relies on a file
+where it was built, and `store.deepstore` makes it so where it is kept. A failure, a full disk included, leaves no file
+of either name.
 """
 
 import contextlib
@@ -63,14 +64,11 @@ class FileWriter:
         return BufferRef(len(self._directory) - 1, array.dtype.str.lstrip("<|"), array.size, crc)
 
     def commit(self, footer: Footer) -> int:
-        """Write the footer, make the file durable and visible; returns its size."""
+        """Write the footer and make the file visible; returns its size."""
         self._append(footer_bytes(footer, self._directory, self._offset))
         try:
-            self._file.flush()
-            os.fsync(self._file.fileno())
             self._file.close()
             self._temporary.rename(self.path)
-            sync_directory(self.path.parent)
         except OSError as error:
             raise self._unavailable(error) from error
         return self._offset
@@ -101,12 +99,3 @@ def _compressed(data: memoryview, codec: str | None) -> bytes | None:
         return None
     packed = compression.compress(data, codec)
     return packed if len(packed) < len(data) else None
-
-
-def sync_directory(directory: Path) -> None:
-    """Make a rename in `directory` durable."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

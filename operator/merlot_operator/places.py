@@ -6,6 +6,8 @@ keys, which the author of a Table could not.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from merlot.errors import InvalidInputError
 from merlot.spec.table import Table
 from merlot.store.allowed import AllowedSources, AllowedStores
@@ -25,13 +27,17 @@ def check_places(table: Table, config: Config, namespace: str) -> None:
 
 def places_problem(table: Table, config: Config, namespace: str) -> str | None:
     """Each field that is wrong, and what would allow it; None if none is."""
+    return "; ".join(f"{path}: {problem}" for path, problem in places_problems(table, config, namespace)) or None
+
+
+def places_problems(table: Table, config: Config, namespace: str) -> Iterator[tuple[str, str]]:
+    """The path of each field that is wrong, and what would allow it."""
     stores = AllowedStores(own=config.deep_store_of(namespace), prefixes=config.deep_store_prefixes_of(namespace))
     sources = AllowedSources(stores=stores, prefixes=config.source_prefixes_of(namespace))
-    declared = table.spec.deep_store
+    declared, stream = table.spec.deep_store, table.spec.ingestion.stream
     found = [] if declared is None else [("spec.deepStore.uri", stores.problem_of(declared.uri))]
     for number, batch in enumerate(table.spec.ingestion.batch):
         found.append((f"spec.ingestion.batch[{number}].sourceUri", sources.problem_of(batch.source_uri)))
-    stream = table.spec.ingestion.stream
     if stream is not None and stream.type == "files" and stream.topic is not None:
         found.append(("spec.ingestion.stream.topic", sources.problem_of(stream.topic)))
-    return "; ".join(f"{path}: {problem}" for path, problem in found if problem is not None) or None
+    yield from ((path, problem) for path, problem in found if problem is not None)

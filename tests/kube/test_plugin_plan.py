@@ -59,6 +59,51 @@ def test_plan_shows_what_the_api_server_refuses(api: Api, merlot: Any) -> None:
     assert "timeColumn" in refused.stdout + refused.stderr
 
 
+def installed(api: Api, **environment: str) -> None:
+    """An operator's Deployment as the chart makes it; no pod comes of it here."""
+    labels = {"app.kubernetes.io/name": "merlot", "app.kubernetes.io/component": "operator"}
+    known = {
+        "MERLOT_NAMESPACE": api.namespace,
+        "MERLOT_METASTORE": "zk://zookeeper:2181/merlot",
+        "MERLOT_DEEP_STORE": "s3://own/segments",
+        "MERLOT_RUNTIME_IMAGE": "merlot",
+        "MERLOT_SPARK_IMAGE": "merlot-spark",
+    }
+    container = {
+        "name": "operator",
+        "image": "merlot-operator",
+        "env": [{"name": name, "value": value} for name, value in (known | environment).items()],
+    }
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    api.create("deployments", {"metadata": {"name": "merlot-operator", "labels": labels}, "spec": spec})
+
+
+def test_plan_shows_what_the_operator_would_refuse(api: Api, merlot: Any) -> None:
+    def plan(secret: str, uri: str = "s3://own/segments/x") -> tuple[int, str]:
+        store = {"uri": uri, "secretRef": secret}
+        done = merlot("plan", "-f", "-", text=yaml.safe_dump(flights(deepStore=store)))
+        return done.returncode, done.stdout + done.stderr
+
+    code, told = plan("other")
+    assert (code, told.splitlines()[0]) == (0, "table/flights: new")
+    assert "no operator serves the namespace" in told
+    installed(api, MERLOT_TABLE_SECRETS="team-*", MERLOT_DEEP_STORE_PREFIXES="s3://theirs/data")
+    code, told = plan("other")
+    assert (code, told.splitlines()[0]) == (2, "table/flights: refused: the cluster would stay as it is")
+    assert "spec.deepStore.secretRef" in told
+    assert 'Tables may name Secrets called team-*, not "other"; deepStore.tableSecrets of the chart says so' in told
+    assert plan("team-a") == (0, "table/flights: new\n")
+    assert plan("team-a", "s3://theirs/data/x") == (0, "table/flights: new\n")
+    code, told = plan("team-a", "s3://strange/data")
+    assert code == 2
+    assert "spec.deepStore.uri" in told
+    api.create("tables", flights(deepStore={"uri": "s3://own/segments/x", "secretRef": "team-a"}))
+    code, told = plan("other")
+    assert code == 2
+    assert "refused  spec.deepStore.secretRef: team-a → other" in told
+
+
 def test_an_absent_table_and_a_silent_cluster_are_said_in_a_line(api: Api, merlot: Any) -> None:
     absent = merlot("status", "nope")
     assert absent.returncode == 1

@@ -12,6 +12,7 @@ from merlot.spec.table import Table
 
 Json = Mapping[str, Any]
 MAX_VALUE = 60
+REFUSED = "refused: the cluster would stay as it is"
 
 
 class Cost(StrEnum):
@@ -68,28 +69,35 @@ class Change:
         return f"{self.cost.value:>9}  spec.{self.path}: {change}\n{'':>11}{self.effect}"
 
 
-def changes(before: Json, after: Json) -> list[Change]:
+def changes(before: Json, after: Json, refused_by_operator: Mapping[str, str]) -> list[Change]:
     """Between two Tables as the API server holds them, the costliest last. Refused ones name the rule."""
-    refused = _refused(before, after)
+    refused = _refused(before, after) | dict(refused_by_operator)
     found = [_classed(path, old, new, refused) for path, old, new in _differences(before["spec"], after["spec"])]
-    found += [
-        Change(path, None, None, Cost.REFUSED, message)
+    others = {
+        path: message
         for path, message in refused.items()
         if not any(one.path.startswith(path) or path.startswith(one.path) for one in found)
-    ]
+    }
+    found += refusals(others)
     order = list(Cost)
     return sorted(found, key=lambda one: (order.index(one.cost), one.path))
 
 
+def refusals(refused: Mapping[str, str]) -> list[Change]:
+    """What is refused of a Table, by path."""
+    return [Change(path, None, None, Cost.REFUSED, message) for path, message in refused.items()]
+
+
 def _refused(before: Json, after: Json) -> dict[str, str]:
     try:
-        problems = evolution.compare(_table(before).spec, _table(after).spec)
+        problems = evolution.compare(table_of(before).spec, table_of(after).spec)
     except manifest.ManifestError as error:
         problems = error.problems
     return {problem.path.removeprefix("spec."): problem.message for problem in problems}
 
 
-def _table(body: Json) -> Table:
+def table_of(body: Json) -> Table:
+    """The Table that an object declares; raises ManifestError."""
     metadata = {"name": body["metadata"]["name"]}
     kept = {key: body[key] for key in ("apiVersion", "kind", "spec")}
     return manifest.load_document({**kept, "metadata": metadata})
@@ -121,7 +129,7 @@ def summary(found: Sequence[Change]) -> str:
     if not found:
         return "nothing changes"
     if any(one.cost is Cost.REFUSED for one in found):
-        return "refused: the cluster would stay as it is"
+        return REFUSED
     counts = {cost: sum(one.cost is cost for one in found) for cost in Cost}
     return ", ".join(f"{count} {cost.value}" for cost, count in counts.items() if count)
 

@@ -17,8 +17,9 @@ from merlot.cli.output import RowFormat
 from merlot.cli.query import QUERY_TIMEOUT_S, Session, show_rows
 from merlot_operator.kube.kinds import COMPONENT, POOL, labels_of
 from merlot_operator.manifests.parts import BROKER, CONTROLLER, PORTS
-from merlot_operator.plugin.changes import Cost, changes, summary
+from merlot_operator.plugin.changes import Cost, changes, refusals, summary
 from merlot_operator.plugin.kubectl import Kubectl, lines
+from merlot_operator.plugin.restricted import refused_by_operator
 from merlot_operator.plugin.tree import table_tree
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
@@ -113,12 +114,25 @@ def _plan_table(kubectl: Kubectl, document: dict[str, Any]) -> bool:
     except CommandError as error:
         if "not found" not in str(error):
             raise
-        _dry_run(kubectl, document)
-        sys.stdout.write(f"table/{name}: new\n")
-        return False
-    found = changes(before, _dry_run(kubectl, document))
-    sys.stdout.write(f"table/{name}: {summary(found)}\n" + lines([one.line() for one in found]))
-    return any(one.cost is Cost.REFUSED for one in found)
+        before = None
+    after = _dry_run(kubectl, document)
+    refused, note = _refused_by_operator(kubectl, after)
+    found = changes(before, after, refused) if before is not None else refusals(refused)
+    is_refused = any(one.cost is Cost.REFUSED for one in found)
+    told = "new" if before is None and not is_refused else summary(found)
+    sys.stdout.write(f"table/{name}: {told}\n" + lines([*note, *(one.line() for one in found)]))
+    return is_refused
+
+
+def _refused_by_operator(kubectl: Kubectl, table: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
+    """What is refused, by path; and what to say if that is not known and may matter."""
+    try:
+        return refused_by_operator(kubectl, table), []
+    except CommandError as error:
+        spec = table["spec"]
+        is_harmless = not spec.get("deepStore") and not (spec.get("ingestion") or {}).get("batch")
+        text = "whether its Secret and its places are allowed is not known, condition Accepted will tell:"
+        return {}, [] if is_harmless else [f"     note  {text} {error}"]
 
 
 def _dry_run(kubectl: Kubectl, document: dict[str, Any]) -> dict[str, Any]:

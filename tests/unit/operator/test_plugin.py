@@ -107,17 +107,17 @@ def test_a_change_has_its_cost(path: str, value: Any, cost: Cost) -> None:
     for folder in folders:
         place = place.setdefault(folder, {})
     place[last] = value
-    found = changes(TABLE, after)
+    found = changes(TABLE, after, {})
     assert found[-1].cost is cost, found
     assert (cost is Cost.REFUSED) == summary(found).startswith("refused")
 
 
 def test_nothing_changes_nothing() -> None:
-    assert summary(changes(TABLE, copy.deepcopy(TABLE))) == "nothing changes"
+    assert summary(changes(TABLE, copy.deepcopy(TABLE), {})) == "nothing changes"
 
 
 def test_a_new_column_is_a_reload() -> None:
     after = copy.deepcopy(TABLE)
     after["spec"]["schema"]["fields"].append({"name": "more", "type": "LONG"})
-    (change,) = changes(TABLE, after)
+    (change,) = changes(TABLE, after, {})
     assert change.cost is Cost.RELOAD

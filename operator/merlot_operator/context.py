@@ -54,6 +54,16 @@ class ClusterNote:
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """The last attempt to make something that is refused."""
+
+    message: str
+    pause_s: float
+    next_s: float
+    """When to try again; the clock's monotonic time."""
+
+
+@dataclass(frozen=True, slots=True)
 class Context:
     """The operator's parts."""
 
@@ -73,6 +83,8 @@ class Context:
     """By pool: the steps that it waits for, and since when."""
     lacking: dict[str, float] = field(default_factory=dict)
     """By uid of a StatefulSet or Job: since when it has fewer pods than it wants."""
+    trials: dict[str, Trial] = field(default_factory=dict)
+    """By namespace and name of a Job that could not be made."""
     last_busy: dict[str, float] = field(default_factory=dict)
     """When a namespace last had tasks for minions."""
 

@@ -1,13 +1,14 @@
 """What Kubernetes' own controllers could not create: they tell only by events, of StatefulSets and Jobs that lack pods.
 
-A quota, pod security, a LimitRange or an admission plugin refuses pods and claims, not the object that wants them.
+A quota, pod security, a LimitRange or an admission plugin refuses pods and claims, not the object that wants them. A
+Job that is refused itself is tried again with growing pauses.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from merlot_operator.context import Context
+from merlot_operator.context import Context, Trial
 from merlot_operator.kube.events import ms_of
 from merlot_operator.kube.kinds import Object, name_of
 
@@ -15,6 +16,16 @@ PATIENCE_S = 5.0
 """A pod that is restarted is missing for a moment, and nobody looks why."""
 LATEST_MS = 1_200_000
 """Controllers try again with pauses of up to 1,000 s: what is older has nothing to say."""
+
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 30.0
+"""Between two attempts to make a Job that is refused: whoever mends a quota need not wait long."""
+
+
+def next_trial(before: Trial | None, message: str, now_s: float) -> Trial:
+    """After one more attempt that failed. Pure."""
+    pause_s = FIRST_PAUSE_S if before is None else min(LONGEST_PAUSE_S, 2 * before.pause_s)
+    return Trial(message, pause_s, now_s + pause_s)
 
 
 async def refusal(context: Context, owner: Object) -> str | None:

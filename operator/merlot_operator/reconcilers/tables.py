@@ -19,7 +19,7 @@ from merlot.spec.table import Table
 from merlot_operator import restrictions
 from merlot_operator.accepted import as_run, spec_of, text_of
 from merlot_operator.config import Config
-from merlot_operator.context import Context
+from merlot_operator.context import Context, Trial
 from merlot_operator.desired import batch_runs
 from merlot_operator.desired import demand as demands
 from merlot_operator.kube.kinds import (
@@ -42,7 +42,7 @@ from merlot_operator.manifests.parts import BROKER, CONTROLLER
 from merlot_operator.places import NotAllowedError, check_places, places_problem
 from merlot_operator.reconcilers.deletion import delete_table
 from merlot_operator.reconcilers.finalizers import ensure_finalizer
-from merlot_operator.reconcilers.refusals import complete, refusal
+from merlot_operator.reconcilers.refusals import complete, next_trial, refusal
 from merlot_operator.status.conditions import Condition
 from merlot_operator.status.reporting import write_status
 from merlot_operator.status.table import table_conditions, table_status
@@ -202,6 +202,7 @@ async def _run_batches(context: Context, body: Object, table: Table, plan: batch
     refused = {}
     namespace = body["metadata"]["namespace"]
     for name in plan.obsolete:
+        context.trials.pop(f"{namespace}/{name}", None)
         obsolete = context.store.get(JOBS, namespace, name)
         if obsolete is not None and not is_deleting(obsolete):
             await context.writer.delete(obsolete)
@@ -217,13 +218,28 @@ async def _run_batches(context: Context, body: Object, table: Table, plan: batch
             secrets=_secrets(table),
             is_suspended=table.spec.suspend or batch.job.suspend,
         )
-        try:
-            check_places(table, context.config, namespace)  # of runs that were planned when it could
-            await _ensure_job(context, body, run)
-        except (InvalidInputError, ConflictError, UnavailableError) as error:
-            _LOG.warning("job cannot be written job=%s namespace=%s cause=%s", name, namespace, error)
-            refused[name] = f"Job {name} cannot be written: {error}"[:MAX_MESSAGE]
+        trial = await _tried(context, body, table, run)
+        if trial is not None:
+            refused[name] = trial.message
     return refused
+
+
+async def _tried(context: Context, body: Object, table: Table, run: BatchPod) -> Trial | None:
+    """Make the Job if it is time for that; why it cannot be made."""
+    key, now_s = f"{run.namespace}/{run.job}", context.clock.monotonic()
+    before = context.trials.get(key)
+    if before is not None and now_s < before.next_s:
+        return before
+    try:
+        check_places(table, context.config, run.namespace)  # of runs that were planned when it could
+        await _ensure_job(context, body, run)
+    except (InvalidInputError, ConflictError, UnavailableError) as error:
+        _LOG.warning("job cannot be written job=%s namespace=%s cause=%s", run.job, run.namespace, error)
+        message = f"Job {run.job} cannot be written: {error}"[:MAX_MESSAGE]
+        context.trials[key] = next_trial(before, message, now_s)
+        return context.trials[key]
+    context.trials.pop(key, None)
+    return None
 
 
 def _secrets(table: Table) -> list[str]:

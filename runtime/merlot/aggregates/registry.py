@@ -19,6 +19,7 @@ from merlot.aggregates.percentiles import PERCENT, Percentile
 from merlot.aggregates.precision import SumPrecision
 from merlot.aggregates.ranges import MinMaxRange
 from merlot.aggregates.sums import Sum, SumLong
+from merlot.aggregates.tdigest import PercentileRawTDigest, PercentileTDigest
 from merlot.aggregates.text_extremes import TextExtreme
 from merlot.aggregates.with_time import WithTime
 from merlot.tree.names import canonical_key
@@ -42,6 +43,8 @@ _OF_VALUES: Final[tuple[AggregationFunction, ...]] = (
     DistinctSum("distinctavg", is_average=True),
     Percentile("percentile", is_long=False),
     Percentile("percentileest", is_long=True),
+    PercentileTDigest(),
+    PercentileRawTDigest(),
     Mode(),
     MinMaxRange(),
     SumPrecision(),
@@ -54,6 +57,7 @@ _OF_VALUES: Final[tuple[AggregationFunction, ...]] = (
 _WITH_LISTS: Final = frozenset(
     {"count", "sum", "min", "max", "minstring", "maxstring", "avg", "minmaxrange", "distinctcount"}
     | {"distinctcounthll", "distinctcountrawhll", "distinctsum", "distinctavg", "percentile", "percentileest"}
+    | {"percentiletdigest", "percentilerawtdigest"}
 )
 """Those that have a …MV form."""
 FUNCTIONS: Final = (*_OF_VALUES, *(OfLists(one) for one in _OF_VALUES if one.name in _WITH_LISTS))

@@ -208,3 +208,65 @@ def _read_word(data: Bytes, start: int, width: int) -> Any:
 def _write_word(word: Any, out: Bytes, start: int, width: int) -> None:
     for place in range(width):
         out[start + place] = np.uint8((word >> np.uint64(8 * (width - 1 - place))) & np.uint64(0xFF))
+
+
+@kernel
+def quantiles(data: Bytes, starts: Places, share: float, scratch: Any, out: NDArray[np.float64]) -> None:
+    """The value below which a share of each digest lies, as MergingDigest 3.3 interpolates; NaN of none.
+
+    Entry g is at [starts[g], starts[g + 1]), in either encoding. scratch u64, two for each centroid of the largest and
+    two more, written; out (G,) f64, written. A centroid of one value is that value: digests of few are exact."""
+    numbers = scratch.view(np.float64)
+    for entry in range(len(starts) - 1):
+        start = starts[entry]
+        count: Any = np.int64(0)
+        if starts[entry + 1] > start:
+            count = np.int64(count_centroids(data, start))
+        if count == 0:
+            out[entry] = np.nan
+            continue
+        _read_centroids(data, start, count, numbers, scratch, 0, count)
+        scratch[2 * count] = _read_word(data, start + 4, 8)
+        scratch[2 * count + 1] = _read_word(data, start + 12, 8)
+        weights, means = numbers[:count], numbers[count : 2 * count]
+        out[entry] = _quantile(weights, means, numbers[2 * count], numbers[2 * count + 1], share)
+
+
+@kernel
+def _quantile(
+    weights: NDArray[np.float64], means: NDArray[np.float64], least: float, greatest: float, share: float
+) -> float:
+    count = len(weights)
+    if count == 1:
+        return float(means[0])
+    whole = 0.0
+    for weight in weights:
+        whole += weight
+    index = share * whole
+    first, last = weights[0], weights[count - 1]
+    if index < 1.0:
+        return least
+    if first > 1.0 and index < first / 2.0:
+        return float(least + (index - 1.0) / (first / 2.0 - 1.0) * (means[0] - least))
+    if index > whole - 1.0:
+        return greatest
+    if last > 1.0 and whole - index <= last / 2.0:
+        return float(greatest - (whole - index - 1.0) / (last / 2.0 - 1.0) * (greatest - means[count - 1]))
+    before = first / 2.0
+    for one in range(count - 1):
+        step = (weights[one] + weights[one + 1]) / 2.0
+        if before + step > index:
+            left, right = index - before, before + step - index
+            # A value by itself is its own until the middle between it and its neighbour.
+            if weights[one] == 1.0:
+                if left < 0.5:
+                    return float(means[one])
+                left -= 0.5
+            if weights[one + 1] == 1.0:
+                if right <= 0.5:
+                    return float(means[one + 1])
+                right -= 0.5
+            mixed = (means[one] * right + means[one + 1] * left) / (left + right)
+            return float(min(max(mixed, means[one]), means[one + 1]))
+        before += step
+    return greatest

@@ -224,6 +224,7 @@ def _sketches() -> Iterator[Case]:
     yield hll.offer, (hashes, groups, 8, np.zeros(256, np.uint8))
     yield hll.ranks, (hashes, 8, np.zeros(2, np.uint8))
     yield sketch.merge_centroids, (*facts, 100.0, np.zeros(64, np.uint8), places.copy())
+    yield sketch.quantiles, (column(np.uint8), np.zeros(2, np.int64), 0.5, np.zeros(2, np.uint64), np.zeros(1))
 
 
 def warm() -> int:

@@ -67,13 +67,15 @@ def call_of(function, base, *, nulls, is_least=False):
 
 
 each_function = pytest.mark.parametrize("function", registry.FUNCTIONS, ids=lambda function: function.name)
+DIGESTS = ["tdigest", "rawtdigest"]
 CONSTANTS: dict[tuple[str, str], object] = {
     ("distinctcounthll", "log2m"): 6,
     ("distinctcountrawhll", "log2m"): 4,
     ("distinctcounthllmv", "log2m"): 6,
     ("distinctcountrawhllmv", "log2m"): 4,
     ("mode", "reducer"): "AVG",
-    **{(f"percentile{form}{lists}", "percentile"): 40 for form, lists in product(("", "est"), ("", "mv"))},
+    **{(f"percentile{form}{lists}", "percentile"): 40 for form, lists in product([*DIGESTS, "", "est"], ("", "mv"))},
+    **{(f"percentile{form}{lists}", "compression"): 1000 for form, lists in product(DIGESTS, ("", "mv"))},
     ("sumprecision", "precision"): 30,
     ("sumprecision", "scale"): 2,
     ("firstwithtime", "type"): "ANY",

@@ -1,0 +1,199 @@
+"""PERCENTILETDIGEST and PERCENTILERAWTDIGEST: percentiles estimated by t-digests, in memory that rows do not add to.
+
+A state is a digest in bytes, the verbose form of com.tdunning's MergingDigest (Dunning and Ertl, "Computing extremely
+accurate quantiles using t-digests"), which Pinot stores too. A BYTES column holds such digests. Values are collected
+and merged in, many at a time; up to some forty of a group stay apart, and percentiles among them are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.aggregates.function import (
+    NUMBERS,
+    AggregateCall,
+    AggregationFunction,
+    Chosen,
+    Groups,
+    Input,
+    Parameter,
+    State,
+    StateField,
+    all_in_one,
+    nothing,
+)
+from merlot.aggregates.moments import doubles
+from merlot.aggregates.percentiles import PERCENT, percent_problem
+from merlot.aggregates.sketches import Serialized, bytes_of, merge_sketches
+from merlot.aggregates.stored import StoredStates
+from merlot.kernels import sketch
+from merlot.spec.tasks import COMPRESSION_FACTOR
+from merlot.tree.nodes import Value
+from merlot.tree.types import DOUBLE, STRING, SqlType
+from merlot.values.types import TypeName
+from merlot.vectors.errors import LimitExceededError, QueryArithmeticError
+from merlot.vectors.vector import Vector
+
+DEFAULT_COMPRESSION: Final = 100
+MAX_COMPRESSION: Final = 10_000
+MIN_PENDING: Final = 1 << 18
+"""Values that are collected before they are merged into digests: each merging writes all digests anew."""
+_HEADER: Final = np.dtype([("kind", ">i4"), ("min", ">f8"), ("max", ">f8"), ("compression", ">f8"), ("count", ">i4")])
+_CENTROID: Final = np.dtype([("weight", ">f8"), ("mean", ">f8")])
+_HEADER_ROWS: Final = _HEADER.itemsize // _CENTROID.itemsize
+
+
+class DigestState(State):
+    """A digest by group, and the values that are not in it yet."""
+
+    def __init__(self, num_groups: int, compression: float) -> None:
+        self._num_groups = num_groups
+        self._compression = compression
+        self._digests: list[tuple[pa.Array, NDArray[np.uint32]]] = []
+        self._values: list[tuple[NDArray[np.float64], NDArray[np.uint32]]] = []
+        self._num_pending = 0
+
+    def grow(self, num_groups: int) -> None:
+        self._num_groups = num_groups
+
+    def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
+        numbers = doubles(values[0])
+        if not np.isfinite(numbers).all():
+            raise QueryArithmeticError("a t-digest takes finite numbers only; PERCENTILE takes all")
+        self._values.append((numbers, all_in_one(groups, num_rows)))
+        self._num_pending += num_rows
+        if self._num_pending > max(MIN_PENDING, 16 * self._num_groups):
+            self._merge_pending()
+
+    def merge(self, columns: Sequence[pa.Array], groups: Groups) -> None:
+        self._digests = [self._united([*self._digests, (columns[0], groups)])]
+
+    def columns(self, groups: Chosen) -> list[pa.Array]:
+        self._merge_pending()
+        if not self._digests:
+            return [pa.array([b""] * len(groups), pa.binary())]
+        digests, owners = self._united(self._digests) if len(self._digests) > 1 else self._digests[0]
+        missing = self._num_groups - len(owners)
+        padded = pa.concat_arrays([digests, pa.array([b""] * missing, pa.binary())]) if missing > 0 else digests
+        return [padded.take(pa.array(groups))]
+
+    def _merge_pending(self) -> None:
+        if not self._num_pending:
+            return
+        made = singletons(
+            np.concatenate([numbers for numbers, _ in self._values]),
+            np.concatenate([groups for _, groups in self._values]),
+            self._compression,
+        )
+        # The only digest of a group would stay as it is: an empty one beside it has it made smaller.
+        empty = pa.array([empty_digest(self._compression)] * len(made[1]), pa.binary())
+        self._digests = [self._united([*self._digests, made, (empty, made[1])])]
+        self._values, self._num_pending = [], 0
+
+    def _united(self, parts: Sequence[tuple[pa.Array, Groups]]) -> tuple[pa.Array, NDArray[np.uint32]]:
+        """One digest per group, empty bytes of none."""
+        given = Serialized(
+            values=pa.concat_arrays([digests for digests, _ in parts]),
+            of_rows=np.concatenate([groups for _, groups in parts]).astype(np.uint32),
+            num_groups=self._num_groups,
+        )
+        merged = merge_sketches(given, "PERCENTILETDIGEST", {COMPRESSION_FACTOR: str(self._compression)})
+        if pa.types.is_large_binary(merged.type):
+            raise LimitExceededError("answer has too many bytes of t-digests; use a smaller compression")
+        return merged, np.arange(self._num_groups, dtype=np.uint32)
+
+
+def singletons(
+    numbers: NDArray[np.float64], groups: NDArray[np.uint32], compression: float
+) -> tuple[pa.Array, NDArray[np.uint32]]:
+    """A digest for each group that occurs, of a centroid per value; and the groups."""
+    order = np.argsort(groups, kind="stable")
+    numbers = numbers[order]
+    owners, firsts, counts = np.unique(groups[order], return_index=True, return_counts=True)
+    rows_before = firsts + _HEADER_ROWS * np.arange(len(owners))
+    cells = np.empty(len(numbers) + _HEADER_ROWS * len(owners), _CENTROID)
+    headers = np.empty(len(owners), _HEADER)
+    headers["kind"], headers["compression"], headers["count"] = sketch.VERBOSE, compression, counts
+    headers["min"], headers["max"] = np.minimum.reduceat(numbers, firsts), np.maximum.reduceat(numbers, firsts)
+    for place in range(_HEADER_ROWS):
+        cells[rows_before + place] = headers.view(_CENTROID).reshape(len(owners), _HEADER_ROWS)[:, place]
+    at = np.arange(len(numbers)) + _HEADER_ROWS * (np.repeat(np.arange(len(owners)), counts) + 1)
+    cells["weight"][at], cells["mean"][at] = 1.0, numbers
+    offsets = np.append(rows_before, len(cells)) * _CENTROID.itemsize
+    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(cells.tobytes())]
+    return pa.Array.from_buffers(pa.binary(), len(owners), buffers), owners.astype(np.uint32)
+
+
+def empty_digest(compression: float) -> bytes:
+    """A digest of nothing."""
+    return np.array([(sketch.VERBOSE, np.inf, -np.inf, compression, 0)], _HEADER).tobytes()
+
+
+class PercentileTDigest(AggregationFunction):
+    """PERCENTILETDIGEST(x, p [, compression]); NaN of nothing, as in Pinot."""
+
+    name = "percentiletdigest"
+    parameters = (
+        Parameter(name="x", takes=NUMBERS | {TypeName.BYTES}),
+        PERCENT,
+        Parameter(name="compression", takes=frozenset({TypeName.INT}), is_constant=True, is_optional=True),
+    )
+    has_bytes = True
+
+    def problem(self, types: Sequence[SqlType], constants: Sequence[Value]) -> str | None:
+        is_sound = len(constants) < 2 or (isinstance(constants[1], int) and 10 <= constants[1] <= MAX_COMPRESSION)
+        wrong = None if is_sound else f"compression must be from 10 to {MAX_COMPRESSION} got={constants[1]!r}"
+        return percent_problem(constants) or wrong
+
+    def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
+        return DOUBLE
+
+    def fields(self, call: AggregateCall) -> tuple[StateField, ...]:
+        return (StateField("digest", pa.binary()),)
+
+    def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
+        state = DigestState(num_groups, _compression(call))
+        return StoredStates(self, state) if call.types[0].base is TypeName.BYTES else state
+
+    def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
+        starts, data = bytes_of(columns[0])
+        percent = call.constants[0]
+        assert isinstance(percent, int | float)
+        answers = np.empty(len(columns[0]), np.float64)
+        # A centroid has eight bytes at least.
+        scratch = np.empty(int(np.diff(starts).max(initial=0)) // 4 + 2, np.uint64)
+        sketch.quantiles(data, starts, percent / 100, scratch, answers)
+        return Vector(call.result, answers, nothing(call, np.diff(starts)))
+
+    def to_bytes(self, call: AggregateCall, columns: Sequence[pa.Array]) -> pa.Array:
+        return columns[0]
+
+    def from_bytes(self, stored: pa.Array) -> list[pa.Array]:
+        return [stored]
+
+
+class PercentileRawTDigest(PercentileTDigest):
+    """PERCENTILERAWTDIGEST: the digest itself, as hex."""
+
+    name = "percentilerawtdigest"
+
+    def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
+        return STRING
+
+    def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
+        empty = empty_digest(_compression(call))
+        cells = columns[0].to_pylist()
+        lengths = np.array([len(cell) for cell in cells], np.int64)
+        texts = pa.array([(cell or empty).hex() for cell in cells], pa.string())
+        return Vector(call.result, texts, nothing(call, lengths))
+
+
+def _compression(call: AggregateCall) -> float:
+    wanted = call.constants[1] if len(call.constants) > 1 else DEFAULT_COMPRESSION
+    assert isinstance(wanted, int)
+    return float(wanted)

@@ -49,6 +49,8 @@ _ARROW: dict[TypeName, pa.DataType] = {
     TypeName.UNKNOWN: pa.null(),
 }
 
+_SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+
 
 def arrow_type(type_: SqlType) -> pa.DataType:
     """Type of a result column, partial or final: TIMESTAMP as int64 milliseconds, BIG_DECIMAL as plain text."""
@@ -138,6 +140,13 @@ def constant(literal: Literal) -> Vector:
     return Vector(literal.type, pa.scalar(empty if literal.value is None else literal.value, type=_ARROW[base]), nulls)
 
 
+def narrowed(values: pa.Array) -> pa.Array:
+    """The values with 32-bit offsets, where those reach: a column of more than 2**31 bytes has wider ones, but few of
+    its rows need them, and Arrow's functions do not take both at once."""
+    small = _SMALL.get(values.type)
+    return values if small is None or values.nbytes >= 1 << 31 else values.cast(small)
+
+
 def from_arrow(type_: SqlType, values: pa.Array | pa.ChunkedArray) -> Vector:
     """A vector over an Arrow array, which may be of the stored type (BOOLEAN as int32) and may hold nulls."""
     if isinstance(values, pa.ChunkedArray):
@@ -150,7 +159,7 @@ def from_arrow(type_: SqlType, values: pa.Array | pa.ChunkedArray) -> Vector:
         return Vector(type_, np.zeros(len(values), np.bool_), np.ones(len(values), np.bool_))
     if base in TEXT:
         filled = values.fill_null(b"" if base is TypeName.BYTES else "") if nulls is not None else values
-        return Vector(type_, filled, nulls)
+        return Vector(type_, narrowed(filled), nulls)
     if base is TypeName.BIG_DECIMAL:
         return Vector(type_, decimals(values), nulls)
     if nulls is not None:

@@ -13,7 +13,7 @@ from merlot.query.read.columns import Columns
 from merlot.segment.reader import Reader
 from merlot.tree.types import SqlType
 from merlot.values.types import TypeName
-from merlot.vectors.vector import DTYPES, Vector, decimals
+from merlot.vectors.vector import DTYPES, Vector, decimals, narrowed
 
 Docs = NDArray[np.uint32]
 
@@ -79,7 +79,7 @@ class Chunk:
             return self._texts(reader)
         numeric = dictionary.numeric
         if numeric is None:
-            looked_up = dictionary.arrow().take(pa.array(self.dict_ids(reader)))
+            looked_up = narrowed(dictionary.arrow().take(pa.array(self.dict_ids(reader))))
             return decimals(looked_up) if reader.type is TypeName.BIG_DECIMAL else looked_up
         out = np.empty(self.num_rows, numeric.dtype)
         if self.docs is None:
@@ -91,7 +91,7 @@ class Chunk:
     def _texts(self, reader: Reader) -> Any:
         whole = reader.strings()
         texts = whole.slice(self.start, self.num_rows) if self.docs is None else whole.take(pa.array(self.docs))
-        return decimals(texts) if reader.type is TypeName.BIG_DECIMAL else texts
+        return decimals(texts) if reader.type is TypeName.BIG_DECIMAL else narrowed(texts)
 
     def _lists(self, reader: Reader) -> pa.Array:
         """A multi-value column's rows as Arrow lists."""
@@ -104,7 +104,7 @@ class Chunk:
             flat = reader.strings().take(pa.array(rows))
         if reader.type is TypeName.BOOLEAN:
             flat = flat.cast(pa.bool_())
-        return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), flat)
+        return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), narrowed(flat))
 
     def multi_values(self, reader: Reader) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Offsets (num_rows + 1,) into the positions of the rows' values, and those positions in the column."""

@@ -252,6 +252,11 @@ def size(name: str, *, is_optional: bool = False) -> Parameter:
     return Parameter(name=name, kind=WHOLE, is_constant=True, is_optional=is_optional)
 
 
+def constant(name: str, *, is_optional: bool = False, repeats: bool = False) -> Parameter:
+    """A constant of any type."""
+    return Parameter(name=name, kind=ANYTHING, is_constant=True, is_optional=is_optional, repeats=repeats)
+
+
 def instant(name: str = "at") -> Parameter:
     """A moment, as a TIMESTAMP or a whole number."""
     return Parameter(name=name, kind=INSTANTS)

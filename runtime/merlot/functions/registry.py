@@ -15,12 +15,15 @@ from merlot.functions.date_formats import DATE_FORMATS
 from merlot.functions.epochs import EPOCHS
 from merlot.functions.function import Family, ScalarFunction
 from merlot.functions.instants import INSTANTS
+from merlot.functions.json_text import JSON_TEXT
+from merlot.functions.lists import LISTS
 from merlot.functions.logic import LOGIC
 from merlot.functions.matching import MATCHING
 from merlot.functions.mathematics import MATHEMATICS
 from merlot.functions.regular import REGULAR
 from merlot.functions.rounding import ROUNDING
 from merlot.functions.search import SEARCH
+from merlot.functions.splitting import SPLITTING
 from merlot.functions.text import TEXT
 from merlot.functions.truncation import TRUNCATION
 from merlot.functions.whole_numbers import WHOLE_NUMBERS
@@ -49,6 +52,9 @@ FAMILIES: Final[tuple[Family, ...]] = (
     EPOCHS,
     DATE_FIELDS,
     DATE_FORMATS,
+    JSON_TEXT,
+    LISTS,
+    SPLITTING,
 )
 FUNCTIONS: Final[tuple[ScalarFunction, ...]] = tuple(function for family in FAMILIES for function in family.functions)
 BY_NAME: Final = {function.name: function for function in FUNCTIONS}

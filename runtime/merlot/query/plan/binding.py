@@ -29,10 +29,11 @@ def bind(
 
 
 def fold(call: Call) -> Expr:
-    """The value of a call whose arguments are all constants; the call itself where it has none, or may have another.
+    """The value of a call whose arguments are all constants; the call itself where it has none, or may have another, or
+    where it is a list.
 
     One that fails stays a call: it fails the query if a row asks for it, as it would with a column in it."""
-    if not all(isinstance(arg, Literal) for arg in call.args):
+    if call.type.is_array or not all(isinstance(arg, Literal) for arg in call.args):
         return call
     try:
         return Literal(_value(evaluate(call, _ONE_ROW).spread(1)), call.type)

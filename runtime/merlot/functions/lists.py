@@ -1,0 +1,420 @@
+"""Functions of lists, as multi-value columns are; by numpy over all values of all rows at once.
+
+Where Pinot has a name for each type (ARRAYSORTINT, ARRAYSORTSTRING), they are names of one function of any type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from merlot.functions.conversion import PLACEHOLDERS
+from merlot.functions.function import (
+    ANYTHING,
+    NUMBERS,
+    TEXTS,
+    Apply,
+    Family,
+    Lists,
+    Parameter,
+    constant,
+    whole,
+    word,
+)
+from merlot.tree import literals
+from merlot.tree.errors import SqlValidationError
+from merlot.tree.nodes import Expr, Literal
+from merlot.tree.types import BOOLEAN, DOUBLE, INT, LONG, STRING, SqlType
+from merlot.vectors.vector import DTYPES, Attempt, Vector, arrow_type, failed
+
+LISTS: Final = Family("Lists")
+Places = NDArray[np.int64]
+_LIST: Final = Parameter(name="list", kind=ANYTHING, is_list=True)
+_NUMBERS: Final = Parameter(name="list", kind=NUMBERS, is_list=True)
+_TEXTS: Final = Parameter(name="list", kind=TEXTS, is_list=True)
+_TYPES: Final = ("int", "long", "float", "double", "string")
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The values of all rows, and where those of each row begin (n + 1,)."""
+
+    flat: pa.Array
+    offsets: Places
+    is_constant: bool
+
+    @classmethod
+    def of(cls, vector: Vector) -> Values:
+        lists = pa.repeat(vector.data, 1) if vector.is_constant else vector.data
+        offsets = lists.offsets.to_numpy().astype(np.int64)
+        return cls(lists.flatten(), offsets - offsets[0], vector.is_constant)
+
+    @property
+    def lengths(self) -> Places:
+        return np.diff(self.offsets)
+
+    @property
+    def rows(self) -> Places:
+        """The row of each value."""
+        return np.repeat(np.arange(len(self.offsets) - 1), self.lengths)
+
+    @property
+    def places(self) -> Places:
+        """The place of each value in its row."""
+        return np.arange(len(self.flat)) - np.repeat(self.offsets[:-1], self.lengths)
+
+    def chosen(self, values: Places) -> Any:
+        """Lists of values by their numbers, ascending by row."""
+        counts = np.bincount(self.rows[values], minlength=len(self.offsets) - 1)
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        return self.answer(pa.ListArray.from_arrays(pa.array(offsets), self.flat.take(pa.array(values))))
+
+    def answer(self, per_row: Any) -> Any:
+        """A result per row; the one of a constant."""
+        if not self.is_constant:
+            return per_row
+        return per_row[0] if isinstance(per_row, pa.Array) else per_row.reshape(())
+
+
+def _element(args: Sequence[Expr]) -> SqlType:
+    return SqlType(args[0].type.base)
+
+
+def _same(args: Sequence[Expr]) -> SqlType:
+    return args[0].type
+
+
+def _typed(name: str) -> tuple[str, ...]:
+    """Names for the types after the first."""
+    return tuple(f"{name}{type_}" for type_ in _TYPES[1:])
+
+
+def _of_element_type(function: str) -> Callable[[tuple[Expr, ...]], tuple[Expr, ...]]:
+    """Constants after the list as values of its type."""
+
+    def complete(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        values: list[Expr] = []
+        for arg in args[1:]:
+            assert isinstance(arg, Literal)
+            if arg.value is None:
+                raise SqlValidationError(f"{function} needs values that are not NULL")
+            values.append(literals.convert(arg, SqlType(args[0].type.base)))
+        return args[0], *values
+
+    return complete
+
+
+@LISTS.strict(
+    "arraylength",
+    aliases=("cardinality",),
+    parameters=(_LIST,),
+    result=INT,
+    lists=Lists.TAKEN,
+    examples={"ARRAY_LENGTH(SPLIT('a,b,c', ','))": 3},
+)
+def _length(_type: SqlType, args: Sequence[Vector]) -> Any:
+    values = Values.of(args[0])
+    return values.answer(values.lengths.astype(np.int32))
+
+
+def _reduced(operation: Any, dtype: Any, identity: Any) -> Callable[[Values], NDArray[Any]]:
+    """Of each row, by a ufunc; the identity of no values."""
+
+    def reduce(values: Values) -> NDArray[Any]:
+        numbers = values.flat.to_numpy(zero_copy_only=False).astype(dtype)
+        out = np.full(len(values.offsets) - 1, identity, dtype)
+        is_some = values.lengths > 0
+        if is_some.any():
+            out[is_some] = operation.reduceat(numbers, values.offsets[:-1][is_some])
+        return out
+
+    return reduce
+
+
+def _extreme(operation: Any) -> Apply:
+    def apply(type_: SqlType, args: Sequence[Vector]) -> Any:
+        values = Values.of(args[0])
+        ordered = pc.rank(values.flat, tiebreaker="first").to_numpy() - 1 if len(values.flat) else np.zeros(0, np.int64)
+        by_rank = np.zeros(len(ordered), np.int64)
+        by_rank[ordered] = np.arange(len(ordered))
+        best = _reduced(operation, np.int64, 0)(Values(pa.array(ordered.astype(np.int64)), values.offsets, False))
+        is_none = values.lengths == 0
+        taken = values.flat.take(pa.array(by_rank[best] if len(by_rank) else best[:0])) if len(by_rank) else None
+        return _filled(type_, values, taken, is_none)
+
+    return apply
+
+
+def _filled(type_: SqlType, values: Values, taken: pa.Array | None, is_none: NDArray[np.bool_]) -> Any:
+    """Values, and Pinot's placeholder where there is none."""
+    nothing = pa.scalar(PLACEHOLDERS[type_.base], arrow_type(type_))
+    if taken is None:
+        filled = pa.repeat(nothing, len(is_none))
+    else:
+        filled = pc.if_else(pa.array(is_none), nothing, taken.cast(arrow_type(type_)))
+    data = filled.to_numpy(zero_copy_only=False).astype(DTYPES[type_.base]) if type_.base in DTYPES else filled
+    return values.answer(data)
+
+
+for _name, _ufunc, _example in (("arraymin", np.minimum, "a"), ("arraymax", np.maximum, "c")):
+    LISTS.strict(
+        _name,
+        parameters=(_LIST,),
+        result=_element,
+        lists=Lists.TAKEN,
+        examples={f"{_name.upper()}(SPLIT('b,a,c', ','))": _example},
+    )(_extreme(_ufunc))
+
+
+def _summed(dtype: Any, *, is_average: bool = False) -> Apply:
+    def apply(_type: SqlType, args: Sequence[Vector]) -> Any:
+        values = Values.of(args[0])
+        sums = _reduced(np.add, dtype, 0)(values)
+        with np.errstate(all="ignore"):
+            return values.answer(sums / values.lengths if is_average else sums)
+
+    return apply
+
+
+def _summed_int(_type: SqlType, args: Sequence[Vector]) -> Any:
+    values = Values.of(args[0])
+    sums = _reduced(np.add, np.int64, 0)(values)
+    lost = (sums < -(2**31)) | (sums >= 2**31)
+    return Attempt(
+        values.answer(sums.astype(np.int32)), failed(values.answer(lost), "INT overflow function=arraysumint")
+    )
+
+
+_LENGTHS: Final = "JSONEXTRACTSCALAR('[1,2,6]', '$[*]', 'INT_ARRAY')"
+for _name, _result, _apply, _sum in (
+    ("arraysum", DOUBLE, _summed(np.float64), 9.0),
+    ("arrayaverage", DOUBLE, _summed(np.float64, is_average=True), 3.0),
+    ("arraysumint", INT, _summed_int, 9),
+    ("arraysumlong", LONG, _summed(np.int64), 9),
+):
+    LISTS.strict(
+        _name,
+        parameters=(_NUMBERS,),
+        result=_result,
+        lists=Lists.TAKEN,
+        examples={f"{_name.upper()}({_LENGTHS})": _sum},
+    )(_apply)
+
+
+def _is_in(values: Values, wanted: Sequence[Vector]) -> NDArray[np.bool_]:
+    members = pa.array([_scalar(value) for value in wanted], values.flat.type)
+    found: NDArray[np.bool_] = pc.is_in(values.flat, value_set=members).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _scalar(value: Vector) -> Any:
+    return value.data.as_py() if isinstance(value.data, pa.Scalar) else value.data[()].item()
+
+
+@LISTS.strict(
+    "valuein",
+    parameters=(_LIST, constant("value", repeats=True)),
+    result=_same,
+    lists=Lists.TAKEN,
+    complete=_of_element_type("valuein"),
+    examples={"VALUE_IN(SPLIT('a,b,c', ','), 'c', 'a')": ["a", "c"]},
+)
+def _value_in(_type: SqlType, args: Sequence[Vector]) -> Any:
+    """The values that are among the constants."""
+    values = Values.of(args[0])
+    return values.chosen(np.flatnonzero(_is_in(values, args[1:])))
+
+
+@LISTS.strict(
+    "arraycontainsint",
+    aliases=_typed("arraycontains"),
+    parameters=(_LIST, constant("value")),
+    result=BOOLEAN,
+    lists=Lists.TAKEN,
+    complete=_of_element_type("arraycontains"),
+    examples={"ARRAYCONTAINSSTRING(SPLIT('a,b', ','), 'b')": True},
+)
+def _contains(_type: SqlType, args: Sequence[Vector]) -> Any:
+    return _first_place(args) >= 0
+
+
+@LISTS.strict(
+    "arrayindexofint",
+    aliases=_typed("arrayindexof"),
+    parameters=(_LIST, constant("value")),
+    result=INT,
+    lists=Lists.TAKEN,
+    complete=_of_element_type("arrayindexof"),
+    examples={"ARRAYINDEXOFSTRING(SPLIT('a,b', ','), 'b')": 1, "ARRAYINDEXOFSTRING(SPLIT('a,b', ','), 'c')": -1},
+)
+def _index_of(_type: SqlType, args: Sequence[Vector]) -> Any:
+    """Counted from 0; -1 is nowhere."""
+    return _first_place(args)
+
+
+def _first_place(args: Sequence[Vector]) -> Any:
+    values = Values.of(args[0])
+    found = np.flatnonzero(_is_in(values, args[1:]))[::-1]
+    places = np.full(len(values.offsets) - 1, -1, np.int32)
+    places[values.rows[found]] = values.places[found]
+    return values.answer(places)
+
+
+def _reordered(order: Callable[[Values], Places]) -> Apply:
+    def apply(_type: SqlType, args: Sequence[Vector]) -> Any:
+        values = Values.of(args[0])
+        return values.chosen(order(values))
+
+    return apply
+
+
+def _sorted(values: Values) -> Places:
+    return np.lexsort((pc.rank(values.flat, tiebreaker="dense").to_numpy(), values.rows)) if len(values.flat) else _NONE
+
+
+def _reversed(values: Values) -> Places:
+    return np.repeat(values.offsets[:-1] + values.offsets[1:] - 1, values.lengths) - np.arange(len(values.flat))
+
+
+def _distinct(values: Values) -> Places:
+    encoded = pc.dictionary_encode(values.flat)
+    codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return np.sort(np.unique(values.rows * max(len(encoded.dictionary), 1) + codes, return_index=True)[1])
+
+
+_NONE: Final = np.zeros(0, np.int64)
+for _name, _order, _ordered in (
+    ("arraysort", _sorted, ["a", "b", "b"]),
+    ("arrayreverse", _reversed, ["a", "b", "b"]),
+    ("arraydistinct", _distinct, ["b", "a"]),
+):
+    LISTS.strict(
+        f"{_name}int",
+        aliases=_typed(_name),
+        parameters=(_LIST,),
+        result=_same,
+        lists=Lists.TAKEN,
+        examples={f"{_name.upper()}STRING(SPLIT('b,b,a', ','))": _ordered},
+    )(_reordered(_order))
+
+
+@LISTS.strict(
+    "arraysliceint",
+    aliases=_typed("arrayslice"),
+    parameters=(_LIST, Parameter(name="start", kind=whole().kind), Parameter(name="end", kind=whole().kind)),
+    result=_same,
+    lists=Lists.TAKEN,
+    examples={"ARRAYSLICESTRING(SPLIT('a,b,c', ','), 1, 3)": ["b", "c"]},
+)
+def _slice(_type: SqlType, args: Sequence[Vector]) -> Any:
+    """Values of places [start, end), counted from 0."""
+    values = Values.of(args[0])
+    start, end = (np.broadcast_to(arg.data, len(values.offsets) - 1)[values.rows] for arg in args[1:])
+    return values.chosen(np.flatnonzero((values.places >= start) & (values.places < end)))
+
+
+@LISTS.strict(
+    "arrayremoveint",
+    aliases=_typed("arrayremove"),
+    parameters=(_LIST, constant("value")),
+    result=_same,
+    lists=Lists.TAKEN,
+    complete=_of_element_type("arrayremove"),
+    examples={"ARRAYREMOVESTRING(SPLIT('a,b,a', ','), 'a')": ["b", "a"]},
+)
+def _remove(_type: SqlType, args: Sequence[Vector]) -> Any:
+    """Without the first value that is equal."""
+    values = Values.of(args[0])
+    first = np.atleast_1d(_first_place(args))[values.rows]
+    return values.chosen(np.flatnonzero(values.places != first))
+
+
+def _joined(args: Sequence[Vector]) -> Values:
+    both = [Values.of(arg) for arg in args]
+    num_rows = max(len(values.offsets) for values in both) - 1
+    flats, rows = [], []
+    for values in both:
+        repeats = num_rows if values.is_constant else 1
+        flats += [values.flat] * repeats
+        rows.append(np.repeat(np.arange(num_rows), len(values.flat)) if values.is_constant else values.rows)
+    order = np.argsort(np.concatenate(rows), kind="stable")
+    counts = np.bincount(np.concatenate(rows), minlength=num_rows)
+    flat = pa.concat_arrays([part.cast(flats[0].type) for part in flats]).take(pa.array(order))
+    return Values(flat, np.concatenate([[0], np.cumsum(counts)]), all(values.is_constant for values in both))
+
+
+def _of_one_type(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    if args[0].type != args[1].type:
+        raise SqlValidationError(f"lists of different types: {args[0].type} and {args[1].type}")
+    return args
+
+
+_TWO: Final = (_LIST, Parameter(name="other", kind=ANYTHING, is_list=True))
+
+
+@LISTS.strict(
+    "arrayconcatint",
+    aliases=_typed("arrayconcat"),
+    parameters=_TWO,
+    result=_same,
+    lists=Lists.TAKEN,
+    complete=_of_one_type,
+    examples={"ARRAYCONCATSTRING(SPLIT('a,b', ','), SPLIT('b', ','))": ["a", "b", "b"]},
+)
+def _concat(_type: SqlType, args: Sequence[Vector]) -> Any:
+    values = _joined(args)
+    return values.chosen(np.arange(len(values.flat)))
+
+
+@LISTS.strict(
+    "arrayunionint",
+    aliases=_typed("arrayunion"),
+    parameters=_TWO,
+    result=_same,
+    lists=Lists.TAKEN,
+    complete=_of_one_type,
+    examples={"ARRAYUNIONSTRING(SPLIT('a,b', ','), SPLIT('b,c', ','))": ["a", "b", "c"]},
+)
+def _union(_type: SqlType, args: Sequence[Vector]) -> Any:
+    """Distinct values of both, as they come first."""
+    values = _joined(args)
+    return values.chosen(_distinct(values))
+
+
+@LISTS.strict(
+    "arrayelementatint",
+    aliases=_typed("arrayelementat"),
+    parameters=(_LIST, whole("place")),
+    result=_element,
+    lists=Lists.TAKEN,
+    examples={"ARRAYELEMENTATSTRING(SPLIT('a,b', ','), 2)": "b", "ARRAYELEMENTATSTRING(SPLIT('a,b', ','), 3)": ""},
+)
+def _element_at(type_: SqlType, args: Sequence[Vector]) -> Any:
+    """Counted from 1; 0 or an empty text where there is none."""
+    values = Values.of(args[0])
+    return element_at(type_, values, np.asarray(args[1].data, np.int64) - 1)
+
+
+def element_at(type_: SqlType, values: Values, places: Any) -> Any:
+    is_none = (places < 0) | (places >= values.lengths)
+    taken = values.flat.take(pa.array(np.where(is_none, 0, values.offsets[:-1] + places))) if len(values.flat) else None
+    return _filled(type_, values, taken, np.broadcast_to(is_none, values.lengths.shape))
+
+
+@LISTS.strict(
+    "arraytostring",
+    parameters=(_TEXTS, word("separator")),
+    result=STRING,
+    lists=Lists.TAKEN,
+    examples={"ARRAYTOSTRING(SPLIT('a,b', ','), '-')": "a-b"},
+)
+def _to_string(_type: SqlType, args: Sequence[Vector]) -> Any:
+    values = Values.of(args[0])
+    lists = pa.ListArray.from_arrays(pa.array(values.offsets.astype(np.int32)), values.flat)
+    return values.answer(pc.binary_join(lists, args[1].data.as_py()))

@@ -1,0 +1,76 @@
+"""Strings taken apart at a separator, as Pinot does: separators side by side are one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from merlot.functions.by_value import by_value
+from merlot.functions.function import Family, size, text, whole, word
+from merlot.functions.lists import Values, element_at
+from merlot.tree.types import STRING, SqlType
+from merlot.values.types import TypeName
+from merlot.vectors.vector import Vector
+
+SPLITTING: Final = Family("Splitting strings")
+_STRINGS: Final = SqlType(TypeName.STRING, is_array=True)
+
+
+@SPLITTING.strict(
+    "split",
+    parameters=(
+        text(),
+        word("separator"),
+        size("limit", is_optional=True),
+    ),
+    result=_STRINGS,
+    examples={"SPLIT('a,b,,c', ',')": ["a", "b", "c"], "SPLIT('a,b,c', ',', 2)": ["a", "b,c"]},
+)
+def _split(_type: SqlType, args: Sequence[Vector]) -> Any:
+    return _parts(args[0], args[1].data.as_py(), int(args[2].data) if len(args) > 2 else 0)
+
+
+def _parts(texts: Vector, separator: str, limit: int = 0) -> Any:
+    """As StringUtils.splitByWholeSeparator: separators side by side are one, an empty text has no parts."""
+    if limit > 0:
+        return by_value(_STRINGS, [texts], lambda value: _limited(value, separator, limit))
+    data = pa.array([texts.data.as_py()]) if texts.is_constant else texts.data
+    split = pc.split_pattern(data, separator) if separator else pc.utf8_split_whitespace(data)
+    values = replace(Values.of(Vector(_STRINGS, split)), is_constant=texts.is_constant)
+    is_last = values.places == values.lengths[values.rows] - 1
+    is_kept = (pc.binary_length(values.flat).to_numpy() > 0) | (is_last & (values.lengths[values.rows] > 1))
+    return values.chosen(np.flatnonzero(is_kept))
+
+
+def _limited(value: str, separator: str, limit: int) -> list[str]:
+    parts: list[str] = []
+    begin = 0
+    while begin < len(value) and len(parts) < limit - 1:
+        end = value.find(separator, begin) if separator else -1
+        if end < 0:
+            break
+        if end > begin:
+            parts.append(value[begin:end])
+        begin = end + len(separator)
+    return [*parts, value[begin:]] if value else parts
+
+
+@SPLITTING.strict(
+    "splitpart",
+    parameters=(text(), word("separator"), whole("place")),
+    result=STRING,
+    examples={"SPLIT_PART('a,b,c', ',', 1)": "b", "SPLITPART('a,b', ',', 5)": "null"},
+)
+def _split_part(type_: SqlType, args: Sequence[Vector]) -> Any:
+    """Counted from 0; 'null' where there is none."""
+    parts = Vector(_STRINGS, _parts(args[0], args[1].data.as_py()))
+    values = Values.of(parts)
+    places = np.asarray(args[2].data, np.int64)
+    found = element_at(type_, values, places)
+    is_none = values.answer((places < 0) | (places >= values.lengths))
+    return pc.if_else(pa.scalar(bool(is_none)) if values.is_constant else pa.array(is_none), "null", found)

@@ -19,8 +19,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from merlot.cluster.records import SegmentRecord
@@ -30,14 +29,12 @@ from merlot.errors import ConflictError, InvalidInputError, UnavailableError
 from merlot.ids import RawTableName
 from merlot.ingest.batch import EVERYTHING, Stretch, check_bad_rows, check_stretch, source_text
 from merlot.spec.ingestion import BatchIngestion
-from merlot.spec.schema import FieldSpec
 from merlot.spec.table import PushType, Table
 from merlot.store.deepstore import DeepStore
-from merlot.values.types import TypeName
-from merlot_spark import executor, failures, frames, preparing
+from merlot_spark import executor, failures, frames, parcels
 from merlot_spark.expressions import tried_apart
 from merlot_spark.frames import Prepared
-from merlot_spark.preparing import Counts
+from merlot_spark.preparing import Counts, PrepareTask
 from merlot_spark.progress import JobProgress
 from merlot_spark.publish import ControllerClient
 from merlot_spark.report import JobReport
@@ -95,17 +92,19 @@ def build_segments(
     options = options or JobOptions()
     if controller_url is not None:
         check_stretch(options.stretch, table)
-    window = options.stretch.window
+    spark = rows.spark if isinstance(rows, FileSource) else rows.sparkSession
+    num_tasks = options.parallelism or TASKS_PER_CORE * spark.sparkContext.defaultParallelism
+    task = PrepareTask(manifest_text=frames.manifest_text(table), num_tasks=num_tasks, window=options.stretch.window)
     if isinstance(rows, FileSource):
-        prepared = rows.prepare(table, window)
+        prepared = rows.prepare(table, task)
     else:
-        prepared = frames.prepare(rows, table, ingestion, window)
+        prepared = frames.prepare(rows, table, ingestion, task)
     if controller_url is not None and ingestion is not None:
         # What cannot be published need not be built. It is asked again in the end, when the controller must be there.
         with contextlib.suppress(UnavailableError):
             _overwritten(ControllerClient(controller_url, waits_s=()), table, ingestion)
     started = time.monotonic()
-    built = _run(prepared.rows, table, deep_store, options)
+    built = _run(prepared.rows, task, table, deep_store, options)
     built_at = time.monotonic()
     counts = built.counts
     _check_columns(prepared, counts, table)
@@ -261,50 +260,30 @@ def _in_order(names: Collection[str], table: Table) -> tuple[str, ...]:
     return tuple(name for name in table.spec.table_schema.names if name in names)
 
 
-def _run(prepared: DataFrame, table: Table, deep_store: str, options: JobOptions) -> _Built:
-    context = prepared.sparkSession.sparkContext
+def _run(prepared: DataFrame, order: PrepareTask, table: Table, deep_store: str, options: JobOptions) -> _Built:
+    spark = prepared.sparkSession
+    context = spark.sparkContext
     segments = context.accumulator(0)
     present = frozenset(DeepStore(deep_store).list(table.name))
     task = executor.BuildTask(
-        manifest_text=frames.manifest_text(table),
+        manifest_text=order.manifest_text,
         deep_store=deep_store,
         present=present,
         on_built=segments.add,
         name_suffix=options.stretch.name_suffix,
     )
-    keys = preparing.key_names(table)
-    tasks = options.parallelism or TASKS_PER_CORE * context.defaultParallelism
-    grouped = prepared.repartition(tasks, *keys).sortWithinPartitions(*keys, *_sort_columns(table))
-    results = grouped.mapInArrow(executor.build(task), from_arrow_schema(executor.RESULT_SCHEMA))
+    together = prepared.repartitionById(order.num_tasks, parcels.TASK).sortWithinPartitions(parcels.LOT)
+    results = together.mapInArrow(executor.build(task), from_arrow_schema(executor.RESULT_SCHEMA))
     group = f"merlot-{uuid.uuid4()}"
     context.setJobGroup(group, f"build segments of {table.raw_name}", interruptOnCancel=True)
     try:
-        with failures.told(), tried_apart(prepared.sparkSession):
+        with failures.told(), tried_apart(spark):
             if not options.show_progress:
                 return _collect(results.collect())
             with JobProgress(context, group, lambda: segments.value):
                 return _collect(results.collect())
     finally:
         context.setLocalProperty("spark.jobGroup.id", "")
-
-
-def _sort_columns(table: Table) -> list[Column]:
-    """The declared order, then time, then everything else, then the signs of zeros, which Spark takes for equal: a
-    total order of rows. Spark looks at the signs of rows alone that are equal in all columns."""
-    spec = table.spec
-    time = [] if spec.time_column is None else [spec.time_column]
-    names = list(dict.fromkeys([*spec.indexing.sorted_columns, *time, *spec.table_schema.names]))
-    floats = [column for column in spec.table_schema.fields if column.type in (TypeName.FLOAT, TypeName.DOUBLE)]
-    signs = [_zero_signs(F.col(f"`{column.name}`"), column) for column in floats]
-    return [*(F.col(f"`{name}`") for name in names), *signs]
-
-
-def _zero_signs(value: Column, column: FieldSpec) -> Column:
-    return F.transform(value, _is_negative_zero) if column.multi_value else _is_negative_zero(value)
-
-
-def _is_negative_zero(value: Column) -> Column:
-    return value.cast("string") == "-0.0"
 
 
 def _collect(rows: Iterable[Any]) -> _Built:

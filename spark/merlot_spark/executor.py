@@ -1,7 +1,7 @@
-"""What runs on executors once rows are sorted: build one segment after another; upload each.
+"""What runs on executors where rows are built: put a lot's rows in order, build one segment after another, upload each.
 
-Functions here become mapInArrow functions. They hold one segment's rows at a time, and talk to the driver by rows only:
-counts that travel as rows are exact when Spark retries a task, which accumulators are not.
+Functions here become mapInArrow functions. They hold one lot at a time, and talk to the driver by rows only: counts
+that travel as rows are exact when Spark retries a task, which accumulators are not.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from merlot.catalog.publish import record_of
-from merlot.ingest import grouping, transform
+from merlot.ingest import grouping, row_order, transform
 from merlot.ingest.batch import build_group
-from merlot.segment.arrow_types import arrow_schema
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.metadata import CreationFacts
@@ -29,7 +28,8 @@ from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import COLUMN_TYPES, FieldSpec, TableSchema
 from merlot.spec.table import Table, TableSpec
 from merlot.store.deepstore import DeepStore
-from merlot_spark.preparing import COUNTS, BatchFunction, key_names, read_table
+from merlot_spark import parcels
+from merlot_spark.preparing import BatchFunction, read_table
 
 RESULT_SCHEMA = pa.schema([("kind", pa.string()), ("value", pa.string())])
 BUILDER = "merlot_spark"
@@ -49,17 +49,17 @@ class BuildTask:
 
 
 def build(task: BuildTask) -> BatchFunction:
-    """Prepared batches, sorted by key, to result rows: (segment, JSON) per segment, (counts, JSON) passed on."""
+    """Parcels, sorted by lot, to result rows: (segment, JSON) per segment, (counts, JSON) passed on."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = read_table(task.manifest_text)
         with tempfile.TemporaryDirectory(prefix="merlot-build-") as folder:
             builder = _Builder(table, task, Path(folder))
-            for key, rows in by_key(batches, key_names(table)):
-                if key is None:
-                    for counts in rows.column(COUNTS).to_pylist():
-                        yield _result("counts", counts)
-                else:
+            for content in parcels.opened(batches, parcels.rows_schema(table)):
+                if isinstance(content, str):
+                    yield _result("counts", content)
+                    continue
+                for key, rows in groups(content, table):
                     yield _result("segment", builder.build(key, rows))
                     if task.on_built is not None:
                         task.on_built(1)
@@ -79,34 +79,21 @@ def warm() -> None:
         build_segment(request, rows, Path(folder))
 
 
-def by_key(batches: Iterator[pa.RecordBatch], names: list[str]) -> Iterator[tuple[tuple[int, ...] | None, pa.Table]]:
-    """Runs of equal keys of sorted batches, each as one table; the key None is that of rows without one."""
-    pending: list[pa.RecordBatch] = []
-    current: tuple[int, ...] | None = None
-    for batch in batches:
-        for key, part in _runs(batch, names):
-            if pending and key != current:
-                yield current, pa.Table.from_batches(pending)
-                pending = []
-            current = key
-            pending.append(part)
-    if pending:
-        yield current, pa.Table.from_batches(pending)
-
-
-def _runs(batch: pa.RecordBatch, names: list[str]) -> Iterator[tuple[tuple[int, ...] | None, pa.RecordBatch]]:
-    if batch.num_rows == 0:
-        return
-    # No day is as small as this: it stands for "no key" while comparing.
-    none = np.iinfo(np.int32).min
-    keys = [batch.column(name).fill_null(none).to_numpy(zero_copy_only=False) for name in names]
-    changed = np.zeros(batch.num_rows - 1, dtype=bool)
+def groups(rows: pa.Table, table: Table) -> Iterator[tuple[tuple[int, ...], pa.Table]]:
+    """The rows of each key, in the declared order, then that of time, then that of all other columns: equal rows give
+    equal files."""
+    spec = table.spec
+    names = parcels.key_names(table)
+    time = [] if spec.time_column is None else [spec.time_column]
+    rows = row_order.ordered(rows, list(dict.fromkeys([*names, *spec.indexing.sorted_columns, *time])))
+    keys = [rows.column(name).to_numpy() for name in names]
+    changed = np.zeros(rows.num_rows - 1, dtype=bool)
     for key in keys:
         changed |= key[1:] != key[:-1]
-    starts = [0, *(np.flatnonzero(changed) + 1).tolist(), batch.num_rows]
-    for start, stop in itertools.pairwise(starts):
-        values = tuple(int(key[start]) for key in keys)
-        yield (None if values[0] == none else values), batch.slice(start, stop - start)
+    content = rows.select(spec.table_schema.names)
+    bounds = [0, *(np.flatnonzero(changed) + 1).tolist(), rows.num_rows]
+    for start, stop in itertools.pairwise(bounds):
+        yield tuple(int(key[start]) for key in keys), content.slice(start, stop - start)
 
 
 class _Builder:
@@ -117,15 +104,13 @@ class _Builder:
         self._task = task
         self._folder = folder
         self._store = DeepStore(task.deep_store)
-        self._schema = arrow_schema(table.spec.table_schema)
 
     def build(self, key: tuple[int, ...], rows: pa.Table) -> str:
         started = time.monotonic()
-        columns = rows.select(self._schema.names).combine_chunks().cast(self._schema)
         group = grouping.group_of(key, self._table.spec)
         creation = CreationFacts(host=socket.gethostname(), time_ms=time.time_ns() // 1_000_000, builder=BUILDER)
         suffix = self._task.name_suffix
-        built = build_group(self._table, group, columns, self._folder, creation, name_suffix=suffix)
+        built = build_group(self._table, group, rows, self._folder, creation, name_suffix=suffix)
         url = self._store.url_of(self._table.name, built.metadata.key)
         is_new = url not in self._task.present
         if is_new:

@@ -14,21 +14,22 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
-from merlot.errors import InvalidInputError
+from merlot.errors import InvalidInputError, first_line
 from merlot.ingest.source import names
-from merlot.ingest.transform import CORRUPT_RECORD, Window
+from merlot.ingest.transform import CORRUPT_RECORD
 from merlot.spec import manifest
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.schema import FieldSpec
 from merlot.spec.table import Table
 from merlot.values.types import TypeName
-from merlot_spark import preparing
+from merlot_spark import parcels, preparing
 from merlot_spark.expressions import Expressions
+from merlot_spark.preparing import PrepareTask
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Rows of a job, conformed and with their keys, and what is known of their source before it is read."""
+    """Rows of a job, conformed and in parcels, and what is known of their source before it is read."""
 
     rows: DataFrame
     lacking: frozenset[str] = frozenset()
@@ -39,7 +40,7 @@ class Prepared:
     empty_files: int = 0
 
 
-def prepare(df: DataFrame, table: Table, ingestion: BatchIngestion | None, window: Window | None) -> Prepared:
+def prepare(df: DataFrame, table: Table, ingestion: BatchIngestion | None, task: PrepareTask) -> Prepared:
     """The rows of a DataFrame; InvalidInputError for expressions that Spark refuses, and if it has no column of the
     table."""
     expressions = Expressions.of(ingestion)
@@ -60,13 +61,13 @@ def prepare(df: DataFrame, table: Table, ingestion: BatchIngestion | None, windo
         selected = df.select(*columns, *expressions.columns(df.sparkSession))
     except PySparkException as error:
         raise wrong_expression(error) from error
-    run = partial(_prepare, manifest_text=manifest_text(table), expressions=expressions, window=window)
-    return Prepared(rows=prepared_by(selected, run, table), lacking=frozenset(lacking))
+    run = partial(_prepare, expressions=expressions, task=task)
+    return Prepared(rows=prepared_by(selected, run), lacking=frozenset(lacking))
 
 
-def prepared_by(df: DataFrame, run: preparing.BatchFunction, table: Table) -> DataFrame:
-    """What executors make of batches."""
-    return df.mapInArrow(run, from_arrow_schema(preparing.prepared_schema(table)))
+def prepared_by(df: DataFrame, run: preparing.BatchFunction) -> DataFrame:
+    """What executors make of batches: parcels."""
+    return df.mapInArrow(run, from_arrow_schema(parcels.SCHEMA))
 
 
 def manifest_text(table: Table) -> str:
@@ -76,14 +77,14 @@ def manifest_text(table: Table) -> str:
 
 def wrong_expression(error: PySparkException) -> InvalidInputError:
     """The error of a filter or derived column that Spark refuses."""
-    return InvalidInputError(f"wrong filter or derived column: {str(error).strip().splitlines()[0]}")
+    return InvalidInputError(f"wrong filter or derived column: {first_line(error)}")
 
 
 def _prepare(
-    batches: Iterator[pa.RecordBatch], *, manifest_text: str, expressions: Expressions, window: Window | None
+    batches: Iterator[pa.RecordBatch], *, expressions: Expressions, task: PrepareTask
 ) -> Iterator[pa.RecordBatch]:
     judged = (expressions.judge(pa.Table.from_batches([batch])) for batch in batches)
-    yield from preparing.prepare(judged, manifest_text, window)
+    yield from preparing.prepare(judged, task)
 
 
 def _readable(value: Column, kind: DataType, column: FieldSpec) -> Column:

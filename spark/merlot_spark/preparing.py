@@ -14,14 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from merlot.ingest import arrays, grouping, transform
+from merlot.ingest import grouping, transform
 from merlot.ingest.bad_rows import BadRows
 from merlot.spec import manifest
 from merlot.spec.table import Table
+from merlot_spark import parcels
 from merlot_spark.expressions import Judged
 
-KEY = "__merlot_key"
-COUNTS = "__merlot_counts"
 BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
@@ -81,28 +80,28 @@ def read_table(manifest_text: str) -> Table:
     return manifest.from_stored(json.loads(manifest_text))
 
 
-def key_names(table: Table) -> list[str]:
-    """Names of the key columns: the day, then one partition per column."""
-    return [f"{KEY}{position}" for position in range(1 + len(grouping.repartitioned_columns(table.spec)))]
+@dataclass(frozen=True, kw_only=True)
+class PrepareTask:
+    """What an executor needs to prepare rows: plain data, since it travels in the task."""
+
+    manifest_text: str
+    num_tasks: int
+    """How many tasks build what this one reads."""
+    window: transform.Window | None = None
+    """Rows beyond it are left out."""
 
 
-def prepared_schema(table: Table) -> pa.Schema:
-    """Rows between preparing and building: the schema's columns, the key, and the counts of one task."""
-    fields = [pa.field(column.name, transform.cast_type(column)) for column in table.spec.table_schema.fields]
-    return pa.schema([*fields, *((name, pa.int32()) for name in key_names(table)), (COUNTS, pa.string())])
-
-
-def prepare(batches: Iterable[Judged], manifest_text: str, window: transform.Window | None) -> Iterator[pa.RecordBatch]:
-    """Source rows to prepared batches; the last row of a task has no key and carries its counts. `window`: rows beyond
-    it are left out."""
-    table = read_table(manifest_text)
-    schema = prepared_schema(table)
+def prepare(batches: Iterable[Judged], task: PrepareTask) -> Iterator[pa.RecordBatch]:
+    """Source rows to parcels, and a last row with the counts of the task."""
+    table = read_table(task.manifest_text)
+    packer = parcels.Packer(parcels.rows_schema(table), len(parcels.key_names(table)), task.num_tasks)
     counts = Counts()
     for judged in batches:
-        grouped, found = _prepared(judged, table, window)
+        grouped, found = _prepared(judged, table, task.window)
         counts += found
-        yield from _prepared_batches(grouped, schema)
-    yield _counts_batch(counts, schema)
+        yield from packer.add(grouped)
+    yield from packer.pack()
+    yield parcels.counts_row(json.dumps(counts.to_json()))
 
 
 def _prepared(judged: Judged, table: Table, window: transform.Window | None) -> tuple[grouping.Grouped, Counts]:
@@ -121,15 +120,3 @@ def _prepared(judged: Judged, table: Table, window: transform.Window | None) -> 
         counts.bad += dropped.bad
         counts.filtered = dropped.rows.num_rows
     return grouped, counts
-
-
-def _prepared_batches(grouped: grouping.Grouped, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    num_rows = grouped.rows.num_rows
-    columns = [arrays.plain(column) for column in (*grouped.rows.columns, *grouped.keys)]
-    rows = pa.Table.from_arrays([*columns, pa.nulls(num_rows, pa.string())], schema.names)
-    yield from rows.cast(schema).to_batches()
-
-
-def _counts_batch(counts: Counts, schema: pa.Schema) -> pa.RecordBatch:
-    nulls = [pa.nulls(1, field.type) for field in schema][:-1]
-    return pa.RecordBatch.from_arrays([*nulls, pa.array([json.dumps(counts.to_json())])], schema=schema)

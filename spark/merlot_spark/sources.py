@@ -21,12 +21,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from merlot.errors import InvalidInputError
 from merlot.ingest.source import plan, reader
 from merlot.ingest.source.plan import Piece, Request, SourcePlan
-from merlot.ingest.transform import Window
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.table import Table
 from merlot_spark import preparing, sql_columns
 from merlot_spark.expressions import Expressions, Judged
-from merlot_spark.frames import Prepared, manifest_text, prepared_by, wrong_expression
+from merlot_spark.frames import Prepared, prepared_by, wrong_expression
+from merlot_spark.preparing import PrepareTask
 from merlot_spark.sql_columns import WAITING, SqlColumns
 
 TASKS_PER_CORE = 4
@@ -44,14 +44,13 @@ class FileSource:
     referenced: frozenset[str]
     """Columns that the expressions name."""
 
-    def prepare(self, table: Table, window: Window | None) -> Prepared:
+    def prepare(self, table: Table, task: PrepareTask) -> Prepared:
         """Its rows; InvalidInputError for expressions that Spark refuses."""
-        text, request = manifest_text(table), self.planned.request
+        request = self.planned.request
         if self.expressions.texts:
-            rows = self._judged(table, window)
+            rows = self._judged(table, task)
         else:
-            run = partial(_prepare, request=request, manifest_text=text, window=window)
-            rows = prepared_by(self._pieces(), run, table)
+            rows = prepared_by(self._pieces(), partial(_prepare, request=request, task=task))
         lacking = request.columns.keys() - self.planned.types.keys()
         return Prepared(
             rows=rows,
@@ -68,7 +67,7 @@ class FileSource:
         rows = context.parallelize([(pickle.dumps(piece),) for piece in pieces], max(1, min(len(pieces), least)))
         return self.spark.createDataFrame(rows, f"{PIECE} binary")
 
-    def _judged(self, table: Table, window: Window | None) -> DataFrame:
+    def _judged(self, table: Table, task: PrepareTask) -> DataFrame:
         columns = sql_columns.of(self.planned, table, self.expressions, self.referenced)
         show = partial(_show, request=self.planned.request, columns=columns)
         shown = self._pieces().mapInArrow(show, from_arrow_schema(columns.schema))
@@ -77,8 +76,7 @@ class FileSource:
             _check_is_by_row(tried)
         except PySparkException as error:
             raise wrong_expression(error) from error
-        run = partial(_prepare_judged, manifest_text=manifest_text(table), expressions=self.expressions, window=window)
-        return prepared_by(tried, run, table)
+        return prepared_by(tried, partial(_prepare_judged, expressions=self.expressions, task=task))
 
 
 def read(spark: SparkSession, source: BatchIngestion, table: Table) -> FileSource:
@@ -109,11 +107,9 @@ def _pieces_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Piece]:
         yield from map(pickle.loads, batch.column(PIECE).to_pylist())
 
 
-def _prepare(
-    batches: Iterator[pa.RecordBatch], *, request: Request, manifest_text: str, window: Window | None
-) -> Iterator[pa.RecordBatch]:
+def _prepare(batches: Iterator[pa.RecordBatch], *, request: Request, task: PrepareTask) -> Iterator[pa.RecordBatch]:
     judged = map(Judged, reader.read(request, _pieces_of(batches)))
-    yield from preparing.prepare(judged, manifest_text, window)
+    yield from preparing.prepare(judged, task)
 
 
 def _show(batches: Iterator[pa.RecordBatch], *, request: Request, columns: SqlColumns) -> Iterator[pa.RecordBatch]:
@@ -122,7 +118,7 @@ def _show(batches: Iterator[pa.RecordBatch], *, request: Request, columns: SqlCo
 
 
 def _prepare_judged(
-    batches: Iterator[pa.RecordBatch], *, manifest_text: str, expressions: Expressions, window: Window | None
+    batches: Iterator[pa.RecordBatch], *, expressions: Expressions, task: PrepareTask
 ) -> Iterator[pa.RecordBatch]:
     judged = map(expressions.judge, sql_columns.together(batches))
-    yield from preparing.prepare(judged, manifest_text, window)
+    yield from preparing.prepare(judged, task)

@@ -21,8 +21,8 @@ from merlot.errors import InvalidInputError
 from merlot.spec import manifest
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.table import Table
-from merlot_spark import sources
-from merlot_spark.preparing import COUNTS, Counts
+from merlot_spark import frames, parcels, sources
+from merlot_spark.preparing import Counts, PrepareTask
 
 Cells = Mapping[tuple[str, str, str], str]
 READS = [(section, name) for section in SECTIONS for name in sorted({source.format for source in section.sources})]
@@ -78,16 +78,26 @@ def test_executors_make_of_each_value_what_the_page_says(
 
 def read(spark: SparkSession, section: Section, batch: Mapping[str, Any]) -> tuple[Cells, Counts]:
     table = table_of(section)
-    got = sources.read(spark, BatchIngestion.model_validate(batch), table).prepare(table, None).rows.toArrow()
-    told = got.column(COUNTS).drop_null().to_pylist()
+    task = PrepareTask(manifest_text=frames.manifest_text(table), num_tasks=2)
+    prepared = sources.read(spark, BatchIngestion.model_validate(batch), table).prepare(table, task)
+    parcels_of_all = prepared.rows.orderBy(parcels.TASK, parcels.LOT).toArrow().to_batches()
+    got = list(parcels.opened(parcels_of_all, parcels.rows_schema(table)))
+    told = [content for content in got if isinstance(content, str)]
+    rows = [row for content in got if isinstance(content, pa.Table) for row in plain(content).to_pylist()]
     counts = functools.reduce(operator.add, (Counts.from_json(json.loads(text)) for text in told), Counts())
     labels, types = list(section.declared), [field["type"] for field in section.declared.values()]
     found = {}
-    for row in got.filter(pa.compute.is_null(got.column(COUNTS))).to_pylist():
+    for row in rows:
         source, column = section.sources[row["s"]], row["k"]
         name = next(itertools.islice(source.rows, row["row"], None))
         found[source.name, labels[column], name] = cell_of(row[f"c{column}"], types[column]).strip()
     return found, counts
+
+
+def plain(rows: pa.Table) -> pa.Table:
+    """Instants as milliseconds: Python has none beyond the year 9999."""
+    schema = pa.schema([(one.name, pa.int64() if pa.types.is_timestamp(one.type) else one.type) for one in rows.schema])
+    return rows.cast(schema)
 
 
 @pytest.mark.parametrize(("section", "file_format"), READS, ids=[f"{one.title}-{name}" for one, name in READS])

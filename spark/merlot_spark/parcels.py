@@ -1,0 +1,139 @@
+"""Prepared rows on their way from the tasks that read to those that build: Arrow batches as binary values. ADR 26.
+
+A row of Spark is a parcel: rows of a few groups, as Arrow's bytes. The JVM moves it whole; it would else make rows of
+its own of them, sort these, and make Arrow of them again. The key of a group says alone which task builds it, and which
+lot it travels in; a builder holds one lot at a time. Spark hands parcels to Python 64 MB at a time.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.ingest import arrays, grouping
+from merlot.ingest.grouping import Grouped
+from merlot.segment.arrow_types import arrow_schema
+from merlot.spec.table import Table
+
+TASK = "task"
+LOT = "lot"
+ROWS = "rows"
+COUNTS = "counts"
+SCHEMA = pa.schema([(TASK, pa.int32()), (LOT, pa.int32()), (ROWS, pa.binary()), (COUNTS, pa.string())])
+LOTS_PER_TASK = 64
+MAX_ROWS = 250_000
+MAX_BYTES = 64 << 20
+"""Rows wait until there are so many of them, or bytes: many small parcels cost more than what is in them."""
+PARCEL_BYTES = 1 << 20
+"""Larger parcels are cut."""
+PARCELS_PER_BATCH = 64
+"""Of Arrow, between Python and the JVM."""
+KEY = "$key{}"
+"""No column of a table can have such a name."""
+_SPREAD = 1_000_003
+
+
+def key_names(table: Table) -> list[str]:
+    """Names of the key columns of rows in parcels: the day, then one partition per column."""
+    return [KEY.format(position) for position in range(1 + len(grouping.repartitioned_columns(table.spec)))]
+
+
+def rows_schema(table: Table) -> pa.Schema:
+    """Rows in parcels: as a builder takes them, then their key."""
+    return pa.schema([*arrow_schema(table.spec.table_schema), *((name, pa.int32()) for name in key_names(table))])
+
+
+@dataclass(slots=True)
+class Packer:
+    """Makes parcels of groups' rows; one task's."""
+
+    schema: pa.Schema
+    num_keys: int
+    num_tasks: int
+    _waiting: list[pa.Table] = field(default_factory=list)
+    _num_rows: int = 0
+    _num_bytes: int = 0
+
+    def add(self, grouped: Grouped) -> Iterator[pa.RecordBatch]:
+        """Take rows; yields parcels once there are enough for them."""
+        columns = [arrays.plain(column) for column in (*grouped.rows.columns, *grouped.keys)]
+        rows = pa.Table.from_arrays(columns, schema=self.schema)
+        if not rows.num_rows:
+            return
+        self._waiting.append(rows)
+        self._num_rows += rows.num_rows
+        self._num_bytes += rows.nbytes
+        if self._num_rows >= MAX_ROWS or self._num_bytes >= MAX_BYTES:
+            yield from self.pack()
+
+    def pack(self) -> Iterator[pa.RecordBatch]:
+        """Parcels of all rows that wait."""
+        if not self._waiting:
+            return
+        rows = pa.concat_tables(self._waiting).combine_chunks()
+        most = max(1, PARCEL_BYTES * rows.num_rows // max(1, rows.nbytes))
+        self._waiting, self._num_rows, self._num_bytes = [], 0, 0
+        numbers = _lots(rows.columns[-self.num_keys :], self.num_tasks)
+        order = np.argsort(numbers, kind="stable")
+        numbers = numbers[order]
+        (batch,) = rows.take(pa.array(order)).combine_chunks().to_batches()
+        starts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+        pieces = [
+            (int(numbers[start]), batch.slice(start, min(most, end - start)))
+            for first, end in itertools.pairwise(starts)
+            for start in range(first, end, most)
+        ]
+        for start in range(0, len(pieces), PARCELS_PER_BATCH):
+            yield _parcels(pieces[start : start + PARCELS_PER_BATCH])
+
+
+def counts_row(text: str) -> pa.RecordBatch:
+    """What a task has counted, on its way to the driver."""
+    return _batch([0], [0], [None], [text])
+
+
+def opened(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table | str]:
+    """What is in parcels that are sorted by their lot: a lot's rows as one table, or what a task has counted."""
+    current: int | None = None
+    parts: list[pa.RecordBatch] = []
+    for batch in batches:
+        columns = (batch.column(LOT).to_pylist(), batch.column(ROWS), batch.column(COUNTS).to_pylist())
+        for lot, rows, counts in zip(*columns, strict=True):
+            if counts is not None:
+                yield counts
+                continue
+            if parts and lot != current:
+                yield pa.Table.from_batches(parts)
+                parts = []
+            current = lot
+            parts.append(pa.ipc.read_record_batch(rows.as_buffer(), schema))
+    if parts:
+        yield pa.Table.from_batches(parts)
+
+
+def _lots(keys: Iterable[pa.ChunkedArray], num_tasks: int) -> NDArray[np.int64]:
+    """The task and the lot of each row, as one number. Days in a row go to different tasks, and so do weeks."""
+    code = np.zeros(1, np.int64)
+    for key in keys:
+        code = code * _SPREAD + key.to_numpy().astype(np.int64)
+    turn, place = np.divmod(code, num_tasks)
+    numbers: NDArray[np.int64] = (place + turn) % num_tasks * LOTS_PER_TASK + turn % LOTS_PER_TASK
+    return numbers
+
+
+def _parcels(pieces: Sequence[tuple[int, pa.RecordBatch]]) -> pa.RecordBatch:
+    tasks, lots = np.divmod([number for number, _ in pieces], LOTS_PER_TASK)
+    rows = [piece.serialize().to_pybytes() for _, piece in pieces]
+    return _batch(tasks.tolist(), lots.tolist(), rows, [None] * len(pieces))
+
+
+def _batch(*columns: Sequence[Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, kind) for column, kind in zip(columns, SCHEMA.types, strict=True)], schema=SCHEMA
+    )

@@ -1,202 +1,26 @@
-"""Random tables of every type that both pyarrow and DuckDB know, written as files and read by both: equal values."""
+"""Files of random tables, read without Spark, hold for us what they hold for DuckDB."""
 
 from __future__ import annotations
 
-import datetime as dt
-import json
-import math
 import tempfile
-from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
-import duckdb
-import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyarrow import orc
-from pyarrow import parquet as pq
+from tests.contracts.ingestion.random_tables import ALL, Made, fields_of, read, tables, written
 from tests.contracts.ingestion.readings import LocalReader
 
 from merlot.spec.table import TableSpec
 
-FIRST_DAY, LAST_DAY = -719_162, 2_932_896
-FIRST_S, LAST_S = FIRST_DAY * 86_400, (LAST_DAY + 1) * 86_400 - 1
-COLUMNAR, ALL = ("PARQUET", "ORC"), ("PARQUET", "ORC", "CSV", "JSON")
-NO_ORC = ("PARQUET", "CSV", "JSON")
-NO_JSON = ("PARQUET", "ORC", "CSV")
-"""NaN is no JSON, and DuckDB reads long decimals of JSON by way of doubles."""
-TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=12)
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A type of a source, the type it is declared as, and how DuckDB says the same value."""
-
-    arrow: pa.DataType
-    declared: str
-    values: st.SearchStrategy[Any]
-    sql: str
-    formats: tuple[str, ...] = ALL
-    multi_value: bool = False
-    duck: str = ""
-    """DuckDB's type for text files."""
-
-
-def whole(bits: int, *, signed: bool = True) -> st.SearchStrategy[int]:
-    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
-    return st.sampled_from([low, high, 0, 1]) | st.integers(low, high)
-
-
-def decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
-    bound = 10**precision - 1
-    digits = st.sampled_from([0, 1, -1, bound, -bound]) | st.integers(-bound, bound)
-    return digits.map(lambda number: Decimal(f"{number}e-{scale}"))
-
-
-def ticks(per_second: int, first: int = FIRST_S, last: int = LAST_S) -> st.SearchStrategy[int]:
-    low, high = first * per_second, last * per_second
-    return st.sampled_from([low, high, 0, -1, 1]) | st.integers(low, high)
-
-
-INT64_S = (2**63 - 1) // 10**9 - 1
-FINITE = st.floats(allow_nan=False, allow_infinity=False)
-DAYS = st.sampled_from([FIRST_DAY, LAST_DAY, -1, 0]) | st.integers(FIRST_DAY, LAST_DAY)
-KINDS = (
-    Kind(pa.bool_(), "BOOLEAN", st.booleans(), "{}", duck="BOOLEAN"),
-    Kind(pa.int8(), "INT", whole(8), "{}", duck="TINYINT"),
-    Kind(pa.int16(), "INT", whole(16), "{}", duck="SMALLINT"),
-    Kind(pa.int32(), "INT", whole(32), "{}", duck="INTEGER"),
-    Kind(pa.int64(), "LONG", whole(64), "{}", duck="BIGINT"),
-    Kind(pa.uint8(), "INT", whole(8, signed=False), "{}", NO_ORC, duck="UTINYINT"),
-    Kind(pa.uint16(), "INT", whole(16, signed=False), "{}", NO_ORC, duck="USMALLINT"),
-    Kind(pa.uint32(), "LONG", whole(32, signed=False), "{}", NO_ORC, duck="UINTEGER"),
-    Kind(pa.uint64(), "BIG_DECIMAL", whole(64, signed=False), "{}::VARCHAR", NO_ORC, duck="UBIGINT"),
-    Kind(pa.float32(), "FLOAT", st.floats(width=32), "{}", NO_JSON, duck="FLOAT"),
-    Kind(pa.float64(), "DOUBLE", st.floats(), "{}", NO_JSON, duck="DOUBLE"),
-    Kind(pa.float64(), "DOUBLE", FINITE, "{}", duck="DOUBLE"),
-    Kind(pa.decimal128(15, 2), "BIG_DECIMAL", decimals(15, 2), "{}::VARCHAR", duck="DECIMAL(15,2)"),
-    Kind(pa.decimal128(38, 20), "BIG_DECIMAL", decimals(38, 20), "{}::VARCHAR", NO_JSON, duck="DECIMAL(38,20)"),
-    # DuckDB too multiplies: the text is read by Python.
-    Kind(pa.decimal128(15, 2), "DOUBLE", decimals(15, 2), "{}::VARCHAR", duck="DECIMAL(15,2)"),
-    Kind(pa.decimal128(38, 20), "DOUBLE", decimals(38, 20), "{}::VARCHAR", NO_JSON, duck="DECIMAL(38,20)"),
-    Kind(pa.string(), "STRING", TEXTS, "{}", duck="VARCHAR"),
-    Kind(pa.large_string(), "STRING", TEXTS, "{}", duck="VARCHAR"),
-    Kind(pa.dictionary(pa.int32(), pa.string()), "STRING", TEXTS, "{}", NO_ORC, duck="VARCHAR"),
-    Kind(pa.binary(), "BYTES", st.binary(max_size=8), "{}", COLUMNAR),
-    Kind(pa.binary(4), "BYTES", st.binary(min_size=4, max_size=4), "{}", ("PARQUET",)),
-    Kind(pa.uuid(), "STRING", st.binary(min_size=16, max_size=16), "{}::VARCHAR", ("PARQUET",)),
-    Kind(pa.date32(), "STRING", DAYS, "{}::VARCHAR", duck="DATE"),
-    Kind(pa.date32(), "TIMESTAMP", DAYS, "({} - DATE '1970-01-01') * 86400000", duck="DATE"),
-    Kind(pa.timestamp("s"), "TIMESTAMP", ticks(1), "{us}", NO_ORC, duck="TIMESTAMP"),
-    Kind(pa.timestamp("ms"), "TIMESTAMP", ticks(1000), "{us}", NO_ORC, duck="TIMESTAMP"),
-    Kind(pa.timestamp("us"), "TIMESTAMP", ticks(10**6), "{us}", NO_ORC, duck="TIMESTAMP"),
-    Kind(
-        pa.timestamp("us", "Asia/Tokyo"), "TIMESTAMP", ticks(10**6, -(10**9), 10**9), "{us}", NO_ORC, duck="TIMESTAMPTZ"
-    ),
-    Kind(pa.timestamp("ns"), "TIMESTAMP", ticks(10**9, -INT64_S, INT64_S), "{ns}", COLUMNAR),
-    Kind(pa.list_(pa.int32()), "INT", st.lists(whole(32) | st.none(), max_size=3), "{}", COLUMNAR, multi_value=True),
-    Kind(pa.list_(pa.string()), "STRING", st.lists(TEXTS, max_size=3), "{}", COLUMNAR, multi_value=True),
-    Kind(
-        pa.struct([("x", pa.int64()), ("y", pa.list_(pa.string())), ("z", pa.float64())]),
-        "JSON",
-        st.fixed_dictionaries({"x": whole(64) | st.none(), "y": st.lists(TEXTS, max_size=2), "z": FINITE}),
-        "to_json({})",
-        COLUMNAR,
-    ),
-    Kind(
-        pa.map_(pa.string(), pa.int32()),
-        "JSON",
-        st.dictionaries(TEXTS, whole(32), max_size=3).map(lambda entries: list(entries.items())),
-        "to_json({})",
-        COLUMNAR,
-    ),
-)
-
-
-@st.composite
-def tables(draw: Any) -> tuple[str, list[Kind], pa.Table]:
-    file_format = draw(st.sampled_from(ALL))
-    known = [kind for kind in KINDS if file_format in kind.formats]
-    kinds = draw(st.lists(st.sampled_from(known), min_size=1, max_size=4))
-    num_rows = draw(st.integers(1, 6))
-    columns = {"row": pa.array(range(num_rows), pa.int32())}
-    for position, kind in enumerate(kinds):
-        values = draw(st.lists(st.none() | kind.values, min_size=num_rows, max_size=num_rows))
-        columns[f"c{position}"] = pa.array(values, kind.arrow)
-    return file_format, kinds, pa.table(columns)
-
 
 @settings(max_examples=100, deadline=None)
-@given(tables())
-def test_a_file_holds_for_us_what_it_holds_for_duckdb(made: tuple[str, list[Kind], pa.Table]) -> None:
-    file_format, kinds, table = made
-    with tempfile.TemporaryDirectory() as folder, duckdb.connect() as duck:
+@given(st.sampled_from(ALL).flatmap(tables))
+def test_a_file_holds_for_us_what_it_holds_for_duckdb(made: Made) -> None:
+    spec = TableSpec.model_validate({"schema": {"fields": fields_of(made.places)}})
+    with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "made"
-        relation = _write(duck, table, file_format, kinds, path)
-        selected = [_sql(kind, f"c{position}") for position, kind in enumerate(kinds)]
-        expected = duck.execute(f"SELECT {', '.join(selected)} FROM {relation} ORDER BY row").fetchall()
+        expected = written(made, path)
         (reader := Path(folder) / "reader").mkdir()
-        reading = LocalReader(reader).read({"f": path.read_bytes()}, {"format": file_format}, _spec(kinds))
+        reading = LocalReader(reader).read({"f": path.read_bytes()}, {"format": made.file_format}, spec)
     assert reading.bad.by_reason == {}
-    rows = [_row(row, kinds) for row in _stored(reading.rows, kinds)]
-    assert repr(rows) == repr([_row(row, kinds) for row in expected])
-
-
-def _spec(kinds: list[Kind]) -> TableSpec:
-    fields: list[dict[str, Any]] = [{"name": "row", "type": "INT"}]
-    for position, kind in enumerate(kinds):
-        fields.append({"name": f"c{position}", "type": kind.declared, "multiValue": kind.multi_value})
-    return TableSpec.model_validate({"schema": {"fields": fields}})
-
-
-def _write(duck: duckdb.DuckDBPyConnection, table: pa.Table, file_format: str, kinds: list[Kind], path: Path) -> str:
-    """A file of the table, and what DuckDB reads it by. DuckDB has no ORC: there it takes the table itself."""
-    duck.execute("SET TimeZone = 'UTC'")
-    duck.register("made", table)
-    if file_format == "PARQUET":
-        pq.write_table(table, path)
-        return f"read_parquet('{path}')"
-    if file_format == "ORC":
-        orc.write_table(table, path)
-        return "made"
-    duck.execute(f"COPY (SELECT * FROM made ORDER BY row) TO '{path}' (FORMAT {file_format})")
-    columns = {"row": "INTEGER", **{f"c{position}": kind.duck for position, kind in enumerate(kinds)}}
-    if file_format == "CSV":
-        quotes = "allow_quoted_nulls = false, quote = '\"', escape = '\"'"
-        return f"read_csv('{path}', header = true, {quotes}, columns = {columns})"
-    return f"read_json('{path}', format = 'newline_delimited', columns = {columns})"
-
-
-def _sql(kind: Kind, column: str) -> str:
-    floor = "(CASE WHEN {0} < 0 THEN ({0} - {1} + 1) // {1} ELSE {0} // {1} END)"
-    us, ns = floor.format(f"epoch_us({column})", 1000), floor.format(f"epoch_ns({column})", 1_000_000)
-    return kind.sql.format(column, us=us, ns=ns)
-
-
-def _stored(rows: pa.Table, kinds: list[Kind]) -> list[tuple[Any, ...]]:
-    ordered = rows.sort_by("row")
-    columns = [ordered.column(f"c{position}") for position in range(len(kinds))]
-    plain = [one.cast(pa.int64()) if pa.types.is_timestamp(one.type) else one for one in columns]
-    return list(zip(*(one.to_pylist() for one in plain), strict=True))
-
-
-def _row(row: tuple[Any, ...], kinds: list[Kind]) -> tuple[Any, ...]:
-    return tuple(_value(value, kind) for value, kind in zip(row, kinds, strict=True))
-
-
-def _value(value: Any, kind: Kind) -> Any:
-    """One spelling of equal values, sign of zero included."""
-    if value is None:
-        return None
-    if kind.declared == "BIG_DECIMAL":
-        return value.rstrip("0").rstrip(".") if "." in value else value
-    if kind.declared in ("DOUBLE", "FLOAT"):
-        number = float(value)
-        return "NaN" if math.isnan(number) else number
-    if kind.declared == "JSON":
-        return sorted(json.loads(value).items())
-    if kind.multi_value:
-        return [one for one in value if one is not None]
-    return int(value) if isinstance(value, bool | int | dt.date) and kind.declared == "TIMESTAMP" else value
+    assert repr(read(made, reading.rows)) == repr(expected)

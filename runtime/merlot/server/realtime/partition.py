@@ -478,7 +478,7 @@ class PartitionConsumer:
         around = self._around
         end = End(
             segment=head.name,
-            offset=head.rows.next_offset,
+            offset=self._end_of(head.rows) if next_offset is None else head.rows.next_offset,
             sealer=around.sealing.instance,
             now_ms=around.clock.now_ms(),
             next_offset=next_offset,
@@ -493,6 +493,13 @@ class PartitionConsumer:
         if record is not None:
             self._records = {**self._records, record.sequence: record}
             self._take_on(head)
+
+    def _end_of(self, rows: ConsumingSegment) -> int:
+        """Where the segment ends: behind its full number of rows, though there are more, if it could not end before."""
+        assert self._settings is not None
+        full = self._settings.flush.rows
+        offset = rows.offset_of(full) if rows.num_docs > full else rows.next_offset
+        return offset if rows.docs_before(offset) else rows.next_offset
 
     def _lost(self, head: Part, error: OffsetOutOfRangeError) -> None:
         """The stream no longer has what comes next."""

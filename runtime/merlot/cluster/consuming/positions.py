@@ -15,6 +15,9 @@ from merlot.errors import ConflictError, NotFoundError
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore
 
+Positions = Mapping[str, Mapping[InstanceId, PositionRecord]]
+"""By segment and instance."""
+
 
 def publish_position(metastore: Metastore, table: TableName, position: PositionRecord) -> None:
     """Write it, in place of what the instance wrote of the segment before."""
@@ -30,7 +33,7 @@ def publish_position(metastore: Metastore, table: TableName, position: PositionR
             return
 
 
-def read_positions(metastore: Metastore, table: TableName) -> Mapping[str, Mapping[InstanceId, PositionRecord]]:
+def read_positions(metastore: Metastore, table: TableName) -> Positions:
     """All positions of the table, by segment and instance."""
     folder = paths.positions(table)
     nodes = [paths.child(folder, name) for name in metastore.children(folder)]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from merlot.cluster.consuming import transactions
 from merlot.cluster.consuming.machine import LOST
 from merlot.cluster.consuming.partitions import open_segments
+from merlot.cluster.consuming.positions import Positions
 from merlot.cluster.consuming.transactions import Begin, End
 from merlot.cluster.records import AskedEnd, ConsumingStatus, PositionRecord, StreamSegmentRecord
 from merlot.cluster.segments.transaction import Assign, Mutation
@@ -19,8 +20,6 @@ from merlot.cluster.segments.view import TableView
 from merlot.controller.placement.assignment import assign
 from merlot.controller.placement.reconcile import Situation, step
 from merlot.ids import InstanceId
-
-Positions = Mapping[str, Mapping[InstanceId, PositionRecord]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

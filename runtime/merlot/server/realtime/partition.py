@@ -10,13 +10,16 @@ What shared state says of the partition's segments comes in by `follow`; what th
 - The one whose proposal held makes the file (`sealing`); another replica does when it is gone, or takes too long. The
   others load the file like that of any segment.
 - A replica that stays behind while the file comes in goes on where the file ends.
+- One whose next message the stream no longer has says so (`positions`), and reads on behind the file that another one
+  makes, which ends the segment for it. Rows are given up only if every replica has lost them.
+- While a partition is paused, what was read beyond the last end stays, and is asked for.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from typing import Final
@@ -24,10 +27,13 @@ from typing import Final
 from merlot import telemetry
 from merlot.clock import Clock
 from merlot.cluster.consuming.commits import Committed, propose_end
+from merlot.cluster.consuming.machine import LOST
+from merlot.cluster.consuming.positions import Positions, publish_position
 from merlot.cluster.consuming.transactions import End
-from merlot.cluster.records import AskedEnd, ConsumingStatus, StreamSegmentRecord
+from merlot.cluster.records import AskedEnd, ConsumingStatus, PositionRecord, StreamSegmentRecord
 from merlot.cluster.segments.view import TableView
 from merlot.errors import MerlotError
+from merlot.ids import InstanceId
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.server.realtime.intake import Batch, Counts, Intake
@@ -49,7 +55,7 @@ CATCH_UP_S: Final = 10.0
 """A replica that begins is asked once it has what the stream had then, or so long after: what is behind by hours is
 answered as far as it is."""
 LOST_HOLD_S: Final = 60.0
-"""Before a replica gives up rows that the stream no longer has: others may have read them."""
+"""Before a replica gives up rows that the stream no longer has, and that others may have read who are silent."""
 MAX_AHEAD: Final = 2
 """Segments' worth of rows that may wait for the one before to be committed; then the thread rests."""
 
@@ -116,7 +122,7 @@ class PartitionConsumer:
         self._records: Mapping[int, StreamSegmentRecord] = {}
         self._epoch = -1
         self._settings: Settings | None = None
-        self._pinned = ""
+        self._pinned_id = ""
         self._intake: Intake | None = None
         self._target: int | None = None
         self._began = 0.0
@@ -124,7 +130,8 @@ class PartitionConsumer:
         self._not_before: dict[str, float] = {}
         """Until when what failed is not tried again, by what it is."""
         self._num_failures = 0
-        self._has_peers = False
+        self._servers: Collection[InstanceId] = ()
+        self._positions: Positions = {}
         self._lost_since: float | None = None
         self._names: list[str] = []
         self._is_stopping = threading.Event()
@@ -146,11 +153,18 @@ class PartitionConsumer:
         for part in self.line.parts:
             self._around.room.tell(part.rows, 0, 0)
 
-    def follow(self, records: Mapping[int, StreamSegmentRecord], epoch: int, *, has_peers: bool) -> None:
-        """What shared state says of the partition's segments, by sequence; `has_peers`: others consume it too."""
-        self._has_peers = has_peers
+    def follow(
+        self, records: Mapping[int, StreamSegmentRecord], epoch: int, servers: Collection[InstanceId] | None = None
+    ) -> None:
+        """What shared state says of the partition's segments, by sequence; `servers`: who consumes it, if known."""
+        if servers is not None:
+            self._servers = servers
         if epoch >= self._epoch:
             self._records, self._epoch = records, epoch
+
+    def follow_positions(self, positions: Positions) -> None:
+        """How far replicas have come that lost their place in the stream."""
+        self._positions = positions
 
     @property
     def names(self) -> list[str]:
@@ -231,7 +245,9 @@ class PartitionConsumer:
         if self._intake is not None and self._intake.stopped_at is not None:
             return True
         is_ahead = not head.name and head.rows.num_docs >= MAX_AHEAD * self._settings.flush.rows
-        is_paused = head.name == "" and self._is_pausing(head.sequence)
+        record = self._records.get(head.sequence)
+        is_paused = record is not None and record.status == ConsumingStatus.PAUSED
+        is_paused |= head.name == "" and self._is_pausing(head.sequence)
         return is_ahead or is_paused or self._around.room.is_full
 
     def _is_pausing(self, sequence: int) -> bool:
@@ -250,8 +266,6 @@ class PartitionConsumer:
         record = None if head is None else records.get(head.sequence)
         if head is None or (record is None and last > head.sequence):
             self._begin_at(records[last])
-        elif record is not None and record.status == ConsumingStatus.PAUSED:
-            self._drop(head)
         elif record is not None and not record.is_open and self._around.is_loaded(record.key_text):
             self._jump(head, record)
 
@@ -301,10 +315,9 @@ class PartitionConsumer:
             self._intake.seek(start)
 
     def _set(self, record: StreamSegmentRecord) -> Settings:
-        pinned = record.pinned
-        if self._settings is None or pinned != self._pinned:
+        if self._settings is None or record.pinned_id != self._pinned_id:
             self._close_intake()
-            self._settings, self._pinned = self._around.settings_of(record), pinned
+            self._settings, self._pinned_id = self._around.settings_of(record), record.pinned_id
         return self._settings
 
     # What shared state says of each part.
@@ -313,8 +326,6 @@ class PartitionConsumer:
         record = self._records.get(part.sequence)
         if record is None:
             self._note_gone(part)
-            return
-        if record.status == ConsumingStatus.PAUSED:
             return
         if not part.name:
             named = self._named(part, record)
@@ -341,7 +352,7 @@ class PartitionConsumer:
     def _named(self, part: Part, record: StreamSegmentRecord) -> Part | None:
         """The segment that this server has gone on into has a name now, if it is the one that it took it for."""
         assert part.rows is not None
-        if record.start_offset != part.start or (record.pinned and record.pinned != self._pinned):
+        if record.start_offset != part.start or record.pinned_id != self._pinned_id:
             _LOG.info("next segment is another one, read again %s segment=%s", self._where, record.name)
             self._drop(part)
             return None
@@ -360,7 +371,8 @@ class PartitionConsumer:
         ended = replace(part, end=end, num_docs=part.rows.docs_before(end))
         start = end if record.next_offset is None else record.next_offset
         following = self._records.get(part.sequence + 1)
-        carries = start == end and not record.next_pinned and following is None
+        is_other = following is not None and following.pinned_id != self._pinned_id
+        carries = start == end and not record.next_pinned and not is_other
         parts = self.line.with_part(ended)
         if carries and part.rows.next_offset > end:
             tail = part.rows.split(end, replace(part.rows.request, name=""))
@@ -400,7 +412,7 @@ class PartitionConsumer:
                 self._tell_error(f"segment not sealed segment={name} cause={error}")
                 continue
             view = future.result().view
-            self.follow(records_of(view, self.partition), view.epoch, has_peers=self._has_peers)
+            self.follow(records_of(view, self.partition), view.epoch)
 
     def _may_try(self, what: str) -> bool:
         return self._around.clock.monotonic() >= self._not_before.get(what, 0.0)
@@ -469,6 +481,8 @@ class PartitionConsumer:
         assert self._settings is not None
         now_ms = self._around.clock.now_ms()
         reason = why_end(record, head, self._settings.flush, self._around.room, now_ms, is_ready=self.is_ready)
+        if not reason and self._can_help(head):
+            reason = "lost by others"
         if reason:
             self._propose(head, reason)
         return self.line.head is not None
@@ -514,10 +528,46 @@ class PartitionConsumer:
         self._close_intake()
         now = self._around.clock.monotonic()
         self._lost_since = self._lost_since or now
-        # Another replica may have read them: the file that it makes is loaded.
-        if head.name and (not self._has_peers or now - self._lost_since >= LOST_HOLD_S):
-            self._propose(head, "lost", next_offset=onward)
+        if head.name and self._may_try("lost"):
+            self._not_before["lost"] = now + RETRY_S
+            self._tell_lost(head, onward)
+            if self._is_lost_by_all(head, onward):
+                self._propose(head, "lost", next_offset=onward)
         self._is_stopping.wait(POLL_S)
+
+    def _tell_lost(self, head: Part, onward: int) -> None:
+        """Others may have read on: the file that they make is loaded then."""
+        assert head.rows is not None
+        sealing = self._around.sealing
+        position = PositionRecord(
+            segment=head.name, instance=sealing.instance, offset=head.rows.next_offset, reason=LOST, resume=onward
+        )
+        publish_position(sealing.metastore, sealing.table, position)
+
+    def _is_lost_by_all(self, head: Part, onward: int) -> bool:
+        """Whether nobody can read what is lost here, and nobody has come farther than this replica."""
+        assert head.rows is not None
+        assert self._lost_since is not None
+        mine = self._around.sealing.instance
+        told = self._lost_positions(head)
+        silent = {one for one in self._servers if one != mine and one not in told}
+        is_long_ago = self._around.clock.monotonic() - self._lost_since >= LOST_HOLD_S
+        if silent and not (is_long_ago and not any(map(self._around.is_live, silent))):
+            return False
+        return all((one.offset, name) <= (head.rows.next_offset, mine) for name, one in told.items())
+
+    def _can_help(self, head: Part) -> bool:
+        """Whether others have lost messages that this replica has read, and can read on from where it is."""
+        assert head.rows is not None
+        offset = head.rows.next_offset
+        told = self._lost_positions(head)
+        told.pop(self._around.sealing.instance, None)
+        is_able = self._lost_since is None
+        return is_able and any(one.resume is not None and one.resume <= offset for one in told.values())
+
+    def _lost_positions(self, head: Part) -> dict[InstanceId, PositionRecord]:
+        told = self._positions.get(head.name, {})
+        return {name: one for name, one in told.items() if one.reason == LOST and name in self._servers}
 
     def _close_intake(self) -> None:
         intake, self._intake = self._intake, None

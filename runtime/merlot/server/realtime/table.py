@@ -20,6 +20,7 @@ from merlot import telemetry
 from merlot.clock import Clock
 from merlot.cluster.consuming import found
 from merlot.cluster.consuming.pinned import unpin
+from merlot.cluster.consuming.positions import read_positions
 from merlot.cluster.consuming.progress import PartitionProgress, ProgressRecord, write_progress
 from merlot.cluster.instances.liveness import live_instances
 from merlot.cluster.instances.reports import ReportReader
@@ -114,8 +115,7 @@ class TableStream:
             del self._leaving[number]
         for number, consumer in self._consumers.items():
             line = lines.get(number, {})
-            has_peers = bool(line) and len(view.servers_of(line[max(line)].name)) > 1
-            consumer.follow(line, view.epoch, has_peers=has_peers)
+            consumer.follow(line, view.epoch, view.servers_of(line[max(line)].name) if line else ())
 
     def keys(self) -> list[str]:
         """What may be asked for, as the report has it."""
@@ -204,6 +204,9 @@ class TableStream:
         known = found.find_stream(host.metastore, host.table)
         if host.instance in servers and found.is_due(known, host.instance, servers, host.clock.now_ms()):
             self._find_partitions(declared, {} if known is None else known.starts)
+        positions = read_positions(host.metastore, host.table)
+        for consumer in list(self._consumers.values()):
+            consumer.follow_positions(positions)
         self._measure(declared)
 
     def _find_partitions(self, declared: StreamIngestion, known: Mapping[int, int]) -> None:

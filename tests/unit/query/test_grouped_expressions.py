@@ -112,3 +112,15 @@ def test_groups_are_those_of_the_values_that_rows_show(make_table, indexing, nul
         every = table.query(f"{option}SELECT {expression}, l, f FROM t LIMIT 1000")
         assert {tuple(map(shown, row)) for row in pairs} == {tuple(map(shown, row)) for row in every}, expression
         assert len(pairs) == len({tuple(map(shown, row)) for row in every}), expression
+
+
+def test_a_null_list_is_one_null_as_a_key_and_an_empty_one_is_in_no_group(make_table):
+    fields = [{"name": "tags", "type": "STRING", "multiValue": True}, {"name": "n", "type": "INT", "role": "metric"}]
+    rows = [{"tags": ["a", "b"], "n": 1}, {"tags": None, "n": 10}, {"tags": ["b"], "n": 100}, {"tags": ["a", "a"]}]
+    sql = "SELECT VALUEIN(tags, 'a'), COUNT(*), SUM(n) FROM t GROUP BY VALUEIN(tags, 'a') ORDER BY 1"
+    table = make_table(fields, rows[:2], rows[2:])
+    assert table.query(sql, enableNullHandling="true") == [["a", 3, 1.0], [None, 1, 10.0]]
+    assert table.query(sql) == [["a", 3, 1.0]]
+    counted = "SELECT COUNTMV(tags), DISTINCTCOUNTMV(tags) FROM t"
+    assert table.query(counted, enableNullHandling="true") == [[5, 2]]
+    assert table.query(counted) == [[6, 3]]

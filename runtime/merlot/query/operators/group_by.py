@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from merlot.functions.evaluate import evaluate
 from merlot.kernels import group as kernels
 from merlot.kernels.jit import read_only
 from merlot.query.accumulators import Accumulator
@@ -26,9 +27,9 @@ from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns
 from merlot.tree.nodes import Column, Expr
 from merlot.tree.types import SqlType
-from merlot.vectors.errors import LimitExceededError, UnsupportedQueryError
+from merlot.vectors.errors import LimitExceededError
 from merlot.vectors.groups import GroupTable, Packing
-from merlot.vectors.vector import arrow_type
+from merlot.vectors.vector import Vector, arrow_type
 
 SMALL_SPACE = 4_096
 MAX_DENSE_SPACE = 1 << 22
@@ -149,7 +150,8 @@ def _encoded(key: Key, expr: Expr, every: Chunk) -> _Encoded | None:
     if not expr.type.is_array:
         return _Encoded(key.encode_rows(every), None) if isinstance(key, ValueKey) else None
     if not isinstance(expr, Column):
-        raise UnsupportedQueryError("GROUP BY of an expression over a multi-value column")
+        assert isinstance(key, ValueKey)
+        return _encoded_lists(key, evaluate(expr, every).spread(every.num_rows))
     reader = every.columns.reader(expr.name)
     offsets, positions = every.multi_values(reader)
     if isinstance(key, DictionaryKey):
@@ -166,6 +168,15 @@ def _encoded(key: Key, expr: Expr, every: Chunk) -> _Encoded | None:
         known = pa.array(~np.repeat(nulls, np.diff(offsets)))
         values = pc.if_else(known, values, pa.scalar(None, values.type))
     return _Encoded(key.encode(values.cast(arrow_type(SqlType(reader.type)))), offsets)
+
+
+def _encoded_lists(key: ValueKey, lists: Vector) -> _Encoded:
+    """Of an expression whose values are lists; a null list is one null, an empty one is in no group."""
+    data = lists.data
+    if lists.nulls is not None:
+        data = pc.if_else(pa.array(lists.nulls), pa.scalar([None], data.type), data)
+    offsets = np.concatenate([[0], np.cumsum(np.diff(data.offsets.to_numpy().astype(np.int64)))])
+    return _Encoded(key.encode(data.flatten().cast(arrow_type(SqlType(lists.type.base)))), offsets)
 
 
 Offsets = NDArray[np.int64]

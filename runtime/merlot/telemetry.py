@@ -12,11 +12,14 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from typing import Final, TextIO
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from merlot.uris import redact
 
@@ -196,6 +199,45 @@ MINION_QUEUED: Final = Gauge(
     "merlot_minion_queued_tasks", "Tasks in the queue when this minion last looked", ["kind"], registry=REGISTRY
 )
 MINION_ROWS: Final = Counter("merlot_minion_merged_rows", "Rows read by merges", ["table"], registry=REGISTRY)
+
+
+class _Caches(Collector):
+    """What caches tell of themselves when they are asked for it."""
+
+    def __init__(self) -> None:
+        self.stats: dict[str, Callable[[], Mapping[str, int]]] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        found = {cache: stats() for cache, stats in self.stats.items()}
+        for name, text in _CACHE_GAUGES.items():
+            gauge = GaugeMetricFamily(f"merlot_server_cache_{name}", text, labels=["cache"])
+            for cache, stats in found.items():
+                gauge.add_metric([cache], stats[name])
+            yield gauge
+        for name, text in _CACHE_COUNTERS.items():
+            counter = CounterMetricFamily(f"merlot_server_cache_{name}", text, labels=["cache"])
+            for cache, stats in found.items():
+                counter.add_metric([cache], stats[name])
+            yield counter
+
+
+_CACHE_GAUGES: Final = {
+    "bytes": "Memory that a cache takes",
+    "capacity_bytes": "Memory that it may take",
+    "entries": "Arrays or sets of segments that it holds",
+}
+_CACHE_COUNTERS: Final = {
+    "hits": "Lookups that found what they asked for",
+    "misses": "Lookups that did not",
+    "evictions": "Entries dropped to keep to the bound",
+}
+_CACHES: Final = _Caches()
+REGISTRY.register(_CACHES)
+
+
+def watch_cache(name: str, stats: Callable[[], Mapping[str, int]]) -> None:
+    """Tell of a cache in the metrics: its bytes, bound, entries, hits, misses and evictions."""
+    _CACHES.stats[name] = stats
 
 
 def render_metrics() -> bytes:

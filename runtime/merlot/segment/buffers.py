@@ -5,7 +5,6 @@ pages go when the last array does. Every array is read-only, mapped or decoded, 
 """
 
 import itertools
-import os
 import threading
 import zlib
 from collections import OrderedDict
@@ -17,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from merlot import memory
 from merlot.segment import compression
 from merlot.segment.layout import ALIGNMENT, Layout, StoredBuffer, damaged, padding, read_layout
 from merlot.segment.mapping import map_file, prefetch
@@ -43,6 +43,7 @@ class DecodeCache:
         self._bytes = 0
         self._hits = 0
         self._misses = 0
+        self._evictions = 0
 
     def get(self, key: CacheKey, decode: Callable[[], Array]) -> Array:
         """The array of `key`, decoded at the first call and after eviction."""
@@ -85,6 +86,7 @@ class DecodeCache:
                 "entries": len(self._entries),
                 "hits": self._hits,
                 "misses": self._misses,
+                "evictions": self._evictions,
             }
 
     def _insert(self, key: CacheKey, array: Array) -> None:
@@ -100,22 +102,13 @@ class DecodeCache:
         while self._bytes > self._capacity and self._entries:
             (owner, name), evicted = self._entries.popitem(last=False)
             self._bytes -= evicted.nbytes
+            self._evictions += 1
             self._names[owner].discard(name)
             if not self._names[owner]:
                 del self._names[owner]
 
 
-def _memory_bytes() -> int:
-    """Memory of the machine, or of the container if it may use less."""
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-    except OSError:
-        return machine
-    return min(machine, int(limit)) if limit.isdecimal() else machine
-
-
-DECODE_CACHE = DecodeCache(_memory_bytes() // 4)
+DECODE_CACHE = DecodeCache(memory.total_bytes() // 4)
 """A quarter of the memory until a server sets its own bound."""
 
 _owners = itertools.count(1)

@@ -29,6 +29,7 @@ from merlot.errors import InvalidInputError, MerlotError, NotFoundError
 from merlot.http.server import HttpServer
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore, SessionState, Watch
+from merlot.server.caches import CacheConfig, set_bounds
 from merlot.server.files import SegmentFiles
 from merlot.server.health import HealthSources, make_app
 from merlot.server.keeper import RETRY_S, Surroundings, TableKeeper
@@ -84,6 +85,7 @@ class ServerConfig:
     """Load the query kernels at the start, and wait this long for it; 0: meanwhile; None: when a query needs one."""
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     scrub: ScrubConfig = field(default_factory=ScrubConfig)
+    caches: CacheConfig = field(default_factory=CacheConfig)
     consuming_bytes: int | None = None
     """Memory for rows of streams that are not sealed yet; None: a quarter of what there is."""
     secrets_dir: Path | None = None
@@ -116,6 +118,7 @@ class ServerRole:
         self._background: list[asyncio.Task[None]] = []
         self._watches: list[Watch] = []
         self._tables_changed = WakeUp()
+        set_bounds(config.caches)
         self._handler = QueryHandler(self._keepers.get, self._scheduler, self._clock, config.host)
         self._registration: Registration | None = None
         self._endpoint: TcpEndpoint | None = None

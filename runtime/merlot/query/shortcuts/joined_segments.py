@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from merlot import memory
 from merlot.query.context import ExecutionContext
 from merlot.query.operators.order import text_ranks
 from merlot.query.plan.nodes import Leaf, LeafKind
@@ -43,6 +44,7 @@ MAX_BATCH_DOCS = 8 * 1024 * 1024
 SIGHTINGS = 2
 """Times that the same segments must be asked for before they are joined."""
 MAX_BATCHES = 256
+MOST_BYTES = 512 << 20
 
 Array = NDArray[Any]
 Key = tuple[int, ...]
@@ -124,6 +126,9 @@ class BatchCache:
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity = capacity_bytes
         self._batches: OrderedDict[Key, Batch] = OrderedDict()
+        self._hits = 0
+        self._misses = 0
+        self._evictions = 0
         self._lock = threading.Lock()
 
     def batch(self, segments: Sequence[ImmutableSegment]) -> Batch | None:
@@ -131,7 +136,10 @@ class BatchCache:
         with self._lock:
             found = self._found(segments)
             found.sightings += 1
-            return found if found.sightings >= SIGHTINGS else None
+            is_hit = found.sightings >= SIGHTINGS
+            self._hits += is_hit
+            self._misses += not is_hit
+            return found if is_hit else None
 
     def due(self, segments: Sequence[ImmutableSegment]) -> Batch | None:
         """What `batch` would give the next query; no query is counted."""
@@ -169,14 +177,33 @@ class BatchCache:
             self._capacity = capacity_bytes
             self._evict()
 
+    def stats(self) -> dict[str, int]:
+        """Counters for metrics."""
+        with self._lock:
+            return {
+                "bytes": sum(batch.nbytes for batch in self._batches.values()),
+                "capacity_bytes": self._capacity,
+                "entries": len(self._batches),
+                "hits": self._hits,
+                "misses": self._misses,
+                "evictions": self._evictions,
+            }
+
     def _evict(self) -> None:
         used = sum(batch.nbytes for batch in self._batches.values())
         while len(self._batches) > 1 and (used > self._capacity or len(self._batches) > MAX_BATCHES):
             _, dropped = self._batches.popitem(last=False)
             used -= dropped.nbytes
+            self._evictions += 1
 
 
-BATCH_CACHE = BatchCache(512 << 20)
+def default_bytes(memory_bytes: int) -> int:
+    """How much of the memory joined segments may take: more than MOST_BYTES has never been of use."""
+    return min(MOST_BYTES, memory_bytes // 8)
+
+
+BATCH_CACHE = BatchCache(default_bytes(memory.total_bytes()))
+"""The process's; a server sets its own bound."""
 
 
 class BatchColumns:

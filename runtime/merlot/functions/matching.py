@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from merlot.functions import json_filter
+from merlot.functions import json_filter, text_filter
 from merlot.functions.function import Family, Lists, text, word
 from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Expr, Literal
@@ -18,19 +18,32 @@ from merlot.vectors.vector import Vector
 MATCHING: Final = Family("Matching")
 
 
-def _checked(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    assert isinstance(args[1], Literal)
-    if not isinstance(args[1].value, str):
-        raise SqlValidationError("json_match needs its filter as a string")
-    json_filter.parse(args[1].value)
-    return args
+def _checked(function: str, parse: Callable[[str], object]) -> Callable[[tuple[Expr, ...]], tuple[Expr, ...]]:
+    def check(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        assert isinstance(args[1], Literal)
+        if not isinstance(args[1].value, str):
+            raise SqlValidationError(f"{function} needs its filter as a string")
+        parse(args[1].value)
+        return args
+
+    return check
+
+
+def _by_text(args: Sequence[Vector], holds: Callable[[str], bool]) -> Any:
+    """Each distinct text is read once, in Python: some microseconds. Indexes are for tables that ask this."""
+    texts = args[0].data
+    if isinstance(texts, pa.Scalar):
+        return np.array(holds(texts.as_py()), np.bool_)
+    encoded = texts.dictionary_encode()
+    verdicts = np.array([holds(one) for one in encoded.dictionary.to_pylist()], np.bool_)
+    return verdicts[encoded.indices.to_numpy(zero_copy_only=False)] if len(texts) else verdicts
 
 
 @MATCHING.strict(
     "jsonmatch",
     parameters=(text("json"), word("filter")),
     result=BOOLEAN,
-    complete=_checked,
+    complete=_checked("json_match", json_filter.parse),
     lists=Lists.ANY_VALUE,
     is_predicate=True,
     examples={
@@ -39,11 +52,24 @@ def _checked(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     },
 )
 def _json_match(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Each distinct text is read once, in Python: some microseconds. Indexes are for tables that ask this."""
+    """What a JSON value holds."""
     wanted = json_filter.parse(args[1].data.as_py())
-    texts = args[0].data
-    if isinstance(texts, pa.Scalar):
-        return np.array(json_filter.holds(wanted, texts.as_py()), np.bool_)
-    encoded = texts.dictionary_encode()
-    verdicts = np.array([json_filter.holds(wanted, one) for one in encoded.dictionary.to_pylist()], np.bool_)
-    return verdicts[encoded.indices.to_numpy(zero_copy_only=False)] if len(texts) else verdicts
+    return _by_text(args, lambda value: json_filter.holds(wanted, value))
+
+
+@MATCHING.strict(
+    "textmatch",
+    parameters=(text(), word("query")),
+    result=BOOLEAN,
+    complete=_checked("text_match", text_filter.parse),
+    lists=Lists.ANY_VALUE,
+    is_predicate=True,
+    examples={
+        """TEXT_MATCH('Streams of rows, in Java', 'java AND stream*')""": True,
+        """TEXT_MATCH('Streams of rows', '"rows streams"')""": False,
+    },
+)
+def _text_match(_type: SqlType, args: Sequence[Vector]) -> Any:
+    """What words a text has."""
+    wanted = text_filter.parse(args[1].data.as_py())
+    return _by_text(args, lambda value: text_filter.holds(wanted, value))

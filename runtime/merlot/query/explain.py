@@ -51,6 +51,7 @@ _PREDICATES: Final = {
     "not_in": "NOT_IN",
     "like": "LIKE",
     "jsonmatch": "JSON_MATCH",
+    "textmatch": "TEXT_MATCH",
     "is_null": "IS_NULL",
     "is_not_null": "IS_NOT_NULL",
     **dict.fromkeys(("less_than", "less_than_or_equal", "greater_than", "greater_than_or_equal", "between"), "RANGE"),

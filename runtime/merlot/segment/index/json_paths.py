@@ -6,15 +6,24 @@ several paths, find candidates.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
 from merlot.functions import json_filter
 from merlot.functions.json_filter import Among, Condition, Either, Every, Exists, Steps
-from merlot.segment.index.terms import AllOf, AnyOf, Between, Offsets, Search, TermIndex, Wanted, buffers_of, exactly
+from merlot.segment.index.terms import (
+    AllOf,
+    AnyOf,
+    Between,
+    Offsets,
+    Search,
+    TermIndex,
+    Wanted,
+    buffers_of,
+    exactly,
+    flat,
+)
 from merlot.tree.nodes import Call, Literal
 
 _KEY, _ELEMENT, _VALUE = "\1", "\2", "\0"
@@ -82,7 +91,7 @@ class _JsonPaths(TermIndex):
     searches = frozenset({"jsonmatch"})
 
     def terms_of(self, values: pa.Array) -> tuple[pa.Array, Offsets]:
-        return _flat(terms_of_value(text) for text in values.to_pylist())
+        return flat(terms_of_value(text) for text in values.to_pylist())
 
     def search(self, call: Call) -> Search | None:
         text = call.args[1]
@@ -91,15 +100,6 @@ class _JsonPaths(TermIndex):
         wanted = json_filter.parse(text.value)
         terms, is_exact, _ = _wanted(wanted.condition)
         return Search(terms, is_exact, wanted.negate)
-
-
-def _flat(lists: Iterable[set[bytes]]) -> tuple[pa.Array, Offsets]:
-    terms: list[bytes] = []
-    ends = [0]
-    for some in lists:
-        terms.extend(some)
-        ends.append(len(terms))
-    return pa.array(terms, pa.binary()), np.array(ends, np.uint32)
 
 
 INDEX = _JsonPaths()

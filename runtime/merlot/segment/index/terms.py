@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -82,6 +82,16 @@ def exactly(term: bytes) -> Between:
 
 
 # Write
+
+
+def flat(lists: Iterable[Collection[bytes]]) -> tuple[pa.Array, Offsets]:
+    """Terms, one list's after another's, and where each list's start."""
+    terms: list[bytes] = []
+    ends = [0]
+    for some in lists:
+        terms.extend(some)
+        ends.append(len(terms))
+    return pa.array(terms, pa.binary()), np.array(ends, np.uint32)
 
 
 def _of_docs(ids: Array, ends: Offsets, value_of: Array) -> tuple[Array, Offsets]:

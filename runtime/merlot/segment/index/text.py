@@ -1,0 +1,58 @@
+"""Text index: which docs hold which word, for TEXT_MATCH. FORMAT.md §5.13.
+
+Where words stand is not kept: a phrase of several finds candidates, whose texts are read.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from merlot.functions import text_filter
+from merlot.functions.text_filter import Begins, Condition, Either, Phrase
+from merlot.segment.index.terms import (
+    AllOf,
+    AnyOf,
+    Between,
+    Offsets,
+    Search,
+    TermIndex,
+    Wanted,
+    buffers_of,
+    exactly,
+    flat,
+)
+from merlot.tree.nodes import Call, Literal
+
+
+def _wanted(condition: Condition) -> tuple[Wanted, bool]:
+    """Words that a condition wants, and whether they decide."""
+    match condition:
+        case Phrase(words):
+            terms = tuple(exactly(word.encode()) for word in words)
+            return (terms[0], True) if len(terms) == 1 else (AllOf(terms), False)
+        case Begins(prefix):
+            # No byte of UTF-8 is FF.
+            return Between(prefix.encode(), prefix.encode() + b"\xff"), True
+        case Either(parts):
+            wanted, are_exact = zip(*map(_wanted, parts), strict=True)
+            return AnyOf(wanted), all(are_exact)
+    wanted, are_exact = zip(*map(_wanted, condition.parts), strict=True)
+    return AllOf(wanted), all(are_exact) and not condition.without
+
+
+class _Text(TermIndex):
+    name = "text"
+    buffers = buffers_of("text")
+    searches = frozenset({"textmatch"})
+
+    def terms_of(self, values: pa.Array) -> tuple[pa.Array, Offsets]:
+        return flat([word.encode() for word in set(text_filter.words_of(text))] for text in values.to_pylist())
+
+    def search(self, call: Call) -> Search | None:
+        text = call.args[1]
+        assert isinstance(text, Literal)
+        assert isinstance(text.value, str)
+        return Search(*_wanted(text_filter.parse(text.value)))
+
+
+INDEX = _Text()

@@ -214,3 +214,11 @@ def test_arrow_message_is_many_rows_of_one_offset() -> None:
     assert found.rows.column("rides").to_pylist() == [1, 2, 3, 4, 1, 2, 3]
     assert found.offsets.tolist() == [100, 100, 100, 101, 106, 106, 106]
     assert found.bad.by_reason == {"several columns may be meant": 1, "the message is no record": 3}
+
+
+def test_table_of_nothing_but_metadata_takes_every_record() -> None:
+    fields = [{"name": "place", "type": "LONG"}, {"name": "at", "type": "TIMESTAMP", "role": "dateTime"}]
+    made = pipeline(fields, metadata={"place": "offset", "at": "timestamp"})
+    found = made.rows(messages(b"{}", b"?", b'{"a": 1}', timestamps_ms=np.arange(3, dtype=np.int64)))
+    assert found.rows.column("place").to_pylist() == [100, 102]
+    assert found.bad.count == 1

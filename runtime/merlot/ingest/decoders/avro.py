@@ -20,6 +20,7 @@ from merlot.ingest.decoders.protocol import NO_RECORD, Decoded, Wanted, bytes_of
 from merlot.ingest.decoders.registry import SchemaRegistry
 from merlot.ingest.text_casts import json_text
 from merlot.kernels import avro_scan
+from merlot.kernels.jit import read_only
 
 PREFIX_BYTES = 5
 NO_SCHEMA = "the message names no schema"
@@ -60,7 +61,7 @@ class RegistryDecoder:
                 pieces.append(Decoded(columns={}, messages=places[:0], bad={schema: places} if last > first else {}))
             else:
                 begins, ends = starts[first:last] + PREFIX_BYTES, starts[first + 1 : last + 1]
-                pieces.append(_decoded(schema, _Records(data, begins, ends, places)))
+                pieces.append(_decoded(schema, _Records(data, read_only(begins), read_only(ends), places)))
         return pieces
 
     def _schema(self, number: int) -> RecordSchema | str:
@@ -208,6 +209,6 @@ def _decimals(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, NDArray[np
     valid = np.asarray(values.is_valid()).astype(np.uint8)
     words, is_bad = np.zeros((len(values), 2), np.uint64), np.zeros(len(values), np.bool_)
     lengths = np.diff(begins).astype(np.int32)
-    avro_scan.read_decimals(data, begins[:-1], lengths, valid, words, is_bad.view(np.uint8))
+    avro_scan.read_decimals(read_only(data), begins[:-1], lengths, valid, words, is_bad.view(np.uint8))
     mask = pa.array(valid != 0).buffers()[1]
     return pa.Array.from_buffers(kind, len(values), [mask, pa.py_buffer(words)]), is_bad

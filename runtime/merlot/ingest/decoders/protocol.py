@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from merlot.kernels.jit import read_only
+
 NO_RECORD = "the message is no record"
 
 
@@ -57,4 +59,6 @@ def bytes_of(values: pa.LargeBinaryArray) -> tuple[NDArray[np.uint8], NDArray[np
     """The bytes of messages, and where each begins: message i is data[starts[i]:starts[i + 1]]."""
     _, offsets, payloads = values.buffers()
     starts = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
-    return np.frombuffer(payloads, np.uint8) if payloads is not None else np.zeros(0, np.uint8), starts
+    data = np.frombuffer(payloads, np.uint8) if payloads is not None else np.zeros(0, np.uint8)
+    # Whoever made them may write to Arrow's buffers, and numba tells the two apart.
+    return read_only(data), read_only(starts)

@@ -275,9 +275,11 @@ class TableStream:
         key = declared.model_dump_json(exclude={"flush"})
         with self._opening:
             if key not in self._streams:
-                secrets = self._threads.secrets_of(declared.secret_ref) if declared.secret_ref else {}
-                self._streams[key] = open_stream(declared, secrets)
+                self._streams[key] = open_stream(declared, self._secrets_of(declared))
             return self._streams[key]
+
+    def _secrets_of(self, declared: StreamIngestion) -> Mapping[str, str]:
+        return self._threads.secrets_of(declared.secret_ref) if declared.secret_ref else {}
 
     def _make_around(self) -> Around:
         host = self._host
@@ -317,7 +319,9 @@ class TableStream:
         stream = self._stream(declared)
 
         def open_intake(start: int, counts: Counts) -> Intake:
-            return Intake(stream.reader(number, start), Pipeline(spec, declared, number), self._threads.turns, counts)
+            # The schema registry has its user and password there.
+            pipeline = Pipeline(spec, declared, number, self._secrets_of(declared))
+            return Intake(stream.reader(number, start), pipeline, self._threads.turns, counts)
 
         return Settings(
             request=BuildRequest(

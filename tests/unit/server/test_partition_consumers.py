@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.unit.cluster.stream_table import SERVERS, TABLE, begin, make_store
+from tests.unit.cluster.stream_table import PINNED, SERVERS, TABLE, begin, make_store
 
 from merlot.clock import SystemClock
 from merlot.cluster.consuming import transactions
@@ -26,6 +26,7 @@ from merlot.ids import InstanceId
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.segment.build.request import BuildRequest
 from merlot.server.files import SegmentFiles
+from merlot.server.realtime import partition
 from merlot.server.realtime.intake import Batch, Counts, Intake
 from merlot.server.realtime.memory import MemoryRoom
 from merlot.server.realtime.partition import Around, PartitionConsumer, Settings, records_of
@@ -53,8 +54,9 @@ class MemoryStream:
 class MemoryIntake:
     """Stands for reader and pipeline."""
 
-    def __init__(self, replica: ReplicaOnTest, start: int) -> None:
+    def __init__(self, replica: ReplicaOnTest, start: int, bad_at: int | None) -> None:
         self._replica = replica
+        self._bad_at = bad_at
         self._at = start
         self.stopped_at: int | None = None
 
@@ -66,6 +68,8 @@ class MemoryIntake:
         if self._at < available.earliest:
             raise OffsetOutOfRangeError("in a test", self._at, available)
         until = min(available.latest, self._replica.reads_until)
+        if self._bad_at is not None and until > self._bad_at:
+            until = self.stopped_at = self._bad_at
         if until <= self._at:
             time.sleep(timeout_s / 10)
             return Batch(rows=pa.table({}), offsets=NOTHING, message_offsets=NOTHING, next_offset=self._at)
@@ -85,6 +89,8 @@ class ReplicaOnTest:
         self.name = name
         self.stream = cluster.stream
         self.reads_until = 1 << 40
+        self.bad_at: int | None = None
+        """A message behind which nothing is read by the first settings."""
         self.is_told = True
         """Whether it hears of what changes."""
         self.loaded: set[str] = set()
@@ -136,12 +142,12 @@ class ReplicaOnTest:
             request=BuildRequest(name=record.name, table="t", schema=SCHEMA),
             flush=FlushSpec(age="9999d"),
             latest=lambda: self.stream.available,
-            open_intake=self._open_intake,
+            open_intake=partial(self._open_intake, self.bad_at if record.pinned == PINNED else None),
             after_gap=partial(after_gap, OutOfRange.EARLIEST),
         )
 
-    def _open_intake(self, start: int, _counts: Counts) -> Intake:
-        return cast(Intake, MemoryIntake(self, start))
+    def _open_intake(self, bad_at: int | None, start: int, _counts: Counts) -> Intake:
+        return cast(Intake, MemoryIntake(self, start, bad_at))
 
 
 class ClusterOnTest:
@@ -162,10 +168,10 @@ class ClusterOnTest:
     def produce(self, latest: int, earliest: int = 0) -> None:
         self.stream.available = OffsetRange(earliest, latest)
 
-    def start(self, name: InstanceId, reads_until: int = 1 << 40) -> ReplicaOnTest:
+    def start(self, name: InstanceId, reads_until: int = 1 << 40, bad_at: int | None = None) -> ReplicaOnTest:
         """A new one, which comes so far in the stream for now."""
         replica = self.replicas[name] = ReplicaOnTest(name, self, self.folder)
-        replica.reads_until = reads_until
+        replica.reads_until, replica.bad_at = reads_until, bad_at
         replica.tell(self.view)
         replica.consumer.start()
         return replica
@@ -176,8 +182,8 @@ class ClusterOnTest:
             replica.consumer.stop()
             replica.consumer.join()
 
-    def ask(self, asked: AskedEnd) -> None:
-        mutate(self.store, TABLE, lambda view: transactions.ask_to_end(view, None, asked, 0))
+    def ask(self, asked: AskedEnd, pinned: str = "") -> None:
+        mutate(self.store, TABLE, lambda view: transactions.ask_to_end(view, None, asked, 0, next_pinned=pinned))
 
     def reaches(self, is_so: Callable[[], bool], *, load: bool = True) -> None:
         """Play the servers around the consumers until it is so."""
@@ -199,7 +205,8 @@ class ClusterOnTest:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[ClusterOnTest]:
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterOnTest]:
+    monkeypatch.setattr(partition, "CATCH_UP_S", 0.5)
     with contextlib.closing(ClusterOnTest(tmp_path)) as made:
         yield made
 
@@ -260,3 +267,17 @@ def test_a_pause_takes_no_row_back_and_going_on_reads_none_twice(cluster: Cluste
     one.reads_until = 1 << 40
     mutate(cluster.store, TABLE, lambda view: transactions.resume(view, 0))
     cluster.reaches(lambda: one.rows_of(first) == ahead.rows_of(first) == 90)
+
+
+def test_new_settings_go_on_behind_a_bad_message_that_stopped_the_old_ones(cluster: ClusterOnTest) -> None:
+    cluster.produce(80)
+    one = cluster.start(A, bad_at=20)
+    cluster.reaches(lambda: one.consumer.next_offset == 20)
+    first = first_of(cluster)
+    cluster.ask(AskedEnd.FORCE, pinned="settings that skip bad messages")
+    cluster.reaches(lambda: one.consumer.next_offset == 80)
+    assert one.rows_of(first) == 80
+    assert [(record.start_offset, record.end_offset) for record in cluster.view.stream_segments] == [
+        (0, 20),
+        (20, None),
+    ]

@@ -227,11 +227,20 @@ class PartitionConsumer:
         head = self.line.head
         if head is None or self._must_rest(head):
             self._is_stopping.wait(POLL_S)
+            self._end_at_rest()
         else:
             self._consume(head)
         if self.names != self._names:
             self._names = self.names
             self._around.on_change()
+
+    def _end_at_rest(self) -> None:
+        """Where nothing is read, there is all the more reason to end: memory is used up, or new settings would go on
+        behind a bad message."""
+        head = self.line.head
+        if head is not None and head.rows is not None and self._intake is not None:
+            self._note_ready()
+            self._end_if_due(head)
 
     def _tell_room(self) -> None:
         for part in self.line.parts:

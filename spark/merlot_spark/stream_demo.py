@@ -27,6 +27,7 @@ from rich.table import Table as View
 from rich.text import Text
 
 from merlot.errors import MerlotError
+from merlot.kernels.warm import warm
 from merlot_spark import quickstart_data as data
 from merlot_spark.local_node import LocalNode, free_port
 
@@ -146,16 +147,16 @@ class Client:
 def view(client: Client, producer: Producer, began: float) -> View:
     """Everything at this moment."""
     row = client.row(QUESTION) or [0, 0, 0]
-    age_ms = time.time_ns() // 1_000_000 - row[1] if row[0] else 0
+    newest = f"the newest {time.time_ns() / 1e6 - row[1]:.0f} ms old" if row[0] else "none yet"
     stream = client.call("/tables/flight_events/stream")
     segments = client.call("/segments/flight_events/metadata")
     num_sealed = sum(bool(one["crc"]) for one in segments.values())
-    shown = View(title=f"flight_events, {time.monotonic() - began:.0f} s", title_justify="left", min_width=72)
-    for name in ("partition", "state", "segment", "rows in it", "rows/s", "lag"):
-        shown.add_column(name, justify="right" if name not in ("state", "segment") else "left")
+    shown = View(title=f"flight_events, {time.monotonic() - began:.0f} s", title_justify="left", caption_justify="left")
+    for name in ("partition", "state", "sequence", "rows in it", "rows/s", "lag"):
+        shown.add_column(name, justify="left" if name == "state" else "right")
     for one in stream["partitions"]:
         for replica in one["replicas"].values():
-            cells = [one["partition"], replica["state"], one["segment"].split("__", 1)[1]]
+            cells = [one["partition"], replica["state"], one["segment"].split("__")[-2]]
             cells += [
                 f"{replica.get('rows', 0):,}",
                 f"{replica.get('rowsPerS', 0):,.0f}",
@@ -163,7 +164,7 @@ def view(client: Client, producer: Producer, began: float) -> View:
             ]
             shown.add_row(*map(str, cells))
     shown.caption = (
-        f"{producer.num_events:,} events written, {row[0]:,} answered; newest answered row {age_ms:.0f} ms old; "
+        f"{producer.num_events:,} events written, {row[0]:,} answered, {newest}; "
         f"{num_sealed} segments sealed, {len(segments) - num_sealed} consuming"
     )
     return shown
@@ -176,6 +177,8 @@ def run(settings: Settings, console: Console) -> None:
     producer = Producer(topic, data.flights_file(settings.folder / "source"), settings.rate)
     node = LocalNode(settings.folder / "stream" / "node", free_port(settings.port))
     try:
+        console.print("Loading kernels; the first time on a machine they are compiled, which takes a minute")
+        warm()
         node.start()
         client = Client(node.url)
         manifest = MANIFEST.format(topic=topic, rows=FLUSH_ROWS).encode()

@@ -20,7 +20,7 @@ class Events:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.files = EventFiles(folder / "topic", 2)
-        self.node = Node(NodeConfig(data_dir=folder / "data"))
+        self.node = Node(NodeConfig(data_dir=folder / "data", http_port=0))
 
     async def __aenter__(self) -> "Events":
         await self.node.start()
@@ -31,7 +31,7 @@ class Events:
 
     async def restart(self) -> None:
         await self.node.stop()
-        self.node = Node(NodeConfig(data_dir=self._folder / "data"))
+        self.node = Node(NodeConfig(data_dir=self._folder / "data", http_port=0))
         await self.node.start()
 
     async def call(self, method: str, path: str, **arguments: Any) -> Any:

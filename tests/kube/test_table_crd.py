@@ -165,3 +165,44 @@ def test_column_can_be_added_and_widened(flights: Any) -> None:
         ("replication: 1", "replication: 2"),
     )
     assert "configured" in flights.check("apply", "--dry-run=server", "-f", "-", text=text)
+
+
+def stream(
+    more: str = "", source: str = "type: kafka, topic: t", properties: str = "bootstrap.servers: 'a:9092'"
+) -> str:
+    declared = f"ingestion: {{stream: {{{source}, properties: {{{properties}}}{more}}}}}"
+    return edited(("replication: 1", declared))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (stream(properties="sasl.password: hush"), "secrets belong into the Secret that secretRef names"),
+        (stream(properties="group.id: g"), "is not for a table to set"),
+        (stream(properties="sasl.kerberos.kinit.cmd: reboot"), "is not for a table to set"),
+        (stream(source="type: kafka"), "a stream is kafka or files, with its topic"),
+        (stream(", decoder: {type: XML}"), 'Unsupported value: "XML"'),
+        (stream(", start: soon"), "should match"),
+    ],
+)
+def test_wrong_stream_is_refused(tables: Any, wrong: str, message: str) -> None:
+    refused = tables("apply", "--dry-run=server", "-f", "-", text=wrong)
+    assert refused.returncode != 0
+    assert message in refused.stderr
+    with pytest.raises(manifest.ManifestError):
+        manifest.load(wrong)
+
+
+def test_stream_that_is_consumed_stays_where_its_offsets_are(flights: Any) -> None:
+    flights.check("apply", "-f", "-", text=stream())
+    assert "configured" in flights.check("apply", "--dry-run=server", "-f", "-", text=stream(", badMessages: stop"))
+    for other in (
+        stream(source="type: kafka, topic: u"),
+        stream(source="type: files, topic: t"),
+        stream(", start: latest"),
+    ):
+        refused = flights("apply", "--dry-run=server", "-f", "-", text=other)
+        assert refused.returncode != 0
+        assert "cannot change, since segments hold offsets" in refused.stderr
+    refused = flights("apply", "--dry-run=server", "-f", "-", text=FLIGHTS.read_text())
+    assert "a table keeps its stream" in refused.stderr

@@ -53,7 +53,6 @@ def _table_schema() -> JsonSchema:
     field = spec["properties"]["schema"]["properties"]["fields"]["items"]
     field["x-kubernetes-validations"] = _FIELD_RULES
     spec["properties"]["ingestion"]["properties"]["batch"]["items"]["x-kubernetes-validations"] = _BATCH_RULES
-    spec["properties"]["ingestion"]["x-kubernetes-validations"] = _INGESTION_RULES
     spec["properties"]["ingestion"]["properties"]["stream"]["x-kubernetes-validations"] = _STREAM_RULES
     for role, template in _pod_templates(spec):
         _restrict(role, template["properties"])
@@ -114,6 +113,12 @@ _SPEC_RULES = [
         ".timeColumn",
     ),
     rule("!has(self.retention) || has(self.timeColumn)", "retention needs timeColumn", ".retention"),
+    rule(
+        "!has(oldSelf.ingestion) || !has(oldSelf.ingestion.stream)"
+        " || (has(self.ingestion) && has(self.ingestion.stream))",
+        "a table keeps its stream; pause it to consume no more",
+        ".ingestion",
+    ),
     rule(
         "!has(self.retention) || self.pushType == 'APPEND'",
         "a REFRESH table is replaced as a whole; remove retention or use APPEND",
@@ -204,11 +209,6 @@ _BATCH_RULES = [
         "!has(self.overwrite) || self.overwrite.start < self.overwrite.end",
         "overwrite.start must be before overwrite.end",
         ".overwrite",
-    ),
-]
-_INGESTION_RULES = [
-    rule(
-        "!has(oldSelf.stream) || has(self.stream)", "a table keeps its stream; pause it to consume no more", ".stream"
     ),
 ]
 _STREAM_RULES = [

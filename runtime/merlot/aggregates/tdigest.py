@@ -3,6 +3,10 @@
 A state is a digest in bytes, the verbose form of com.tdunning's MergingDigest (Dunning and Ertl, "Computing extremely
 accurate quantiles using t-digests"), which Pinot stores too. A BYTES column holds such digests. Values are collected
 and merged in, many at a time; up to some forty of a group stay apart, and percentiles among them are exact.
+
+While states are merged they have `FINER` times the compression asked for, as MergingDigest has in memory. Merged in
+steps at the compression itself, two digests of 3,000 values in alternating ranges were 1 % off at the median, and are
+0.25 % off so.
 """
 
 from __future__ import annotations
@@ -41,6 +45,7 @@ from merlot.vectors.vector import Vector
 
 DEFAULT_COMPRESSION: Final = 100
 MAX_COMPRESSION: Final = 10_000
+FINER: Final = 4
 MIN_PENDING: Final = 1 << 18
 """Values that are collected before they are merged into digests: each merging writes all digests anew."""
 _HEADER: Final = np.dtype([("kind", ">i4"), ("min", ">f8"), ("max", ">f8"), ("compression", ">f8"), ("count", ">i4")])
@@ -157,7 +162,7 @@ class PercentileTDigest(AggregationFunction):
         return (StateField("digest", pa.binary()),)
 
     def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
-        state = DigestState(num_groups, _compression(call))
+        state = DigestState(num_groups, FINER * _compression(call))
         return StoredStates(self, state) if call.types[0].base is TypeName.BYTES else state
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
@@ -171,7 +176,17 @@ class PercentileTDigest(AggregationFunction):
         return Vector(call.result, answers, nothing(call, np.diff(starts)))
 
     def to_bytes(self, call: AggregateCall, columns: Sequence[pa.Array]) -> pa.Array:
-        return columns[0]
+        """At the compression asked for. A digest that came in bytes and was merged with none stays as it is."""
+        compression = _compression(call)
+        cells = columns[0].to_pylist()
+        finer = [place for place, cell in enumerate(cells) if cell and _compression_of(cell) == FINER * compression]
+        if not finer:
+            return columns[0]
+        state = DigestState(len(cells), compression)
+        places = np.array(finer, np.uint32)
+        empty = pa.array([empty_digest(compression)] * len(finer), pa.binary())
+        state.merge([pa.concat_arrays([columns[0], empty])], np.append(np.arange(len(cells), dtype=np.uint32), places))
+        return state.columns(np.arange(len(cells)))[0]
 
     def from_bytes(self, stored: pa.Array) -> list[pa.Array]:
         return [stored]
@@ -187,10 +202,16 @@ class PercentileRawTDigest(PercentileTDigest):
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
         empty = empty_digest(_compression(call))
-        cells = columns[0].to_pylist()
+        cells = self.to_bytes(call, columns).to_pylist()
         lengths = np.array([len(cell) for cell in cells], np.int64)
         texts = pa.array([(cell or empty).hex() for cell in cells], pa.string())
         return Vector(call.result, texts, nothing(call, lengths))
+
+
+def _compression_of(digest: bytes) -> float:
+    """NaN of a digest in the small encoding, which no merging writes."""
+    header = np.frombuffer(digest[: _HEADER.itemsize], _HEADER) if digest[3] == sketch.VERBOSE else None
+    return float("nan") if header is None else float(header["compression"][0])
 
 
 def _compression(call: AggregateCall) -> float:

@@ -287,3 +287,20 @@ def tally_of(values, *, is_whole):
     if is_whole:
         return Tally(len(values), sum(values), low=min(values), high=max(values))
     return Tally(len(values), floats=(sum(values), 0.0))
+
+
+def test_digests_of_many_values_stay_near_however_they_are_merged():
+    function = registry.named("percentiletdigest")
+    call = AggregateCall(types=(SqlType(TypeName.INT),), constants=(50,), result=SqlType(TypeName.DOUBLE))
+    ranges = np.array_split(np.arange(3000, dtype=np.int32), 11)
+    parts = [np.concatenate(ranges[start::2]) for start in range(2)]
+    states = [state_of(function, call, [part], np.zeros(len(part), np.uint32)) for part in parts]
+    united = merged(function, call, *states)
+    assert abs(answers(function, call, united)[0] - 1500) < 12
+    cell = function.to_bytes(call, united)[0].as_py()
+    (number,) = np.frombuffer(cell[28:32], ">i4")
+    assert number < 100
+    assert len(united[0][0].as_py()) > len(cell)
+    of_bytes = AggregateCall(types=(SqlType(TypeName.BYTES),), constants=(50,), result=SqlType(TypeName.DOUBLE))
+    again = state_of(function, of_bytes, [pa.array([cell])], np.zeros(1, np.uint32))
+    assert function.to_bytes(of_bytes, again)[0].as_py() == cell

@@ -14,11 +14,12 @@ import numpy as np
 
 from merlot.functions.function import Lists, ScalarFunction
 from merlot.functions.registry import BY_NAME
-from merlot.functions.source import ColumnSource, ValueSource, decided, hits
+from merlot.functions.source import CodedSource, ColumnSource, Distinct, ValueSource, decided, hits
 from merlot.tree.nodes import Aggregate, Call, Column, Expr, Literal
 from merlot.tree.types import BOOLEAN, SqlType
 from merlot.vectors.errors import QueryArithmeticError, UnsupportedQueryError
 from merlot.vectors.vector import (
+    TEXT,
     Attempt,
     Failure,
     Rows,
@@ -28,6 +29,9 @@ from merlot.vectors.vector import (
     either_null,
     outside,
 )
+
+_MANY = 1_024
+"""Of fewer rows it is not worth asking whether their values are distinct."""
 
 
 def evaluate(expr: Expr, source: ColumnSource) -> Vector:
@@ -71,7 +75,36 @@ def _called(call: Call, source: ColumnSource) -> Vector:
         return _of_lists(call, source)
     if function.lazy is not None:
         return function.lazy(call, source, attempt)
+    if source.num_rows >= _MANY and not function.is_light and isinstance(source, CodedSource):
+        coded = _of_distinct(call, source)
+        if coded is not None:
+            return coded
     return _strict(function, call, source)
+
+
+def _of_distinct(call: Call, source: CodedSource) -> Vector | None:
+    """The call worked out once for each distinct text of the one column that it is of; None of other calls.
+
+    Looking a text up costs more than most functions of it: over rows they would look up one each."""
+    columns: set[Column] = set()
+    if not _collect(call, columns) or len(columns) != 1:
+        return None
+    (column,) = columns
+    coded = source.coded(column.name) if column.type.base in TEXT and not column.type.is_array else None
+    if coded is None:
+        return None
+    values = Distinct(coded.distinct)
+    found = attempt(call, values).spread(values.num_rows).take(coded.ids)
+    return Vector(found.type, found.data, coded.nulls, outside(found.failure, coded.nulls))
+
+
+def _collect(expr: Expr, columns: set[Column]) -> bool:
+    """Add the columns of an expression; whether none of its functions sees nulls."""
+    if isinstance(expr, Column):
+        columns.add(expr)
+    if not isinstance(expr, Call):
+        return True
+    return not BY_NAME[expr.function].sees_nulls and all(_collect(arg, columns) for arg in expr.args)
 
 
 def _strict(function: ScalarFunction, call: Call, source: ColumnSource) -> Vector:

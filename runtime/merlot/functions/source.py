@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,18 +28,43 @@ class ColumnSource(Protocol):
         ...
 
 
-class ValueSource:
-    """Distinct values of one column as rows."""
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """A column's values by their places among distinct ones, and which rows are null as `column` says."""
 
-    def __init__(self, type_: TypeName, values: Any) -> None:
-        self._vector = from_arrow(SqlType(type_), values)
-        self.num_rows = len(values)
+    distinct: Vector
+    ids: NDArray[Any]
+    nulls: Rows | None
+
+
+@runtime_checkable
+class CodedSource(Protocol):
+    """Rows that know distinct values of some of their columns."""
+
+    def coded(self, name: str) -> Coded | None:
+        """The column, if it has far fewer values than there are rows."""
+        ...
+
+
+class Distinct:
+    """Distinct values of one column as rows, none null."""
+
+    def __init__(self, values: Vector) -> None:
+        self._vector = values
+        self.num_rows = len(values.data)
 
     def column(self, name: str, type_: SqlType) -> Vector:
         return self._vector
 
     def nulls(self, name: str) -> NDArray[np.bool_] | None:
         return None
+
+
+class ValueSource(Distinct):
+    """Distinct values of one column as rows, from Arrow's."""
+
+    def __init__(self, type_: TypeName, values: Any) -> None:
+        super().__init__(from_arrow(SqlType(type_), values))
 
 
 class RowsOf:

@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from merlot.functions.source import Coded
 from merlot.kernels.take import look_up, take, take_bits, take_look_up
 from merlot.query.read.columns import Columns
 from merlot.segment.reader import Reader
 from merlot.tree.types import SqlType
 from merlot.values.types import TypeName
-from merlot.vectors.vector import DTYPES, Vector, decimals, narrowed
+from merlot.vectors.vector import DTYPES, Vector, decimals, from_arrow, narrowed
 
 Docs = NDArray[np.uint32]
 
@@ -46,6 +47,15 @@ class Chunk:
         nulls = self.visible_nulls(name)
         data = self._lists(reader) if reader.multi_value else self._values(reader)
         return Vector(type_, data, nulls)
+
+    def coded(self, name: str) -> Coded | None:
+        """The column by dict ids, if its dictionary has far fewer values than there are rows."""
+        reader = self.columns.reader(name)
+        dictionary = None if reader.multi_value else reader.dictionary
+        if dictionary is None or 2 * len(dictionary) > self.num_rows:
+            return None
+        values = from_arrow(SqlType(reader.type), dictionary.arrow())
+        return Coded(values, self.dict_ids(reader), self.visible_nulls(name))
 
     def visible_nulls(self, name: str) -> NDArray[np.bool_] | None:
         """Which rows are null, with null handling; None without."""

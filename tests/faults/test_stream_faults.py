@@ -30,9 +30,15 @@ TABLE = offline(events_manifest(Path()).raw_name)
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory, shared_zookeeper: ZooKeeper) -> Iterator[ClusterProcesses]:
+def zookeeper_to_hurt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    with ZooKeeper(tmp_path_factory.mktemp("zookeeper")) as zookeeper:
+        yield zookeeper
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory, zookeeper_to_hurt: ZooKeeper) -> Iterator[ClusterProcesses]:
     folder = tmp_path_factory.mktemp("streams")
-    with ClusterProcesses(folder, f"{shared_zookeeper.hosts}/streams-{os.getpid()}") as cluster:
+    with ClusterProcesses(folder, f"{zookeeper_to_hurt.hosts}/streams") as cluster:
         yield cluster
 
 
@@ -109,6 +115,15 @@ async def freeze(process: RoleProcess, rng: random.Random) -> None:
     process.send(signal.SIGCONT)
 
 
+async def hurt(zookeeper: ZooKeeper, rng: random.Random) -> None:
+    if rng.random() < 0.5:
+        await asyncio.to_thread(zookeeper.restart)
+        return
+    zookeeper.freeze()
+    await asyncio.sleep(rng.uniform(0.2, 2.0))
+    zookeeper.thaw()
+
+
 async def replicas_agree(cluster: ClusterProcesses) -> None:
     """Both servers have loaded every sealed segment of the record's checksum; each row is in one segment."""
     with cluster.metastore() as metastore:
@@ -133,7 +148,7 @@ async def replicas_agree(cluster: ClusterProcesses) -> None:
 
 @pytest.mark.timeout(180 + 15 * NUM_FAULTS)
 async def test_whatever_dies_each_row_is_there_once(
-    shared: ClusterProcesses, tmp_path: Path, shared_zookeeper: ZooKeeper
+    shared: ClusterProcesses, tmp_path: Path, zookeeper_to_hurt: ZooKeeper
 ) -> None:
     rng = random.Random(SEED)
     print(f"seed={SEED} (MERLOT_SEED), faults={NUM_FAULTS} (MERLOT_STREAM_FAULTS)")
@@ -141,14 +156,16 @@ async def test_whatever_dies_each_row_is_there_once(
     with shared.metastore() as metastore:
         put_table(metastore, events_manifest(files.folder, flush_rows=1500, replication=2))
     first, second = shared.servers
-    victims = [first, second, first, second, shared.broker, shared.controller]
+    victims = [first, second, first, second, shared.broker, shared.controller, zookeeper_to_hurt]
     async with watched(shared, files) as watcher:
         while (await watcher.counts() or [0])[0] < ROWS_PER_S:
             await asyncio.sleep(0.05)
         for _ in range(NUM_FAULTS):
             await asyncio.sleep(rng.uniform(0.1, 1.0))
             victim = rng.choice(victims)
-            if victim is shared.broker:
+            if isinstance(victim, ZooKeeper):
+                await hurt(victim, rng)
+            elif victim is shared.broker:
                 await kill(victim, rng)
             else:
                 await rng.choice([kill, freeze])(victim, rng)

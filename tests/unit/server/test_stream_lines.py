@@ -1,0 +1,108 @@
+"""What a server has of a partition answers for everything from a segment on, whatever became of it."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from merlot.segment.build.request import BuildRequest
+from merlot.segment.mutable.consuming import ConsumingSegment
+from merlot.server.realtime.intake import Batch
+from merlot.server.realtime.line import Line, Part, released
+from merlot.server.realtime.memory import MemoryRoom
+from merlot.spec.schema import FieldSpec, TableSchema
+from merlot.values.types import TypeName
+
+SCHEMA = TableSchema(fields=(FieldSpec(name="id", type=TypeName.LONG),))
+GRACE_S = 60.0
+
+
+def rows(name: str, start: int, count: int) -> ConsumingSegment:
+    segment = ConsumingSegment(BuildRequest(name=name, table="t", schema=SCHEMA), start)
+    ids = np.arange(start, start + count)
+    segment.append(pa.table({"id": pa.array(ids)}), ids, start + count)
+    return segment
+
+
+def line() -> Line:
+    """A sealed segment of ten rows whose file may be loaded, one that has ended with two beyond, one that grows."""
+    return Line(
+        (
+            Part(sequence=0, start=0, name="a", rows=rows("a", 0, 10), end=10, num_docs=10, key="a@7"),
+            Part(sequence=1, start=10, name="b", rows=rows("b", 10, 12), end=20, num_docs=10),
+            Part(sequence=2, start=20, rows=rows("", 20, 5)),
+        )
+    )
+
+
+@pytest.mark.parametrize(("name", "expected"), [("a", [10, 10, 5]), ("b", [10, 5])])
+def test_a_name_stands_for_all_rows_from_its_beginning_on(name: str, expected: list[int]) -> None:
+    resolved = line().resolve(name, lambda _: False)
+    assert resolved is not None
+    assert [one.num_docs for one in resolved.rows] == expected
+    assert resolved.keys == ()
+
+
+def test_a_part_whose_file_is_loaded_is_read_from_the_file() -> None:
+    resolved = line().resolve("a", {"a@7"}.__contains__)
+    assert resolved is not None
+    assert (resolved.keys, [one.num_docs for one in resolved.rows]) == (("a@7",), [10, 5])
+
+
+def test_rows_are_let_go_when_the_file_is_loaded_and_the_part_when_nobody_asks_any_more() -> None:
+    loaded = released(line(), {"a@7"}.__contains__, 100.0, GRACE_S)
+    assert [part.rows is None for part in loaded.parts] == [True, False, False]
+    assert loaded.names() == ["a", "b"]
+    assert released(loaded, {"a@7"}.__contains__, 159.0, GRACE_S).names() == ["a", "b"]
+    assert released(loaded, {"a@7"}.__contains__, 160.0, GRACE_S).names() == ["b"]
+
+
+def test_a_part_that_is_neither_rows_nor_a_loaded_file_is_not_answered_for() -> None:
+    loaded = released(line(), {"a@7"}.__contains__, 100.0, GRACE_S)
+    assert loaded.resolve("a", lambda _: False) is None
+    assert loaded.resolve("b", lambda _: False) is not None
+    assert loaded.resolve("unknown", lambda _: False) is None
+
+
+def test_the_head_is_the_part_that_grows() -> None:
+    head = line().head
+    assert head is not None
+    assert head.sequence == 2
+    assert Line(line().parts[:2]).head is None
+
+
+def batch(offsets: list[int], message_offsets: list[int], next_offset: int) -> Batch:
+    return Batch(
+        rows=pa.table({"id": pa.array(range(len(offsets)))}),
+        offsets=np.array(offsets),
+        message_offsets=np.array(message_offsets),
+        next_offset=next_offset,
+    )
+
+
+@pytest.mark.parametrize(
+    ("offsets", "num_rows", "expected", "boundary"),
+    [
+        ([0, 10, 20, 30], 2, 2, 20),
+        ([0, 10, 20, 30], 4, 4, 45),
+        ([0, 0, 0, 10], 2, 3, 10),  # three rows of one message stay together
+        ([0, 20, 30], 1, 1, 10),  # the message at 10 was no row
+    ],
+)
+def test_a_batch_is_cut_between_messages(offsets: list[int], num_rows: int, expected: int, boundary: int) -> None:
+    first, rest = batch(offsets, [0, 10, 20, 30], 45).cut(num_rows)
+    assert (len(first), first.next_offset) == (expected, boundary)
+    assert (len(rest), rest.next_offset) == (len(offsets) - expected, 45)
+    assert (first.rows.num_rows, rest.rows.num_rows) == (len(first), len(rest))
+
+
+def test_the_largest_segment_ends_when_memory_is_used_up() -> None:
+    room = MemoryRoom(100)
+    room.tell("small", 20, 20)
+    room.tell("large", 70, 60)
+    assert not room.must_end("large")
+    room.tell("small", 40, 40)
+    assert (room.must_end("large"), room.must_end("small"), room.is_full) == (True, False, False)
+    room.tell("large", 90, 0)
+    assert (room.must_end("large"), room.must_end("small"), room.is_full) == (False, True, True)
+    room.tell("large", 0, 0)
+    assert (room.taken_bytes, room.is_full) == (40, False)

@@ -19,8 +19,9 @@ import numpy as np
 import pyarrow as pa
 from slt_data import Dataset, arrow_type
 
-from merlot.spec.indexing import IndexingSpec
+from merlot.spec.indexing import INDEX_KINDS, IndexingSpec
 from merlot.spec.schema import TableSchema
+from merlot.testing.indexes import every_index
 
 NAME = "wild"
 FIRST_MS = 1356998400000
@@ -161,10 +162,11 @@ def _indexing(generator: random.Random) -> IndexingSpec:
     some = {kind: generator.sample(_SINGLE[1:], generator.randrange(8)) for kind in ("raw", "bloom")}
     listed = ["li", "ls", "ld"]
     raw = some["raw"] + [name for name in listed if generator.random() < 0.4]
+    every = every_index(SCHEMA, raw)
+    indexes = {kind: tuple(name for name in every.columns_of(kind) if generator.random() < 0.3) for kind in INDEX_KINDS}
     return IndexingSpec(
+        **{**indexes, "bloom": tuple(name for name in some["bloom"] if name != "b")},
         sorted_columns=tuple(generator.sample(_MAY_BE_SORTED, generator.randrange(3))),
         no_dictionary=tuple(raw),
-        inverted=tuple(name for name in (*listed, "j", "s", "i", "f") if name not in raw and generator.random() < 0.5),
-        bloom=tuple(name for name in some["bloom"] if name != "b"),
         compression={name: generator.choice(("ZSTD", "LZ4")) for name in raw if generator.random() < 0.3},
     )

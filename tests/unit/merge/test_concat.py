@@ -30,6 +30,7 @@ from merlot.errors import InvalidInputError
 from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
+from merlot.testing.indexes import every_index
 from merlot.values.types import TypeName
 
 
@@ -77,7 +78,7 @@ SCHEMA = TableSchema(
 @settings(max_examples=20)
 @given(cells=segment_cells(SCHEMA))
 def test_a_merge_of_one_segment_is_a_fresh_build_of_its_rows(cells: Any) -> None:
-    indexing = IndexingSpec(sorted_columns=("at",), inverted=("who", "tags"), no_dictionary=("doubles",))
+    indexing = every_index(SCHEMA, ("doubles",), sorted_columns=("at",))
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
         fresh = built(directory, "in_0", SCHEMA, cells, indexing)

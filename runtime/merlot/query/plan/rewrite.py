@@ -6,10 +6,12 @@ predicate, because on a multi-value column NOT(p) is the complement of the docs 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace as copy_with
 
 from merlot.tree.nodes import FALSE, TRUE, BoundQuery, Call, Expr, Literal
-from merlot.tree.types import BOOLEAN
+from merlot.tree.types import BOOLEAN, SqlType
+from merlot.values.types import TypeName
 
 
 def rewrite(query: BoundQuery) -> BoundQuery:
@@ -81,8 +83,55 @@ def merge_equalities(expr: Expr) -> Expr:
     return rest[0] if len(rest) == 1 else Call("or", tuple(rest), BOOLEAN)
 
 
+def merge_bounds(expr: Expr) -> Expr:
+    """a >= 1 AND a < 9 is a BETWEEN 1 AND 8, of whole numbers: one look at the column, and a range that an index may
+    know. Of a list, each bound may be met by another value."""
+    if not (isinstance(expr, Call) and expr.function in ("and", "or")):
+        return expr
+    args = tuple(merge_bounds(arg) for arg in expr.args)
+    if expr.function == "or":
+        return flatten(Call("or", args, BOOLEAN))
+    bounds: dict[Expr, list[Call]] = {}
+    for arg in args:
+        if isinstance(arg, Call) and _is_bound(arg):
+            bounds.setdefault(arg.args[0], []).append(arg)
+    pairs = {subject: _between(subject, some) for subject, some in bounds.items()}
+    merged = (pairs.get(arg.args[0]) if isinstance(arg, Call) and _is_bound(arg) else None for arg in args)
+    kept = dict.fromkeys(arg if pair is None else pair for arg, pair in zip(args, merged, strict=True))
+    return flatten(Call("and", tuple(kept), BOOLEAN))
+
+
+def _is_bound(call: Call) -> bool:
+    if call.function not in _LOWER and call.function not in _UPPER:
+        return False
+    subject, bound = call.args
+    return isinstance(bound, Literal) and isinstance(bound.value, int) and subject.type in _WHOLE
+
+
+def _between(subject: Expr, bounds: list[Call]) -> Expr | None:
+    """Of one lower and one upper bound."""
+    lower = [call for call in bounds if call.function in _LOWER]
+    upper = [call for call in bounds if call.function in _UPPER]
+    if len(lower) != 1 or len(upper) != 1:
+        return None
+    low, high = _moved(lower[0], _LOWER), _moved(upper[0], _UPPER)
+    ends = (Literal(low, subject.type), Literal(high, subject.type))
+    return FALSE if low > high else Call("between", (subject, *ends), BOOLEAN)
+
+
+def _moved(call: Call, deltas: Mapping[str, int]) -> int:
+    bound = call.args[1]
+    assert isinstance(bound, Literal)
+    assert isinstance(bound.value, int)
+    return bound.value + deltas[call.function]
+
+
 def _are_literals(args: tuple[Expr, ...]) -> bool:
     return all(isinstance(arg, Literal) for arg in args)
 
 
-RULES = (push_not_down, flatten, merge_equalities)
+_LOWER = {"greater_than": 1, "greater_than_or_equal": 0}
+_UPPER = {"less_than": -1, "less_than_or_equal": 0}
+"""How far a bound is moved to be one that is met."""
+_WHOLE = frozenset({SqlType(TypeName.INT), SqlType(TypeName.LONG), SqlType(TypeName.TIMESTAMP)})
+RULES = (push_not_down, flatten, merge_equalities, merge_bounds)

@@ -29,11 +29,17 @@ def open_stream(declared: StreamIngestion, secrets: Mapping[str, str] = NO_SECRE
 
             return FilesStream(settings)
         case "kafka":
-            from merlot.streams.kafka import KafkaStream
-
-            return KafkaStream(settings)
+            return _kafka(settings)
         case name:
             return _installed(name, settings)
+
+
+def _kafka(settings: StreamSettings) -> Stream:
+    try:
+        from merlot.streams.kafka import KafkaStream
+    except ModuleNotFoundError as error:
+        raise InvalidInputError(f"a stream of kafka needs pip install 'merlot[kafka]' missing={error.name}") from error
+    return KafkaStream(settings)
 
 
 def _installed(name: str, settings: StreamSettings) -> Stream:

@@ -1,15 +1,21 @@
 """What a stream may be declared as, what it may become, and what its policies come to."""
 
+import sys
+from collections.abc import Callable
+
 import pytest
 
 from merlot.errors import InvalidInputError
+from merlot.ingest.decoders.opening import open_decoder
+from merlot.ingest.decoders.protocol import Wanted
 from merlot.spec import evolution, manifest
 from merlot.spec.manifest import ManifestError
-from merlot.spec.stream import OutOfRange
+from merlot.spec.stream import DecoderSpec, DecoderType, OutOfRange, StreamIngestion
 from merlot.spec.table import TableSpec
-from merlot.streams.opening import after_gap
+from merlot.streams.opening import after_gap, open_stream
 from merlot.streams.protocol import OffsetRange
 
+WANTED = Wanted(columns={}, names=())
 BASE = """\
 apiVersion: merlot.dev/v1alpha1
 kind: Table
@@ -158,9 +164,31 @@ def test_policy_goes_on_only_where_no_message_can_come_twice() -> None:
 
 
 def test_stream_of_no_installed_package_is_refused() -> None:
-    from merlot.spec.stream import StreamIngestion
-    from merlot.streams.opening import open_stream
-
     declared = StreamIngestion.model_construct(type="acme.pulsar", topic=None)
     with pytest.raises(InvalidInputError, match=r"no installed package offers the stream type=acme\.pulsar"):
         open_stream(declared)
+
+
+def open_avro() -> object:
+    return open_decoder(DecoderSpec(type=DecoderType.AVRO, avro_schema="{}"), WANTED, {})
+
+
+def open_protobuf() -> object:
+    return open_decoder(DecoderSpec(type=DecoderType.PROTOBUF, descriptor_set="x", message="y"), WANTED, {})
+
+
+def open_kafka() -> object:
+    return open_stream(StreamIngestion(type="kafka", topic="t"))
+
+
+@pytest.mark.parametrize(
+    ("missing", "opened"),
+    [("confluent_kafka", open_kafka), ("fastavro", open_avro), ("google.protobuf", open_protobuf)],
+)
+def test_missing_extra_is_named(missing: str, opened: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    modules = ("merlot.streams.kafka", "merlot.ingest.decoders.avro", "merlot.ingest.decoders.avro_schema")
+    for name in (*modules, "merlot.ingest.decoders.protobuf"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(InvalidInputError, match=r"needs pip install 'merlot\[kafka\]'"):
+        opened()

@@ -15,6 +15,14 @@ from merlot.spec.stream import DecoderSpec, DecoderType, MessageCsv
 
 def open_decoder(declared: DecoderSpec, wanted: Wanted, properties: Mapping[str, str]) -> Decoder:
     """A decoder for one thread. InvalidInputError if its schema is wrong."""
+    try:
+        return _open(declared, wanted, properties)
+    except ModuleNotFoundError as error:
+        needs = f"a decoder of {declared.type} needs pip install 'merlot[kafka]' missing={error.name}"
+        raise InvalidInputError(needs) from error
+
+
+def _open(declared: DecoderSpec, wanted: Wanted, properties: Mapping[str, str]) -> Decoder:
     match declared.type:
         case DecoderType.JSON:
             return JsonDecoder(wanted)
@@ -31,7 +39,6 @@ def open_decoder(declared: DecoderSpec, wanted: Wanted, properties: Mapping[str,
 
 
 def _avro(declared: DecoderSpec, wanted: Wanted, properties: Mapping[str, str]) -> Decoder:
-    # Needs the extra `kafka`.
     from merlot.ingest.decoders.avro import AvroDecoder, RegistryDecoder
     from merlot.ingest.decoders.registry import SchemaRegistry
 

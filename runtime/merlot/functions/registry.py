@@ -26,6 +26,7 @@ from merlot.functions.search import SEARCH
 from merlot.functions.splitting import SPLITTING
 from merlot.functions.text import TEXT
 from merlot.functions.truncation import TRUNCATION
+from merlot.functions.urls import URLS
 from merlot.functions.whole_numbers import WHOLE_NUMBERS
 from merlot.tree.errors import UnsupportedSqlError
 from merlot.tree.names import canonical_key
@@ -47,6 +48,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     MATCHING,
     CODES,
     HASHES,
+    URLS,
     INSTANTS,
     TRUNCATION,
     EPOCHS,

@@ -1,0 +1,144 @@
+"""Parts of URLs, read once for each distinct text. What a URL lacks is 'null', as Pinot answers its null texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from merlot.functions.by_value import by_value
+from merlot.functions.function import Apply, Family, text
+from merlot.tree.types import INT, STRING, SqlType
+from merlot.values.types import TypeName
+from merlot.vectors.vector import Vector
+
+URLS: Final = Family("URLs")
+_STRINGS: Final = SqlType(TypeName.STRING, is_array=True)
+_ILLEGAL: Final = re.compile(r"""[\x00-\x20<>"{}|\\^`\x7f]|%(?![0-9A-Fa-f]{2})""")
+"""What java.net.URI refuses."""
+
+
+def _split(url: str) -> SplitResult | None:
+    if _ILLEGAL.search(url):
+        return None
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return None
+    return parts
+
+
+def _host(url: str) -> str | None:
+    """As it is written, without user and port."""
+    parts = _split(url)
+    if parts is None or not parts.hostname:
+        return None
+    start = parts.netloc.lower().rindex(parts.hostname)
+    return parts.netloc[start : start + len(parts.hostname)]
+
+
+def _protocol(url: str) -> str | None:
+    parts = _split(url)
+    return url[: len(parts.scheme)] if parts is not None and parts.scheme else None
+
+
+def _bare_host(url: str) -> str | None:
+    host = _host(url)
+    return None if host is None else host.removeprefix("www.")
+
+
+def _top_level(url: str) -> str | None:
+    host = _host(url)
+    return None if host is None else host.rpartition(".")[2]
+
+
+def _path(url: str) -> str | None:
+    parts = _split(url)
+    return unquote(parts.path) if parts is not None and parts.scheme and parts.hostname else None
+
+
+def _query(url: str) -> str | None:
+    parts = _split(url)
+    return parts.query if parts is not None and "?" in url.partition("#")[0] else None
+
+
+def _fragment(url: str) -> str | None:
+    parts = _split(url)
+    return unquote(parts.fragment) if parts is not None and "#" in url else None
+
+
+def _of(part: Callable[[str], str | None]) -> Apply:
+    def compute(url: str) -> str:
+        found = part(url)
+        return "null" if found is None else found
+
+    return lambda type_, args: by_value(type_, args, compute)
+
+
+_EXAMPLE: Final = "https://me@www.Example.com:8080/a%20b/c?x=1&y=2#top"
+for _name, _part, _answer in (
+    ("urlprotocol", _protocol, "https"),
+    ("urldomain", _host, "www.Example.com"),
+    ("urldomainwithoutwww", _bare_host, "Example.com"),
+    ("urltopleveldomain", _top_level, "com"),
+    ("urlpath", _path, "/a b/c"),
+    ("urlquerystring", _query, "x=1&y=2"),
+    ("urlfragment", _fragment, "top"),
+):
+    URLS.strict(_name, parameters=(text("url"),), result=STRING, examples={f"{_name.upper()}('{_EXAMPLE}')": _answer})(
+        _of(_part)
+    )
+
+
+@URLS.strict("urlport", parameters=(text("url"),), result=INT, examples={f"URLPORT('{_EXAMPLE}')": 8080})
+def _port(_type: SqlType, args: Sequence[Vector]) -> Any:
+    """-1 where there is none."""
+
+    def compute(url: str) -> int:
+        parts = _split(url)
+        return -1 if parts is None or parts.port is None else parts.port
+
+    return by_value(INT, args, compute)
+
+
+def _parameters(url: str) -> list[str]:
+    query = _query(url)
+    return unquote(query).split("&") if query else []
+
+
+@URLS.strict(
+    "extracturlparameter",
+    parameters=(text("url"), text("name")),
+    result=STRING,
+    examples={f"EXTRACTURLPARAMETER('{_EXAMPLE}', 'y')": "2", f"EXTRACTURLPARAMETER('{_EXAMPLE}', 'z')": ""},
+)
+def _parameter(_type: SqlType, args: Sequence[Vector]) -> Any:
+    """The value of the first parameter of that name; an empty text where there is none."""
+
+    def compute(url: str, name: str) -> str:
+        pairs = (parameter.partition("=") for parameter in _parameters(url))
+        return next((value for key, _, value in pairs if key == name), "")
+
+    return by_value(STRING, args, compute)
+
+
+@URLS.strict(
+    "extracturlparameters",
+    parameters=(text("url"),),
+    result=_STRINGS,
+    examples={f"EXTRACTURLPARAMETERS('{_EXAMPLE}')": ["x=1", "y=2"]},
+)
+def _all_parameters(_type: SqlType, args: Sequence[Vector]) -> Any:
+    return by_value(_STRINGS, args, _parameters)
+
+
+@URLS.strict(
+    "extracturlparameternames",
+    parameters=(text("url"),),
+    result=_STRINGS,
+    examples={f"EXTRACTURLPARAMETERNAMES('{_EXAMPLE}')": ["x", "y"]},
+)
+def _parameter_names(_type: SqlType, args: Sequence[Vector]) -> Any:
+    return by_value(_STRINGS, args, lambda url: [part.partition("=")[0] for part in _parameters(url)])

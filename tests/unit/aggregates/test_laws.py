@@ -296,7 +296,7 @@ def test_digests_of_many_values_stay_near_however_they_are_merged():
     parts = [np.concatenate(ranges[start::2]) for start in range(2)]
     states = [state_of(function, call, [part], np.zeros(len(part), np.uint32)) for part in parts]
     united = merged(function, call, *states)
-    assert abs(answers(function, call, united)[0] - 1500) < 12
+    assert abs(answers(function, call, united)[0] - 1500) < 3
     cell = function.to_bytes(call, united)[0].as_py()
     (number,) = np.frombuffer(cell[28:32], ">i4")
     assert number < 100

@@ -34,6 +34,8 @@ ASK_S: Final = 10.0
 QUIET_S: Final = 5.0
 """After that long without a message a reader asks whether its partition is still there: librdkafka does not tell of a
 topic that is deleted."""
+QUIET_ASK_S: Final = 2.0
+"""How long that may hold up a poll beyond its timeout."""
 CHUNK_MESSAGES: Final = 500
 """Messages that are objects of Python at a time. Beyond 700 the garbage collector runs for them again and again: of 2.2
 us of CPU a message that a poll of 10,000 took, 0.9 are left."""
@@ -89,7 +91,7 @@ class KafkaStream:
     def partitions(self) -> Sequence[int]:
         """Those of the topic's metadata."""
         with _translated(self._topic):
-            return _partitions(self._asked(), self._topic)
+            return _partitions(self._asked(), self._topic, ASK_S)
 
     def offsets(self, partition: int) -> OffsetRange:
         """The log's bounds; those of committed messages, unless `isolation.level` says otherwise."""
@@ -207,7 +209,7 @@ class KafkaReader:
     def _ask_if_quiet(self) -> None:
         if time.monotonic() - self._heard_s < QUIET_S:
             return
-        if self._partition not in _partitions(self._consumer, self._topic):
+        if self._partition not in _partitions(self._consumer, self._topic, QUIET_ASK_S):
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
         self._heard_s = time.monotonic()
 
@@ -263,8 +265,8 @@ def _headers(message: Message) -> Headers:
     return found or ()
 
 
-def _partitions(consumer: Consumer, topic: str) -> list[int]:
-    found = consumer.list_topics(topic, timeout=ASK_S).topics[topic]
+def _partitions(consumer: Consumer, topic: str, timeout_s: float) -> list[int]:
+    found = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
     if found.error is not None:
         raise KafkaException(found.error)
     return sorted(found.partitions)

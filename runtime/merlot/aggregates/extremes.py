@@ -49,8 +49,8 @@ class ExtremeState(State):
         self._worst = bounds[0] if is_min else bounds[1]
         self._best = np.full(num_groups, self._worst, self._dtype)
         self._seen = np.zeros(num_groups, np.uint8)
-        dictionary = known.dictionary()
-        self._ascending = None if dictionary is None else dictionary.ascending
+        dictionary = known.ranked()
+        self._ascending = None if dictionary is None else dictionary.numeric
 
     def grow(self, num_groups: int) -> None:
         self._best = grown(self._best, num_groups, self._worst)

@@ -71,11 +71,6 @@ class Dictionary(Protocol):
         """The values, if they are of fixed width."""
         ...
 
-    @property
-    def ascending(self) -> NDArray[Any] | None:
-        """As `numeric`, if they ascend: comparing ids compares values."""
-        ...
-
     def arrow(self) -> pa.Array:
         """The values."""
         ...
@@ -89,7 +84,11 @@ class Input(Protocol):
         ...
 
     def dictionary(self) -> Dictionary | None:
-        """By whose ids the values may come, if equal values have one id."""
+        """By whose ids the values may come, if equal values have one id. Ids tell nothing of order."""
+        ...
+
+    def ranked(self) -> Dictionary | None:
+        """The dictionary, if its ids are ranks: comparing them compares values."""
         ...
 
 
@@ -103,6 +102,9 @@ class Known:
         return self.limits
 
     def dictionary(self) -> Dictionary | None:
+        return None
+
+    def ranked(self) -> Dictionary | None:
         return None
 
 

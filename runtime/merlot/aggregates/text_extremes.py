@@ -110,7 +110,7 @@ class TextExtreme(AggregationFunction):
         return (StateField("value", pa.string()),)
 
     def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
-        return TextExtremeState(num_groups, is_min=self._is_min, dictionary=(*inputs, UNKNOWN)[0].dictionary())
+        return TextExtremeState(num_groups, is_min=self._is_min, dictionary=(*inputs, UNKNOWN)[0].ranked())
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
         return from_arrow(call.result, columns[0])

@@ -19,6 +19,7 @@ from merlot.query.aggregation import Aggregation
 from merlot.query.bounds import bounds_of
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns, has_both_zeros
+from merlot.segment.index.dictionary import OrderedDictionary
 from merlot.tree.nodes import Column, Expr
 from merlot.tree.types import SqlType
 from merlot.vectors.vector import Vector, either_null, from_arrow
@@ -42,6 +43,10 @@ class Argument:
             return None
         dictionary = self._columns.reader(self._expr.name).dictionary
         return None if dictionary is None or has_both_zeros(dictionary) else dictionary
+
+    def ranked(self) -> Dictionary | None:
+        dictionary = self.dictionary()
+        return dictionary if isinstance(dictionary, OrderedDictionary) else None
 
 
 class Accumulator:

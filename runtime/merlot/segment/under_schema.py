@@ -14,11 +14,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from merlot.kernels.jit import read_only
 from merlot.segment.arrow_types import STORED_DTYPES, is_fixed_width, stored_arrow_type
 from merlot.segment.index.dictionary import (
     DecimalDictionary,
+    Dictionary,
     NumericDictionary,
     OrderedDictionary,
+    UnorderedDictionary,
     VariableDictionary,
 )
 from merlot.segment.index.kind import ColumnIndexes
@@ -115,15 +118,16 @@ class WidenedColumn:
         self.indexes = stored.indexes if stored.dictionary is not None else None
 
     @cached_property
-    def dictionary(self) -> OrderedDictionary | None:
+    def dictionary(self) -> Dictionary | None:
         stored = self._stored.dictionary
         if stored is None:
             return None
-        # Dictionaries of numbers are those of files. Cast, another one would need an order of its own.
-        assert stored.ascending is not None
-        if is_fixed_width(self.type):
-            return NumericDictionary(stored.ascending.astype(STORED_DTYPES[self.type]))
-        return DecimalDictionary(*buffers_of(_texts(stored.ascending)))
+        numbers = stored.numeric
+        assert numbers is not None
+        wide = numbers.astype(STORED_DTYPES[self.type]) if is_fixed_width(self.type) else _texts(numbers)
+        if stored.ascending is None:
+            return UnorderedDictionary(read_only(wide) if isinstance(wide, np.ndarray) else wide)
+        return NumericDictionary(wide) if isinstance(wide, np.ndarray) else DecimalDictionary(*buffers_of(wide))
 
     @property
     def zones(self) -> ZoneMaps | None:

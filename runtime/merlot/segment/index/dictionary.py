@@ -241,6 +241,22 @@ class DecimalDictionary(VariableDictionary):
         return value if isinstance(value, Decimal) else Decimal(str(value))
 
 
+class UnorderedDictionary:
+    """Distinct values in any order, over an array in memory: numbers, or texts as Arrow has them."""
+
+    ascending: Array | None = None
+
+    def __init__(self, values: Array | pa.Array) -> None:
+        self._values = values
+        self.numeric: Array | None = values if isinstance(values, np.ndarray) else None
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def arrow(self) -> pa.Array:
+        return pa.array(self._values) if self.numeric is not None else self._values
+
+
 class Slices(Sequence[bytes]):
     """Strings by their places."""
 

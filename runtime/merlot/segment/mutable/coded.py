@@ -1,12 +1,12 @@
-"""Texts by a dictionary in the order in which they first came, while it pays.
+"""Values by a dictionary in the order in which they first came, while it pays.
 
-The table that finds a text's dict id is the writer's alone. Readers take a number of entries, as they take a number of
+The table that finds a value's dict id is the writer's alone. Readers take a number of entries, as they take a number of
 values: what is before it stays as it is.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -15,41 +15,87 @@ from numpy.typing import NDArray
 from merlot.kernels.hashing import hash_spans
 from merlot.kernels.jit import read_only
 from merlot.kernels.texts import EMPTY, assign_texts, fill_text_slots
+from merlot.segment.arrow_types import STORED_DTYPES, is_fixed_width
 from merlot.segment.buffers import Array
 from merlot.segment.build.encoding import DISTINCT_SHARE
 from merlot.segment.index.dict_ids import id_dtype
-from merlot.segment.index.dictionary import Dictionary
+from merlot.segment.index.dictionary import Dictionary, UnorderedDictionary
 from merlot.segment.index.variable import arrow_values, buffers_of
 from merlot.segment.mutable.growing import GrowingArray
-from merlot.segment.mutable.values import MAX_SMALL_BYTES, GrowingValues, Texts, ValuePrefix
+from merlot.segment.mutable.values import MAX_SMALL_BYTES, GrowingValues, Numbers, Texts, ValuePrefix
 from merlot.values.types import TypeName
+from merlot.vectors.groups import GroupTable
 
 FIRST_LOOK: Final = 1 << 18
-"""Values after which a dictionary is first compared with plain texts; then whenever they have doubled. Of 100,000 texts
-that come evenly, nearly all are new at first: 4,096 values tell nothing of what a million will hold."""
+"""Values after which a dictionary is first compared with plain values; then whenever they have doubled. Of 100,000
+texts that come evenly, nearly all are new at first: 4,096 values tell nothing of what a million will hold."""
 MOST_MEMORY: Final = 1.5
-"""Of what plain texts take: GROUP BY, DISTINCT and predicates are ten times faster by dict id."""
+"""Of what plain values take: GROUP BY, DISTINCT and predicates are ten times faster by dict id."""
 _DECODED: Final = 1 << 20
 
 
-class ArrivalDictionary:
-    """The first entries of a dictionary in the order of arrival; a `Dictionary`."""
+class Entries(Protocol):
+    """Distinct values, each with the number of those before it as its dict id."""
 
-    numeric: Array | None = None
-    ascending: Array | None = None
+    @property
+    def bounds(self) -> tuple[int, int] | None: ...
+    @property
+    def nbytes(self) -> int:
+        """Memory of the values and of the table that finds them."""
+        ...
 
-    def __init__(self, texts: pa.Array) -> None:
-        self._texts = texts
+    def __len__(self) -> int: ...
+    def has_room_for(self, values: Array | pa.Array) -> bool:
+        """Whether all of them could be new."""
+        ...
+
+    def ids_of(self, values: Array | pa.Array) -> NDArray[np.uint32]:
+        """Dict id of each value; those that are new become entries."""
+        ...
+
+    def dictionary(self, count: int) -> Dictionary:
+        """The first entries."""
+        ...
+
+
+class NumberEntries:
+    """Distinct whole numbers."""
+
+    def __init__(self, type_: TypeName) -> None:
+        self._table = GroupTable(1, 0)
+        self._numbers = GrowingArray(STORED_DTYPES[type_])
+        self.bounds: tuple[int, int] | None = None
 
     def __len__(self) -> int:
-        return len(self._texts)
+        return self._table.num_groups
 
-    def arrow(self) -> pa.Array:
-        return self._texts
+    @property
+    def nbytes(self) -> int:
+        """Memory of the numbers and of the table that finds them, which is a quarter to a half full."""
+        return (self._numbers.dtype.itemsize + 24) * len(self)
+
+    def has_room_for(self, values: Array | pa.Array) -> bool:
+        return True
+
+    def ids_of(self, values: Array | pa.Array) -> NDArray[np.uint32]:
+        known = len(self)
+        ids = self._table.assign(values.astype(np.int64).view(np.uint64).reshape(1, -1))
+        new = self._table.keys()[known:, 0].view(np.int64)
+        if len(new):
+            self._numbers.put(known, new)
+            low, high = int(new.min()), int(new.max())
+            before = self.bounds or (low, high)
+            self.bounds = min(low, before[0]), max(high, before[1])
+        return ids
+
+    def dictionary(self, count: int) -> Dictionary:
+        return UnorderedDictionary(self._numbers.view(count))
 
 
-class Entries:
-    """Distinct texts, each with the number of those before it as its dict id."""
+class TextEntries:
+    """Distinct texts."""
+
+    bounds: tuple[int, int] | None = None
 
     def __init__(self, type_: TypeName) -> None:
         self._type = type_
@@ -65,7 +111,6 @@ class Entries:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the texts and of the table that finds them."""
         return 12 * len(self) + self._filled + self._slots.nbytes
 
     @property
@@ -73,12 +118,10 @@ class Entries:
         count = len(self)
         return int(self._offsets.view(count + 1)[count])
 
-    def has_room_for(self, values: pa.Array) -> bool:
-        """Whether all of them could be new."""
+    def has_room_for(self, values: Array | pa.Array) -> bool:
         return self._filled + int(values.nbytes) < MAX_SMALL_BYTES
 
-    def ids_of(self, values: pa.Array) -> NDArray[np.uint32]:
-        """Dict id of each text; those that are new become entries."""
+    def ids_of(self, values: Array | pa.Array) -> NDArray[np.uint32]:
         offsets, data = map(read_only, buffers_of(values))
         hashes = np.empty(len(values), np.uint64)
         hash_spans(data, offsets, hashes)
@@ -94,9 +137,8 @@ class Entries:
             self._make_room(int(offsets[row + 1] - offsets[row]))
 
     def dictionary(self, count: int) -> Dictionary:
-        """The first entries."""
         offsets = self._offsets.view(count + 1)
-        return ArrivalDictionary(arrow_values(self._type, offsets, self._data.view(int(offsets[count]))))
+        return UnorderedDictionary(arrow_values(self._type, offsets, self._data.view(int(offsets[count]))))
 
     def _make_room(self, length: int) -> None:
         """For one more entry of some length."""
@@ -119,23 +161,25 @@ class _Coded(NamedTuple):
     num_entries: int
 
 
-class CodedTexts:
-    """Dict ids of texts, and their dictionary."""
-
-    bounds: tuple[int, int] | None = None
+class CodedValues:
+    """Dict ids of values, and their dictionary."""
 
     def __init__(self, type_: TypeName, *, is_wanted: bool = False) -> None:
         """is_wanted: keep the dictionary, whatever it takes."""
         self._type = type_
-        self._entries = Entries(type_)
+        self._entries: Entries = NumberEntries(type_) if is_fixed_width(type_) else TextEntries(type_)
         self._coded = _Coded(GrowingArray(np.uint8), 0)
         self._plain_bytes = 0
         self._next_look = FIRST_LOOK
         self._is_wanted = is_wanted
 
+    @property
+    def bounds(self) -> tuple[int, int] | None:
+        return self._entries.bounds
+
     def append(self, place: int, values: Array | pa.Array) -> GrowingValues:
         if not self._entries.has_room_for(values):
-            return self._as_texts(place).append(place, values)
+            return self._as_plain(place).append(place, values)
         ids = self._entries.ids_of(values)
         array, num_entries = self._coded.ids, len(self._entries)
         if id_dtype(num_entries).itemsize > array.dtype.itemsize:
@@ -149,7 +193,7 @@ class CodedTexts:
         if count < self._next_look or self._is_wanted:
             return self
         self._next_look = 2 * count
-        return self if self._pays(count) else self._as_texts(count)
+        return self if self._pays(count) else self._as_plain(count)
 
     def _pays(self, count: int) -> bool:
         is_small = self.nbytes(count) <= MOST_MEMORY * self._plain_bytes
@@ -162,16 +206,18 @@ class CodedTexts:
     def nbytes(self, count: int) -> int:
         return count * self._coded.ids.dtype.itemsize + self._entries.nbytes
 
-    def _as_texts(self, count: int) -> Texts:
-        texts = Texts(self._type)
-        entries, ids = self._entries.dictionary(len(self._entries)).arrow(), self._coded.ids.view(count)
+    def _as_plain(self, count: int) -> GrowingValues:
+        plain: GrowingValues = Numbers(self._type) if is_fixed_width(self._type) else Texts(self._type)
+        entries, ids = self._entries.dictionary(len(self._entries)), self._coded.ids.view(count)
         for start in range(0, count, _DECODED):
-            texts.append(start, entries.take(pa.array(ids[start : start + _DECODED])))
-        return texts
+            part = ids[start : start + _DECODED]
+            numbers = entries.numeric
+            plain.append(start, entries.arrow().take(pa.array(part)) if numbers is None else numbers[part])
+        return plain
 
 
 class CodedPrefix:
-    """The first texts, by dict id."""
+    """The first values, by dict id."""
 
     def __init__(self, ids: Array, dictionary: Dictionary) -> None:
         self._ids = ids
@@ -181,7 +227,7 @@ class CodedPrefix:
         return self._ids
 
     def values(self) -> Array:
-        raise AssertionError("texts are no numbers")
+        raise AssertionError("these values have a dictionary")
 
     def strings(self) -> pa.Array:
-        raise AssertionError("these texts have a dictionary")
+        raise AssertionError("these values have a dictionary")

@@ -15,13 +15,15 @@ from merlot.segment.build.rows import StoredColumn
 from merlot.segment.index.dictionary import Dictionary
 from merlot.segment.index.kind import ColumnIndexes
 from merlot.segment.index.zones import ZoneMaps
-from merlot.segment.mutable.coded import CodedTexts
+from merlot.segment.mutable.coded import CodedValues
 from merlot.segment.mutable.growing import GrowingArray, GrowingBits
 from merlot.segment.mutable.values import GrowingValues, Numbers, Texts
 from merlot.segment.reader import Docs
 from merlot.spec.indexing import Encoding
-from merlot.spec.schema import FieldSpec
+from merlot.spec.schema import FieldRole, FieldSpec
 from merlot.values.types import TypeName
+
+_IDS = frozenset({TypeName.INT, TypeName.LONG})
 
 
 class ConsumingColumn:
@@ -29,7 +31,7 @@ class ConsumingColumn:
 
     def __init__(self, field: FieldSpec, encoding: Encoding) -> None:
         self.field = field
-        self._values = _values_of(field.type, encoding)
+        self._values = _values_of(field, encoding)
         self._nulls: GrowingBits | None = None
         self._starts: GrowingArray | None = None
         if field.multi_value:
@@ -68,13 +70,12 @@ class ConsumingColumn:
         return self._values.nbytes(int(self._starts.view(num_docs + 1)[num_docs])) + 4 * num_docs + nulls
 
 
-def _values_of(type_: TypeName, encoding: Encoding) -> GrowingValues:
-    """Numbers have no dictionary: comparing them costs what comparing dict ids does, and their bounds group them."""
-    if is_fixed_width(type_):
-        return Numbers(type_)
-    if encoding is Encoding.RAW:
-        return Texts(type_)
-    return CodedTexts(type_, is_wanted=encoding is Encoding.DICTIONARY)
+def _values_of(field: FieldSpec, encoding: Encoding) -> GrowingValues:
+    """Texts, and whole numbers that are dimensions, begin with a dictionary."""
+    is_fixed = is_fixed_width(field.type)
+    if encoding is Encoding.RAW or (is_fixed and not (field.type in _IDS and field.role is FieldRole.DIMENSION)):
+        return Numbers(field.type) if is_fixed else Texts(field.type)
+    return CodedValues(field.type, is_wanted=encoding is Encoding.DICTIONARY)
 
 
 def _bits(words: NDArray[np.uint64] | None, count: int) -> NDArray[np.bool_]:

@@ -85,7 +85,7 @@ class NumberPrefix:
         self._numbers = numbers
 
     def dict_ids(self) -> Array:
-        raise AssertionError("numbers of a consuming segment have no dictionary")
+        raise AssertionError("these numbers have no dictionary")
 
     def values(self) -> Array:
         return self._numbers

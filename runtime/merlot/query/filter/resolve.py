@@ -228,13 +228,13 @@ class Resolver:
             return self._spans([(int(runs[low]), int(runs[high]))], negate)
         if reader.is_sorted:
             return self._spans([_sorted_span(reader.dict_ids(), low, high)], negate)
-        scan = partial(self._range_of_ids, reader, low, high, negate)
         if not negate and (indexes := reader.indexes) is not None:
+            scan = partial(self._range_of_ids, reader, low, high, negate)
             scan_ns = partial(self._scan_ns, scan, _id_bytes(cardinality))
             asked = Asked(name, self._num_docs, scan_ns, reader.dict_ids, ids=range(low, high))
             if (node := self._by_index(indexes, asked)) is not None:
                 return node
-        return scan()
+        return self._range_of_ids(reader, low, high, negate)
 
     def _range_of_ids(self, reader: Reader, low: int, high: int, negate: bool) -> RangeMatch:
         assert reader.dictionary is not None
@@ -265,8 +265,10 @@ class Resolver:
     def _by_index(self, indexes: ColumnIndexes, asked: Asked, *, negate: bool = False) -> Node | None:
         """The docs by the index that finds them at the least cost, unless a scan costs less."""
         best: Offer | None = None
+        indexing = self._indexing
         for offer in indexes.offers(asked):
-            if self._may_use(offer, asked) and (best is None or offer.cost_ns < best.cost_ns):
+            may_use = indexing is None or asked.column in indexing.columns_of(offer.name)
+            if may_use and (best is None or offer.cost_ns < best.cost_ns):
                 best = offer
         # What scans cost takes longer to find out than what is cheaper than any.
         if best is None or (best.cost_ns > SCAN_START_NS and best.cost_ns > asked.scan_ns()):
@@ -297,12 +299,6 @@ class Resolver:
         blocks = None if scan is None else scan().blocks()
         num_docs = self._num_docs if blocks is None else int(np.count_nonzero(blocks)) * 16_384
         return SCAN_START_NS + num_docs * SCAN_NS_PER_DOC[value_bytes]
-
-    def _may_use(self, offer: Offer, asked: Asked) -> bool:
-        """Whether the table still asks for the index."""
-        return self._indexing is None or asked.column in self._indexing.columns_of(offer.name)
-
-    # Raw columns
 
     def _by_values(self, call: Call, name: str, reader: Reader, negate: bool) -> Node:
         if call.function not in _COMPARISONS | {"not_equals"} or reader.type is TypeName.BOOLEAN:

@@ -153,8 +153,13 @@ class ColumnIndexes:
 
     def offers(self, asked: Asked) -> list[Offer]:
         """How the indexes would answer a predicate. Raises CorruptionError."""
-        found = [index.offer(self._read(index), asked) for index in self._finders]
-        return [offer for offer in found if offer is not None]
+        found = []
+        for index in self._finders:
+            known = self._known.get(index.name)
+            offer = index.offer(self._read(index) if known is None else known, asked)
+            if offer is not None:
+                found.append(offer)
+        return found
 
     def _read(self, index: AnyIndex) -> Any:
         known = self._known.get(index.name)

@@ -47,6 +47,8 @@ SAMPLES = {
     "mod": "{} % {}",
     "negate": "-{}",
     "abs": "ABS({})",
+    "ceil": "CEIL({})",
+    "floor": "FLOOR({})",
     "cast": "CAST({} AS {type})",
     "case": "CASE WHEN {} > {} THEN {} ELSE {} END",
     "datetrunc": "DATETRUNC('day', {})",

@@ -25,7 +25,9 @@ CASES = [
 @pytest.mark.parametrize("nulls", [False, True])
 @pytest.mark.parametrize(("function", "base"), CASES, ids=lambda case: getattr(case, "name", str(case)))
 def test_no_rows_answer_alike_by_the_identity_and_by_a_filter_that_keeps_none(make_table, function, base, nulls):
-    table = make_table([{"name": "x", "type": base.value}], [{"x": value} for value in VALUES[base]])
+    is_list = function.flattens
+    rows = [{"x": [value] if is_list else value} for value in VALUES[base]]
+    table = make_table([{"name": "x", "type": base.value, "multiValue": is_list}], rows)
     option = "SET enableNullHandling=true; " if nulls else ""
     nothing = table.query(f"{option}SELECT {function.name}(x), DISTINCTCOUNT(x) FROM t WHERE x = 99")
     kept_none = table.query(f"{option}SELECT {function.name}(x) FILTER (WHERE x = 99), DISTINCTCOUNT(x) FROM t")

@@ -26,9 +26,10 @@ CASES = [
 @pytest.mark.parametrize(("function", "base"), CASES, ids=lambda case: getattr(case, "name", str(case)))
 def test_no_rows_answer_alike_by_the_identity_and_by_a_filter_that_keeps_none(make_table, function, base, nulls):
     is_list = function.flattens
-    rows = [{"x": [value] if is_list else value} for value in VALUES[base]]
-    table = make_table([{"name": "x", "type": base.value, "multiValue": is_list}], rows)
+    rows = [{"x": [value] if is_list else value, "y": str(value)} for value in VALUES[base]]
+    fields = [{"name": "x", "type": base.value, "multiValue": is_list}, {"name": "y", "type": "STRING"}]
+    table = make_table(fields, rows)
     option = "SET enableNullHandling=true; " if nulls else ""
-    nothing = table.query(f"{option}SELECT {function.name}(x), DISTINCTCOUNT(x) FROM t WHERE x = 99")
-    kept_none = table.query(f"{option}SELECT {function.name}(x) FILTER (WHERE x = 99), DISTINCTCOUNT(x) FROM t")
+    nothing = table.query(f"{option}SELECT {function.name}(x), DISTINCTCOUNT(y) FROM t WHERE x = 99")
+    kept_none = table.query(f"{option}SELECT {function.name}(x) FILTER (WHERE x = 99), DISTINCTCOUNT(y) FROM t")
     assert [nothing[0][0], 0] == [kept_none[0][0], nothing[0][1]]

@@ -31,10 +31,17 @@ def problems(spec: Json, config: Config) -> Iterator[Problem]:
         if template is not None and not config.has_unrestricted_templates:
             yield from _template_problems(template, role)
     name = (spec.get("deepStore") or {}).get("secretRef")
-    if name and name != config.deep_store_secret and not any(fnmatchcase(name, one) for one in config.table_secrets):
+    if name != config.deep_store_secret:
+        yield from _secret_problems("spec.deepStore.secretRef", name, config)
+    stream = (spec.get("ingestion") or {}).get("stream") or {}
+    yield from _secret_problems("spec.ingestion.stream.secretRef", stream.get("secretRef"), config)
+
+
+def _secret_problems(path: str, name: str | None, config: Config) -> Iterator[Problem]:
+    if name and not any(fnmatchcase(name, pattern) for pattern in config.table_secrets):
         names = " or ".join(config.table_secrets) or "none"
         text = f'Tables may name Secrets called {names}, not "{name}"; deepStore.tableSecrets of the chart says so'
-        yield Problem("spec.deepStore.secretRef", text)
+        yield Problem(path, text)
 
 
 def allowed(template: Json | None, role: str, config: Config) -> Json | None:

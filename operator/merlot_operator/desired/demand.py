@@ -59,6 +59,8 @@ class PoolDemand:
     """Whether its volumes go with it."""
     pod_template: Mapping[str, Any] | None = None
     """What is laid over the template of its pods."""
+    stream_secrets: tuple[str, ...] = ()
+    """Secrets that its tables' streams are read with."""
     conflicts: tuple[Conflict, ...] = ()
 
 
@@ -151,6 +153,7 @@ def pool_demand(namespace: str, pool: str, tables: Iterable[Object], config: Con
         restarted_at=max(annotations_of(table).get(RESTARTED_AT, "") for table in members),
         deletes_claims=all(_at(table, "spec").get("deletionPolicy") == "Delete" for table in members),
         pod_template=allowed(_template(asking), "server", config),
+        stream_secrets=_stream_secrets(members),
         conflicts=tuple(_conflicts(members, wanted)),
     )
 
@@ -212,6 +215,11 @@ def _stores(tables: Iterable[Object]) -> tuple[dict[str, str], str | None]:
                 named = f"Table {first} names the Secret {used} for {uri}, Table {name_of(table)} the Secret {secret}"
                 conflict = conflict or f"{named}: {used} is used; name one, or give each a URI of its own"
     return {uri: found[uri][1] for uri in sorted(found)}, conflict
+
+
+def _stream_secrets(tables: Iterable[Object]) -> tuple[str, ...]:
+    named = (_at(table, "spec", "ingestion", "stream").get("secretRef") for table in tables)
+    return tuple(sorted({str(name) for name in named if name}))
 
 
 def _sized(asking: Iterable[Mapping[str, Any]], default: Resources) -> Resources:

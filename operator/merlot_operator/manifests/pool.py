@@ -27,6 +27,8 @@ from merlot_operator.manifests.parts import (
 
 VOLUME = "segments"
 DATA = "/var/lib/merlot"
+STREAM_SECRETS = "/etc/merlot/streams"
+"""Of Secrets that streams are read with, a folder each."""
 
 
 def pool_objects(demand: PoolDemand, config: Config, replicas: int) -> list[Json]:
@@ -81,7 +83,17 @@ def stateful_set(demand: PoolDemand, config: Config, replicas: int) -> Json:
         inputs=_inputs(demand, config),
         overlay=demand.pod_template,
         stores=demand.stores,
-        mounts=[{"name": VOLUME, "mountPath": DATA}],
+        volumes=[
+            {"name": name, "secret": {"secretName": secret, "optional": True}}
+            for name, secret in _secret_volumes(demand).items()
+        ],
+        mounts=[
+            {"name": VOLUME, "mountPath": DATA},
+            *(
+                {"name": name, "mountPath": f"{STREAM_SECRETS}/{secret}", "readOnly": True}
+                for name, secret in _secret_volumes(demand).items()
+            ),
+        ],
     )
     return {
         "apiVersion": "apps/v1",
@@ -116,6 +128,11 @@ def has_own_volume(demand: PoolDemand) -> bool:
     return demand.pod_template is not None and VOLUME in volume_names(demand.pod_template)
 
 
+def _secret_volumes(demand: PoolDemand) -> dict[str, str]:
+    """Secrets that streams are read with, by the names of their volumes, which must be shorter."""
+    return {f"stream-secret-{number}": secret for number, secret in enumerate(demand.stream_secrets)}
+
+
 def _arguments(demand: PoolDemand, config: Config) -> list[str]:
     return [
         f"--zk={config.metastore_of(demand.namespace).removeprefix('zk://')}",
@@ -127,6 +144,7 @@ def _arguments(demand: PoolDemand, config: Config) -> list[str]:
         f"--query-port={PORTS[SERVER]['query']}",
         f"--instance={instance_of('$(POD_NAME)')}",
         f"--tenant={demand.tenant}",
+        *([f"--secrets-dir={STREAM_SECRETS}"] if demand.stream_secrets else []),
         "--log-format=json",
     ]
 
@@ -134,7 +152,8 @@ def _arguments(demand: PoolDemand, config: Config) -> list[str]:
 def _inputs(demand: PoolDemand, config: Config) -> Json:
     prefixes = config.deep_store_prefixes_of(demand.namespace)
     # Only if there are any: pods of before they were there are not to be restarted.
-    return ({"deepStorePrefixes": list(prefixes)} if prefixes else {}) | {
+    more = {"deepStorePrefixes": list(prefixes), "streamSecrets": list(demand.stream_secrets)}
+    return {name: values for name, values in more.items() if values} | {
         "image": config.runtime_image,
         "metastore": config.metastore_of(demand.namespace),
         "deepStore": config.deep_store_of(demand.namespace),

@@ -37,6 +37,8 @@ COSTS: tuple[tuple[str, Cost, str], ...] = (
     ("indexing", Cost.HOT, "matters to segments built from now on; those that are there stay as they are"),
     ("schema", Cost.RELOAD, "servers answer new columns from the segments they have, by default values"),
     ("replication", Cost.SCALE, "segments are copied to or dropped from servers; queries go on"),
+    ("ingestion.stream.secretRef", Cost.RESTART, "servers restart with it, one by one"),
+    ("ingestion.stream", Cost.HOT, "the next segment of each partition begins with it, at once"),
     ("ingestion", Cost.JOB, "batches that changed run again"),
     ("tenants.broker.replicas", Cost.SCALE, "brokers are added or drained"),
     ("tenants.server.replicas", Cost.SCALE, "servers are added, or rid of their segments and removed"),

@@ -130,7 +130,7 @@ def _refused_by_operator(kubectl: Kubectl, table: dict[str, Any]) -> tuple[dict[
         return refused_by_operator(kubectl, table), []
     except CommandError as error:
         spec = table["spec"]
-        is_harmless = not spec.get("deepStore") and not (spec.get("ingestion") or {}).get("batch")
+        is_harmless = not spec.get("deepStore") and not any((spec.get("ingestion") or {}).values())
         text = "whether its Secret and its places are allowed is not known, condition Accepted will tell:"
         return {}, [] if is_harmless else [f"     note  {text} {error}"]
 

@@ -109,6 +109,14 @@ StorePrefixes = Annotated[
         "may be repeated.  [default: only below --deep-store]",
     ),
 ]
+SecretsDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--secrets-dir",
+        envvar="MERLOT_SECRETS_DIR",
+        help="Folder of the Secrets that streams name (secretRef): a folder each, with a file for each property.",
+    ),
+]
 LogLevel = Annotated[str, typer.Option("--log-level", callback=_one_log_level, help="DEBUG, INFO, WARNING or ERROR.")]
 LogAs = Annotated[LogFormat, typer.Option("--log-format", help="A line for people, or a JSON object, per event.")]
 
@@ -138,6 +146,7 @@ def serve(
         ),
     ] = None,
     deep_store_prefix: StorePrefixes = None,
+    secrets_dir: SecretsDir = None,
     log_level: LogLevel = "WARNING",
     log_format: LogAs = LogFormat.LINE,
 ) -> None:
@@ -156,6 +165,7 @@ def serve(
             http_port=port,
             deep_store=deep_store,
             deep_store_prefixes=tuple(deep_store_prefix or ()),
+            secrets_dir=secrets_dir,
             warm_up=True,
         )
         node = Node(config)
@@ -274,6 +284,7 @@ def server(
         ),
     ] = None,
     tenant: Annotated[str, typer.Option("--tenant", help="Server tenant whose tables it serves.")] = "default",
+    secrets_dir: SecretsDir = None,
     drain_timeout: Annotated[
         float, typer.Option("--drain-timeout", help="Seconds that running queries get at a stop.")
     ] = 30.0,
@@ -302,6 +313,7 @@ def server(
         query_port=query_port,
         instance=instance,
         tenant=tenant,
+        secrets_dir=secrets_dir,
         drain_timeout_s=drain_timeout,
         warm_up_s=warm_up or None,
     )

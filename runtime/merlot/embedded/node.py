@@ -54,6 +54,8 @@ class NodeConfig:
     """Where segment files of tables that name no deep store are; default `{data_dir}/deepstore`."""
     deep_store_prefixes: tuple[str, ...] = ()
     """Below which tables may name deep stores of their own, besides that one."""
+    secrets_dir: Path | None = None
+    """Of the Secrets that streams name, a folder each."""
     grace_s: float = 60.0
     """How long a replaced version of a segment is still served."""
     warm_up: bool = False
@@ -136,6 +138,7 @@ class Node:
             grace_s=self._config.grace_s,
             warm_up_s=0.0 if self._config.warm_up else None,
             scheduler=self._config.scheduler,
+            secrets_dir=self._config.secrets_dir,
         )
         role = ServerRole(metastore, config, clock=self._clock)
         self._exits.push_async_callback(role.stop)

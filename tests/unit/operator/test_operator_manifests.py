@@ -14,7 +14,7 @@ from merlot_operator.config import Config, from_environment
 from merlot_operator.desired.demand import cluster_demand, owner_reference, pool_demand, pool_of
 from merlot_operator.manifests.batch import BatchPod, job
 from merlot_operator.manifests.cluster import cluster_objects
-from merlot_operator.manifests.pool import pool_objects
+from merlot_operator.manifests.pool import pool_objects, stateful_set
 
 GOLDEN = Path(__file__).with_name("golden")
 SIZES = """
@@ -169,6 +169,26 @@ def test_whoever_touches_files_gets_the_secrets_of_all_stores_side_by_side() -> 
         secrets = [entry["secret"] for entry in pod["volumes"] if "secret" in entry]
         assert secrets == [{"secretName": f"keys-{name}", "optional": True} for name in "ab"]
         assert container["envFrom"] == [{"secretRef": {"name": "deep-store"}}], "of the cluster's own store"
+
+
+def test_servers_get_the_secrets_of_their_tables_streams_as_files() -> None:
+    tables = [keyed(name, "keys", "s3://a/m") for name in ("a", "b", "c")]
+    before = pool_demand("demo", pool_of(tables[0]), tables, config())
+    for table, secret in zip(tables, ("merlot-trips", "merlot-clicks", "merlot-trips"), strict=True):
+        table["spec"]["ingestion"] = {"stream": {"type": "kafka", "secretRef": secret}}
+    after = pool_demand("demo", pool_of(tables[0]), tables, config())
+    assert before is not None
+    assert after is not None
+    without, pod = (stateful_set(one, config(), 1)["spec"]["template"] for one in (before, after))
+    assert "--secrets-dir" not in yaml.safe_dump(without)
+    assert without["metadata"]["annotations"] != pod["metadata"]["annotations"], "servers restart with them"
+    [container] = pod["spec"]["containers"]
+    assert "--secrets-dir=/etc/merlot/streams" in container["args"]
+    volumes = {entry["name"]: entry["secret"]["secretName"] for entry in pod["spec"]["volumes"] if "secret" in entry}
+    mounted = {volumes[entry["name"]]: entry for entry in container["volumeMounts"] if entry["name"] in volumes}
+    for secret in ("merlot-clicks", "merlot-trips"):
+        assert mounted[secret]["mountPath"] == f"/etc/merlot/streams/{secret}"
+        assert mounted[secret]["readOnly"]
 
 
 def test_two_secrets_for_one_store_are_told_and_the_first_is_used() -> None:

@@ -116,6 +116,9 @@ def test_secret_is_taken_if_its_name_is_one_that_the_chart_allows(
     found = list(problems({"deepStore": {"uri": "s3://b/m", "secretRef": secret}}, config))
     assert [one.path for one in found] == ([] if is_taken else ["spec.deepStore.secretRef"])
     assert all(secret in one.message and "deepStore.tableSecrets" in one.message for one in found)
+    of_stream = list(problems({"ingestion": {"stream": {"secretRef": secret}}}, config))
+    is_for_streams = is_taken and secret != "deep-store"  # the keys of the cluster's own store are nobody else's
+    assert [one.path for one in of_stream] == ([] if is_for_streams else ["spec.ingestion.stream.secretRef"])
 
 
 def honest(role: str) -> dict[str, Any]:

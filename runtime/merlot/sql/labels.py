@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from merlot.aggregates import registry as aggregates
 from merlot.functions import registry as functions
+from merlot.functions.function import ScalarFunction
 from merlot.tree.names import canonical_key
 from merlot.values.types import TypeName
 
@@ -110,7 +111,9 @@ def cast_type_name(node: exp.DataType) -> str:
 def _function_label(node: exp.Anonymous, text: Callable[[exp.Expr], str], *, nulls: bool) -> str:
     key = canonical_key(node.name)
     known = aggregates.find(key) or functions.find(key)
-    name = known.name if known else key
+    # An alias of a function keeps its own name, as in Pinot: `arraysortstring` is no `arraysortint`.
+    is_alias = known is not None and isinstance(known, ScalarFunction) and canonical_key(known.name) != key
+    name = key if known is None or is_alias else known.name
     args = node.expressions
     if args and isinstance(args[0], exp.Distinct):
         return f"{DISTINCT_FORMS.get(name, name)}({','.join(text(part) for part in args[0].expressions)})"

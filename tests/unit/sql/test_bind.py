@@ -208,6 +208,8 @@ def test_select_items_have_pinots_labels_and_types(item: str, label: str, type_:
         ("CASE delay WHEN 1 THEN 'x' ELSE 'y' END", "case(delay,'1','x','y')", "STRING", "case(equals(delay,1),'x','y')"),
         ("CASE WHEN 1 = 2 THEN 1 WHEN 1 = 1 THEN delay ELSE 5 END", "case(equals('1','2'),'1',equals('1','1'),delay,'5')", "INT", "delay"),
         ("tags", "tags", "STRING_ARRAY", "tags"),
+        ("ARRAYDISTINCTSTRING(tags)", "arraydistinctstring(tags)", "STRING_ARRAY", "arraydistinctint(tags)"),
+        ("array_sort_string(tags)", "arraysortstring(tags)", "STRING_ARRAY", "arraysortint(tags)"),
         ("$docId", "$docId", "INT", "$docId"),
     ],
 )  # fmt: skip

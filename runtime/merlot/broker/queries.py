@@ -70,7 +70,8 @@ class SqlRequest:
 
 @dataclass(slots=True)
 class _Running:
-    request: SqlRequest
+    sql: str
+    client_request_id: str | None
     task: asyncio.Task[Any]
     is_withdrawn: bool = False
 
@@ -107,7 +108,7 @@ class Queries:
         )
         task = asyncio.current_task()
         assert task is not None
-        running = self._running[answer.request_id] = _Running(request, task)
+        running = self._running[answer.request_id] = _Running(request.sql, request.client_request_id, task)
         try:
             await self._fill(answer, request, number)
         except asyncio.CancelledError:
@@ -126,14 +127,14 @@ class Queries:
     @property
     def running(self) -> Mapping[str, str]:
         """Texts of the queries under way, by request id."""
-        return {request_id: running.request.sql for request_id, running in self._running.items()}
+        return {request_id: running.sql for request_id, running in self._running.items()}
 
     def cancel(self, wanted: str, *, by_client_id: bool = False) -> bool:
         """Make a running query answer that it was cancelled; False if there is none of that id."""
         found = [
             running
             for request_id, running in self._running.items()
-            if wanted == (running.request.client_request_id if by_client_id else request_id)
+            if wanted == (running.client_request_id if by_client_id else request_id)
         ]
         for running in found:
             running.is_withdrawn = True
@@ -147,6 +148,10 @@ class Queries:
             if not self.is_open:
                 raise StartingError("broker is starting")
             plan = await self._planner.plan(request.sql, request.options)
+            answer.warnings = plan.wishes.warnings
+            if plan.wishes.client_request_id is not None:
+                answer.client_request_id = plan.wishes.client_request_id
+                self._running[answer.request_id].client_request_id = answer.client_request_id
             if plan.constant is not None:
                 if len(plan.constant.select) > INLINE_CONSTANTS:
                     answer.result = await asyncio.to_thread(_constant_rows, plan.constant)
@@ -155,6 +160,8 @@ class Queries:
                 answer.num_servers_queried = answer.num_servers_responded = 1
             else:
                 await self._fill_from_servers(answer, plan, number, deadline_base + plan.timeout_ms / 1000)
+            if plan.wishes.drops_rows:
+                answer.result = None
         except MerlotError as error:
             answer.exceptions = (QueryException.of(error),)
         except Exception:  # noqa: BLE001 - the outermost frame of a query: a bug must not show its traceback

@@ -39,6 +39,8 @@ class BrokerAnswer:
     broker_id: str
     result: ResultRows | None = None
     exceptions: tuple[QueryException, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """Lines that leave the answer what it is, as of options that nobody knows."""
     stats: QueryStats = _NO_STATS
     total_docs: int = 0
     num_servers_queried: int = 1
@@ -57,7 +59,11 @@ class BrokerAnswer:
 
     def to_bytes(self) -> bytes:
         """The JSON object."""
-        return orjson.dumps({**self._result_json(), **self._rest_json()})
+        fields = {**self._result_json(), **self._rest_json()}
+        if self.warnings:
+            # A field of our own, written only if it says something: clients take any entry of `exceptions` for failure.
+            fields["queryWarnings"] = self.warnings
+        return orjson.dumps(fields)
 
     def _result_json(self) -> dict[str, Any]:
         result = self.result

@@ -43,6 +43,8 @@ class Session:
         table = answer.get("resultTable")
         if table is not None:
             show_rows(table, self.how)
+        for warning in answer.get("queryWarnings") or ():
+            output.warn(f"warning: {warning}")
         _raise_exceptions(answer, shown=table is not None)
         if self.shows_timing:
             output.warn(summary(answer, elapsed_ms))

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -118,6 +119,8 @@ def _tables(
 
 def _check_partial(work: LeafWork, data: pa.Table, limits: ExecutionLimits) -> None:
     """Raise LimitExceededError; groups are counted as groups, since LIMIT and HAVING may leave a few rows of many."""
+    if work.max_bytes is not None:
+        limits = replace(limits, max_bytes=min(limits.max_bytes, work.max_bytes))
     if work.kind is LeafKind.GROUP_BY:
         check_groups(limits, data.num_rows)
         check_size(limits, 0, data.nbytes)

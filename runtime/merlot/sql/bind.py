@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from merlot.functions.instants import Moment
 from merlot.spec.schema import TableSchema
-from merlot.sql import limits
+from merlot.sql import limits, query_options
 from merlot.sql.budget import Budget
 from merlot.sql.expressions import Binder, Fold, has_aggregate
 from merlot.sql.labels import label
@@ -40,9 +40,10 @@ def bind(
 
     `options` come with the request; those in the text win. `schema` is None for a SELECT without FROM. `fold` gives
     calls of constants their values, `moment` is when the query is asked. Raises UnknownColumnError, SqlValidationError,
-    UnsupportedSqlError.
+    QueryOptionError, UnsupportedSqlError.
     """
     merged = _merge_options(options or {}, parsed.options)
+    query_options.check(merged)
     query = BoundQuery(parsed.table or "", (), options=merged, explain=parsed.explain)
     select = parsed.select
     scope = Scope(parsed.table, schema, _qualifiers(select))

@@ -115,6 +115,36 @@ async def test_select_without_a_table_is_answered_by_the_broker_alone(client: Cl
     assert answer["brokerId"].startswith("Broker_127.0.0.1_")
 
 
+async def test_option_that_nobody_knows_is_told_of_in_an_answer_that_is_no_error(client: Client) -> None:
+    assert await client.codes("SET timeOut=5; SELECT 1", queryOptions="useMultistageEngine=true;zzz=1") == []
+    _, answer = await client.post("SET timeOut=5; SELECT 1", queryOptions="useMultistageEngine=true;zzz=1")
+    assert answer["resultTable"]["rows"] == [[1]]
+    assert answer["queryWarnings"] == [
+        "unknown query option ignored name=timeOut; did you mean timeoutMs?",
+        "unknown query option ignored name=zzz",
+    ]
+    _, answer = await client.post("SELECT 1", queryOptions="useMultistageEngine=true")
+    assert "queryWarnings" not in answer
+
+
+async def test_results_are_dropped_if_asked_for(client: Client) -> None:
+    _, answer = await client.post("SET dropResults=true; SELECT 1")
+    assert "resultTable" not in answer
+    assert (answer["numRowsResultSet"], answer["exceptions"]) == (0, [])
+
+
+async def test_a_query_names_itself_by_an_option(client: Client, server: FaultyServer) -> None:
+    _, answer = await client.post("SELECT 1", queryOptions="clientQueryId=mine", headers={"X-Correlation-Id": "abc"})
+    assert answer["clientRequestId"] == "mine"
+    server.may_answer.clear()
+    query = asyncio.create_task(client.post("SELECT COUNT(*) FROM flights", queryOptions="clientQueryId=mine"))
+    await asyncio.wait_for(server.arrived.wait(), PATIENCE_S)
+    async with client.session.delete(f"{client.url}/query/mine?client=true") as response:
+        assert response.status == 200
+    _, answer = await query
+    assert [one["errorCode"] for one in answer["exceptions"]] == [503]
+
+
 async def test_get_takes_the_query_from_the_url(client: Client) -> None:
     async with client.session.get(f"{client.url}/query/sql", params={"sql": "SELECT 1"}) as response:
         assert (await response.json())["resultTable"]["rows"] == [[1]]
@@ -128,7 +158,9 @@ async def test_get_takes_the_query_from_the_url(client: Client) -> None:
         ("SELECT * FROM planes", 190),
         ("SELECT altitude FROM flights", 710),
         ("SELECT carrier FROM flights GROUP BY delay", 700),
-        ("SELECT * FROM flights OPTION(timeoutMs=soon)", 700),
+        ("SELECT * FROM flights OPTION(timeoutMs=soon)", 150),
+        ("SELECT * FROM flights OPTION(useStarTree=perhaps)", 150),
+        ("SELECT * FROM flights OPTION(getCursor=true)", 700),
     ],
 )
 async def test_wrong_query_has_pinots_code_and_status_200(client: Client, sql: str, code: int) -> None:

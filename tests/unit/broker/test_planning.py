@@ -5,7 +5,6 @@ import threading
 
 import pytest
 
-from merlot.broker.planning.options import QueryOptionError
 from merlot.broker.planning.planner import Planner
 from merlot.broker.planning.threads import MAX_WAITING, PlanningBusyError
 from merlot.broker.routing.routes import RoutingInputs, build
@@ -18,6 +17,7 @@ from merlot.ids import TableName
 from merlot.query.plan.expressions import walk
 from merlot.spec.manifest import load
 from merlot.sql.budget import PlanningTimeoutError
+from merlot.sql.query_options import QueryOptionError
 from merlot.testing.clock import FakeClock
 from merlot.testing.patience import PATIENCE_S
 from merlot.tree.errors import UnknownColumnError
@@ -203,3 +203,14 @@ async def test_a_switch_that_is_neither_on_nor_off_fails_the_query_however_it_is
     ):
         with pytest.raises(QueryOptionError, match="must be true or false"):
             await planner.plan(sql, options)
+
+
+async def test_every_plan_of_a_shape_tells_of_its_options() -> None:
+    planner = Planner(Tables().find, CLOCK)
+    for number in range(5):
+        sql = f"SET somthing = 1; SELECT carrier FROM flights WHERE carrier = 'x{number}'"
+        wishes = (await planner.plan(sql, "dropResults=TRUE;clientQueryId=mine")).wishes
+        assert (wishes.drops_rows, wishes.client_request_id) == (True, "mine")
+        assert wishes.warnings == ("unknown query option ignored name=somthing",)
+    plain = (await planner.plan("SELECT carrier FROM flights", "dropResults=false")).wishes
+    assert (plain.drops_rows, plain.client_request_id, plain.warnings) == (False, None, ())

@@ -3,7 +3,7 @@
 import pytest
 
 from merlot.broker.planning import options
-from merlot.broker.planning.options import QueryOptionError
+from merlot.sql.query_options import QueryOptionError
 
 
 def test_options_may_begin_with_a_semicolon() -> None:
@@ -38,14 +38,3 @@ def test_timeout_that_is_no_number_of_a_day_is_refused(value: str) -> None:
 def test_options_of_pages_are_refused() -> None:
     with pytest.raises(QueryOptionError, match="too long"):
         options.parse("a=1;" * 10_000)
-
-
-@pytest.mark.parametrize("value", ["yes", "1", "", "tru"])
-@pytest.mark.parametrize("name", ["enableNullHandling", "skipsegmentpruning"])
-def test_a_switch_that_is_neither_on_nor_off_is_refused(name: str, value: str) -> None:
-    with pytest.raises(QueryOptionError, match=f"{name} must be true or false"):
-        options.check({name: value})
-
-
-def test_switches_are_read_without_regard_to_case_and_others_are_left_alone() -> None:
-    options.check({"ENABLENULLHANDLING": "True", "skipSegmentPruning": "FALSE", "trace": "perhaps"})

@@ -83,6 +83,13 @@ def test_options_are_passed_on(carriers: Any) -> None:
     assert carriers.asked[0]["queryOptions"] == "timeoutMs=5;a=b"
 
 
+def test_warnings_are_shown_beside_the_rows(node: Any, broker_answer: Any, capsys: Captured) -> None:
+    node.answers.append(broker_answer(["a"], ["INT"], [[1]], queryWarnings=["unknown query option ignored name=b"]))
+    assert run(["query", "-o", "csv", "SELECT 1", "--option", "b=2"]) == 0
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("a\n1\n", "warning: unknown query option ignored name=b\n")
+
+
 def test_script_is_read_from_standard_input(
     node: Any, broker_answer: Any, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:

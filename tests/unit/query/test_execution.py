@@ -157,6 +157,18 @@ def test_too_many_groups_rows_or_bytes_end_the_query(make_table):
     assert len(few.query(groups)) == 10
 
 
+@pytest.mark.parametrize("option", ["maxServerResponseSizeBytes", "maxQueryResponseSizeBytes"])
+def test_a_query_may_bound_the_bytes_of_its_own_answer(make_table, option):
+    table = make_table(FIELDS, rows(5000))
+    sql = "SELECT s, COUNT(*) FROM t GROUP BY s LIMIT 10"
+    assert len(table.query(sql, **{option: "100000000"})) == 10
+    with pytest.raises(LimitExceededError, match="limit=100 "):
+        table.query(sql, **{option: "100"})
+    tight = replace(table, context=replace(table.context, limits=ExecutionLimits(max_bytes=90)))
+    with pytest.raises(LimitExceededError, match="limit=90 "):
+        tight.query(sql, **{option: "100"})
+
+
 def test_the_groups_of_all_segments_together_are_bounded(make_table):
     table = make_table(FIELDS, *(rows(100).set_column(0, "k", pa.array(range(at, at + 100))) for at in (0, 100, 200)))
     tight = replace(table, context=replace(table.context, limits=ExecutionLimits(max_groups=150)))

@@ -110,7 +110,7 @@ class _Paths:
         )
 
     async def cancel_query(self, request: web.Request) -> web.Response:
-        """`?client=true`: the id is the client's own (`X-Correlation-Id`)."""
+        """`?client=true`: the id is the client's own (`X-Correlation-Id`, or the option `clientQueryId`)."""
         wanted = request.match_info["id"]
         by_client_id = request.query.get("client", "").lower() == "true"
         if not self._broker.cancel(wanted, by_client_id=by_client_id):

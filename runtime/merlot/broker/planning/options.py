@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from merlot.codes import QueryErrorCode
-from merlot.errors import InvalidInputError
 from merlot.spec.table import MAX_TIMEOUT_MS
+from merlot.sql.query_options import QueryOptionError, warnings
+from merlot.tree.nodes import BoundQuery
 
 DEFAULT_TIMEOUT_MS = 10_000
 MAX_CHARS = 16_384
 MAX_DIGITS = 20
-_SWITCHES = frozenset({"enablenullhandling", "skipsegmentpruning"})
 
 
-class QueryOptionError(InvalidInputError):
-    """An option whose value makes no sense."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerWishes:
+    """What options say of the answer, apart from its rows."""
 
-    code = QueryErrorCode.QUERY_VALIDATION
+    drops_rows: bool = False
+    """`dropResults=true`: the query runs, and its answer tells all but the rows."""
+    client_request_id: str | None = None
+    """`clientQueryId`."""
+    warnings: tuple[str, ...] = ()
+    """Options that nobody knows."""
+
+
+def wishes(query: BoundQuery) -> AnswerWishes:
+    """What a query's options say of its answer."""
+    return AnswerWishes(
+        drops_rows=(query.option("dropResults") or "").lower() == "true",
+        client_request_id=query.option("clientQueryId"),
+        warnings=warnings(query.options),
+    )
 
 
 def parse(text: str) -> dict[str, str]:
@@ -31,14 +46,6 @@ def parse(text: str) -> dict[str, str]:
             raise QueryOptionError(f"query option must be name=value got={entry!r}")
         options[name.strip()] = value.strip()
     return options
-
-
-def check(options: Mapping[str, str]) -> None:
-    """Raise QueryOptionError if a switch is neither on nor off: read as off, `enableNullHandling=yes` would answer
-    another question."""
-    for name, value in options.items():
-        if name.lower() in _SWITCHES and value.lower() not in ("true", "false"):
-            raise QueryOptionError(f"{name} must be true or false got={value!r}")
 
 
 def timeout_ms(options: Mapping[str, str], table_limit_ms: int | None) -> int:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from merlot.broker.planning import options as query_options
+from merlot.broker.planning.options import AnswerWishes
 from merlot.broker.planning.threads import PlanningThreads
 from merlot.broker.tables import ServedTable
 from merlot.clock import Clock
@@ -65,6 +66,7 @@ class PlannedQuery:
     """`skipSegmentPruning=true`: ask for every segment, and have servers look at each."""
     prunes_by_functions: bool = False
     """Whether its filter has functions whose bounds pruning may have to compute."""
+    wishes: AnswerWishes = field(default_factory=AnswerWishes)
 
 
 @dataclass(slots=True)
@@ -165,7 +167,14 @@ class Planner:
         bound, table = self._bind(sql, options, budget, moment)
         if table is None:
             timeout_ms = query_options.timeout_ms(dict(bound.options), None)
-            return _Made(PlannedQuery(constant=bound, timeout_ms=timeout_ms, is_momentary=moment.was_asked))
+            return _Made(
+                PlannedQuery(
+                    constant=bound,
+                    timeout_ms=timeout_ms,
+                    is_momentary=moment.was_asked,
+                    wishes=query_options.wishes(bound),
+                )
+            )
         budget.look()
         planned = _plan_for(table, bound, moment)
         budget.look()
@@ -183,11 +192,11 @@ class Planner:
             raise UnsupportedSqlError("EXPLAIN PLAN FOR without FROM")
         wanted = query_options.parse(options)
         if parsed.table is None:
-            return _checked(bind(parsed, None, wanted, moment, budget)), None
+            return bind(parsed, None, wanted, moment, budget), None
         table = self._find_table(parsed.table)
         if table is None:
             raise NotFoundError(f"table does not exist table={raw_name(parsed.table)}")
-        return _checked(bind(parsed, table.schema, wanted, moment, budget)), table
+        return bind(parsed, table.schema, wanted, moment, budget), table
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +211,6 @@ class _Made:
 def _weight(key: tuple[str, str], plan: PlannedQuery) -> int:
     sql, options = key
     return len(sql) + len(options) + len(plan.query) + len(plan.where)
-
-
-def _checked(bound: BoundQuery) -> BoundQuery:
-    query_options.check(dict(bound.options))
-    return bound
 
 
 def _fill(template: Template, planned: PlannedQuery, shape: Shape) -> PlannedQuery | None:
@@ -231,6 +235,7 @@ def _fill(template: Template, planned: PlannedQuery, shape: Shape) -> PlannedQue
         tree=refilter(planned.tree, condition),
         skips_pruning=planned.skips_pruning,
         prunes_by_functions=planned.prunes_by_functions,
+        wishes=planned.wishes,
     )
 
 
@@ -249,4 +254,5 @@ def _plan_for(table: ServedTable, bound: BoundQuery, moment: Moment) -> PlannedQ
         is_momentary=moment.was_asked,
         skips_pruning=tree.leaf.work.skips_pruning,
         prunes_by_functions=any(monotone.functions_of(where)),
+        wishes=query_options.wishes(bound),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from merlot.query.plan.expressions import has_aggregate, replace, walk
-from merlot.query.plan.nodes import SKIP_OPTION, Finish, Leaf, LeafKind, LeafWork, Reduce
+from merlot.query.plan.nodes import SIZE_OPTIONS, SKIP_OPTION, Finish, Leaf, LeafKind, LeafWork, Reduce
 from merlot.query.plan.rewrite import rewrite
 from merlot.tree.nodes import Aggregate, BoundQuery, Column, Expr, Literal, OrderKey, Output
 from merlot.tree.types import LONG, SqlType
@@ -32,6 +32,11 @@ def _skips_pruning(query: BoundQuery) -> bool:
     return (query.option(SKIP_OPTION) or "").lower() == "true"
 
 
+def _max_bytes(query: BoundQuery) -> int | None:
+    given = [int(value) for name in SIZE_OPTIONS if (value := query.option(name)) is not None]
+    return min(given, default=None)
+
+
 def _selection(query: BoundQuery) -> Reduce:
     exprs = [output.expr for output in query.select] + [key.expr for key in query.order_by]
     columns = tuple(dict.fromkeys(exprs))
@@ -52,6 +57,7 @@ def _selection(query: BoundQuery) -> Reduce:
         rows_needed=finish.rows_needed,
         null_handling=query.null_handling,
         skips_pruning=_skips_pruning(query),
+        max_bytes=_max_bytes(query),
     )
     return Reduce(Leaf(work, query.where), finish)
 
@@ -82,6 +88,7 @@ def _grouped(query: BoundQuery, group_by: tuple[Expr, ...]) -> Reduce:
         rows_needed=finish.rows_needed,
         null_handling=query.null_handling,
         skips_pruning=_skips_pruning(query),
+        max_bytes=_max_bytes(query),
     )
     return Reduce(Leaf(work, query.where), finish)
 

@@ -23,6 +23,7 @@ from merlot.tree.types import SqlType
 from merlot.vectors.vector import arrow_type
 
 SKIP_OPTION: Final = "skipSegmentPruning"
+SIZE_OPTIONS: Final = ("maxServerResponseSizeBytes", "maxQueryResponseSizeBytes")
 
 
 class LeafKind(Enum):
@@ -54,6 +55,8 @@ class LeafWork:
     null_handling: bool = False
     skips_pruning: bool = False
     """`skipSegmentPruning=true`: every segment is to be looked at, to compare, or to suspect pruning of an answer."""
+    max_bytes: int | None = None
+    """Most bytes that a server may answer, if the query itself has said so: the table's limit holds too."""
     memo: dict[str, Any] = field(default_factory=dict)
     """What shortcuts remember of it, each under its own name."""
 

@@ -1,0 +1,163 @@
+"""Pinot's query options: what each does here, which values it takes, and what is said of a name that nobody knows.
+
+Pinot ignores names it does not know, and clients send many; so such a name fails no query, but the answer names it.
+A known option is done, or refused where ignoring it would answer another question, or needs nothing done: the reason
+stands with its name below.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from merlot.codes import QueryErrorCode
+from merlot.errors import InvalidInputError
+from merlot.tree.errors import UnsupportedSqlError
+
+MAX_SHOWN: Final = 5
+"""Unknown names in a warning; the others are counted."""
+MAX_SHOWN_CHARS: Final = 60
+
+
+class QueryOptionError(InvalidInputError):
+    """An option whose value makes no sense (Pinot's SQL_PARSING)."""
+
+    code = QueryErrorCode.SQL_PARSING
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """Values that an option takes."""
+
+    pattern: re.Pattern[str]
+    words: str
+
+
+_SWITCH: Final = _Form(re.compile("true|false", re.IGNORECASE), "true or false")
+_WHOLE: Final = _Form(re.compile("-?[0-9]{1,19}"), "a whole number")
+_COUNT: Final = _Form(re.compile("[1-9][0-9]{0,18}"), "a whole number above 0")
+_DECIMAL: Final = _Form(re.compile(r"-?[0-9]{1,19}(\.[0-9]{1,19})?([eE][+-]?[0-9]{1,3})?"), "a number")
+_OVERFLOW: Final = _Form(re.compile("throw|break", re.IGNORECASE), "THROW or BREAK")
+_LOOKUP: Final = _Form(
+    re.compile("divide_binary_search|scan|plain_binary_search", re.IGNORECASE),
+    "DIVIDE_BINARY_SEARCH, SCAN or PLAIN_BINARY_SEARCH",
+)
+_TEXT: Final = _Form(re.compile(".*", re.DOTALL), "a text")
+
+_DONE: Final = "done"
+_EXACT: Final = "lets Pinot answer less than everything; answers here are whole, or say what they lack"
+_UPSERT: Final = "no table is an upsert table"
+_JOIN: Final = "joins and windows are refused"
+_ENGINE: Final = "there is one engine, for every query"
+_INDEX: Final = "tunes how Pinot reads; the answer is the same"
+_ROUTE: Final = "chooses among replicas, which answer the same"
+_SHOWN: Final = "changes what Pinot logs, traces or explains, never rows"
+_NOTHING: Final = "belongs to what no query here can ask for"
+
+_FAMILIES: Final[tuple[tuple[str, _Form, str], ...]] = (
+    (_DONE, _WHOLE, "timeoutMs"),
+    (_DONE, _COUNT, "maxServerResponseSizeBytes maxQueryResponseSizeBytes"),
+    (_DONE, _SWITCH, "enableNullHandling skipSegmentPruning dropResults"),
+    (_DONE, _SWITCH, "getCursor autoRewriteAggregationType filteredAggregationsSkipEmptyGroups"),
+    (_DONE, _SWITCH, "enableMultiClusterRouting jsonIndexDistinctSkipMissingPath"),
+    (_DONE, _TEXT, "clientQueryId sampler database"),
+    (_EXACT, _WHOLE, "minSegmentGroupTrimSize minServerGroupTrimSize minBrokerGroupTrimSize mseMinGroupTrimSize"),
+    (_EXACT, _WHOLE, "groupTrimThreshold numGroupsLimit numGroupsWarningLimit maxRowsInDistinct"),
+    (_EXACT, _WHOLE, "maxRowsWithoutChangeInDistinct maxExecutionTimeMsInDistinct multiStageLeafLimit"),
+    (_EXACT, _WHOLE, "liteModeLeafStageLimit liteModeLeafStageFanOutAdjustedLimit"),
+    (_EXACT, _SWITCH, "accurateGroupByWithoutOrderBy errorOnNumGroupsLimit useLiteMode enablePartitionedAggregation"),
+    (_EXACT, _SWITCH, "serverReturnFinalResult serverReturnFinalResultKeyUnpartitioned"),
+    (_EXACT, _SWITCH, "ignoreMissingSegments skipUnavailableServers"),
+    (_UPSERT, _SWITCH, "skipUpsert skipUpsertView skipUpsertDelete"),
+    (_UPSERT, _WHOLE, "upsertViewFreshnessMs"),
+    (_JOIN, _WHOLE, "maxRowsInJoin maxRowsInWindow"),
+    (_JOIN, _OVERFLOW, "joinOverflowMode windowOverflowMode"),
+    (_ENGINE, _SWITCH, "useMultistageEngine usePhysicalOptimizer useSpools inferPartitionHint streamStats runInBroker"),
+    (_ENGINE, _SWITCH, "inferInvalidSegmentPartition inferRealtimeSegmentPartition useBrokerPruning"),
+    (_ENGINE, _SWITCH, "useLeafServerForIntermediateStage unnestColumnPruning useMSEToFillEmptyResponseSchema"),
+    (_ENGINE, _WHOLE, "extraPassiveTimeoutMs stageParallelism maxStreamingPendingBlocks sortExchangeCopyThreshold"),
+    (_ENGINE, _WHOLE, "streamingGroupByFlushThreshold"),
+    (_ENGINE, _TEXT, "skipPlannerRules usePlannerRules"),
+    (_INDEX, _SWITCH, "useStarTree scanStarTreeNodes useScanReorderOpt useIndexBasedDistinctOperator"),
+    (_INDEX, _SWITCH, "allowReverseOrder inPredicatePreSorted optimizeMaxInitialResultHolderCapacity"),
+    (_INDEX, _SWITCH, "enableMaterializedViewRewrite"),
+    (_INDEX, _TEXT, "skipIndexes AndScanReordering"),
+    (_INDEX, _LOOKUP, "inPredicateLookupAlgorithm"),
+    (_INDEX, _WHOLE, "maxExecutionThreads inPredicatePruningThreshold regexDictSizeThreshold"),
+    (_INDEX, _WHOLE, "maxInitialResultHolderCapacity mseMaxInitialResultHolderCapacity minInitialIndexedTableCapacity"),
+    (_INDEX, _WHOLE, "sortAggregateLimitThreshold sortAggregateSingleThreadedNumSegmentsThreshold"),
+    (_INDEX, _WHOLE, "numThreadsExtractFinalResult chunkSizeExtractFinalResult"),
+    (_INDEX, _DECIMAL, "invertedIndexDistinctCostRatio"),
+    (_ROUTE, _WHOLE, "numReplicaGroupsToQuery"),
+    (_ROUTE, _SWITCH, "useFixedReplica isSecondaryWorkload"),
+    (_ROUTE, _TEXT, "orderedPreferredPools routingOptions workloadName"),
+    (_SHOWN, _SWITCH, "trace explainPlanVerbose explainAskingServers traceRuleProductions collectGCStats"),
+    (_SHOWN, _TEXT, "applicationName queryHash"),
+    (_SHOWN, _TEXT, "groupByMode responseFormat preserveType"),
+    (_NOTHING, _WHOLE, "cursorNumRows vectorNprobe vectorMaxCandidates vectorEfSearch"),
+    (_NOTHING, _SWITCH, "vectorExactRerank vectorUseRelativeDistance vectorUseBoundedQueue excludeVirtualColumns"),
+    (_NOTHING, _DECIMAL, "vectorDistanceThreshold"),
+)
+_REFUSED: Final[Mapping[str, tuple[str, str]]] = {
+    "getCursor": ("false", "answers come whole"),
+    "autoRewriteAggregationType": ("false", "write MINLONG, MAXLONG or SUMLONG"),
+    "filteredAggregationsSkipEmptyGroups": ("false", "write the filters into WHERE"),
+    "enableMultiClusterRouting": ("false", "a broker asks its own cluster"),
+    "jsonIndexDistinctSkipMissingPath": ("false", "write the condition into WHERE"),
+    "sampler": ("", "every row is read"),
+    "database": ("default", "there is one database"),
+}
+"""The one value that changes no answer, and what to do instead of another."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryOption:
+    """An option that Pinot knows, or Merlot alone."""
+
+    name: str
+    form: _Form
+    reason: str
+    """Why nothing need be done; `done` if something is."""
+
+
+KNOWN: Final[Mapping[str, QueryOption]] = {
+    name.lower(): QueryOption(name, form, reason) for reason, form, names in _FAMILIES for name in names.split()
+}
+"""By name in lower case: names are found without regard to case."""
+
+
+def check(options: Iterable[tuple[str, str]]) -> None:
+    """Raise QueryOptionError for a value that an option does not take, UnsupportedSqlError for what is not done."""
+    for name, value in options:
+        known = KNOWN.get(name.lower())
+        if known is None:
+            continue
+        if known.form.pattern.fullmatch(value) is None:
+            raise QueryOptionError(f"{name} must be {known.form.words} got={_shown(value)!r}")
+        harmless, instead = _REFUSED.get(known.name, (value, ""))
+        if value.lower() != harmless.lower():
+            raise UnsupportedSqlError(f"query option {known.name}={_shown(value)}: {instead}")
+
+
+def warnings(options: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """A line for each option that nobody knows, with the nearest name there is; the last one counts the rest."""
+    unknown = [name for name, _ in options if name.lower() not in KNOWN]
+    lines = [_warning(name) for name in unknown[:MAX_SHOWN]]
+    if len(unknown) > MAX_SHOWN:
+        lines.append(f"unknown query options ignored number={len(unknown) - MAX_SHOWN}")
+    return tuple(lines)
+
+
+def _warning(name: str) -> str:
+    near = difflib.get_close_matches(name.lower()[:MAX_SHOWN_CHARS], KNOWN, n=1)
+    hint = f"; did you mean {KNOWN[near[0]].name}?" if near else ""
+    return f"unknown query option ignored name={_shown(name)}{hint}"
+
+
+def _shown(text: str) -> str:
+    """In one line, and short."""
+    line = " ".join(text[:MAX_SHOWN_CHARS].split())
+    return line if len(text) <= MAX_SHOWN_CHARS else f"{line}…"

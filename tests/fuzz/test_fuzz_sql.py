@@ -14,7 +14,7 @@ from slt_nodes import Remote
 
 from merlot.functions.registry import FUNCTIONS
 
-COLUMNS = (*things().schema.names, "$segmentName", "$docId", "nothing", '"id"', "ID", "things.id")
+COLUMNS = (*things().schema.names, "$segmentName", "$docId", "$totalDocs", "$crc", "nothing", '"id"', "ID", "things.id")
 NAMES = [name for function in FUNCTIONS for name in (function.name, *function.aliases)]
 AGGREGATES = (
     "COUNT",

@@ -9,15 +9,17 @@ from dataclasses import dataclass, field
 from merlot.spec.schema import TableSchema
 from merlot.tree.errors import UnknownColumnError, UnsupportedSqlError
 from merlot.tree.nodes import Column, Expr
-from merlot.tree.types import INT, STRING, SqlType
+from merlot.tree.types import INT, LONG, STRING, SqlType
 from merlot.values.types import TypeName
 
 VIRTUAL_COLUMNS = {
     "$segmentName": Column("$segmentName", STRING),
     "$docId": Column("$docId", INT),
     "$hostName": Column("$hostName", STRING),
+    "$totalDocs": Column("$totalDocs", INT),
+    "$crc": Column("$crc", LONG),
 }
-_REFUSED_VIRTUAL = frozenset({"$partitionId", "$creationTime", "$startTime", "$endTime", "$totalDocs", "$crc"})
+_REFUSED_VIRTUAL = frozenset({"$partitionId", "$creationTime", "$startTime", "$endTime"})
 
 
 @dataclass(frozen=True, slots=True)

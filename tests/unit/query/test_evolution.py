@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from merlot.spec.schema import TableSchema
@@ -65,3 +66,18 @@ def test_virtual_columns_name_the_segment(make_table):
     table = evolved(make_table)
     assert table.query('SELECT "$segmentName", "$docId" FROM t WHERE a = 5') == [["t_0", 5]]
     assert table.query('SELECT a FROM t WHERE "$docId" > 97 ORDER BY a') == [[98], [99]]
+
+
+def test_virtual_columns_tell_of_the_segments_version_and_rows(make_table):
+    fields = [{"name": "a", "type": "INT", "role": "dimension"}]
+    table = make_table(fields, *(pa.table({"a": pa.array(range(rows), pa.int32())}) for rows in (3, 5)))
+    sizes = {segment.key.name: (segment.num_docs, segment.key.crc) for segment in table.segments}
+    assert sorted(num_docs for num_docs, _ in sizes.values()) == [3, 5]
+    found = table.query(
+        "SELECT $segmentName, $totalDocs, $crc, COUNT(*) FROM t GROUP BY $segmentName, $totalDocs, $crc"
+    )
+    assert {name: (num_docs, crc) for name, num_docs, crc, _ in found} == sizes
+    assert all(row[1] == row[3] for row in found)
+    assert table.query("SELECT MIN($totalDocs), MAX($totalDocs), SUM($totalDocs) FROM t") == [[3.0, 5.0, 34.0]]
+    crc = max(crc for _, crc in sizes.values())
+    assert table.query(f"SELECT DISTINCT $crc FROM t WHERE $crc = {crc}") == [[crc]]

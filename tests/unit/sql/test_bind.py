@@ -277,7 +277,7 @@ def test_count_of_a_column_counts_values_with_null_handling() -> None:
 @pytest.mark.parametrize(
     ("sql", "error"),
     [
-        ("SELECT $crc FROM flights", UnsupportedSqlError),
+        ("SELECT $creationTime FROM flights", UnsupportedSqlError),
         ("SELECT tags + 1 FROM flights", UnsupportedSqlError),
         ("SELECT delay FROM flights WHERE tags = carrier", UnsupportedSqlError),
         ("SELECT delay FROM flights WHERE carrier ILIKE 'a'", UnsupportedSqlError),

@@ -1,5 +1,5 @@
-"""Columns of one segment as a query reads them: those of the schema as it is today, and virtual ones (`$segmentName`,
-`$docId`, `$hostName`), which are made up. All look like readers of a segment.
+"""Columns of one segment as a query reads them: those of the schema as it is today, and virtual ones
+(`sql.scope.VIRTUAL_COLUMNS`), which are made up. All look like readers of a segment.
 """
 
 from __future__ import annotations
@@ -70,6 +70,10 @@ class SegmentColumns:
             return DocIdColumn(self.num_docs)
         if name == "$segmentName":
             return ConstantColumn(TypeName.STRING, self.segment.key.name, self.num_docs)
+        if name == "$totalDocs":
+            return ConstantColumn(TypeName.INT, self.num_docs, self.num_docs)
+        if name == "$crc":
+            return ConstantColumn(TypeName.LONG, self.segment.key.crc, self.num_docs)
         if name == "$hostName":
             return ConstantColumn(TypeName.STRING, self._host, self.num_docs)
         raise InvalidInputError(f"unknown column name={name}")

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from merlot.clock import Clock, SystemClock
+from merlot.cluster.consuming.progress import read_progress, rows_of
 from merlot.cluster.fence import Fence, Fenced
 from merlot.cluster.instances import drains, liveness
 from merlot.cluster.instances.reports import ReportReader
@@ -140,6 +141,7 @@ class ControllerService:
             raise NotFoundError(f"segment does not exist table={raw_name(name)} segment={segment}")
         reports = ReportReader(self._metastore, view.table).read()
         live = liveness.live_instances(self._metastore, Role.SERVER)
+        told = [one for server, one in read_progress(self._metastore, view.table).items() if server in live]
         statuses = {}
         for record in [view.segments[segment]] if segment is not None else view.segments.values():
             key = record.key_text
@@ -149,6 +151,8 @@ class ControllerService:
                 if server in live
             }
             status = pinot_json.segment_status(record, view.servers_of(record.name), states, spec)
+            if record.is_open:
+                status["totalDocs"] = rows_of(told, record.name)
             status["visible"] = record.name in view.visible
             status["visibility"] = visibility(record, view.lineage)
             status["errors"] = {server: one.errors[key] for server, one in reports.items() if key in one.errors}

@@ -28,6 +28,7 @@ from merlot.cluster.consuming.commits import CommitOutcome, commit_segment, prop
 from merlot.cluster.consuming.names import StreamSegmentName
 from merlot.cluster.consuming.partitions import lost_ranges, open_segments, stream_segment
 from merlot.cluster.consuming.positions import forget_positions, publish_position, read_positions
+from merlot.cluster.consuming.progress import ProgressRecord, read_progress, write_progress
 from merlot.cluster.lineage.replacements import Replacement, start_replacement
 from merlot.cluster.manifests import tables
 from merlot.cluster.records import AskedEnd, ConsumingStatus, PositionRecord, SegmentRecord, StreamSegmentRecord
@@ -420,6 +421,7 @@ def test_a_table_made_anew_knows_nothing_of_the_stream_of_the_one_before(store: 
     told = PositionRecord(segment=opened(store).name, instance=SERVERS[0], offset=5)
     for _ in range(2):  # of a table that is there, and of one that is gone, by a server that does not know yet
         publish_position(store, TABLE, told)
+        write_progress(store, TABLE, ProgressRecord(instance=SERVERS[0], at_ms=NOW_MS))
         found.tell_stream(store, TABLE, {0: 5}, SERVERS[0], NOW_MS)
         found.set_paused(store, TABLE, paused=True, now_ms=NOW_MS)
         with contextlib.suppress(NotFoundError):
@@ -428,6 +430,7 @@ def test_a_table_made_anew_knows_nothing_of_the_stream_of_the_one_before(store: 
     assert found.find_stream(store, TABLE) is None
     assert not found.find_control(store, TABLE).is_paused
     assert not read_positions(store, TABLE)
+    assert not read_progress(store, TABLE)
     assert begin(store, 7).epoch > 0
     assert opened(store).start_offset == 7
 

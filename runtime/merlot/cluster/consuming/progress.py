@@ -6,7 +6,7 @@ time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from pydantic import BaseModel, ConfigDict
@@ -73,6 +73,11 @@ def read_progress(metastore: Metastore, table: TableName) -> Mapping[InstanceId,
     found = zip(nodes, metastore.get_many(nodes), strict=True)
     records = [ProgressRecord.from_bytes(node.data, path) for path, node in found if node is not None]
     return {record.instance: record for record in records}
+
+
+def rows_of(told: Iterable[ProgressRecord], segment: str) -> int:
+    """Of a consuming segment, by the replica that has most."""
+    return max((one.rows for record in told for one in record.partitions if one.segment == segment), default=0)
 
 
 def forget_progress(metastore: Metastore, table: TableName) -> None:

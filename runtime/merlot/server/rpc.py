@@ -110,7 +110,7 @@ class QueryHandler:
             context = self._light_context(keeper, keeper.state, request)
             # Reading so few docs costs less than judging their segments by statistics; and sets of segments that are
             # always the same are found joined.
-            partial = execute(prepared.leaf, (*acquired.segments, *acquired.rows), context)
+            partial = acquired.count(execute(prepared.leaf, (*acquired.segments, *acquired.rows), context))
             response = ServerResponse(partial=partial, missing=acquired.missing)
         except TooMuchWorkError:
             return None
@@ -232,7 +232,8 @@ def _is_light_work(prepared: _Prepared, acquired: Acquired, state: TableState) -
 def _work(prepared: _Prepared, acquired: Acquired, context: ExecutionContext) -> Partial:
     context.cancel.check()
     kept = prune(prepared.leaf, acquired.segments, acquired.statistics, context.schema)
-    partial = kept.count(execute(prepared.leaf, [*kept.segments, *acquired.rows], context))
+    found = execute(prepared.leaf, [*kept.segments, *acquired.rows], context)
+    partial = acquired.count(kept.count(found))
     if len(acquired.held) <= INLINE_SEGMENTS:
         acquired.note_read(prepared.columns)
     return partial

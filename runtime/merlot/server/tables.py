@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from merlot.ids import TableName
+from merlot.query.answer.partial import Partial
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.reader import Segment
 from merlot.server.pruning import SetStatistics
@@ -49,6 +50,9 @@ class Acquired:
     rows: tuple[Segment, ...] = ()
     """Of streams, as they were when they were asked for: they need no releasing, and nothing is known of them before
     they are looked at."""
+    newest_ms: int = 0
+    """When the newest message of the partition that is farthest behind was made; 0: no rows of streams were asked for,
+    or none has come."""
     num_readers: int = 1
     is_shared: bool = False
     """Kept for the next request, with or without readers."""
@@ -58,6 +62,17 @@ class Acquired:
         return all(
             held.read_columns and held.segment.is_open and held.read_columns.issuperset(columns) for held in self.held
         )
+
+    def count(self, partial: Partial) -> Partial:
+        """The partial answer with what Pinot's clients are told of consuming segments."""
+        if not self.rows:
+            return partial
+        stats = replace(
+            partial.stats,
+            num_consuming_segments_queried=len(self.rows),
+            min_consuming_freshness_time_ms=self.newest_ms,
+        )
+        return Partial(partial.content, stats)
 
     def note_read(self, columns: Collection[str]) -> None:
         """A query is about to read these columns."""
@@ -124,6 +139,7 @@ class TableSegments:
         sealed = [key for key in keys if not key.endswith(CONSUMING_SUFFIX)]
         missing: list[str] = []
         rows: list[Segment] = []
+        times_ms: list[int] = []
         for key in consumed:
             resolved = self._resolve(key)
             if resolved is None:
@@ -131,8 +147,10 @@ class TableSegments:
             else:
                 sealed += resolved.keys
                 rows += resolved.rows
+                times_ms += [resolved.newest_ms] if resolved.newest_ms else []
         acquired = self._acquire(sealed)
-        return replace(acquired, rows=tuple(rows), missing=(*acquired.missing, *missing))
+        newest_ms = min(times_ms, default=0)
+        return replace(acquired, rows=tuple(rows), newest_ms=newest_ms, missing=(*acquired.missing, *missing))
 
     def _acquire_sealed(self, keys: Sequence[str]) -> Acquired:
         if len(keys) < SHARED_KEYS:

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from merlot.broker.query_errors import QueryException, http_status, named
 from merlot.broker.response import BrokerAnswer, ResultRows
 from merlot.codes import QueryErrorCode
@@ -68,6 +70,20 @@ FIELDS = [
 def answer(**changes: object) -> BrokerAnswer:
     fields = {"request_id": "1", "client_request_id": None, "broker_id": "Broker_h_1", **changes}
     return BrokerAnswer(**fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("times_ms", "expected"), [((0, 0), 0), ((0, 70), 70), ((70, 0), 70), ((70, 40), 40), ((40, 70), 40)]
+)
+def test_consuming_segments_are_counted_and_as_fresh_as_the_one_farthest_behind(
+    times_ms: tuple[int, int], expected: int
+) -> None:
+    one, other = (
+        QueryStats(num_consuming_segments_queried=int(ms > 0), min_consuming_freshness_time_ms=ms) for ms in times_ms
+    )
+    got = json.loads(answer(stats=one + other).to_bytes())
+    assert got["numConsumingSegmentsQueried"] == sum(ms > 0 for ms in times_ms)
+    assert got["minConsumingFreshnessTimeMs"] == expected
 
 
 def test_complete_answer_has_pinots_fields_in_order() -> None:

@@ -1,6 +1,7 @@
 """One process takes rows as they come, seals them into segments, and goes on where it was."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,34 @@ async def test_rows_are_answered_as_they_come_and_sealed_by_their_number(events:
     while await num_sealed(events) < 3:
         await asyncio.sleep(POLL_S)
     await events.shows(5000)
+
+
+async def test_an_answer_tells_how_fresh_its_consuming_segments_are(events: Events) -> None:
+    began_ms = time.time_ns() // 1_000_000
+    await events.create(flush_rows=1_000_000)
+    events.files.append(300, 0)
+    await events.shows(300)
+
+    async def told() -> tuple[int, int]:
+        answer = await events.call("POST", "/query/sql", json={"sql": COUNTS})
+        return answer["numConsumingSegmentsQueried"], answer["minConsumingFreshnessTimeMs"]
+
+    while (await told())[0] < 2:
+        await asyncio.sleep(POLL_S)
+    first_ms = (await told())[1]
+    assert began_ms <= first_ms <= time.time_ns() // 1_000_000
+    events.files.append(300, 1)
+    await events.shows(600)
+    assert (await told())[1] == first_ms, "partition 0 is as old as it was"
+
+
+async def test_segments_that_grow_are_listed_with_their_rows(events: Events) -> None:
+    await events.create(flush_rows=1_000_000)
+    events.files.append(300, 0)
+    events.files.append(200, 1)
+    await events.shows(500)
+    while sorted(one["totalDocs"] for one in (await events.segments()).values()) != [200, 300]:
+        await asyncio.sleep(POLL_S)
 
 
 async def test_a_restart_neither_loses_nor_doubles_rows(events: Events) -> None:

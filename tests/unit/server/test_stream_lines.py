@@ -1,5 +1,7 @@
 """What a server has of a partition answers for everything from a segment on, whatever became of it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -19,7 +21,7 @@ GRACE_S = 60.0
 def rows(name: str, start: int, count: int) -> ConsumingSegment:
     segment = ConsumingSegment(BuildRequest(name=name, table="t", schema=SCHEMA), start)
     ids = np.arange(start, start + count)
-    segment.append(pa.table({"id": pa.array(ids)}), ids, start + count)
+    segment.append(pa.table({"id": pa.array(ids)}), ids, start + count, newest_ms=1_000 + start)
     return segment
 
 
@@ -46,6 +48,20 @@ def test_a_part_whose_file_is_loaded_is_read_from_the_file() -> None:
     resolved = line().resolve("a", {"a@7"}.__contains__)
     assert resolved is not None
     assert (resolved.keys, [one.num_docs for one in resolved.rows]) == (("a@7",), [10, 5])
+
+
+def test_rows_are_as_fresh_as_the_newest_message_of_the_line() -> None:
+    resolved = line().resolve("a", lambda _: False)
+    assert resolved is not None
+    assert resolved.newest_ms == 1_020
+
+
+def test_what_is_carried_on_behind_an_end_is_as_fresh_as_before() -> None:
+    segment = rows("a", 5, 10)
+    tail = segment.split(12, segment.request)
+    assert (tail.num_docs, tail.newest_ms) == (3, 1_005)
+    tail.append(tail.rows(0), np.empty(0, np.int64), 20)
+    assert tail.newest_ms == 1_005
 
 
 def test_rows_are_let_go_when_the_file_is_loaded_and_the_part_when_nobody_asks_any_more() -> None:
@@ -93,6 +109,14 @@ def test_a_batch_is_cut_between_messages(offsets: list[int], num_rows: int, expe
     assert (len(first), first.next_offset) == (expected, boundary)
     assert (len(rest), rest.next_offset) == (len(offsets) - expected, 45)
     assert (first.rows.num_rows, rest.rows.num_rows) == (len(first), len(rest))
+
+
+@pytest.mark.parametrize(("made_ms", "expected"), [(700, 700), (-1, 900), (0, 500)])
+def test_a_batch_says_how_fresh_it_is_or_that_it_was_read_just_now(made_ms: int, expected: int) -> None:
+    segment = ConsumingSegment(BuildRequest(name="a", table="t", schema=SCHEMA), 0)
+    segment.append(pa.table({"id": pa.array([1])}), np.arange(1), 1, newest_ms=500)
+    replace(batch([], [], 4), newest_ms=made_ms).append_to(segment, 900)
+    assert (segment.num_docs, segment.next_offset, segment.newest_ms) == (1, 4, expected)
 
 
 def test_the_largest_segment_ends_when_memory_is_used_up() -> None:

@@ -30,6 +30,10 @@ class QueryStats:
     num_segments_pruned_by_value: int = 0
     num_segments_pruned_by_limit: int = 0
     num_segments_pruned_invalid: int = 0
+    num_consuming_segments_queried: int = 0
+    min_consuming_freshness_time_ms: int = 0
+    """Of the consuming segments the one that is farthest behind: when its newest message was written, or read if the
+    stream does not say; 0: none was asked, or none has read a message."""
     total_docs: int = 0
     thread_cpu_time_ns: int = 0
     num_groups_limit_reached: bool = False
@@ -48,10 +52,18 @@ class QueryStats:
             num_segments_pruned_by_value=self.num_segments_pruned_by_value + other.num_segments_pruned_by_value,
             num_segments_pruned_by_limit=self.num_segments_pruned_by_limit + other.num_segments_pruned_by_limit,
             num_segments_pruned_invalid=self.num_segments_pruned_invalid + other.num_segments_pruned_invalid,
+            num_consuming_segments_queried=self.num_consuming_segments_queried + other.num_consuming_segments_queried,
+            min_consuming_freshness_time_ms=_earliest(
+                self.min_consuming_freshness_time_ms, other.min_consuming_freshness_time_ms
+            ),
             total_docs=self.total_docs + other.total_docs,
             thread_cpu_time_ns=self.thread_cpu_time_ns + other.thread_cpu_time_ns,
             num_groups_limit_reached=self.num_groups_limit_reached or other.num_groups_limit_reached,
         )
+
+
+def _earliest(one_ms: int, other_ms: int) -> int:
+    return min(one_ms, other_ms) if one_ms and other_ms else one_ms or other_ms
 
 
 @dataclass(frozen=True, slots=True)

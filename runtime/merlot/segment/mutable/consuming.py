@@ -31,6 +31,7 @@ class _Extent(NamedTuple):
 
     num_docs: int
     next_offset: int
+    newest_ms: int
 
 
 class ConsumingSegment:
@@ -43,7 +44,7 @@ class ConsumingSegment:
         indexing, fields = request.indexing, request.schema.fields
         self._columns = {field.name: ConsumingColumn(field, indexing.encoding_of(field.name)) for field in fields}
         self._offsets = RowOffsets()
-        self._extent = _Extent(0, start_offset)
+        self._extent = _Extent(0, start_offset, 0)
 
     @property
     def key(self) -> SegmentKey:
@@ -61,13 +62,19 @@ class ConsumingSegment:
         return self._extent.next_offset
 
     @property
+    def newest_ms(self) -> int:
+        """When the newest message was made, or read if the stream does not say; 0: there is none, or nobody said."""
+        return self._extent.newest_ms
+
+    @property
     def memory_bytes(self) -> int:
         """Memory that the rows take: what was written, not the room that is kept for more."""
         num_docs = self.num_docs
         return self._offsets.nbytes + sum([column.nbytes(num_docs) for column in self._columns.values()])
 
-    def append(self, rows: pa.Table, offsets: NDArray[np.int64], next_offset: int) -> None:
-        """Add rows of the schema, as `build_segment` takes them, with the stream's offset of each, never descending.
+    def append(self, rows: pa.Table, offsets: NDArray[np.int64], next_offset: int, newest_ms: int = 0) -> None:
+        """Add rows of the schema, as `build_segment` takes them, with the stream's offset of each, never descending;
+        `newest_ms` is when the last message was made, 0 if that is not known.
 
         All of them are seen from the end of the call on, or none: raises InvalidInputError if they do not fit the
         schema or the segment."""
@@ -77,7 +84,7 @@ class ConsumingSegment:
         for column in stored:
             self._columns[column.field.name].append(extent.num_docs, column)
         self._offsets.append(extent.num_docs, offsets)
-        self._extent = _Extent(extent.num_docs + rows.num_rows, next_offset)
+        self._extent = _Extent(extent.num_docs + rows.num_rows, next_offset, newest_ms or extent.newest_ms)
 
     def snapshot(self, num_docs: int | None = None) -> ConsumingSnapshot:
         """The rows so far, or the first ones: once the segment has an end, what comes after is another one's. Any
@@ -99,10 +106,11 @@ class ConsumingSegment:
 
     def split(self, offset: int, request: BuildRequest) -> ConsumingSegment:
         """The rows from an offset on, as a segment of their own; this one keeps them too."""
-        num_docs, next_offset = self._extent
+        num_docs, next_offset, newest_ms = self._extent
         doc = self.docs_before(offset)
         tail = ConsumingSegment(request, offset)
-        tail.append(self.rows(num_docs).slice(doc), self._offsets.since(doc, num_docs), max(offset, next_offset))
+        rows, offsets = self.rows(num_docs).slice(doc), self._offsets.since(doc, num_docs)
+        tail.append(rows, offsets, max(offset, next_offset), newest_ms)
         return tail
 
     def rows(self, num_docs: int) -> pa.Table:
@@ -119,7 +127,7 @@ class ConsumingSegment:
 
     def _check(self, rows: pa.Table, offsets: NDArray[np.int64], next_offset: int) -> None:
         check_columns(self.request, rows)
-        num_docs, expected = self._extent
+        num_docs, expected, _ = self._extent
         name = self.request.name
         if num_docs + rows.num_rows > MAX_DOCS:
             raise InvalidInputError(f"too many rows for a segment segment={name} rows={num_docs + rows.num_rows}")

@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.ingest.stream import Pipeline, StreamRows
+from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.streams.protocol import Messages, PartitionReader
 
 MAX_MESSAGES: Final = 20_000
@@ -44,6 +45,8 @@ class Batch:
     offsets: NDArray[np.int64]
     message_offsets: NDArray[np.int64]
     next_offset: int
+    newest_ms: int = 0
+    """When its last message was made; -1: the stream does not say; 0: it has none."""
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -61,14 +64,24 @@ class Batch:
             offsets=self.offsets[:row],
             message_offsets=self.message_offsets[:message],
             next_offset=boundary,
+            newest_ms=self.newest_ms,
         )
         rest = Batch(
             rows=self.rows.slice(row),
             offsets=self.offsets[row:],
             message_offsets=self.message_offsets[message:],
             next_offset=self.next_offset,
+            newest_ms=self.newest_ms,
         )
         return first, rest
+
+    def append_to(self, segment: ConsumingSegment, now_ms: int) -> None:
+        """Add its rows to a segment, or say that there is nothing up to where the stream goes on."""
+        newest_ms = now_ms if self.newest_ms < 0 else self.newest_ms
+        if len(self):
+            segment.append(self.rows, self.offsets, self.next_offset, newest_ms)
+        elif self.next_offset > segment.next_offset:
+            segment.append(segment.rows(0), self.offsets, self.next_offset, newest_ms)
 
 
 @dataclass(slots=True)
@@ -111,7 +124,11 @@ class Intake:
         self._count(messages, rows)
         self.stopped_at = None if rows.stopped_by is None else rows.next_offset
         return Batch(
-            rows=rows.rows, offsets=rows.offsets, message_offsets=messages.offsets, next_offset=rows.next_offset
+            rows=rows.rows,
+            offsets=rows.offsets,
+            message_offsets=messages.offsets,
+            next_offset=rows.next_offset,
+            newest_ms=int(messages.timestamps_ms[-1]),
         )
 
     def close(self) -> None:

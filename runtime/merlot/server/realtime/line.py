@@ -53,6 +53,8 @@ class Resolved:
 
     keys: tuple[str, ...]
     rows: tuple[Segment, ...]
+    newest_ms: int = 0
+    """When the newest message among the rows was made; 0: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +92,16 @@ class Line:
         first = next((number for number, part in enumerate(self.parts) if part.name == name), None)
         if first is None:
             return None
-        keys, rows = [], []
+        keys, rows, newest_ms = [], [], 0
         for part in self.parts[first:]:
             if part.key and is_loaded(part.key):
                 keys.append(part.key)
             elif part.rows is not None:
                 rows.append(part.snapshot())
+                newest_ms = max(newest_ms, part.rows.newest_ms)
             else:
                 return None
-        return Resolved(tuple(keys), tuple(rows))
+        return Resolved(tuple(keys), tuple(rows), newest_ms)
 
 
 def released(line: Line, is_loaded: Callable[[str], bool], now: float, grace_s: float) -> Line:

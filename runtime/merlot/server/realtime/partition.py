@@ -453,6 +453,7 @@ class PartitionConsumer:
 
     def _append(self, batch: Batch) -> None:
         """All rows of a batch, over as many segments as they need."""
+        now_ms = self._around.clock.now_ms()
         while True:
             head = self.line.head
             assert head is not None
@@ -460,10 +461,10 @@ class PartitionConsumer:
             assert self._settings is not None
             room = self._settings.flush.rows - head.rows.num_docs
             if len(batch) <= room or not self._may_end(head):
-                _add(head.rows, batch)
+                batch.append_to(head.rows, now_ms)
                 return
             first, batch = batch.cut(max(1, room))
-            _add(head.rows, first)
+            first.append_to(head.rows, now_ms)
             self._propose(head, "rows")
             if self.line.head is None:
                 self._close_intake()  # what is left is read again
@@ -582,13 +583,6 @@ class PartitionConsumer:
         intake, self._intake = self._intake, None
         if intake is not None:
             intake.close()
-
-
-def _add(rows: ConsumingSegment, batch: Batch) -> None:
-    if len(batch):
-        rows.append(batch.rows, batch.offsets, batch.next_offset)
-    elif batch.next_offset > rows.next_offset:
-        rows.append(rows.rows(0), batch.offsets, batch.next_offset)
 
 
 def records_of(view: TableView, partition: int) -> Mapping[int, StreamSegmentRecord]:

@@ -43,10 +43,12 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "isolation.level": "read_committed",
     "queued.max.messages.kbytes": 16_384,
     "fetch.wait.max.ms": 100,
+    "fetch.queue.backoff.ms": 10,
     "topic.metadata.refresh.interval.ms": 30_000,
     "log_level": 3,
 }
-"""What a table may set otherwise. librdkafka would read 64 MB ahead for each partition."""
+"""What a table may set otherwise. librdkafka would read 64 MB ahead for each partition; and once it has read enough,
+not look for a second whether that is still so, while a reader that is faster has nothing."""
 OWN: Final[Mapping[str, Any]] = {
     "group.id": "merlot",
     "enable.auto.commit": False,

@@ -101,6 +101,7 @@ async def test_explain_tells_which_pruner_removes_how_many_segments(node: Node) 
 
 async def test_explain_tells_how_many_segments_each_predicate_is_answered_in_which_way(node: Node) -> None:
     sql = "SELECT SUM(amount) FROM orders WHERE amount > 3 AND id < 150 GROUP BY id HAVING SUM(amount) > 0"
+    await until_answer(node, "SELECT count(*) FROM orders", "totalDocs", 100 * len(DAYS))
     answer = await ask(node, f"EXPLAIN PLAN FOR {sql} ORDER BY id DESC")
     assert answer["exceptions"] == []
     rows = answer["resultTable"]["rows"]

@@ -17,7 +17,7 @@ from tests.unit.cluster.stream_table import PINNED, SERVERS, TABLE, begin, make_
 
 from merlot.clock import SystemClock
 from merlot.cluster.consuming import transactions
-from merlot.cluster.consuming.partitions import lost_ranges, open_segments
+from merlot.cluster.consuming.partitions import chains, lost_ranges, open_segments
 from merlot.cluster.consuming.positions import read_positions
 from merlot.cluster.records import AskedEnd, ConsumingStatus, StreamSegmentRecord
 from merlot.cluster.segments.transaction import mutate
@@ -29,7 +29,7 @@ from merlot.server.files import SegmentFiles
 from merlot.server.realtime import partition
 from merlot.server.realtime.intake import Batch, Counts, Intake
 from merlot.server.realtime.memory import MemoryRoom
-from merlot.server.realtime.partition import Around, PartitionConsumer, Settings, records_of
+from merlot.server.realtime.partition import Around, PartitionConsumer, Settings
 from merlot.server.realtime.sealing import Sealing
 from merlot.spec.schema import FieldSpec, TableSchema
 from merlot.spec.stream import FlushSpec, OutOfRange
@@ -122,7 +122,7 @@ class ReplicaOnTest:
         """As the keeper and the table's stream do."""
         if self.is_told:
             servers = view.servers_of(open_segments(view)[0].name)
-            self.consumer.follow(records_of(view, 0), view.epoch, servers)
+            self.consumer.follow(chains(view.stream_segments).get(0, {}), view.epoch, servers)
             self.consumer.follow_positions(read_positions(self._cluster.store, TABLE))
 
     def load(self, view: TableView) -> None:

@@ -11,11 +11,11 @@ another one still answers for the segment as it was consumed. Pure.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
+from merlot.cluster.consuming.partitions import chains
 from merlot.cluster.records import ConsumingStatus, SegmentRecord, StreamSegmentRecord
 
 CONSUMING_SUFFIX = "@0"
@@ -60,11 +60,8 @@ def tails(records: Mapping[str, SegmentRecord], live: Set[str], holders: Collect
 def _lines(records: Mapping[str, SegmentRecord], names: Set[str]) -> Iterable[Sequence[StreamSegmentRecord]]:
     """Records of these segments' partitions, in order, without those before a gap: what was there is replaced by
     others, or removed, and must not be asked for by what came before it."""
-    lines: dict[int, dict[int, StreamSegmentRecord]] = defaultdict(dict)
-    for record in records.values():
-        if isinstance(record, StreamSegmentRecord):
-            lines[record.partition][record.sequence] = record
-    for by_sequence in lines.values():
+    of_streams = (record for record in records.values() if isinstance(record, StreamSegmentRecord))
+    for by_sequence in chains(of_streams).values():
         if names.isdisjoint(record.name for record in by_sequence.values()):
             continue
         sequence = max(by_sequence)

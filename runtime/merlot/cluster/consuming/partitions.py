@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from merlot.cluster.records import StreamSegmentRecord
 from merlot.cluster.segments.view import TableView
+
+
+def chains(records: Iterable[StreamSegmentRecord]) -> Mapping[int, Mapping[int, StreamSegmentRecord]]:
+    """Segments by partition and sequence, whatever is missing between."""
+    found: dict[int, dict[int, StreamSegmentRecord]] = defaultdict(dict)
+    for record in records:
+        found[record.partition][record.sequence] = record
+    return found
 
 
 def last_segments(view: TableView) -> Mapping[int, StreamSegmentRecord]:

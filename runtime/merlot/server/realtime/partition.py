@@ -28,10 +28,10 @@ from merlot import telemetry
 from merlot.clock import Clock
 from merlot.cluster.consuming.commits import Committed, propose_end
 from merlot.cluster.consuming.machine import LOST
+from merlot.cluster.consuming.partitions import chains
 from merlot.cluster.consuming.positions import Positions, publish_position
 from merlot.cluster.consuming.transactions import End
 from merlot.cluster.records import AskedEnd, ConsumingStatus, PositionRecord, StreamSegmentRecord
-from merlot.cluster.segments.view import TableView
 from merlot.errors import MerlotError
 from merlot.ids import InstanceId
 from merlot.segment.build.request import BuildRequest
@@ -421,7 +421,7 @@ class PartitionConsumer:
                 self._tell_error(f"segment not sealed segment={name} cause={error}")
                 continue
             view = future.result().view
-            self.follow(records_of(view, self.partition), view.epoch)
+            self.follow(chains(view.stream_segments).get(self.partition, {}), view.epoch)
 
     def _may_try(self, what: str) -> bool:
         return self._around.clock.monotonic() >= self._not_before.get(what, 0.0)
@@ -583,9 +583,3 @@ class PartitionConsumer:
         intake, self._intake = self._intake, None
         if intake is not None:
             intake.close()
-
-
-def records_of(view: TableView, partition: int) -> Mapping[int, StreamSegmentRecord]:
-    """A partition's segments by sequence."""
-    found = (one for one in view.segments.values() if isinstance(one, StreamSegmentRecord))
-    return {one.sequence: one for one in found if one.partition == partition}

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Final, TypeVar
 from merlot import telemetry
 from merlot.clock import Clock
 from merlot.cluster.consuming import found
+from merlot.cluster.consuming.partitions import chains
 from merlot.cluster.consuming.pinned import unpin
 from merlot.cluster.consuming.positions import read_positions
 from merlot.cluster.consuming.progress import PartitionProgress, ProgressRecord, write_progress
@@ -105,7 +105,7 @@ class TableStream:
     def follow(self, spec: TableSpec, view: TableView) -> None:
         """Consume what this server is assigned."""
         self._spec, self._view = spec, view
-        lines = _lines(view)
+        lines = chains(view.stream_segments)
         mine = {number for number, line in lines.items() if self._is_mine(view, line[max(line)])}
         for number in mine - self._consumers.keys():
             self._begin(number)
@@ -340,15 +340,6 @@ class TableStream:
 
     async def _in_io(self, work: Callable[[], T]) -> T:
         return await self._loop.run_in_executor(self._host.io, work)
-
-
-def _lines(view: TableView) -> Mapping[int, Mapping[int, StreamSegmentRecord]]:
-    """Segments by partition and sequence."""
-    lines: dict[int, dict[int, StreamSegmentRecord]] = defaultdict(dict)
-    for record in view.segments.values():
-        if isinstance(record, StreamSegmentRecord):
-            lines[record.partition][record.sequence] = record
-    return lines
 
 
 def _state(consumer: PartitionConsumer) -> str:

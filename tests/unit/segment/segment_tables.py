@@ -10,12 +10,19 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from merlot.query.context import CancelToken
+from merlot.query.filter.resolve import Live, Node, Resolver
+from merlot.query.filter.run import FilterRun
+from merlot.query.plan.binding import bind
+from merlot.query.read.columns import SegmentColumns
 from merlot.segment.arrow_types import arrow_schema, is_fixed_width
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest, BuiltSegment
+from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.reader import RowReader, Segment
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import FieldSpec, TableSchema
+from merlot.sql.parse import parse
 from merlot.values.types import TypeName
 from merlot.vectors.decimals import plain_text
 
@@ -107,3 +114,12 @@ def _flat_values(column: RowReader) -> list[Any]:
     if not is_fixed_width(column.type):
         return list(column.strings().to_pylist())
     return list(column.values().tolist())
+
+
+def matching(path: Path, schema: TableSchema, where: str, *, negate: bool = False) -> tuple[Node, list[int]]:
+    """How a file answers a condition, or its opposite, and the docs for which it holds."""
+    segment = ImmutableSegment.open(path)
+    columns = SegmentColumns(segment, schema)
+    condition = bind(parse(f"SELECT COUNT(*) FROM t WHERE {where}"), schema).where
+    node = Resolver(columns, null_handling=False).resolve(condition, negate=negate)
+    return node, FilterRun(columns, False, CancelToken()).select(Live(node), 0, segment.num_docs).docs().tolist()

@@ -8,22 +8,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.unit.segment.segment_tables import build, field_of
+from tests.unit.segment.segment_tables import build, field_of, matching
 
 from merlot.errors import CorruptionError
 from merlot.functions import json_filter
-from merlot.query.context import CancelToken
 from merlot.query.filter.predicates import DocList, ValueMatch
-from merlot.query.filter.resolve import And, Live, Node, Or, Resolver
-from merlot.query.filter.run import FilterRun
-from merlot.query.plan.binding import bind
-from merlot.query.read.columns import SegmentColumns
+from merlot.query.filter.resolve import And, Node, Or
 from merlot.segment.contents import check_file
-from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index import json_paths
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import TableSchema
-from merlot.sql.parse import parse
 from merlot.testing.forgery import Parts, put_together, taken_apart
 from merlot.values.types import TypeName
 
@@ -64,11 +58,8 @@ def path(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> Path:
 
 
 def found(path: Path, column: str, wanted: str, *, negate: bool = False) -> tuple[Node, list[int]]:
-    columns = SegmentColumns(ImmutableSegment.open(path), SCHEMA)
     text = wanted.replace("'", "''")
-    condition = bind(parse(f"SELECT COUNT(*) FROM t WHERE JSON_MATCH({column}, '{text}')"), SCHEMA).where
-    node = Resolver(columns, null_handling=False).resolve(condition, negate=negate)
-    return node, FilterRun(columns, False, CancelToken()).select(Live(node), 0, NUM_DOCS).docs().tolist()
+    return matching(path, SCHEMA, f"JSON_MATCH({column}, '{text}')", negate=negate)
 
 
 FILTERS = (

@@ -5,21 +5,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.unit.segment.segment_tables import build, field_of
+from tests.unit.segment.segment_tables import build, field_of, matching
 
 from merlot.errors import CorruptionError
-from merlot.query.context import CancelToken
 from merlot.query.filter.predicates import DocList, RangeMatch
-from merlot.query.filter.resolve import Live, Node, Resolver
-from merlot.query.filter.run import FilterRun
-from merlot.query.plan.binding import bind
-from merlot.query.read.columns import SegmentColumns
+from merlot.query.filter.resolve import Node
 from merlot.segment.contents import check_file
-from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index import range as range_index
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import TableSchema
-from merlot.sql.parse import parse
 from merlot.testing.forgery import put_together, taken_apart
 from merlot.values.types import TypeName
 
@@ -59,11 +53,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def found(path: Path, where: str) -> tuple[Node, list[int]]:
-    segment = ImmutableSegment.open(path)
-    columns = SegmentColumns(segment, SCHEMA)
-    condition = bind(parse(f"SELECT COUNT(*) FROM t WHERE {where}"), SCHEMA).where
-    node = Resolver(columns, null_handling=False).resolve(condition)
-    return node, FilterRun(columns, False, CancelToken()).select(Live(node), 0, NUM_DOCS).docs().tolist()
+    return matching(path, SCHEMA, where)
 
 
 @pytest.mark.parametrize(

@@ -7,19 +7,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.unit.segment.segment_tables import build, field_of
+from tests.unit.segment.segment_tables import build, field_of, matching
 
 from merlot.functions import text_filter
-from merlot.query.context import CancelToken
 from merlot.query.filter.predicates import DocList, ValueMatch
-from merlot.query.filter.resolve import And, Live, Node, Resolver
-from merlot.query.filter.run import FilterRun
-from merlot.query.plan.binding import bind
-from merlot.query.read.columns import SegmentColumns
-from merlot.segment.immutable import ImmutableSegment
+from merlot.query.filter.resolve import And, Node
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import TableSchema
-from merlot.sql.parse import parse
 from merlot.values.types import TypeName
 
 NUM_DOCS = 2_000
@@ -40,11 +34,8 @@ def path(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> Path:
 
 
 def found(path: Path, column: str, query: str, *, negate: bool = False) -> tuple[Node, list[int]]:
-    columns = SegmentColumns(ImmutableSegment.open(path), SCHEMA)
     text = query.replace("'", "''")
-    condition = bind(parse(f"SELECT COUNT(*) FROM t WHERE TEXT_MATCH({column}, '{text}')"), SCHEMA).where
-    node = Resolver(columns, null_handling=False).resolve(condition, negate=negate)
-    return node, FilterRun(columns, False, CancelToken()).select(Live(node), 0, NUM_DOCS).docs().tolist()
+    return matching(path, SCHEMA, f"TEXT_MATCH({column}, '{text}')", negate=negate)
 
 
 QUERIES = (

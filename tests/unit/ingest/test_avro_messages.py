@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from merlot.errors import InvalidInputError, UnavailableError
 from merlot.ingest.decoders import avro, avro_schema
 from merlot.ingest.decoders.avro import AvroDecoder, RegistryDecoder
-from merlot.ingest.decoders.protocol import Decoded, Wanted
+from merlot.ingest.decoders.protocol import Decoded, Wanted, bytes_of
 from merlot.ingest.decoders.registry import SchemaRegistry
 from merlot.streams.protocol import StreamAccessError
 
@@ -118,8 +118,7 @@ def test_broken_records_are_found_and_spoil_no_other(rows: list[dict[str, Any]],
 @given(st.lists(st.one_of(st.binary(max_size=40), trips.map(lambda row: written(FLAT, row))), max_size=5))
 def test_both_ways_of_reading_say_the_same(payloads: list[bytes]) -> None:
     schema = avro_schema.read_schema(json.dumps(FLAT), Wanted(columns=WANTED, names=()))
-    starts = np.cumsum([0, *map(len, payloads)], dtype=np.int64)
-    data = np.frombuffer(b"".join(payloads), np.uint8)
+    data, starts = bytes_of(pa.array(payloads, pa.large_binary()))
     records = avro._Records(data, starts[:-1], starts[1:], np.arange(len(payloads)))
     at_once, bad = avro._at_once(schema, records)
     slowly, bad_slowly = avro._one_by_one(schema, records)

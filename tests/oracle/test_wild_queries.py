@@ -29,7 +29,7 @@ from wild_table import WildTable, wild
 _SECONDS = float(os.environ.get("MERLOT_FUZZ_SECONDS", "30"))
 _SECONDS_PER_TABLE = 10.0
 _MAX_PROBLEMS = 5
-_NEAR = ("one-segment", "twelve-segments")
+_NEAR = ("one-segment", "twelve-segments", "upserted")
 _FAR = ("embedded-node", "zookeeper-two-servers") if "MERLOT_FUZZ_SECONDS" in os.environ else ("embedded-node",)
 
 

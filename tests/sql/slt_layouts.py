@@ -15,7 +15,7 @@ from typing import Protocol
 from slt_answers import Answer
 from slt_data import Dataset
 from slt_nodes import embedded_node, zookeeper_with_two_servers
-from slt_segments import build_paths, consuming_segment, uneven_edges
+from slt_segments import build_paths, consuming_segment, overwritten, uneven_edges
 
 from merlot.query import execute
 from merlot.query.answer import combine, reduce
@@ -23,7 +23,9 @@ from merlot.query.answer.partial import Partial
 from merlot.query.plan.binding import bind
 from merlot.query.plan.make import plan as make_plan
 from merlot.segment.immutable import ImmutableSegment
-from merlot.segment.reader import Segment
+from merlot.segment.index.nulls import words_of
+from merlot.segment.partly import PartlyValid
+from merlot.segment.reader import Segment, SomeDocs
 from merlot.spec.schema import TableSchema
 from merlot.sql.parse import parse
 from merlot.tree.tree_json import from_json, to_json
@@ -119,6 +121,23 @@ def half_sealed(datasets: Sequence[Dataset], folder: Path) -> Iterator[Layout]:
 
 
 @contextmanager
+def upserted(datasets: Sequence[Dataset], folder: Path) -> Iterator[Layout]:
+    """Each table as segments, the last one consuming, in which an earlier version stands before every row."""
+    with ExitStack() as stack:
+        schemas = {dataset.name: dataset.schema for dataset in datasets}
+        segments: dict[str, list[Segment]] = {}
+        for dataset in datasets:
+            segments[dataset.name] = []
+            for segment, is_valid in overwritten(dataset, folder):
+                if isinstance(segment, ImmutableSegment):
+                    stack.callback(segment.close)
+                segments[dataset.name].append(PartlyValid(segment, SomeDocs(words_of(is_valid))))
+        layout = InProcess(schemas, segments, parts=2)
+        stack.callback(layout.close)
+        yield layout
+
+
+@contextmanager
 def _in_process(
     datasets: Sequence[Dataset], folder: Path, *, cuts: Callable[[int], list[int]], parts: int
 ) -> Iterator[InProcess]:
@@ -138,6 +157,7 @@ LAYOUTS: dict[str, LayoutFactory] = {
     "twelve-segments": twelve_segments,
     "consuming": consuming,
     "half-sealed": half_sealed,
+    "upserted": upserted,
     "embedded-node": embedded_node,
     "zookeeper-two-servers": zookeeper_with_two_servers,
 }

@@ -5,15 +5,19 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 from slt_data import Dataset
 
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
+from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.mutable.consuming import ConsumingSegment
+from merlot.segment.reader import Segment
 from merlot.spec.indexing import IndexingSpec
 from merlot.testing.indexes import every_index
 
@@ -72,6 +76,32 @@ def build_paths(dataset: Dataset, folder: Path, edges: Sequence[int], *, varied:
         )
         paths.append(build_segment(named, dataset.rows.slice(start, end - start), folder).path)
     return paths
+
+
+def overwritten(dataset: Dataset, folder: Path) -> Iterator[tuple[Segment, NDArray[np.bool_]]]:
+    """Segments that hold an earlier version of every row before it, another row of the table, and which docs count.
+
+    Sealed ones, plain, with every index and without dictionaries, then one that consumes."""
+    rows = dataset.rows.num_rows
+    edges = [rows * part // 4 for part in range(5)]
+    indexings = (_PLAIN, every_index(dataset.schema), every_index(dataset.schema, dataset.schema.names))
+    for number, (start, end) in enumerate(itertools.pairwise(edges)):
+        docs = np.column_stack([(np.arange(start, end) * 7 + 1) % max(rows, 1), np.arange(start, end)]).ravel()
+        stored = dataset.rows.take(pa.array(docs))
+        is_valid = np.arange(len(docs)) % 2 == 1
+        request = BuildRequest(
+            name=f"{dataset.name}_{number}",
+            table=dataset.name,
+            schema=dataset.schema,
+            time_column=dataset.time_column,
+            indexing=indexings[number % len(indexings)],
+        )
+        if number < len(indexings):
+            yield ImmutableSegment.open(build_segment(request, stored, folder).path), is_valid
+        else:
+            growing = ConsumingSegment(request, 0)
+            growing.append(stored, np.arange(len(docs)), len(docs))
+            yield growing.snapshot(), is_valid
 
 
 def consuming_segment(dataset: Dataset, start: int, stop: int) -> ConsumingSegment:

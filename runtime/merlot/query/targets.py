@@ -92,7 +92,7 @@ def resolved(
         context.cancel.check()
         with_nulls = leaf.work.null_handling
         one = resolver(source.columns, null_handling=with_nulls, indexing=context.indexing)
-        targets.append(Target(source, one.live(leaf.filter)))
+        targets.append(Target(source, one.live(leaf.filter, leaf.work.rows)))
     return targets
 
 

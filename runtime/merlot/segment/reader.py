@@ -36,6 +36,8 @@ class SomeDocs:
 
     words: NDArray[np.uint64]
     """Bit words, lowest bit first, 1 = valid."""
+    with_deleted: NDArray[np.uint64] | None = None
+    """The same with rows that say that their key is deleted; None: there are none such."""
 
 
 ValidDocs = EveryDoc | SomeDocs

@@ -13,7 +13,7 @@ import numpy as np
 
 from merlot.query.answer.partial import Partial
 from merlot.query.plan.expressions import columns_of
-from merlot.query.plan.nodes import Leaf
+from merlot.query.plan.nodes import Leaf, Rows
 from merlot.query.pruning import footers, limits
 from merlot.query.pruning.blooms import ColumnBlooms, SegmentBloom
 from merlot.query.pruning.evaluate import evaluate
@@ -22,6 +22,7 @@ from merlot.query.pruning.verdicts import NONE
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index import bloom
 from merlot.segment.metadata import SegmentMetadata
+from merlot.segment.reader import EVERY_DOC, Segment
 from merlot.spec.schema import TableSchema
 
 FEW_SEGMENTS = 4
@@ -98,7 +99,7 @@ def _within_budget(segments: Sequence[ImmutableSegment], column: str) -> list[Se
 class Kept:
     """Segments to run the leaf on, and how many others the request named."""
 
-    segments: Sequence[ImmutableSegment]
+    segments: Sequence[Segment]
     num_empty: int = 0
     num_by_value: int = 0
     num_by_limit: int = 0
@@ -122,7 +123,12 @@ class Kept:
         return Partial(partial.content, counted)
 
 
-def prune(leaf: Leaf, segments: Sequence[ImmutableSegment], statistics: SetStatistics, schema: TableSchema) -> Kept:
+def _hide_rows(leaf: Leaf, segments: Sequence[Segment]) -> bool:
+    """Whether a segment may have fewer rows than docs: nobody knows then how many of them suffice for a LIMIT."""
+    return leaf.work.rows is not Rows.EVERY and any(one.valid_docs is not EVERY_DOC for one in segments)
+
+
+def prune(leaf: Leaf, segments: Sequence[Segment], statistics: SetStatistics, schema: TableSchema) -> Kept:
     """What is left of a request's segments."""
     if len(segments) <= FEW_SEGMENTS or leaf.work.skips_pruning:
         return Kept(segments)
@@ -130,7 +136,7 @@ def prune(leaf: Leaf, segments: Sequence[ImmutableSegment], statistics: SetStati
     first = limits.order_column(leaf.work)
     known = statistics.of(schema, frozenset(name for name in {*names, first or ""} if schema.field(name) is not None))
     verdicts = evaluate(leaf.filter, known, null_handling=leaf.work.null_handling)
-    needed = limits.needed(leaf.work, verdicts, known)
+    needed = verdicts != NONE if _hide_rows(leaf, segments) else limits.needed(leaf.work, verdicts, known)
     num_left = int(np.count_nonzero(needed))
     if num_left == len(segments):
         return Kept(segments)

@@ -49,7 +49,7 @@ _TEXT: Final = _Form(re.compile(".*", re.DOTALL), "a text")
 
 _DONE: Final = "done"
 _EXACT: Final = "lets Pinot answer less than everything; answers here are whole, or say what they lack"
-_UPSERT: Final = "no table is an upsert table"
+_UPSERT: Final = "every query sees one consistent cut of a partition"
 _JOIN: Final = "joins and windows are refused"
 _ENGINE: Final = "there is one engine, for every query"
 _INDEX: Final = "tunes how Pinot reads; the answer is the same"
@@ -61,6 +61,7 @@ _FAMILIES: Final[tuple[tuple[str, _Form, str], ...]] = (
     (_DONE, _WHOLE, "timeoutMs"),
     (_DONE, _COUNT, "maxServerResponseSizeBytes maxQueryResponseSizeBytes"),
     (_DONE, _SWITCH, "enableNullHandling skipSegmentPruning dropResults"),
+    (_DONE, _SWITCH, "skipUpsert skipUpsertDelete"),
     (_DONE, _SWITCH, "getCursor autoRewriteAggregationType filteredAggregationsSkipEmptyGroups"),
     (_DONE, _SWITCH, "enableMultiClusterRouting jsonIndexDistinctSkipMissingPath"),
     (_DONE, _TEXT, "clientQueryId sampler database"),
@@ -71,7 +72,7 @@ _FAMILIES: Final[tuple[tuple[str, _Form, str], ...]] = (
     (_EXACT, _SWITCH, "accurateGroupByWithoutOrderBy errorOnNumGroupsLimit useLiteMode enablePartitionedAggregation"),
     (_EXACT, _SWITCH, "serverReturnFinalResult serverReturnFinalResultKeyUnpartitioned"),
     (_EXACT, _SWITCH, "ignoreMissingSegments skipUnavailableServers"),
-    (_UPSERT, _SWITCH, "skipUpsert skipUpsertView skipUpsertDelete"),
+    (_UPSERT, _SWITCH, "skipUpsertView"),
     (_UPSERT, _WHOLE, "upsertViewFreshnessMs"),
     (_JOIN, _WHOLE, "maxRowsInJoin maxRowsInWindow"),
     (_JOIN, _OVERFLOW, "joinOverflowMode windowOverflowMode"),

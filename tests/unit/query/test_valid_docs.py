@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from merlot.segment.index.nulls import words_of
-from merlot.segment.reader import RowReader, Segment, SomeDocs
+from merlot.segment.partly import PartlyValid
+from merlot.segment.reader import SomeDocs
 from merlot.spec.indexing import IndexingSpec
 
 FIELDS = [
@@ -42,18 +43,6 @@ QUERIES = [
 ]
 
 
-class Partly:
-    """A segment of which some docs are not valid."""
-
-    def __init__(self, segment: Segment, valid: np.ndarray) -> None:
-        self._segment = segment
-        self.valid_docs = SomeDocs(words_of(valid))
-        self.key, self.num_docs, self.bounds = segment.key, segment.num_docs, segment.bounds
-
-    def column(self, name: str) -> RowReader | None:
-        return self._segment.column(name)
-
-
 def rows(start: int, number: int) -> list[dict[str, Any]]:
     return [
         {
@@ -79,7 +68,9 @@ def test_only_valid_docs_are_seen(
         [row for row, is_valid in zip(part, mask, strict=True) if is_valid]
         for part, mask in zip(parts, masks, strict=True)
     ]
-    segments = [Partly(segment, mask) for segment, mask in zip(table.segments, masks, strict=True)]
+    segments = [
+        PartlyValid(segment, SomeDocs(words_of(mask))) for segment, mask in zip(table.segments, masks, strict=True)
+    ]
     seen = replace(table, segments=segments)
     wanted = make_table(FIELDS, *valid, indexing=indexing)
     for sql in QUERIES:
@@ -87,3 +78,16 @@ def test_only_valid_docs_are_seen(
         if "ORDER BY" not in sql:
             got, right = sorted(got, key=str), sorted(right, key=str)
         assert got == right, sql
+
+
+def test_options_show_deleted_keys_and_replaced_rows(make_table: Callable[..., Any]) -> None:
+    table = make_table(FIELDS, rows(0, 64))
+    newest, with_deleted = np.arange(64) % 4 == 0, np.arange(64) % 2 == 0
+    valid = SomeDocs(words_of(newest), words_of(with_deleted))
+    seen = replace(table, segments=[PartlyValid(segment, valid) for segment in table.segments])
+    sql = "SELECT COUNT(*), SUM(n) FROM t"
+    assert seen.query(sql) == [[16, sum(range(0, 64, 4))]]
+    assert seen.query(sql, skipUpsertDelete="true") == [[32, sum(range(0, 64, 2))]]
+    assert seen.query(sql, skipUpsert="true") == [[64, sum(range(64))]]
+    assert seen.query(sql, skipUpsert="true", skipUpsertDelete="true") == [[64, sum(range(64))]]
+    assert seen.query(sql, skipUpsert="false") == [[16, sum(range(0, 64, 4))]]

@@ -29,12 +29,13 @@ from merlot.query.filter.predicates import (
     ValueMatch,
 )
 from merlot.query.plan.expressions import columns_of, literal_values, walk
+from merlot.query.plan.nodes import Rows
 from merlot.query.read.columns import Columns
 from merlot.segment.index.dictionary import Dictionary, OrderedDictionary
 from merlot.segment.index.kind import Asked, ColumnIndexes, Offer
 from merlot.segment.index.registry import SEARCHES
 from merlot.segment.index.terms import VALUE_NS
-from merlot.segment.reader import Reader, SomeDocs
+from merlot.segment.reader import Reader, SomeDocs, ValidDocs
 from merlot.spec.indexing import IndexingSpec
 from merlot.tree.nodes import Call, Column, Expr, Literal
 from merlot.tree.types import SqlType
@@ -98,11 +99,12 @@ class Resolver:
         self._num_docs = columns.num_docs
         self._null_handling = null_handling
 
-    def live(self, expr: Expr | None) -> Live:
-        """The valid docs for which a filter holds."""
-        node, valid = self.resolve(expr), self._columns.valid_docs
-        if isinstance(valid, SomeDocs):
-            node = _combine([node, BitMatch(valid.words, negate=False, share=0.9)], is_and=True)
+    def live(self, expr: Expr | None, rows: Rows = Rows.NEWEST) -> Live:
+        """The docs that are rows of the table, as far as a query asks for them, and for which a filter holds."""
+        node, words = self.resolve(expr), _words(self._columns.valid_docs, rows)
+        if words is not None:
+            share = int(np.bitwise_count(words).sum()) / max(1, self._num_docs)
+            node = _combine([node, BitMatch(words, negate=False, share=share)], is_and=True)
         return Live(node)
 
     def resolve(self, expr: Expr | None, *, negate: bool = False) -> Node:
@@ -339,6 +341,13 @@ class Resolver:
                 return node
         share = float(verdict.mean())
         return AnyValueMatch(reader, lambda first, last: verdict[reader.dict_ids()[first:last]], negate, share)
+
+
+def _words(valid: ValidDocs, rows: Rows) -> NDArray[np.uint64] | None:
+    """The docs that a query asks for; None: every one."""
+    if not isinstance(valid, SomeDocs) or rows is Rows.EVERY:
+        return None
+    return valid.words if rows is Rows.NEWEST or valid.with_deleted is None else valid.with_deleted
 
 
 def _id_bytes(cardinality: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from merlot.query.plan.expressions import has_aggregate, replace, walk
-from merlot.query.plan.nodes import SIZE_OPTIONS, SKIP_OPTION, Finish, Leaf, LeafKind, LeafWork, Reduce
+from merlot.query.plan.nodes import SIZE_OPTIONS, SKIP_OPTION, Finish, Leaf, LeafKind, LeafWork, Reduce, Rows
 from merlot.query.plan.rewrite import rewrite
 from merlot.tree.nodes import Aggregate, BoundQuery, Column, Expr, Literal, OrderKey, Output
 from merlot.tree.types import LONG, SqlType
@@ -29,7 +29,17 @@ _ROWS: Final = Aggregate("count", (), LONG)
 
 
 def _skips_pruning(query: BoundQuery) -> bool:
-    return (query.option(SKIP_OPTION) or "").lower() == "true"
+    return _is_on(query, SKIP_OPTION)
+
+
+def _is_on(query: BoundQuery, option: str) -> bool:
+    return (query.option(option) or "").lower() == "true"
+
+
+def _rows(query: BoundQuery) -> Rows:
+    if _is_on(query, "skipUpsert"):
+        return Rows.EVERY
+    return Rows.WITH_DELETED if _is_on(query, "skipUpsertDelete") else Rows.NEWEST
 
 
 def _max_bytes(query: BoundQuery) -> int | None:
@@ -57,6 +67,7 @@ def _selection(query: BoundQuery) -> Reduce:
         rows_needed=finish.rows_needed,
         null_handling=query.null_handling,
         skips_pruning=_skips_pruning(query),
+        rows=_rows(query),
         max_bytes=_max_bytes(query),
     )
     return Reduce(Leaf(work, query.where), finish)
@@ -88,6 +99,7 @@ def _grouped(query: BoundQuery, group_by: tuple[Expr, ...]) -> Reduce:
         rows_needed=finish.rows_needed,
         null_handling=query.null_handling,
         skips_pruning=_skips_pruning(query),
+        rows=_rows(query),
         max_bytes=_max_bytes(query),
     )
     return Reduce(Leaf(work, query.where), finish)

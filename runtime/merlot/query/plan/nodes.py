@@ -37,6 +37,17 @@ class LeafKind(Enum):
     """Keys and states; also DISTINCT, which has no aggregates."""
 
 
+class Rows(Enum):
+    """Which rows of an upsert table a query is about; of other tables it is all."""
+
+    NEWEST = "NEWEST"
+    """One of each key, none of a deleted one."""
+    WITH_DELETED = "WITH_DELETED"
+    """`skipUpsertDelete=true`: one of each key, be it the row that says that the key is deleted."""
+    EVERY = "EVERY"
+    """`skipUpsert=true`: all that are stored, replaced ones too."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LeafWork:
     """What servers do with the docs that a filter keeps. Kept and used again: what follows is worked out once."""
@@ -55,6 +66,7 @@ class LeafWork:
     null_handling: bool = False
     skips_pruning: bool = False
     """`skipSegmentPruning=true`: every segment is to be looked at, to compare, or to suspect pruning of an answer."""
+    rows: Rows = Rows.NEWEST
     max_bytes: int | None = None
     """Most bytes that a server may answer, if the query itself has said so: the table's limit holds too."""
     memo: dict[str, Any] = field(default_factory=dict)

@@ -1,7 +1,8 @@
-"""XXH64 with seed 0, of fixed-width and of variable-width values, and the bits that a hash sets in a blocked filter.
+"""XXH64, of fixed-width and of variable-width values, the bits that a hash sets in a blocked filter, keys of 128 bits.
 
-The 64-bit hash of Parquet's Bloom filters: fast, well tried, and the same everywhere, since files keep its results.
-`xxh64` is its plain Python twin: for single constants, and for tests of the others.
+With seed 0 it is the 64-bit hash of Parquet's Bloom filters: fast, well tried, and the same everywhere, since files
+keep its results. `xxh64` is its plain Python twin: for single constants, and for tests of the others. A primary key
+takes two hashes, of two seeds; no file keeps those.
 """
 
 from __future__ import annotations
@@ -69,11 +70,11 @@ def _lane(data: Any, place: Any, num_bytes: Any) -> Any:
 
 
 @kernel
-def _hash_span(data: Any, start: Any, stop: Any) -> Any:
+def _hash_span(data: Any, start: Any, stop: Any, seed: Any) -> Any:
     place = start
-    mixed = _P5
+    mixed = seed + _P5
     if stop - start >= 32:
-        one, two, three, four = _P1 + _P2, _P2, np.uint64(0), np.uint64(0) - _P1
+        one, two, three, four = seed + _P1 + _P2, seed + _P2, seed, seed - _P1
         while place + 32 <= stop:
             one = _round(one, _lane(data, place, 8))
             two = _round(two, _lane(data, place + 8, 8))
@@ -102,7 +103,32 @@ def _hash_span(data: Any, start: Any, stop: Any) -> Any:
 def hash_spans(data: Any, offsets: Any, hashes: Any) -> None:
     """Hash of each of data[offsets[k]:offsets[k + 1]]: bytes u8, offsets i64, hashes u64."""
     for number in range(len(hashes)):
-        hashes[number] = _hash_span(data, offsets[number], offsets[number + 1])
+        hashes[number] = _hash_span(data, offsets[number], offsets[number + 1], np.uint64(0))
+
+
+@kernel
+def hash_spans_twice(data: Any, offsets: Any, high: Any, low: Any) -> None:
+    """As `hash_spans`, with two seeds: 128 bits of each span, high and low u64."""
+    for number in range(len(high)):
+        high[number] = _hash_span(data, offsets[number], offsets[number + 1], _P2)
+        low[number] = _hash_span(data, offsets[number], offsets[number + 1], _P3)
+
+
+@kernel
+def _avalanche(word: Any) -> Any:
+    word = (word ^ (word >> np.uint64(33))) * _P2
+    word = (word ^ (word >> np.uint64(29))) * _P3
+    return word ^ (word >> np.uint64(32))
+
+
+@kernel
+def mix_pairs(high: Any, low: Any) -> None:
+    """Spread the bits of each pair of words over both, in place: different pairs stay different (a Feistel network)."""
+    for number in range(len(high)):
+        left, right = high[number], low[number]
+        for salt in (_P1, _P3, _P4, _P5):
+            left, right = right, left ^ _avalanche(right + salt)
+        high[number], low[number] = left, right
 
 
 @kernel
@@ -139,12 +165,12 @@ def masks_of(hash_: int) -> NDArray[np.uint32]:
     return np.array([1 << bit for bit in bits], np.uint32)
 
 
-def xxh64(data: bytes) -> int:
+def xxh64(data: bytes, seed: int = 0) -> int:
     """The hash of one value."""
     p1, p2, p3, p4, p5 = _PRIMES
-    place, mixed = 0, p5
+    place, mixed = 0, (seed + p5) & _MASK
     if len(data) >= 32:
-        states = [(p1 + p2) & _MASK, p2, 0, -p1 & _MASK]
+        states = [(seed + p1 + p2) & _MASK, (seed + p2) & _MASK, seed, (seed - p1) & _MASK]
         while place + 32 <= len(data):
             for number in range(4):
                 lane = int.from_bytes(data[place + 8 * number : place + 8 * number + 8], "little")

@@ -25,6 +25,7 @@ from merlot.kernels import (
     moments,
     murmur,
     ordering,
+    partial,
     radix,
     roaring,
     scan,
@@ -32,6 +33,7 @@ from merlot.kernels import (
     take,
     texts,
     topk,
+    upsert,
 )
 
 IDS = (np.uint8, np.uint16, np.uint32)
@@ -52,6 +54,8 @@ def cases() -> Iterator[Case]:
     yield from _checks()
     yield from _messages()
     yield from _texts()
+    yield from _upserts()
+    yield from _partial_upserts()
 
 
 def column(dtype: Any, *, size: int = 64) -> NDArray[Any]:
@@ -116,6 +120,42 @@ def _texts() -> Iterator[Case]:
     yield texts.fill_text_slots, (column(np.uint64, size=1), slots.copy())
     for dtype in (np.int32, np.int64):
         yield bits.min_max, (column(dtype), np.zeros(2, dtype))
+
+
+def _upserts() -> Iterator[Case]:
+    """Rows of upsert tables: keys, their index, bits of valid docs."""
+    hashes = np.zeros(1, np.uint64)
+    for offsets in (column(np.int32, size=2), column(np.int64, size=2)):
+        yield hashing.hash_spans_twice, (column(np.uint8), offsets, hashes, hashes.copy())
+    yield hashing.mix_pairs, (hashes, hashes.copy())
+    longs, table, used = np.zeros(1, np.int64), np.zeros((4, 4), np.int64), np.zeros(2, np.int64)
+    keys = longs, longs
+    batch = longs.reshape(1, 1), longs, longs, longs
+    yield upsert.upsert, (longs, 0, *keys, *batch, False, table, 1, used, np.zeros(1, np.uint8), longs.copy())
+    yield upsert.promote, (longs, 0, *keys, table, 1, used, table.copy(), 1, used.copy())
+    yield upsert.renumber, (longs[:0], *keys, longs, table, 1)
+    yield upsert.relocate, (longs, used, longs, 0, table)
+    yield upsert.move_tail, (0, 0, 0, table)
+    yield upsert.rebuild, (table, 0, 0, 1, table.copy())
+    yield upsert.count_alive, (0, 0, table)
+    yield upsert.largest_before, (longs, longs, 0, longs.copy())
+    yield upsert.set_bits, (longs, hashes)
+    yield upsert.clear_bits, (longs, hashes)
+
+
+def _partial_upserts() -> Iterator[Case]:
+    """Rows that are merged into those of their keys."""
+    prior, valid, rows = np.full(1, -1), np.ones(1, np.uint8), np.zeros(1, np.int64)
+    yield partial.last_values, (prior, valid, rows)
+    yield partial.first_values, (prior, valid, rows)
+    yield partial.extremes, (prior, valid, rows, True, rows.copy())
+    for dtype in NUMBERS:
+        yield partial.sums, (prior, valid, np.zeros(1, dtype))
+    bounds = np.zeros(2, np.int64)
+    yield partial.append_lengths, (prior, rows)
+    yield partial.append_lists, (prior, bounds, bounds.copy(), rows)
+    yield partial.unite, (prior, bounds, rows, 0, bounds.copy(), rows)
+    yield partial.depths, (prior, rows)
 
 
 def _filters() -> Iterator[Case]:

@@ -1,0 +1,132 @@
+"""Merging rows of a key one into the next: recurrences over rows that each know the row before theirs.
+
+Rows are in one numbering: those that were there first, then a batch in order. prior (N,) i64 of the batch: the row that
+each one is merged into, which lies before it, or -1. `valid` (rows,) u8: whether a row's value is not null. Sources are
+rows too: the one whose value a row ends up with, so that columns of any type are merged by taking.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.kernels.jit import kernel
+
+Longs = NDArray[np.int64]
+Flags = NDArray[np.uint8]
+
+
+@kernel
+def last_values(prior: Longs, valid: Flags, sources: Longs) -> None:
+    """sources (rows,) = the newest row of the chain that is not null; at first each row itself, here and below."""
+    first = sources.shape[0] - prior.shape[0]
+    for number in range(prior.shape[0]):
+        row = first + number
+        if valid[row] == 0 and prior[number] >= 0:
+            sources[row] = sources[prior[number]]
+
+
+@kernel
+def first_values(prior: Longs, valid: Flags, sources: Longs) -> None:
+    """sources (rows,) = the oldest row of the chain that is not null."""
+    first = sources.shape[0] - prior.shape[0]
+    for number in range(prior.shape[0]):
+        if prior[number] >= 0 and valid[sources[prior[number]]] != 0:
+            sources[first + number] = sources[prior[number]]
+
+
+@kernel
+def extremes(prior: Longs, valid: Flags, ranks: Longs, largest: bool, sources: Longs) -> None:
+    """sources (rows,) = the row of the chain with the largest, or smallest, of `ranks` that is not null."""
+    first = sources.shape[0] - prior.shape[0]
+    for number in range(prior.shape[0]):
+        row = first + number
+        if prior[number] < 0:
+            continue
+        before = sources[prior[number]]
+        is_better = ranks[row] > ranks[before] if largest else ranks[row] < ranks[before]
+        if valid[before] != 0 and (valid[row] == 0 or not is_better):
+            sources[row] = before
+
+
+@kernel
+def sums(prior: Longs, valid: Flags, values: Any) -> None:
+    """Add up values (rows,), in place, in their type; a null counts as nothing, `valid` becomes that of the sums."""
+    first = values.shape[0] - prior.shape[0]
+    for number in range(prior.shape[0]):
+        row, before = first + number, prior[number]
+        if before < 0 or valid[before] == 0:
+            continue
+        if valid[row] == 0:
+            values[row] = values[before]
+        else:
+            values[row] += values[before]
+        valid[row] = 1
+
+
+@kernel
+def append_lengths(prior: Longs, lengths: Longs) -> None:
+    """lengths (rows,) of lists become those of lists with all before them in front."""
+    first = lengths.shape[0] - prior.shape[0]
+    for number in range(prior.shape[0]):
+        if prior[number] >= 0:
+            lengths[first + number] += lengths[prior[number]]
+
+
+@kernel
+def append_lists(prior: Longs, starts: Longs, offsets: Longs, elements: Longs) -> None:
+    """elements[offsets[r]:offsets[r + 1]] = the elements of row r's list behind those of all before it.
+
+    starts (rows + 1,) of the lists as they are; offsets as `append_lengths` has them."""
+    first = offsets.shape[0] - 1 - prior.shape[0]
+    for row in range(offsets.shape[0] - 1):
+        place = offsets[row]
+        before = prior[row - first] if row >= first else -1
+        if before >= 0:
+            for element in range(offsets[before], offsets[before + 1]):
+                elements[place] = elements[element]
+                place += 1
+        for element in range(starts[row], starts[row + 1]):
+            elements[place] = element
+            place += 1
+
+
+@kernel
+def unite(prior: Longs, starts: Longs, ranks: Longs, row: int, offsets: Longs, merged: Longs) -> int:
+    """merged[offsets[r]:offsets[r + 1]] = the ranks of row r's list and of all before it, each once, ascending.
+
+    From `row` on; ranks (E,) of the elements of a list ascend. Returns the row for which `merged` has no room, or their
+    number."""
+    first = offsets.shape[0] - 1 - prior.shape[0]
+    while row < offsets.shape[0] - 1:
+        place = offsets[row]
+        before = prior[row - first] if row >= first else -1
+        left, left_end = (offsets[before], offsets[before + 1]) if before >= 0 else (0, 0)
+        right, right_end = starts[row], starts[row + 1]
+        if place + left_end - left + right_end - right > merged.shape[0]:
+            return row
+        while left < left_end or right < right_end:
+            if right == right_end or (left < left_end and merged[left] <= ranks[right]):
+                rank = merged[left]
+                left += 1
+            else:
+                rank = ranks[right]
+                right += 1
+            if place == offsets[row] or merged[place - 1] != rank:
+                merged[place] = rank
+                place += 1
+        offsets[row + 1] = place
+        row += 1
+    return row
+
+
+@kernel
+def depths(prior: Longs, found: Longs) -> int:
+    """found (rows,), 0 at first: how many rows of the batch lie before each one in its chain; returns the largest."""
+    first = found.shape[0] - prior.shape[0]
+    deepest = 0
+    for number in range(prior.shape[0]):
+        if prior[number] >= first:
+            found[first + number] = found[prior[number]] + 1
+            deepest = max(deepest, found[first + number])
+    return deepest

@@ -1,0 +1,280 @@
+"""Primary keys to where their newest rows are: open addressing in the order of the hashes.
+
+A shard is an array of rows of i64, (slots, 3 + C): two words of the key, a place, C comparison values. An entry lies at
+its home, which grows with its first word, or behind it with no free slot between; entries ascend by key. So a table may
+be fuller than others (nine tenths), growing and pruning are one pass each, and what a shard looks like follows from
+what it holds, never from the order in which that came. The last slot is always free.
+
+A place is PRESENT | DELETED? | segment << 32 | doc; 0: a free slot. Of several comparison values, NULL stands for none.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.kernels.jit import kernel
+
+Longs = NDArray[np.int64]
+
+HIGH, LOW, PLACE, FIRST_VALUE = 0, 1, 2, 3
+PRESENT = 1 << 62
+DELETED = 1 << 61
+REMOVED = 1 << 60
+"""Marks entries that the next `rebuild` leaves out."""
+SEGMENT_BITS = 28
+MAX_SEGMENT = (1 << SEGMENT_BITS) - 1
+NULL = -(1 << 63)
+
+NEW, REPLACES, OLDER, LATE = 0, 1, 2, 3
+"""What became of a row: no row of its key was alive; it replaces the one that was; it is older than that one; its key
+would have expired already, so it is nobody's successor and nobody's predecessor."""
+
+
+@kernel
+def _home(high: Any, capacity: Any) -> Any:
+    return ((high >> 32) + 0x80000000) * capacity >> 32
+
+
+@kernel
+def _seek(table: Any, capacity: Any, high: Any, low: Any) -> Any:
+    """The slot that holds a key, or else the one before which it belongs."""
+    slot = _home(high, capacity)
+    while table[slot, PLACE] != 0 and (
+        table[slot, HIGH] < high or (table[slot, HIGH] == high and table[slot, LOW] < low)
+    ):
+        slot += 1
+    return slot
+
+
+@kernel
+def _holds(table: Any, slot: Any, high: Any, low: Any) -> Any:
+    return table[slot, PLACE] != 0 and table[slot, HIGH] == high and table[slot, LOW] == low
+
+
+@kernel
+def _make_gap(table: Any, slot: Any) -> Any:
+    """Move what lies from `slot` on by one; False if there is no room."""
+    end = slot
+    while table[end, PLACE] != 0:
+        end += 1
+    if end == table.shape[0] - 1:
+        return False
+    for at in range(end, slot, -1):
+        for column in range(table.shape[1]):
+            table[at, column] = table[at - 1, column]
+    return True
+
+
+@kernel
+def _close_gap(table: Any, slot: Any, capacity: Any) -> Any:
+    """Take the entry of `slot` out."""
+    while table[slot + 1, PLACE] != 0 and _home(table[slot + 1, HIGH], capacity) <= slot:
+        for column in range(table.shape[1]):
+            table[slot, column] = table[slot + 1, column]
+        slot += 1
+    table[slot, PLACE] = 0
+
+
+@kernel
+def _is_alive(table: Any, slot: Any, alive_from: Any, deleted_from: Any) -> Any:
+    value = table[slot, FIRST_VALUE]
+    return value >= alive_from and (value >= deleted_from or table[slot, PLACE] & DELETED == 0)
+
+
+@kernel
+def _is_older(values: Any, row: Any, table: Any, slot: Any) -> Any:
+    """Whether a row loses: by the first of its values, other than NULL, that differs from the entry's."""
+    for column in range(values.shape[1]):
+        value, current = values[row, column], table[slot, FIRST_VALUE + column]
+        if value != NULL and value != current:
+            return value < current
+    return False
+
+
+@kernel
+def upsert(
+    rows: Longs,
+    first: int,
+    high: Longs,
+    low: Longs,
+    values: Longs,
+    places: Longs,
+    alive_from: Longs,
+    deleted_from: Longs,
+    keeps_first: bool,
+    table: Longs,
+    capacity: int,
+    used: Longs,
+    verdicts: NDArray[np.uint8],
+    replaced: Longs,
+) -> int:
+    """Enter rows[first:] of a batch, one after the other; verdicts[row] and replaced[row], a place or 0, are written.
+
+    high, low, places (N,) and values (N, C) are of the batch; a NULL among `values` takes over what it replaces.
+    alive_from, deleted_from (N,): below which comparison value a key, and a deleted key, is dead to the row.
+    keeps_first: a key that is alive keeps its row, whatever comes. used (2,): entries, and how many there may be.
+    Returns the position in `rows` for which there is no room, or len(rows)."""
+    for position in range(first, rows.shape[0]):
+        row = rows[position]
+        slot = _seek(table, capacity, high[row], low[row])
+        is_found = _holds(table, slot, high[row], low[row])
+        if is_found and _is_alive(table, slot, alive_from[row], deleted_from[row]):
+            if keeps_first or _is_older(values, row, table, slot):
+                verdicts[row] = OLDER
+                continue
+            verdicts[row] = REPLACES
+            replaced[row] = table[slot, PLACE]
+            for column in range(values.shape[1]):
+                if values[row, column] == NULL:
+                    values[row, column] = table[slot, FIRST_VALUE + column]
+        elif values[row, 0] < alive_from[row]:
+            verdicts[row] = LATE
+            continue
+        else:
+            if not is_found:
+                if used[0] >= used[1] or not _make_gap(table, slot):
+                    return position
+                used[0] += 1
+                table[slot, HIGH] = high[row]
+                table[slot, LOW] = low[row]
+            verdicts[row] = NEW
+        table[slot, PLACE] = places[row]
+        for column in range(values.shape[1]):
+            table[slot, FIRST_VALUE + column] = values[row, column]
+    end: int = rows.shape[0]
+    return end
+
+
+@kernel
+def promote(
+    rows: Longs,
+    first: int,
+    high: Longs,
+    low: Longs,
+    old: Longs,
+    old_capacity: int,
+    old_used: Longs,
+    table: Longs,
+    capacity: int,
+    used: Longs,
+) -> int:
+    """Move the keys of rows[first:] from one table to another, in which none of these is; returns as `upsert` does."""
+    for position in range(first, rows.shape[0]):
+        row = rows[position]
+        source = _seek(old, old_capacity, high[row], low[row])
+        if not _holds(old, source, high[row], low[row]):
+            continue
+        slot = _seek(table, capacity, high[row], low[row])
+        if used[0] >= used[1] or not _make_gap(table, slot):
+            return position
+        for column in range(table.shape[1]):
+            table[slot, column] = old[source, column]
+        used[0] += 1
+        _close_gap(old, source, old_capacity)
+        old_used[0] -= 1
+    end: int = rows.shape[0]
+    return end
+
+
+@kernel
+def renumber(rows: Longs, high: Longs, low: Longs, places: Longs, table: Longs, capacity: int) -> None:
+    """Give the keys of `rows`, which are in the table, other places."""
+    for position in range(rows.shape[0]):
+        row = rows[position]
+        table[_seek(table, capacity, high[row], low[row]), PLACE] = places[row]
+
+
+@kernel
+def relocate(segments: Longs, starts: Longs, docs: Longs, target: int, table: Longs) -> int:
+    """Move entries of `segments` (S,), ascending, to the segment `target`; returns how many.
+
+    docs[starts[s] + d] is the new doc of doc d, -1: none. Entries that have none are marked as REMOVED, and so are
+    those of docs beyond starts[s + 1]; starts (S + 1,)."""
+    moved = 0
+    for slot in range(table.shape[0]):
+        place = table[slot, PLACE]
+        if place == 0:
+            continue
+        segment = place >> 32 & MAX_SEGMENT
+        at = np.searchsorted(segments, segment)
+        if at == segments.shape[0] or segments[at] != segment:
+            continue
+        doc = starts[at] + (place & 0xFFFFFFFF)
+        if doc >= starts[at + 1] or docs[doc] < 0:
+            table[slot, PLACE] = place | REMOVED
+            continue
+        table[slot, PLACE] = PRESENT | place & DELETED | target << 32 | docs[doc]
+        moved += 1
+    return moved
+
+
+@kernel
+def move_tail(segment: int, first_doc: int, target: int, table: Longs) -> None:
+    """Make docs of `segment` from `first_doc` on the docs of `target`, from 0 on."""
+    for slot in range(table.shape[0]):
+        place = table[slot, PLACE]
+        doc = (place & 0xFFFFFFFF) - first_doc
+        if place != 0 and place >> 32 & MAX_SEGMENT == segment and doc >= 0:
+            table[slot, PLACE] = PRESENT | place & DELETED | target << 32 | doc
+
+
+@kernel
+def rebuild(old: Longs, alive_from: int, deleted_from: int, capacity: int, table: Longs) -> int:
+    """Copy entries that are alive, and not REMOVED, into another table, which is empty; returns how many, or -1 if they
+    do not fit."""
+    kept, end = 0, 0
+    for slot in range(old.shape[0]):
+        place = old[slot, PLACE]
+        if place == 0 or place & REMOVED != 0 or not _is_alive(old, slot, alive_from, deleted_from):
+            continue
+        at = max(_home(old[slot, HIGH], capacity), end)
+        if at >= table.shape[0] - 1:
+            return -1
+        for column in range(table.shape[1]):
+            table[at, column] = old[slot, column]
+        kept, end = kept + 1, at + 1
+    return kept
+
+
+@kernel
+def count_alive(alive_from: int, deleted_from: int, table: Longs) -> int:
+    """How many entries are alive and not REMOVED."""
+    kept = 0
+    for slot in range(table.shape[0]):
+        place = table[slot, PLACE]
+        kept += place != 0 and place & REMOVED == 0 and _is_alive(table, slot, alive_from, deleted_from)
+    return kept
+
+
+@kernel
+def largest_before(values: Longs, limits: Longs, largest: int, before: Longs) -> int:
+    """before[k] = the largest value before row k, at first `largest`; one beyond limits[k] does not count. Returns the
+    largest after all rows. values, limits (N,)."""
+    for row in range(values.shape[0]):
+        before[row] = largest
+        if values[row] > largest and values[row] <= limits[row]:
+            largest = values[row]
+    return largest
+
+
+@kernel
+def set_bits(docs: Longs, words: NDArray[np.uint64]) -> int:
+    """Set the bits of docs, counted from the first word's; returns how many were not set."""
+    changed = 0
+    for position in range(docs.shape[0]):
+        word, bit = docs[position] >> 6, np.uint64(1) << np.uint64(docs[position] & 63)
+        changed += words[word] & bit == 0
+        words[word] |= bit
+    return changed
+
+
+@kernel
+def clear_bits(docs: Longs, words: NDArray[np.uint64]) -> int:
+    """As `set_bits`, the other way round."""
+    changed = 0
+    for position in range(docs.shape[0]):
+        word, bit = docs[position] >> 6, np.uint64(1) << np.uint64(docs[position] & 63)
+        changed += words[word] & bit != 0
+        words[word] &= ~bit
+    return changed

@@ -1,0 +1,243 @@
+"""The index of a partition's primary keys: shards of open-addressing tables (`kernels.upsert`), with one writer.
+
+A shard grows by an eighth once it is nine tenths full, and at another time than its neighbours: an entry of 32 bytes
+(one comparison value) takes 36 to 40 bytes, 38 on average, and while a shard grows, a sixty-fourth of the keys are
+there twice. Tables past LARGE_BYTES are mapped, so that their memory goes back to the system with them.
+"""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.kernels import upsert as kernels
+from merlot.kernels.upsert import FIRST_VALUE
+from merlot.upsert.keys import Keys
+
+Longs = NDArray[np.int64]
+
+SHARDS: Final = 64
+LARGE_BYTES: Final = 1 << 16
+_FULL: Final = (9, 10)
+_SMALL_SLOTS: Final = 512
+_FIRST_SLOTS: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entries:
+    """Rows to be entered, (N,) each; `values` (N, C), of which NULLs are filled in from what a row replaces.
+
+    places are `kernels.upsert`'s; alive_from and deleted_from the bounds that each row sees."""
+
+    keys: Keys
+    values: Longs
+    places: Longs
+    alive_from: Longs
+    deleted_from: Longs
+    verdicts: NDArray[np.uint8] = field(init=False)
+    """What became of each row."""
+    replaced: Longs = field(init=False)
+    """The place that each row took its key from; 0: none."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "verdicts", np.zeros(len(self.places), np.uint8))
+        object.__setattr__(self, "replaced", np.zeros(len(self.places), np.int64))
+
+
+class Shard:
+    """One table."""
+
+    def __init__(self, number: int, num_values: int) -> None:
+        self._number = number
+        self._width = FIRST_VALUE + num_values
+        self._clear()
+
+    def _clear(self) -> None:
+        self._set(*self._empty(_FIRST_SLOTS + self._number % 8), 0)
+
+    @property
+    def num_keys(self) -> int:
+        """Entries."""
+        return int(self._used[0])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the table."""
+        return int(self._table.nbytes)
+
+    def upsert(self, rows: Longs, entries: Entries, *, keeps_first: bool) -> None:
+        """Enter rows of a batch, in order."""
+        keys, done = entries.keys, 0
+        bounds = entries.alive_from, entries.deleted_from, keeps_first
+        while True:
+            table = self._table, self._capacity, self._used
+            done = kernels.upsert(
+                *(rows, done, keys.high, keys.low, entries.values, entries.places, *bounds, *table),
+                *(entries.verdicts, entries.replaced),
+            )
+            if done == len(rows):
+                return
+            self._grow()
+
+    def take_from(self, other: Shard, rows: Longs, keys: Keys) -> None:
+        """Move the keys of rows out of another shard, in which they are if not in this one."""
+        done = 0
+        while other.num_keys:
+            old = other._table, other._capacity, other._used
+            done = kernels.promote(rows, done, keys.high, keys.low, *old, self._table, self._capacity, self._used)
+            if done == len(rows):
+                return
+            self._grow()
+
+    def renumber(self, rows: Longs, keys: Keys, places: Longs) -> None:
+        """Give keys of rows, which are here, other places."""
+        kernels.renumber(rows, keys.high, keys.low, places, self._table, self._capacity)
+
+    def relocate(self, segments: Longs, starts: Longs, docs: Longs, target: int) -> None:
+        """As the kernel; `prune` before anything else."""
+        kernels.relocate(segments, starts, docs, target, self._table)
+
+    def move_tail(self, segment: int, first_doc: int, target: int) -> None:
+        """As the kernel."""
+        kernels.move_tail(segment, first_doc, target, self._table)
+
+    def prune(self, alive_from: int, deleted_from: int) -> None:
+        """Take out what is dead, and give its memory back."""
+        kept = kernels.count_alive(alive_from, deleted_from, self._table)
+        if kept < self.num_keys:
+            self._rebuild(self._slots_for(kept), alive_from, deleted_from)
+
+    def clear(self) -> None:
+        """Take everything out."""
+        self._clear()
+
+    def arrays(self) -> Longs:
+        """The entries, by key."""
+        entries: Longs = self._table[self._table[:, kernels.PLACE] != 0]
+        return entries
+
+    def _slots_for(self, num_keys: int) -> int:
+        """Slots of a table that such shards grow through, one after the other."""
+        slots = _FIRST_SLOTS + self._number % 8
+        while num_keys >= _room(slots):
+            slots = _next(slots)
+        return slots
+
+    def _grow(self) -> None:
+        self._rebuild(_next(self._capacity), kernels.NULL, kernels.NULL)
+
+    def _rebuild(self, capacity: int, alive_from: int, deleted_from: int) -> None:
+        while True:
+            table, capacity = self._empty(capacity)
+            kept = kernels.rebuild(self._table, alive_from, deleted_from, capacity, table)
+            if kept >= 0:
+                self._set(table, capacity, kept)
+                return
+            capacity = _next(capacity)
+
+    def _empty(self, capacity: int) -> tuple[Longs, int]:
+        spare = min(16 + capacity // 16, 1024)
+        return _zeros(capacity + spare, self._width), capacity
+
+    def _set(self, table: Longs, capacity: int, num_keys: int) -> None:
+        self._table, self._capacity = table, capacity
+        self._used = np.array([num_keys, _room(capacity)], np.int64)
+
+
+class KeyIndex:
+    """All shards; with `rotates`, twice: keys not written to since the last rotation are in the older ones."""
+
+    def __init__(self, num_values: int, *, rotates: bool = False) -> None:
+        self._num_values = num_values
+        self._young = self._shards()
+        self._old = self._shards() if rotates else None
+
+    def _shards(self) -> list[Shard]:
+        return [Shard(number, self._num_values) for number in range(SHARDS)]
+
+    @property
+    def shards(self) -> list[Shard]:
+        """Every table."""
+        return [*self._young, *(self._old or ())]
+
+    @property
+    def num_keys(self) -> int:
+        """Keys in memory, among them those that are dead and not pruned yet."""
+        return sum([shard.num_keys for shard in self.shards])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tables."""
+        return sum([shard.nbytes for shard in self.shards])
+
+    def upsert(self, entries: Entries, *, keeps_first: bool = False) -> None:
+        """Enter a batch: as if its rows came one after the other."""
+        for number, rows in _by_shard(entries.keys):
+            if self._old is not None:
+                self._young[number].take_from(self._old[number], rows, entries.keys)
+            self._young[number].upsert(rows, entries, keeps_first=keeps_first)
+
+    def renumber(self, keys: Keys, places: Longs, rows: Longs) -> None:
+        """Give keys of `rows` other places; all were just entered."""
+        for number, found in _by_shard(Keys(keys.high[rows], keys.low[rows])):
+            self._young[number].renumber(rows[found], keys, places)
+
+    def relocate(self, sources: dict[int, Longs], target: int) -> None:
+        """Move entries of segments by their docs' new numbers, -1: none, to another segment."""
+        segments = np.array(sorted(sources), np.int64)
+        starts = np.cumsum([0, *(len(sources[segment]) for segment in segments.tolist())])
+        docs = np.concatenate([np.zeros(0, np.int64), *(sources[segment] for segment in segments.tolist())])
+        for shard in self.shards:
+            shard.relocate(segments, starts.astype(np.int64), docs, target)
+            shard.prune(kernels.NULL, kernels.NULL)
+
+    def move_tail(self, segment: int, first_doc: int, target: int) -> None:
+        """Make docs of a segment from `first_doc` on the docs of another, from 0 on."""
+        for shard in self.shards:
+            shard.move_tail(segment, first_doc, target)
+
+    def prune(self, alive_from: int, deleted_from: int, shards: slice = slice(None)) -> None:
+        """Take out what is dead: from all tables, or from some."""
+        for shard in self.shards[shards]:
+            shard.prune(alive_from, deleted_from)
+
+    def rotate(self, alive_from: int, deleted_from: int) -> None:
+        """Drop the older tables, make the younger ones older. Keys of the older that are alive, because their values
+        are ahead of all others, go with the younger ones."""
+        assert self._old is not None
+        for number, old in enumerate(self._old):
+            old.prune(alive_from, deleted_from)
+            if old.num_keys:
+                left = old.arrays()
+                keys = Keys(*(np.ascontiguousarray(left[:, word]) for word in (kernels.HIGH, kernels.LOW)))
+                self._young[number].take_from(old, np.arange(len(left)), keys)
+            old.clear()
+        self._young, self._old = self._old, self._young
+
+
+def _by_shard(keys: Keys) -> list[tuple[int, Longs]]:
+    """The rows of each shard that has any, in order."""
+    numbers = (keys.low & SHARDS - 1).astype(np.uint8)
+    order = np.argsort(numbers, kind="stable")
+    ends = np.cumsum(np.bincount(numbers, minlength=SHARDS)).tolist()
+    starts = [0, *ends[:-1]]
+    return [(number, order[starts[number] : ends[number]]) for number in range(SHARDS) if ends[number] > starts[number]]
+
+
+def _room(capacity: int) -> int:
+    return capacity * _FULL[0] // _FULL[1]
+
+
+def _next(capacity: int) -> int:
+    return 2 * capacity if capacity < _SMALL_SLOTS else capacity + capacity // 8
+
+
+def _zeros(slots: int, width: int) -> Longs:
+    nbytes = 8 * slots * width
+    if nbytes < LARGE_BYTES:
+        return np.zeros((slots, width), np.int64)
+    return np.frombuffer(mmap.mmap(-1, nbytes), np.int64).reshape(slots, width)

@@ -1,0 +1,113 @@
+"""Primary keys of a batch of rows as 128 bits each.
+
+Keys whose columns take up to 16 bytes together (a LONG, two LONGs, INT and TIMESTAMP, …) are kept whole: mixed so that
+they spread, which can be undone, so two keys are never taken for one. All others are hashed: two of n keys share their
+128 bits with a probability of n²/2¹²⁹, 1.5e-21 of a thousand million keys. Nothing outside of a process sees the bits.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from merlot.kernels.hashing import hash_spans_twice, mix_pairs
+from merlot.kernels.jit import read_only
+from merlot.segment.arrow_types import STORED_DTYPES
+from merlot.segment.index.variable import buffers_of
+from merlot.spec.schema import FieldSpec
+from merlot.values.types import TypeName
+
+Words = NDArray[np.uint64]
+WORD_BYTES: Final = 8
+_UNSIGNED: Final = {4: np.uint32, 8: np.uint64}
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Two words of each row's key, (N,) i64 each."""
+
+    high: NDArray[np.int64]
+    low: NDArray[np.int64]
+
+
+class KeyColumns:
+    """The columns of a table's primary key."""
+
+    def __init__(self, fields: Sequence[FieldSpec]) -> None:
+        self.fields = tuple(fields)
+        self._places = _places([_width(field) for field in self.fields])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(field.name for field in self.fields)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether keys are kept as they are, rather than hashed."""
+        return self._places is not None
+
+    def of(self, rows: pa.Table) -> Keys:
+        """The keys of rows as `build_segment` takes them; a null is its column's default value."""
+        high, low = np.zeros(rows.num_rows, np.uint64), np.zeros(rows.num_rows, np.uint64)
+        if self._places is None:
+            self._hash(rows, high, low)
+        else:
+            for field, (word, shift) in zip(self.fields, self._places, strict=True):
+                (high, low)[word][:] |= _bits(field, _filled(field, rows)) << np.uint64(shift)
+            mix_pairs(high, low)
+        return Keys(high.view(np.int64), low.view(np.int64))
+
+    def _hash(self, rows: pa.Table, high: Words, low: Words) -> None:
+        for field in self.fields:
+            column = _filled(field, rows)
+            if _width(field):
+                high ^= _bits(field, column)
+            else:
+                more = np.empty_like(high), np.empty_like(low)
+                offsets, data = map(read_only, buffers_of(column))
+                hash_spans_twice(data, offsets, *more)
+                high ^= more[0]
+                low ^= more[1]
+            mix_pairs(high, low)
+
+
+def _width(field: FieldSpec) -> int:
+    """Bytes of each value; 0: they have lengths of their own."""
+    dtype = STORED_DTYPES.get(field.type)
+    return 0 if dtype is None else dtype.itemsize
+
+
+def _places(widths: Sequence[int]) -> list[tuple[int, int]] | None:
+    """The word and the bit at which each column begins, if all fit into two words."""
+    filled = [0, 0]
+    places = []
+    for width in widths:
+        word = next((word for word in (0, 1) if width and filled[word] + width <= WORD_BYTES), None)
+        if word is None:
+            return None
+        places.append((word, 8 * filled[word]))
+        filled[word] += width
+    return places
+
+
+def _filled(field: FieldSpec, rows: pa.Table) -> pa.Array:
+    column = rows.column(field.name).combine_chunks()
+    if isinstance(column, pa.ChunkedArray):
+        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    return pc.fill_null(column, pa.scalar(field.default_value, column.type)) if column.null_count else column
+
+
+def _bits(field: FieldSpec, column: pa.Array) -> Words:
+    """Each value's bits as they are."""
+    if field.type is TypeName.BOOLEAN:
+        return np.asarray(column.cast(pa.uint8())).astype(np.uint64)
+    if field.type is TypeName.TIMESTAMP:
+        column = column.cast(pa.int64())
+    values = np.asarray(column)
+    bits: Words = values.view(_UNSIGNED[values.dtype.itemsize]).astype(np.uint64)
+    return bits

@@ -1,0 +1,211 @@
+"""How a column's new value meets the one before, in mode PARTIAL: a merger takes whole columns.
+
+A merger is a function of `Chains` and of all values, those that were there first, then a batch in order; it returns the
+batch's values merged. Several rows of one key are merged in order. Names are Pinot's; a null is no value: for each but
+FORCE_OVERWRITE the other one wins. A merger of one's own is found by its dotted name among the entry points of group
+`merlot.mergers`: a function of the values before and the new ones, two arrays of the same length, null where there is
+none. It is called once for each row that a key has in a batch at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from merlot.errors import InvalidInputError
+from merlot.kernels import partial as kernels
+from merlot.spec.schema import FieldSpec
+from merlot.spec.upsert import PartialUpsertStrategy as Strategy
+from merlot.values.types import TypeName
+
+Longs = NDArray[np.int64]
+ENTRY_POINTS: Final = "merlot.mergers"
+
+
+@dataclass(frozen=True, slots=True)
+class Chains:
+    """Which row each row of a batch is merged into."""
+
+    num_previous: int
+    """Rows that were there: the first ones."""
+    prior: Longs
+    """(N,) for each row of the batch: the row before it, or -1."""
+
+    def own(self, found: Any) -> Any:
+        """The part that belongs to the batch."""
+        return found[self.num_previous :]
+
+    def rows(self) -> Longs:
+        """All rows by their numbers."""
+        return np.arange(self.num_previous + len(self.prior))
+
+
+Merger = Callable[[FieldSpec, Chains, pa.Array], pa.Array]
+
+
+def merger_of(name: str) -> Merger:
+    """The merger of a strategy, or of a dotted name; raises InvalidInputError if there is none."""
+    found = _MERGERS.get(name)
+    if found is not None:
+        return found
+    if "." not in name:
+        raise InvalidInputError(f"no such merger name={name} known={', '.join(_MERGERS)}")
+    return _own(name)
+
+
+@cache
+def _own(name: str) -> Merger:
+    points = tuple(entry_points(group=ENTRY_POINTS, name=name))
+    if len(points) != 1:
+        raise InvalidInputError(f"a merger needs one entry point group={ENTRY_POINTS} name={name} found={len(points)}")
+    merge = points[0].load()
+
+    def merged(field: FieldSpec, chains: Chains, values: pa.Array) -> pa.Array:
+        return _by_depth(merge, name, chains, values)
+
+    return merged
+
+
+def _by_depth(merge: Callable[[pa.Array, pa.Array], pa.Array], name: str, chains: Chains, values: pa.Array) -> pa.Array:
+    """Merge the first rows of all keys, then the second ones, and so on."""
+    depths = np.zeros(len(values), np.int64)
+    deepest = kernels.depths(chains.prior, depths)
+    for depth in range(deepest + 1):
+        numbers = np.flatnonzero((chains.own(depths) == depth) & (chains.prior >= 0))
+        before, new = (values.take(pa.array(rows)) for rows in (chains.prior[numbers], numbers + chains.num_previous))
+        found = merge(before, new)
+        if len(found) != len(new) or found.type != values.type:
+            raise InvalidInputError(
+                f"a merger must return as many values of the same type name={name} type={found.type} rows={len(found)}"
+            )
+        mask = np.zeros(len(values), np.bool_)
+        mask[numbers + chains.num_previous] = True
+        values = pc.replace_with_mask(values, pa.array(mask), found)
+    return chains.own(values)
+
+
+def _valid(values: pa.Array) -> NDArray[np.uint8]:
+    return np.asarray(values.is_valid().cast(pa.uint8())).copy()
+
+
+def _taken(chains: Chains, values: pa.Array, sources: Longs) -> pa.Array:
+    return values.take(pa.array(chains.own(sources)))
+
+
+def _overwrite(_field: FieldSpec, chains: Chains, values: pa.Array) -> pa.Array:
+    sources = chains.rows()
+    kernels.last_values(chains.prior, _valid(values), sources)
+    return _taken(chains, values, sources)
+
+
+def _force_overwrite(_field: FieldSpec, chains: Chains, values: pa.Array) -> pa.Array:
+    return chains.own(values)
+
+
+def _ignore(_field: FieldSpec, chains: Chains, values: pa.Array) -> pa.Array:
+    sources = chains.rows()
+    kernels.first_values(chains.prior, _valid(values), sources)
+    return _taken(chains, values, sources)
+
+
+def _extreme(*, largest: bool) -> Merger:
+    def merged(field: FieldSpec, chains: Chains, values: pa.Array) -> pa.Array:
+        sources = chains.rows()
+        kernels.extremes(chains.prior, _valid(values), _ranks(field, values), largest, sources)
+        return _taken(chains, values, sources)
+
+    return merged
+
+
+def _ranks(field: FieldSpec, values: pa.Array) -> Longs:
+    """Numbers from 1 on that order as the values do, alike for equal ones."""
+    if field.type is TypeName.BIG_DECIMAL:
+        encoded = values.dictionary_encode()
+        distinct = [Decimal(text) for text in encoded.dictionary.to_pylist()]
+        by_rank = {number: rank for rank, number in enumerate(sorted(set(distinct)), 1)}
+        of_entries = np.array([*(by_rank[number] for number in distinct), 0], np.int64)
+        ranks: Longs = of_entries[np.asarray(pc.fill_null(encoded.indices, len(distinct)))]
+        return ranks
+    if field.type is TypeName.BOOLEAN:
+        values = values.cast(pa.uint8())
+    return np.asarray(pc.rank(values, sort_keys="ascending", tiebreaker="dense")).astype(np.int64)
+
+
+def _increment(field: FieldSpec, chains: Chains, values: pa.Array) -> pa.Array:
+    if field.type is TypeName.BIG_DECIMAL:
+        return _add_decimals(chains, values)
+    valid = _valid(values)
+    numbers = np.array(pc.fill_null(values, 0))
+    kernels.sums(chains.prior, valid, numbers)
+    return chains.own(pa.array(numbers, values.type, mask=valid == 0))
+
+
+def _add_decimals(chains: Chains, values: pa.Array) -> pa.Array:
+    """Row by row: numbers of any length are no work for a kernel."""
+    numbers = [None if text is None else Decimal(text) for text in values.to_pylist()]
+    for number, before in enumerate(chains.prior.tolist()):
+        row = chains.num_previous + number
+        previous, current = (numbers[before] if before >= 0 else None), numbers[row]
+        if previous is not None:
+            numbers[row] = previous if current is None else previous + current
+    return pa.array([None if number is None else f"{number:f}" for number in chains.own(numbers)], values.type)
+
+
+def _append(_field: FieldSpec, chains: Chains, values: pa.Array) -> pa.Array:
+    flat, starts = _lists(values)
+    lengths = np.diff(starts)
+    kernels.append_lengths(chains.prior, lengths)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    elements = np.empty(offsets[-1], np.int64)
+    kernels.append_lists(chains.prior, starts, offsets, elements)
+    return chains.own(_as_lists(chains, values, offsets, flat.take(pa.array(elements))))
+
+
+def _union(field: FieldSpec, chains: Chains, values: pa.Array) -> pa.Array:
+    flat, starts = _lists(values)
+    ranks = _ranks(field, flat)
+    # Sorted within each list; the lists stay in order.
+    owners = np.repeat(np.arange(len(values)), np.diff(starts))
+    ranks = ranks[np.lexsort((ranks, owners))]
+    offsets, merged, row = np.zeros(len(values) + 1, np.int64), np.empty(len(ranks), np.int64), 0
+    while (row := kernels.unite(chains.prior, starts, ranks, row, offsets, merged)) < len(values):
+        merged = np.concatenate([merged, np.empty(len(merged) + 1024, np.int64)])
+    kinds, firsts = np.unique(_ranks(field, flat), return_index=True)
+    elements = firsts[np.searchsorted(kinds, merged[: offsets[-1]])]
+    return chains.own(_as_lists(chains, values, offsets, flat.take(pa.array(elements, pa.int64()))))
+
+
+def _lists(values: pa.Array) -> tuple[pa.Array, Longs]:
+    """The elements of lists, and where each list begins; a null has none."""
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(values), 0)).astype(np.int64)
+    return values.flatten(), np.concatenate([[0], np.cumsum(lengths)])
+
+
+def _as_lists(chains: Chains, values: pa.Array, offsets: Longs, elements: pa.Array) -> pa.Array:
+    """Null where every list of the chain is."""
+    sources = chains.rows()
+    valid = _valid(values)
+    kernels.last_values(chains.prior, valid, sources)
+    mask = pa.array(valid[sources] == 0)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), elements, values.type, mask=mask)
+
+
+_MERGERS: Final[Mapping[str, Merger]] = {
+    Strategy.OVERWRITE: _overwrite,
+    Strategy.FORCE_OVERWRITE: _force_overwrite,
+    Strategy.IGNORE: _ignore,
+    Strategy.INCREMENT: _increment,
+    Strategy.APPEND: _append,
+    Strategy.UNION: _union,
+    Strategy.MAX: _extreme(largest=True),
+    Strategy.MIN: _extreme(largest=False),
+}

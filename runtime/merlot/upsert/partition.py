@@ -1,0 +1,332 @@
+"""The upserts of one partition: rows in, which of them are valid and which others are no more.
+
+One thread calls everything but `cut` and `stats`, which any thread may read. `add` decides; nothing of it is seen until
+`publish`, which comes after the rows have been appended. Rows are decided as if they came one by one; between `add` and
+`publish` nothing else may happen to the partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.errors import CorruptionError, InvalidInputError
+from merlot.kernels import upsert as kernels
+from merlot.kernels.upsert import MAX_SEGMENT
+from merlot.spec.upsert import PruningStrategy, UpsertMode
+from merlot.upsert.checkpoint import Checkpoint, SegmentSnapshot
+from merlot.upsert.expiry import Watermark, advance
+from merlot.upsert.index import SHARDS, Entries, KeyIndex
+from merlot.upsert.partial import PreviousRows, merge
+from merlot.upsert.rules import Rules
+from merlot.upsert.valid_docs import Changes, Cut, ValidDocs
+
+Longs = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of the rows of one batch; masks have an element per row that was given."""
+
+    rows: pa.Table
+    """What is to be appended: rows that are kept, merged and marked as the rules say."""
+    kept: Flags
+    """False: dropped, out of order or late."""
+    out_of_order: Flags
+    """Older than the row of its key that was there."""
+    late: Flags
+    """Past the time to live when it came."""
+    num_invalidated: int
+    """Docs that are valid no more, this batch's own among them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """Counts since the partition was built, and what it takes."""
+
+    keys: int = 0
+    valid: int = 0
+    invalid: int = 0
+    expired: int = 0
+    """Keys that left the index because they were dead."""
+    out_of_order: int = 0
+    late: int = 0
+    dropped: int = 0
+    memory_bytes: int = 0
+
+
+class PartitionUpserts:
+    """Keys and valid docs of a partition."""
+
+    def __init__(self, rules: Rules, previous_rows: PreviousRows | None = None) -> None:
+        if rules.mode is UpsertMode.PARTIAL and previous_rows is None:
+            raise InvalidInputError("mode PARTIAL needs the rows there are")
+        self._rules = rules
+        self._previous_rows = previous_rows
+        self._index = KeyIndex(len(rules.comparisons), rotates=rules.pruning is PruningStrategy.ROTATION)
+        self._docs = ValidDocs()
+        self._mark = Watermark()
+        self._rotated_at = self._mark
+        self._pending: list[Changes] = []
+        self._num_docs: dict[int, int] = {}
+        self._counts = Stats()
+        self._next_scan = 0
+
+    @property
+    def rules(self) -> Rules:
+        """What decides now."""
+        return self._rules
+
+    @property
+    def watermark(self) -> Watermark:
+        """How far the partition has come."""
+        return self._mark
+
+    @property
+    def cut(self) -> Cut:
+        """The valid docs of all segments at one moment. Any thread."""
+        return self._docs.cut
+
+    @property
+    def stats(self) -> Stats:
+        """How the partition is. Any thread."""
+        valid = sum([segment.num_valid for segment in self.cut.segments.values()])
+        return replace(
+            self._counts,
+            keys=self._index.num_keys,
+            valid=valid,
+            invalid=sum(list(self._num_docs.values())) - valid,
+            memory_bytes=self._index.nbytes + self._docs.nbytes,
+        )
+
+    def add(self, rows: pa.Table, segment: int, first_doc: int, sent_ms: Longs | None = None) -> Outcome:
+        """Decide rows that arrive, of which those that are kept become docs of `segment` from `first_doc` on.
+
+        sent_ms (N,): when their messages were made, -1: not known."""
+        return self._decide(rows, segment, first_doc, sent_ms)
+
+    def replay(self, rows: pa.Table, segment: int, first_doc: int) -> Outcome:
+        """As `add`, of rows that were appended before: none is dropped, merged or marked again."""
+        stored = replace(self._rules, drops_out_of_order=False, skips_late=False, marks_out_of_order=None)
+        return self._decide(rows, segment, first_doc, None, replace(stored, mode=UpsertMode.FULL))
+
+    def publish(self) -> None:
+        """Let readers see what was added."""
+        for changes in self._pending:
+            self._docs.apply(changes)
+        self._pending.clear()
+
+    def checkpoint(self, end_offset: int) -> Checkpoint:
+        """What is kept of the partition at a commit; what was added is published."""
+        segments = {
+            number: SegmentSnapshot.of(docs, self._num_docs[number]) for number, docs in self.cut.segments.items()
+        }
+        return Checkpoint(end_offset=end_offset, watermark=self._mark, segments=segments)
+
+    @classmethod
+    def recovered(cls, rules: Rules, checkpoint: Checkpoint, previous_rows: PreviousRows | None = None) -> Self:
+        """A partition as it was, by the rules of then; `load` fills its index. Raises CorruptionError."""
+        partition = cls(rules, previous_rows)
+        partition._docs = ValidDocs(checkpoint.cut())
+        partition._mark = partition._rotated_at = checkpoint.watermark
+        partition._num_docs = {number: snapshot.num_docs for number, snapshot in checkpoint.segments.items()}
+        return partition
+
+    def load(self, rows: pa.Table, segment: int, docs: Longs) -> None:
+        """Enter valid docs of a segment into the index of a partition that is being recovered, those that are alive;
+        raises CorruptionError if a key has two of them."""
+        bounds = self._mark.bounds(self._rules)
+        deleted, values = self._rules.deleted(rows), self._rules.comparison_values(rows)
+        alive = values[:, 0] >= np.where(deleted, max(bounds), bounds.alive_from)
+        count = int(np.count_nonzero(alive))
+        entries = Entries(
+            keys=self._rules.keys.of(rows.filter(pa.array(alive))),
+            values=values[alive],
+            places=_places(segment, docs[alive], deleted[alive]),
+            alive_from=np.full(count, bounds.alive_from),
+            deleted_from=np.full(count, bounds.deleted_from),
+        )
+        self._index.upsert(entries)
+        if (entries.verdicts != kernels.NEW).any():
+            raise CorruptionError(f"two valid rows of one key segment={segment}")
+
+    def _decide(
+        self, rows: pa.Table, segment: int, first_doc: int, sent_ms: Longs | None, rules: Rules | None = None
+    ) -> Outcome:
+        rules = rules or self._rules
+        if not 0 <= segment <= MAX_SEGMENT:
+            raise InvalidInputError(f"segment number out of bounds number={segment} largest={MAX_SEGMENT}")
+        deleted = rules.deleted(rows)
+        batch = self._enter(rules, rows, deleted, segment, first_doc, sent_ms)
+        decided = _Decided(batch, rules, segment, first_doc)
+        if not decided.kept.all():
+            moved = np.flatnonzero(decided.is_indexed)
+            self._index.renumber(batch.keys, decided.places, moved)
+        self._note(decided, deleted, segment, first_doc)
+        if rules.mode is UpsertMode.PARTIAL:
+            assert self._previous_rows is not None
+            is_merged = decided.is_merged & ~deleted
+            rows = merge(rows, rules, batch, is_merged, decided.replaced_row, self._previous_rows)
+        for column, values in zip(rules.comparisons, batch.values.T, strict=True):
+            rows = column.filled(rows, values)
+        return Outcome(
+            rows=_appended(rows, rules, decided),
+            kept=decided.kept,
+            out_of_order=decided.out_of_order,
+            late=decided.late,
+            num_invalidated=int(np.count_nonzero(batch.replaced)),
+        )
+
+    def _enter(
+        self, rules: Rules, rows: pa.Table, deleted: Flags, segment: int, first_doc: int, sent_ms: Longs | None
+    ) -> Entries:
+        values = rules.comparison_values(rows)
+        self._mark, (alive_from, deleted_from) = advance(self._mark, rules, values[:, 0].copy(), sent_ms)
+        docs = np.arange(first_doc, first_doc + rows.num_rows)
+        entries = Entries(
+            keys=rules.keys.of(rows),
+            values=values,
+            places=_places(segment, docs, deleted),
+            alive_from=alive_from,
+            deleted_from=deleted_from,
+        )
+        self._index.upsert(entries)
+        return entries
+
+    def _note(self, decided: _Decided, deleted: Flags, segment: int, first_doc: int) -> None:
+        """Keep what `publish` shows."""
+        docs = decided.places & 0xFFFFFFFF
+        outside = decided.replaced_outside
+        self._pending.append(
+            Changes(
+                segment=segment,
+                live=docs[decided.is_valid & ~deleted],
+                tombstones=docs[decided.is_valid & deleted],
+                cleared_segments=_segments(outside),
+                cleared_docs=outside & 0xFFFFFFFF,
+            )
+        )
+        self._num_docs[segment] = max(self._num_docs.get(segment, 0), first_doc + int(np.count_nonzero(decided.kept)))
+        counts = self._counts
+        self._counts = replace(
+            counts,
+            out_of_order=counts.out_of_order + int(np.count_nonzero(decided.out_of_order)),
+            late=counts.late + int(np.count_nonzero(decided.late)),
+            dropped=counts.dropped + int(np.count_nonzero(~decided.kept)),
+        )
+
+    def committed(self) -> None:
+        """A segment of the partition was committed: let dead keys go, as the rules say."""
+        match self._rules.pruning:
+            case PruningStrategy.COMMIT:
+                self._prune(slice(None))
+            case PruningStrategy.ROTATION:
+                self._rotate()
+            case PruningStrategy.SCAN:
+                return
+
+    def scan(self) -> None:
+        """Let the dead keys of a sixty-fourth of the index go, those of another at each call."""
+        self._prune(slice(self._next_scan, self._next_scan + 1))
+        self._next_scan = (self._next_scan + 1) % SHARDS
+
+    def set_rules(self, rules: Rules) -> None:
+        """Follow other rules from here on; the keys, what compares them and how many maps there are stay.
+
+        What was dead by the old rules stays dead."""
+        if (rules.keys.names, rules.comparisons) != (self._rules.keys.names, self._rules.comparisons):
+            raise InvalidInputError("key columns and comparison columns cannot be changed")
+        if (rules.pruning is PruningStrategy.ROTATION) != (self._rules.pruning is PruningStrategy.ROTATION):
+            raise InvalidInputError(f"pruning cannot be changed from={self._rules.pruning} to={rules.pruning}")
+        self._mark = self._mark.changed(self._rules)
+        self._rules = rules
+
+    def _prune(self, shards: slice) -> None:
+        before = self._index.num_keys
+        self._index.prune(*self._mark.bounds(self._rules), shards)
+        self._count_expired(before)
+
+    def _rotate(self) -> None:
+        """Rotate once the time to live has passed since the last time: what was not written to since is dead."""
+        alive_from, deleted_from = self._mark.bounds(self._rules)
+        if alive_from <= self._rotated_at.largest:
+            return
+        before = self._index.num_keys
+        self._index.rotate(alive_from, deleted_from)
+        self._rotated_at = self._mark
+        self._count_expired(before)
+
+    def _count_expired(self, before: int) -> None:
+        expired = self._counts.expired + before - self._index.num_keys
+        self._counts = replace(self._counts, expired=expired)
+
+    def remove_segment(self, segment: int) -> None:
+        """Forget a segment, and the keys whose rows are in it."""
+        self._index.relocate({segment: np.zeros(0, np.int64)}, 0)
+        self._docs.exchange({segment: None}, None)
+        self._num_docs.pop(segment, None)
+
+    def move_tail(self, segment: int, first_doc: int, target: int) -> None:
+        """Make the docs of a segment from `first_doc` on those of another, a new one, from 0 on."""
+        self._index.move_tail(segment, first_doc, target)
+        self._docs.move_tail(segment, first_doc, target)
+        moved = max(self._num_docs.get(segment, 0) - first_doc, 0)
+        self._num_docs[target] = moved
+        self._num_docs[segment] = self._num_docs.get(segment, 0) - moved
+
+    def replace_segments(self, sources: Mapping[int, Longs], target: int, num_docs: int) -> int:
+        """Put `target`, of so many docs, in the place of other segments, of each of which every doc has its new number
+        there, or -1. Returns how many valid docs are in it no more: those were not to be left out."""
+        before = sum([self.cut.segments[number].num_valid for number in sources if number in self.cut.segments])
+        self._index.relocate(dict(sources), target)
+        self._docs.exchange(sources, target)
+        for number in sources:
+            self._num_docs.pop(number, None)
+        self._num_docs[target] = num_docs
+        return before - self.cut.segments[target].num_valid
+
+
+class _Decided:
+    """What the verdicts of a batch come to."""
+
+    def __init__(self, batch: Entries, rules: Rules, segment: int, first_doc: int) -> None:
+        verdicts = batch.verdicts
+        self.out_of_order: Flags = verdicts == kernels.OLDER
+        self.late: Flags = (verdicts == kernels.LATE) | (self.out_of_order & (batch.values[:, 0] < batch.alive_from))
+        self.kept: Flags = np.ones(len(verdicts), np.bool_)
+        if rules.skips_late:
+            self.kept &= ~self.late
+        if rules.drops_out_of_order:
+            self.kept &= ~self.out_of_order
+        inside = (_segments(batch.replaced) == segment) & (batch.replaced & 0xFFFFFFFF >= first_doc)
+        inside &= batch.replaced != 0
+        self.replaced_row: Longs = np.where(inside, (batch.replaced & 0xFFFFFFFF) - first_doc, -1)
+        self.is_merged: Flags = (batch.replaced != 0) & (batch.replaced & kernels.DELETED == 0)
+        stands = np.ones(len(verdicts), np.bool_)
+        stands[self.replaced_row[inside]] = False
+        self.is_indexed: Flags = stands & ((verdicts == kernels.NEW) | (verdicts == kernels.REPLACES))
+        self.is_valid: Flags = self.kept & stands & ~self.out_of_order
+        self.replaced_outside: Longs = batch.replaced[(batch.replaced != 0) & ~inside]
+        docs = first_doc + np.cumsum(self.kept) - 1
+        self.places: Longs = batch.places & ~0xFFFFFFFF | docs
+
+
+def _appended(rows: pa.Table, rules: Rules, decided: _Decided) -> pa.Table:
+    if rules.marks_out_of_order is not None:
+        place = rows.schema.get_field_index(rules.marks_out_of_order)
+        rows = rows.set_column(place, rows.schema.field(place), pa.chunked_array([pa.array(decided.out_of_order)]))
+    return rows if decided.kept.all() else rows.filter(pa.array(decided.kept))
+
+
+def _places(segment: int, docs: Longs, deleted: Flags) -> Longs:
+    return kernels.PRESENT | deleted * kernels.DELETED | segment << 32 | docs
+
+
+def _segments(places: Longs) -> Longs:
+    return places >> 32 & MAX_SEGMENT

@@ -1,0 +1,116 @@
+"""What an UpsertConfig means for the rows of one table: columns resolved, times to live in the units they are in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from merlot.errors import InvalidInputError
+from merlot.spec.schema import FieldSpec, TableSchema
+from merlot.spec.upsert import PruningStrategy, UpsertMode, UpsertSpec
+from merlot.upsert.comparison import ComparisonColumn
+from merlot.upsert.keys import KeyColumns
+from merlot.upsert.mergers import merger_of
+from merlot.values.durations import duration_ms
+from merlot.values.types import TypeName
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """How rows of a partition replace each other."""
+
+    keys: KeyColumns
+    comparisons: tuple[ComparisonColumn, ...]
+    mode: UpsertMode = UpsertMode.FULL
+    deletes_by: FieldSpec | None = None
+    drops_out_of_order: bool = False
+    marks_out_of_order: str | None = None
+    time_to_live: float | None = None
+    """In units of the comparison column."""
+    deleted_time_to_live: float | None = None
+    skips_late: bool = False
+    max_future_skew_ms: int | None = None
+    """How far ahead of its message's time a comparison value may be and still raise the largest seen."""
+    pruning: PruningStrategy = PruningStrategy.COMMIT
+    merged: tuple[FieldSpec, ...] = ()
+    """The columns that are merged, mode PARTIAL only."""
+    strategies: Mapping[str, str] = field(default_factory=dict)
+    """The merger of each of them."""
+
+    def __post_init__(self) -> None:
+        if len(self.comparisons) != 1 and (self.time_to_live, self.deleted_time_to_live) != (None, None):
+            raise InvalidInputError(f"a time to live needs one comparison column, not {len(self.comparisons)}")
+        if self.max_future_skew_ms is not None and self.comparisons[0].field.time_format is None:
+            name = self.comparisons[0].name
+            raise InvalidInputError(f"comparison column is no time, so nothing is in its future column={name}")
+
+    @classmethod
+    def of(cls, spec: UpsertSpec, schema: TableSchema, time_column: str | None) -> Self:
+        """The rules of a table; raises InvalidInputError if it cannot be upserted like this."""
+        names = spec.comparison_columns or (() if time_column is None else (time_column,))
+        comparisons = tuple(ComparisonColumn(_field(schema, name)) for name in names)
+        if not comparisons or not schema.primary_key:
+            raise InvalidInputError("upserts need a primary key and a comparison column or a time column")
+        first = comparisons[0]
+        merged: tuple[FieldSpec, ...] = ()
+        if spec.mode is UpsertMode.PARTIAL:
+            merged = tuple(field for field in schema.fields if field.name not in (*schema.primary_key, *names))
+        default = spec.default_partial_upsert_strategy
+        strategies = {field.name: str(spec.partial_upsert_strategies.get(field.name, default)) for field in merged}
+        for strategy in strategies.values():
+            merger_of(strategy)
+        skew: str | None = getattr(spec, "max_future_skew", None)
+        return cls(
+            keys=KeyColumns([_field(schema, name) for name in schema.primary_key]),
+            comparisons=comparisons,
+            mode=spec.mode,
+            deletes_by=None if spec.delete_record_column is None else _field(schema, spec.delete_record_column),
+            drops_out_of_order=spec.drop_out_of_order_record,
+            marks_out_of_order=spec.out_of_order_record_column,
+            time_to_live=None if spec.primary_key_ttl is None else first.to_live(spec.primary_key_ttl),
+            deleted_time_to_live=None if spec.deleted_keys_ttl is None else first.to_live(spec.deleted_keys_ttl),
+            skips_late=spec.skip_late_events,
+            max_future_skew_ms=None if skew is None else duration_ms(skew),
+            pruning=spec.pruning,
+            merged=merged,
+            strategies=strategies,
+        )
+
+    @cached_property
+    def fields(self) -> tuple[FieldSpec, ...]:
+        """The columns that decide: keys, comparison columns and the one that deletes, each once."""
+        deletes = () if self.deletes_by is None else (self.deletes_by,)
+        found = (*self.keys.fields, *(column.field for column in self.comparisons), *deletes)
+        return tuple({field.name: field for field in found}.values())
+
+    def field(self, name: str) -> FieldSpec:
+        """A column that is merged."""
+        return next(field for field in self.merged if field.name == name)
+
+    def deleted(self, rows: pa.Table) -> NDArray[np.bool_]:
+        """Which rows delete their keys: by a true value, a number other than 0, or the text "true" or "1"."""
+        if self.deletes_by is None:
+            return np.zeros(rows.num_rows, np.bool_)
+        column = rows.column(self.deletes_by.name)
+        if self.deletes_by.type in (TypeName.STRING, TypeName.JSON):
+            column = pc.is_in(pc.utf8_lower(column), pa.array(["true", "1"]))
+        flags = pc.fill_null(pc.cast(column, pa.bool_()), False)
+        return np.asarray(flags)
+
+    def comparison_values(self, rows: pa.Table) -> NDArray[np.int64]:
+        """The comparison values of rows, (N, C)."""
+        return np.stack([column.values(rows) for column in self.comparisons], axis=1)
+
+
+def _field(schema: TableSchema, name: str) -> FieldSpec:
+    found = schema.field(name)
+    if found is None:
+        raise InvalidInputError(f"the table has no column {name!r}")
+    return found

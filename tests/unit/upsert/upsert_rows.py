@@ -1,0 +1,64 @@
+"""A table of keys, times and deletions, and a partition of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from tests.unit.upsert.oracle import Place
+
+from merlot.segment.arrow_types import arrow_schema
+from merlot.spec.schema import TableSchema
+from merlot.spec.upsert import UpsertSpec
+from merlot.upsert.partition import PartitionUpserts
+from merlot.upsert.rules import Rules
+from merlot.upsert.valid_docs import Cut, SegmentDocs
+
+Row = tuple[int, int, bool]
+"""Key, value, whether it deletes its key."""
+
+SCHEMA = TableSchema.model_validate(
+    {
+        "fields": [
+            {"name": "key", "type": "LONG"},
+            {"name": "at", "type": "LONG", "role": "dateTime", "format": "EPOCH|MILLISECONDS"},
+            {"name": "gone", "type": "BOOLEAN"},
+            {"name": "outOfOrder", "type": "BOOLEAN"},
+        ],
+        "primaryKey": ["key"],
+    }
+)
+
+
+def rules(**spec: Any) -> Rules:
+    return Rules.of(UpsertSpec.model_validate({"mode": "FULL", "deleteRecordColumn": "gone", **spec}), SCHEMA, "at")
+
+
+def partition(**spec: Any) -> PartitionUpserts:
+    return PartitionUpserts(rules(**spec))
+
+
+def table(rows: Sequence[Row]) -> pa.Table:
+    keys, values, gone = ([row[place] for row in rows] for place in range(3))
+    columns = {"key": keys, "at": values, "gone": gone, "outOfOrder": [False] * len(keys)}
+    return pa.table(columns, schema=arrow_schema(SCHEMA))
+
+
+def docs_of(segment: SegmentDocs) -> dict[int, bool]:
+    """Valid docs, and whether each is a deletion."""
+    live, tombstones = segment.live.docs().tolist(), segment.tombstones.docs().tolist()
+    assert segment.num_valid == len(live) + len(tombstones)
+    return dict.fromkeys(live, False) | dict.fromkeys(tombstones, True)
+
+
+def valid_places(cut: Cut) -> dict[Place, bool]:
+    """The valid docs of a partition, and whether each is a deletion."""
+    return {(number, doc): gone for number, docs in cut.segments.items() for doc, gone in docs_of(docs).items()}
+
+
+def ingest(upserts: PartitionUpserts, rows: Sequence[Row], segment: int, first_doc: int) -> int:
+    """Add and publish; returns how many rows were kept."""
+    outcome = upserts.add(table(rows), segment, first_doc)
+    upserts.publish()
+    return int(outcome.rows.num_rows)

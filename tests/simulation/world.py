@@ -20,7 +20,7 @@ from tests.simulation.rows import Row, content_crc, is_row, max_rows_of, pinned_
 
 from merlot.cluster.consuming import machine, transactions
 from merlot.cluster.consuming.machine import Limits, Replica
-from merlot.cluster.consuming.partitions import find_segment, open_segments, stream_segment
+from merlot.cluster.consuming.partitions import chains, open_segments, segment_after, stream_segment
 from merlot.cluster.consuming.steps import (
     Action,
     Build,
@@ -118,6 +118,8 @@ class Part:
     """A replica of a partition: its state, and the rows that the state counts."""
 
     replica: Replica
+    target: int
+    """What the stream had when it began."""
     rows: list[Row] = field(default_factory=list)
 
 
@@ -343,7 +345,8 @@ class World:
         view = self.view
         for number, record in open_segments(view).items():
             if number not in server.parts and server.name in view.servers_of(record.name):
-                server.parts[number] = Part(machine.start(server.name, record, self.settings.limits, self.now))
+                replica = machine.start(server.name, record, self.settings.limits, self.now)
+                server.parts[number] = Part(replica, target=self.produced[number])
         busy = {part.replica.record.name for part in server.parts.values()}
         for record in view.stream_segments:
             is_mine = not record.is_open and server.name in view.servers_of(record.name)
@@ -355,13 +358,14 @@ class World:
 
     def seen(self, server: Server, part: Part, view: TableView) -> Seen:
         at = part.replica.record
-        record = stream_segment(view, at.name)
-        following = find_segment(view, at.partition, at.sequence + 1) or open_segments(view).get(at.partition)
-        if following is not None and following.sequence <= at.sequence:
-            following = None
-        mine = record or following
-        is_assigned = mine is not None and server.name in view.servers_of(mine.name)
-        return Seen(epoch=view.epoch, record=record, following=following, is_assigned=is_assigned)
+        chain = chains(view.stream_segments).get(at.partition, {})
+        is_assigned = bool(chain) and server.name in view.servers_of(chain[max(chain)].name)
+        return Seen(
+            epoch=view.epoch,
+            record=stream_segment(view, at.name),
+            following=segment_after(chain, at.sequence),
+            is_assigned=is_assigned,
+        )
 
     def peers(self, part: Part) -> Peers:
         name = part.replica.record.name
@@ -377,7 +381,7 @@ class World:
         stop = min(self.produced[record.partition], held.offset + self.dice.randrange(1, 9))
         settings = part.replica.settings
         part.rows += [(offset, settings) for offset in range(held.offset, stop) if is_row(settings, offset)]
-        return Read(record.name, held_of(part, stop, settings))
+        return Read(record.name, held_of(part, stop, settings), has_caught_up=stop >= part.target)
 
     def give(self, server: Server, part: Part, event: Event) -> None:
         """Step the replica, and carry out what it asks for, sooner or later."""

@@ -49,6 +49,7 @@ def record(sequence: int = 0, start: int = 100, pinned: str = "p", **fields: obj
             "size_bytes": 0,
             "url": "",
             "total_docs": 0,
+            "creation_time_ms": 0,
             "partition": 0,
             "sequence": sequence,
             "start_offset": start,
@@ -91,7 +92,7 @@ class Driver:
     ) -> tuple[Action, ...]:
         docs = offset - self.replica.record.start_offset if docs is None else docs
         held = Held(offset=offset, docs=docs, num_bytes=num_bytes, row_end=row_end)
-        return self.give(Read(self.replica.record.name, held))
+        return self.give(Read(self.replica.record.name, held, has_caught_up=True))
 
     def see(
         self, seen: StreamSegmentRecord | None, following: StreamSegmentRecord | None = None, *, mine: bool = True
@@ -150,10 +151,11 @@ def test_size_age_a_wish_and_a_peer_are_reasons_to_publish_a_position() -> None:
 
 def test_the_greatest_position_of_those_that_live_is_the_end_and_nobody_stops_reading() -> None:
     driver = Driver()
+    driver.read(120)
     driver.see(record(asked_end=AskedEnd.FORCE))
     driver.read(130)
-    assert driver.peers(position(A, 100, "FORCE")) == (), "b lives, and has not told its position"
-    assert proposed(driver.peers(position(A, 100, "FORCE"), position(B, 140))) == (140, B, None)
+    assert driver.peers(position(A, 120, "FORCE")) == (), "b lives, and has not told its position"
+    assert proposed(driver.peers(position(A, 120, "FORCE"), position(B, 140))) == (140, B, None)
     assert machine.may_read(driver.replica)
 
 
@@ -290,7 +292,7 @@ def test_a_policy_to_stop_stops_and_tells() -> None:
     driver = Driver()
     assert driver.give(Lost(FIRST.name, None)) == ()
     assert driver.replica.phase is Phase.STOPPED
-    assert not machine.may_read(driver.replica)
+    assert machine.may_read(driver.replica), "they may come back"
     assert driver.read(110) == ()
     assert driver.replica.phase is Phase.CONSUMING
 
@@ -302,3 +304,84 @@ def test_a_pause_stops_and_a_partition_that_is_given_away_is_left(status: Consum
     assert machine.may_read(driver.replica) == (status == ConsumingStatus.CONSUMING)
     assert driver.see(record(status=status), mine=False) == (Leave(),)
     assert driver.replica.phase is Phase.LEFT
+
+
+def test_a_replica_that_has_just_begun_has_no_say_in_when_a_segment_ends() -> None:
+    for reason in ("FORCE", "AGE"):
+        driver = Driver(replica=machine.start(A, FIRST, LIMITS, 60_000), now_ms=60_000)
+        driver.give(Read(FIRST.name, Held(offset=101, docs=1)))
+        if reason == "FORCE":
+            driver.see(record(asked_end=AskedEnd.FORCE))
+        former = position(A, 130, "FORCE")
+        assert driver.peers(former) == (), "what it had read in a former life is gone"
+        assert driver.give(Tick(), after_ms=LIMITS.catch_up_ms - 1) == ()
+        (action,) = driver.give(Tick(), after_ms=1)
+        assert isinstance(action, Publish)
+        assert (action.position.offset, action.position.reason) == (101, reason)
+
+
+def test_a_replica_that_has_just_begun_goes_along_with_a_peer() -> None:
+    driver = Driver()
+    driver.give(Read(FIRST.name, Held(offset=101, docs=1)))
+    driver.peers(position(B, 140))
+    assert proposed(driver.peers(position(A, 101, "PEER"), position(B, 140))) == (140, B, None)
+
+
+def test_the_age_of_a_segment_outlives_its_replicas() -> None:
+    driver = Driver(replica=machine.start(A, FIRST, LIMITS, 50_000), now_ms=50_000)
+    assert driver.read(110) == ()
+    (action,) = driver.give(Tick(), after_ms=10_000)
+    assert isinstance(action, Publish)
+    assert action.position.reason == "AGE"
+
+
+def test_a_segment_ends_when_the_memory_of_the_server_is_used_up() -> None:
+    driver = Driver()
+    (action,) = driver.give(Read(FIRST.name, Held(offset=110, docs=10, is_too_much=True)))
+    assert isinstance(action, Publish)
+    assert action.position.reason == "SIZE"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"asked_end": AskedEnd.PAUSE}, {"next_pinned": "q"}, {"next_offset": 500}],
+    ids=["a pause", "other settings", "another place"],
+)
+def test_nothing_is_read_behind_an_end_that_the_next_segment_does_not_take_up(fields: dict[str, object]) -> None:
+    driver = Driver()
+    ended = sealing(sealer=B).model_copy(update=fields)
+    driver.read(130)
+    driver.see(ended)
+    assert machine.may_read(driver.replica), "it has not come to the end"
+    driver.read(150)
+    assert not machine.may_read(driver.replica)
+    assert machine.takes_tail(driver.replica) == ("asked_end" in fields), "what was read before a pause stays"
+
+
+def test_a_file_that_could_not_be_committed_is_uploaded_again_after_a_pause() -> None:
+    driver = Driver()
+    driver.read(140)
+    driver.see(sealing())
+    driver.give(Built(FIRST.name, CRC, 40))
+    (commit,) = driver.give(Uploaded(FIRST.name, "u"))
+    assert driver.give(Failed(commit)) == ()
+    assert driver.give(Tick(), after_ms=LIMITS.retry_ms - 1) == ()
+    assert driver.give(Tick(), after_ms=1) == (Upload(FIRST.name, CRC),)
+
+
+def test_whoever_finds_its_place_again_gives_nothing_up() -> None:
+    driver = Driver()
+    driver.give(Lost(FIRST.name, 300))
+    driver.read(110)
+    assert driver.replica.phase is Phase.CONSUMING
+    assert driver.peers(position(A, 100, LOST, 300)) == ()
+
+
+def test_a_file_is_fetched_only_if_it_cannot_be_made() -> None:
+    driver = Driver()
+    driver.read(120)
+    driver.see(sealing(sealer=B))
+    assert machine.makes_file(driver.replica)
+    driver.see(done(), NEXT)
+    assert driver.replica.phase is Phase.DOWNLOADING
+    assert not machine.makes_file(driver.replica)

@@ -8,13 +8,17 @@ CONSUMING ─► ENDING ─► CATCHING_UP ─► BUILDING ─► UPLOADING ─�
                               └─────► WAITING ──► KEEPING or DOWNLOADING ──────┘
 
 Example. Two replicas, a and b; the segment starts at 100 and shall end by its age.
-1. a has read up to 140. Its age is over: it publishes 140. Phase ENDING.
+1. a has read up to 140. Its age is over: a publishes 140. Phase ENDING.
 2. b sees that position, has 135, and publishes that.
 3. Both see both positions; whoever comes first proposes the end 140, to be sealed by a. The segment is SEALING.
 4. a builds the file of [100, 140), uploads and commits it: DONE, and the next segment, from 140 on, is CONSUMING.
    Nobody has stopped reading: what a has after 140 is its tail, which it carries into the next segment.
 5. b reads up to 140 and goes beyond, waits for the commit, builds its own file, finds it equal, and keeps it.
 By rows, steps 1 to 3 are one: both know the end without asking, and the first who says so makes the file.
+
+A replica that has just begun has no say in ends that rows and memory do not decide, until it has caught up with the
+stream: it would end the segment at its first rows. It takes part when another one has a reason, for the greatest
+position holds.
 """
 
 from __future__ import annotations
@@ -75,7 +79,7 @@ class Phase(StrEnum):
     SWITCHING = "SWITCHING"
     """It has the committed file, and goes on with the next segment."""
     STOPPED = "STOPPED"
-    """The partition is paused, or lost its place in the stream and its policy is to stop."""
+    """The partition is paused, or has lost its place in the stream and its policy is to stop."""
     LEFT = "LEFT"
     """The partition is not its to consume any more."""
 
@@ -92,6 +96,8 @@ class Limits:
     """For any replica, before rows are given up that the stream has lost: one that is silent may have them."""
     seal_ms: int = 120_000
     """For a sealer that lives."""
+    catch_up_ms: int = 10_000
+    """After so long a replica has its say though it is behind the stream, by hours maybe, or cannot read at all."""
     retry_ms: int = 500
     max_retry_ms: int = 20_000
 
@@ -110,12 +116,14 @@ class Replica:
     phase: Phase = Phase.CONSUMING
     phase_ms: int
     """Since when it is in its phase."""
+    begun_ms: int
+    has_caught_up: bool = False
+    """It has what the stream had when it began."""
     epoch: int = -1
     is_gone: bool = False
     """The record is: it had no rows, or was removed or merged since."""
     is_assigned: bool = True
     following: StreamSegmentRecord | None = None
-    first_row_ms: int | None = None
     end_reason: str = ""
     """Why it would end the segment; once it has a reason, it keeps it."""
     reached: int = -1
@@ -147,6 +155,7 @@ def start(
         limits=limits,
         held=held or Held(offset=record.start_offset),
         phase_ms=now_ms,
+        begun_ms=now_ms,
         sealer_ms=now_ms,
     )
 
@@ -156,7 +165,9 @@ def step(replica: Replica, event: Event, now_ms: int) -> tuple[Replica, tuple[Ac
     known = _with_reason(_informed(replica, event, now_ms), now_ms)
     phase = _phase(known)
     if phase is not known.phase:
-        known = replace(known, phase=phase, phase_ms=now_ms, retry_at_ms=0, num_failures=0)
+        known = replace(known, phase=phase, phase_ms=now_ms)
+        if not isinstance(event, Failed):
+            known = replace(known, retry_at_ms=0, num_failures=0)
     action = _wanted(known, now_ms)
     if action is None:
         return replace(known, doing=None), ()
@@ -171,19 +182,56 @@ def is_wanted(replica: Replica, action: Action) -> bool:
 
 
 def may_read(replica: Replica) -> bool:
-    """Whether the next messages may be read and appended.
+    """Whether the next messages may be read and appended. While they are lost, they may be asked for now and then: they
+    may come back.
 
     What is read beyond the end is the tail; it may become as large as a segment, while files cannot be uploaded.
     """
-    if replica.lost is not None or not replica.settings:
+    if not replica.settings:
         return False
     match replica.phase:
-        case Phase.STOPPED | Phase.LEFT | Phase.SWITCHING:
+        case Phase.STOPPED:
+            return replica.lost is not None and replica.record.status == ConsumingStatus.CONSUMING
+        case Phase.LEFT | Phase.SWITCHING:
             return False
         case Phase.CONSUMING | Phase.CATCHING_UP:
             return True
+        case _ if has_all(replica):
+            return _has_room(replica) and _goes_on(replica)
         case _:
             return _has_room(replica)
+
+
+def has_all(replica: Replica) -> bool:
+    """Whether it has every row before the agreed end."""
+    end = replica.record.end_offset
+    return end is not None and replica.held.offset >= end
+
+
+def takes_tail(replica: Replica) -> bool:
+    """Whether rows behind the agreed end are the next segment's, as far as is known: it starts there, and reads them by
+    the same settings. Replicas would differ if those that were read by others stayed."""
+    record, following = replica.record, replica.following
+    end = record.end_offset
+    if following is None:
+        is_same = replica.record.next_pinned in ("", replica.settings)
+        return is_same and end is not None and record.next_offset in (None, end)
+    first = record.start_offset if end is None else end
+    is_held = first <= following.start_offset <= replica.held.offset
+    return is_held and following.pinned_id == replica.settings_id
+
+
+def makes_file(replica: Replica) -> bool:
+    """Whether the replica may come to have its segment's sealed file by itself, so that nobody need fetch it."""
+    return not replica.is_gone and replica.phase not in (Phase.DOWNLOADING, Phase.LEFT)
+
+
+def _goes_on(replica: Replica) -> bool:
+    """Whether there is a point in reading behind the agreed end."""
+    following = replica.following
+    if following is None:
+        return takes_tail(replica) and replica.record.asked_end is not AskedEnd.PAUSE
+    return takes_tail(replica) and following.status != ConsumingStatus.PAUSED
 
 
 def _has_room(replica: Replica) -> bool:
@@ -196,9 +244,8 @@ def _informed(replica: Replica, event: Event, now_ms: int) -> Replica:
     """The state with the event's facts; those of other segments are of no use."""
     name = replica.record.name
     match event:
-        case Read(segment=segment, held=held) if segment == name:
-            first_row_ms = now_ms if replica.first_row_ms is None and held.docs else replica.first_row_ms
-            return replace(replica, held=held, lost=None, first_row_ms=first_row_ms)
+        case Read(segment=segment) if segment == name:
+            return _read(replica, event)
         case Lost(segment=segment) if segment == name:
             return replace(replica, lost=event)
         case Seen():
@@ -214,11 +261,29 @@ def _informed(replica: Replica, event: Event, now_ms: int) -> Replica:
         case Switched(record=record, held=held):
             return _switched(replica, record, held, now_ms)
         case Failed(action=action) if action == replica.doing:
-            limits = replica.limits
-            wait_ms = min(limits.max_retry_ms, limits.retry_ms << min(replica.num_failures, 16))
-            return replace(replica, doing=None, retry_at_ms=now_ms + wait_ms, num_failures=replica.num_failures + 1)
+            return _failed(replica, action, now_ms)
         case _:
             return replica
+
+
+def _read(replica: Replica, event: Read) -> Replica:
+    """Whoever reads on has not lost its place, or has found it again."""
+    reason = "" if replica.end_reason == LOST else replica.end_reason
+    has_caught_up = replica.has_caught_up or event.has_caught_up
+    return replace(replica, held=event.held, lost=None, end_reason=reason, has_caught_up=has_caught_up)
+
+
+def _failed(replica: Replica, action: Action, now_ms: int) -> Replica:
+    """Try again later; a file that could not be committed may have been deleted since, and is uploaded again."""
+    limits = replica.limits
+    wait_ms = min(limits.max_retry_ms, limits.retry_ms << min(replica.num_failures, 16))
+    return replace(
+        replica,
+        doing=None,
+        url=None if isinstance(action, Commit) else replica.url,
+        retry_at_ms=now_ms + wait_ms,
+        num_failures=replica.num_failures + 1,
+    )
 
 
 def _switched(replica: Replica, record: StreamSegmentRecord, held: Held, now_ms: int) -> Replica:
@@ -229,7 +294,8 @@ def _switched(replica: Replica, record: StreamSegmentRecord, held: Held, now_ms:
         settings=record.pinned or (replica.settings if is_same else ""),
         epoch=replica.epoch,
         live=replica.live,
-        first_row_ms=now_ms if held.docs else None,
+        begun_ms=replica.begun_ms,
+        has_caught_up=replica.has_caught_up,
     )
 
 
@@ -259,19 +325,19 @@ def _with_reason(replica: Replica, now_ms: int) -> Replica:
     if replica.end_reason or replica.record.status != ConsumingStatus.CONSUMING:
         return replica
     held, limits = replica.held, replica.limits
-    age_ms = 0 if replica.first_row_ms is None else now_ms - replica.first_row_ms
+    has_say = replica.has_caught_up or now_ms - replica.begun_ms >= limits.catch_up_ms
     reason = ""
     if held.row_end is not None:
         reason = "ROWS"
     elif replica.lost is not None and replica.lost.resume is not None:
         reason = LOST
-    elif replica.record.asked_end is not AskedEnd.NO:
+    elif has_say and replica.record.asked_end is not AskedEnd.NO:
         reason = "FORCE"
-    elif replica.positions:
-        reason = "PEER"
-    elif held.docs and held.num_bytes >= limits.max_bytes:
+    elif replica.positions.keys() - {replica.instance}:
+        reason = "PEER"  # a position of its own may be from a former life, which had read more
+    elif held.docs and (held.num_bytes >= limits.max_bytes or held.is_too_much):
         reason = "SIZE"
-    elif held.docs and age_ms >= limits.max_age_ms:
+    elif held.docs and has_say and now_ms - replica.record.creation_time_ms >= limits.max_age_ms:
         reason = "AGE"
     return replace(replica, end_reason=reason, reached=held.offset) if reason else replica
 
@@ -296,7 +362,7 @@ def _phase(replica: Replica) -> Phase:
 
 
 def _phase_of_sealing(replica: Replica) -> Phase:
-    if not _has_all(replica):
+    if not has_all(replica):
         return Phase.CATCHING_UP
     if replica.record.sealer != replica.instance:
         return Phase.WAITING
@@ -310,12 +376,7 @@ def _phase_of_done(replica: Replica) -> Phase:
         return Phase.WAITING
     if replica.is_downloaded or _is_kept(replica):
         return Phase.SWITCHING
-    return Phase.KEEPING if replica.built is None and _has_all(replica) else Phase.DOWNLOADING
-
-
-def _has_all(replica: Replica) -> bool:
-    end = replica.record.end_offset
-    return end is not None and replica.held.offset >= end
+    return Phase.KEEPING if replica.built is None and has_all(replica) else Phase.DOWNLOADING
 
 
 def _is_kept(replica: Replica) -> bool:
@@ -413,9 +474,6 @@ def _commit(replica: Replica) -> Commit:
 
 
 def _switch(replica: Replica) -> Switch:
-    """Rows that were read by other settings than the next segment's are read again: replicas would differ else."""
-    following, record = replica.following, replica.record
+    following = replica.following
     assert following is not None
-    has_tail = record.start_offset <= following.start_offset <= replica.held.offset
-    carry = has_tail and following.pinned_id == replica.settings_id
-    return Switch(record=following, keep=not replica.is_gone and _is_kept(replica), carry=carry)
+    return Switch(record=following, keep=not replica.is_gone and _is_kept(replica), carry=takes_tail(replica))

@@ -19,6 +19,11 @@ def chains(records: Iterable[StreamSegmentRecord]) -> Mapping[int, Mapping[int, 
     return found
 
 
+def segment_after(chain: Mapping[int, StreamSegmentRecord], sequence: int) -> StreamSegmentRecord | None:
+    """The next segment of a partition's chain; those between had no rows, or are gone."""
+    return chain.get(min((number for number in chain if number > sequence), default=-1))
+
+
 def last_segments(view: TableView) -> Mapping[int, StreamSegmentRecord]:
     """The last segment by partition: the open one, but in a chain that somebody has broken."""
     return MappingProxyType({one.partition: one for one in view.stream_segments})

@@ -31,14 +31,18 @@ class Held:
     docs: int = 0
     num_bytes: int = 0
     row_end: RowEnd | None = None
+    is_too_much: bool = False
+    """The server's memory is used up, and no segment takes more of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """More messages were read; what is held now, in total."""
+    """More messages were read, or there are none; what is held now, in total."""
 
     segment: str
     held: Held
+    has_caught_up: bool = False
+    """The replica has what the stream had when it began."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import pytest
 from tests.unit.cluster.stream_table import MANIFEST, SERVERS, TABLE, begin, end_of, opened, sealed
 
 from merlot.cluster.consuming.commits import commit_segment, propose_end
+from merlot.cluster.consuming.partitions import stream_segment
 from merlot.cluster.manifests import tables
 from merlot.cluster.records import ConsumingStatus
 from merlot.cluster.segments.view import TableView, load
@@ -69,7 +70,7 @@ def test_of_many_servers_one_end_and_one_file_hold(zookeeper: str) -> None:
         for _ in range(5):
             record = opened(store)
             end = end_of(record, record.start_offset + 1 + number, InstanceId(f"s{number}"))
-            agreed = propose_end(store, TABLE, end)
+            agreed = stream_segment(propose_end(store, TABLE, end), record.name)
             if agreed is None or agreed.end_offset is None:
                 continue
             made = sealed(record, agreed.end_offset, upload=f"u{number}")

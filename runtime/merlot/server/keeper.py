@@ -262,7 +262,7 @@ class TableKeeper:
     async def _pass(self) -> float | None:
         """Read, decide, act; returns when to look again."""
         state = await self.refresh()
-        desired = Desired(records=state.assigned, irreplaceable=await self._irreplaceable(state))
+        desired = Desired(records=self._to_load(state), irreplaceable=await self._irreplaceable(state))
         actions = decide(desired, self._holdings(), self._around.clock.monotonic(), self._around.grace_s)
         self._carry_out(actions, state.spec)
         self._follow_stream(state)
@@ -271,6 +271,13 @@ class TableKeeper:
         moments += [now + RECHECK_S] if desired.irreplaceable else []
         moments += [now + LOOK_S] if self._loads.keys else []
         return min(moments, default=None)
+
+    def _to_load(self, state: TableState) -> Mapping[str, SegmentRecord]:
+        """Without segments whose files this server is making itself: then they are here."""
+        if self._stream is None:
+            return state.assigned
+        held, making = self.segments.keys, self._stream.making()
+        return {key: one for key, one in state.assigned.items() if key in held or one.name not in making}
 
     async def _sleep(self, wake_at: float | None) -> None:
         timeout = None if wake_at is None else max(0.0, wake_at - self._around.clock.monotonic())
@@ -325,6 +332,7 @@ class TableKeeper:
             grace_s=around.grace_s,
             is_loaded=self.segments.__contains__,
             on_change=lambda: run_on(self._loop, self._reporter.mark),
+            on_made=self._wake_up.call,
         )
 
     async def _run_stream(self) -> None:

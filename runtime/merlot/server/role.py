@@ -53,6 +53,8 @@ T = TypeVar("T")
 
 SEAL_THREADS = 1
 """Segments of streams that are made at a time: rows come in meanwhile."""
+STREAM_WRITE_THREADS = 4
+"""Partitions that write to the metastore at a time: writes of one table queue anyway."""
 INTAKE_THREADS = 2
 """That work on rows of streams at a time."""
 
@@ -112,6 +114,7 @@ class ServerRole:
         self._io = ThreadPoolExecutor(2, thread_name_prefix="server-io")
         self._loads = ThreadPoolExecutor(config.load_threads, thread_name_prefix="server-load")
         self._seals = ThreadPoolExecutor(SEAL_THREADS, thread_name_prefix="server-seal")
+        self._stream_writes = ThreadPoolExecutor(STREAM_WRITE_THREADS, thread_name_prefix="server-stream-write")
         self._scheduler = Scheduler(config.scheduler)
         self._keepers: dict[TableName, TableKeeper] = {}
         self._tasks: dict[TableName, asyncio.Task[None]] = {}
@@ -238,6 +241,7 @@ class ServerRole:
     def _close_threads(self) -> None:
         self._loads.shutdown(wait=True, cancel_futures=True)
         self._seals.shutdown(wait=True, cancel_futures=True)
+        self._stream_writes.shutdown(wait=True, cancel_futures=True)
         self._io.shutdown(wait=True)
 
     async def _start_http(self, bind_host: str) -> None:
@@ -267,6 +271,7 @@ class ServerRole:
             load_threads=self._config.load_threads,
             streams=StreamThreads(
                 seals=self._seals,
+                writes=self._stream_writes,
                 turns=Turns(INTAKE_THREADS),
                 room=MemoryRoom(self._config.consuming_bytes or memory.total_bytes() // 4),
                 folder=self._config.data_dir / "sealing",

@@ -63,6 +63,7 @@ class KeeperBench:
             grace_s=grace_s,
             streams=StreamThreads(
                 seals=pool,
+                writes=pool,
                 turns=Turns(2),
                 room=MemoryRoom(1 << 30),
                 folder=self._folder / "sealing",

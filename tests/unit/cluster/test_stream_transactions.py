@@ -124,8 +124,8 @@ def test_a_commit_ends_one_segment_and_opens_the_next_in_one_swap(store: SqliteM
 def test_only_the_first_proposal_and_the_first_commit_hold(store: SqliteMetastore) -> None:
     begin(store, 0)
     record = opened(store)
-    first = propose_end(store, TABLE, end_of(record, 30))
-    second = propose_end(store, TABLE, end_of(record, 40, SERVERS[1]))
+    first = stream_segment(propose_end(store, TABLE, end_of(record, 30)), record.name)
+    second = stream_segment(propose_end(store, TABLE, end_of(record, 40, SERVERS[1])), record.name)
     assert first == second
     assert second is not None
     assert (second.end_offset, second.sealer) == (30, SERVERS[0])
@@ -137,7 +137,7 @@ def test_only_the_first_proposal_and_the_first_commit_hold(store: SqliteMetastor
     assert again.record is not None
     assert not again.took(again.record.url.replace(".a.", ".b."))
     assert commit_segment(store, TABLE, sealed(record, 30, crc=8)).outcome is CommitOutcome.OTHER
-    assert propose_end(store, TABLE, end_of(record, 50)) == again.record
+    assert stream_segment(propose_end(store, TABLE, end_of(record, 50)), record.name) == again.record
 
 
 def test_a_segment_is_not_committed_before_its_end_is_agreed(store: SqliteMetastore) -> None:
@@ -268,7 +268,8 @@ def test_of_many_writers_one_proposes_and_one_commits(store: SqliteMetastore) ->
 
     def race(number: int) -> None:
         barrier.wait()
-        agreed = propose_end(store, TABLE, end_of(record, 10 + number, InstanceId(f"s{number}")))
+        view = propose_end(store, TABLE, end_of(record, 10 + number, InstanceId(f"s{number}")))
+        agreed = stream_segment(view, record.name)
         assert agreed is not None
         assert agreed.end_offset is not None
         one = sealed(record, agreed.end_offset, upload=f"u{number}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -22,15 +23,19 @@ from merlot.cluster.consuming.positions import read_positions
 from merlot.cluster.records import AskedEnd, ConsumingStatus, StreamSegmentRecord
 from merlot.cluster.segments.transaction import mutate
 from merlot.cluster.segments.view import TableView, load
+from merlot.errors import UnavailableError
 from merlot.ids import InstanceId
 from merlot.metastore.sqlite import SqliteMetastore
-from merlot.segment.build.request import BuildRequest
+from merlot.segment.build.request import BuildRequest, BuiltSegment
+from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.server.files import SegmentFiles
-from merlot.server.realtime import partition
+from merlot.server.realtime import reading
+from merlot.server.realtime.around import Around, Settings
 from merlot.server.realtime.intake import Batch, Counts, Intake
+from merlot.server.realtime.line import Line, Part
 from merlot.server.realtime.memory import MemoryRoom
-from merlot.server.realtime.partition import Around, PartitionConsumer, Settings
-from merlot.server.realtime.sealing import Sealing
+from merlot.server.realtime.partition import PartitionConsumer
+from merlot.server.realtime.sink import PlainSink
 from merlot.spec.schema import FieldSpec, TableSchema
 from merlot.spec.stream import FlushSpec, OutOfRange
 from merlot.store.deepstore import DeepStore
@@ -42,6 +47,42 @@ from merlot.values.types import TypeName
 A, B = SERVERS
 SCHEMA = TableSchema(fields=(FieldSpec(name="a", type=TypeName.INT),))
 NOTHING = np.empty(0, np.int64)
+
+
+class SinkOnTest(PlainSink):
+    """Keeps what it is told of; asserts that it is told before readers see anything."""
+
+    def __init__(self) -> None:
+        self.docs: dict[int, list[int]] = {}
+        """Offsets of the rows of each segment, by the id of what holds them."""
+        self.line = Line()
+        self.is_closed = False
+
+    def append(self, part: Part, batch: Batch, now_ms: int) -> None:
+        assert part.rows is not None
+        docs = self.docs.setdefault(id(part.rows), [])
+        assert len(docs) == part.rows.num_docs
+        docs += batch.offsets.tolist()
+        super().append(part, batch, now_ms)
+
+    def on_line(self, before: Line, after: Line) -> None:
+        assert before == self.line
+        for part in after.parts:
+            ended = before.part(part.sequence - 1) or after.part(part.sequence - 1)
+            is_new = part.rows is not None and id(part.rows) not in self.docs
+            if is_new and part.rows is not None and part.rows.num_docs:
+                assert ended is not None
+                whole = after.part(ended.sequence) or ended
+                assert whole.num_docs is not None
+                self.docs[id(part.rows)] = self.docs[id(ended.rows)][whole.num_docs :]
+        self.line = after
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def told_of(self, line: Line) -> list[list[int]]:
+        """The offsets of each part's rows as they were told."""
+        return [self.docs.get(id(part.rows), [])[: part.num_docs] for part in line.parts if part.rows is not None]
 
 
 class MemoryStream:
@@ -95,25 +136,26 @@ class ReplicaOnTest:
         """Whether it hears of what changes."""
         self.loaded: set[str] = set()
         self._cluster = cluster
-        files = SegmentFiles(folder / name)
-        sealing = Sealing(
+        self.files = SegmentFiles(folder / name)
+        self.sink = SinkOnTest()
+        around = Around(
             metastore=cluster.store,
             table=TABLE,
             instance=name,
-            files=files,
+            files=self.files,
             store=lambda: DeepStore(str(folder / "deep")),
-            clock=SystemClock(),
             folder=folder / name / "sealing",
-        )
-        around = Around(
-            sealing=sealing,
-            seals=cluster.seals,
             clock=SystemClock(),
+            seals=cluster.pool,
+            writes=cluster.pool,
             room=MemoryRoom(1 << 30),
             settings_of=self._settings_of,
+            revision=lambda: cluster.revision,
+            sink_of=lambda _number, _records: self.sink,
             is_loaded=lambda key: key in self.loaded,
-            is_live=lambda server: server in cluster.replicas,
+            is_to_hold=lambda _: True,
             on_change=lambda: None,
+            on_made=lambda: None,
             grace_s=1e9,
         )
         self.consumer = PartitionConsumer(0, around)
@@ -123,11 +165,13 @@ class ReplicaOnTest:
         if self.is_told:
             servers = view.servers_of(open_segments(view)[0].name)
             self.consumer.follow(chains(view.stream_segments).get(0, {}), view.epoch, servers)
-            self.consumer.follow_positions(read_positions(self._cluster.store, TABLE))
+            positions = read_positions(self._cluster.store, TABLE)
+            self.consumer.follow_peers(positions, set(self._cluster.replicas), frozenset())
 
     def load(self, view: TableView) -> None:
-        """Have all files that are committed."""
-        self.loaded |= {one.key_text for one in view.stream_segments if not one.is_open}
+        """Have all files that are committed, but those that it makes itself."""
+        making = self.consumer.making
+        self.loaded |= {one.key_text for one in view.stream_segments if not one.is_open and one.name != making}
 
     def rows_of(self, name: str) -> int:
         """How many rows answer for `name@0`; -1 if it is not here."""
@@ -140,7 +184,8 @@ class ReplicaOnTest:
     def _settings_of(self, record: StreamSegmentRecord) -> Settings:
         return Settings(
             request=BuildRequest(name=record.name, table="t", schema=SCHEMA),
-            flush=FlushSpec(age="9999d"),
+            flush=FlushSpec(age="9999d", rows=self._cluster.flush_rows),
+            access="",
             latest=lambda: self.stream.available,
             open_intake=partial(self._open_intake, self.bad_at if record.pinned == PINNED else None),
             after_gap=partial(after_gap, OutOfRange.EARLIEST),
@@ -157,7 +202,9 @@ class ClusterOnTest:
         self.folder = folder
         self.store: SqliteMetastore = make_store(folder)
         self.stream = MemoryStream()
-        self.seals = ThreadPoolExecutor(2)
+        self.pool = ThreadPoolExecutor(4)
+        self.flush_rows = 1_000_000
+        self.revision = 0
         self.replicas: dict[InstanceId, ReplicaOnTest] = {}
         begin(self.store, 0)
 
@@ -200,13 +247,13 @@ class ClusterOnTest:
     def close(self) -> None:
         for name in list(self.replicas):
             self.stop(name)
-        self.seals.shutdown()
+        self.pool.shutdown()
         self.store.close()
 
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterOnTest]:
-    monkeypatch.setattr(partition, "CATCH_UP_S", 0.5)
+    monkeypatch.setattr(reading, "CATCH_UP_S", 0.5)
     with contextlib.closing(ClusterOnTest(tmp_path)) as made:
         yield made
 
@@ -281,3 +328,96 @@ def test_new_settings_go_on_behind_a_bad_message_that_stopped_the_old_ones(clust
         (0, 20),
         (20, None),
     ]
+
+
+def test_segments_end_by_rows_and_both_replicas_make_equal_files(cluster: ClusterOnTest) -> None:
+    cluster.flush_rows = 30
+    cluster.produce(100)
+    replicas = [cluster.start(A), cluster.start(B)]
+    cluster.reaches(lambda: open_segments(cluster.view)[0].start_offset == 90)
+    sealed = [one for one in cluster.view.stream_segments if not one.is_open]
+    assert [(one.start_offset, one.end_offset, one.total_docs) for one in sealed] == [
+        (0, 30, 30),
+        (30, 60, 30),
+        (60, 90, 30),
+    ]
+    name = open_segments(cluster.view)[0].name
+    cluster.reaches(lambda: all(one.rows_of(name) == 10 for one in replicas))
+    for one in replicas:
+        assert all(one.files.path_of(TABLE, record.key_text).exists() for record in sealed), "nobody had to fetch them"
+
+
+def test_a_sink_is_told_of_every_row_and_of_tails_before_readers_see_them(cluster: ClusterOnTest) -> None:
+    cluster.flush_rows = 30
+    cluster.produce(100)
+    one = cluster.start(A)
+    cluster.reaches(lambda: open_segments(cluster.view)[0].start_offset == 90, load=False)
+    cluster.reaches(lambda: len(one.consumer.line.parts) == 4 and one.consumer.line.parts[-1].name != "", load=False)
+    assert one.sink.told_of(one.consumer.line) == [[*range(30)], [*range(30, 60)], [*range(60, 90)], [*range(90, 100)]]
+    cluster.reaches(lambda: all(part.rows is None for part in one.consumer.line.parts[:-1]))
+    assert one.sink.line == one.consumer.line
+    cluster.stop(A)
+    assert one.sink.is_closed
+
+
+def test_a_step_that_fails_is_told_until_it_succeeds_and_rows_come_in_meanwhile(
+    cluster: ClusterOnTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_away = threading.Event()
+    is_away.set()
+    put, builds = DeepStore.put, []
+    seal = ConsumingSegment.seal
+
+    def failing(store: DeepStore, source: Path, url: str) -> None:
+        if is_away.is_set():
+            raise UnavailableError("no deep store in this test")
+        put(store, source, url)
+
+    def counted(segment: ConsumingSegment, *args: Any) -> BuiltSegment:
+        builds.append(segment)
+        return seal(segment, *args)
+
+    monkeypatch.setattr(DeepStore, "put", failing)
+    monkeypatch.setattr(ConsumingSegment, "seal", counted)
+    cluster.flush_rows = 30
+    cluster.produce(50)
+    one = cluster.start(A)
+    cluster.reaches(lambda: "no deep store" in one.consumer.error)
+    cluster.produce(55)
+    cluster.reaches(lambda: one.consumer.next_offset == 55)
+    assert "no deep store" in one.consumer.error, "it is told as long as it is so"
+    is_away.clear()
+    cluster.reaches(lambda: not cluster.view.stream_segments[0].is_open)
+    cluster.reaches(lambda: not one.consumer.error)
+    assert len(builds) == 1, "what was made is uploaded again, not made again"
+
+
+def test_settings_that_are_not_pinned_take_effect_on_a_running_segment(cluster: ClusterOnTest) -> None:
+    cluster.produce(50)
+    one = cluster.start(A)
+    cluster.reaches(lambda: one.consumer.next_offset == 50)
+    cluster.flush_rows = 30
+    cluster.revision += 1
+    cluster.reaches(lambda: open_segments(cluster.view)[0].start_offset == 30)
+
+
+def test_a_partition_that_is_let_go_is_asked_for_no_more_but_answers_until_it_is_closed(cluster: ClusterOnTest) -> None:
+    cluster.produce(50)
+    one = cluster.start(A)
+    cluster.reaches(lambda: one.consumer.names != [] and one.consumer.next_offset == 50)
+    one.consumer.let_go(is_gone=True)
+    cluster.reaches(lambda: one.consumer.has_left)
+    assert one.consumer.names == []
+    assert one.rows_of(first_of(cluster)) == 50
+    one.consumer.let_go(is_gone=False)
+    cluster.reaches(lambda: one.consumer.names != [])
+
+
+def test_a_replica_that_has_just_begun_ends_no_segment_that_its_peer_has_rows_of(cluster: ClusterOnTest) -> None:
+    cluster.produce(50)
+    one = cluster.start(A)
+    cluster.reaches(lambda: one.consumer.next_offset == 50)
+    cluster.start(B, reads_until=3)
+    cluster.ask(AskedEnd.FORCE)
+    cluster.reaches(lambda: not cluster.view.stream_segments[0].is_open)
+    assert cluster.view.stream_segments[0].end_offset == 50

@@ -44,8 +44,12 @@ def test_a_name_stands_for_all_rows_from_its_beginning_on(name: str, expected: l
     assert resolved.keys == ()
 
 
-def test_a_part_whose_file_is_loaded_is_read_from_the_file() -> None:
-    resolved = line().resolve("a", {"a@7"}.__contains__)
+def test_a_part_whose_rows_are_let_go_is_read_from_the_file() -> None:
+    loaded = {"a@7"}.__contains__
+    resolved = line().resolve("a", loaded)
+    assert resolved is not None
+    assert resolved.keys == (), "rows answer until they are let go, however early the file is there"
+    resolved = released(line(), loaded, 100.0, GRACE_S, 2).resolve("a", loaded)
     assert resolved is not None
     assert (resolved.keys, [one.num_docs for one in resolved.rows]) == (("a@7",), [10, 5])
 
@@ -65,15 +69,15 @@ def test_what_is_carried_on_behind_an_end_is_as_fresh_as_before() -> None:
 
 
 def test_rows_are_let_go_when_the_file_is_loaded_and_the_part_when_nobody_asks_any_more() -> None:
-    loaded = released(line(), {"a@7"}.__contains__, 100.0, GRACE_S)
+    loaded = released(line(), {"a@7"}.__contains__, 100.0, GRACE_S, 2)
     assert [part.rows is None for part in loaded.parts] == [True, False, False]
     assert loaded.names() == ["a", "b"]
-    assert released(loaded, {"a@7"}.__contains__, 159.0, GRACE_S).names() == ["a", "b"]
-    assert released(loaded, {"a@7"}.__contains__, 160.0, GRACE_S).names() == ["b"]
+    assert released(loaded, {"a@7"}.__contains__, 159.0, GRACE_S, 2).names() == ["a", "b"]
+    assert released(loaded, {"a@7"}.__contains__, 160.0, GRACE_S, 2).names() == ["b"]
 
 
 def test_a_part_that_is_neither_rows_nor_a_loaded_file_is_not_answered_for() -> None:
-    loaded = released(line(), {"a@7"}.__contains__, 100.0, GRACE_S)
+    loaded = released(line(), {"a@7"}.__contains__, 100.0, GRACE_S, 2)
     assert loaded.resolve("a", lambda _: False) is None
     assert loaded.resolve("b", lambda _: False) is not None
     assert loaded.resolve("unknown", lambda _: False) is None
@@ -93,22 +97,6 @@ def batch(offsets: list[int], message_offsets: list[int], next_offset: int) -> B
         message_offsets=np.array(message_offsets),
         next_offset=next_offset,
     )
-
-
-@pytest.mark.parametrize(
-    ("offsets", "num_rows", "expected", "boundary"),
-    [
-        ([0, 10, 20, 30], 2, 2, 20),
-        ([0, 10, 20, 30], 4, 4, 45),
-        ([0, 0, 0, 10], 2, 3, 10),  # three rows of one message stay together
-        ([0, 20, 30], 1, 1, 10),  # the message at 10 was no row
-    ],
-)
-def test_a_batch_is_cut_between_messages(offsets: list[int], num_rows: int, expected: int, boundary: int) -> None:
-    first, rest = batch(offsets, [0, 10, 20, 30], 45).cut(num_rows)
-    assert (len(first), first.next_offset) == (expected, boundary)
-    assert (len(rest), rest.next_offset) == (len(offsets) - expected, 45)
-    assert (first.rows.num_rows, rest.rows.num_rows) == (len(first), len(rest))
 
 
 @pytest.mark.parametrize(("made_ms", "expected"), [(700, 700), (-1, 900), (0, 500)])

@@ -13,7 +13,7 @@ from merlot.cluster.consuming import transactions
 from merlot.cluster.consuming.partitions import stream_segment
 from merlot.cluster.consuming.transactions import End, Sealed
 from merlot.cluster.records import StreamSegmentRecord
-from merlot.cluster.segments.transaction import Context, mutate
+from merlot.cluster.segments.transaction import mutate
 from merlot.cluster.segments.view import TableView
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore
@@ -43,26 +43,20 @@ class Committed:
         return self.record is not None and self.record.url == url
 
 
-def propose_end(
-    metastore: Metastore, table: TableName, end: End, *, previous: TableView | None = None
-) -> StreamSegmentRecord | None:
-    """Agree on a segment's end; returns the record after it, with the end that holds. None if it is gone."""
-    view = mutate(metastore, table, lambda view: transactions.propose_end(view, end), previous=previous)
-    return stream_segment(view, end.segment)
+def propose_end(metastore: Metastore, table: TableName, end: End, *, previous: TableView | None = None) -> TableView:
+    """Agree on a segment's end; returns the view after it, with the end that holds."""
+    return mutate(metastore, table, lambda view: transactions.propose_end(view, end), previous=previous)
 
 
 def replace_sealer(
-    metastore: Metastore, table: TableName, segment: str, *, old: str, new: InstanceId, context: Context
-) -> StreamSegmentRecord | None:
-    """Take over the making of a file; returns the record after it: its sealer is who has it now."""
-    now_ms = context.clock.now_ms()
-    view = mutate(
+    metastore: Metastore, table: TableName, segment: str, *, old: str, new: InstanceId, now_ms: int
+) -> TableView:
+    """Take over the making of a file; returns the view after it: the segment's sealer is who has it now."""
+    return mutate(
         metastore,
         table,
         lambda view: transactions.replace_sealer(view, segment, old=old, new=new, now_ms=now_ms),
-        context=context,
     )
-    return stream_segment(view, segment)
 
 
 def commit_segment(

@@ -51,30 +51,6 @@ class Batch:
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def cut(self, num_rows: int) -> tuple[Batch, Batch]:
-        """The first rows, and the rest: at least `num_rows`, more if the last message has more, since a segment ends
-        between two messages."""
-        last = int(self.offsets[num_rows - 1])
-        row = int(np.searchsorted(self.offsets, last, "right"))
-        message = int(np.searchsorted(self.message_offsets, last, "right"))
-        is_last = message == len(self.message_offsets)
-        boundary = self.next_offset if is_last else int(self.message_offsets[message])
-        first = Batch(
-            rows=self.rows.slice(0, row),
-            offsets=self.offsets[:row],
-            message_offsets=self.message_offsets[:message],
-            next_offset=boundary,
-            newest_ms=self.newest_ms,
-        )
-        rest = Batch(
-            rows=self.rows.slice(row),
-            offsets=self.offsets[row:],
-            message_offsets=self.message_offsets[message:],
-            next_offset=self.next_offset,
-            newest_ms=self.newest_ms,
-        )
-        return first, rest
-
     def append_to(self, segment: ConsumingSegment, now_ms: int) -> None:
         """Add its rows to a segment, or say that there is nothing up to where the stream goes on."""
         newest_ms = now_ms if self.newest_ms < 0 else self.newest_ms

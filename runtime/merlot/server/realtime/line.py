@@ -83,9 +83,9 @@ class Line:
             return Line((*self.parts, part))
         return Line(tuple(part if one.sequence == part.sequence else one for one in self.parts))
 
-    def without_before(self, sequence: int) -> Line:
-        """Without the parts before one."""
-        return Line(tuple(part for part in self.parts if part.sequence >= sequence))
+    def before(self, sequence: int) -> Line:
+        """The parts before one."""
+        return Line(tuple(part for part in self.parts if part.sequence < sequence))
 
     def resolve(self, name: str, is_loaded: Callable[[str], bool]) -> Resolved | None:
         """Everything from the segment `name` on; None if some of it is not here."""
@@ -94,19 +94,20 @@ class Line:
             return None
         keys, rows, newest_ms = [], [], 0
         for part in self.parts[first:]:
-            if part.key and is_loaded(part.key):
-                keys.append(part.key)
-            elif part.rows is not None:
+            if part.rows is not None:
                 rows.append(part.snapshot())
                 newest_ms = max(newest_ms, part.rows.newest_ms)
+            elif part.key and is_loaded(part.key):
+                keys.append(part.key)
             else:
                 return None
         return Resolved(tuple(keys), tuple(rows), newest_ms)
 
 
-def released(line: Line, is_loaded: Callable[[str], bool], now: float, grace_s: float) -> Line:
-    """Without rows that are loaded as files, and without parts that no broker asks for any more."""
-    parts = [_released(part, is_loaded, now) for part in line.parts]
+def released(line: Line, is_loaded: Callable[[str], bool], now: float, grace_s: float, worked: int) -> Line:
+    """Without rows that are loaded as files, and without parts that no broker asks for any more, before the segment
+    that is worked on."""
+    parts = [_released(part, is_loaded, now) if part.sequence < worked else part for part in line.parts]
     while parts and parts[0].loaded_at is not None and now - parts[0].loaded_at >= grace_s:
         parts.pop(0)
     return Line(tuple(parts))

@@ -1,95 +1,135 @@
-"""Makes the file of a segment whose end is agreed: sealed, uploaded under a name of its own, committed in one swap.
+"""Makes the file of a segment whose end is agreed, uploads it, commits it, and keeps it: the steps that block.
 
-Any replica may do so, whoever was to: equal rows make equal files, and the first commit counts. Whatever fails leaves
-nothing that anybody sees, and is tried again. Blocks; runs in a thread for that.
+Equal rows make equal files, whoever makes them, and the first commit counts. Whatever fails leaves nothing that anybody
+sees; a file that was made is kept until the segment is committed, so that only what failed is tried again.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import shutil
+import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 from merlot import telemetry
 from merlot.catalog.publish import record_of
-from merlot.clock import Clock
-from merlot.cluster.consuming.commits import CommitOutcome, Committed, commit_segment
+from merlot.cluster.consuming.commits import commit_segment
+from merlot.cluster.consuming.steps import Build, Built, Commit, Upload, Uploaded
 from merlot.cluster.consuming.transactions import Sealed
-from merlot.cluster.records import SegmentRecord, StreamSegmentRecord
-from merlot.ids import InstanceId, SegmentKey, SegmentName, TableName
-from merlot.metastore.protocol import Metastore
+from merlot.cluster.records import SegmentRecord
+from merlot.cluster.segments.view import TableView
+from merlot.errors import UnavailableError
 from merlot.segment.build.request import BuiltSegment
 from merlot.segment.metadata import CreationFacts
 from merlot.segment.mutable.consuming import ConsumingSegment
-from merlot.server.files import SegmentFiles
-from merlot.store.deepstore import DeepStore
+from merlot.server.realtime.around import Around
 
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    """What was made of a segment's rows."""
+
+    segment: str
+    end_offset: int
+    built: BuiltSegment
+    began: float
+
+
 class Sealing:
-    """What a server's sealing needs, the same for all partitions of a table."""
+    """The files of one partition. Steps may run on any thread; of those that make files, one does at a time."""
 
-    metastore: Metastore
-    table: TableName
-    instance: InstanceId
-    files: SegmentFiles
-    store: Callable[[], DeepStore]
-    clock: Clock
-    folder: Path
-    """For files that are being made."""
+    def __init__(self, partition: int, around: Around) -> None:
+        self._around = around
+        self._folder = around.folder / str(partition)
+        self._numbers = itertools.count()
+        self._file: _File | None = None
+        self._uploaded: SegmentRecord | None = None
+        self._making = threading.Lock()
 
-    def seal(self, record: StreamSegmentRecord, rows: ConsumingSegment, num_docs: int) -> Committed:
-        """Make the segment of the first rows, and commit it up to the record's end. Raises MerlotError."""
-        started = time.monotonic()
-        rows.request = replace(rows.request, name=record.name)
-        file = None
-        if num_docs:
-            file = self._uploaded(record, rows, num_docs)
-        assert record.end_offset is not None
+    def build(self, action: Build, rows: ConsumingSegment, num_docs: int) -> Built:
+        """The file of the first rows, which are those before the agreed end. Raises as `build_segment`."""
+        if not num_docs:
+            return Built(action.segment, 0, 0)
+        with self._making:
+            file = self._find(action.segment)
+            if file is None or file.end_offset != action.end_offset:
+                self.forget()
+                file = self._file = self._made(action, rows, num_docs)
+        return Built(action.segment, file.built.metadata.key.crc, num_docs)
+
+    def upload(self, action: Upload) -> Uploaded:
+        """The file in the deep store. Raises as `DeepStore.put`."""
+        built, before = self._of(action.segment).built, self._uploaded
+        store = self._around.store()
+        url = store.url_of(self._around.table, built.metadata.key)
+        if before is None or before.url != url or store.modified_ms(url) is None:
+            store.put(built.path, url)
+        self._uploaded = record_of(built.metadata, url, built.size_bytes, built.blooms)
+        return Uploaded(action.segment, url)
+
+    def commit(self, action: Commit) -> TableView:
+        """The table with the segment as the file is, or as another one's is that came first. Raises as
+        `commit_segment`."""
+        around = self._around
+        file = None if action.url is None else self._uploaded
+        if action.url is not None and (file is None or (file.name, file.crc) != (action.segment, action.crc)):
+            raise UnavailableError(f"file of a segment is gone segment={action.segment}")
         sealed = Sealed(
-            segment=record.name,
-            start_offset=record.start_offset,
-            end_offset=record.end_offset,
+            segment=action.segment,
+            start_offset=action.start_offset,
+            end_offset=action.end_offset,
             file=file,
-            sealer=self.instance,
-            now_ms=self.clock.now_ms(),
+            sealer=around.instance,
+            now_ms=around.clock.now_ms(),
         )
-        committed = commit_segment(self.metastore, self.table, sealed)
-        self._clean_up(file, committed)
-        telemetry.STREAM_COMMITS.labels(self.table, committed.outcome.value.lower()).inc()
-        seconds = time.monotonic() - started
+        committed = commit_segment(around.metastore, around.table, sealed)
+        telemetry.STREAM_COMMITS.labels(around.table, committed.outcome.value.lower()).inc()
+        made = self._find(action.segment)
+        seconds = 0.0 if made is None else time.monotonic() - made.began
         telemetry.STREAM_COMMIT_SECONDS.observe(seconds)
+        num_docs = 0 if file is None else file.total_docs
         text = "segment committed table=%s segment=%s outcome=%s num_docs=%d end_offset=%d seconds=%.3f"
-        _LOG.info(text, self.table, record.name, committed.outcome, num_docs, record.end_offset, seconds)
-        return committed
+        _LOG.info(text, around.table, action.segment, committed.outcome, num_docs, action.end_offset, seconds)
+        return committed.view
 
-    def _uploaded(self, record: StreamSegmentRecord, rows: ConsumingSegment, num_docs: int) -> SegmentRecord:
-        folder = self.folder / record.name
+    def keep(self, segment: str) -> None:
+        """Put the file where this server looks for its own: it is the committed one. OutOfSpaceError,
+        UnavailableError."""
+        built = self._of(segment).built
+        self._around.files.adopt(self._around.table, built.metadata.key, built.path)
+
+    def sweep(self) -> None:
+        """Delete what a former life has left behind."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def forget(self) -> None:
+        """Delete what was made and is not kept."""
+        file, self._file, self._uploaded = self._file, None, None
+        if file is not None:
+            shutil.rmtree(file.built.path.parent, ignore_errors=True)
+
+    def _made(self, action: Build, rows: ConsumingSegment, num_docs: int) -> _File:
+        began = time.monotonic()
+        folder = self._folder / str(next(self._numbers))
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
+        creation = CreationFacts(time_ms=self._around.clock.now_ms(), host=str(self._around.instance))
         try:
-            built = rows.seal(folder, num_docs, CreationFacts(time_ms=self.clock.now_ms(), host=str(self.instance)))
-            return self._put(built)
-        finally:
+            built = rows.seal(folder, num_docs, creation)
+        except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return _File(segment=action.segment, end_offset=action.end_offset, built=built, began=began)
 
-    def _put(self, built: BuiltSegment) -> SegmentRecord:
-        """The file in the deep store, and where this server looks for its own."""
-        store = self.store()
-        url = store.url_of(self.table, built.metadata.key)
-        store.put(built.path, url)
-        self.files.adopt(self.table, built.metadata.key, built.path)
-        return record_of(built.metadata, url, built.size_bytes, built.blooms)
+    def _find(self, segment: str) -> _File | None:
+        return self._file if self._file is not None and self._file.segment == segment else None
 
-    def _clean_up(self, file: SegmentRecord | None, committed: Committed) -> None:
-        """A file that another one was preferred to is of no use here; the deep store's is deleted with what no record
-        names."""
-        if file is None or committed.outcome is CommitOutcome.COMMITTED:
-            return
-        key = SegmentKey(SegmentName(file.name), file.crc)
-        self.files.remove(self.table, [str(key)])
+    def _of(self, segment: str) -> _File:
+        file = self._find(segment)
+        if file is None:
+            raise UnavailableError(f"file of a segment is gone segment={segment}")
+        return file

@@ -32,12 +32,13 @@ from merlot.ingest.stream import Pipeline
 from merlot.metastore.protocol import Metastore
 from merlot.segment.build.request import BuildRequest
 from merlot.server.files import SegmentFiles
+from merlot.server.realtime.around import Around, Settings
 from merlot.server.realtime.intake import Counts, Intake, Turns
 from merlot.server.realtime.line import CONSUMING_SUFFIX, Resolved
 from merlot.server.realtime.memory import MemoryRoom
-from merlot.server.realtime.partition import Around, PartitionConsumer, Settings
+from merlot.server.realtime.partition import PartitionConsumer
 from merlot.server.realtime.progress import Rates
-from merlot.server.realtime.sealing import Sealing
+from merlot.server.realtime.sink import PlainSink
 from merlot.spec.stream import StreamIngestion
 from merlot.spec.table import TableSpec
 from merlot.store.deepstore import DeepStore
@@ -59,6 +60,9 @@ class StreamThreads:
     """What the streams of all tables of a server share."""
 
     seals: Executor
+    """Makes and uploads files."""
+    writes: Executor
+    """Writes to the metastore, which may take its time."""
     turns: Turns
     room: MemoryRoom
     folder: Path
@@ -82,6 +86,8 @@ class Host:
     is_loaded: Callable[[str], bool]
     on_change: Callable[[], None]
     """What is served has changed; any thread."""
+    on_made: Callable[[], None]
+    """A file that was being made is there, or has to be fetched; any thread."""
 
 
 class TableStream:
@@ -96,14 +102,17 @@ class TableStream:
         self._consumers: dict[int, PartitionConsumer] = {}
         self._leaving: dict[int, PartitionConsumer] = {}
         """Given to others: asked for until these have them."""
-        self._live: Collection[str] = ()
+        self._revision = 0
+        """Of the table's own settings."""
         self._streams: dict[str, Stream] = {}
         self._opening = threading.Lock()
+        self._held_elsewhere: frozenset[str] = frozenset()
         self._rates = Rates()
         self._around = self._make_around()
 
     def follow(self, spec: TableSpec, view: TableView) -> None:
         """Consume what this server is assigned."""
+        self._revision += self._spec is not None and self._spec != spec
         self._spec, self._view = spec, view
         lines = chains(view.stream_segments)
         mine = {number for number, line in lines.items() if self._is_mine(view, line[max(line)])}
@@ -111,11 +120,16 @@ class TableStream:
             self._begin(number)
         for number in self._consumers.keys() - mine:
             self._leaving[number] = self._consumers[number]
-        for number in mine & self._leaving.keys():
-            del self._leaving[number]
+        for number in mine:
+            self._leaving.pop(number, None)
+            self._consumers[number].let_go(is_gone=False)
         for number, consumer in self._consumers.items():
             line = lines.get(number, {})
             consumer.follow(line, view.epoch, view.servers_of(line[max(line)].name) if line else ())
+
+    def making(self) -> frozenset[str]:
+        """Segments whose sealed files are made here, so that they need not be fetched."""
+        return frozenset(one.making for one in self._consumers.values())
 
     def keys(self) -> list[str]:
         """What may be asked for, as the report has it."""
@@ -170,43 +184,50 @@ class TableStream:
 
     async def _let_go(self) -> None:
         """Stop partitions that others consume now; one that nobody else has goes on."""
-        if not self._leaving:
-            return
-        held = await self._in_io(self._held_elsewhere)
         for number, consumer in list(self._leaving.items()):
             last = consumer.names[-1:]
-            if not last or last[0] + CONSUMING_SUFFIX in held:
-                del self._leaving[number]
+            if not last or last[0] + CONSUMING_SUFFIX in self._held_elsewhere:
+                consumer.let_go(is_gone=True)
+                self._leaving.pop(number, None)
+        for number, consumer in list(self._consumers.items()):
+            if consumer.has_left:
                 await self._end(number, consumer)
 
     async def _end(self, number: int, consumer: PartitionConsumer) -> None:
-        _LOG.info("partition is consumed elsewhere table=%s partition=%d", self._host.table, number)
-        consumer.is_ready = False
-        self._host.on_change()
+        """It is out of the report; queries that were sent before are still answered."""
+        _LOG.info("partition is consumed no more table=%s partition=%d", self._host.table, number)
         await asyncio.sleep(LINGER_S)
+        if not consumer.has_left:
+            return
         self._consumers.pop(number, None)
+        self._leaving.pop(number, None)
         consumer.stop()
         await asyncio.to_thread(consumer.join)
+        if self._spec is not None and self._view is not None:
+            self.follow(self._spec, self._view)
 
-    def _held_elsewhere(self) -> set[str]:
-        live = live_instances(self._host.metastore, Role.SERVER).keys() - {self._host.instance}
+    def _keys_elsewhere(self, live: Collection[InstanceId]) -> frozenset[str]:
+        """What other servers report, if that matters at the moment."""
+        if not self._leaving and all(one.is_ready for one in list(self._consumers.values())):
+            return frozenset()
         reports = ReportReader(self._host.metastore, self._host.table).read()
-        return {key for instance in live if instance in reports for key in reports[instance].loaded}
+        others = set(live) - {self._host.instance}
+        return frozenset(key for instance in others if instance in reports for key in reports[instance].loaded)
 
     # What follows blocks.
 
     def _look(self, spec: TableSpec, declared: StreamIngestion) -> None:
         host = self._host
         live = live_instances(host.metastore, Role.SERVER)
-        self._live = frozenset(live)
         tenant = spec.tenants.server.name
         servers = [one for one, record in live.items() if record.tenant == tenant]
         known = found.find_stream(host.metastore, host.table)
         if host.instance in servers and found.is_due(known, host.instance, servers, host.clock.now_ms()):
             self._find_partitions(declared, {} if known is None else known.starts)
         positions = read_positions(host.metastore, host.table)
+        self._held_elsewhere = self._keys_elsewhere(live)
         for consumer in list(self._consumers.values()):
-            consumer.follow_positions(positions)
+            consumer.follow_peers(positions, live, self._held_elsewhere)
         self._measure(declared)
 
     def _find_partitions(self, declared: StreamIngestion, known: Mapping[int, int]) -> None:
@@ -283,26 +304,29 @@ class TableStream:
 
     def _make_around(self) -> Around:
         host = self._host
-        sealing = Sealing(
+        return Around(
             metastore=host.metastore,
             table=host.table,
             instance=host.instance,
             files=host.files,
             store=self._store,
-            clock=host.clock,
             folder=self._threads.folder / host.table,
-        )
-        return Around(
-            sealing=sealing,
-            seals=self._threads.seals,
             clock=host.clock,
+            seals=self._threads.seals,
+            writes=self._threads.writes,
             room=self._threads.room,
             settings_of=self._settings_of,
+            revision=lambda: self._revision,
+            sink_of=lambda _number, _records: PlainSink(),
             is_loaded=host.is_loaded,
-            is_live=lambda instance: instance in self._live,
+            is_to_hold=self._is_to_hold,
             on_change=host.on_change,
+            on_made=host.on_made,
             grace_s=host.grace_s,
         )
+
+    def _is_to_hold(self, segment: str) -> bool:
+        return self._view is not None and self._host.instance in self._view.servers_of(segment)
 
     def _store(self) -> DeepStore:
         assert self._spec is not None
@@ -316,12 +340,11 @@ class TableStream:
         assert declared is not None
         assert current is not None
         number = record.partition
-        stream = self._stream(declared)
 
         def open_intake(start: int, counts: Counts) -> Intake:
             # The schema registry has its user and password there.
             pipeline = Pipeline(spec, declared, number, self._secrets_of(declared))
-            return Intake(stream.reader(number, start), pipeline, self._threads.turns, counts)
+            return Intake(self._stream(declared).reader(number, start), pipeline, self._threads.turns, counts)
 
         return Settings(
             request=BuildRequest(
@@ -333,7 +356,8 @@ class TableStream:
                 partitioning=spec.partitioning,
             ),
             flush=current.flush,
-            latest=partial(stream.offsets, number),
+            access=declared.model_dump_json(include={"properties", "secret_ref"}),
+            latest=lambda: self._stream(declared).offsets(number),
             open_intake=open_intake,
             after_gap=partial(after_gap, current.on_offset_out_of_range),
         )
@@ -345,6 +369,6 @@ class TableStream:
 def _state(consumer: PartitionConsumer) -> str:
     if consumer.error:
         return "ERROR"
-    if consumer.line.head is None:
+    if consumer.is_paused:
         return "PAUSED"
     return "CONSUMING" if consumer.is_ready else "CATCHING_UP"

@@ -1,0 +1,49 @@
+"""What is wrong with a partition, in words: why it is not read, and which steps of its segment fail."""
+
+from __future__ import annotations
+
+from merlot.cluster.consuming.steps import Action
+from merlot.errors import MerlotError
+
+
+class Troubles:
+    """Written by the partition's thread, read by anybody."""
+
+    def __init__(self, where: str) -> None:
+        self.text = ""
+        """Empty: nothing is wrong."""
+        self._where = where
+        self._reading = ""
+        self._steps: dict[str, str] = {}
+
+    def note_reading(self, error: Exception | None, stopped_at: int | None) -> None:
+        """Why nothing is read at the moment, and the bad message that nothing is read behind, if there is any."""
+        self._reading = _words(error)
+        if stopped_at is not None:
+            self._reading = f"bad message, nothing behind it is consumed {self._where} offset={stopped_at}"
+        self._say()
+
+    def failed(self, action: Action, error: str) -> None:
+        """A step of the segment has failed; it is told until it succeeds, or the segment is committed by another."""
+        step = type(action).__name__.lower()
+        self._steps[step] = f"segment not committed yet {self._where} step={step} cause={error}"
+        self._say()
+
+    def done(self, action: Action) -> None:
+        """A step has succeeded."""
+        self._steps.pop(type(action).__name__.lower(), None)
+        self._say()
+
+    def switched(self) -> None:
+        """The segment is committed."""
+        self._steps.clear()
+        self._say()
+
+    def _say(self) -> None:
+        self.text = self._reading or next(iter(self._steps.values()), "")
+
+
+def _words(error: Exception | None) -> str:
+    if error is None:
+        return ""
+    return str(error) if isinstance(error, MerlotError) else f"internal error {type(error).__name__}"

@@ -24,6 +24,7 @@ from merlot.broker.query_errors import QueryException, named
 from merlot.broker.response import BrokerAnswer, ResultRows
 from merlot.broker.routing import pruning
 from merlot.broker.routing.pruning import Selection
+from merlot.broker.settings import BrokerSettings
 from merlot.broker.tables import ServedTable
 from merlot.clock import Clock
 from merlot.codes import QueryErrorCode
@@ -44,8 +45,6 @@ from merlot.vectors.errors import LimitExceededError
 _LOG = logging.getLogger(__name__)
 
 MAX_RUNS = 3
-INLINE_VALUES = 20_000
-"""Partials of more, rows times columns, are reduced in a thread, so that other queries go on."""
 MIN_COLUMNS = 10
 """A row costs as much as so many values, however few it has."""
 INLINE_CONSTANTS = 100
@@ -79,11 +78,12 @@ class _Running:
 class Queries:
     """Runs queries. On the event loop's thread."""
 
-    def __init__(self, directory: Directory, channels: Channels, clock: Clock) -> None:
+    def __init__(self, directory: Directory, channels: Channels, clock: Clock, settings: BrokerSettings) -> None:
         self._directory = directory
         self._channels = channels
         self._clock = clock
-        self._planner = Planner(directory.find, clock)
+        self._inline_values = settings.inline_values
+        self._planner = Planner(directory.find, clock, max_bytes=settings.plan_cache_bytes)
         self._numbers = itertools.count(1)
         self._first_number = clock.now_ms() << 20
         self._running: dict[str, _Running] = {}
@@ -226,19 +226,18 @@ class Queries:
             answer.num_empty_filter_segments = explained.num_empty_filter
             answer.num_match_all_filter_segments = explained.num_match_all
         elif gathered.failed is None:
-            answer.result = await _reduced(tree, gathered.partials, table)
+            answer.result = await self._reduced(tree, gathered.partials, table)
         answer.exceptions = gathered.exceptions()
         answer.stats = _added(gathered.partials)
         answer.num_servers_queried = gathered.num_servers_queried
         answer.num_servers_responded = gathered.num_servers_responded
         answer.reduce_time_ms = int((self._clock.monotonic() - started) * 1000)
 
-
-async def _reduced(tree: Reduce, partials: Sequence[Partial], table: ServedTable) -> ResultRows:
-    num_rows = sum([partial.num_rows for partial in partials])
-    if num_rows * max(len(tree.finish.outputs), MIN_COLUMNS) > INLINE_VALUES:
-        return await asyncio.to_thread(_reduce, tree, partials, table)
-    return _reduce(tree, partials, table)
+    async def _reduced(self, tree: Reduce, partials: Sequence[Partial], table: ServedTable) -> ResultRows:
+        num_rows = sum([partial.num_rows for partial in partials])
+        if num_rows * max(len(tree.finish.outputs), MIN_COLUMNS) > self._inline_values:
+            return await asyncio.to_thread(_reduce, tree, partials, table)
+        return _reduce(tree, partials, table)
 
 
 def _consumed_docs(table: ServedTable, selection: Selection, stats: QueryStats) -> int:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from merlot import __version__
 from merlot.broker.asking.channels import ChannelFactory, Channels
@@ -16,6 +16,7 @@ from merlot.broker.http.endpoint import make_app
 from merlot.broker.http.listener import Listener
 from merlot.broker.queries import Queries, SqlRequest
 from merlot.broker.response import BrokerAnswer
+from merlot.broker.settings import BrokerSettings
 from merlot.clock import Clock, SystemClock
 from merlot.cluster.instances import liveness
 from merlot.cluster.instances.drains import unmark
@@ -46,6 +47,7 @@ class BrokerConfig:
     """True: somebody else serves `make_app(role)` on `http_port`; the role opens no port."""
     drain_s: float = 10.0
     """How long running queries may take to end when it stops."""
+    settings: BrokerSettings = field(default_factory=BrokerSettings)
 
 
 class BrokerRole:
@@ -63,7 +65,7 @@ class BrokerRole:
         self._clock = clock or SystemClock()
         self._channels = Channels(channel_factory)
         self._directory = Directory(metastore, self._channels, self._clock)
-        self._queries = Queries(self._directory, self._channels, self._clock)
+        self._queries = Queries(self._directory, self._channels, self._clock, config.settings)
         self._registration: Registration | None = None
         self._echo: Echo | None = None
         self._listener: Listener | None = None

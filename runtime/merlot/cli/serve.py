@@ -11,7 +11,10 @@ import typer
 
 import merlot
 from merlot.broker.role import BrokerConfig, BrokerRole
+from merlot.broker.settings import BrokerSettings
 from merlot.cli.processes import STOP_SIGNALS, run_until_signal
+from merlot.cli.sizes import parse_size
+from merlot.cli.tuning import of_broker, of_server, takes
 from merlot.cluster.records import InstanceRecord
 from merlot.controller.cleaning.cleaner import CleaningConfig
 from merlot.controller.role import ControllerConfig, ControllerRole
@@ -22,6 +25,7 @@ from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot.minion.role import MinionConfig, MinionRole
 from merlot.minion.spark_merge import SparkLauncher
 from merlot.server.role import ServerConfig, ServerRole
+from merlot.server.settings import ServerSettings
 from merlot.store.allowed import AllowedStores
 from merlot.store.deepstore import DeepStore
 from merlot.telemetry import LogFormat, configure_logging
@@ -51,17 +55,6 @@ def _one_host(value: str) -> str:
     if value in {"0.0.0.0", "::"}:
         raise typer.BadParameter(f"nobody can call {value}: give the name of this machine here, and --bind {value}")
     return value
-
-
-def parse_size(text: str) -> int:
-    """Bytes of `512m` or `4g`."""
-    units = {"k": 10, "m": 20, "g": 30, "t": 40}
-    number, unit = text[:-1], text[-1:].lower()
-    if text.isdecimal():
-        number, unit = text, ""
-    if not number.isdecimal() or (unit and unit not in units) or int(number) == 0:
-        raise typer.BadParameter(f"no size: {text}; write one such as 512m or 4g")
-    return int(number) << units.get(unit, 0)
 
 
 def _one_size(value: str) -> str:
@@ -122,7 +115,11 @@ LogAs = Annotated[LogFormat, typer.Option("--log-format", help="A line for peopl
 
 
 @app.command()
+@takes(server_settings=of_server, broker_settings=of_broker)
 def serve(
+    *,
+    server_settings: ServerSettings,
+    broker_settings: BrokerSettings,
     data: Annotated[Path, typer.Option("--data", help="Folder of the node; made if it is not there.")] = Path(
         "merlot-data"
     ),
@@ -167,6 +164,8 @@ def serve(
             deep_store_prefixes=tuple(deep_store_prefix or ()),
             secrets_dir=secrets_dir,
             warm_up=True,
+            server=server_settings,
+            broker=broker_settings,
         )
         node = Node(config)
 
@@ -242,18 +241,25 @@ def controller(
 
 
 @app.command()
+@takes(settings=of_broker)
 def broker(
+    *,
+    settings: BrokerSettings,
     zk: ZooKeeper,
     host: Host = "127.0.0.1",
     bind: Bind = None,
     http_port: HttpPort = 8099,
+    drain_timeout: Annotated[
+        float, typer.Option("--drain-timeout", help="Seconds that running queries get at a stop.")
+    ] = 10.0,
     log_level: LogLevel = "INFO",
     log_format: LogAs = LogFormat.LINE,
 ) -> None:
     """Run a broker: answers queries of every table of the cluster, over Pinot's HTTP API."""
 
     async def run(metastore: Metastore) -> None:
-        role = BrokerRole(metastore, BrokerConfig(host=host, bind=bind, http_port=http_port), _channel_to)
+        config = BrokerConfig(host=host, bind=bind, http_port=http_port, drain_s=drain_timeout, settings=settings)
+        role = BrokerRole(metastore, config, _channel_to)
 
         async def start() -> str:
             return f"broker serves at http://{host}:{await role.start()}"
@@ -264,7 +270,10 @@ def broker(
 
 
 @app.command()
+@takes(settings=of_server)
 def server(
+    *,
+    settings: ServerSettings,
     zk: ZooKeeper,
     data_dir: Annotated[
         Path, typer.Option("--data-dir", envvar="MERLOT_DATA_DIR", help="Folder for segment files; keep it.")
@@ -316,6 +325,7 @@ def server(
         secrets_dir=secrets_dir,
         drain_timeout_s=drain_timeout,
         warm_up_s=warm_up or None,
+        settings=settings,
     )
 
     async def run(metastore: Metastore) -> None:

@@ -19,6 +19,7 @@ from aiohttp import web
 from merlot.broker.http import endpoint
 from merlot.broker.http.listener import Listener
 from merlot.broker.role import BrokerConfig, BrokerRole
+from merlot.broker.settings import BrokerSettings
 from merlot.clock import Clock, SystemClock
 from merlot.controller.http import api
 from merlot.controller.role import ControllerConfig, ControllerRole
@@ -28,7 +29,7 @@ from merlot.http.health import health_routes, readiness_of
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.minion.role import MinionConfig, MinionRole
 from merlot.server.role import ServerConfig, ServerRole
-from merlot.server.scheduler import SchedulerConfig
+from merlot.server.settings import ServerSettings
 from merlot.store.allowed import AllowedStores
 from merlot.store.deepstore import DeepStore
 from merlot.wire.client import LocalChannel
@@ -60,7 +61,8 @@ class NodeConfig:
     """How long a replaced version of a segment is still served."""
     warm_up: bool = False
     """Load the query kernels in the background, so that no first query has to."""
-    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+    server: ServerSettings = field(default_factory=ServerSettings)
+    broker: BrokerSettings = field(default_factory=BrokerSettings)
 
     @property
     def reached_as(self) -> str:
@@ -137,7 +139,7 @@ class Node:
             instance=SERVER_INSTANCE,
             grace_s=self._config.grace_s,
             warm_up_s=0.0 if self._config.warm_up else None,
-            scheduler=self._config.scheduler,
+            settings=self._config.server,
             secrets_dir=self._config.secrets_dir,
         )
         role = ServerRole(metastore, config, clock=self._clock)
@@ -155,7 +157,9 @@ class Node:
         return role
 
     async def _start_broker(self, metastore: SqliteMetastore, server: ServerRole) -> BrokerRole:
-        config = BrokerConfig(host=self._config.reached_as, http_port=self.port, is_mounted=True)
+        config = BrokerConfig(
+            host=self._config.reached_as, http_port=self.port, is_mounted=True, settings=self._config.broker
+        )
         role = BrokerRole(metastore, config, lambda _: LocalChannel(server.handle), self._clock)
         self._exits.push_async_callback(role.stop)
         await role.start()

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from merlot.clock import Clock, SystemClock
 from merlot.codes import QueryErrorCode
 from merlot.errors import UnavailableError
+from merlot.segment.index.zones import BLOCK_DOCS
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import TableSchema
 from merlot.vectors.errors import LimitExceededError
+
+DOCS_PER_THREAD: Final = 64 * BLOCK_DOCS
+"""Kernels of tens of microseconds and Python between them: two threads take turns at the interpreter's lock, and each
+turn costs more than it wins. On two cores, sums of 336,776 rows in 13 segments took 0.2 ms alone and 0.9 with a helper,
+group-by 0.8 and 2.1; of 2.7 million rows they break even, of 6 million in 8 segments a helper takes off a tenth to a
+quarter."""
 
 
 class QueryTimeoutError(UnavailableError):
@@ -79,6 +86,8 @@ class ExecutionContext:
     pool: Executor | None = None
     threads: int = 2
     """Threads of one query, the caller's included; without a pool, one."""
+    docs_per_thread: int = DOCS_PER_THREAD
+    """Docs to look at that are worth waking one more of them for."""
     cancel: CancelToken = field(default_factory=CancelToken)
     limits: ExecutionLimits = field(default_factory=ExecutionLimits)
     host: str = ""

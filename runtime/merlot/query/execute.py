@@ -37,11 +37,6 @@ R = TypeVar("R")
 
 MIN_SPLIT_DOCS = 4 * BLOCK_DOCS
 """Fewest docs of a task when a segment is split; a multiple of the zone maps' block."""
-MIN_HELPER_DOCS = 64 * BLOCK_DOCS
-"""Docs to look at per thread that are worth waking it for. Kernels of tens of microseconds and Python between them: two
-threads take turns at the interpreter's lock, and each turn costs more than it wins. On two cores, sums of 336,776 rows
-in 13 segments took 0.2 ms alone and 0.9 with a helper, group-by 0.8 and 2.1; of 2.7 million rows they break even, of 6
-million in 8 segments a helper takes off a tenth to a quarter."""
 TEXT_DOCS = 16
 """As many docs is one with a text of its own worth."""
 
@@ -198,7 +193,7 @@ def _num_helpers(leaf: Leaf, targets: Sequence[Target], context: ExecutionContex
     for target in targets:
         num_docs = _docs_to_visit(leaf, target)
         work += num_docs * TEXT_DOCS if num_docs and _reads_texts(target.columns, names) else num_docs
-    return max(0, min(context.threads, int(work) // MIN_HELPER_DOCS) - 1)
+    return max(0, min(context.threads, int(work) // context.docs_per_thread) - 1)
 
 
 def _reads_texts(columns: Columns, names: Iterable[str]) -> bool:

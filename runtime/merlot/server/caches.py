@@ -5,30 +5,21 @@ They are the process's, since segments are: roles of one process share them, and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from merlot import memory, telemetry
 from merlot.query.shortcuts import joined_segments
 from merlot.segment import buffers
+from merlot.segment.immutable import keep_opened
+from merlot.server.settings import ServerSettings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheConfig:
-    """Bounds in bytes."""
-
-    decoded_bytes: int | None = None
-    """Columns decoded from files; None: a quarter of the memory."""
-    joined_bytes: int | None = None
-    """Small segments joined in memory; None: an eighth of the memory, 512 MiB at most."""
-
-
-def set_bounds(config: CacheConfig) -> None:
+def set_bounds(settings: ServerSettings) -> None:
     """Have the caches keep to their bounds from now on."""
     total = memory.total_bytes()
-    decoded = total // 4 if config.decoded_bytes is None else config.decoded_bytes
-    joined = joined_segments.default_bytes(total) if config.joined_bytes is None else config.joined_bytes
+    decoded = total // 4 if settings.decoded_bytes is None else settings.decoded_bytes
+    joined = joined_segments.default_bytes(total) if settings.joined_bytes is None else settings.joined_bytes
     buffers.DECODE_CACHE.resize(decoded)
     joined_segments.BATCH_CACHE.resize(joined)
+    keep_opened(settings.open_segments)
 
 
 telemetry.watch_cache("decoded", buffers.DECODE_CACHE.stats)

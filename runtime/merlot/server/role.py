@@ -29,7 +29,7 @@ from merlot.errors import InvalidInputError, MerlotError, NotFoundError
 from merlot.http.server import HttpServer
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore, SessionState, Watch
-from merlot.server.caches import CacheConfig, set_bounds
+from merlot.server.caches import set_bounds
 from merlot.server.files import SegmentFiles
 from merlot.server.health import HealthSources, make_app
 from merlot.server.keeper import RETRY_S, Surroundings, TableKeeper
@@ -40,6 +40,7 @@ from merlot.server.realtime.table import StreamThreads
 from merlot.server.rpc import QueryHandler
 from merlot.server.scheduler import Scheduler, SchedulerConfig
 from merlot.server.scrub import ScrubConfig, scrub
+from merlot.server.settings import ServerSettings
 from merlot.spec.table import TableSpec
 from merlot.store.allowed import AllowedStores
 from merlot.store.deepstore import DeepStore
@@ -79,17 +80,13 @@ class ServerConfig:
     tenant: str = "default"
     grace_s: float = 60.0
     """How long a replaced or removed version is still served."""
-    load_threads: int = 4
     drain_linger_s: float = 2.0
     """How long queries are still answered after the server has left the brokers' sight."""
     drain_timeout_s: float = 30.0
     warm_up_s: float | None = None
     """Load the query kernels at the start, and wait this long for it; 0: meanwhile; None: when a query needs one."""
-    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     scrub: ScrubConfig = field(default_factory=ScrubConfig)
-    caches: CacheConfig = field(default_factory=CacheConfig)
-    consuming_bytes: int | None = None
-    """Memory for rows of streams that are not sealed yet; None: a quarter of what there is."""
+    settings: ServerSettings = field(default_factory=ServerSettings)
     secrets_dir: Path | None = None
     """A folder with one per Secret, whose files are properties of streams' clients."""
 
@@ -112,17 +109,17 @@ class ServerRole:
         self._stores: dict[str, DeepStore] = {}
         self._allowed = AllowedStores(own=config.deep_store, prefixes=config.deep_store_prefixes)
         self._io = ThreadPoolExecutor(2, thread_name_prefix="server-io")
-        self._loads = ThreadPoolExecutor(config.load_threads, thread_name_prefix="server-load")
+        self._loads = ThreadPoolExecutor(config.settings.load_threads, thread_name_prefix="server-load")
         self._seals = ThreadPoolExecutor(SEAL_THREADS, thread_name_prefix="server-seal")
         self._stream_writes = ThreadPoolExecutor(STREAM_WRITE_THREADS, thread_name_prefix="server-stream-write")
-        self._scheduler = Scheduler(config.scheduler)
+        self._scheduler = Scheduler(SchedulerConfig.of(config.settings))
         self._keepers: dict[TableName, TableKeeper] = {}
         self._tasks: dict[TableName, asyncio.Task[None]] = {}
         self._background: list[asyncio.Task[None]] = []
         self._watches: list[Watch] = []
         self._tables_changed = WakeUp()
-        set_bounds(config.caches)
-        self._handler = QueryHandler(self._keepers.get, self._scheduler, self._clock, config.host)
+        set_bounds(config.settings)
+        self._handler = QueryHandler(self._keepers.get, self._scheduler, self._clock, config.host, config.settings)
         self._registration: Registration | None = None
         self._endpoint: TcpEndpoint | None = None
         self._http: HttpServer | None = None
@@ -268,12 +265,12 @@ class ServerRole:
             clock=self._clock,
             store_of=self._store_of,
             grace_s=self._config.grace_s,
-            load_threads=self._config.load_threads,
+            load_threads=self._config.settings.load_threads,
             streams=StreamThreads(
                 seals=self._seals,
                 writes=self._stream_writes,
                 turns=Turns(INTAKE_THREADS),
-                room=MemoryRoom(self._config.consuming_bytes or memory.total_bytes() // 4),
+                room=MemoryRoom(self._config.settings.consuming_bytes or memory.total_bytes() // 4),
                 folder=self._config.data_dir / "sealing",
                 secrets_of=partial(read_secret, self._config.secrets_dir),
             ),

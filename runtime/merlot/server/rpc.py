@@ -30,7 +30,8 @@ from merlot.query.plan.rewrite import rewritten
 from merlot.server.explain import explain
 from merlot.server.keeper import TableKeeper, TableState
 from merlot.server.pruning import prune
-from merlot.server.scheduler import CORES, Scheduler
+from merlot.server.scheduler import Scheduler
+from merlot.server.settings import ServerSettings
 from merlot.server.tables import Acquired
 from merlot.tree.nodes import Column, Expr, Literal
 from merlot.tree.tree_json import from_json, split, where_from_json
@@ -43,8 +44,6 @@ MAX_PLANS: Final = 2_000
 MAX_LONG_PLANS: Final = 32
 MAX_KEPT_BYTES: Final = 262_144
 INLINE_SEGMENTS: Final = 32
-INLINE_DOCS: Final = 65_536
-"""To look at, once indexes have said where; queries of more take a thread."""
 INLINE_QUERY_BYTES: Final = 4_096
 _LIGHT: Final = functions.names_that("is_light") | {
     function.name for function in aggregates.FUNCTIONS if function.is_light
@@ -75,12 +74,18 @@ class QueryHandler:
     """The handler of a server's endpoint. Used on the event loop."""
 
     def __init__(
-        self, keeper_of: Callable[[TableName], TableKeeper | None], scheduler: Scheduler, clock: Clock, host: str
+        self,
+        keeper_of: Callable[[TableName], TableKeeper | None],
+        scheduler: Scheduler,
+        clock: Clock,
+        host: str,
+        settings: ServerSettings,
     ) -> None:
         self._keeper_of = keeper_of
         self._scheduler = scheduler
         self._clock = clock
         self._host = host
+        self._settings = settings
         self.is_draining = False
 
     async def __call__(self, request: ServerRequest) -> ServerResponse:
@@ -159,7 +164,8 @@ class QueryHandler:
             _check_schema(prepared, state)
             if prepared.is_explain:
                 is_light = prepared.is_light and _is_short(request) and _is_light_work(prepared, acquired, state)
-                return explain(prepared.leaf, acquired, context, max_docs=INLINE_DOCS if is_light else None)
+                max_docs = self._settings.inline_docs if is_light else None
+                return explain(prepared.leaf, acquired, context, max_docs=max_docs)
             return _work(prepared, acquired, context)
 
         try:
@@ -179,7 +185,8 @@ class QueryHandler:
             schema=state.spec.table_schema,
             indexing=state.spec.indexing,
             pool=self._scheduler.helpers,
-            threads=CORES,
+            threads=self._settings.query_threads,
+            docs_per_thread=self._settings.docs_per_thread,
             cancel=CancelToken.after(request.timeout_ms / 1000, self._clock),
             limits=state.limits,
             host=self._host,
@@ -190,7 +197,7 @@ class QueryHandler:
         return replace(
             self._context(state, request),
             pool=None,
-            most_docs=INLINE_DOCS,
+            most_docs=self._settings.inline_docs,
             join_later=functools.partial(self._join_later, keeper, request.segments),
         )
 

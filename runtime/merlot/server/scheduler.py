@@ -11,20 +11,19 @@ only lengthens its own line. Used on the event loop only.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 from merlot import telemetry
 from merlot.codes import QueryErrorCode
 from merlot.errors import UnavailableError
+from merlot.server.settings import ServerSettings
 
 T = TypeVar("T")
 
-CORES = len(os.sched_getaffinity(0))
 SHORT_S = 0.01
 """Most point queries end sooner."""
 
@@ -45,11 +44,19 @@ class SchedulingTimeoutError(UnavailableError):
 class SchedulerConfig:
     """Bounds of a server's queries."""
 
-    max_young: int = CORES
-    max_running: int = max(8, 4 * CORES)
+    max_young: int
+    max_running: int
     """Young and old."""
-    max_waiting: int = 1_000
-    helpers: int = CORES
+    max_waiting: int
+    helpers: int
+
+    @classmethod
+    def of(cls, settings: ServerSettings) -> Self:
+        """With room for old queries besides the young."""
+        threads = settings.query_threads
+        return cls(
+            max_young=threads, max_running=max(8, 4 * threads), max_waiting=settings.max_waiting, helpers=threads
+        )
 
 
 @dataclass(slots=True)

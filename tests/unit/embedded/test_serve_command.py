@@ -129,6 +129,13 @@ def test_tables_have_deep_stores_of_their_own_where_its_owner_says(serve: Serve,
     assert apply(url, f"{allowed}/inner")[0] == 200
 
 
+def test_its_roles_are_tuned_by_its_options(serve: Serve) -> None:
+    url = serve("--decoded-cache", "8m", "--joined-cache", "3m", "--plan-cache", "1m").url()
+    with urllib.request.urlopen(f"{url}/metrics", timeout=PATIENCE_S) as answer:
+        told = re.findall(r'merlot_server_cache_capacity_bytes{cache="(\w+)"} (\S+)', answer.read().decode())
+    assert {name: float(capacity) for name, capacity in told} == {"decoded": 8 << 20, "joined": 3 << 20}
+
+
 @pytest.mark.parametrize("option", ["--deep-store", "--deep-store-prefix"])
 def test_it_takes_no_secret_that_others_could_read_among_its_arguments(serve: Serve, option: str) -> None:
     node = serve(option, "s3://KEY:hush@bucket/x")

@@ -87,9 +87,8 @@ def test_a_split_segment_answers_as_a_whole_one(make_table, monkeypatch, sql):
     table = make_table(FIELDS, rows(20_000))
     whole = table.query(sql)
     monkeypatch.setattr(execution, "MIN_SPLIT_DOCS", 1024)
-    monkeypatch.setattr(execution, "MIN_HELPER_DOCS", 1024)
     monkeypatch.setattr(execution, "BLOCK_DOCS", 1024)
-    assert table.query(sql) == whole
+    assert replace(table, context=replace(table.context, docs_per_thread=1024)).query(sql) == whole
     assert whole
 
 
@@ -117,9 +116,8 @@ def test_a_doc_whose_text_is_looked_at_is_worth_more_help(make_table, monkeypatc
     alone = table.query(sql)
     monkeypatch.setattr(execution, "MIN_SPLIT_DOCS", 1024)
     monkeypatch.setattr(execution, "BLOCK_DOCS", 1024)
-    monkeypatch.setattr(execution, "MIN_HELPER_DOCS", 8000)
     with CountingPool(2) as pool:
-        context = replace(table.context, pool=pool)
+        context = replace(table.context, pool=pool, docs_per_thread=8000)
         assert replace(table, context=context).query(sql) == alone
         assert pool.num_asked == num_helpers
 

@@ -8,7 +8,8 @@ import pytest
 from merlot import telemetry
 from merlot.query.shortcuts import joined_segments
 from merlot.segment import buffers
-from merlot.server.caches import CacheConfig, set_bounds
+from merlot.server.caches import set_bounds
+from merlot.server.settings import ServerSettings
 
 CACHES = (buffers.DECODE_CACHE, joined_segments.BATCH_CACHE)
 
@@ -26,14 +27,14 @@ def capacities() -> list[int]:
 
 
 def test_bounds_are_those_of_the_server() -> None:
-    set_bounds(CacheConfig(decoded_bytes=1_000, joined_bytes=2_000))
+    set_bounds(ServerSettings(decoded_bytes=1_000, joined_bytes=2_000))
     assert capacities() == [1_000, 2_000]
 
 
 @pytest.mark.parametrize("total", [512 << 20, 64 << 30])
 def test_bounds_that_nobody_sets_are_shares_of_the_memory(monkeypatch: pytest.MonkeyPatch, total: int) -> None:
     monkeypatch.setattr("merlot.memory.total_bytes", lambda: total)
-    set_bounds(CacheConfig())
+    set_bounds(ServerSettings())
     assert capacities() == [total // 4, min(total // 8, 512 << 20)]
 
 
@@ -43,8 +44,8 @@ def test_metrics_tell_what_caches_hold_and_drop() -> None:
         found = (line.rpartition(" ") for line in lines if line.startswith("merlot_server_cache_"))
         return {name: float(value) for name, _, value in found}
 
-    set_bounds(CacheConfig(decoded_bytes=0))  # what other tests left there goes
-    set_bounds(CacheConfig(decoded_bytes=1_500))
+    set_bounds(ServerSettings(decoded_bytes=0))  # what other tests left there goes
+    set_bounds(ServerSettings(decoded_bytes=1_500))
     before = told()
     for name in ("a", "b", "b"):
         buffers.DECODE_CACHE.get((-1, name), lambda: np.zeros(1_000, np.uint8))

@@ -17,6 +17,7 @@ from merlot.server import rpc
 from merlot.server.keeper import TableKeeper
 from merlot.server.rpc import QueryHandler
 from merlot.server.scheduler import Scheduler, SchedulerConfig
+from merlot.server.settings import ServerSettings
 from merlot.spec.table import Table
 from merlot.sql.parse import parse
 from merlot.testing.patience import until
@@ -34,8 +35,11 @@ class HandlerBench:
     def __init__(self, bench: KeeperBench, keeper: TableKeeper) -> None:
         self.bench = bench
         self.keeper = keeper
-        self.scheduler = Scheduler(SchedulerConfig(max_running=2, helpers=1))
-        self.handler = QueryHandler({ORDERS: keeper}.get, self.scheduler, SystemClock(), "here")
+        self.scheduler = Scheduler(SchedulerConfig(max_young=2, max_running=2, max_waiting=4, helpers=1))
+        self.handler = self.make_handler(ServerSettings())
+
+    def make_handler(self, settings: ServerSettings) -> QueryHandler:
+        return QueryHandler({ORDERS: self.keeper}.get, self.scheduler, SystemClock(), "here", settings)
 
     def request(
         self, sql: str, *, segments: tuple[str, ...] | None = None, timeout_ms: int = 5000, table: Table | None = None
@@ -217,12 +221,12 @@ async def test_a_light_query_of_columns_in_memory_is_answered_on_the_loop(
 
 
 async def test_a_query_that_turns_out_heavy_is_tried_once_on_the_loop(
-    handlers: HandlerBench, executions: list[str], monkeypatch: pytest.MonkeyPatch
+    handlers: HandlerBench, executions: list[str]
 ) -> None:
     await handlers.ask(LIGHT)
-    monkeypatch.setattr(rpc, "INLINE_DOCS", 10)
+    handler = handlers.make_handler(ServerSettings(inline_docs=10))
     executions.clear()
-    server = TcpEndpoint(handlers.handler, lambda: "Server_x_1", answer_now=handlers.handler.answer_now)
+    server = TcpEndpoint(handler, lambda: "Server_x_1", answer_now=handler.answer_now)
     channel = TcpChannel("127.0.0.1", server.bind("127.0.0.1", 0))
     await server.start()
     answer = await channel.execute(handlers.request(LIGHT), 5.0)

@@ -12,7 +12,7 @@ from merlot.testing.patience import PATIENCE_S
 
 @pytest.fixture
 async def scheduler() -> AsyncIterator[Scheduler]:
-    scheduler = Scheduler(SchedulerConfig(max_running=1, max_waiting=4, helpers=1))
+    scheduler = Scheduler(SchedulerConfig(max_young=1, max_running=1, max_waiting=4, helpers=1))
     yield scheduler
     scheduler.close()
 

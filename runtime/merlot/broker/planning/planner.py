@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from merlot.broker.planning import options as query_options
 from merlot.broker.planning.options import AnswerWishes
 from merlot.broker.planning.threads import PlanningThreads
+from merlot.broker.settings import PLAN_CACHE_BYTES
 from merlot.broker.tables import ServedTable
 from merlot.clock import Clock
 from merlot.errors import InvalidInputError, NotFoundError
@@ -35,8 +36,6 @@ from merlot.tree.nodes import BoundQuery, Expr
 INLINE_SQL_CHARS = 512
 """Planned on the event loop: a hundred conditions and their template take 15 ms there, most texts half a one."""
 MAX_PLANS = 2000
-MAX_CACHED_BYTES = 8_000_000
-"""Of all texts and encoded plans together: a tree takes some twenty times as much."""
 
 MAX_SHAPES = 500
 SIGHTINGS = 2
@@ -83,7 +82,7 @@ class Planner:
     """Plans queries; keeps the least recently used last."""
 
     def __init__(
-        self, find_table: FindTable, clock: Clock, *, max_plans: int = MAX_PLANS, max_bytes: int = MAX_CACHED_BYTES
+        self, find_table: FindTable, clock: Clock, *, max_plans: int = MAX_PLANS, max_bytes: int = PLAN_CACHE_BYTES
     ) -> None:
         self._find_table = find_table
         self._clock = clock

@@ -1,0 +1,18 @@
+"""What a deployment may tune of a broker. Everything else is a constant where it is used (ADR 27)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+PLAN_CACHE_BYTES: Final = 8_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettings:
+    """Bounds of what it does on its event loop, and of what it remembers."""
+
+    inline_values: int = 20_000
+    """Partial answers of more, rows times columns, are reduced in a thread, so that other queries go on."""
+    plan_cache_bytes: int = PLAN_CACHE_BYTES
+    """Of all texts and encoded plans together: a tree takes some twenty times as much."""

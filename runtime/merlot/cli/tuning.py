@@ -1,0 +1,123 @@
+"""Options that tune a role, the same wherever it runs: in `merlot serve` or as a process of its own (ADR 27)."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from merlot.broker.settings import BrokerSettings
+from merlot.cli.sizes import parse_size
+from merlot.server.settings import ServerSettings
+
+SERVER, BROKER = ServerSettings(), BrokerSettings()
+PANEL = "Tuning"
+
+
+def _variable(flag: str) -> str:
+    """Of the environment, by which pods are told."""
+    return f"MERLOT_{flag.removeprefix('--').replace('-', '_').upper()}"
+
+
+def _option(flag: str, text: str, *, least: int = 1) -> Any:
+    return typer.Option(flag, envvar=_variable(flag), min=least, help=text, rich_help_panel=PANEL)
+
+
+def _size(flag: str, text: str) -> Any:
+    return typer.Option(
+        flag, envvar=_variable(flag), parser=parse_size, metavar="SIZE", help=text, rich_help_panel=PANEL
+    )
+
+
+def of_server(
+    *,
+    query_threads: Annotated[
+        int,
+        _option(
+            "--query-threads",
+            "Short queries of a server at a time, and threads for their segments.  [default: the cores it may use]",
+        ),
+    ] = SERVER.query_threads,
+    max_waiting: Annotated[
+        int, _option("--max-waiting", "Queries in line for a thread; those beyond go to another replica.", least=0)
+    ] = SERVER.max_waiting,
+    inline_docs: Annotated[
+        int, _option("--inline-docs", "Docs that a query may look at and be answered without a thread.", least=0)
+    ] = SERVER.inline_docs,
+    docs_per_thread: Annotated[
+        int, _option("--docs-per-thread", "Docs to look at that are worth one more thread of a query.")
+    ] = SERVER.docs_per_thread,
+    load_threads: Annotated[
+        int, _option("--load-threads", "Segments that are fetched and checked at a time.")
+    ] = SERVER.load_threads,
+    open_segments: Annotated[
+        int, _option("--open-segments", "Segments of up to 1 MB that stay open.", least=0)
+    ] = SERVER.open_segments,
+    decoded_cache: Annotated[
+        int | None,
+        _size("--decoded-cache", "Memory for columns decoded from files, such as 512m.  [default: a quarter of it]"),
+    ] = None,
+    joined_cache: Annotated[
+        int | None,
+        _size("--joined-cache", "Memory for small segments joined.  [default: an eighth of it, 512m at most]"),
+    ] = None,
+    consuming_memory: Annotated[
+        int | None,
+        _size("--consuming-memory", "Memory for rows of streams that are not sealed.  [default: a quarter of it]"),
+    ] = None,
+) -> ServerSettings:
+    """What a command was told of its server."""
+    return ServerSettings(
+        query_threads=query_threads,
+        max_waiting=max_waiting,
+        inline_docs=inline_docs,
+        docs_per_thread=docs_per_thread,
+        load_threads=load_threads,
+        open_segments=open_segments,
+        decoded_bytes=decoded_cache,
+        joined_bytes=joined_cache,
+        consuming_bytes=consuming_memory,
+    )
+
+
+def of_broker(
+    *,
+    inline_values: Annotated[
+        int,
+        _option("--inline-values", "Values of partial answers that a broker reduces without a thread.", least=0),
+    ] = BROKER.inline_values,
+    plan_cache: Annotated[
+        int | None,
+        _size(
+            "--plan-cache",
+            "Texts and encoded plans that a broker remembers; in memory twenty times that.  [default: 8 MB]",
+        ),
+    ] = None,
+) -> BrokerSettings:
+    """What a command was told of its broker."""
+    return BrokerSettings(inline_values=inline_values, plan_cache_bytes=plan_cache or BROKER.plan_cache_bytes)
+
+
+def takes(**makers: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of each of these too, and what it makes of them by the name it has here."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(command, eval_str=True)
+        more = {name: inspect.signature(make, eval_str=True).parameters for name, make in makers.items()}
+        own = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in signature.parameters.values()]
+        options = [one for one in own if one.name not in makers]
+        options += [one for parameters in more.values() for one in parameters.values()]
+
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            made = {name: make(**{one: given.pop(one) for one in more[name]}) for name, make in makers.items()}
+            command(**given, **made)
+
+        run.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in options}
+        return run
+
+    return decorate

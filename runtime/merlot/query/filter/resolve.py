@@ -78,7 +78,7 @@ class Live:
 
 ALL, NOTHING = All(), Nothing()
 _COMPARISONS = frozenset(
-    {"equals", "less_than", "less_than_or_equal", "greater_than", "greater_than_or_equal", "between"}
+    {"equals", "not_equals", "less_than", "less_than_or_equal", "greater_than", "greater_than_or_equal", "between"}
 )
 _POSITIVE = {"not_equals": "equals", "not_in": "in"}
 _EXACT_KEYS = frozenset({TypeName.INT, TypeName.LONG, TypeName.STRING, TypeName.JSON})
@@ -140,16 +140,18 @@ class Resolver:
         return BitMatch(words, negate=not wanted, share=0.1 if wanted else 0.9)
 
     def _predicate(self, call: Call, negate: bool) -> Node:
-        # The values of a plain predicate, which may be many, name no column.
-        names = columns_of(call.args[0] if _is_plain(call) else call)
+        # Once for all that follows, since every segment is asked. The constants, which may be many, name no column.
+        plain = _plain_column(call)
+        is_plain = plain is not None
+        names = columns_of(call) if plain is None else {plain}
         if len(names) != 1:
             return ValueMatch(_negated(call, negate))
-        name = next(iter(names))
+        (name,) = names
         reader = self._columns.reader(name)
-        if self._needs_rows(call, reader):
+        if not is_plain and self._needs_rows(call, reader):
             return ValueMatch(_negated(call, negate))
         found = None
-        if call.function in SEARCHES and reader.indexes is not None and _is_plain(call):
+        if is_plain and call.function in SEARCHES and reader.indexes is not None:
             found = self._search(call, name, reader, negate)
         if found is not None:
             node: Node = found
@@ -157,11 +159,11 @@ class Resolver:
             node = self._multi_value(call, name, reader, negate)
         elif reader.dictionary is not None:
             try:
-                node = self._by_dictionary(call, name, reader, negate)
+                node = self._by_dictionary(call, name, reader, negate, is_plain=is_plain)
             except QueryArithmeticError:
                 # An error of a value may be of none of the rows that other predicates leave.
                 return ValueMatch(_negated(call, negate))
-        elif _is_plain(call) and reader.type in DTYPES:
+        elif is_plain and reader.type in DTYPES:
             node = self._by_values(call, name, reader, negate)
         else:
             return ValueMatch(_negated(call, negate))
@@ -170,9 +172,7 @@ class Resolver:
         return node
 
     def _needs_rows(self, call: Call, reader: Reader) -> bool:
-        """Whether lists or nulls inside an expression keep it from being decided per value."""
-        if _is_plain(call):
-            return False
+        """Whether lists or nulls inside an expression, one that is not plain, keep it from being decided per value."""
         if reader.multi_value:
             return True
         is_null_aware = any(isinstance(node, Call) and of(node).sees_nulls for node in walk(call))
@@ -180,16 +180,15 @@ class Resolver:
 
     # Dictionary columns
 
-    def _by_dictionary(self, call: Call, name: str, reader: Reader, negate: bool) -> Node:
+    def _by_dictionary(self, call: Call, name: str, reader: Reader, negate: bool, *, is_plain: bool) -> Node:
         dictionary = reader.dictionary
         assert dictionary is not None
-        cardinality = len(dictionary)
-        is_comparison = _is_plain(call) and call.function in _COMPARISONS | {"not_equals"}
-        if is_comparison and isinstance(dictionary, OrderedDictionary):
+        if is_plain and call.function in _COMPARISONS and isinstance(dictionary, OrderedDictionary):
             if call.function == "not_equals":
                 negate = not negate
             return self._id_span(name, reader, range(*_id_range(call, dictionary)), negate)
-        ids, negate = self._matching_ids(call, reader, dictionary, negate)
+        cardinality = len(dictionary)
+        ids, negate = self._matching_ids(call, reader, dictionary, negate, is_plain=is_plain)
         if len(ids) == 0 or int(ids[-1]) - int(ids[0]) + 1 == len(ids):
             low = int(ids[0]) if len(ids) else 0
             return self._id_span(name, reader, range(low, low + len(ids)), negate)
@@ -206,10 +205,9 @@ class Resolver:
         return TableMatch(reader.dict_ids, table, negate, 1 - share if negate else share)
 
     def _matching_ids(
-        self, call: Call, reader: Reader, dictionary: Dictionary, negate: bool
+        self, call: Call, reader: Reader, dictionary: Dictionary, negate: bool, *, is_plain: bool
     ) -> tuple[NDArray[np.int64], bool]:
-        is_list = _is_plain(call) and call.function in ("in", "not_in")
-        if is_list and isinstance(dictionary, OrderedDictionary):
+        if is_plain and call.function in ("in", "not_in") and isinstance(dictionary, OrderedDictionary):
             return _ids_of(literal_values(call.args[1:]), reader, dictionary), negate != (call.function == "not_in")
         verdict = matches(call, ValueSource(reader.type, dictionary.arrow()))
         return np.flatnonzero(verdict), negate
@@ -303,7 +301,7 @@ class Resolver:
         return SCAN_START_NS + num_docs * SCAN_NS_PER_DOC[value_bytes]
 
     def _by_values(self, call: Call, name: str, reader: Reader, negate: bool) -> Node:
-        if call.function not in _COMPARISONS | {"not_equals"} or reader.type is TypeName.BOOLEAN:
+        if call.function not in _COMPARISONS or reader.type is TypeName.BOOLEAN:
             return ValueMatch(_negated(call, negate))
         function = _POSITIVE.get(call.function, call.function)
         negate = negate != (call.function in _POSITIVE)
@@ -385,9 +383,15 @@ def _scalar(expr: Expr) -> Expr:
     return Column(expr.name, SqlType(expr.type.base)) if isinstance(expr, Column) else expr
 
 
-def _is_plain(call: Call) -> bool:
-    """Whether a column is compared with constants."""
-    return isinstance(call.args[0], Column) and all(isinstance(arg, Literal) for arg in call.args[1:])
+def _plain_column(call: Call) -> str | None:
+    """The column that is compared with constants; None if something else is asked."""
+    column, *others = call.args
+    if not isinstance(column, Column):
+        return None
+    for arg in others:  # a generator would take longer than all else here
+        if not isinstance(arg, Literal):
+            return None
+    return column.name
 
 
 def _negated(expr: Expr, negate: bool) -> Expr:

@@ -76,6 +76,14 @@ class Check:
 Op = Create | Put | Delete | Check
 
 
+class Shelf(Protocol):
+    """What whoever clears nodes away needs of a metastore."""
+
+    def get(self, path: str) -> Node | None: ...
+    def children(self, path: str) -> list[str]: ...
+    def delete(self, path: str, version: int | None = None) -> None: ...
+
+
 class SessionState(StrEnum):
     """CONNECTED; SUSPENDED: the store is silent, ephemerals still stand; LOST: ephemerals are gone."""
 

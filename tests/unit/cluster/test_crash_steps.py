@@ -4,11 +4,14 @@ import contextlib
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from merlot.cluster import paths
+from merlot.cluster.consuming.found import find_control, find_stream, set_paused, tell_stream
+from merlot.cluster.instances.reports import ReportReader, write_report
 from merlot.cluster.manifests import tables
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments import commit
@@ -20,10 +23,13 @@ from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Check, Metastore
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.manifest import load as load_manifest
-from merlot.testing.faults import Fault, FaultyMetastore, ProcessDied
+from merlot.testing.faults import METASTORE_WRITES, Fault, FaultyMetastore, Interrupted, ProcessDied
 
 TABLE = TableName("t_OFFLINE")
 NUM_OLD = 40
+SERVER = InstanceId("Server_a_1")
+FEW = tuple(range(3))
+KEYS = frozenset(f"s{number}@1" for number in FEW)
 TEXT = """
 apiVersion: merlot.dev/v1alpha1
 kind: Table
@@ -50,8 +56,7 @@ def refresh_and_replace(store: Metastore) -> None:
 
 
 def assign_all(store: Metastore) -> None:
-    servers = (InstanceId("Server_a_1"),)
-    mutate(store, TABLE, lambda view: [Assign(dict.fromkeys(view.segments, servers))])
+    mutate(store, TABLE, lambda view: [Assign(dict.fromkeys(view.segments, (SERVER,)))])
 
 
 def outgrow_buckets(store: Metastore) -> None:
@@ -152,6 +157,66 @@ def test_a_deletion_that_breaks_off_is_finished_by_a_rerun(fault: Fault, tmp_pat
         store.close()
         if faulty.num_writes <= step:
             break
+
+
+def make_anew(store: Metastore) -> None:
+    """Others finish the deletion, make the table again, give it rows and servers, and pause its stream."""
+    delete_table(store)
+    tables.put_table(store, MANIFEST)
+    publish_request(store, TABLE, PublishRequest(records=tuple(segment(number) for number in FEW)))
+    assign_all(store)
+    write_report(store, TABLE, SERVER, KEYS, {})
+    set_paused(store, TABLE, paused=True, now_ms=1)
+    tell_stream(store, TABLE, {0: 7}, SERVER, 1)
+
+
+def is_whole(store: Metastore) -> bool:
+    """Whether all of the table that was made anew is there."""
+    view = load(store, TABLE)
+    found = find_stream(store, TABLE)
+    return (
+        {record.key_text for record in view.segments.values()}
+        == KEYS
+        == ReportReader(store, TABLE).read()[SERVER].loaded
+        and find_control(store, TABLE).is_paused
+        and found is not None
+        and found.starts == {0: 7}
+    )
+
+
+def test_a_deletion_that_wakes_late_takes_nothing_from_the_next_table_of_its_name(tmp_path: Path) -> None:
+    """Before the stroke that hides the table it may still delete the next one, but then all of it."""
+    woken = set()
+    for call in itertools.count():
+        store = SqliteMetastore(tmp_path / f"{call}.db")
+        make_anew(store)
+        late = Interrupted(store, (*METASTORE_WRITES, "get", "children"), call, partial(make_anew, store))
+        with contextlib.suppress(ConflictError):
+            delete_table(late)
+        if late.num_calls <= call:
+            break
+        if tables.find_table(store, "t") is None:
+            assert store.children(paths.SEGMENTS) == []
+            woken.add("deletes it")
+        else:
+            assert is_whole(store), call
+            woken.add("lets it be")
+        store.close()
+    assert woken == {"deletes it", "lets it be"}
+
+
+def test_a_creation_that_wakes_late_takes_nothing_from_the_table_that_others_made(tmp_path: Path) -> None:
+    for call in itertools.count():
+        store = SqliteMetastore(tmp_path / f"{call}.db")
+        make_anew(store)
+        delete_table(store)
+        late = Interrupted(store, (*METASTORE_WRITES, "get", "children"), call, partial(make_anew, store))
+        tables.put_table(late, MANIFEST)
+        if late.num_calls <= call:
+            break
+        assert is_whole(store), call
+        store.close()
+    assert call > 1
 
 
 def test_every_replaced_or_removed_file_is_in_the_trash_exactly_if_its_record_is_gone(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from merlot.cluster.consuming.progress import forget_progress
 from merlot.cluster.records import StreamControlRecord, StreamRecord
 from merlot.errors import ConflictError, NotFoundError
 from merlot.ids import InstanceId, TableName
-from merlot.metastore.protocol import Metastore, Node
+from merlot.metastore.protocol import Metastore, Node, Shelf
 
 LOOK_MS = 10_000
 """How often somebody looks for new partitions."""
@@ -76,7 +76,7 @@ def set_paused(metastore: Metastore, table: TableName, *, paused: bool, now_ms: 
         return record
 
 
-def forget_stream(metastore: Metastore, table: TableName) -> None:
+def forget_stream(metastore: Shelf, table: TableName) -> None:
     """Delete what is said of a table's stream: the table is gone, or is made anew."""
     forget_positions(metastore, table, ())
     forget_progress(metastore, table)

@@ -13,7 +13,7 @@ from merlot.cluster import paths
 from merlot.cluster.records import PositionRecord
 from merlot.errors import ConflictError, NotFoundError
 from merlot.ids import InstanceId, TableName
-from merlot.metastore.protocol import Metastore
+from merlot.metastore.protocol import Metastore, Shelf
 
 Positions = Mapping[str, Mapping[InstanceId, PositionRecord]]
 """By segment and instance."""
@@ -45,7 +45,7 @@ def read_positions(metastore: Metastore, table: TableName) -> Positions:
     return found
 
 
-def forget_positions(metastore: Metastore, table: TableName, consuming: Collection[str]) -> int:
+def forget_positions(metastore: Shelf, table: TableName, consuming: Collection[str]) -> int:
     """Delete those of all segments but these; returns how many."""
     folder = paths.positions(table)
     gone = [name for name in metastore.children(folder) if name.rpartition("~")[0] not in consuming]

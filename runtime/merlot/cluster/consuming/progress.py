@@ -16,7 +16,7 @@ from merlot.cluster import paths
 from merlot.cluster.records import Record
 from merlot.errors import ConflictError, NotFoundError
 from merlot.ids import InstanceId, TableName
-from merlot.metastore.protocol import Metastore
+from merlot.metastore.protocol import Metastore, Shelf
 
 
 class PartitionProgress(BaseModel):
@@ -80,7 +80,7 @@ def rows_of(told: Iterable[ProgressRecord], segment: str) -> int:
     return max((one.rows for record in told for one in record.partitions if one.segment == segment), default=0)
 
 
-def forget_progress(metastore: Metastore, table: TableName) -> None:
+def forget_progress(metastore: Shelf, table: TableName) -> None:
     """The table is gone."""
     folder = paths.all_progress(table)
     for name in metastore.children(folder):

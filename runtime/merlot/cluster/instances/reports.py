@@ -18,7 +18,7 @@ from merlot.cluster.records import ReportBucket, ReportRoot
 from merlot.cluster.segments.view import bucket_of
 from merlot.errors import ConflictError, NotFoundError
 from merlot.ids import InstanceId, TableName
-from merlot.metastore.protocol import Check, Create, Metastore, Node, Op, Put, Watch
+from merlot.metastore.protocol import Check, Create, Metastore, Node, Op, Put, Shelf, Watch
 
 NUM_BUCKETS = 64
 MAX_MULTI_BYTES = 512 * 1024
@@ -124,7 +124,7 @@ class ReportWriter:
         self._metastore.multi(last)
 
 
-def remove_report(metastore: Metastore, table: TableName, instance: InstanceId) -> None:
+def remove_report(metastore: Shelf, table: TableName, instance: InstanceId) -> None:
     """Delete a report. One that its server writes again meanwhile stays."""
     root = paths.report_root(table, instance)
     for path in (*(paths.child(root, name) for name in metastore.children(root)), root):

@@ -13,6 +13,7 @@ from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
 from merlot.cluster.consuming.found import forget_stream
 from merlot.cluster.instances.reports import remove_report
+from merlot.cluster.manifests.remains import Remains
 from merlot.cluster.manifests.store import Applied, Manifests, Outcome
 from merlot.cluster.records import RetainedRecord, RootRecord, TableRecord, TrashRecord
 from merlot.cluster.segments.lineage_nodes import epoch_of_node
@@ -20,7 +21,7 @@ from merlot.cluster.segments.transaction import Context, RemoveSegments, epoch_o
 from merlot.cluster.segments.view import TableView, load, load_retained
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError
 from merlot.ids import InstanceId, TableName, offline, raw_name
-from merlot.metastore.protocol import Create, Delete, Metastore, Node, Op, Put
+from merlot.metastore.protocol import Create, Delete, Metastore, Node, Op, Put, Shelf
 from merlot.spec.evolution import compare
 from merlot.spec.manifest import Problem, dump, from_stored
 from merlot.spec.table import Table
@@ -135,11 +136,17 @@ def delete_table(metastore: Metastore, table: str, *, files: Files = Files.LATER
             continue
     else:
         raise ConflictError(f"table is written by too many to be deleted table={name}")
-    forget_stream(metastore, name)
-    _remove_buckets(metastore, name)
-    for instance in metastore.children(paths.reports(name)):
-        remove_report(metastore, name, InstanceId(instance))
-    _delete(metastore, paths.reports(name))
+    with contextlib.suppress(ConflictError):
+        _clear(Remains(metastore, name), name)
+
+
+def _clear(remains: Remains, table: TableName) -> None:
+    """Delete what is left of a table that is out of sight; the root last, by which a rerun knows that there is more."""
+    forget_stream(remains, table)
+    for instance in remains.children(paths.reports(table)):
+        remove_report(remains, table, InstanceId(instance))
+    _delete(remains, paths.reports(table))
+    _remove_buckets(remains, table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +178,12 @@ def spec_of(record: TableRecord) -> Table:
 def _create(metastore: Metastore, table: TableName, document: dict[str, Any], now_ms: int) -> TableRecord:
     record = TableRecord(name=table, revision=1, manifest=document, created_ms=now_ms, updated_ms=now_ms)
     root_path = paths.segments_root(table)
-    forget_stream(metastore, table)  # a server may have gone on writing of the stream of an earlier table
     node = metastore.get(root_path)
     if node is None:
-        metastore.multi(
-            [Create(paths.table_config(table), record.to_bytes()), Create(root_path, RootRecord().to_bytes())]
-        )
-        return record
+        node = Node(RootRecord(is_deleted=True).to_bytes(), 0)
+        metastore.create(root_path, node.data)
+    # A server may have gone on writing of the stream of an earlier table.
+    forget_stream(Remains(metastore, table), table)
     # What a deletion left behind: readers must see a later epoch. Retained segments are the table's again at once.
     old = RootRecord.from_bytes(node.data, root_path) if node.data else RootRecord()
     root = RootRecord(epoch=old.epoch + 1)
@@ -280,7 +286,7 @@ def _emptied_if_huge(metastore: Metastore, view: TableView, clock: Clock) -> Tab
     )
 
 
-def _remove_buckets(metastore: Metastore, table: TableName) -> None:
+def _remove_buckets(metastore: Shelf, table: TableName) -> None:
     """Delete what a deleted root leaves; a table created anew meanwhile keeps its own."""
     path = paths.segments_root(table)
     node = metastore.get(path)
@@ -296,6 +302,6 @@ def _remove_buckets(metastore: Metastore, table: TableName) -> None:
     _delete(metastore, path, node.version)
 
 
-def _delete(metastore: Metastore, path: str, version: int | None = None) -> None:
+def _delete(metastore: Shelf, path: str, version: int | None = None) -> None:
     with contextlib.suppress(NotFoundError, ConflictError):
         metastore.delete(path, version)

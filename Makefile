@@ -56,7 +56,7 @@ kind-test: kind-up ## Run the end-to-end tests on the kind cluster
 kind-down: ## Delete the kind cluster
 	kind delete cluster --name merlot --kubeconfig $(KIND_CONFIG)
 
-check: $(VENV)/.dev ## Lint, types, layers, CRD drift
+check: $(VENV)/.dev ## Lint, types, layers; that CRDs, generated pages and plans are what the code says
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -64,6 +64,7 @@ check: $(VENV)/.dev ## Lint, types, layers, CRD drift
 	$(BIN)/python -m merlot.spec.crd --check crds
 	$(BIN)/python -m tests.contracts.ingestion.page --check docs
 	$(BIN)/python -m tests.contracts.functions.page --check docs
+	$(BIN)/python tests/plans/plan_fixtures.py --check
 
 bench: $(VENV)/.dev ## Measure against DuckDB and Parquet in the same run, print ratios
 	$(BIN)/python -m tests.bench

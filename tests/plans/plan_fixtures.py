@@ -2,11 +2,12 @@
 
 A `.plans` file has queries, each in lines that begin in the first column; `#` begins a comment. Indented below a query
 stands what EXPLAIN tells of each layout, segments with the same plan counted. `make plans` writes what is indented
-anew; a test compares.
+anew; `python tests/plans/plan_fixtures.py --check`, and a test, compare.
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import sys
 import tempfile
@@ -150,14 +151,23 @@ def rendered(path: Path, made: Sequence[Layout]) -> str:
     return "\n".join(out).rstrip("\n") + "\n"
 
 
-def main() -> None:
-    """Write every file anew."""
+def main(arguments: list[str] | None = None) -> int:
+    """Write every file anew, or with --check say which differ; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="plan_fixtures.py")
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if a file is not what EXPLAIN tells")
+    options = parser.parse_args(arguments)
+    num_stale = 0
     with tempfile.TemporaryDirectory() as folder, layouts(Path(folder)) as made:
         for path in FILES:
             before, after = path.read_text(), rendered(path, made)
-            path.write_text(after)
-            sys.stdout.write(f"{path.name}: {'same' if before == after else 'rewritten'}\n")
+            if options.check and before != after:
+                sys.stderr.write(f"{path} differs from what EXPLAIN tells: run `make plans`\n")
+                num_stale += 1
+            elif not options.check:
+                path.write_text(after)
+                sys.stdout.write(f"{path.name}: {'same' if before == after else 'rewritten'}\n")
+    return 1 if num_stale else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,6 +1,8 @@
 """Rules of the house that linters do not know."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,3 +40,19 @@ def test_package_docstrings_state_the_threading_rule() -> None:
 def test_no_package_shadows_the_standard_library_operator() -> None:
     assert not (ROOT / "operator" / "__init__.py").exists()
     assert not list((ROOT / "tests").rglob("__init__.py"))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["-m", "merlot.spec.crd", "--check", "crds"],
+        ["-m", "tests.contracts.functions.page", "--check", "docs"],
+        ["-m", "tests.contracts.ingestion.page", "--check", "docs"],
+        ["tests/plans/plan_fixtures.py", "--check"],
+    ],
+    ids=["crds", "functions", "ingestion", "plans"],
+)
+def test_what_is_generated_is_what_the_code_says(command: list[str]) -> None:
+    """`make check` runs the same; each takes a second or two."""
+    ran = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from sqlglot import exp
-from tests.contracts.functions import page
 from tests.contracts.functions.values import NOW_MS, value_of
 
 from merlot.aggregates import registry as aggregates
@@ -77,10 +76,6 @@ def test_an_example_answers_what_it_says(function, sql) -> None:
     wanted = function.examples[sql]
     assert type(answer) is type(wanted)
     assert answer == wanted
-
-
-def test_the_page_is_what_the_registries_say() -> None:
-    assert page.main(["--check", str(ROOT / "docs")]) == 0
 
 
 class Rows:

@@ -1,4 +1,17 @@
-"""What must hold in every history, whatever befalls the cluster."""
+"""What must hold in every history, whatever befalls the cluster.
+
+- I1 Rows are a prefix of the stream: a committed segment has each row of its stretch once, in order, and each chain is
+  without a gap (`check_write`).
+- I2 No row is in two segments: stretches do not overlap (`check_write`).
+- I3 What is answered is the same before, while and after a segment is swapped for its file: no row is taken back
+  (`check_answer`).
+- I4 In the end records, deep store and servers' files agree (`check_end`).
+- I5 Replicas agree: all copies of a segment hold the same rows (`check_end`).
+- I6 What is committed is durable, is what its checksum says, and never changes (`check_write`).
+- I7 All that was produced is committed within a bound after the last fault (`World.run`, `RECOVERY_MS`).
+- I8 One writer acts: a write that comes late, or that another one was quicker with, changes nothing (`check_write`: the
+  epoch grows by one, a partition has one open segment, and its agreed end changes only where the stream has lost rows).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +22,7 @@ from typing import Protocol
 from tests.simulation.rows import Row, content_crc, is_row
 
 from merlot.cluster.consuming.machine import Replica
+from merlot.cluster.consuming.partitions import chains
 from merlot.cluster.records import ConsumingStatus, StreamSegmentRecord
 from merlot.cluster.segments.view import TableView
 from merlot.ids import InstanceId
@@ -28,6 +42,8 @@ class Invariants:
 
     def __init__(self, num_partitions: int) -> None:
         self._num_partitions = num_partitions
+        self._view: TableView | None = None
+        self._chains: Mapping[int, Sequence[StreamSegmentRecord]] = {}
         self._answered: dict[tuple[InstanceId, int], tuple[str, int]] = {}
         self.num_commits = 0
         self.num_lost = 0
@@ -35,19 +51,28 @@ class Invariants:
     def check_write(self, before: TableView, after: TableView, files: Files, earliest: Mapping[int, int]) -> None:
         """A committed segment is durable and never changes, holds each row of its stretch once, and the next one
         starts where it ends."""
+        assert after.epoch == before.epoch + 1
         for name, old in before.segments.items():
             assert isinstance(old, StreamSegmentRecord)
             new = after.segment(name)
             if not old.is_open:
-                assert new == old, f"a committed segment changed: {old} {new}"
+                assert new is old or new == old, f"a committed segment changed: {old} {new}"
             elif new is None:
                 assert old.end_offset is None or not _expected(old), f"a segment with rows went: {old}"
-            elif not new.is_open:
+            elif new is not old:
                 assert isinstance(new, StreamSegmentRecord)
-                self._check_commit(old, new, files)
+                self._check_step(old, new, files, earliest[old.partition])
         for partition in range(self._num_partitions):
             chain = [one for one in after.stream_segments if one.partition == partition]
             _check_chain(chain, earliest[partition])
+
+    def _check_step(self, old: StreamSegmentRecord, new: StreamSegmentRecord, files: Files, earliest: int) -> None:
+        assert new.start_offset == old.start_offset, f"a segment's start changed: {old} {new}"
+        if old.end_offset is not None and new.end_offset != old.end_offset:
+            is_out_of_reach = new.next_offset is not None and new.next_offset <= earliest
+            assert is_out_of_reach, f"an agreed end changed though the stream has its rows: {old} {new}"
+        if not new.is_open:
+            self._check_commit(old, new, files)
 
     def _check_commit(self, old: StreamSegmentRecord, new: StreamSegmentRecord, files: Files) -> None:
         self.num_commits += 1
@@ -69,10 +94,9 @@ class Invariants:
         """No row that a replica has answered is taken back, but when settings that decide rows have changed."""
         place = (server, replica.record.partition)
         total = len(rows)
-        for one in view.segments.values():
-            assert isinstance(one, StreamSegmentRecord)
-            if one.partition != replica.record.partition or one.sequence >= replica.record.sequence:
-                continue
+        for one in self._chains_of(view).get(replica.record.partition, ()):
+            if one.sequence >= replica.record.sequence:
+                break
             if one.is_open or one.name not in sealed:
                 return  # brokers ask somebody else
             total += one.total_docs
@@ -80,6 +104,13 @@ class Invariants:
         if settings == replica.settings_id:
             assert total >= answered, f"answered rows were taken back: {place} {answered} -> {total} {replica.record}"
         self._answered[place] = (replica.settings_id, total)
+
+    def _chains_of(self, view: TableView) -> Mapping[int, Sequence[StreamSegmentRecord]]:
+        if self._view is not view:
+            found = chains(view.stream_segments)
+            self._view = view
+            self._chains = {number: [line[at] for at in sorted(line)] for number, line in found.items()}
+        return self._chains
 
     def forget(self, server: InstanceId) -> None:
         """It died, or gave partitions up: brokers ask others."""

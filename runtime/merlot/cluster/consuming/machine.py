@@ -170,7 +170,7 @@ def step(replica: Replica, event: Event, now_ms: int) -> tuple[Replica, tuple[Ac
             known = replace(known, retry_at_ms=0, num_failures=0)
     action = _wanted(known, now_ms)
     if action is None:
-        return replace(known, doing=None), ()
+        return known if known.doing is None else replace(known, doing=None), ()
     if action == known.doing or now_ms < known.retry_at_ms:
         return known, ()
     return replace(known, doing=action), (action,)
@@ -251,7 +251,7 @@ def _informed(replica: Replica, event: Event, now_ms: int) -> Replica:
         case Seen():
             return _seen(replica, event, now_ms)
         case Peers(segment=segment) if segment == name:
-            return replace(replica, positions=event.positions, live=event.live, assigned=event.assigned)
+            return _with_peers(replica, event)
         case Built(segment=segment) if segment == name:
             return replace(replica, built=event)
         case Uploaded(segment=segment, url=url) if segment == name:
@@ -266,8 +266,17 @@ def _informed(replica: Replica, event: Event, now_ms: int) -> Replica:
             return replica
 
 
+def _with_peers(replica: Replica, event: Peers) -> Replica:
+    known = (replica.positions, replica.live, replica.assigned)
+    if known == (event.positions, event.live, event.assigned):
+        return replica
+    return replace(replica, positions=event.positions, live=event.live, assigned=event.assigned)
+
+
 def _read(replica: Replica, event: Read) -> Replica:
     """Whoever reads on has not lost its place, or has found it again."""
+    if event.held == replica.held and replica.lost is None and replica.has_caught_up >= event.has_caught_up:
+        return replica
     reason = "" if replica.end_reason == LOST else replica.end_reason
     has_caught_up = replica.has_caught_up or event.has_caught_up
     return replace(replica, held=event.held, lost=None, end_reason=reason, has_caught_up=has_caught_up)
@@ -304,6 +313,9 @@ def _seen(replica: Replica, event: Seen, now_ms: int) -> Replica:
         return replica
     of_other = event.record is not None and event.record.name != replica.record.name
     if of_other:
+        return replica
+    is_known = event.record is replica.record and event.following is replica.following and not replica.is_gone
+    if is_known and event.epoch == replica.epoch and event.is_assigned == replica.is_assigned:
         return replica
     record = event.record or replica.record
     is_same_end = record.end_offset == replica.record.end_offset or replica.record.end_offset is None

@@ -22,7 +22,7 @@ from merlot.segment.build.rows import stored_column
 from merlot.segment.metadata import MAX_DOCS, CreationFacts
 from merlot.segment.mutable.column import ColumnPrefix, ConsumingColumn
 from merlot.segment.mutable.offsets import RowOffsets
-from merlot.segment.mutable.rows import PrefixRows
+from merlot.segment.mutable.rows import PrefixRows, rows_since
 from merlot.segment.reader import EVERY_DOC, ValidDocs
 
 
@@ -109,7 +109,7 @@ class ConsumingSegment:
         num_docs, next_offset, newest_ms = self._extent
         doc = self.docs_before(offset)
         tail = ConsumingSegment(request, offset)
-        rows, offsets = self.rows(num_docs).slice(doc), self._offsets.since(doc, num_docs)
+        rows, offsets = rows_since(self._columns, doc, num_docs), self._offsets.since(doc, num_docs)
         tail.append(rows, offsets, max(offset, next_offset), newest_ms)
         return tail
 

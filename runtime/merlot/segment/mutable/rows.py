@@ -29,8 +29,8 @@ class PrefixRows:
 
 
 def rows_since(columns: Mapping[str, ConsumingColumn], doc: int, num_rows: int) -> pa.Table:
-    """The rows from a doc on. Costs what they take, not what is before them: 20,000 rows behind a million of ten columns
-    took 22 ms by way of all of them, and take 5 ms."""
+    """The rows from a doc on, at the cost of these alone: 20,000 rows behind a million of ten columns took 22 ms by way
+    of all of them, and take 5 ms."""
     return pa.table({name: _since(column.prefix(num_rows), doc, num_rows) for name, column in columns.items()})
 
 

@@ -15,7 +15,7 @@ IMAGES := operator runtime spark
 comma := ,
 KIND_CONFIG := build/kind/kubeconfig
 
-.PHONY: help quickstart demo-rollup demo-stream test check bench bench-pruning bench-merge bench-ingest fuzz fuzz-bounds crds docs plans format clean images kind-up kind-test kind-down test-e2e chart
+.PHONY: help quickstart demo-rollup demo-stream test check bench bench-pruning bench-merge bench-ingest bench-upsert fuzz fuzz-bounds crds docs plans format clean images kind-up kind-test kind-down test-e2e chart
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,9 +78,12 @@ bench-merge: $(VENV)/.dev ## Measure concat and rollup on one core against DuckD
 bench-ingest: $(VENV)/.dev ## Measure streams on one core, end to end and while consuming, beside Pinot's figures; freshness, memory, restart
 	$(BIN)/python -m tests.bench.ingest
 
+bench-upsert: $(VENV)/.dev ## Measure the upsert engine on one core, beside Pinot's figures: upserts per second, bytes per key
+	$(BIN)/python -m tests.bench.upsert
+
 fuzz: $(VENV)/.dev ## Run the seeded random tests for FUZZ_SECONDS (600), the seed printed
-	MERLOT_FUZZ_SECONDS=$(FUZZ_SECONDS) MERLOT_KILLS=200 MERLOT_STREAM_FAULTS=500 MERLOT_LATE_S=10 MERLOT_SILENCE_S=60 MERLOT_TABLES=1000 MERLOT_SIMULATIONS=10000 \
-	  $(BIN)/python -m pytest tests/fuzz tests/simulation tests/oracle tests/unit/query/pruning tests/faults tests/kube/test_operator_scale.py \
+	MERLOT_FUZZ_SECONDS=$(FUZZ_SECONDS) MERLOT_KILLS=200 MERLOT_STREAM_FAULTS=500 MERLOT_LATE_S=10 MERLOT_SILENCE_S=60 MERLOT_TABLES=1000 MERLOT_SIMULATIONS=10000 MERLOT_UPSERTS=10000 \
+	  $(BIN)/python -m pytest tests/fuzz tests/simulation tests/oracle tests/unit/query/pruning tests/unit/upsert tests/faults tests/kube/test_operator_scale.py \
 	  --timeout=0 $(PYTEST_ARGS)
 
 fuzz-bounds: $(VENV)/.dev ## Run SQL cases, kernels and random queries with every index of every kernel checked (FUZZ_SECONDS)

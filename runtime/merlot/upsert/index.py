@@ -54,10 +54,7 @@ class Shard:
     def __init__(self, number: int, num_values: int) -> None:
         self._number = number
         self._width = FIRST_VALUE + num_values
-        self._clear()
-
-    def _clear(self) -> None:
-        self._set(*self._empty(_FIRST_SLOTS + self._number % 8), 0)
+        self.clear()
 
     @property
     def num_keys(self) -> int:
@@ -107,13 +104,18 @@ class Shard:
 
     def prune(self, alive_from: int, deleted_from: int) -> None:
         """Take out what is dead, and give its memory back."""
+        if not self.num_keys:
+            return
         kept = kernels.count_alive(alive_from, deleted_from, self._table)
-        if kept < self.num_keys:
+        if not kept:
+            self.clear()
+        elif kept < self.num_keys:
             self._rebuild(self._slots_for(kept), alive_from, deleted_from)
 
     def clear(self) -> None:
-        """Take everything out."""
-        self._clear()
+        """Take everything out; a shard that holds nothing has no table to write to."""
+        self._table, self._capacity = np.zeros((2, self._width), np.int64), 1
+        self._used = np.zeros(2, np.int64)
 
     def arrays(self) -> Longs:
         """The entries, by key."""
@@ -122,13 +124,18 @@ class Shard:
 
     def _slots_for(self, num_keys: int) -> int:
         """Slots of a table that such shards grow through, one after the other."""
-        slots = _FIRST_SLOTS + self._number % 8
+        slots = self._first_slots
         while num_keys >= _room(slots):
             slots = _next(slots)
         return slots
 
     def _grow(self) -> None:
-        self._rebuild(_next(self._capacity), kernels.NULL, kernels.NULL)
+        self._rebuild(max(_next(self._capacity), self._first_slots), kernels.NULL, kernels.NULL)
+
+    @property
+    def _first_slots(self) -> int:
+        """Differs between neighbours, so that they grow at other times."""
+        return _FIRST_SLOTS + self._number % 8
 
     def _rebuild(self, capacity: int, alive_from: int, deleted_from: int) -> None:
         while True:
@@ -165,6 +172,10 @@ class KeyIndex:
         return [*self._young, *(self._old or ())]
 
     @property
+    def _filled(self) -> list[Shard]:
+        return [shard for shard in self.shards if shard.num_keys]
+
+    @property
     def num_keys(self) -> int:
         """Keys in memory, among them those that are dead and not pruned yet."""
         return sum([shard.num_keys for shard in self.shards])
@@ -191,13 +202,13 @@ class KeyIndex:
         segments = np.array(sorted(sources), np.int64)
         starts = np.cumsum([0, *(len(sources[segment]) for segment in segments.tolist())])
         docs = np.concatenate([np.zeros(0, np.int64), *(sources[segment] for segment in segments.tolist())])
-        for shard in self.shards:
+        for shard in self._filled:
             shard.relocate(segments, starts.astype(np.int64), docs, target)
             shard.prune(kernels.NULL, kernels.NULL)
 
     def move_tail(self, segment: int, first_doc: int, target: int) -> None:
         """Make docs of a segment from `first_doc` on the docs of another, from 0 on."""
-        for shard in self.shards:
+        for shard in self._filled:
             shard.move_tail(segment, first_doc, target)
 
     def prune(self, alive_from: int, deleted_from: int, shards: slice = slice(None)) -> None:

@@ -143,7 +143,7 @@ def test_upsert_config_is_accepted_linked_and_said_not_to_run(api: Api, operator
     schema = {**flights()["spec"]["schema"], "primaryKey": ["flight", "time_hour"]}
     with operator:
         api.create("upsertconfigs", config)
-        wait(operator, lambda: api.reason("Ready", name, "upsertconfigs"), "False/NotExecuted")
+        wait(operator, lambda: api.reason("Ready", name, "upsertconfigs"), "True/Executed")
         assert api.reason("Accepted", name, "upsertconfigs") == "True/Valid"
         api.create("tables", flights(upsert={"configRef": name}, schema=schema))
         wait(operator, lambda: api.get("upsertconfigs", name)["status"].get("tables"), ["flights"])

@@ -1,12 +1,12 @@
-"""Reconcile one UpsertConfig: checked, against the Tables that name it too, kept in shared state, and said plainly not
-to be executed in this version."""
+"""Reconcile one UpsertConfig: checked, against the Tables that name it too, and kept in shared state, where the
+controller takes it up."""
 
 from __future__ import annotations
 
 from merlot.cluster.manifests import upserts as shared_upserts
 from merlot.errors import ConflictError, InvalidInputError, UnavailableError
 from merlot.spec import manifest
-from merlot.spec.upsert import NOT_EXECUTED, UpsertConfig
+from merlot.spec.upsert import UpsertConfig
 from merlot_operator.context import Context
 from merlot_operator.kube.kinds import TABLES, UPSERTS, as_written, is_deleting, name_of
 from merlot_operator.reconcilers.finalizers import ensure_finalizer, forget
@@ -41,8 +41,16 @@ async def reconcile_upsert(context: Context, namespace: str, name: str) -> float
         is_written = False
         step = f"see that ZooKeeper runs at {context.config.metastore_of(namespace)}"
         degraded = Condition("Degraded", True, "MetastoreUnavailable", f"{error}; {step}")
-    conditions = [accepted, Condition("Ready", False, "NotExecuted", NOT_EXECUTED), degraded]
+    conditions = [accepted, _ready(accepted, degraded), degraded]
     status = {"tables": sorted(map(name_of, linked)), "revision": revision}
     kept = {name: value for name, value in status.items() if value not in (None, [])}
     await write_status(context, body, conditions, kept)
     return context.config.resync_s if is_written else WAITING_S
+
+
+def _ready(accepted: Condition, degraded: Condition) -> Condition:
+    """Whether tables that name it are upserted by it."""
+    for condition, wanted in ((accepted, True), (degraded, False)):
+        if condition.holds is not wanted:
+            return Condition("Ready", False, condition.reason, condition.message)
+    return Condition("Ready", True, "Executed", "tables that name it follow it from their next segment on")

@@ -230,6 +230,9 @@ class StreamSegmentRecord(SegmentRecord):
     table. Empty when it is DONE."""
     pinned_id: Interned = ""
     """A hash of `pinned`, which stays."""
+    upsert: Interned = ""
+    """Of an upsert table: what of `pinned` decided which of its rows are valid. It stays, for whoever builds the index
+    of keys again."""
     sealer: Interned = ""
     """SEALING: the replica that makes the file; DONE: the one that made it."""
     sealing_ms: int = -1

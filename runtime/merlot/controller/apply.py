@@ -20,10 +20,11 @@ from merlot.errors import InvalidInputError
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Metastore
 from merlot.spec import manifest
-from merlot.spec.manifest import Manifest, Problem, rollup_checks
+from merlot.spec.evolution import compare_upserts
+from merlot.spec.manifest import Manifest, Problem, rollup_checks, upsert_checks
 from merlot.spec.table import Table
 from merlot.spec.tasks import MergeRollupTask
-from merlot.spec.upsert import NOT_EXECUTED, UpsertConfig
+from merlot.spec.upsert import UpsertConfig
 from merlot.store.allowed import AllowedStores
 
 
@@ -86,7 +87,9 @@ def _check(metastore: Metastore, documents: Sequence[Manifest], stores: AllowedS
         except (tables.EvolutionError, rollups.RollupConflictError) as error:
             found = error.problems
         if isinstance(document, Table):
-            found = [*found, *_store_problems(document, stores)]
+            found = [*found, *_store_problems(document, stores), *_upsert_problems(metastore, document, documents)]
+        if isinstance(document, UpsertConfig):
+            found = [*found, *_problems_of_tables(metastore, document, documents)]
         if isinstance(document, MergeRollupTask):
             found = [*found, *_rollup_problems(metastore, document, documents[: number - 1], documents)]
         place = number if len(documents) > 1 else None
@@ -159,6 +162,49 @@ def _rollup_problems(
     return problems if table is None else [*problems, *rollup_checks.against_table(document.spec, table.spec)]
 
 
+def _upsert_problems(metastore: Metastore, table: Table, documents: Sequence[Manifest]) -> list[Problem]:
+    """What its own upsert settings, or the UpsertConfig that it names, say against it."""
+    declared = table.spec.upsert
+    if declared is None:
+        return []
+    if declared.config is not None:
+        return upsert_checks.against_table(declared.config, table.spec)
+    config = _config_of(metastore, table, documents)
+    problems = [] if config is None else upsert_checks.against_table(config.spec, table.spec)
+    return [Problem("spec.upsert.configRef", f'"{declared.config_ref}" does not fit: {one}') for one in problems]
+
+
+def _config_of(metastore: Metastore, table: Table, documents: Sequence[Manifest]) -> UpsertConfig | None:
+    """The UpsertConfig that a table names, as it will be."""
+    name = None if table.spec.upsert is None else table.spec.upsert.config_ref
+    if name is None:
+        return None
+    for one in documents:
+        if isinstance(one, UpsertConfig) and one.metadata.name == name:
+            return one
+    record = upserts.find_upsert(metastore, name)
+    return None if record is None else upserts.spec_of(record)
+
+
+def _problems_of_tables(metastore: Metastore, config: UpsertConfig, documents: Sequence[Manifest]) -> list[Problem]:
+    """What tables that name the UpsertConfig, and are not applied with it, say against it."""
+    name, applied = config.metadata.name, {one.name for one in documents if isinstance(one, Table)}
+    problems: list[Problem] = []
+    for table_name, record in tables.list_tables(metastore).items():
+        table = tables.spec_of(record)
+        if table_name in applied or table.spec.upsert is None or table.spec.upsert.config_ref != name:
+            continue
+        found = [*upsert_checks.against_table(config.spec, table.spec), *_changed(metastore, config)]
+        problems += [Problem(one.path, f'table "{table.raw_name}": {one.message}') for one in found]
+    return problems
+
+
+def _changed(metastore: Metastore, config: UpsertConfig) -> list[Problem]:
+    """What may not change of one that tables follow already."""
+    record = upserts.find_upsert(metastore, config.metadata.name)
+    return [] if record is None else list(compare_upserts(upserts.spec_of(record).spec, config.spec, "spec"))
+
+
 def _table_of(metastore: Metastore, document: MergeRollupTask, documents: Sequence[Manifest]) -> Table | None:
     """The table as it will be."""
     for one in documents:
@@ -176,15 +222,24 @@ def _warnings(
 ) -> tuple[str, ...]:
     match document:
         case Table():
-            return (*_adoption(metastore, document), *_table_warnings(document, servers))
+            waiting = _waiting(metastore, document, documents)
+            return (*_adoption(metastore, document), *_table_warnings(document, servers), *waiting)
         case MergeRollupTask():
             if _table_of(metastore, document, documents) is None:
                 return (f'spec.table: there is no table "{document.spec.table}" yet; waits for it',)
             return ()
         case UpsertConfig():
-            return (NOT_EXECUTED,)
+            return ()
         case _:
             assert_never(document)
+
+
+def _waiting(metastore: Metastore, table: Table, documents: Sequence[Manifest]) -> tuple[str, ...]:
+    declared = table.spec.upsert
+    if declared is None or declared.config_ref is None or _config_of(metastore, table, documents) is not None:
+        return ()
+    text = f'spec.upsert.configRef: there is no UpsertConfig "{declared.config_ref}" yet'
+    return (f"{text}; nothing is consumed before it is there",)
 
 
 def _adoption(metastore: Metastore, table: Table) -> tuple[str, ...]:

@@ -9,10 +9,13 @@ would otherwise be that of the wider type.
 from collections.abc import Iterator
 from itertools import chain
 
+from pydantic.alias_generators import to_camel
+
 from merlot.spec.manifest.problems import Problem
 from merlot.spec.schema import FieldSpec
 from merlot.spec.stream import StreamIngestion
 from merlot.spec.table import TableSpec
+from merlot.spec.upserting import UpsertSpec
 from merlot.values.types import TypeName
 
 WIDER_TYPES: dict[TypeName, frozenset[TypeName]] = {
@@ -21,6 +24,9 @@ WIDER_TYPES: dict[TypeName, frozenset[TypeName]] = {
     TypeName.FLOAT: frozenset({TypeName.DOUBLE}),
 }
 """Types that hold every value of the key. LONG to DOUBLE would round; to STRING would change order and arithmetic."""
+
+DECIDES_ROWS = ("mode", "hash_function", "comparison_columns", "delete_record_column", "partial_upsert_strategies")
+"""Of upserts: what cannot change."""
 
 NEW_TABLE = "create a table under another name and ingest again"
 
@@ -84,7 +90,20 @@ def _compare_table(old: TableSpec, new: TableSpec) -> Iterator[Problem]:
         yield Problem("spec.deepStore.uri", message)
     if old.push_type != new.push_type:
         yield Problem("spec.pushType", f"cannot change from {old.push_type} to {new.push_type}; {NEW_TABLE}")
+    if (old.upsert is None) != (new.upsert is None):
+        action = "be added" if old.upsert is None else "be taken away"
+        yield Problem("spec.upsert", f"cannot {action}: rows that are there would change; {NEW_TABLE}")
+    elif old.upsert is not None and new.upsert is not None and old.upsert.config and new.upsert.config:
+        yield from compare_upserts(old.upsert.config, new.upsert.config, "spec.upsert.config")
     yield from _compare_streams(old.ingestion.stream, new.ingestion.stream)
+
+
+def compare_upserts(old: UpsertSpec, new: UpsertSpec, path: str) -> Iterator[Problem]:
+    """Which row of a key is the newest one, and what became of it, stays as it was decided."""
+    for name in DECIDES_ROWS:
+        before, after = getattr(old, name), getattr(new, name)
+        if before != after:
+            yield Problem(f"{path}.{to_camel(name)}", f"cannot change on tables that have rows; {NEW_TABLE}")
 
 
 def _compare_streams(old: StreamIngestion | None, new: StreamIngestion | None) -> Iterator[Problem]:

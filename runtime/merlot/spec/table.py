@@ -29,6 +29,7 @@ from merlot.spec.stream import (
     StreamIngestion,
 )
 from merlot.spec.tenancy import DeepStoreSpec, Resources, TenantSpec, TenantsSpec
+from merlot.spec.upserting import TableUpsert
 from merlot.values.durations import Duration, duration_ms
 from merlot.values.periods import DAY_MS
 
@@ -69,7 +70,6 @@ __all__ = [
     "TableSpec",
     "TenantSpec",
     "TenantsSpec",
-    "UpsertRef",
     "duration_ms",
 ]
 
@@ -139,13 +139,6 @@ class QueryLimits(SpecModel):
     """Most bytes that a server may answer to one query."""
 
 
-class UpsertRef(SpecModel):
-    """Makes the table an upsert table."""
-
-    config_ref: str = Field(min_length=1)
-    """Name of an UpsertConfig in the same namespace."""
-
-
 class TableSpec(SpecModel):
     """What a table is, holds and needs."""
 
@@ -175,8 +168,8 @@ class TableSpec(SpecModel):
     """Which processes serve the table."""
     deep_store: DeepStoreSpec | None = None
     """Where segment files are kept; the cluster's own deep store if left out."""
-    upsert: UpsertRef | None = None
-    """Later rows replace earlier ones of the same key; not available in this version."""
+    upsert: TableUpsert | None = None
+    """Later rows of the stream replace earlier ones of the same primary key; cannot be added or taken away later."""
     deletion_policy: DeletionPolicy = DeletionPolicy.RETAIN
     """What deleting the table does to its segment files and, in Kubernetes, to its servers' volumes. Retain: they stay,
     and the next table of the name has the segments again, if its schema fits. Delete: they go."""

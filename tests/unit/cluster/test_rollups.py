@@ -12,7 +12,7 @@ from merlot.ids import TableName
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.manifest import load
 from merlot.spec.tasks import MergeRollupTask
-from merlot.spec.upsert import NOT_EXECUTED, UpsertConfig
+from merlot.spec.upsert import UpsertConfig
 
 TABLE = TableName("t_OFFLINE")
 
@@ -73,11 +73,11 @@ def test_the_table_of_a_rollup_cannot_change(store: SqliteMetastore) -> None:
             attempt(store, rollup(table="u"))
 
 
-def test_an_upsert_config_is_kept_and_says_that_nothing_executes_it(store: SqliteMetastore) -> None:
+def test_an_upsert_config_is_kept(store: SqliteMetastore) -> None:
     assert upserts.apply_upsert(store, upsert()).outcome is Outcome.CREATED
     assert upserts.apply_upsert(store, upsert()).outcome is Outcome.UNCHANGED
     record = upserts.put_upsert(store, upsert("2d"))
-    assert (record.revision, record.note) == (2, NOT_EXECUTED)
+    assert record.revision == 2
     assert upserts.spec_of(upserts.list_upserts(store)["latest"]) == upsert("2d")
     upserts.delete_upsert(store, "latest")
     with pytest.raises(NotFoundError):

@@ -109,7 +109,7 @@ spec:
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
-        ("upsert: {configRef: latest}", "spec.upsert: upserts do not exist in this version; remove it"),
+        ("upsert: {}", "spec.upsert: write configRef, or config: one of the two"),
         (
             "routing: {segmentPruners: [tmie]}",
             'spec.routing.segmentPruners[0]: unknown segment pruner "tmie"; did you mean time?',

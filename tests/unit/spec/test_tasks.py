@@ -8,8 +8,8 @@ import pytest
 from merlot.spec import manifest
 from merlot.spec.manifest import ManifestError
 from merlot.spec.manifest.rollup_checks import against_table
-from merlot.spec.table import UpsertRef
 from merlot.spec.tasks import AggregationFunction, MergeRollupTask, MergeType
+from merlot.spec.upserting import TableUpsert
 
 ROOT = Path(__file__).resolve().parents[3]
 SEED = """
@@ -163,7 +163,7 @@ def test_some_tables_are_refused_with_the_reason(edit: tuple[str, str], problem:
 
 def test_upsert_tables_are_refused() -> None:
     [declared] = manifest.load_tables(TABLE)
-    table = declared.spec.model_copy(update={"upsert": UpsertRef(config_ref="latest")})
+    table = declared.spec.model_copy(update={"upsert": TableUpsert(config_ref="latest")})
     [found] = against_table(load(SEED).spec, table)
     assert str(found).startswith("spec.table: the table is an upsert table")
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from merlot.spec import manifest
+from merlot.spec.evolution import compare
 from merlot.spec.manifest import ManifestError
 from merlot.spec.manifest.upsert_checks import against_table
 from merlot.spec.upsert import UpsertConfig
@@ -16,6 +17,8 @@ kind: Table
 metadata: {name: trips}
 spec:
   timeColumn: at
+  partitioning: {columns: {id: {functionName: Murmur, numPartitions: 4}}}
+  ingestion: {stream: {type: files, topic: trips, flush: {age: 1h}}}
   schema:
     primaryKey: [id]
     fields:
@@ -26,6 +29,7 @@ spec:
       - {name: gone, type: BOOLEAN}
       - {name: tags, type: STRING, multiValue: true}
 """
+STREAM = "  ingestion: {stream: {type: files, topic: trips, flush: {age: 1h}}}\n"
 
 
 def config(spec: str) -> UpsertConfig:
@@ -41,13 +45,13 @@ def problems(spec: str) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
-def against(spec: str) -> list[str]:
-    [table] = manifest.load_tables(TABLE)
+def against(spec: str, table_text: str = TABLE) -> list[str]:
+    [table] = manifest.load_tables(table_text)
     return [str(problem) for problem in against_table(config(spec).spec, table.spec)]
 
 
 def test_the_example_fits_its_table() -> None:
-    folder = ROOT / "examples" / "orders"
+    folder = ROOT / "examples" / "flightboard"
     [found] = manifest.load((folder / "upsert.yaml").read_text())
     [table] = manifest.load_tables((folder / "table.yaml").read_text())
     assert isinstance(found, UpsertConfig)
@@ -63,6 +67,11 @@ def test_the_example_fits_its_table() -> None:
         ("mode: FULL, primaryKeyTtl: 1d, comparisonColumns: [a, b]", "spec.primaryKeyTtl: needs one comparison column"),
         ("mode: FULL, deletedKeysTtl: 1d", "spec.deletedKeysTtl: needs deleteRecordColumn"),
         ("mode: FULL, skipLateEvents: true", "spec.skipLateEvents: needs primaryKeyTtl"),
+        ("mode: FULL, isSkipLateEvents: true", "spec.isSkipLateEvents: needs primaryKeyTtl"),
+        ("mode: FULL, maxFutureSkew: 1h", "spec.maxFutureSkew: needs primaryKeyTtl"),
+        ("mode: FULL, TtlUnit: DAYS", "spec.TtlUnit: TtlUnit and TtlValue go together"),
+        ("mode: FULL, primaryKeyTtl: 1d, ttl: {unit: DAYS, value: 1}", "spec.ttl: says what primaryKeyTtl says"),
+        ("mode: FULL, ttl: {unit: YEARS, value: 1}", 'spec.ttl.unit: unknown unit "YEARS"'),
         ("mode: FULL, pruning: ROTATION", "spec.pruning: needs primaryKeyTtl"),
         ("mode: FULL, pruningInterval: 1h", "spec.pruningInterval: only pruning: SCAN"),
         ("mode: FULL, partialUpsertStrategies: {a: MAX}", "spec.partialUpsertStrategies: FULL replaces whole rows"),
@@ -93,6 +102,18 @@ def test_all_problems_come_at_once() -> None:
     ("spec", "problem"),
     [
         ("mode: FULL, comparisonColumns: [vrsion]", 'spec.comparisonColumns[0]: the table has no column "vrsion"'),
+        ("mode: FULL, comparisonColumns: [city]", 'spec.comparisonColumns[0]: "city" is STRING; rows are compared by'),
+        ("mode: FULL, primaryKeyTtl: 30m", "spec.primaryKeyTtl: 30m is not longer than ingestion.stream.flush.age, 1h"),
+        ("mode: FULL, primaryKeyTtl: 1h", "spec.primaryKeyTtl: 1h is not longer than ingestion.stream.flush.age, 1h"),
+        ("mode: FULL, ttl: {unit: MINUTES, value: 30}", "spec.ttl: 30m is not longer than"),
+        (
+            "mode: FULL, primaryKeyTtl: '100'",
+            'spec.primaryKeyTtl: the comparison column "at" is a time; write a duration',
+        ),
+        ("mode: FULL, primaryKeyTtl: 1d, maxFutureSkew: 1h", "spec.maxFutureSkew: does not exist in this version"),
+        ("mode: PARTIAL", "spec.mode: PARTIAL does not exist in this version"),
+        ("mode: FULL, snapshot: ENABLE", "spec.snapshot: snapshots do not exist in this version"),
+        ("mode: FULL, preload: ENABLE", "spec.preload: does not exist in this version"),
         ("mode: FULL, comparisonColumns: [tags]", 'spec.comparisonColumns[0]: "tags" is multi-valued'),
         (
             "mode: FULL, comparisonColumns: [version], primaryKeyTtl: 1d",
@@ -133,3 +154,82 @@ def test_what_the_table_says_against_it(spec: str, problem: str) -> None:
 
 def test_a_bare_number_is_a_ttl_of_a_version() -> None:
     assert against("mode: FULL, comparisonColumns: [version], primaryKeyTtl: '100', deleteRecordColumn: gone") == []
+
+
+@pytest.mark.parametrize(
+    ("edit", "problem"),
+    [
+        ((STREAM, ""), "spec: the table has no ingestion.stream; upserts of batches do not exist"),
+        (
+            ("flush: {age: 1h}}}", "flush: {age: 1h}}, batch: [{sourceUri: /x, format: CSV}]}"),
+            "spec: the table has ingestion.batch",
+        ),
+        (
+            ("  timeColumn", "  indexing: {sortedColumns: [city]}\n  timeColumn"),
+            "spec: the table has indexing.sortedColumns (city)",
+        ),
+        (
+            ("  partitioning: {columns: {id: {functionName: Murmur, numPartitions: 4}}}\n", ""),
+            "spec: the table declares no partitioning",
+        ),
+        (
+            ("{columns: {id:", "{columns: {city:"),
+            'spec: the table is partitioned by "city", which is not in schema.primaryKey',
+        ),
+    ],
+)
+def test_a_table_whose_rows_would_not_meet_is_refused(edit: tuple[str, str], problem: str) -> None:
+    assert edit[0] in TABLE
+    found = against("mode: FULL", TABLE.replace(*edit))
+    assert any(one.startswith(problem) for one in found), found
+
+
+def test_the_names_that_pinot_was_to_have_are_taken() -> None:
+    spec = config("mode: FULL, TtlUnit: DAYS, TtlValue: '1', isSkipLateEvents: true").spec
+    assert (spec.time_to_live, spec.skips_late) == ("1d", True)
+    assert config("mode: FULL, ttl: {unit: HOURS, value: 36}").spec.time_to_live == "36h"
+    assert manifest.dump(config("mode: FULL, TtlUnit: DAYS, TtlValue: '1'"))["spec"]["TtlUnit"] == "DAYS"
+
+
+INLINE = TABLE.replace("spec:\n", "spec:\n  upsert: {config: {mode: FULL}}\n", 1)
+
+
+def test_a_table_may_say_itself_how_it_is_upserted() -> None:
+    [table] = manifest.load_tables(INLINE)
+    assert table.spec.upsert is not None
+    assert table.spec.upsert.config is not None
+    assert against_table(table.spec.upsert.config, table.spec) == []
+
+
+@pytest.mark.parametrize(
+    ("edit", "problem"),
+    [
+        (("{config: {mode: FULL}}", "{}"), "spec.upsert: write configRef, or config"),
+        (("{config: {mode: FULL}}", "{config: {mode: FULL}, configRef: x}"), "spec.upsert: write configRef, or config"),
+        (("mode: FULL", "mode: FULL, skipLateEvents: true"), "spec.upsert.config.skipLateEvents: needs primaryKeyTtl"),
+        (("    primaryKey: [id]\n", ""), "spec.schema.primaryKey: an upsert table needs one"),
+    ],
+)
+def test_what_a_table_says_wrongly_of_its_upserts_is_refused(edit: tuple[str, str], problem: str) -> None:
+    assert edit[0] in INLINE
+    with pytest.raises(ManifestError) as caught:
+        manifest.load_tables(INLINE.replace(*edit))
+    assert any(str(one).startswith(problem) for one in caught.value.problems), caught.value.problems
+
+
+def test_paths_are_those_of_the_table_if_it_says_so_itself() -> None:
+    [table] = manifest.load_tables(INLINE.replace("mode: FULL", "mode: FULL, comparisonColumns: [city]"))
+    assert table.spec.upsert is not None
+    assert table.spec.upsert.config is not None
+    [problem] = against_table(table.spec.upsert.config, table.spec)
+    assert problem.path == "spec.upsert.config.comparisonColumns[0]"
+
+
+def test_an_upsert_table_stays_one_and_what_decides_its_rows_stays() -> None:
+    [plain], [upserted] = manifest.load_tables(TABLE), manifest.load_tables(INLINE)
+    [other] = manifest.load_tables(INLINE.replace("mode: FULL", "mode: FULL, comparisonColumns: [version]"))
+    [ttl] = manifest.load_tables(INLINE.replace("mode: FULL", "mode: FULL, primaryKeyTtl: 2d"))
+    assert [one.path for one in compare(plain.spec, upserted.spec)] == ["spec.upsert"]
+    assert [one.path for one in compare(upserted.spec, plain.spec)] == ["spec.upsert"]
+    assert [one.path for one in compare(upserted.spec, other.spec)] == ["spec.upsert.config.comparisonColumns"]
+    assert compare(upserted.spec, ttl.spec) == ()

@@ -15,13 +15,16 @@ from merlot.spec.indexing import IndexingSpec, PartitioningSpec
 from merlot.spec.schema import TableSchema
 from merlot.spec.stream import StreamIngestion
 from merlot.spec.table import TableSpec
+from merlot.spec.upserting import UpsertSpec
 
 NOT_PINNED = {"flush", "properties", "secret_ref", "on_offset_out_of_range"}
 """Of the stream: none of them makes other rows of the same messages."""
 
 
-def pin(spec: TableSpec) -> str:
-    """The text of a table's settings; equal settings make equal texts. Empty if it has no stream."""
+def pin(spec: TableSpec, upsert: UpsertSpec | None = None) -> str:
+    """The text of a table's settings; equal settings make equal texts. Empty if it has no stream.
+
+    upsert: of an upsert table, whoever says it, the table or its UpsertConfig."""
     declared = spec.ingestion.stream
     if declared is None:
         return ""
@@ -32,7 +35,27 @@ def pin(spec: TableSpec) -> str:
         "partitioning": None if spec.partitioning is None else _fields(spec.partitioning),
         "stream": declared.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=NOT_PINNED),
     }
+    if upsert is not None:
+        fields["upsert"] = upsert.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+
+def pinned_upsert(text: str) -> str:
+    """The part of pinned settings that decides which rows are valid; empty if there is none. Text that cannot be read
+    has none: `unpin` says what is wrong with it."""
+    try:
+        found = json.loads(text)["upsert"]
+    except (ValueError, KeyError, TypeError):
+        return ""
+    return json.dumps(found, sort_keys=True, separators=(",", ":"))
+
+
+def unpin_upsert(text: str) -> UpsertSpec:
+    """What `pinned_upsert` gave. CorruptionError if it cannot be read."""
+    try:
+        return UpsertSpec.model_validate_json(text)
+    except ValidationError as error:
+        raise CorruptionError("pinned settings of upserts cannot be read") from error
 
 
 def unpin(text: str, spec: TableSpec) -> TableSpec:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from merlot.cluster.consuming.names import StreamSegmentName
 from merlot.cluster.consuming.partitions import last_segments, open_segments, stream_segment
+from merlot.cluster.consuming.pinned import pinned_upsert
 from merlot.cluster.records import AskedEnd, ConsumingStatus, SegmentRecord, StreamSegmentRecord
 from merlot.cluster.segments.mutations import Assign, Mutation, PreconditionError, PutSegments, RemoveSegments
 from merlot.cluster.segments.view import TableView
@@ -267,7 +268,8 @@ def _opened(table: TableName, partition: int, sequence: int, now_ms: int) -> dic
 
 def _pinned(pinned: str) -> dict[str, str]:
     digest = hashlib.blake2b(pinned.encode(), digest_size=8).hexdigest()
-    return {"pinned": sys.intern(pinned), "pinned_id": sys.intern(digest)}
+    upsert = pinned_upsert(pinned)
+    return {"pinned": sys.intern(pinned), "pinned_id": sys.intern(digest), "upsert": sys.intern(upsert)}
 
 
 def _next_start(record: StreamSegmentRecord) -> int:

@@ -1,6 +1,8 @@
-"""UpsertConfigs as applied: kept, revised and deleted. Nothing executes them in this version, as the record says."""
+"""UpsertConfigs as applied: kept, revised and deleted; and what they, or a table itself, say of its upserts."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
@@ -8,14 +10,14 @@ from merlot.cluster.manifests.store import Applied, Manifests, Outcome
 from merlot.cluster.records import ManifestRecord
 from merlot.metastore.protocol import Metastore
 from merlot.spec.manifest import dump, from_stored
-from merlot.spec.upsert import NOT_EXECUTED, UpsertConfig
+from merlot.spec.manifest.upsert_checks import against_table
+from merlot.spec.table import TableSpec
+from merlot.spec.upsert import UpsertConfig
+from merlot.spec.upserting import UpsertSpec
 
 
 class UpsertRecord(ManifestRecord):
     """An UpsertConfig as it was last applied."""
-
-    note: str = ""
-    """What the version that stored it does with it, in words."""
 
 
 UPSERTS = Manifests(kind="UpsertConfig", root=paths.UPSERTS, path=paths.upsert_config, record=UpsertRecord)
@@ -36,15 +38,12 @@ def apply_upsert(metastore: Metastore, manifest: UpsertConfig, *, clock: Clock |
     name, document = manifest.metadata.name, dump(manifest)
 
     def create() -> UpsertRecord:
-        record = UpsertRecord(
-            name=name, revision=1, manifest=document, created_ms=now_ms, updated_ms=now_ms, note=NOT_EXECUTED
-        )
+        record = UpsertRecord(name=name, revision=1, manifest=document, created_ms=now_ms, updated_ms=now_ms)
         metastore.create(paths.upsert_config(name), record.to_bytes())
         return record
 
     def change(record: UpsertRecord, version: int) -> Applied[UpsertRecord]:
-        told = record.model_copy(update={"note": NOT_EXECUTED})
-        return UPSERTS.revise(metastore, told, version, document, now_ms)
+        return UPSERTS.revise(metastore, record, version, document, now_ms)
 
     return UPSERTS.apply(metastore, name, create, change)
 
@@ -66,3 +65,32 @@ def delete_upsert(metastore: Metastore, name: str) -> None:
 def spec_of(record: UpsertRecord) -> UpsertConfig:
     """The manifest as models."""
     return from_stored(record.manifest, UpsertConfig)
+
+
+@dataclass(frozen=True, slots=True)
+class Upserting:
+    """What a table's spec.upsert comes to."""
+
+    spec: UpsertSpec | None = None
+    """None: the table is no upsert table, or cannot be consumed yet."""
+    waits_for: str = ""
+    """Why nothing of the table is consumed."""
+
+
+def upserting_of(metastore: Metastore, table: TableSpec) -> Upserting:
+    """How rows of a table replace each other, by what was applied last."""
+    declared = table.upsert
+    if declared is None:
+        return Upserting()
+    spec, name = declared.config, declared.config_ref
+    if spec is None and name is not None:
+        record = find_upsert(metastore, name)
+        if record is None:
+            return Upserting(waits_for=f'there is no UpsertConfig "{name}" yet')
+        spec = spec_of(record).spec
+    if spec is None:
+        return Upserting(waits_for="spec.upsert says nothing")
+    problems = against_table(spec, table)
+    if problems:
+        return Upserting(waits_for="; ".join(map(str, problems)))
+    return Upserting(spec)

@@ -114,14 +114,14 @@ class MergeService:
 
 
 def _upsert(record: upserts.UpsertRecord) -> Json:
-    spec = record.manifest.get("spec", {})
+    spec = upserts.spec_of(record).spec
     return {
         "name": record.name,
         "revision": record.revision,
         "createdMs": record.created_ms,
         "state": "Accepted",
-        "message": record.note,
-        "mode": spec.get("mode"),
-        "primaryKeyTtl": spec.get("primaryKeyTtl"),
-        "deletedKeysTtl": spec.get("deletedKeysTtl"),
+        "message": "",
+        "mode": spec.mode,
+        "primaryKeyTtl": spec.time_to_live,
+        "deletedKeysTtl": spec.deleted_keys_ttl,
     }

@@ -8,6 +8,7 @@ from merlot.clock import Clock
 from merlot.cluster.consuming import found
 from merlot.cluster.consuming.pinned import pin
 from merlot.cluster.consuming.positions import read_positions
+from merlot.cluster.manifests.upserts import upserting_of
 from merlot.cluster.segments.transaction import Context, mutate
 from merlot.cluster.segments.view import TableView
 from merlot.controller.placement.reconcile import Situation
@@ -24,10 +25,11 @@ def follow_stream(
     """The view after everything that can be done now."""
     table = view.table
     known = found.find_stream(metastore, table)
+    upserting = upserting_of(metastore, situation.spec)
     stream = StreamSituation(
         table=situation,
-        pinned=pin(situation.spec),
-        starts={} if known is None else known.starts,
+        pinned="" if upserting.waits_for else pin(situation.spec, upserting.spec),
+        starts={} if known is None or upserting.waits_for else known.starts,
         is_paused=found.find_control(metastore, table).is_paused,
         positions=read_positions(metastore, table),
     )

@@ -150,6 +150,16 @@ _SPEC_RULES = [
         ".upsert",
     ),
     rule(
+        "has(self.upsert) || !has(oldSelf.upsert)",
+        "an upsert table stays one: rows that were replaced would come back",
+        ".upsert",
+    ),
+    rule(
+        "!has(self.upsert) || has(self.upsert.configRef) != has(self.upsert.config)",
+        "write configRef, or config: one of the two",
+        ".upsert",
+    ),
+    rule(
         "!has(self.upsert) || has(self.schema.primaryKey) && size(self.schema.primaryKey) > 0",
         "an upsert table needs schema.primaryKey",
         ".schema.primaryKey",

@@ -26,6 +26,7 @@ def upsert_crd() -> JsonSchema:
 
 
 _ZERO = "'^0+[a-z]?$'"
+_HAS_TTL = "(has(self.primaryKeyTtl) || has(self.ttl) || has(self.TtlValue))"
 _SPEC_RULES = [
     rule(
         f"!has(self.primaryKeyTtl) || !self.primaryKeyTtl.matches({_ZERO})",
@@ -33,17 +34,27 @@ _SPEC_RULES = [
         ".primaryKeyTtl",
     ),
     rule(
+        "has(self.TtlUnit) == has(self.TtlValue)"
+        " && [has(self.primaryKeyTtl), has(self.ttl), has(self.TtlValue)].filter(is_given, is_given).size() <= 1",
+        "the TTL is said in one way: primaryKeyTtl, or ttl, or TtlUnit with TtlValue",
+    ),
+    rule(
+        f"!has(self.maxFutureSkew) || {_HAS_TTL}",
+        "maxFutureSkew needs primaryKeyTtl; without it no key expires",
+        ".maxFutureSkew",
+    ),
+    rule(
         f"!has(self.deletedKeysTtl) || !self.deletedKeysTtl.matches({_ZERO})",
         "a TTL is more than 0; remove it to remember deleted keys for ever",
         ".deletedKeysTtl",
     ),
     rule(
-        "!has(self.primaryKeyTtl) || !has(self.comparisonColumns) || size(self.comparisonColumns) <= 1",
+        f"!{_HAS_TTL} || !has(self.comparisonColumns) || size(self.comparisonColumns) <= 1",
         "primaryKeyTtl needs one comparison column, a number or a time",
         ".primaryKeyTtl",
     ),
     rule(
-        "!has(self.primaryKeyTtl) || self.snapshot != 'DISABLE'",
+        f"!{_HAS_TTL} || self.snapshot != 'DISABLE'",
         "primaryKeyTtl needs snapshots: what is valid cannot be derived from keys that have expired",
         ".snapshot",
     ),
@@ -53,12 +64,12 @@ _SPEC_RULES = [
         ".deletedKeysTtl",
     ),
     rule(
-        "!self.skipLateEvents || has(self.primaryKeyTtl)",
+        f"!(self.skipLateEvents || self.isSkipLateEvents) || {_HAS_TTL}",
         "skipLateEvents needs primaryKeyTtl, which tells what is late",
         ".skipLateEvents",
     ),
     rule(
-        "self.pruning == 'COMMIT' || has(self.primaryKeyTtl)",
+        f"self.pruning == 'COMMIT' || {_HAS_TTL}",
         "pruning needs primaryKeyTtl; without it no key expires",
         ".pruning",
     ),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from pydantic import BaseModel, ValidationError
 
-from merlot.spec import tasks, upsert
+from merlot.spec import tasks, upserting
 from merlot.spec.tenancy import QUANTITY
 from merlot.uris import redact
 from merlot.values import periods
@@ -200,7 +200,7 @@ def _pattern_hint(pattern: str) -> str:
         QUANTITY: "; write a quantity such as 2, 500m or 4Gi",
         DURATION: "; write a duration such as 30d, 12h, 90m, 45s or 2w",
         periods.PERIOD: "; write a period such as 1h, 1d, 7d or 1mo",
-        upsert.TTL: "; write a duration such as 30d or 12h, or a bare number",
+        upserting.TTL: "; write a duration such as 30d or 12h, or a bare number",
         tasks.LEVEL_NAME: "; a level's name has letters, digits, underscores and dashes",
         r"^[A-Za-z_][A-Za-z0-9_]*$": "; a column's name has letters, digits and underscores, and no digit first",
         r"^[A-Za-z][A-Za-z0-9_-]*$": "; a name has letters, digits, underscores and dashes, a letter first",

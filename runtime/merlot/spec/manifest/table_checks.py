@@ -15,7 +15,7 @@ from merlot.errors import InvalidInputError
 from merlot.ids import OFFLINE_SUFFIX, REALTIME_SUFFIX
 from merlot.spec import partition_functions, pruners
 from merlot.spec.indexing import INDEX_KINDS, PartitionFunctionSpec
-from merlot.spec.manifest import stream_checks
+from merlot.spec.manifest import stream_checks, upsert_checks
 from merlot.spec.manifest.problems import Problem, suggestion
 from merlot.spec.pruners import SEGMENT_PRUNERS
 from merlot.uris import credentials_problem, s3_option_problems, scheme_of
@@ -62,7 +62,8 @@ def check(document: JsonObject) -> Iterator[Problem]:
     yield from _check_uri("spec.deepStore.uri", _mapping(spec.get("deepStore")).get("uri"), "secretRef")
     yield from _check_pruners(spec)
     yield from _check_containers(_mapping(spec.get("tenants")))
-    yield from _check_what_is_not_there_yet(spec)
+    if "upsert" in spec:
+        yield from upsert_checks.check_inline(spec)
 
 
 def _check_name(document: JsonObject) -> Iterator[Problem]:
@@ -237,12 +238,6 @@ def _check_pruners(spec: JsonObject) -> Iterator[Problem]:
             yield Problem(path, f'unknown segment pruner "{name}"{hint}')
         elif isinstance(name, str) and missing.get(name):
             yield Problem(path, f"{name} needs {missing[name]}")
-
-
-def _check_what_is_not_there_yet(spec: JsonObject) -> Iterator[Problem]:
-    """A feature that is accepted and ignored would be worse than one that is refused."""
-    if "upsert" in spec:
-        yield Problem("spec.upsert", "upserts do not exist in this version; remove it")
 
 
 def _repeated(path: str, names: object, position: int) -> Iterator[Problem]:

@@ -1,23 +1,51 @@
-"""Checks of an UpsertConfig that need more than one field, on the plain document, and those against its Table."""
+"""Checks of an UpsertConfig that need more than one field, on the plain document, and those against its Table.
+
+The same for what a Table says itself in spec.upsert.config: paths are of whichever document is at fault."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
 
 from merlot.spec.manifest.problems import Problem, suggestion
 from merlot.spec.schema import FieldRole, FieldSpec
 from merlot.spec.table import TableSpec
-from merlot.spec.upsert import PartialUpsertStrategy, UpsertMode, UpsertSpec
+from merlot.spec.upserting import Enablement, PartialUpsertStrategy, UpsertMode, UpsertSpec
+from merlot.values.durations import duration_ms
 from merlot.values.types import TypeName
 
 JsonObject = Mapping[str, Any]
 NUMBERS = (TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.BIG_DECIMAL)
 
 
+COMPARED: Final = (TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.BOOLEAN)
+INLINE: Final = "spec.upsert.config"
+_TTL_NAMES: Final = ("primaryKeyTtl", "ttl", "TtlValue")
+
+
 def check(document: JsonObject) -> Iterator[Problem]:
     """The problems between the fields of an UpsertConfig document."""
-    spec = _mapping(document.get("spec"))
+    return _check(_mapping(document.get("spec")))
+
+
+def check_inline(table: JsonObject) -> Iterator[Problem]:
+    """The problems of the spec.upsert of a Table document, as far as it says itself what it wants."""
+    upsert = _mapping(table.get("upsert"))
+    if len([name for name in ("configRef", "config") if name in upsert]) != 1:
+        yield Problem("spec.upsert", "write configRef, or config: one of the two")
+    if not _mapping(table.get("schema")).get("primaryKey"):
+        yield Problem("spec.schema.primaryKey", "an upsert table needs one: it tells which rows replace each other")
+    yield from _at(INLINE, _check(_mapping(upsert.get("config"))))
+
+
+def _at(path: str, problems: Iterable[Problem]) -> Iterator[Problem]:
+    """With paths that begin there instead of with `spec`."""
+    for problem in problems:
+        yield replace(problem, path=path + problem.path.removeprefix("spec"))
+
+
+def _check(spec: JsonObject) -> Iterator[Problem]:
     yield from _check_mode(spec)
     yield from _check_order(spec)
     yield from _check_ttl(spec)
@@ -47,19 +75,25 @@ def _check_order(spec: JsonObject) -> Iterator[Problem]:
 
 
 def _check_ttl(spec: JsonObject) -> Iterator[Problem]:
-    has_ttl = "primaryKeyTtl" in spec
+    names = [name for name in _TTL_NAMES if name in spec]
+    has_ttl = bool(names)
     columns = spec.get("comparisonColumns")
+    if len(names) > 1:
+        yield Problem(f"spec.{names[1]}", f"says what {names[0]} says; write one of them")
+    if ("TtlUnit" in spec) != ("TtlValue" in spec):
+        yield Problem("spec.TtlUnit", "TtlUnit and TtlValue go together; or write primaryKeyTtl, such as 1d")
     if has_ttl and isinstance(columns, list) and len(columns) > 1:
-        yield Problem(
-            "spec.primaryKeyTtl", f"needs one comparison column, a number or a time; there are {len(columns)}"
-        )
+        yield Problem(f"spec.{names[0]}", f"needs one comparison column, a number or a time; there are {len(columns)}")
+    if "maxFutureSkew" in spec and not has_ttl:
+        yield Problem("spec.maxFutureSkew", "needs primaryKeyTtl; without it no key expires")
     if has_ttl and spec.get("snapshot") == "DISABLE":
         text = "primaryKeyTtl needs snapshots: what is valid cannot be derived from keys that have expired"
         yield Problem("spec.snapshot", text)
     if "deletedKeysTtl" in spec and "deleteRecordColumn" not in spec:
         yield Problem("spec.deletedKeysTtl", "needs deleteRecordColumn, which tells what is deleted")
-    if spec.get("skipLateEvents") is True and not has_ttl:
-        yield Problem("spec.skipLateEvents", "needs primaryKeyTtl, which tells what is late")
+    for name in ("skipLateEvents", "isSkipLateEvents"):
+        if spec.get(name) is True and not has_ttl:
+            yield Problem(f"spec.{name}", "needs primaryKeyTtl, which tells what is late")
     if spec.get("pruning", "COMMIT") in ("SCAN", "ROTATION") and not has_ttl:
         yield Problem("spec.pruning", "needs primaryKeyTtl; without it no key expires")
     if "pruningInterval" in spec and spec.get("pruning") != "SCAN":
@@ -79,17 +113,37 @@ def _check_consistency(spec: JsonObject) -> Iterator[Problem]:
 
 
 def against_table(spec: UpsertSpec, table: TableSpec) -> list[Problem]:
-    """Why this table cannot be upserted like this; none if it can. Paths are of the UpsertConfig."""
-    return list(_table_problems(spec, table))
+    """Why this table cannot be upserted like this; none if it can. Paths are of the UpsertConfig, or of the table if
+    that says itself what it wants."""
+    problems = [*_table_problems(spec, table), *_not_executed(spec)]
+    is_inline = table.upsert is not None and table.upsert.config is not None
+    return list(_at(INLINE, problems)) if is_inline else problems
+
+
+def _not_executed(spec: UpsertSpec) -> Iterator[Problem]:
+    """What would be accepted and ignored."""
+    if spec.mode is UpsertMode.PARTIAL:
+        yield Problem("spec.mode", "PARTIAL does not exist in this version; write FULL")
+    if spec.max_future_skew is not None:
+        yield Problem("spec.maxFutureSkew", "does not exist in this version; remove it")
+    if spec.preload is Enablement.ENABLE:
+        yield Problem("spec.preload", "does not exist in this version: the keys are read from the segments; remove it")
+    if spec.snapshot is Enablement.ENABLE:
+        yield Problem("spec.snapshot", "snapshots do not exist in this version; remove it")
 
 
 def _table_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:
     if not table.table_schema.primary_key:
         yield Problem("spec", "the table has no schema.primaryKey, which tells rows of the same key")
+    yield from _layout_problems(table)
     if not spec.comparison_columns and table.time_column is None:
         yield Problem("spec.comparisonColumns", "is missing, and the table has no timeColumn to compare by")
     for place, name in enumerate(spec.comparison_columns):
-        yield from _single_value(f"spec.comparisonColumns[{place}]", name, table)
+        path = f"spec.comparisonColumns[{place}]"
+        yield from _single_value(path, name, table)
+        field = table.table_schema.field(name)
+        if field is not None and field.role is not FieldRole.DATE_TIME and field.type not in COMPARED:
+            yield Problem(path, f'"{name}" is {field.type}; rows are compared by a number or a time')
     yield from _ttl_problems(spec, table)
     if spec.delete_record_column is not None:
         types = (TypeName.BOOLEAN, TypeName.STRING, *NUMBERS)
@@ -101,21 +155,48 @@ def _table_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:
         yield from _strategy_problems(f"spec.partialUpsertStrategies.{name}", name, strategy, table)
 
 
-def _ttl_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:
-    if spec.primary_key_ttl is None:
+def _layout_problems(table: TableSpec) -> Iterator[Problem]:
+    """What the table would have to be otherwise: its rows come from a stream, each key in one partition, and stay in
+    the order in which they came."""
+    ingestion, partitioning = table.ingestion, table.partitioning
+    if ingestion.stream is None:
+        yield Problem("spec", "the table has no ingestion.stream; upserts of batches do not exist in this version")
+    if ingestion.batch:
+        yield Problem("spec", "the table has ingestion.batch; upserts of batches do not exist in this version")
+    if table.indexing.sorted_columns:
+        names = ", ".join(table.indexing.sorted_columns)
+        yield Problem("spec", f"the table has indexing.sortedColumns ({names}); rows stay in the order of the stream")
+    if partitioning is None:
+        text = "the table declares no partitioning; name the columns of the key by which producers choose a partition"
+        yield Problem("spec", text)
         return
+    for name in partitioning.columns:
+        if name not in table.table_schema.primary_key:
+            text = f'the table is partitioned by "{name}", which is not in schema.primaryKey: rows of a key would part'
+            yield Problem("spec", text)
+
+
+def _ttl_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:
+    if spec.time_to_live is None:
+        return
+    path = f"spec.{'primaryKeyTtl' if spec.primary_key_ttl is not None else 'ttl'}"
     name = spec.comparison_columns[0] if spec.comparison_columns else table.time_column
     field = None if name is None else table.table_schema.field(name)
     if field is None:
         return
     is_time = field.role is FieldRole.DATE_TIME
     if not is_time and field.type not in NUMBERS:
-        yield Problem("spec.primaryKeyTtl", f'the comparison column "{name}" is {field.type}, no number and no time')
-    elif not is_time and not spec.primary_key_ttl.isdecimal():
-        text = (
-            f'the comparison column "{name}" is no time; write a bare number in its units, not {spec.primary_key_ttl}'
-        )
-        yield Problem("spec.primaryKeyTtl", text)
+        yield Problem(path, f'the comparison column "{name}" is {field.type}, no number and no time')
+    elif not is_time and not spec.time_to_live.isdecimal():
+        text = f'the comparison column "{name}" is no time; write a bare number in its units, not {spec.time_to_live}'
+        yield Problem(path, text)
+    elif is_time and spec.time_to_live.isdecimal():
+        yield Problem(path, f'the comparison column "{name}" is a time; write a duration such as 30d or 12h')
+    elif is_time and table.ingestion.stream is not None:
+        flush = table.ingestion.stream.flush
+        if duration_ms(spec.time_to_live) <= flush.age_ms:
+            text = f"{spec.time_to_live} is not longer than ingestion.stream.flush.age, {flush.age}: keys would expire"
+            yield Problem(path, f"{text} before their segment is sealed")
 
 
 def _strategy_problems(path: str, name: str, strategy: PartialUpsertStrategy, table: TableSpec) -> Iterator[Problem]:

@@ -1,0 +1,186 @@
+"""How later rows of a table replace earlier ones of the same primary key: in a Table, or in an UpsertConfig.
+
+Names are Pinot's (`UpsertConfig`) where it has them; a time to live is a duration instead of a bare number, or the
+unit and value of a table that was written for Pinot. What needs more than one field, or the Table, is checked in
+`upsert_checks`.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field, field_validator
+
+from merlot.spec.model import SpecModel
+from merlot.spec.schema import ColumnName
+
+TTL = r"^[0-9]{1,18}(s|m|h|d|w)?$"
+
+Ttl = Annotated[str, Field(pattern=TTL, max_length=19)]
+
+
+class UpsertMode(StrEnum):
+    """FULL: a row replaces the one before. PARTIAL: it is merged into it, column by column."""
+
+    FULL = "FULL"
+    PARTIAL = "PARTIAL"
+
+
+class HashFunction(StrEnum):
+    """What is kept of a primary key."""
+
+    NONE = "NONE"
+    MD5 = "MD5"
+    MURMUR3 = "MURMUR3"
+    UUID = "UUID"
+    XXHASH = "XXHASH"
+    XXH128 = "XXH128"
+
+
+class PartialUpsertStrategy(StrEnum):
+    """How a column's new value meets the one before."""
+
+    OVERWRITE = "OVERWRITE"
+    FORCE_OVERWRITE = "FORCE_OVERWRITE"
+    IGNORE = "IGNORE"
+    INCREMENT = "INCREMENT"
+    APPEND = "APPEND"
+    UNION = "UNION"
+    MAX = "MAX"
+    MIN = "MIN"
+
+
+class Enablement(StrEnum):
+    """DEFAULT leaves it to the cluster."""
+
+    ENABLE = "ENABLE"
+    DISABLE = "DISABLE"
+    DEFAULT = "DEFAULT"
+
+
+class PruningStrategy(StrEnum):
+    """When expired primary keys leave memory."""
+
+    COMMIT = "COMMIT"
+    SCAN = "SCAN"
+    ROTATION = "ROTATION"
+
+
+class ConsistencyMode(StrEnum):
+    """What a query sees of a row that moves between two segments."""
+
+    NONE = "NONE"
+    SYNC = "SYNC"
+    SNAPSHOT = "SNAPSHOT"
+
+
+class TtlUnit(StrEnum):
+    """Unit of a time to live."""
+
+    SECONDS = "SECONDS"
+    MINUTES = "MINUTES"
+    HOURS = "HOURS"
+    DAYS = "DAYS"
+
+
+_SUFFIXES = {TtlUnit.SECONDS: "s", TtlUnit.MINUTES: "m", TtlUnit.HOURS: "h", TtlUnit.DAYS: "d"}
+
+
+class TtlSpec(SpecModel):
+    """A time to live as unit and value."""
+
+    unit: TtlUnit
+    """What the value counts."""
+    value: int = Field(ge=1, le=10**9)
+    """How many."""
+
+
+class UpsertSpec(SpecModel):
+    """Which row of a key wins, for how long its key is remembered, and what is kept on disk."""
+
+    mode: UpsertMode
+    """FULL: a row replaces the one before. PARTIAL: it is merged into it, column by column."""
+    hash_function: HashFunction = HashFunction.NONE
+    """What is kept of a primary key in memory: NONE keeps the key itself, the others its hash."""
+    comparison_columns: Annotated[tuple[ColumnName, ...], Field(max_length=20)] = ()
+    """The row with the greater value wins, on a tie the later one; the Table's timeColumn if left out."""
+    delete_record_column: ColumnName | None = None
+    """A row with a true value here deletes its key: BOOLEAN, STRING or a number."""
+    drop_out_of_order_record: bool = False
+    """True drops a row that is older than the one there is, at ingestion; otherwise it is stored, and not seen."""
+    out_of_order_record_column: ColumnName | None = None
+    """BOOLEAN column that is set to true in rows that come out of order."""
+    partial_upsert_strategies: Mapping[ColumnName, PartialUpsertStrategy] = {}
+    """How each column is merged; mode PARTIAL only."""
+    default_partial_upsert_strategy: PartialUpsertStrategy = PartialUpsertStrategy.OVERWRITE
+    """How the other columns are merged: OVERWRITE takes the new value unless it is null."""
+    primary_key_ttl: Ttl | None = None
+    """How long after its newest row a key can still be replaced, by the comparison column's clock: 1d, 12h; or a bare
+    number in the units of a comparison column that is no time. For ever if left out. Longer than a consuming segment
+    takes to be sealed."""
+    ttl: TtlSpec | None = None
+    """primaryKeyTtl as unit and value, for comparison columns that are times; write one of the two."""
+    ttl_unit: TtlUnit | None = Field(None, alias="TtlUnit")
+    """With TtlValue the same as ttl."""
+    ttl_value: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8}$")] | None = Field(None, alias="TtlValue")
+    """With TtlUnit the same as ttl."""
+    max_future_skew: Ttl | None = None
+    """A row that is farther ahead of all others than this does not make their keys expire: its clock is wrong. Any row
+    does if left out."""
+    deleted_keys_ttl: Ttl | None = None
+    """How long a deleted key is remembered, so that late rows of it stay deleted; for ever if left out."""
+    skip_late_events: bool = False
+    """True leaves out rows that are already past primaryKeyTtl when they come; otherwise they are new rows."""
+    is_skip_late_events: bool = False
+    """Another name of skipLateEvents."""
+    pruning: PruningStrategy = PruningStrategy.COMMIT
+    """When expired keys leave memory. COMMIT: at each commit of a segment. SCAN: by a scan every pruningInterval.
+    ROTATION: two maps, of which the older is dropped as a whole."""
+    pruning_interval: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8}(s|m|h|d|w)$")] | None = None
+    """Between two scans; pruning SCAN only, 10m if left out."""
+    snapshot: Enablement = Enablement.DEFAULT
+    """Whether the valid docs of sealed segments are kept in the deep store, for a quick and exact restart."""
+    preload: Enablement = Enablement.DEFAULT
+    """Whether a restart takes keys from the snapshots, without comparing."""
+    consistency_mode: ConsistencyMode = ConsistencyMode.NONE
+    """What a query may see of a row that is being replaced. Whatever is written, it sees one row of each key: queries
+    take a consistent cut of a partition, which costs them nothing."""
+    upsert_view_refresh_interval_ms: int = Field(3_000, ge=0, le=86_400_000)
+    """Age of a view in Pinot's mode SNAPSHOT; the cut that queries take is always the latest."""
+    new_segment_tracking_time_ms: int = Field(10_000, ge=0, le=86_400_000)
+    """How long Pinot adds a new segment to queries whose broker does not know it yet; here queries ask for all that
+    comes after a segment, so that they miss none."""
+
+    @field_validator("primary_key_ttl", "deleted_keys_ttl")
+    @classmethod
+    def _is_above_zero(cls, value: str | None) -> str | None:
+        if value is not None and not int(value.rstrip("smhdw")):
+            raise ValueError(f'"{value}" is no time at all; write one such as 1d, or remove it to keep keys for ever')
+        return value
+
+    @property
+    def time_to_live(self) -> str | None:
+        """primaryKeyTtl, whichever name it was given; None: for ever."""
+        if self.ttl is not None:
+            return f"{self.ttl.value}{_SUFFIXES[self.ttl.unit]}"
+        if self.ttl_unit is not None and self.ttl_value is not None:
+            return f"{self.ttl_value}{_SUFFIXES[self.ttl_unit]}"
+        return self.primary_key_ttl
+
+    @property
+    def skips_late(self) -> bool:
+        """Whether rows that are past their time to live when they come are left out."""
+        return self.skip_late_events or self.is_skip_late_events
+
+    def comparison(self, time_column: str | None) -> tuple[str, ...]:
+        """Columns by which rows of a key are compared; those of the table if none are named."""
+        return self.comparison_columns or ((time_column,) if time_column is not None else ())
+
+
+class TableUpsert(SpecModel):
+    """Makes the table an upsert table: says how itself, or names an UpsertConfig that does."""
+
+    config_ref: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    """Name of an UpsertConfig in the same namespace; nothing is consumed before it is there and fits the table."""
+    config: UpsertSpec | None = None
+    """What the spec of an UpsertConfig would say. Write this or configRef."""

@@ -21,7 +21,7 @@ import pyarrow as pa
 from tests.bench.report import ROOT, Case, publish
 
 from merlot.spec.schema import TableSchema
-from merlot.spec.upsert import UpsertSpec
+from merlot.spec.upserting import UpsertSpec
 from merlot.upsert.partition import PartitionUpserts
 from merlot.upsert.rules import Rules
 

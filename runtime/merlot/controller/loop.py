@@ -269,6 +269,8 @@ class ControllerLoop:
         )
         if spec.ingestion.stream is not None:
             table.watch_stream()
+            if spec.upsert is not None and spec.upsert.config_ref is not None:
+                table.watch_upsert(spec.upsert.config_ref)
             table.view = follow_stream(self._metastore, table.view, situation, self._clock, self._lease.fence)
         table.follow_reports(not spec.suspend and is_moving(table.view, spec.replication, servers.leaving))
         has_changed = table.view.epoch != view.epoch

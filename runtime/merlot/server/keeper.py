@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import Executor
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Executor, Future
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,17 +26,18 @@ from merlot.cluster.instances.reports import ReportReader, ReportWriter
 from merlot.cluster.manifests.tables import get_table, spec_of
 from merlot.cluster.records import Role, SegmentRecord
 from merlot.cluster.segments.view import TableView, load
-from merlot.errors import CorruptionError, MerlotError, NotFoundError
+from merlot.errors import CorruptionError, MerlotError, NotFoundError, UnavailableError
 from merlot.ids import InstanceId, TableName
 from merlot.memory import give_back
 from merlot.metastore.protocol import Metastore, Watch
 from merlot.query.context import ExecutionLimits
 from merlot.segment.contents import check_file
 from merlot.segment.immutable import ImmutableSegment, verify_file
+from merlot.segment.reader import Segment
 from merlot.server.files import SegmentFiles, Source
 from merlot.server.loader import Actions, Desired, Failure, Holdings, decide
 from merlot.server.loads import LoadQueue
-from merlot.server.realtime.line import Resolved
+from merlot.server.realtime.cuts import StreamCut
 from merlot.server.realtime.table import Host, StreamThreads, TableStream
 from merlot.server.reporter import Standing, TableReporter
 from merlot.server.tables import TableSegments
@@ -59,6 +61,8 @@ SETTLE_S = 0.05
 """Segments that come in within it are taken together."""
 LOOK_S = 1.0
 """Until the table is looked at again while segments come in, for those whose time to be tried again has come."""
+BORROW_S = 30.0
+"""Longest wait for the event loop to lend a segment: it is stopping then, or stuck."""
 MANY_SEGMENTS = 1000
 """To load so many at once leaves enough behind to give it back to the system."""
 
@@ -111,7 +115,7 @@ class TableKeeper:
 
     def __init__(self, table: TableName, around: Surroundings) -> None:
         self.table = table
-        self.segments = TableSegments(table, self._dispose, self._resolve)
+        self.segments = TableSegments(table, self._dispose, self._cut)
         self._around = around
         self._loop = asyncio.get_running_loop()
         self._wake_up = WakeUp()
@@ -170,6 +174,7 @@ class TableKeeper:
     async def refresh(self) -> TableState:
         """Read the table again."""
         self._state = await self._in_io(self._read)
+        self.segments.is_upsert = self._state.spec.upsert is not None
         return self._state
 
     async def open_local(self) -> None:
@@ -331,6 +336,7 @@ class TableKeeper:
             store_of=around.store_of,
             grace_s=around.grace_s,
             is_loaded=self.segments.__contains__,
+            borrow=self._borrow,
             on_change=lambda: run_on(self._loop, self._reporter.mark),
             on_made=self._wake_up.call,
         )
@@ -340,8 +346,21 @@ class TableKeeper:
         assert self._stream is not None
         await self._stream.run()
 
-    def _resolve(self, key: str) -> Resolved | None:
-        return None if self._stream is None else self._stream.resolve(key)
+    def _cut(self) -> StreamCut | None:
+        return None if self._stream is None else self._stream.cut()
+
+    @contextmanager
+    def _borrow(self, key: str) -> Iterator[Segment | None]:
+        """A sealed segment for another thread, held by the event loop meanwhile."""
+        held = ExitStack()
+        lent: Future[Segment | None] = Future()
+        run_on(self._loop, lambda: lent.set_result(held.enter_context(self.segments.borrowed(key))))
+        try:
+            yield lent.result(BORROW_S)
+        except TimeoutError as error:
+            raise UnavailableError(f"segment could not be borrowed table={self.table} segment={key}") from error
+        finally:
+            run_on(self._loop, held.close)
 
     async def _follow_loads(self) -> None:
         while True:
@@ -419,7 +438,7 @@ class TableKeeper:
 
     def _standing(self) -> Standing:
         """What the report shall say."""
-        loaded = list(self._served_keys())
+        loaded = self._answerable(self._served_keys())
         errors = {key: failure.message for key, failure in self._failures.items()}
         if self._stream is not None:
             loaded += self._stream.keys()
@@ -428,6 +447,12 @@ class TableKeeper:
         for state, count in counts.items():
             telemetry.SERVER_SEGMENTS.labels(self.table, state).set(count)
         return Standing(loaded, errors, 0 if self._state is None else self._state.revision)
+
+    def _answerable(self, keys: Collection[str]) -> list[str]:
+        """Without segments of an upsert table of which it is not known yet which docs count."""
+        if not self.segments.is_upsert:
+            return list(keys)
+        return [] if self._stream is None else self._stream.answerable(keys)
 
     def _log_progress(self) -> None:
         counts = (len(self.segments.keys), len(self._failures))

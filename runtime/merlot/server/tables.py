@@ -9,9 +9,11 @@ from __future__ import annotations
 import functools
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, KeysView, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, KeysView, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Protocol
 
 from merlot.ids import TableName
 from merlot.query.answer.partial import Partial
@@ -26,8 +28,16 @@ MAX_SHARED = 16
 """Sets of segments kept acquired: one per broker and turn, while routes stay the same."""
 
 Dispose = Callable[[ImmutableSegment], None]
-Resolve = Callable[[str], Resolved | None]
-"""What answers for a `name@0`."""
+
+
+class Cut(Protocol):
+    """What a table's stream is at one moment, to a single request: all of it is taken from the same."""
+
+    def resolve(self, key: str) -> Resolved | None:
+        """What answers for a `name@0`; None if it is not here."""
+
+    def dressed(self, segment: ImmutableSegment) -> Segment | None:
+        """A sealed segment with the docs of it that are rows of the table; None if that is not known yet."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,7 +53,7 @@ class _Held:
 class Acquired:
     """Segments that stay open until released, in the order they were asked for; `missing` are keys not held."""
 
-    segments: tuple[ImmutableSegment, ...]
+    segments: tuple[Segment, ...]
     missing: tuple[str, ...]
     held: tuple[_Held, ...]
     statistics: SetStatistics
@@ -91,10 +101,12 @@ def _union(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
 class TableSegments:
     """The open segments of one table."""
 
-    def __init__(self, table: TableName, dispose: Dispose, resolve: Resolve = lambda _: None) -> None:
+    def __init__(self, table: TableName, dispose: Dispose, cut: Callable[[], Cut | None] = lambda: None) -> None:
         self.table = table
+        self.is_upsert = False
+        """Whether some docs of segments are no rows of the table: they are handed out by a cut then, or not at all."""
         self._dispose = dispose
-        self._resolve = resolve
+        self._cut = cut
         self._held: dict[str, _Held] = {}
         self._shared: OrderedDict[tuple[str, ...], Acquired] = OrderedDict()
 
@@ -132,33 +144,51 @@ class TableSegments:
     def acquire(self, keys: Sequence[str]) -> Acquired:
         """Every asked version that is here, kept open until `release`."""
         consumed = [key for key in keys if key.endswith(CONSUMING_SUFFIX)]
-        return self._acquire_consumed(keys, consumed) if consumed else self._acquire_sealed(keys)
+        if not consumed and not self.is_upsert:
+            return self._acquire_sealed(keys)
+        cut = self._cut()
+        return self._acquire_consumed(keys, consumed, cut) if consumed else self._acquire(keys, cut)
 
-    def _acquire_consumed(self, keys: Sequence[str], consumed: Sequence[str]) -> Acquired:
+    @contextmanager
+    def borrowed(self, key: str) -> Iterator[ImmutableSegment | None]:
+        """A sealed segment as it is stored, for whoever works out which of its docs count; None if it is not here."""
+        held = self._held.get(key)
+        if held is None:
+            yield None
+            return
+        held.num_readers += 1
+        try:
+            yield held.segment
+        finally:
+            held.num_readers -= 1
+            if held.is_dropped:
+                self._close_if_unread(held)
+
+    def _acquire_consumed(self, keys: Sequence[str], consumed: Sequence[str], cut: Cut | None) -> Acquired:
         """Sealed segments and rows that are consumed; these are all of a line, or none."""
         sealed = [key for key in keys if not key.endswith(CONSUMING_SUFFIX)]
         missing: list[str] = []
         rows: list[Segment] = []
         times_ms: list[int] = []
         for key in consumed:
-            resolved = self._resolve(key)
+            resolved = None if cut is None else cut.resolve(key)
             if resolved is None:
                 missing.append(key)
             else:
                 sealed += resolved.keys
                 rows += resolved.rows
                 times_ms += [resolved.newest_ms] if resolved.newest_ms else []
-        acquired = self._acquire(sealed)
+        acquired = self._acquire(sealed, cut)
         newest_ms = min(times_ms, default=0)
         return replace(acquired, rows=tuple(rows), newest_ms=newest_ms, missing=(*acquired.missing, *missing))
 
     def _acquire_sealed(self, keys: Sequence[str]) -> Acquired:
         if len(keys) < SHARED_KEYS:
-            return self._acquire(keys)
+            return self._acquire(keys, None)
         wanted = tuple(keys)
         shared = self._shared.get(wanted)
         if shared is None:
-            shared = self._shared[wanted] = self._acquire(keys)
+            shared = self._shared[wanted] = self._acquire(keys, None)
             shared.num_readers, shared.is_shared = 0, True
             self._unshare(MAX_SHARED)
         else:
@@ -166,18 +196,26 @@ class TableSegments:
         shared.num_readers += 1
         return shared
 
-    def _acquire(self, keys: Iterable[str]) -> Acquired:
+    def _acquire(self, keys: Iterable[str], cut: Cut | None) -> Acquired:
         found: list[_Held] = []
+        segments: list[Segment] = []
         missing: list[str] = []
         for key in keys:
             held = self._held.get(key)
-            if held is None:
+            segment = None if held is None else self._dressed(held.segment, cut)
+            if held is None or segment is None:
                 missing.append(key)
             else:
                 held.num_readers += 1
                 found.append(held)
-        segments = tuple([held.segment for held in found])
-        return Acquired(segments, tuple(missing), tuple(found), SetStatistics(segments))
+                segments.append(segment)
+        statistics = SetStatistics([held.segment for held in found])
+        return Acquired(tuple(segments), tuple(missing), tuple(found), statistics)
+
+    def _dressed(self, segment: ImmutableSegment, cut: Cut | None) -> Segment | None:
+        if not self.is_upsert:
+            return segment
+        return None if cut is None else cut.dressed(segment)
 
     def release(self, acquired: Acquired) -> None:
         """Give back what `acquire` gave, once."""

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from merlot.errors import InvalidInputError
 from merlot.kernels import partial as kernels
 from merlot.spec.schema import FieldSpec
-from merlot.spec.upsert import PartialUpsertStrategy as Strategy
+from merlot.spec.upserting import PartialUpsertStrategy as Strategy
 from merlot.values.types import TypeName
 
 Longs = NDArray[np.int64]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from merlot.errors import CorruptionError, InvalidInputError
 from merlot.kernels import upsert as kernels
 from merlot.kernels.upsert import MAX_SEGMENT
-from merlot.spec.upsert import PruningStrategy, UpsertMode
+from merlot.spec.upserting import PruningStrategy, UpsertMode
 from merlot.upsert.checkpoint import Checkpoint, SegmentSnapshot
 from merlot.upsert.expiry import Watermark, advance
 from merlot.upsert.index import SHARDS, Entries, KeyIndex

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from merlot.errors import InvalidInputError
 from merlot.spec.schema import FieldSpec, TableSchema
-from merlot.spec.upsert import PruningStrategy, UpsertMode, UpsertSpec
+from merlot.spec.upserting import PruningStrategy, UpsertMode, UpsertSpec
 from merlot.upsert.comparison import ComparisonColumn
 from merlot.upsert.keys import KeyColumns
 from merlot.upsert.mergers import merger_of
@@ -66,7 +66,7 @@ class Rules:
         strategies = {field.name: str(spec.partial_upsert_strategies.get(field.name, default)) for field in merged}
         for strategy in strategies.values():
             merger_of(strategy)
-        skew: str | None = getattr(spec, "max_future_skew", None)
+        skew = spec.max_future_skew
         return cls(
             keys=KeyColumns([_field(schema, name) for name in schema.primary_key]),
             comparisons=comparisons,
@@ -74,9 +74,9 @@ class Rules:
             deletes_by=None if spec.delete_record_column is None else _field(schema, spec.delete_record_column),
             drops_out_of_order=spec.drop_out_of_order_record,
             marks_out_of_order=spec.out_of_order_record_column,
-            time_to_live=None if spec.primary_key_ttl is None else first.to_live(spec.primary_key_ttl),
+            time_to_live=None if spec.time_to_live is None else first.to_live(spec.time_to_live),
             deleted_time_to_live=None if spec.deleted_keys_ttl is None else first.to_live(spec.deleted_keys_ttl),
-            skips_late=spec.skip_late_events,
+            skips_late=spec.skips_late,
             max_future_skew_ms=None if skew is None else duration_ms(skew),
             pruning=spec.pruning,
             merged=merged,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.unit.upsert.oracle import Oracle, Place
 from tests.unit.upsert.upsert_rows import Row, rules, table, valid_places
 
-from merlot.spec.upsert import PruningStrategy
+from merlot.spec.upserting import PruningStrategy
 from merlot.upsert.partition import PartitionUpserts
 
 EXAMPLES = int(os.environ.get("MERLOT_UPSERTS", "60"))

@@ -10,7 +10,7 @@ from tests.unit.upsert.oracle import Place
 
 from merlot.segment.arrow_types import arrow_schema
 from merlot.spec.schema import TableSchema
-from merlot.spec.upsert import UpsertSpec
+from merlot.spec.upserting import UpsertSpec
 from merlot.upsert.partition import PartitionUpserts
 from merlot.upsert.rules import Rules
 from merlot.upsert.valid_docs import Cut, SegmentDocs

@@ -25,6 +25,7 @@ class TableState:
         self._spec: tuple[int, TableSpec] | None = None
         self._reader: ReportReader | None = None
         self._watches_stream = False
+        self._watched_upsert = ""
         self._watches = [
             metastore.watch(paths.segments_root(name), wake),
             metastore.watch(paths.table_config(name), wake),
@@ -36,6 +37,12 @@ class TableState:
             self._watches_stream = True
             for path in (paths.stream(self.name), paths.stream_control(self.name)):
                 self._watches.append(self._metastore.watch(path, self._wake))
+
+    def watch_upsert(self, name: str) -> None:
+        """Wake, too, when the UpsertConfig that the table names comes or changes."""
+        if name != self._watched_upsert:
+            self._watched_upsert = name
+            self._watches.append(self._metastore.watch(paths.upsert_config(name), self._wake))
 
     @property
     def is_moving(self) -> bool:

@@ -47,6 +47,14 @@ class Part:
         return self.rows.snapshot(self.num_docs)
 
 
+Dress = Callable[[int, Segment], Segment | None]
+"""A segment, by its sequence, with the docs of it that are rows of the table; None if they are not known."""
+
+
+def _as_it_is(_sequence: int, segment: Segment) -> Segment | None:
+    return segment
+
+
 @dataclass(frozen=True, slots=True)
 class Resolved:
     """What answers for a `name@0`: sealed segments by key, and rows."""
@@ -87,15 +95,20 @@ class Line:
         """The parts before one."""
         return Line(tuple(part for part in self.parts if part.sequence < sequence))
 
-    def resolve(self, name: str, is_loaded: Callable[[str], bool]) -> Resolved | None:
-        """Everything from the segment `name` on; None if some of it is not here."""
+    def resolve(self, name: str, is_loaded: Callable[[str], bool], dress: Dress = _as_it_is) -> Resolved | None:
+        """Everything from the segment `name` on; None if some of it is not here. `dress` says which docs count."""
         first = next((number for number, part in enumerate(self.parts) if part.name == name), None)
         if first is None:
             return None
-        keys, rows, newest_ms = [], [], 0
+        keys: list[str] = []
+        rows: list[Segment] = []
+        newest_ms = 0
         for part in self.parts[first:]:
             if part.rows is not None:
-                rows.append(part.snapshot())
+                segment = dress(part.sequence, part.snapshot())
+                if segment is None:
+                    return None
+                rows.append(segment)
                 newest_ms = max(newest_ms, part.rows.newest_ms)
             elif part.key and is_loaded(part.key):
                 keys.append(part.key)

@@ -172,6 +172,7 @@ class PartitionConsumer:
         self._look()
         self._finish_download()
         self._refresh()
+        self._sink.settle()
         self._heads.release()
         self._heads.tell_room()
         if machine.may_read(self._known) and self._reading.may_try():

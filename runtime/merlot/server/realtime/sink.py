@@ -18,6 +18,9 @@ class RowSink(Protocol):
     def may_begin(self) -> bool:
         """Whether consumption may start; asked again and again until it may."""
 
+    def settle(self) -> None:
+        """Do what could not be done when it was told; called again and again. Raises MerlotError if it still cannot."""
+
     def append(self, part: Part, batch: Batch, now_ms: int) -> None:
         """Add a batch to `part.rows`, behind its `num_docs` docs: as it is, changed, or fewer rows, but always up to
         the batch's `next_offset`. Readers see the rows once `part.rows.append` has returned."""
@@ -42,6 +45,9 @@ class PlainSink:
 
     def may_begin(self) -> bool:
         return True
+
+    def settle(self) -> None:
+        """Nothing is left to do."""
 
     def append(self, part: Part, batch: Batch, now_ms: int) -> None:
         assert part.rows is not None

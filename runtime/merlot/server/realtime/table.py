@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,8 +19,9 @@ from typing import Final, TypeVar
 from merlot import telemetry
 from merlot.clock import Clock
 from merlot.cluster.consuming import found
+from merlot.cluster.consuming.names import StreamSegmentName
 from merlot.cluster.consuming.partitions import chains
-from merlot.cluster.consuming.pinned import unpin
+from merlot.cluster.consuming.pinned import unpin, unpin_upsert
 from merlot.cluster.consuming.positions import read_positions
 from merlot.cluster.consuming.progress import PartitionProgress, ProgressRecord, write_progress
 from merlot.cluster.instances.liveness import live_instances
@@ -31,19 +33,23 @@ from merlot.ids import InstanceId, TableName, raw_name
 from merlot.ingest.stream import Pipeline
 from merlot.metastore.protocol import Metastore
 from merlot.segment.build.request import BuildRequest
+from merlot.segment.reader import Segment
 from merlot.server.files import SegmentFiles
 from merlot.server.realtime.around import Around, Settings
+from merlot.server.realtime.cuts import Source, StreamCut
 from merlot.server.realtime.intake import Counts, Intake, Turns
-from merlot.server.realtime.line import CONSUMING_SUFFIX, Resolved
+from merlot.server.realtime.line import CONSUMING_SUFFIX
 from merlot.server.realtime.memory import MemoryRoom
 from merlot.server.realtime.partition import PartitionConsumer
 from merlot.server.realtime.progress import Rates
-from merlot.server.realtime.sink import PlainSink
+from merlot.server.realtime.sink import PlainSink, RowSink
+from merlot.server.realtime.upserts import Records, Surroundings, UpsertSink
 from merlot.spec.stream import StreamIngestion
 from merlot.spec.table import TableSpec
 from merlot.store.deepstore import DeepStore
 from merlot.streams.opening import after_gap, first_offset, open_stream
 from merlot.streams.protocol import Stream
+from merlot.upsert.rules import Rules
 
 _LOG = logging.getLogger(__name__)
 
@@ -84,6 +90,8 @@ class Host:
     store_of: Callable[[TableSpec], DeepStore]
     grace_s: float
     is_loaded: Callable[[str], bool]
+    borrow: Callable[[str], AbstractContextManager[Segment | None]]
+    """A sealed segment as it is stored, held while it is read; None if it is not loaded. Any thread but the loop's."""
     on_change: Callable[[], None]
     """What is served has changed; any thread."""
     on_made: Callable[[], None]
@@ -100,6 +108,10 @@ class TableStream:
         self._spec: TableSpec | None = None
         self._view: TableView | None = None
         self._consumers: dict[int, PartitionConsumer] = {}
+        self._sources: dict[int, Source] = {}
+        """The consumers as requests see them."""
+        self._sinks: dict[int, UpsertSink] = {}
+        """Of an upsert table."""
         self._leaving: dict[int, PartitionConsumer] = {}
         """Given to others: asked for until these have them."""
         self._revision = 0
@@ -133,7 +145,12 @@ class TableStream:
 
     def keys(self) -> list[str]:
         """What may be asked for, as the report has it."""
-        return [name + CONSUMING_SUFFIX for one in self._consumers.values() for name in one.names]
+        return [
+            name + CONSUMING_SUFFIX
+            for number, one in self._consumers.items()
+            if number not in self._sinks or self._sinks[number].view is not None
+            for name in one.names
+        ]
 
     def errors(self) -> dict[str, str]:
         """Why partitions are not consumed as they should be, by the key of their segments."""
@@ -143,13 +160,19 @@ class TableStream:
             if one.error
         }
 
-    def resolve(self, key: str) -> Resolved | None:
-        """What answers for a `name@0`; None if it is not here."""
-        name = key.removesuffix(CONSUMING_SUFFIX)
-        for consumer in self._consumers.values():
-            if consumer.is_ready and (resolved := consumer.line.resolve(name, self._host.is_loaded)) is not None:
-                return resolved
-        return None
+    def cut(self) -> StreamCut:
+        """What it is at this moment, for one request."""
+        return StreamCut(self._sources, self._host.is_loaded)
+
+    def answerable(self, keys: Collection[str]) -> list[str]:
+        """Those sealed segments of which it is known which docs count."""
+        return [key for key in keys if self._is_known(key)]
+
+    def _is_known(self, key: str) -> bool:
+        name = StreamSegmentName.parse(key.rpartition("@")[0])
+        sink = None if name is None else self._sinks.get(name.partition)
+        view = None if sink is None else sink.view
+        return name is not None and view is not None and name.sequence in view.numbers
 
     async def run(self) -> None:
         """Look at the stream and tell of it, until cancelled."""
@@ -176,6 +199,7 @@ class TableStream:
 
     def _begin(self, number: int) -> None:
         consumer = self._consumers[number] = PartitionConsumer(number, self._around)
+        self._sources[number] = Source(consumer, self._sinks.get(number))
         consumer.start()
         _LOG.info("partition is consumed table=%s partition=%d", self._host.table, number)
 
@@ -199,8 +223,8 @@ class TableStream:
         await asyncio.sleep(LINGER_S)
         if not consumer.has_left:
             return
-        self._consumers.pop(number, None)
-        self._leaving.pop(number, None)
+        for held in (self._consumers, self._leaving, self._sources, self._sinks):
+            held.pop(number, None)
         consumer.stop()
         await asyncio.to_thread(consumer.join)
         if self._spec is not None and self._view is not None:
@@ -317,13 +341,31 @@ class TableStream:
             room=self._threads.room,
             settings_of=self._settings_of,
             revision=lambda: self._revision,
-            sink_of=lambda _number, _records: PlainSink(),
+            sink_of=self._sink_of,
             is_loaded=host.is_loaded,
             is_to_hold=self._is_to_hold,
             on_change=host.on_change,
             on_made=host.on_made,
             grace_s=host.grace_s,
         )
+
+    def _sink_of(self, number: int, records: Callable[[], Records]) -> RowSink:
+        assert self._spec is not None
+        if self._spec.upsert is None:
+            return PlainSink()
+        around = Surroundings(
+            where=f"table={self._host.table} partition={number}",
+            rules_of=self._rules_of,
+            borrow=self._host.borrow,
+            on_change=self._host.on_change,
+        )
+        sink = self._sinks[number] = UpsertSink(around, records)
+        return sink
+
+    def _rules_of(self, record: StreamSegmentRecord) -> Rules:
+        assert self._spec is not None
+        spec = unpin(record.pinned, self._spec) if record.pinned else self._spec
+        return Rules.of(unpin_upsert(record.upsert), spec.table_schema, spec.time_column)
 
     def _is_to_hold(self, segment: str) -> bool:
         return self._view is not None and self._host.instance in self._view.servers_of(segment)

@@ -1,0 +1,323 @@
+"""Upserts of one partition on a server: the index of its keys, told of every row, and what queries see of it.
+
+The index (`merlot.upsert`) is fed by the partition's thread: first with the sealed segments in the order of the stream,
+then with rows as they come, so that every replica, and one that begins anew, comes to the same valid docs. Docs of a
+segment keep their numbers when it is sealed; so do their bits. Readers take a `View`, one reference to the bits of all
+segments of the partition at one moment. Where rows that the index was told of are given up, it is built anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.cluster.records import StreamSegmentRecord
+from merlot.errors import InvalidInputError, UnavailableError
+from merlot.segment.mutable.rows import arrow_column
+from merlot.segment.partly import PartlyValid
+from merlot.segment.reader import Segment, SomeDocs
+from merlot.segment.under_schema import column_under
+from merlot.server.realtime.intake import Batch
+from merlot.server.realtime.line import Line, Part
+from merlot.upsert.partition import PartitionUpserts, Stats
+from merlot.upsert.rules import Rules
+from merlot.upsert.valid_docs import Cut
+
+_LOG = logging.getLogger(__name__)
+
+REPLAY_DOCS: Final = 1 << 20
+"""Docs of a sealed segment that are read at a time."""
+Words = NDArray[np.uint64]
+Records = Mapping[int, StreamSegmentRecord]
+
+
+@dataclass(frozen=True)
+class View:
+    """A partition at one moment: what is here, and which docs of it are valid. Any thread.
+
+    Rows may come while it is looked at; docs behind its bits are not valid."""
+
+    line: Line
+    cut: Cut
+    numbers: Mapping[int, int]
+    """What the index calls the segments, by sequence."""
+    _known: dict[tuple[int, int], SomeDocs] = field(default_factory=dict)
+
+    def dressed(self, sequence: int, segment: Segment) -> Segment | None:
+        """The segment with its docs that are rows of the table; None if the index does not have it."""
+        number = self.numbers.get(sequence)
+        if number is None:
+            return None
+        key = (sequence, segment.num_docs)
+        valid = self._known.get(key)
+        if valid is None:
+            valid = self._known[key] = self._valid(number, segment.num_docs)
+        return PartlyValid(segment, valid)
+
+    def _valid(self, number: int, num_docs: int) -> SomeDocs:
+        newest, every = self.cut.queryable(number), self.cut.valid(number)
+        words = fitted(newest, num_docs)
+        return SomeDocs(words, None if every is newest else fitted(every, num_docs))
+
+
+def fitted(words: Words | None, num_docs: int) -> Words:
+    """Bits of so many docs; those that are not there are 0."""
+    size = (num_docs + 63) >> 6
+    found = np.zeros(size, np.uint64)
+    if words is not None:
+        found[: len(words)] = words[:size]
+    if num_docs & 63:
+        found[-1] &= (np.uint64(1) << np.uint64(num_docs & 63)) - np.uint64(1)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the partitions of an upsert table share."""
+
+    where: str
+    """In logs and errors."""
+    rules_of: Callable[[StreamSegmentRecord], Rules]
+    """By what was pinned where the segment began."""
+    borrow: Callable[[str], AbstractContextManager[Segment | None]]
+    """A sealed segment, `name@crc`, held while it is read; None if it is not loaded. Blocks."""
+    on_change: Callable[[], None]
+    """Segments can be asked for, or no more; any thread."""
+
+
+class UpsertSink:
+    """Where the rows of a partition of an upsert table go; `view` and `stats` are for any thread, the rest is the
+    consuming thread's."""
+
+    def __init__(self, around: Surroundings, records: Callable[[], Records]) -> None:
+        self._around = around
+        self._where = around.where
+        self._records = records
+        """The partition's segments by sequence, as shared state has them."""
+        self._index: PartitionUpserts | None = None
+        self._numbers: dict[int, int] = {}
+        self._num_docs: dict[int, int] = {}
+        """Docs of each segment that the index was told of."""
+        self._next_number = 0
+        self._line = Line()
+        self._settings = ""
+        self.view: View | None = None
+        """None: the index is being built, and nothing of the partition can be asked for."""
+        self.waits_for = ""
+        """Key of the sealed segment without which the index cannot be built."""
+
+    @property
+    def stats(self) -> Stats:
+        """Counts of keys and docs."""
+        index = self._index
+        return Stats() if index is None else index.stats
+
+    # What the partition's thread tells; see `RowSink`.
+
+    def may_begin(self) -> bool:
+        """Once every sealed segment is in the index."""
+        is_built = self._add_sealed(None)
+        if is_built:
+            self._show()
+        return is_built
+
+    def append(self, part: Part, batch: Batch, now_ms: int) -> None:
+        """Have the index decide, add the rows that are kept, and show both."""
+        assert part.rows is not None
+        if not len(batch):
+            batch.append_to(part.rows, now_ms)
+            return
+        self.settle()
+        index = self._index
+        assert index is not None
+        try:
+            outcome = index.add(batch.rows, self._numbers[part.sequence], part.rows.num_docs)
+            replace(batch, rows=outcome.rows, offsets=batch.offsets[outcome.kept]).append_to(part.rows, now_ms)
+        except BaseException:
+            # The index knows of rows that nobody has; it is built anew before the next are read.
+            self._forget()
+            raise
+        self._num_docs[part.sequence] = part.rows.num_docs
+        index.publish()
+        self._show()
+
+    def settle(self) -> None:
+        """Build the index, if it had to be given up; raises UnavailableError while a sealed segment is not here."""
+        if self._index is None and self._line.parts:
+            self._rebuild(self._line)
+
+    def on_line(self, before: Line, after: Line) -> None:
+        """Follow the parts of the line. What cannot be followed now gives the index up; `settle` builds it."""
+        self._line = after
+        try:
+            if self._index is None or any(self._is_lost(one, before, after) for one in self._num_docs):
+                self._rebuild(after)
+                return
+            for part in after.parts:
+                if part.sequence not in self._numbers:
+                    self._open(part, after)
+            self._remove_gone(after)
+            self._show()
+        except (UnavailableError, InvalidInputError) as error:
+            _LOG.warning("upserts are not followed, nothing is answered until they are %s cause=%s", self._where, error)
+            self._forget()
+
+    def close(self) -> None:
+        """Hold nothing more."""
+        self._forget()
+
+    def _is_lost(self, sequence: int, before: Line, after: Line) -> bool:
+        """Whether the index was told of rows that are in no part of the line any more, nor in a sealed segment."""
+        told, part, record = self._num_docs[sequence], after.part(sequence), self._records().get(sequence)
+        if part is not None and part.rows is not None:
+            return told > _stored(part) + self._carried(after.part(sequence + 1))
+        if record is not None and not record.is_open:
+            return told > record.total_docs
+        old = before.part(sequence)
+        return told > 0 and part is None and old is not None and old.rows is not None
+
+    def _carried(self, tail: Part | None) -> int:
+        """Docs that were told as those of the part before."""
+        is_new = tail is not None and tail.sequence not in self._num_docs
+        return _stored(tail) if is_new and tail is not None and tail.rows is not None else 0
+
+    # The index.
+
+    def _open(self, part: Part, line: Line) -> None:
+        """A part that is new: empty, or the tail of the one before."""
+        previous = line.part(part.sequence - 1)
+        if part.rows is None:
+            return
+        if part.rows.num_docs and previous is not None and self._is_told(previous, part.rows.num_docs):
+            self._move_tail(previous, part)
+            return
+        if not self._add_sealed(part.sequence):
+            raise UnavailableError(f"sealed segment is not here {self._where} segment={self.waits_for}")
+        self._follow_rules(part.sequence)
+        self._tell(part.sequence, part.rows.rows(_stored(part)), 0)
+        assert self._index is not None
+        self._index.committed()
+
+    def _move_tail(self, previous: Part, part: Part) -> None:
+        """The docs behind the end of a part are another's now."""
+        assert self._index is not None
+        assert previous.num_docs is not None
+        number = self._numbers[part.sequence] = self._new_number()
+        self._index.move_tail(self._numbers[previous.sequence], previous.num_docs, number)
+        self._index.committed()
+        self._num_docs[part.sequence] = self._num_docs[previous.sequence] - previous.num_docs
+        self._num_docs[previous.sequence] = previous.num_docs
+
+    def _is_told(self, previous: Part, num_docs: int) -> bool:
+        """Whether the index has so many docs behind the end of a part."""
+        docs = previous.num_docs
+        return docs is not None and self._num_docs.get(previous.sequence, 0) == docs + num_docs
+
+    def _add_sealed(self, before: int | None) -> bool:
+        """Tell the index of every sealed doc before a segment that it was not told of; False if one is not here."""
+        for sequence, record in sorted(self._records().items()):
+            if record.is_open or (before is not None and sequence >= before):
+                continue
+            if self._num_docs.get(sequence, -1) >= record.total_docs:
+                continue
+            with self._around.borrow(record.key_text) as segment:
+                if segment is None:
+                    self.waits_for = record.key_text
+                    return False
+                self._replay(record, segment)
+        self.waits_for = ""
+        if self._index is None and (first := min(self._records(), default=None)) is not None:
+            self._follow_rules(first)
+        return self._index is not None
+
+    def _replay(self, record: StreamSegmentRecord, segment: Segment) -> None:
+        self._follow_rules(record.sequence)
+        start = self._num_docs.get(record.sequence, 0)
+        self._tell(record.sequence, self._rows_of(segment), start)
+        assert self._index is not None
+        self._index.committed()
+
+    def _tell(self, sequence: int, rows: pa.Table, start: int) -> None:
+        """Rows that are stored, from a doc on."""
+        assert self._index is not None
+        if sequence not in self._numbers:
+            self._numbers[sequence] = self._new_number()
+        for first in range(start, rows.num_rows, REPLAY_DOCS):
+            self._index.replay(rows.slice(first, REPLAY_DOCS), self._numbers[sequence], first)
+            self._index.publish()
+        self._num_docs[sequence] = rows.num_rows
+
+    def _rows_of(self, segment: Segment) -> pa.Table:
+        """The columns of a sealed segment that the index goes by."""
+        assert self._index is not None
+        fields = self._index.rules.fields
+        return pa.table({one.name: arrow_column(column_under(segment, one), segment.num_docs) for one in fields})
+
+    def _follow_rules(self, sequence: int) -> None:
+        """Decide by the settings of a segment from here on; they may have changed since the one before."""
+        record = self._records().get(sequence)
+        if record is None or (self._index is not None and record.upsert == self._settings):
+            return
+        rules = self._around.rules_of(record)
+        if self._index is None:
+            self._index = PartitionUpserts(rules)
+        else:
+            _LOG.info("upserts follow new settings %s segment=%s", self._where, record.name)
+            self._index.set_rules(rules)
+        self._settings = record.upsert
+
+    def _new_number(self) -> int:
+        self._next_number += 1
+        return self._next_number
+
+    def _remove_gone(self, line: Line) -> None:
+        """Forget segments that are of the table no more."""
+        assert self._index is not None
+        records = self._records()
+        last = max(records, default=-1)
+        for sequence in sorted(self._numbers):
+            if sequence < last and sequence not in records and line.part(sequence) is None:
+                self._index.remove_segment(self._numbers.pop(sequence))
+                self._num_docs.pop(sequence)
+
+    def _rebuild(self, line: Line) -> None:
+        """The index anew, of what the line and sealed segments have."""
+        _LOG.info("index of keys is built anew %s", self._where)
+        self._forget()
+        if not self._add_sealed(min((part.sequence for part in line.parts), default=None)):
+            raise UnavailableError(f"sealed segment is not here {self._where} segment={self.waits_for}")
+        for part in line.parts:
+            self._follow_rules(part.sequence)
+            if part.rows is not None:
+                self._tell(part.sequence, part.rows.rows(_stored(part)), 0)
+            elif not self._add_sealed(part.sequence + 1):
+                raise UnavailableError(f"sealed segment is not here {self._where} segment={self.waits_for}")
+        self._show()
+
+    def _forget(self) -> None:
+        self._index, self.view = None, None
+        self._numbers, self._num_docs, self._settings = {}, {}, ""
+        self._around.on_change()
+
+    def _show(self) -> None:
+        """Let readers see what the index has."""
+        assert self._index is not None
+        before = self.view
+        is_same = before is not None and before.numbers == self._numbers
+        numbers = before.numbers if before is not None and is_same else dict(self._numbers)
+        self.view = View(self._line, self._index.cut, numbers)
+        if not is_same:
+            self._around.on_change()
+
+
+def _stored(part: Part) -> int:
+    """Docs of a part that has rows."""
+    assert part.rows is not None
+    return part.rows.num_docs if part.num_docs is None else part.num_docs

@@ -1,0 +1,241 @@
+"""A table whose rows replace each other: queries show one row of each key, at every moment, and after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from merlot.embedded.node import Node, NodeConfig
+from merlot.testing.patience import PATIENCE_S
+
+POLL_S = 0.02
+NUM_PARTITIONS = 2
+MANIFEST = """
+apiVersion: merlot.dev/v1alpha1
+kind: Table
+metadata: {{name: board}}
+spec:
+  schema:
+    fields:
+      - {{name: id, type: LONG}}
+      - {{name: version, type: LONG}}
+      - {{name: at, type: TIMESTAMP, role: dateTime}}
+      - {{name: amount, type: LONG, role: metric}}
+      - {{name: color, type: STRING}}
+      - {{name: gone, type: BOOLEAN}}
+    primaryKey: [id]
+  timeColumn: at
+  indexing: {{inverted: [color], noDictionary: [amount]}}
+  partitioning: {{columns: {{id: {{functionName: Modulo, numPartitions: 2}}}}}}
+  ingestion: {{stream: {{type: files, topic: {topic}, flush: {{rows: {rows}, age: 1h}}}}}}
+  upsert: {upsert}
+"""
+CONFIG = """
+apiVersion: merlot.dev/v1alpha1
+kind: UpsertConfig
+metadata: {{name: latest}}
+spec: {{{spec}}}
+"""
+BY_VERSION = "{config: {mode: FULL, comparisonColumns: [version]}}"
+Row = dict[str, Any]
+
+
+class Board:
+    """A node with a table of things that change, and what each of them is by now."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.topic = folder / "topic"
+        self.newest: dict[int, Row] = {}
+        self.num_rows = 0
+        self._random = random.Random(7)
+        for number in range(NUM_PARTITIONS):
+            (self.topic / str(number)).mkdir(parents=True)
+            (self.topic / str(number) / "rows.json").touch()
+        self.node = Node(NodeConfig(data_dir=folder / "data", http_port=0))
+
+    async def __aenter__(self) -> Board:
+        await self.node.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.node.stop()
+
+    async def restart(self) -> None:
+        await self.node.stop()
+        self.node = Node(NodeConfig(data_dir=self._folder / "data", http_port=0))
+        await self.node.start()
+
+    async def call(self, method: str, path: str, **arguments: Any) -> Any:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(method, f"{self.node.url}{path}", **arguments) as answer,
+        ):
+            assert answer.status == 200, await answer.text()
+            return await answer.json()
+
+    async def apply(self, text: str) -> Any:
+        return await self.call("POST", "/apply", data=text, headers={"Content-Type": "application/yaml"})
+
+    async def create(
+        self, upsert: str = "{config: {mode: FULL, comparisonColumns: [version]}}", rows: int = 200
+    ) -> None:
+        await self.apply(MANIFEST.format(topic=self.topic, rows=rows, upsert=upsert))
+
+    async def rows(self, sql: str) -> list[list[Any]] | None:
+        """None while it is not answered."""
+        answer = await self.call("POST", "/query/sql", json={"sql": sql})
+        if answer["exceptions"]:
+            return None
+        found: list[list[Any]] = answer["resultTable"]["rows"]
+        return found
+
+    def write(self, rows: list[Row]) -> None:
+        """Append rows to their partitions, and note which is the newest of each key."""
+        lines: list[list[str]] = [[] for _ in range(NUM_PARTITIONS)]
+        for row in rows:
+            lines[row["id"] % NUM_PARTITIONS].append(json.dumps(row) + "\n")
+            before = self.newest.get(row["id"])
+            if before is None or row["version"] >= before["version"]:
+                self.newest[row["id"]] = row
+        for number, texts in enumerate(lines):
+            with (self.topic / str(number) / "rows.json").open("a") as file:
+                file.write("".join(texts))
+        self.num_rows += len(rows)
+
+    def random_rows(self, number: int, keys: int = 150) -> list[Row]:
+        """Of few keys, some out of order, some tied, a few that delete."""
+        draw = self._random
+        return [
+            {
+                "id": draw.randrange(keys),
+                "version": self.num_rows + row - draw.choice((0, 0, 0, 0, 40, 400)),
+                "at": 1_700_000_000_000 + self.num_rows + row,
+                "amount": draw.randrange(1000),
+                "color": draw.choice(("red", "green", "blue")),
+                "gone": draw.random() < 0.03,
+            }
+            for row in range(number)
+        ]
+
+    @property
+    def expected(self) -> list[list[Any]]:
+        rows = sorted(self.newest.values(), key=lambda row: row["id"])
+        return [[row["id"], row["version"], row["amount"], row["color"]] for row in rows if not row["gone"]]
+
+    async def shows_newest(self) -> None:
+        """Wait for the newest row of each key; every answer on the way has one row of each of its keys."""
+        sql = "SELECT id, version, amount, color FROM board ORDER BY id LIMIT 100000"
+        found = None
+        async with asyncio.timeout(PATIENCE_S):
+            while found != self.expected:
+                found = await self.rows(sql)
+                ids = [row[0] for row in found or ()]
+                assert len(ids) == len(set(ids)), "a key has two rows"
+                await asyncio.sleep(POLL_S)
+
+    async def num_sealed(self) -> int:
+        found = await self.call("GET", "/segments/board/metadata")
+        return sum(one["crc"] != 0 for one in found.values())
+
+
+@pytest.fixture
+async def board(tmp_path: Path) -> Any:
+    async with Board(tmp_path) as started:
+        yield started
+
+
+async def test_queries_show_the_newest_row_of_each_key_over_commits_and_restarts(board: Board) -> None:
+    await board.create("{config: {mode: FULL, comparisonColumns: [version], deleteRecordColumn: gone}}")
+    for _ in range(6):
+        board.write(board.random_rows(230))
+        await board.shows_newest()
+    async with asyncio.timeout(PATIENCE_S):
+        while await board.num_sealed() < 4:
+            await asyncio.sleep(POLL_S)
+    await board.shows_newest()
+    await board.restart()
+    await board.shows_newest()
+    board.write(board.random_rows(500))
+    await board.shows_newest()
+    amounts = [row["amount"] for row in board.newest.values() if not row["gone"]]
+    assert await board.rows("SELECT COUNT(*), SUM(amount), MAX(amount) FROM board") == [
+        [len(amounts), sum(amounts), max(amounts)]
+    ]
+    by_color = await board.rows("SELECT color, COUNT(*) FROM board GROUP BY color ORDER BY color")
+    colors = [row["color"] for row in board.newest.values() if not row["gone"]]
+    assert by_color == [[color, colors.count(color)] for color in ("blue", "green", "red")]
+    assert await board.rows("SELECT COUNT(*) FROM board WHERE color = 'red'") == [[colors.count("red")]]
+    assert await board.rows("SET skipUpsert = true; SELECT COUNT(*) FROM board") == [[board.num_rows]]
+    assert await board.rows("SET skipUpsertDelete = true; SELECT COUNT(*) FROM board") == [[len(board.newest)]]
+
+
+async def test_a_key_is_never_seen_twice_nor_missed_while_its_rows_move(board: Board) -> None:
+    """Pinot's #7971: a row is invalid in one segment before it is valid in the other."""
+    await board.create()
+    keys = list(range(100))
+    version = 0
+
+    def all_keys() -> list[Row]:
+        nonlocal version
+        version += 1
+        at = 1_700_000_000_000 + version
+        return [{"id": key, "version": version, "at": at, "amount": 1, "color": "red", "gone": False} for key in keys]
+
+    board.write(all_keys())
+    await board.shows_newest()
+    is_over = False
+
+    async def write() -> None:
+        nonlocal is_over
+        for _ in range(60):
+            board.write(all_keys())
+            await asyncio.sleep(POLL_S)
+        is_over = True
+
+    async def look() -> int:
+        number = 0
+        while not is_over:
+            rows = await board.rows("SELECT COUNT(*), SUM(amount), COUNT(DISTINCT id) FROM board")
+            assert rows == [[100, 100, 100]]
+            number += 1
+        return number
+
+    _, first, second = await asyncio.gather(write(), look(), look())
+    assert first + second > 20
+    await board.shows_newest()
+    assert await board.num_sealed() > 4
+
+
+async def test_nothing_is_consumed_before_the_upsert_config_is_there(board: Board) -> None:
+    [applied] = await board.call(
+        "POST",
+        "/apply",
+        data=MANIFEST.format(topic=board.topic, rows=200, upsert="{configRef: latest}"),
+        headers={"Content-Type": "application/yaml"},
+    )
+    assert applied["warnings"] == [
+        'spec.upsert.configRef: there is no UpsertConfig "latest" yet; nothing is consumed before it is there'
+    ]
+    board.write(board.random_rows(100))
+    await asyncio.sleep(0.5)
+    assert await board.call("GET", "/segments/board/metadata") == {}
+    await board.apply(CONFIG.format(spec="mode: FULL, comparisonColumns: [version], deleteRecordColumn: gone"))
+    await board.shows_newest()
+
+
+async def test_what_a_table_says_against_its_upsert_config_refuses_either(board: Board) -> None:
+    await board.create("{configRef: latest}")
+    async with aiohttp.ClientSession() as session:
+        text = CONFIG.format(spec="mode: FULL, comparisonColumns: [color]")
+        async with session.post(f"{board.node.url}/apply", data=text) as answer:
+            assert answer.status == 400
+            problems = (await answer.json())["problems"]
+    assert [one["path"] for one in problems] == ["spec.comparisonColumns[0]"]
+    assert "rows are compared by a number or a time" in problems[0]["message"]

@@ -22,9 +22,16 @@ app.command("annotate")(annotate.annotate)
 
 @app.command("inspect")
 def inspect(
-    file: Annotated[Path, typer.Argument(help="Segment file.", show_default=False)], as_json: Json = False
+    file: Annotated[Path, typer.Argument(help="Segment file.", show_default=False)],
+    as_json: Json = False,
+    star_tree: Annotated[bool, typer.Option("--star-tree", help="Draw its star-trees.")] = False,
+    nodes: Annotated[int, typer.Option(help="Nodes of a star-tree to draw.", min=1)] = 200,
 ) -> None:
     """Show a segment's columns: type, encoding, values, sizes by index."""
+    if star_tree:
+        for line in _engine().draw_star_trees(_existing(file), nodes):
+            output.say(line)
+        return
     report: SegmentReport = _engine().describe(_existing(file))
     if as_json:
         output.show_json(report.to_json())
@@ -87,6 +94,9 @@ def _show_head(report: "SegmentReport") -> None:
     for column, partition in report.partitions.items():
         held = ", ".join(map(str, partition["partitions"]))
         facts["partitions"] = f"{held} of {partition['num_partitions']} by {partition['function_name']}({column})"
+    for number, tree in enumerate(report.star_trees):
+        size = output.size(tree.size_bytes)
+        facts[f"star-tree {number}"] = f"{', '.join(tree.dimensions)}: {tree.num_docs:,} documents, {size}"
     width = max(map(len, facts))
     for name, value in facts.items():
         output.say(f"{name.ljust(width)}  {value}")

@@ -30,6 +30,7 @@ from merlot.kernels import (
     roaring,
     scan,
     sketch,
+    star_tree,
     take,
     texts,
     topk,
@@ -56,6 +57,7 @@ def cases() -> Iterator[Case]:
     yield from _texts()
     yield from _upserts()
     yield from _partial_upserts()
+    yield from _trees()
 
 
 def column(dtype: Any, *, size: int = 64) -> NDArray[Any]:
@@ -156,6 +158,13 @@ def _partial_upserts() -> Iterator[Case]:
     yield partial.append_lists, (prior, bounds, bounds.copy(), rows)
     yield partial.unite, (prior, bounds, rows, 0, bounds.copy(), rows)
     yield partial.depths, (prior, rows)
+
+
+def _trees() -> Iterator[Case]:
+    children, uses = np.array([1, 1], np.uint32), np.zeros(1, np.uint8)
+    children.flags.writeable = False
+    facts = (uses, uses, np.zeros(1, np.int64), np.zeros(1, np.uint32), np.zeros(3, np.int64))
+    yield star_tree.walk, (column(np.uint32, size=1), children, *facts)
 
 
 def _filters() -> Iterator[Case]:

@@ -19,6 +19,7 @@ from merlot.segment.index import zones
 from merlot.segment.index.kind import AnyIndex, ColumnIndexes, IndexedColumn
 from merlot.segment.index.registry import INDEXES
 from merlot.segment.json_values import to_json
+from merlot.segment.startree import agreement
 from merlot.values.types import TypeName
 
 
@@ -37,6 +38,10 @@ def check_contents(segment: ImmutableSegment) -> None:
         assert column is not None
         for is_right, what in _claims(column):
             segment.file.require(is_right(), f"{what} are not those of the values column={name}")
+        segment.close()
+    for tree in segment.star_trees:
+        is_right_tree = agreement.agrees(tree, segment.column, segment.num_docs)
+        segment.file.require(is_right_tree, f"star-tree is not that of the rows dimensions={','.join(tree.dimensions)}")
         segment.close()
 
 

@@ -24,8 +24,15 @@ from merlot.segment.column import ColumnReader
 from merlot.segment.footer_checks import check_column, check_segment
 from merlot.segment.layout import FORMAT_VERSION, SUFFIX, damaged, read_layout
 from merlot.segment.mapping import read_file
-from merlot.segment.metadata import ColumnMetadata, ColumnsWhenAsked, SegmentMetadata, parse_metadata
+from merlot.segment.metadata import (
+    ColumnMetadata,
+    ColumnsWhenAsked,
+    SegmentMetadata,
+    StarTreeMetadata,
+    parse_metadata,
+)
 from merlot.segment.reader import EVERY_DOC, ValidDocs
+from merlot.segment.startree.tree import StarTree
 
 MAX_OPENED: Final = 4096
 """Segments that were only checked and are open now, of the whole process: some 15 KB each, and what was read."""
@@ -36,12 +43,13 @@ MAX_READ_BYTES: Final = 16 << 10
 class _Opened:
     """What reading a segment takes."""
 
-    __slots__ = ("file", "metadata", "readers", "was_used")
+    __slots__ = ("file", "metadata", "readers", "star_trees", "was_used")
 
     def __init__(self, file: MappedFile, metadata: SegmentMetadata) -> None:
         self.file = file
         self.metadata = metadata
         self.readers: dict[str, ColumnReader] = {}
+        self.star_trees: tuple[StarTree, ...] | None = None
         self.was_used = True
         """Since the last look for one that may be forgotten."""
 
@@ -132,6 +140,14 @@ class ImmutableSegment:
         # Two threads that come at once make two; both are given the same one.
         return opened.readers.setdefault(name, ColumnReader(metadata, self.num_docs, opened.file))
 
+    @property
+    def star_trees(self) -> tuple[StarTree, ...]:
+        """Star-trees, in the order in which they were declared. Raises CorruptionError."""
+        opened = self._open()
+        if opened.star_trees is None:
+            opened.star_trees = tuple(_star_tree(tree, opened) for tree in opened.metadata.star_trees)
+        return opened.star_trees
+
     def bounds(self, name: str) -> tuple[int, int] | None:
         """Smallest and largest whole number that the column holds, if it holds such."""
         stored = self._open().metadata.columns.get(name)
@@ -144,6 +160,7 @@ class ImmutableSegment:
         for a column that is asked for. Raises CorruptionError."""
         for _ in self.metadata.columns.values():
             pass
+        assert len(self.star_trees) == len(self.metadata.star_trees)
 
     def prepare(self) -> None:
         """Be open from now on, whatever becomes of the file's name. Raises as `open` does."""
@@ -158,6 +175,7 @@ class ImmutableSegment:
         opened = self._opened
         if opened is not None:
             opened.readers = {}
+            opened.star_trees = None
             opened.file.close()
 
     def _open(self) -> _Opened:
@@ -266,6 +284,17 @@ def _metadata_of(file: MappedFile) -> SegmentMetadata:
     # What the footer said is in the metadata now, in fewer bytes.
     file.layout = replace(layout, content={}, identity={}, creation={})
     return metadata
+
+
+def _star_tree(metadata: StarTreeMetadata, opened: _Opened) -> StarTree:
+    columns, cardinalities = opened.metadata.columns, []
+    for name in metadata.dimensions:
+        column = columns.get(name)
+        is_dimension = column is not None and not column.multi_value and column.encoding.has_dictionary
+        opened.file.require(is_dimension, f"star-tree of a column that has no dictionary column={name}")
+        assert column is not None
+        cardinalities.append(column.cardinality or 0)
+    return StarTree(metadata, cardinalities, opened.file)
 
 
 def _column_of(fields: bytes, num_docs: int, file: MappedFile) -> ColumnMetadata:

@@ -1,6 +1,7 @@
 """What a segment file holds, for people: sizes by column and index, encodings, statistics, damage."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +13,8 @@ from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.registry import INDEXES
 from merlot.segment.layout import FACTS_BYTES, HEADER_BYTES, TRAILER_BYTES
 from merlot.segment.metadata import ColumnMetadata, JsonValue
+from merlot.segment.startree.drawing import Drawing
+from merlot.segment.startree.tree import StarTree
 
 INDEX_OF_BUFFER: Final = {
     "dict": "dictionary",
@@ -47,6 +50,18 @@ class ColumnReport:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class StarTreeReport:
+    """One star-tree."""
+
+    dimensions: tuple[str, ...]
+    functions: tuple[str, ...]
+    max_leaf_records: int
+    num_docs: int
+    num_nodes: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SegmentReport:
     """One file."""
 
@@ -59,7 +74,7 @@ class SegmentReport:
     size_bytes: int
     footer_bytes: int
     bytes_by_index: dict[str, int]
-    """Sums over the columns; `padding`, `footer` and `frame` (header, facts, trailer) make up the rest of the file."""
+    """Sums over columns and star-trees; `padding`, `footer` and `frame` (header, facts, trailer) are the rest."""
     time_column: str | None
     start_time: JsonValue | None
     end_time: JsonValue | None
@@ -69,6 +84,7 @@ class SegmentReport:
     partitions: dict[str, dict[str, Any]]
     creation: dict[str, Any]
     columns: tuple[ColumnReport, ...]
+    star_trees: tuple[StarTreeReport, ...]
 
     def to_json(self) -> dict[str, Any]:
         """The report as JSON values."""
@@ -81,6 +97,7 @@ def describe(path: Path) -> SegmentReport:
         metadata = segment.metadata
         file = segment.file
         columns = tuple(_describe_column(column, file) for column in metadata.columns.values())
+        star_trees = tuple(_describe_tree(Drawing(segment, tree), file) for tree in segment.star_trees)
         return SegmentReport(
             path=str(path),
             name=metadata.name,
@@ -90,7 +107,7 @@ def describe(path: Path) -> SegmentReport:
             num_docs=metadata.num_docs,
             size_bytes=segment.size_bytes,
             footer_bytes=file.layout.footer_length,
-            bytes_by_index=_total(columns, file),
+            bytes_by_index=_total(columns, star_trees, file),
             time_column=metadata.time_column,
             start_time=metadata.start_time,
             end_time=metadata.end_time,
@@ -100,7 +117,21 @@ def describe(path: Path) -> SegmentReport:
             partitions={name: info.model_dump(mode="json") for name, info in metadata.partitions.items()},
             creation=metadata.creation.model_dump(mode="json"),
             columns=columns,
+            star_trees=star_trees,
         )
+
+
+def draw_star_trees(path: Path, most_nodes: int) -> Iterator[str]:
+    """The star-trees of a segment file as text, each of so many nodes at most; raises as `describe`."""
+    with ImmutableSegment.open(path) as segment:
+        if not segment.star_trees:
+            yield "no star-trees"
+        for number, tree in enumerate(segment.star_trees):
+            drawing = Drawing(segment, tree)
+            size = f"{tree.num_docs:,} documents, {tree.metadata.num_nodes:,} nodes"
+            size += f", {_tree_bytes(tree, segment.file):,} bytes"
+            yield f"star-tree {number} of {', '.join(tree.dimensions)}: {size}"
+            yield from drawing.lines(most_nodes)
 
 
 def verify(path: Path) -> list[str]:
@@ -141,10 +172,33 @@ def _describe_column(column: ColumnMetadata, file: MappedFile) -> ColumnReport:
     )
 
 
-def _total(columns: tuple[ColumnReport, ...], file: MappedFile) -> dict[str, int]:
+def _describe_tree(drawing: Drawing, file: MappedFile) -> StarTreeReport:
+    tree = drawing.tree
+    return StarTreeReport(
+        dimensions=tree.dimensions,
+        functions=drawing.headers,
+        max_leaf_records=tree.metadata.max_leaf_records,
+        num_docs=tree.num_docs,
+        num_nodes=tree.metadata.num_nodes,
+        size_bytes=_tree_bytes(tree, file),
+    )
+
+
+def _tree_bytes(tree: StarTree, file: MappedFile) -> int:
+    """On disk, without padding."""
+    metadata = tree.metadata
+    columns = [*metadata.ids, *(state for one in metadata.functions for state in one.states)]
+    refs = [*metadata.buffers.values(), *(ref for column in columns for ref in column.buffers.values())]
+    return sum(file.stored(ref).length for ref in refs)
+
+
+def _total(
+    columns: tuple[ColumnReport, ...], star_trees: tuple[StarTreeReport, ...], file: MappedFile
+) -> dict[str, int]:
     sizes: Counter[str] = Counter()
     for column in columns:
         sizes.update(column.bytes_by_index)
+    sizes["star_tree"] = sum(tree.size_bytes for tree in star_trees)
     sizes["footer"] = file.layout.footer_length
     sizes["frame"] = HEADER_BYTES + FACTS_BYTES + TRAILER_BYTES
     sizes["padding"] = file.size_bytes - sum(sizes.values())

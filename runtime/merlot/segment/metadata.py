@@ -104,6 +104,34 @@ class PartitionInfo(Model):
     partitions: tuple[int, ...]
 
 
+class StarTreeFunction(Model):
+    """What a star-tree keeps of a column: the states of an aggregate, a column per part of a state."""
+
+    function: str
+    column: str = ""
+    """Empty for the count of rows."""
+    type: TypeName | None = None
+    """Of the column's values when the tree was built."""
+    states: tuple[ColumnMetadata, ...]
+
+
+class StarTreeMetadata(Model):
+    """One star-tree. FORMAT.md §5.14."""
+
+    dimensions: tuple[str, ...]
+    """In the order in which the tree is split."""
+    skipped: tuple[str, ...] = ()
+    """Those without star nodes."""
+    max_leaf_records: int
+    num_docs: int
+    """Documents of the tree."""
+    num_nodes: int
+    ids: tuple[ColumnMetadata, ...]
+    """Of each dimension, the dict ids of the documents."""
+    functions: tuple[StarTreeFunction, ...]
+    buffers: dict[str, BufferRef]
+
+
 class CreationFacts(Model):
     """Who made the file and when; outside the content crc."""
 
@@ -132,6 +160,7 @@ class SegmentMetadata(Model):
     end_time_ms: int | None = None
     sort_order: tuple[str, ...] = ()
     partitions: dict[str, PartitionInfo] = {}
+    star_trees: tuple[StarTreeMetadata, ...] = ()
     creation: CreationFacts = CreationFacts()
 
     @property

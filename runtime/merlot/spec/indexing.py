@@ -9,10 +9,13 @@ from pydantic import Field
 
 from merlot.spec.model import SpecModel
 from merlot.spec.schema import ColumnName
+from merlot.spec.star_tree import StarTreeSpec
 from merlot.values.types import TypeName
 
 NUMBERS: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.TIMESTAMP})
 TEXTS: Final = frozenset({TypeName.STRING, TypeName.JSON})
+MAX_STAR_TREES: Final = 16
+"""Of a table."""
 DEFAULT_FPP: Final = 0.01
 """Of Bloom filters: 10 bits a value."""
 
@@ -77,6 +80,8 @@ class IndexingSpec(SpecModel):
     """Encoding by column, where AUTO is not wanted."""
     compression: Mapping[ColumnName, Compression] = {}
     """Compression by column. Where nothing is said, what becomes four times smaller is compressed by ZSTD."""
+    star_tree_index_configs: Annotated[tuple[StarTreeSpec, ...], Field(max_length=MAX_STAR_TREES)] = ()
+    """Star-trees: rows aggregated ahead, for queries that name their dimensions and functions alone."""
 
     def bloom_fpp_of(self, column: str) -> float | None:
         """Share of absent values that may pass the column's filter; None if it has none."""
@@ -85,6 +90,11 @@ class IndexingSpec(SpecModel):
     def encoding_of(self, column: str) -> Encoding:
         """The encoding that is asked for: RAW for `noDictionary`, AUTO where nothing is said."""
         return Encoding.RAW if column in self.no_dictionary else self.encodings.get(column, Encoding.AUTO)
+
+    @property
+    def tree_dimensions(self) -> frozenset[str]:
+        """Dimensions of star-trees, which need a dictionary."""
+        return frozenset(name for tree in self.star_tree_index_configs for name in tree.dimensions_split_order)
 
     def columns_of(self, kind: str) -> IndexedColumns:
         """Columns for which an index is asked for."""

@@ -19,6 +19,7 @@ from merlot.segment.build.times import time_range
 from merlot.segment.index import bloom
 from merlot.segment.layout import FORMAT_VERSION, Footer
 from merlot.segment.metadata import MAX_DOCS, ColumnMetadata, SegmentMetadata, parse_metadata
+from merlot.segment.startree.source import TreeSources
 from merlot.spec.indexing import PartitionEnforcement, PartitioningSpec
 
 _LOG = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class SegmentWriter:
         self._partitions: dict[str, Any] = {}
         self._unpartitioned: dict[str, str] = {}
         self._blooms: dict[str, str] = {}
+        self._trees = TreeSources(request.indexing.star_tree_index_configs if num_docs else ())
 
     def __enter__(self) -> Self:
         self._file.__enter__()
@@ -72,6 +74,7 @@ class SegmentWriter:
         assert column.num_docs == self._num_docs
         written = write_column(column, request_of(request.indexing, field), self._file)
         self._columns.append(written.metadata)
+        self._trees.take(column, written.coded)
         words = written.indexes.get(bloom.WORDS)
         if words is not None and words.nbytes <= bloom.MAX_RECORD_BYTES:
             self._blooms[field.name] = bloom.to_text(words)
@@ -82,8 +85,11 @@ class SegmentWriter:
             self._add_partitions(request.partitioning, column, written)
 
     def commit(self) -> BuiltSegment:
-        """Write the footer; the file is whole afterwards."""
+        """Write star-trees and the footer; the file is whole afterwards."""
         content = self._content()
+        trees = self._trees.write(self._file, self._num_docs)
+        if trees:
+            content["star_trees"] = [tree.model_dump(mode="json", exclude_defaults=True) for tree in trees]
         content_bytes = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
         identity = {"name": self._request.name, "table": self._request.table}
         footer = Footer(content_bytes, identity, _creation(self._request))

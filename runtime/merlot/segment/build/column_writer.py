@@ -42,12 +42,17 @@ class ColumnRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WrittenColumn:
-    """A column's footer entry, and its distinct values where they were counted."""
+    """A column's footer entry, and its dictionary where its distinct values were counted."""
 
     metadata: ColumnMetadata
-    distinct: Array | pa.Array | None
+    coded: Coded | None
     indexes: dict[str, Array]
     """Buffers of the indexes."""
+
+    @property
+    def distinct(self) -> Array | pa.Array | None:
+        """The distinct values."""
+        return None if self.coded is None else self.coded.values
 
 
 def request_of(indexing: IndexingSpec, column: FieldSpec) -> ColumnRequest:
@@ -55,6 +60,7 @@ def request_of(indexing: IndexingSpec, column: FieldSpec) -> ColumnRequest:
     name = column.name
     kinds = indexing.kinds_of(name)
     needs_dictionary = any(column.type not in INDEX_KINDS[kind].raw_types for kind in kinds)
+    needs_dictionary |= name in indexing.tree_dimensions
     return ColumnRequest(
         encoding=Encoding.DICTIONARY if needs_dictionary else indexing.encoding_of(name),
         compression=indexing.compression.get(name),
@@ -81,8 +87,7 @@ def write_column(column: BuildColumn, request: ColumnRequest, writer: FileWriter
     metadata = _metadata(column, coded, encoding, statistics, (low, high), refs)
     if request.compression is not None:
         metadata = metadata.model_copy(update={"compression": request.compression.value})
-    distinct_values = None if coded is None else coded.values
-    return WrittenColumn(metadata=metadata, distinct=distinct_values, indexes=indexes)
+    return WrittenColumn(metadata=metadata, coded=coded, indexes=indexes)
 
 
 def _statistics(column: BuildColumn, coded: Coded | None) -> ColumnStatistics:

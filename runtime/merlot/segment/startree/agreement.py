@@ -1,0 +1,91 @@
+"""Whether a tree is the one of its segment's rows: it is made again and compared, array by array."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from merlot.segment.build.coding import Coded
+from merlot.segment.column import ColumnReader
+from merlot.segment.metadata import ColumnEncoding
+from merlot.segment.startree.build import BuiltTree, build
+from merlot.segment.startree.documents import SourceColumn, TooManyDocumentsError
+from merlot.segment.startree.tree import StarTree
+from merlot.spec.star_tree import EVERY_ROW, FUNCTIONS, SEPARATOR, StarTreeSpec, StoredFunction
+
+
+def agrees(tree: StarTree, column_of: Callable[[str], ColumnReader | None], num_rows: int) -> bool:
+    """Whether nodes and documents are those of the rows. Functions that nobody here knows are passed over.
+
+    Takes as long as making the tree. Raises CorruptionError."""
+    spec = _spec_of(tree)
+    columns: dict[str, SourceColumn] = {}
+    for name in spec.columns:
+        reader = column_of(name)
+        if reader is None or reader.multi_value:
+            return False
+        columns[name] = _source_of(reader)
+    types = {one: tree.type_of(one) for one in spec.stored}
+    if any(one.column and columns[one.column].type is not type_ for one, type_ in types.items()):
+        return False
+    try:
+        made = build(spec, columns, num_rows)
+    except TooManyDocumentsError:
+        return False
+    return made.documents.count == tree.num_docs and _nodes_agree(tree, made) and _documents_agree(tree, made)
+
+
+def _spec_of(tree: StarTree) -> StarTreeSpec:
+    known = sorted(one for one in tree.functions if one.function in FUNCTIONS)
+    return StarTreeSpec(
+        dimensions_split_order=tree.dimensions,
+        skip_star_node_creation_for_dimensions=tree.metadata.skipped,
+        function_column_pairs=tuple(_pair(one) for one in known),
+        max_leaf_records=tree.metadata.max_leaf_records,
+        max_documents=tree.num_docs,
+    )
+
+
+def _pair(stored: StoredFunction) -> str:
+    return f"{stored.function}{SEPARATOR}{stored.column or EVERY_ROW}"
+
+
+def _source_of(reader: ColumnReader) -> SourceColumn:
+    dictionary = reader.dictionary
+    if dictionary is None:
+        is_variable = reader.metadata.encoding is ColumnEncoding.RAW_VARIABLE
+        return SourceColumn(reader.type, None, reader.strings() if is_variable else reader.values())
+    distinct = dictionary.arrow() if dictionary.numeric is None else dictionary.numeric
+    return SourceColumn(reader.type, Coded(reader.dict_ids(), distinct), None)
+
+
+def _nodes_agree(tree: StarTree, made: BuiltTree) -> bool:
+    stored, wanted = tree.nodes, made.nodes
+    return (
+        np.array_equal(stored.values, wanted.values)
+        and np.array_equal(stored.children, wanted.children)
+        and np.array_equal(stored.starts, wanted.starts)
+        and np.array_equal(stored.ends, wanted.ends)
+        and np.array_equal(stored.aggregated, wanted.aggregated)
+    )
+
+
+def _documents_agree(tree: StarTree, made: BuiltTree) -> bool:
+    every = np.arange(tree.num_docs, dtype=np.uint32)
+    if not all(np.array_equal(tree.ids(place), ids) for place, ids in enumerate(made.documents.ids)):
+        return False
+    pairs = zip(made.documents.functions, made.documents.states, strict=True)
+    return all(_are_equal(tree.states(one.stored, every), states) for one, states in pairs)
+
+
+def _are_equal(stored: Sequence[pa.Array], made: Sequence[pa.Array]) -> bool:
+    """Floats to the bit, NaN included."""
+    return [_bits(state) for state in stored] == [_bits(state) for state in made]
+
+
+def _bits(state: pa.Array) -> object:
+    if pa.types.is_floating(state.type):
+        return state.to_numpy().tobytes()
+    return state.to_pylist()

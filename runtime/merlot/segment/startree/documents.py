@@ -1,0 +1,205 @@
+"""Documents of a tree that is being made: dict ids of its dimensions, and states of its functions.
+
+A document is the aggregate of rows that agree in some dimensions. Of the others its dict id is 0, which nobody reads:
+the node that holds the document says which they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.aggregates.function import AggregateCall, AggregationFunction, Dictionary
+from merlot.aggregates.registry import named
+from merlot.errors import InvalidInputError
+from merlot.segment.build.coding import Coded
+from merlot.spec.star_tree import StoredFunction
+from merlot.tree.nodes import Value
+from merlot.tree.types import SqlType
+from merlot.values.types import TypeName
+from merlot.vectors.groups import Groups, KeyWords, group
+from merlot.vectors.vector import decimals
+
+Ids = NDArray[np.uint32]
+Rows = NDArray[np.int64]
+_PERCENT: Final = 50
+"""Which percentile a state will be asked for, it does not know."""
+
+
+class TooManyDocumentsError(InvalidInputError):
+    """A tree would have more documents than its table allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceColumn:
+    """A column of the rows that a tree is made of."""
+
+    type: TypeName
+    coded: Coded | None
+    """None of a raw column."""
+    values: Any
+    """Of a raw column, as stored; None of one with a dictionary."""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A stored function, and how its states are made and merged."""
+
+    stored: StoredFunction
+    function: AggregationFunction
+    call: AggregateCall
+
+    @classmethod
+    def of(cls, stored: StoredFunction, type_: TypeName | None) -> Function:
+        """type_: of its column; None of the count."""
+        function = named(stored.function)
+        types = () if type_ is None else (SqlType(type_),)
+        constants: tuple[Value, ...] = (_PERCENT,) if stored.function.startswith("percentile") else ()
+        call = AggregateCall(types=types, constants=constants, result=function.result(types, constants))
+        return cls(stored, function, call)
+
+    def states(self, column: SourceColumn | None, groups: NDArray[np.uint32], num_groups: int) -> list[pa.Array]:
+        """States of the rows of each group."""
+        if column is None:
+            state = self.function.start(self.call, num_groups)
+            state.add([], groups, len(groups))
+        else:
+            state = self.function.start(self.call, num_groups, [_Known(column)])
+            if column.coded is not None and state.wants_ids(is_grouped=True):
+                state.add_ids(column.coded.ids, groups)
+            else:
+                state.add([_values(column)], groups, len(groups))
+        return state.columns(np.arange(num_groups))
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known of a column's values before they are added up (`aggregates.function.Input`)."""
+
+    column: SourceColumn
+
+    def bounds(self) -> tuple[int, int] | None:
+        coded, values = self.column.coded, self.column.values
+        known = values if coded is None else coded.values
+        if not isinstance(known, np.ndarray) or known.dtype.kind != "i" or not len(known):
+            return None
+        return (int(known.min()), int(known.max())) if coded is None else (int(known[0]), int(known[-1]))
+
+    def dictionary(self) -> Dictionary | None:
+        return None if self.column.coded is None else _Distinct(self.column.coded)
+
+    def ranked(self) -> Dictionary | None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Distinct:
+    """Distinct values of a column (`aggregates.function.Dictionary`)."""
+
+    coded: Coded
+
+    def __len__(self) -> int:
+        return self.coded.cardinality
+
+    @property
+    def numeric(self) -> NDArray[Any] | None:
+        values = self.coded.values
+        return values if isinstance(values, np.ndarray) else None
+
+    def arrow(self) -> pa.Array:
+        values = self.coded.values
+        return pa.array(values) if isinstance(values, np.ndarray) else values
+
+
+def _values(column: SourceColumn) -> Any:
+    """As states take them: BIG_DECIMAL as numbers, each distinct one made once."""
+    if column.coded is None:
+        return decimals(column.values) if column.type is TypeName.BIG_DECIMAL else column.values
+    distinct, ids = column.coded.values, column.coded.ids
+    if isinstance(distinct, np.ndarray):
+        return distinct[ids]
+    return decimals(distinct)[ids] if column.type is TypeName.BIG_DECIMAL else distinct.take(pa.array(ids))
+
+
+class Documents:
+    """Documents so far; one thread's."""
+
+    def __init__(self, cardinalities: Sequence[int], functions: Sequence[Function], limit: int) -> None:
+        self.cardinalities = cardinalities
+        self.functions = functions
+        self._limit = limit
+        self.ids: list[Ids] = [np.zeros(0, np.uint32) for _ in cardinalities]
+        self.states: list[list[pa.Array]] = [[] for _ in functions]
+        self.count = 0
+
+    def add_rows(self, dimensions: Sequence[NDArray[Any]], columns: Sequence[SourceColumn | None], rows: int) -> None:
+        """Aggregate rows that agree in every dimension; these documents are sorted by the dimensions in their order."""
+        found = _sorted_groups(list(zip(dimensions, self.cardinalities, strict=True)), rows)
+        self._check(len(found))
+        ids = [codes[found.first_rows].astype(np.uint32) for codes in dimensions]
+        states = [
+            function.states(column, found.of_rows, len(found))
+            for function, column in zip(self.functions, columns, strict=True)
+        ]
+        self._append(ids, states, len(found))
+
+    def fold(self, rows: Rows, owners: NDArray[np.int64], num_owners: int, depth: int, *, keeps: Iterable[int]) -> Rows:
+        """Aggregate documents of the same owner that agree in the dimensions it keeps, sorted by owner and by those.
+
+        Dimensions of less than `depth` are the same for an owner anyway; of the others nothing is left. Returns the
+        owner of each new document."""
+        kept = list(keeps)
+        codes = [(owners.astype(np.uint32), num_owners)]
+        codes += [(self.ids[place][rows], self.cardinalities[place]) for place in kept]
+        found = _sorted_groups(codes, len(rows))
+        self._check(self.count + len(found))
+        first = rows[found.first_rows]
+        ids = [
+            one[first] if place < depth or place in kept else np.zeros(len(first), np.uint32)
+            for place, one in enumerate(self.ids)
+        ]
+        taken = pa.array(rows)
+        states = [
+            one.function.merge(one.call, [column.take(taken) for column in columns], found.of_rows, len(found))
+            for one, columns in zip(self.functions, self.states, strict=True)
+        ]
+        self._append(ids, states, len(found))
+        return owners[found.first_rows]
+
+    def _append(self, ids: list[Ids], states: list[list[pa.Array]], number: int) -> None:
+        self.ids = [np.concatenate([before, after]) for before, after in zip(self.ids, ids, strict=True)]
+        if self.count:
+            pairs = zip(self.states, states, strict=True)
+            states = [
+                [pa.concat_arrays([old, new]) for old, new in zip(before, after, strict=True)]
+                for before, after in pairs
+            ]
+        self.states = states
+        self.count += number
+
+    def _check(self, number: int) -> None:
+        if number > self._limit:
+            raise TooManyDocumentsError(
+                f"star-tree has too many documents limit={self._limit} so_far={number}; raise maxLeafRecords, name "
+                "dimensions in skipStarNodeCreationForDimensions, take some out, or raise maxDocuments"
+            )
+
+
+def _sorted_groups(codes: Sequence[tuple[NDArray[Any], int]], num_rows: int) -> Groups:
+    """Rows with equal codes, groups in the order of their codes; `first_rows` are not sorted."""
+    keys = KeyWords(num_rows)
+    for one, cardinality in codes:
+        keys.add(one, cardinality)
+    found = group(keys)
+    if not keys.words:
+        return found
+    distinct = keys.take(found.first_rows).words
+    order = np.argsort(distinct[0]) if len(distinct) == 1 else np.lexsort(distinct[::-1])
+    ranks = np.empty(len(order), np.uint32)
+    ranks[order] = np.arange(len(order), dtype=np.uint32)
+    return Groups(ranks[found.of_rows], found.first_rows[order])

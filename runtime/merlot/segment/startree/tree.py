@@ -1,0 +1,224 @@
+"""A star-tree to read: the walk through its nodes, dict ids and states of its documents.
+
+What kernels would trust with memory is looked at before: shapes when the tree is opened, the nodes with them, dict ids
+when a dimension is first read. That documents are the aggregates of the segment's rows is for `contents` to find out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.kernels.jit import read_only
+from merlot.kernels.star_tree import FILTERED, FREE, KEPT, STAR, walk
+from merlot.segment.buffers import MappedFile
+from merlot.segment.column import ColumnReader
+from merlot.segment.footer_checks import check_column
+from merlot.segment.index.dict_ids import id_dtype
+from merlot.segment.layout import damaged
+from merlot.segment.metadata import ColumnMetadata, StarTreeMetadata
+from merlot.spec.star_tree import MAX_DIMENSIONS, StoredFunction
+from merlot.tree.types import SqlType
+from merlot.values.types import TypeName
+from merlot.vectors.vector import arrow_type, narrowed
+
+Docs = NDArray[np.uint32]
+Marks = NDArray[np.uint8]
+MAX_NODES: Final = (1 << 32) - 2
+VALUES: Final = "nodes.values"
+CHILDREN: Final = "nodes.children"
+STARTS: Final = "nodes.starts"
+ENDS: Final = "nodes.ends"
+AGGREGATED: Final = "nodes.aggregated"
+NODE_BUFFERS: Final = (VALUES, CHILDREN, STARTS, ENDS, AGGREGATED)
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a query does with a dimension."""
+
+    matching: Marks | None = None
+    """1 for each dict id that its predicates take, 0 for others; None without a predicate."""
+    is_kept: bool = False
+    """Whether its values are wanted, as those of a group key are."""
+
+    @property
+    def code(self) -> int:
+        return (KEPT if self.is_kept else FREE) | (FREE if self.matching is None else FILTERED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    values: NDArray[np.uint32]
+    children: NDArray[np.uint32]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    aggregated: NDArray[np.uint32]
+
+
+class StarTree:
+    """One tree of a segment. Any thread: what it remembers is idempotent."""
+
+    def __init__(self, metadata: StarTreeMetadata, cardinalities: Sequence[int], file: MappedFile) -> None:
+        """cardinalities: of the dimensions' dictionaries. Raises CorruptionError."""
+        self.metadata = metadata
+        self.num_docs = metadata.num_docs
+        self.dimensions = metadata.dimensions
+        self._file = file
+        self._cardinalities = tuple(cardinalities)
+        self._ids: dict[int, NDArray[Any]] = {}
+        _check_shapes(metadata, file)
+        self._functions = {
+            StoredFunction(one.function, one.column): (one.type, tuple(self._reader(state) for state in one.states))
+            for one in metadata.functions
+        }
+
+    @property
+    def functions(self) -> frozenset[StoredFunction]:
+        """What it keeps."""
+        return frozenset(self._functions)
+
+    def type_of(self, function: StoredFunction) -> TypeName | None:
+        """Of the function's column when the tree was built; None of the count."""
+        return self._functions[function][0]
+
+    def state_types(self, function: StoredFunction) -> list[pa.DataType]:
+        """Types of the columns of its states."""
+        return [_arrow_type(reader) for reader in self._functions[function][1]]
+
+    def ids(self, dimension: int) -> NDArray[Any]:
+        """Dict ids of a dimension, of every document; where the document knows none, any. Raises CorruptionError."""
+        found = self._ids.get(dimension)
+        if found is None:
+            cardinality = self._cardinalities[dimension]
+            stored = self._reader(self.metadata.ids[dimension]).values()
+            inside = not len(stored) or (int(stored.min()) >= 0 and int(stored.max()) < cardinality)
+            self._require(inside, "a dict id is that of no value")
+            found = self._ids.setdefault(dimension, read_only(stored.astype(id_dtype(cardinality))))
+        return found
+
+    def states(self, function: StoredFunction, docs: Docs) -> list[pa.Array]:
+        """State columns of documents."""
+        return [_taken(reader, docs) for reader in self._functions[function][1]]
+
+    def find(self, uses: Sequence[Use]) -> Docs:
+        """Documents whose aggregate answers a query, ascending; `uses` are those of the dimensions, in order."""
+        nodes = self.nodes
+        codes = np.array([use.code for use in uses], np.uint8)
+        tables = [np.zeros(0, np.uint8) if use.matching is None else use.matching for use in uses]
+        starts = np.cumsum([0, *(len(table) for table in tables[:-1])])
+        found = np.empty(len(nodes.values), np.uint32)
+        bounds = np.zeros(len(uses) + 2, np.int64)
+        number = walk(nodes.values, nodes.children, codes, np.concatenate(tables), starts, found, bounds)
+        docs = [nodes.aggregated[found[: bounds[0]]]]
+        if number > bounds[0]:
+            docs += [
+                self._within(found[bounds[depth] : bounds[depth + 1]], uses, depth) for depth in range(len(uses) + 1)
+            ]
+        every = np.concatenate(docs).astype(np.uint32, copy=False)
+        every.sort()
+        return every
+
+    @cached_property
+    def nodes(self) -> _Nodes:
+        """The nodes, as far as looked at that a walk ends and stays inside. Raises CorruptionError."""
+        metadata = self.metadata
+        values, children, starts, ends, aggregated = (
+            self._file.array(metadata.buffers[name]) for name in (VALUES, CHILDREN, STARTS, ENDS, AGGREGATED)
+        )
+        number, docs = metadata.num_nodes, metadata.num_docs
+        is_tree = children[0] == 1 and children[-1] == number and bool(np.all(children[1:] >= children[:-1]))
+        is_tree = is_tree and bool(np.all(children[:-1] > np.arange(number)))
+        self._require(is_tree, "its nodes are no tree")
+        inside = bool(np.all(starts <= ends)) and int(ends.max()) <= docs and int(aggregated.max()) < docs
+        self._require(inside, "a node has documents that there are not")
+        self._check_values(values, children)
+        return _Nodes(values, children, starts.astype(np.int64), ends.astype(np.int64), aggregated)
+
+    def _check_values(self, values: NDArray[np.uint32], children: NDArray[np.uint32]) -> None:
+        """Every child has a value of its level's dimension, or is a star child, which is the first."""
+        is_first = np.zeros(len(values) + 1, np.bool_)
+        is_first[children] = True
+        is_star = values == STAR
+        is_star[0] = False
+        self._require(bool(np.all(is_first[:-1][is_star])), "a star child is not the first")
+        start, stop, depth = 0, 1, 0
+        while True:
+            start, stop = stop, int(children[stop])
+            if start == stop:
+                return
+            self._require(depth < len(self.dimensions), "it is deeper than it has dimensions")
+            level = values[start:stop][~is_star[start:stop]]
+            fits = not len(level) or int(level.max()) < self._cardinalities[depth]
+            self._require(fits, "a node's value is none of its dimension")
+            depth += 1
+
+    def _within(self, leaves: NDArray[np.uint32], uses: Sequence[Use], depth: int) -> Docs:
+        """Documents of leaves that predicates of deeper dimensions take: the walk has seen to the others."""
+        if not len(leaves):
+            return np.zeros(0, np.uint32)
+        starts, ends = self.nodes.starts[leaves], self.nodes.ends[leaves]
+        lengths = ends - starts
+        before = np.cumsum(lengths) - lengths
+        total = int(lengths.sum())
+        self._require(total <= self.num_docs, "its leaves overlap")
+        docs: Docs = (np.arange(total) + np.repeat(starts - before, lengths)).astype(np.uint32)
+        for place in range(depth, len(uses)):
+            matching = uses[place].matching
+            if matching is not None:
+                docs = docs[matching[self.ids(place)[docs]] != 0]
+        return docs
+
+    def _reader(self, column: ColumnMetadata) -> ColumnReader:
+        return ColumnReader(column, self.num_docs, self._file)
+
+    def _require(self, holds: bool, what: str) -> None:
+        if not holds:
+            raise damaged(self._file.path, f"star-tree {','.join(self.dimensions)}: {what}")
+
+
+def _taken(reader: ColumnReader, docs: Docs) -> pa.Array:
+    """Values of a column of documents as Arrow has them."""
+    if reader.multi_value:
+        starts = pa.array(reader.offsets().astype(np.int32))
+        return pa.ListArray.from_arrays(starts, pa.array(reader.values())).take(pa.array(docs))
+    if reader.type in (TypeName.LONG, TypeName.DOUBLE):
+        return pa.array(reader.take_values(docs))
+    return narrowed(reader.take_strings(docs))
+
+
+def _arrow_type(reader: ColumnReader) -> pa.DataType:
+    return arrow_type(SqlType(reader.type, is_array=reader.multi_value))
+
+
+def _check_shapes(metadata: StarTreeMetadata, file: MappedFile) -> None:
+    """Raise CorruptionError unless the footer's entry makes sense in itself, and with the sizes of buffers."""
+    number, docs = metadata.num_nodes, metadata.num_docs
+    what = None
+    if not 0 < len(metadata.dimensions) <= MAX_DIMENSIONS or len(metadata.ids) != len(metadata.dimensions):
+        what = f"{len(metadata.ids)} columns of {len(metadata.dimensions)} dimensions"
+    elif not (0 < docs <= MAX_NODES and 0 < number <= MAX_NODES):
+        what = f"{docs} documents and {number} nodes"
+    elif any(name not in metadata.buffers for name in NODE_BUFFERS):
+        what = "no nodes"
+    else:
+        for name in NODE_BUFFERS:
+            ref, size = metadata.buffers[name], number + (name == CHILDREN)
+            if ref.dtype != "u4" or ref.size != size:
+                what = f"buffer {name} is {ref} instead of u4 * {size}"
+    names = [(one.function, one.column) for one in metadata.functions]
+    if what is None and (len(set(names)) != len(names) or len(set(metadata.dimensions)) != len(metadata.dimensions)):
+        what = "a dimension or a function twice"
+    if what is not None:
+        raise damaged(file.path, f"star-tree cannot be: {what}")
+    for column in (*metadata.ids, *(state for one in metadata.functions for state in one.states)):
+        check_column(column, docs, file)
+    for column in metadata.ids:
+        if column.type is not TypeName.LONG or column.multi_value or column.encoding.has_dictionary:
+            raise damaged(file.path, f"dict ids of a star-tree are {column.type} in {column.encoding}")

@@ -1,0 +1,108 @@
+"""What a star-tree cannot be, by the names and types of the columns that a Table declares."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from merlot.spec.manifest.problems import Problem, suggestion
+from merlot.spec.star_tree import (
+    EVERY_ROW,
+    FUNCTIONS,
+    MAX_DIMENSIONS,
+    SEPARATOR,
+    UNBOUNDED,
+    parts_of,
+)
+from merlot.values.types import TypeName
+
+JsonObject = Mapping[str, Any]
+Columns = Mapping[str, JsonObject]
+Missing = Callable[[str, object], Iterator[Problem]]
+PATH: Final = "spec.indexing.starTreeIndexConfigs"
+_TYPES: Final = frozenset(TypeName)
+
+
+def check(indexing: JsonObject, columns: Columns, raw: set[str], missing: Missing) -> Iterator[Problem]:
+    """The problems of all trees of a table; `raw` are the columns that are to have no dictionary."""
+    trees = _list(indexing.get("starTreeIndexConfigs"))
+    for position, tree in enumerate(trees):
+        if not isinstance(tree, dict):
+            continue
+        path = f"{PATH}[{position}]"
+        if tree in trees[:position]:
+            yield Problem(path, "the same tree is declared twice; keep one")
+        yield from _check_order(f"{path}.dimensionsSplitOrder", tree, columns, raw, missing)
+        yield from _check_skipped(f"{path}.skipStarNodeCreationForDimensions", tree)
+        yield from _check_pairs(f"{path}.functionColumnPairs", _list(tree.get("functionColumnPairs")), columns, missing)
+
+
+def _check_order(path: str, tree: JsonObject, columns: Columns, raw: set[str], missing: Missing) -> Iterator[Problem]:
+    order = _list(tree.get("dimensionsSplitOrder"))
+    if len(order) > MAX_DIMENSIONS:
+        yield Problem(path, f"a star-tree has up to {MAX_DIMENSIONS} dimensions, got {len(order)}")
+    for position, name in enumerate(order):
+        where = f"{path}[{position}]"
+        yield from missing(where, name)
+        if name in order[:position]:
+            yield Problem(where, f'"{name}" is named twice; keep one')
+        if not isinstance(name, str):
+            continue
+        if columns.get(name, {}).get("multiValue") is True:
+            yield Problem(where, f'column "{name}" is multi-valued; a dimension of a star-tree has one value per row')
+        if name in raw:
+            what = "a dimension of a star-tree needs a dictionary"
+            yield Problem(where, f'{what}; take "{name}" out of here, or out of the raw columns')
+
+
+def _check_skipped(path: str, tree: JsonObject) -> Iterator[Problem]:
+    order, skipped = _list(tree.get("dimensionsSplitOrder")), _list(tree.get("skipStarNodeCreationForDimensions"))
+    for position, name in enumerate(skipped):
+        where = f"{path}[{position}]"
+        if name in skipped[:position]:
+            yield Problem(where, f'"{name}" is named twice; keep one')
+        if isinstance(name, str) and name not in order:
+            names = [one for one in order if isinstance(one, str)]
+            yield Problem(where, f'"{name}" is not in dimensionsSplitOrder{suggestion(name, names)}')
+
+
+def _check_pairs(path: str, pairs: list[Any], columns: Columns, missing: Missing) -> Iterator[Problem]:
+    seen: set[tuple[str, str]] = set()
+    for position, pair in enumerate(pairs):
+        if not isinstance(pair, str):
+            continue
+        where = f"{path}[{position}]"
+        function, column = parts_of(pair)
+        if (function, column) in seen:
+            yield Problem(where, f'"{pair}" is named twice; keep one')
+        seen.add((function, column))
+        if function in UNBOUNDED:
+            what = f"intermediate result {UNBOUNDED[function]} is unbounded"
+            yield Problem(where, f"a star-tree cannot keep {function.upper()}: {what}")
+        elif function not in FUNCTIONS:
+            yield Problem(where, f'unknown function "{pair.partition(SEPARATOR)[0]}"{_near(function)}')
+        elif function == "count":
+            if column != EVERY_ROW:
+                yield Problem(where, f"rows are counted, whatever a column holds; write COUNT{SEPARATOR}{EVERY_ROW}")
+        elif not column:
+            yield Problem(where, f"names no column; write {function.upper()}{SEPARATOR} and one")
+        else:
+            yield from missing(where, column)
+            yield from _check_type(where, function, column, columns)
+
+
+def _check_type(where: str, function: str, column: str, columns: Columns) -> Iterator[Problem]:
+    declared = columns.get(column, {})
+    type_name = declared.get("type")
+    if declared.get("multiValue") is True:
+        yield Problem(where, f'column "{column}" is multi-valued; {function.upper()} takes one value per row')
+    elif isinstance(type_name, str) and type_name in _TYPES and type_name not in FUNCTIONS[function].types:
+        taken = ", ".join(sorted(FUNCTIONS[function].types))
+        yield Problem(where, f'column "{column}" is {type_name}; {function.upper()} of a star-tree takes {taken}')
+
+
+def _near(function: str) -> str:
+    names = [name.upper() for name in FUNCTIONS]
+    return suggestion(function, names) or f"; one of {', '.join(names)}"
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

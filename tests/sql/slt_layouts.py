@@ -15,11 +15,12 @@ from typing import Protocol
 from slt_answers import Answer
 from slt_data import Dataset
 from slt_nodes import embedded_node, zookeeper_with_two_servers
-from slt_segments import build_paths, consuming_segment, overwritten, uneven_edges
+from slt_segments import build_paths, consuming_segment, overwritten, star_trees_of, uneven_edges
 
 from merlot.query import execute
 from merlot.query.answer import combine, reduce
 from merlot.query.answer.partial import Partial
+from merlot.query.explain import explain
 from merlot.query.plan.binding import bind
 from merlot.query.plan.make import plan as make_plan
 from merlot.segment.immutable import ImmutableSegment
@@ -66,6 +67,14 @@ class InProcess:
         table = reduce.reduce(plan, partials, schema)
         rows = [list(row) for row in zip(*(column.to_pylist() for column in table.columns), strict=True)]
         return Answer(list(table.column_names), [str(type_) for type_ in table.column_types], rows)
+
+    def plans(self, sql: str) -> list[str]:
+        """What EXPLAIN tells of each group of segments, as JSON."""
+        parsed = parse(sql)
+        schema = self._schemas[parsed.table or ""]
+        leaf = make_plan(bind(parsed, schema)).leaf
+        rows = explain(leaf, self._segments[parsed.table or ""], execute.ExecutionContext(schema=schema))
+        return [row["plan"] for row in rows if "plan" in row]
 
     def close(self) -> None:
         """Stop the pool."""
@@ -138,6 +147,20 @@ def upserted(datasets: Sequence[Dataset], folder: Path) -> Iterator[Layout]:
 
 
 @contextmanager
+def star_trees(datasets: Sequence[Dataset], folder: Path) -> Iterator[InProcess]:
+    """Each table as two segments with star-trees, which answer what they can."""
+    with ExitStack() as stack:
+        segments: dict[str, list[Segment]] = {}
+        for dataset in datasets:
+            rows = dataset.rows.num_rows
+            paths = build_paths(dataset, folder, [0, rows // 3, rows], varied=False, indexing=star_trees_of(dataset))
+            segments[dataset.name] = [stack.enter_context(ImmutableSegment.open(path)) for path in paths]
+        layout = InProcess({dataset.name: dataset.schema for dataset in datasets}, segments, parts=2)
+        stack.callback(layout.close)
+        yield layout
+
+
+@contextmanager
 def _in_process(
     datasets: Sequence[Dataset], folder: Path, *, cuts: Callable[[int], list[int]], parts: int
 ) -> Iterator[InProcess]:
@@ -158,6 +181,7 @@ LAYOUTS: dict[str, LayoutFactory] = {
     "consuming": consuming,
     "half-sealed": half_sealed,
     "upserted": upserted,
+    "star-tree": star_trees,
     "embedded-node": embedded_node,
     "zookeeper-two-servers": zookeeper_with_two_servers,
 }

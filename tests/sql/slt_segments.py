@@ -52,6 +52,51 @@ _INDEXINGS = {
 """How segments of the many-segment layout are stored, in turn: every encoding meets every query."""
 
 
+STAR_TREES = {
+    "things": (
+        {
+            "dimensionsSplitOrder": ["color", "small", "active", "day"],
+            "functionColumnPairs": [
+                "COUNT__*",
+                *(f"{name}__{column}" for name in ("SUM", "MINMAXRANGE") for column in ("sold", "price", "revenue")),
+                *(f"{name}__{column}" for name in ("SUM", "MINMAXRANGE") for column in ("signed", "big", "exact")),
+                *("DISTINCTCOUNTHLL__name", "DISTINCTCOUNTHLL__small"),
+            ],
+            "maxLeafRecords": 10,
+        },
+        {
+            "dimensionsSplitOrder": ["small", "color", "note"],
+            "skipStarNodeCreationForDimensions": ["color"],
+            "functionColumnPairs": [
+                *("AVG__sold", "SUMPRECISION__wide", "PERCENTILEEST__sold", "PERCENTILETDIGEST__price"),
+                *("MIN__maybe", "MAX__maybe"),
+            ],
+            "maxLeafRecords": 100,
+        },
+    ),
+    "flights": (
+        {
+            "dimensionsSplitOrder": ["carrier", "origin", "month"],
+            "functionColumnPairs": ["COUNT__*", "AVG__distance", "MINMAXRANGE__air_time", "SUM__dep_delay"],
+            "maxLeafRecords": 5,
+        },
+    ),
+    "edges": (
+        {
+            "dimensionsSplitOrder": ["real", "few", "yes"],
+            "functionColumnPairs": ["AVG__far", "SUM__single", "MINMAXRANGE__single"],
+            "maxLeafRecords": 1,
+        },
+    ),
+}
+"""Trees by dataset."""
+
+
+def star_trees_of(dataset: Dataset) -> IndexingSpec:
+    """The dataset's trees."""
+    return IndexingSpec.model_validate({"starTreeIndexConfigs": STAR_TREES.get(dataset.name, ())})
+
+
 def uneven_edges(rows: int) -> list[int]:
     """Cuts for twelve segments, the first of a single row, the others ever larger."""
     return [0, 1, *(1 + (rows - 1) * number * number // 121 for number in range(1, 12))]
@@ -65,10 +110,12 @@ def _varied(dataset: Dataset) -> Sequence[IndexingSpec]:
     return (*_INDEXINGS.get(dataset.name, (_PLAIN,)), every_index(dataset.schema), every_index(dataset.schema, names))
 
 
-def build_paths(dataset: Dataset, folder: Path, edges: Sequence[int], *, varied: bool) -> list[Path]:
+def build_paths(
+    dataset: Dataset, folder: Path, edges: Sequence[int], *, varied: bool, indexing: IndexingSpec = _PLAIN
+) -> list[Path]:
     """Segment files of the rows between neighbouring edges; `varied` takes turns with the encodings."""
     request = BuildRequest(name="", table=dataset.name, schema=dataset.schema, time_column=dataset.time_column)
-    indexings = _varied(dataset) if varied else (_PLAIN,)
+    indexings = _varied(dataset) if varied else (indexing,)
     paths = []
     for number, (start, end) in enumerate(itertools.pairwise(edges)):
         named = dataclasses.replace(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from slt_answers import Answer, Row, first_difference, normalize, sort_rows
 from slt_data import datasets
-from slt_layouts import LAYOUTS, Layout
+from slt_layouts import LAYOUTS, Layout, star_trees
 from slt_oracle import Oracle
 from slt_reader import Case, read_file
 
@@ -81,6 +81,17 @@ def _result_type(expr: Expr, query: BoundQuery) -> str:
 def test_answers_are_right(path: Path, layout: Layout, oracle: Oracle) -> None:
     problems = [problem for case in _cases(path) if (problem := _problem(case, layout, oracle)) is not None]
     assert not problems, f"{len(problems)} of {len(_cases(path))} cases\n" + "\n".join(problems)
+
+
+def test_star_trees_answer_what_fits_them(tmp_path: Path) -> None:
+    """Each case of their file; one without a match is left out before anything is read."""
+    cases = _cases(Path(__file__).parent / "star_tree.slt")
+    assert len(cases) > 20
+    with star_trees(datasets(), tmp_path) as layout:
+        plans = {case.sql: layout.plans(case.sql) for case in cases}
+        rows = {case.sql: layout.plans(f"SET useStarTree=false; {case.sql}") for case in cases}
+    assert [sql for sql, told in plans.items() if not all("FILTER_STARTREE_INDEX" in plan for plan in told)] == []
+    assert [sql for sql, told in rows.items() if any("FILTER_STARTREE_INDEX" in plan for plan in told)] == []
 
 
 def _problem(case: Case, layout: Layout, oracle: Oracle) -> str | None:

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merlot.aggregates.function import Chosen, Dictionary, Groups
+from merlot.aggregates.function import Chosen, Dictionary, Groups, all_in_one
 from merlot.functions.evaluate import evaluate, matches
 from merlot.query.aggregation import Aggregation
 from merlot.query.bounds import bounds_of
 from merlot.query.read.chunk import Chunk
-from merlot.query.read.columns import Columns, has_both_zeros
+from merlot.query.read.columns import Columns, StatesOf, has_both_zeros
 from merlot.segment.index.dictionary import OrderedDictionary
 from merlot.tree.nodes import Column, Expr
 from merlot.tree.types import SqlType
@@ -109,6 +109,31 @@ class Accumulator:
             return chunk.dict_ids(reader), groups
         offsets, positions = chunk.multi_values(reader)
         return reader.dict_ids()[positions], None if groups is None else np.repeat(groups, np.diff(offsets))
+
+
+class StateAccumulator:
+    """As `Accumulator`, over docs that stand for rows which were aggregated before."""
+
+    def __init__(self, aggregation: Aggregation, num_groups: int, states_of: StatesOf) -> None:
+        self._filter = aggregation.filter
+        self._counts_rows = not aggregation.arguments and aggregation.filter is None
+        self._states_of = states_of
+        self._state = aggregation.function.start(aggregation.call, num_groups)
+        self.grow = self._state.grow
+
+    @property
+    def rows_by_group(self) -> NDArray[np.int64] | None:
+        return self._state.rows_by_group() if self._counts_rows else None
+
+    def add(self, chunk: Chunk, groups: Groups | None) -> None:
+        if self._filter is not None:
+            kept = np.flatnonzero(matches(self._filter, chunk))
+            chunk, groups = chunk.at(kept), None if groups is None else groups[kept]
+        if chunk.num_rows:
+            self._state.merge(self._states_of(chunk.doc_ids()), all_in_one(groups, chunk.num_rows))
+
+    def states(self, groups: Chosen) -> list[pa.Array]:
+        return self._state.columns(groups)
 
 
 def _flattened(vectors: Sequence[Vector], groups: Groups | None) -> tuple[list[Any], Groups | None, int]:

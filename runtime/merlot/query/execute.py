@@ -28,6 +28,7 @@ from merlot.query.operators.selection import select_first, select_top
 from merlot.query.plan.nodes import Leaf, LeafKind, LeafWork
 from merlot.query.read.columns import Columns
 from merlot.query.shortcuts import joined_segments, one_row
+from merlot.query.star_trees import choice
 from merlot.query.targets import Found, Sources, Target, Task, apart, can_match, matched, resolved, select
 from merlot.segment.arrow_types import is_fixed_width
 from merlot.segment.index.zones import BLOCK_DOCS
@@ -53,7 +54,8 @@ def execute(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) 
     num_helpers = _num_helpers(leaf, alive, context)
     tasks = [task for target in alive for task in _split(target, len(alive), num_helpers, context)]
     num_helpers = min(num_helpers, max(0, len(tasks) - 1))
-    taken_over = None if num_helpers else one_row.tally(leaf, tasks, context)
+    is_plain = not num_helpers and all(target.columns.stored_states is None for target in alive)
+    taken_over = one_row.tally(leaf, tasks, context) if is_plain else None
     content, found = taken_over or _tables(leaf, tasks, num_helpers, context)
     processed = sum([target.num_segments for target in alive])
     with_docs = sum([target.num_segments for target in targets])
@@ -83,7 +85,7 @@ def prepare(
 
     Raises TooMuchWorkError if they hold more docs to look at than the caller wants."""
     sources = _sources(leaf, segments, context)
-    targets = resolved(leaf, sources.every, context, resolver)
+    targets = resolved(leaf, choice.instead(leaf, sources.every, context), context, resolver)
     alive = [target for target in targets if can_match(leaf, target)]
     to_visit = sum([_docs_to_visit(leaf, target) for target in alive])
     if context.most_docs is not None and to_visit > context.most_docs:
@@ -198,6 +200,8 @@ def _num_helpers(leaf: Leaf, targets: Sequence[Target], context: ExecutionContex
 
 def _reads_texts(columns: Columns, names: Iterable[str]) -> bool:
     """Whether there is a column of which every doc's text has to be looked at."""
+    if columns.stored_states is not None:
+        return False
     readers = map(columns.reader, names)
     return any(reader.dictionary is None and not is_fixed_width(reader.type) for reader in readers)
 

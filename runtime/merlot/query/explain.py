@@ -15,13 +15,14 @@ import pyarrow as pa
 
 from merlot.query.context import ExecutionContext
 from merlot.query.execute import prepare
-from merlot.query.filter.predicates import Predicate, ValueMatch
+from merlot.query.filter.predicates import Predicate, TreeMatch, ValueMatch
 from merlot.query.filter.resolve import All, And, Node, Nothing, Or, Resolver
 from merlot.query.filter.run import in_order, narrow
 from merlot.query.plan.nodes import Leaf, LeafKind, LeafWork
 from merlot.query.plan.text import text_of
 from merlot.query.read.columns import Columns
 from merlot.query.shortcuts import one_row
+from merlot.query.targets import Target
 from merlot.segment.reader import Segment
 from merlot.spec.indexing import IndexingSpec
 from merlot.tree.nodes import Call, Column, Expr
@@ -64,10 +65,10 @@ def explain(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) 
     targets, alive, _ = prepare(leaf, segments, context, functools.partial(_Noting, origins))
     groups: dict[tuple[str, bool], list[int]] = {}
     for target in alive:
-        plan = orjson.dumps(_operators(leaf.work, target.node, origins)).decode()
+        plan = orjson.dumps(_operators(leaf.work, target, origins)).decode()
         counts = groups.setdefault((plan, target.source.starts is not None), [0, 0])
         counts[0] += target.num_segments
-        counts[1] += target.columns.num_docs
+        counts[1] += _num_docs(target)
     rows = [
         {"plan": plan, "joined": is_joined, "segments": num_segments, "docs": num_docs}
         for (plan, is_joined), (num_segments, num_docs) in groups.items()
@@ -104,9 +105,17 @@ class _Noting(Resolver):
         return node
 
 
-def _operators(work: LeafWork, node: Node, origins: Origins) -> Operators:
+def _num_docs(target: Target) -> int:
+    """Docs of a segment, or the documents of its star-tree that are read instead."""
+    node = target.node
+    chosen = node.children[0] if isinstance(node, And) else node
+    return len(chosen.docs) if isinstance(chosen, TreeMatch) else target.columns.num_docs
+
+
+def _operators(work: LeafWork, target: Target, origins: Origins) -> Operators:
+    node = target.node
     exprs = dict.fromkeys([*work.keys, *work.columns, *(arg for one in work.aggregates for arg in one.args)])
-    chain = [_top(work, node)]
+    chain = [_top(work, node, is_plain=target.columns.stored_states is None)]
     if any(isinstance(expr, Call) for expr in exprs):
         chain.append(f"TRANSFORM({', '.join(map(text_of, exprs))})")
     if work.columns_after_filter:
@@ -115,7 +124,7 @@ def _operators(work: LeafWork, node: Node, origins: Origins) -> Operators:
     return [*enumerate(chain), *_filter(node, len(chain), origins)]
 
 
-def _top(work: LeafWork, node: Node) -> str:
+def _top(work: LeafWork, node: Node, *, is_plain: bool) -> str:
     """What is done with the docs."""
     if work.kind is LeafKind.SELECTION:
         return f"{'SELECT_ORDERBY' if work.order_by else 'SELECT'}(selectList:{', '.join(map(text_of, work.columns))})"
@@ -125,7 +134,7 @@ def _top(work: LeafWork, node: Node) -> str:
         return f"GROUP_BY(groupKeys:{keys}, {aggregations})" if work.aggregates else f"DISTINCT(keyColumns:{keys})"
     if not work.columns_after_filter:
         return f"{'AGGREGATE_NO_SCAN' if isinstance(node, All) else 'FAST_FILTERED_COUNT'}({aggregations})"
-    return f"AGGREGATE({aggregations}{', oneRow:true' if one_row.takes(work) else ''})"
+    return f"AGGREGATE({aggregations}{', oneRow:true' if is_plain and one_row.takes(work) else ''})"
 
 
 def _filter(node: Node, depth: int, origins: Origins) -> Iterator[tuple[int, str]]:

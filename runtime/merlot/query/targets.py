@@ -25,6 +25,8 @@ class Source:
     columns: Columns
     starts: NDArray[np.int64] | None = None
     """First doc of each segment in it, and the number of all docs; None of a segment by itself."""
+    live: Live | None = None
+    """The docs that the query's filter keeps, if they are known already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +92,12 @@ def resolved(
     targets = []
     for source in sources:
         context.cancel.check()
-        with_nulls = leaf.work.null_handling
-        one = resolver(source.columns, null_handling=with_nulls, indexing=context.indexing)
-        targets.append(Target(source, one.live(leaf.filter, leaf.work.rows)))
+        live = source.live
+        if live is None:
+            with_nulls = leaf.work.null_handling
+            one = resolver(source.columns, null_handling=with_nulls, indexing=context.indexing)
+            live = one.live(leaf.filter, leaf.work.rows)
+        targets.append(Target(source, live))
     return targets
 
 

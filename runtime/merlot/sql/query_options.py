@@ -60,7 +60,7 @@ _NOTHING: Final = "belongs to what no query here can ask for"
 _FAMILIES: Final[tuple[tuple[str, _Form, str], ...]] = (
     (_DONE, _WHOLE, "timeoutMs"),
     (_DONE, _COUNT, "maxServerResponseSizeBytes maxQueryResponseSizeBytes"),
-    (_DONE, _SWITCH, "enableNullHandling skipSegmentPruning dropResults"),
+    (_DONE, _SWITCH, "enableNullHandling skipSegmentPruning dropResults useStarTree"),
     (_DONE, _SWITCH, "skipUpsert skipUpsertDelete"),
     (_DONE, _SWITCH, "getCursor autoRewriteAggregationType filteredAggregationsSkipEmptyGroups"),
     (_DONE, _SWITCH, "enableMultiClusterRouting jsonIndexDistinctSkipMissingPath"),
@@ -82,7 +82,7 @@ _FAMILIES: Final[tuple[tuple[str, _Form, str], ...]] = (
     (_ENGINE, _WHOLE, "extraPassiveTimeoutMs stageParallelism maxStreamingPendingBlocks sortExchangeCopyThreshold"),
     (_ENGINE, _WHOLE, "streamingGroupByFlushThreshold"),
     (_ENGINE, _TEXT, "skipPlannerRules usePlannerRules"),
-    (_INDEX, _SWITCH, "useStarTree scanStarTreeNodes useScanReorderOpt useIndexBasedDistinctOperator"),
+    (_INDEX, _SWITCH, "scanStarTreeNodes useScanReorderOpt useIndexBasedDistinctOperator"),
     (_INDEX, _SWITCH, "allowReverseOrder inPredicatePreSorted optimizeMaxInitialResultHolderCapacity"),
     (_INDEX, _SWITCH, "enableMaterializedViewRewrite"),
     (_INDEX, _TEXT, "skipIndexes AndScanReordering"),

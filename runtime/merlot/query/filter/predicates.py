@@ -184,6 +184,17 @@ class DocList:
 
 
 @dataclass(frozen=True, slots=True)
+class TreeMatch(DocList):
+    """Documents that the walk through a star-tree found."""
+
+    dimensions: tuple[str, ...] = ()
+
+    @property
+    def access(self) -> Access:
+        return Access("FILTER_STARTREE_INDEX", f"star_tree[{', '.join(self.dimensions)}]")
+
+
+@dataclass(frozen=True, slots=True)
 class SpanMatch:
     """Docs [first, last) of each span, ascending: runs of a sorted column."""
 

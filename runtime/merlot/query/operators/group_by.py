@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from merlot.functions.evaluate import evaluate
 from merlot.kernels import group as kernels
 from merlot.kernels.jit import read_only
-from merlot.query.accumulators import Accumulator
+from merlot.query.accumulators import Accumulator, StateAccumulator
 from merlot.query.context import ExecutionContext, check_groups
 from merlot.query.filter.docset import CHUNK_DOCS, DocSet
 from merlot.query.operators.group_keys import DictionaryKey, Key, ValueKey, key_of
@@ -59,8 +59,12 @@ def group(work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionCont
     return _group_hashed(work, columns, docs, context, keys)
 
 
-def _accumulators(work: LeafWork, columns: Columns, num_groups: int) -> list[Accumulator]:
-    return [Accumulator(one, num_groups, columns) for one in work.aggregations]
+def _accumulators(work: LeafWork, columns: Columns, num_groups: int) -> Sequence[Accumulator | StateAccumulator]:
+    stored = columns.stored_states
+    if stored is None:
+        return [Accumulator(one, num_groups, columns) for one in work.aggregations]
+    pairs = zip(work.aggregations, stored, strict=True)
+    return [StateAccumulator(one, num_groups, states_of) for one, states_of in pairs]
 
 
 def _pack(keys: Sequence[Key], packing: Packing, chunk: Chunk, out: NDArray[Any]) -> NDArray[Any]:
@@ -212,7 +216,7 @@ def _finish(
     keys: Sequence[Key],
     packing: Packing,
     packed: NDArray[np.uint64],
-    accumulators: Sequence[Accumulator],
+    accumulators: Sequence[Accumulator | StateAccumulator],
     groups: NDArray[np.int64],
     context: ExecutionContext,
 ) -> list[pa.Array]:

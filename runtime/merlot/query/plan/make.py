@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Final
 
 from merlot.query.plan.expressions import has_aggregate, replace, walk
-from merlot.query.plan.nodes import SIZE_OPTIONS, SKIP_OPTION, Finish, Leaf, LeafKind, LeafWork, Reduce, Rows
+from merlot.query.plan.nodes import (
+    SIZE_OPTIONS,
+    SKIP_OPTION,
+    STAR_TREE_OPTION,
+    Finish,
+    Leaf,
+    LeafKind,
+    LeafWork,
+    Reduce,
+    Rows,
+)
 from merlot.query.plan.rewrite import rewrite
 from merlot.tree.nodes import Aggregate, BoundQuery, Column, Expr, Literal, OrderKey, Output
 from merlot.tree.types import LONG, SqlType
@@ -40,6 +50,10 @@ def _rows(query: BoundQuery) -> Rows:
     if _is_on(query, "skipUpsert"):
         return Rows.EVERY
     return Rows.WITH_DELETED if _is_on(query, "skipUpsertDelete") else Rows.NEWEST
+
+
+def _skips_star_trees(query: BoundQuery) -> bool:
+    return (query.option(STAR_TREE_OPTION) or "").lower() == "false"
 
 
 def _max_bytes(query: BoundQuery) -> int | None:
@@ -100,6 +114,7 @@ def _grouped(query: BoundQuery, group_by: tuple[Expr, ...]) -> Reduce:
         null_handling=query.null_handling,
         skips_pruning=_skips_pruning(query),
         rows=_rows(query),
+        skips_star_trees=_skips_star_trees(query),
         max_bytes=_max_bytes(query),
     )
     return Reduce(Leaf(work, query.where), finish)

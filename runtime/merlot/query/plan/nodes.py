@@ -23,6 +23,7 @@ from merlot.tree.types import SqlType
 from merlot.vectors.vector import arrow_type
 
 SKIP_OPTION: Final = "skipSegmentPruning"
+STAR_TREE_OPTION: Final = "useStarTree"
 SIZE_OPTIONS: Final = ("maxServerResponseSizeBytes", "maxQueryResponseSizeBytes")
 
 
@@ -67,6 +68,8 @@ class LeafWork:
     skips_pruning: bool = False
     """`skipSegmentPruning=true`: every segment is to be looked at, to compare, or to suspect pruning of an answer."""
     rows: Rows = Rows.NEWEST
+    skips_star_trees: bool = False
+    """`useStarTree=false`: rows are to be read."""
     max_bytes: int | None = None
     """Most bytes that a server may answer, if the query itself has said so: the table's limit holds too."""
     memo: dict[str, Any] = field(default_factory=dict)

@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.errors import InvalidInputError
@@ -19,6 +21,10 @@ from merlot.values.types import TypeName
 Array = NDArray[Any]
 
 
+StatesOf = Callable[[NDArray[np.uint32]], list[pa.Array]]
+"""State columns of an aggregate at docs."""
+
+
 class Columns(Protocol):
     """Docs of one segment, or of several seen as one."""
 
@@ -26,6 +32,12 @@ class Columns(Protocol):
     def num_docs(self) -> int: ...
     @property
     def valid_docs(self) -> ValidDocs: ...
+    @property
+    def stored_states(self) -> Sequence[StatesOf] | None:
+        """Of each of the query's aggregates, where docs stand for rows that were aggregated before; None where a doc is
+        a row."""
+        ...
+
     def reader(self, name: str) -> Reader:
         """Reader of a column of the schema; raises InvalidInputError for others."""
         ...
@@ -37,6 +49,8 @@ class Columns(Protocol):
 
 class SegmentColumns:
     """Readers by name, for one query and segment; any thread."""
+
+    stored_states: Final[Sequence[StatesOf] | None] = None
 
     def __init__(self, segment: Segment, schema: TableSchema, host: str = "") -> None:
         self.segment = segment

@@ -25,7 +25,7 @@ from merlot import memory
 from merlot.query.context import ExecutionContext
 from merlot.query.operators.order import text_ranks
 from merlot.query.plan.nodes import Leaf, LeafKind
-from merlot.query.read.columns import SegmentColumns
+from merlot.query.read.columns import SegmentColumns, StatesOf
 from merlot.query.targets import Source, Sources, apart
 from merlot.segment.build.coding import code
 from merlot.segment.immutable import ImmutableSegment
@@ -210,6 +210,7 @@ class BatchColumns:
     """Columns of a batch for one query."""
 
     valid_docs: Final[ValidDocs] = EVERY_DOC
+    stored_states: Final[Sequence[StatesOf] | None] = None
     """Segments of which not every doc counts are not joined."""
 
     def __init__(self, batch: Batch, segments: Sequence[ImmutableSegment], schema: TableSchema) -> None:

@@ -1,0 +1,96 @@
+"""Documents of a star-tree as operators read docs: dimensions are columns, aggregates come as states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.query.read.columns import SegmentColumns, StatesOf
+from merlot.segment.index.dict_ids import id_dtype
+from merlot.segment.index.dictionary import Dictionary
+from merlot.segment.index.kind import ColumnIndexes
+from merlot.segment.index.zones import ZoneMaps
+from merlot.segment.reader import EVERY_DOC, Reader, ValidDocs
+from merlot.segment.startree.tree import StarTree
+from merlot.values.types import TypeName
+
+Array = NDArray[Any]
+Docs = NDArray[np.uint32]
+
+
+class CodedColumn:
+    """A column without nulls that has a dictionary, by the dict ids of its docs: a Reader."""
+
+    multi_value: Final = False
+    nulls: NDArray[np.uint64] | None = None
+    zones: ZoneMaps | None = None
+    indexes: ColumnIndexes | None = None
+    runs: NDArray[np.uint32] | None = None
+    is_sorted: bool = False
+
+    def __init__(self, type_: TypeName, dictionary: Dictionary, ids: Callable[[], Array]) -> None:
+        self.type = type_
+        self.dictionary: Dictionary | None = dictionary
+        self.dict_ids = ids
+
+    def values(self) -> Array:
+        raise AssertionError("a dimension has a dictionary")
+
+    def strings(self) -> pa.Array:
+        raise AssertionError("a dimension has a dictionary")
+
+    def offsets(self) -> NDArray[np.uint32]:
+        raise AssertionError("a dimension has one value a document")
+
+
+class DictionaryDocs:
+    """Values of a column's dictionary, a doc each: which of them a predicate takes is a query over these docs."""
+
+    valid_docs: Final[ValidDocs] = EVERY_DOC
+    stored_states: Final[Sequence[StatesOf] | None] = None
+
+    def __init__(self, reader: Reader) -> None:
+        assert reader.dictionary is not None
+        self.num_docs = len(reader.dictionary)
+        self._column = CodedColumn(reader.type, reader.dictionary, self._ids)
+        self._column.is_sorted = True
+        self._column.runs = np.arange(self.num_docs + 1, dtype=np.uint32)
+
+    def reader(self, name: str) -> Reader:
+        return self._column
+
+    def bounds(self, name: str) -> tuple[int, int] | None:
+        return None
+
+    def _ids(self) -> Array:
+        return np.arange(self.num_docs, dtype=id_dtype(self.num_docs))
+
+
+class TreeDocs:
+    """Documents of one tree, for one query; any thread. Dimensions alone are columns."""
+
+    valid_docs: Final[ValidDocs] = EVERY_DOC
+
+    def __init__(self, tree: StarTree, segment: SegmentColumns, stored_states: Sequence[StatesOf]) -> None:
+        self.tree = tree
+        self.num_docs = tree.num_docs
+        self.stored_states: Sequence[StatesOf] | None = stored_states
+        self._segment = segment
+        self._readers: dict[str, Reader] = {}
+
+    def reader(self, name: str) -> Reader:
+        found = self._readers.get(name)
+        if found is None:
+            place = self.tree.dimensions.index(name)
+            stored = self._segment.reader(name)
+            assert stored.dictionary is not None
+            made = CodedColumn(stored.type, stored.dictionary, lambda: self.tree.ids(place))
+            found = self._readers.setdefault(name, made)
+        return found
+
+    def bounds(self, name: str) -> tuple[int, int] | None:
+        return self._segment.bounds(name)

@@ -1,0 +1,281 @@
+"""Star-trees answer what rows would, wherever they answer; and leave to rows what they cannot know."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from merlot.query.answer.partial import Partial
+from merlot.query.answer.reduce import reduce
+from merlot.query.answer.result import QueryStats, to_pinot_rows
+from merlot.query.context import ExecutionContext
+from merlot.query.execute import execute
+from merlot.query.explain import explain
+from merlot.query.plan.binding import bind
+from merlot.query.plan.make import plan
+from merlot.segment.arrow_types import arrow_schema
+from merlot.segment.build.builder import build_segment
+from merlot.segment.build.request import BuildRequest
+from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.index.nulls import words_of
+from merlot.segment.reader import Segment, SomeDocs
+from merlot.spec.indexing import IndexingSpec
+from merlot.spec.schema import TableSchema
+from merlot.sql.parse import parse
+
+FIELDS = [
+    {"name": "city", "type": "STRING"},
+    {"name": "level", "type": "INT"},
+    {"name": "real", "type": "DOUBLE"},
+    {"name": "maybe", "type": "INT"},
+    {"name": "agent", "type": "LONG"},
+    {"name": "big", "type": "LONG", "role": "metric"},
+    {"name": "sold", "type": "INT", "role": "metric"},
+    {"name": "exact", "type": "BIG_DECIMAL", "role": "metric"},
+    {"name": "price", "type": "DOUBLE", "role": "metric"},
+    {"name": "tags", "type": "STRING", "multiValue": True},
+]
+PAIRS = [
+    *("COUNT__*", "AVG__sold", "MINMAXRANGE__sold", "SUMPRECISION__big", "MINMAXRANGE__big", "SUM__exact"),
+    *("AVG__price", "MIN__price", "MAX__price", "DISTINCTCOUNTHLL__agent", "DISTINCTCOUNTHLL__city"),
+    *("PERCENTILEEST__sold", "PERCENTILETDIGEST__price", "SUM__maybe"),
+]
+TREES: list[dict[str, Any]] = [
+    {
+        "dimensionsSplitOrder": ["level", "real", "city"],
+        "functionColumnPairs": PAIRS,
+        "maxLeafRecords": 50,
+        "skipStarNodeCreationForDimensions": ["level"],
+    },
+    {"dimensionsSplitOrder": ["city", "level", "maybe"], "functionColumnPairs": PAIRS, "maxLeafRecords": 3},
+    {"dimensionsSplitOrder": ["maybe"], "functionColumnPairs": ["COUNT__*", "SUM__sold"]},
+]
+INDEXING = IndexingSpec.model_validate({"starTreeIndexConfigs": TREES})
+
+
+@dataclass
+class Table:
+    """One segment under a schema."""
+
+    schema: TableSchema
+    segments: Sequence[Segment]
+    context: ExecutionContext
+
+    def partial(self, sql: str, **options: str) -> Partial:
+        return execute(plan(bind(parse(sql), self.schema, options)).leaf, self.segments, self.context)
+
+    def query(self, sql: str, **options: str) -> list[list[Any]]:
+        logical = plan(bind(parse(sql), self.schema, options))
+        return to_pinot_rows(reduce(logical, [self.partial(sql, **options)], self.schema))
+
+
+def made(folder: Path, number: int) -> Table:
+    schema = TableSchema.model_validate({"fields": FIELDS})
+    request = BuildRequest(name="t_0", table="t", schema=schema, indexing=INDEXING)
+    content = pa.Table.from_pylist(rows(number), schema=arrow_schema(schema))
+    segment = ImmutableSegment.open(build_segment(request, content, folder).path)
+    return Table(schema, [segment], ExecutionContext(schema=schema))
+
+
+@pytest.fixture(autouse=True)
+def layout() -> str:
+    """Trees are of sealed segments that nobody joined."""
+    return "apart"
+
+
+def rows(number: int) -> list[dict[str, Any]]:
+    random = np.random.default_rng(5)
+    return [
+        {
+            "city": f"c{random.integers(7)}",
+            "level": int(random.integers(6)),
+            "real": float(random.choice([-0.0, 0.0, 1.5, np.nan, np.inf])),
+            "maybe": None if random.integers(4) == 0 else int(random.integers(4)),
+            "agent": int(random.integers(400)),
+            "big": int(random.integers(2**62, 2**63 - 1)) * int(random.choice([-1, 1])),
+            "sold": int(random.integers(100)),
+            "exact": str(int(random.integers(-(10**9), 10**9)) * 10**12 + 1),
+            "price": float(random.normal()),
+            "tags": ["x"],
+        }
+        for _ in range(number)
+    ]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    return made(tmp_path_factory.mktemp("trees"), 3_000)
+
+
+def plans(table: Table, sql: str, **options: str) -> list[str]:
+    leaf = plan(bind(parse(sql), table.schema, options)).leaf
+    return [row["plan"] for row in explain(leaf, table.segments, table.context) if "plan" in row]
+
+
+def uses_tree(table: Table, sql: str, **options: str) -> bool:
+    return any("FILTER_STARTREE_INDEX" in one for one in plans(table, sql, **options))
+
+
+AGGREGATES = [
+    *("COUNT(*)", "SUM(sold)", "AVG(sold)", "MIN(sold)", "MAXLONG(sold)", "MINMAXRANGE(big)", "SUMPRECISION(big)"),
+    *("SUM(exact)", "SUMPRECISION(exact)", "AVG(price)", "MIN(price)", "MAX(price)", "SUM(big)", "COUNT(sold)"),
+    *("DISTINCTCOUNTHLL(agent)", "DISTINCTCOUNTRAWHLL(city)", "PERCENTILEEST(sold, 40)", "SUM(maybe)"),
+    *("COUNT(*) FILTER (WHERE city > 'c3')", "SUM(sold) FILTER (WHERE level = 2)"),
+]
+CONDITIONS = [
+    *("city = 'c1'", "city <> 'c1'", "city IN ('c0', 'c9', 'c5')", "city NOT IN ('c0', 'c1')", "city LIKE '%3'"),
+    *("level BETWEEN 1 AND 3", "level > -5", "level >= 5", "level = 77", "level % 2 = 0", "NOT (level = 1)"),
+    *("real = 0", "real > 1", "real <> 0", "maybe = 2", "maybe < 1", "maybe IS NULL", "maybe IS NOT NULL"),
+    *("(city = 'c1' OR city = 'c2')", "(city = 'c1' OR level = 2)", "level > maybe", "upper(city) = 'C4'"),
+]
+KEYS = ["city", "level", "real", "maybe", "upper(city)", "level * 2", "concat(city, 'x')", "level + maybe"]
+
+
+@st.composite
+def queries(draw: st.DrawFn) -> str:
+    keys = draw(st.lists(st.sampled_from(KEYS), max_size=3, unique=True))
+    aggregates = draw(st.lists(st.sampled_from(AGGREGATES), min_size=0 if keys else 1, max_size=3, unique=True))
+    conditions = draw(st.lists(st.sampled_from(CONDITIONS), max_size=3, unique=True))
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    by = f" GROUP BY {', '.join(keys)}" if keys and aggregates else ""
+    distinct = "" if aggregates else "DISTINCT "
+    return f"SELECT {distinct}{', '.join([*keys, *aggregates])} FROM t{where}{by} LIMIT 100000"
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(sql=queries(), nulls=st.booleans())
+def test_trees_answer_what_rows_do(table: Table, sql: str, nulls: bool) -> None:
+    options = {"enableNullHandling": str(nulls).lower()}
+    got = ordered(table.query(sql, **options))
+    wanted = ordered(table.query(sql, **options, useStarTree="false"))
+    assert len(got) == len(wanted)
+    for left, right in zip(got, wanted, strict=True):
+        assert all(map(same, left, right)), (left, right)
+
+
+def same(left: Any, right: Any) -> bool:
+    """Sums of floats may differ in how they were rounded."""
+    if isinstance(left, float) and isinstance(right, float):
+        are_nan = math.isnan(left) and math.isnan(right)
+        return are_nan or math.isclose(left, right, rel_tol=1e-12, abs_tol=1e-9)
+    return type(left) is type(right) and left == right
+
+
+def test_most_random_queries_were_answered_by_a_tree(table: Table) -> None:
+    """A property of trees that no tree took part in would say nothing."""
+    counts = {True: 0, False: 0}
+    for key in ("city", "level", "upper(city)"):
+        for condition in CONDITIONS:
+            counts[uses_tree(table, f"SELECT {key}, SUM(sold) FROM t WHERE {condition} GROUP BY {key}")] += 1
+    assert counts[True] > 3 * counts[False] > 0
+
+
+def ordered(found: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """By what identifies a row: keys come first, and floats that were summed in another order may differ."""
+    return sorted((list(row) for row in found), key=lambda row: [_sortable(cell) for cell in row])
+
+
+def _sortable(cell: Any) -> tuple[str, str]:
+    return type(cell).__name__, f"{cell:.6g}" if isinstance(cell, float) else str(cell)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT COUNT(*) FROM t",
+        "SELECT SUM(sold) FROM t WHERE agent = 3",
+        "SELECT agent, COUNT(*) FROM t GROUP BY agent",
+        "SELECT SUM(agent) FROM t",
+        "SELECT DISTINCTCOUNT(city) FROM t",
+        "SELECT SUM(sold + 1) FROM t",
+        "SELECT DISTINCTCOUNTHLL(agent, 12) FROM t",
+        "SELECT PERCENTILETDIGEST(price, 50, 200) FROM t",
+        "SELECT SUM(sold) FROM t WHERE tags = 'x'",
+        "SELECT city FROM t",
+        "SELECT SUM(sold) FROM t WHERE maybe IS NULL",
+        "SELECT SUM(sold) FROM t WHERE city = 'c1' OR agent = 1",
+        "SELECT SUM(sold) FROM t WHERE $docId < 10",
+        "SELECT MIN(agent) FROM t GROUP BY city",
+        "SELECT SUM(sold) FROM t WHERE level * 9223372036854775807 > 0",
+    ],
+)
+def test_rows_are_read_where_no_tree_fits(table: Table, sql: str) -> None:
+    assert not uses_tree(table, sql)
+
+
+def test_with_null_handling_a_tree_answers_only_where_no_null_is_touched(table: Table) -> None:
+    for sql in ("SELECT SUM(sold) FROM t WHERE maybe = 1", "SELECT SUM(maybe) FROM t WHERE city = 'c1'"):
+        assert uses_tree(table, sql)
+        assert not uses_tree(table, sql, enableNullHandling="true")
+    assert uses_tree(table, "SELECT SUM(sold), COUNT(price) FROM t WHERE city = 'c1'", enableNullHandling="true")
+
+
+def test_a_digest_is_near_that_of_the_rows(table: Table) -> None:
+    sql = "SELECT city, PERCENTILETDIGEST(price, 75) FROM t GROUP BY city ORDER BY city"
+    assert uses_tree(table, sql)
+    for left, right in zip(table.query(sql), table.query(sql, useStarTree="false"), strict=True):
+        assert left[1] == pytest.approx(right[1], abs=0.1)
+
+
+def stats(table: Table, sql: str) -> QueryStats:
+    return table.partial(sql).stats
+
+
+def test_the_documents_that_are_read_are_those_that_are_counted(table: Table) -> None:
+    found = stats(table, "SELECT SUM(sold) FROM t WHERE city >= 'c'")
+    assert (found.num_docs_scanned, found.total_docs, found.num_entries_scanned_in_filter) == (1, 3_000, 0)
+    assert stats(table, "SELECT city, SUM(sold) FROM t GROUP BY city").num_docs_scanned == 7
+
+
+def test_of_several_trees_the_one_with_the_fewest_documents_answers(table: Table) -> None:
+    [told] = plans(table, "SELECT SUM(price) FROM t WHERE city = 'c1'")
+    assert "star_tree[city, level, maybe]" in told
+    [told] = plans(table, "SELECT SUM(price) FROM t WHERE real = 1.5")
+    assert "star_tree[level, real, city]" in told
+
+
+def test_a_tree_that_was_taken_out_of_the_table_answers_nothing_any_more(table: Table) -> None:
+    sql = "SELECT city, SUM(price) FROM t GROUP BY city"
+    for trees, is_used in ((TREES, True), (TREES[2:], False), ([], False)):
+        indexing = IndexingSpec.model_validate({"starTreeIndexConfigs": trees})
+        assert uses_tree(replace(table, context=replace(table.context, indexing=indexing)), sql) is is_used
+
+
+class Partly:
+    """A segment of which some docs are not valid, trees or no trees."""
+
+    def __init__(self, segment: Any) -> None:
+        self._segment = segment
+        self.valid_docs = SomeDocs(words_of(np.arange(segment.num_docs) % 2 == 0))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._segment, name)
+
+
+def test_docs_that_are_not_valid_are_not_in_a_trees_answer(table: Table) -> None:
+    partly = replace(table, segments=[Partly(segment) for segment in table.segments])
+    sql = "SELECT SUM(sold) FROM t WHERE level >= 0"
+    assert not uses_tree(partly, sql)
+    assert partly.query(sql) == [[float(sum(row["sold"] for row in rows(3_000)[::2]))]]
+
+
+def test_a_column_that_was_widened_or_added_since_is_read_from_rows(tmp_path: Path) -> None:
+    table = made(tmp_path, 300)
+    widened = {"sold": "LONG", "level": "LONG"}
+    fields = [{**field, "type": widened.get(str(field["name"]), field["type"])} for field in FIELDS]
+    schema = TableSchema.model_validate({"fields": [*fields, {"name": "added", "type": "STRING"}]})
+    today = replace(table, schema=schema, context=replace(table.context, schema=schema))
+    assert not uses_tree(today, "SELECT SUM(sold) FROM t WHERE city = 'c1'")
+    assert not uses_tree(today, "SELECT SUM(price) FROM t WHERE added = 'null'")
+    by_level = "SELECT level + 9000000000, SUM(exact) FROM t GROUP BY level + 9000000000 ORDER BY level + 9000000000"
+    assert uses_tree(today, by_level)
+    assert today.query(by_level) == today.query(by_level, useStarTree="false")

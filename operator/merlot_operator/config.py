@@ -7,6 +7,7 @@
 | MERLOT_DEEP_STORE | `s3://bucket/prefix?…` or `file:///folder`; `{namespace}` as above | required |
 | MERLOT_DEEP_STORE_PREFIXES | URIs, separated by spaces, below which a Table may name a deep store of its own | empty |
 | MERLOT_SOURCE_PREFIXES | URIs, separated by spaces, below which batches may read what is no object storage | empty |
+| MERLOT_STREAM_HOSTS | patterns of host or host:port, comma-separated, that streams of Tables may name | none |
 | MERLOT_RUNTIME_IMAGE | image of controller, broker, server and minion pods | required |
 | MERLOT_SPARK_IMAGE | image of batch jobs, driver and executors | required |
 | MERLOT_IMAGE_PULL_POLICY | of every pod | IfNotPresent |
@@ -41,6 +42,7 @@ from pydantic import ValidationError
 
 from merlot.errors import InvalidInputError
 from merlot.spec.tenancy import Resources
+from merlot.streams.allowed import AllowedStreams
 from merlot.uris import credentials_problem, place_of, redact
 
 NAMESPACE = "{namespace}"
@@ -96,6 +98,8 @@ class Config:
     deep_store_prefixes: tuple[str, ...] = ()
     """Below which Tables may name deep stores of their own, besides the namespace's."""
     source_prefixes: tuple[str, ...] = ()
+    stream_hosts: tuple[str, ...] = ()
+    """Patterns of brokers and registries that streams of Tables may name."""
     deep_store_secret: str = ""
     deep_store_claim: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -137,6 +141,10 @@ class Config:
         """Those of a namespace."""
         return tuple(uri.replace(NAMESPACE, namespace) for uri in self.source_prefixes)
 
+    def stream_hosts_of(self, namespace: str) -> tuple[str, ...]:
+        """Those of a namespace."""
+        return tuple(pattern.replace(NAMESPACE, namespace) for pattern in self.stream_hosts)
+
     def own_home(self, namespace: str) -> Home:
         """Apart from all others."""
         uri, mark, query = self.deep_store.partition("?")
@@ -174,6 +182,7 @@ def from_environment(environment: Mapping[str, str]) -> Config:
         deep_store=_without_credentials("MERLOT_DEEP_STORE", _required(environment, "MERLOT_DEEP_STORE")),
         deep_store_prefixes=_uris(environment, "MERLOT_DEEP_STORE_PREFIXES"),
         source_prefixes=_uris(environment, "MERLOT_SOURCE_PREFIXES"),
+        stream_hosts=_hosts(environment),
         runtime_image=_required(environment, "MERLOT_RUNTIME_IMAGE"),
         spark_image=_required(environment, "MERLOT_SPARK_IMAGE"),
         pull_policy=get("MERLOT_IMAGE_PULL_POLICY") or "IfNotPresent",
@@ -210,6 +219,12 @@ def _patterns(text: str) -> tuple[str, ...]:
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _hosts(environment: Mapping[str, str]) -> tuple[str, ...]:
+    found = _patterns(environment.get("MERLOT_STREAM_HOSTS", ""))
+    AllowedStreams(tuple(pattern.replace(NAMESPACE, "namespace") for pattern in found))
+    return found
 
 
 def _uris(environment: Mapping[str, str], name: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from merlot.errors import InvalidInputError
 from merlot.spec.table import Table
 from merlot.store.allowed import AllowedSources, AllowedStores
+from merlot.streams.allowed import AllowedStreams
 from merlot_operator.config import Config
 
 
@@ -41,3 +42,6 @@ def places_problems(table: Table, config: Config, namespace: str) -> Iterator[tu
     if stream is not None and stream.type == "files" and stream.topic is not None:
         found.append(("spec.ingestion.stream.topic", sources.problem_of(stream.topic)))
     yield from ((path, problem) for path, problem in found if problem is not None)
+    if stream is not None:
+        hosts = AllowedStreams(config.stream_hosts_of(namespace))
+        yield from ((f"spec.ingestion.stream.{path}", problem) for path, problem in hosts.problems_of(stream))

@@ -14,7 +14,7 @@ from merlot_operator.config import Config
 from merlot_operator.kube.kinds import COMPONENT, FIELD_MANAGER, INPUTS, MANAGED_BY, TEMPLATE_VERSION, digest
 from merlot_operator.manifests.overlay import overlaid
 
-VERSION = "2"
+VERSION = "3"
 """Of the pod templates below. A new one changes what new pods are like; it restarts none."""
 
 USER = 10001

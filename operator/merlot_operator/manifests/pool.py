@@ -145,6 +145,7 @@ def _arguments(demand: PoolDemand, config: Config) -> list[str]:
         f"--instance={instance_of('$(POD_NAME)')}",
         f"--tenant={demand.tenant}",
         *([f"--secrets-dir={STREAM_SECRETS}"] if demand.stream_secrets else []),
+        f"--stream-hosts={','.join(config.stream_hosts_of(demand.namespace)) or 'none'}",
         "--log-format=json",
     ]
 
@@ -152,7 +153,11 @@ def _arguments(demand: PoolDemand, config: Config) -> list[str]:
 def _inputs(demand: PoolDemand, config: Config) -> Json:
     prefixes = config.deep_store_prefixes_of(demand.namespace)
     # Only if there are any: pods of before they were there are not to be restarted.
-    more = {"deepStorePrefixes": list(prefixes), "streamSecrets": list(demand.stream_secrets)}
+    more = {
+        "deepStorePrefixes": list(prefixes),
+        "streamSecrets": list(demand.stream_secrets),
+        "streamHosts": list(config.stream_hosts_of(demand.namespace)),
+    }
     return {name: values for name, values in more.items() if values} | {
         "image": config.runtime_image,
         "metastore": config.metastore_of(demand.namespace),

@@ -28,6 +28,7 @@ from merlot.server.role import ServerConfig, ServerRole
 from merlot.server.settings import ServerSettings
 from merlot.store.allowed import AllowedStores
 from merlot.store.deepstore import DeepStore
+from merlot.streams.allowed import EVERY_HOST
 from merlot.telemetry import LogFormat, configure_logging
 from merlot.uris import credentials_problem, redact
 from merlot.wire.client import TcpChannel
@@ -294,6 +295,13 @@ def server(
     ] = None,
     tenant: Annotated[str, typer.Option("--tenant", help="Server tenant whose tables it serves.")] = "default",
     secrets_dir: SecretsDir = None,
+    stream_hosts: Annotated[
+        str,
+        typer.Option(
+            "--stream-hosts",
+            help="Hosts that streams may name: host or host:port with * and ?, with commas between; none: no host.",
+        ),
+    ] = EVERY_HOST,
     drain_timeout: Annotated[
         float, typer.Option("--drain-timeout", help="Seconds that running queries get at a stop.")
     ] = 30.0,
@@ -323,6 +331,7 @@ def server(
         instance=instance,
         tenant=tenant,
         secrets_dir=secrets_dir,
+        stream_hosts=() if stream_hosts == "none" else tuple(one.strip() for one in stream_hosts.split(",")),
         drain_timeout_s=drain_timeout,
         warm_up_s=warm_up or None,
         settings=settings,

@@ -44,6 +44,7 @@ from merlot.server.settings import ServerSettings
 from merlot.spec.table import TableSpec
 from merlot.store.allowed import AllowedStores
 from merlot.store.deepstore import DeepStore
+from merlot.streams.allowed import EVERY_HOST, AllowedStreams
 from merlot.wakeups import WakeUp, run_on
 from merlot.wire.endpoint import TcpEndpoint
 from merlot.wire.messages import ServerRequest, ServerResponse
@@ -87,6 +88,8 @@ class ServerConfig:
     """Load the query kernels at the start, and wait this long for it; 0: meanwhile; None: when a query needs one."""
     scrub: ScrubConfig = field(default_factory=ScrubConfig)
     settings: ServerSettings = field(default_factory=ServerSettings)
+    stream_hosts: tuple[str, ...] = (EVERY_HOST,)
+    """Patterns of hosts that streams of tables may name."""
     secrets_dir: Path | None = None
     """A folder with one per Secret, whose files are properties of streams' clients."""
 
@@ -273,6 +276,7 @@ class ServerRole:
                 room=MemoryRoom(self._config.settings.consuming_bytes or memory.total_bytes() // 4),
                 folder=self._config.data_dir / "sealing",
                 secrets_of=partial(read_secret, self._config.secrets_dir),
+                allowed=AllowedStreams(self._config.stream_hosts),
             ),
         )
 

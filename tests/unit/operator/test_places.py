@@ -17,6 +17,7 @@ ENVIRONMENT = {
     "MERLOT_DEEP_STORE": "s3://deep/merlot?endpoint_override=minio:9000",
     "MERLOT_DEEP_STORE_PREFIXES": "s3://teams/{namespace}?region=eu-west-1 file:///deep",
     "MERLOT_SOURCE_PREFIXES": "file:///incoming/{namespace}",
+    "MERLOT_STREAM_HOSTS": "kafka.{namespace}.svc:9092, *.brokers.example",
     "MERLOT_RUNTIME_IMAGE": "r:1",
     "MERLOT_SPARK_IMAGE": "s:1",
 }
@@ -60,6 +61,23 @@ def test_a_folder_of_growing_files_is_a_place_too(config: Config) -> None:
     check_places(streaming("/incoming/shop/clicks"), config, "shop")
     with pytest.raises(NotAllowedError, match=r"spec\.ingestion\.stream\.topic: source is not allowed"):
         check_places(streaming("/etc"), config, "shop")
+
+
+def test_a_namespace_consumes_from_its_own_brokers_and_no_other_s(config: Config) -> None:
+    def streaming(servers: str) -> Table:
+        stream = {"type": "kafka", "topic": "t", "properties": {"bootstrap.servers": servers}}
+        return table(ingestion={"stream": stream})
+
+    for servers in ("kafka.shop.svc:9092", "kafka.shop.svc", "a.brokers.example:1,b.brokers.example:2"):
+        check_places(streaming(servers), config, "shop")
+    for servers in ("kafka.bank.svc:9092", "kafka.shop.svc:22", "kafka.shop.svc:9092,evil:9092"):
+        with pytest.raises(
+            NotAllowedError, match=r"spec\.ingestion\.stream\.properties\.bootstrap\.servers: host is not"
+        ):
+            check_places(streaming(servers), config, "shop")
+    none = from_environment({**ENVIRONMENT, "MERLOT_STREAM_HOSTS": ""})
+    with pytest.raises(NotAllowedError, match="it must be none"):
+        check_places(streaming("kafka.shop.svc:9092"), none, "shop")
 
 
 def test_every_place_that_is_not_allowed_is_named(config: Config) -> None:

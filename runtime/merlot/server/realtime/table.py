@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -47,6 +47,7 @@ from merlot.server.realtime.upserts import Records, Surroundings, UpsertSink
 from merlot.spec.stream import StreamIngestion
 from merlot.spec.table import TableSpec
 from merlot.store.deepstore import DeepStore
+from merlot.streams.allowed import AllowedStreams
 from merlot.streams.opening import after_gap, first_offset, open_stream
 from merlot.streams.protocol import Stream
 from merlot.upsert.rules import Rules
@@ -75,6 +76,8 @@ class StreamThreads:
     """For files that are being made."""
     secrets_of: Callable[[str], Mapping[str, str]]
     """Properties in a Secret, by its name."""
+    allowed: AllowedStreams = field(default_factory=AllowedStreams)
+    """Hosts that tables may name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,6 +323,7 @@ class TableStream:
         key = declared.model_dump_json(exclude={"flush"})
         with self._opening:
             if key not in self._streams:
+                self._threads.allowed.check(declared)
                 self._streams[key] = open_stream(declared, self._secrets_of(declared))
             return self._streams[key]
 

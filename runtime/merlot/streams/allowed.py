@@ -1,0 +1,91 @@
+"""Which hosts a Table may have servers connect to: brokers, registries of schemas, and whoever gives out tokens. Pure.
+
+Whoever writes Tables is not whoever runs the servers: these send the keys of a Secret, which the author of a Table may
+name and need not know, to any host that the Table names, and tell which ports of the cluster's network answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final
+from urllib.parse import urlsplit
+
+from merlot.errors import InvalidInputError
+from merlot.spec.stream import StreamIngestion
+
+EVERY_HOST: Final = "*"
+BROKERS: Final = ("bootstrap.servers", "metadata.broker.list")
+BROKER_PORT: Final = 9092
+PORTS: Final = {"http": 80, "https": 443}
+HINT: Final = "whoever runs Merlot may allow more by --stream-hosts (streams.hosts of the chart)"
+_HOST: Final = re.compile(r"(?:([A-Za-z_]+)://)?([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?")
+"""A broker; what has other characters may be read differently by a client."""
+_PATTERN: Final = re.compile(r"([A-Za-z0-9._*?-]+|\[[0-9A-Fa-f:.]+\])(:([0-9*?]{1,5}))?")
+
+
+class HostNotAllowedError(InvalidInputError):
+    """The stream names a host that a Table may not."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedStreams:
+    """`hosts`: patterns of host:port with * and ?; without a port they stand for all ports of a host."""
+
+    hosts: tuple[str, ...] = (EVERY_HOST,)
+
+    def __post_init__(self) -> None:
+        """InvalidInputError for what is no pattern of a host."""
+        for pattern in self.hosts:
+            if _PATTERN.fullmatch(pattern) is None:
+                raise InvalidInputError(f"not a host, or host:port, with * and ? got={pattern!r}")
+
+    def check(self, declared: StreamIngestion) -> None:
+        """HostNotAllowedError unless a Table may consume this stream."""
+        for path, problem in self.problems_of(declared):
+            raise HostNotAllowedError(f"stream.{path}: {problem}")
+
+    def problems_of(self, declared: StreamIngestion) -> Iterator[tuple[str, str]]:
+        """Each field below `stream` that names what a Table may not, with what would let it."""
+        if EVERY_HOST in self.hosts:
+            return
+        if "." in declared.type:
+            yield "type", f"which hosts the stream {declared.type} names is not known, so all must be allowed; {HINT}"
+        for path, host in _hosts_of(declared):
+            if host is None:
+                yield path, "must be host:port, or a list of them with commas"
+            elif not any(_holds(pattern, host) for pattern in self.hosts):
+                yield path, f"host is not allowed host={host}: it must be {' or '.join(self.hosts) or 'none'}; {HINT}"
+
+
+def _holds(pattern: str, host: str) -> bool:
+    if _PATTERN.fullmatch(pattern)[2] is None:  # type: ignore[index]
+        host = host.rpartition(":")[0]
+    return fnmatchcase(host.lower(), pattern.lower().replace("[", "[[]"))
+
+
+def _hosts_of(declared: StreamIngestion) -> Iterator[tuple[str, str | None]]:
+    """Path and host:port; None where it cannot be told."""
+    for name, value in declared.properties.items():
+        if name in BROKERS:
+            yield from ((f"properties.{name}", _broker(one)) for one in value.split(",") if one.strip())
+        elif name.endswith(".url"):
+            yield f"properties.{name}", _of_url(value)
+    if declared.decoder.schema_registry is not None:
+        yield "decoder.schemaRegistry", _of_url(declared.decoder.schema_registry)
+
+
+def _broker(text: str) -> str | None:
+    found = _HOST.fullmatch(text.strip())
+    return None if found is None else f"{found[2]}:{found[3] or BROKER_PORT}"
+
+
+def _of_url(url: str) -> str | None:
+    scheme, _, rest = url.partition("://")
+    authority = urlsplit(url).netloc
+    found = _HOST.fullmatch(authority)
+    if found is None or found[1] is not None or scheme not in PORTS or not rest.startswith(authority):
+        return None
+    return f"{found[2]}:{found[3] or PORTS[scheme]}"

@@ -194,6 +194,16 @@ def _obstacles(
         entry = status["servers"].get(server)
         if entry is not None and not entry["drained"] and _num_copies(demand, table, status) > 1:
             yield f"{name_of(pod)} waits, brokers still need it for table {table}"
+        elif entry is not None and _hands_over(server, entry, status.get("stream")):
+            yield f"{name_of(pod)} waits, it hands over what it consumes for table {table}"
+
+
+def _hands_over(server: InstanceId, entry: Mapping[str, Any], stream: Mapping[str, Any] | None) -> bool:
+    """Whether rows that it consumes are to be committed, or another server is to consume them, before it goes. Before
+    the mark is seen nobody can tell."""
+    if stream is None or not entry["live"] or not entry["assigned"]:
+        return False
+    return not entry["draining"] or server in stream["handingOver"]
 
 
 def _awaited(pod: Object, template: Mapping[str, Any], state: PoolState, replicas: int) -> list[str]:

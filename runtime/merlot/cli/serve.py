@@ -302,6 +302,12 @@ def server(
             help="Hosts that streams may name: host or host:port with * and ?, with commas between; none: no host.",
         ),
     ] = EVERY_HOST,
+    hand_over: Annotated[
+        float,
+        typer.Option(
+            "--hand-over", help="Longest wait at a stop until what it consumes is committed or consumed elsewhere."
+        ),
+    ] = 20.0,
     drain_timeout: Annotated[
         float, typer.Option("--drain-timeout", help="Seconds that running queries get at a stop.")
     ] = 30.0,
@@ -332,6 +338,7 @@ def server(
         tenant=tenant,
         secrets_dir=secrets_dir,
         stream_hosts=() if stream_hosts == "none" else tuple(one.strip() for one in stream_hosts.split(",")),
+        hand_over_s=hand_over,
         drain_timeout_s=drain_timeout,
         warm_up_s=warm_up or None,
         settings=settings,

@@ -77,7 +77,7 @@ class _Cluster:
 
     live: Mapping[InstanceId, InstanceRecord]
     drains: Mapping[InstanceId, DrainRecord] = field(compare=False)
-    """Those that come back keep their segments: no decision depends on them."""
+    """Those that come back keep their segments: only streams are looked at anew."""
     leaving: Set[InstanceId]
     rebalances: Mapping[TableName, RebalanceRecord]
 
@@ -195,6 +195,8 @@ class ControllerLoop:
         cluster = self._read_cluster()
         is_everything = is_resync or cluster != self._cluster or self._has_grace_ended(now)
         dirty = self._take_dirty()
+        if self._cluster is not None and cluster.drains.keys() != self._cluster.drains.keys():
+            dirty |= {name for name, table in self._tables.items() if table.has_stream}
         for name, record in records.items():
             if is_everything or name in dirty or name not in self._tables:
                 self._try(name, partial(self._reconcile, self._table(name), record, cluster))
@@ -271,7 +273,8 @@ class ControllerLoop:
             table.watch_stream()
             if spec.upsert is not None and spec.upsert.config_ref is not None:
                 table.watch_upsert(spec.upsert.config_ref)
-            table.view = follow_stream(self._metastore, table.view, situation, self._clock, self._lease.fence)
+            draining = cluster.drains.keys() & servers.live | servers.leaving
+            table.view = follow_stream(self._metastore, table.view, situation, self._clock, self._lease.fence, draining)
         table.follow_reports(not spec.suspend and is_moving(table.view, spec.replication, servers.leaving))
         has_changed = table.view.epoch != view.epoch
         telemetry.CONTROLLER_PASSES.labels("changed" if has_changed else "unchanged").inc()

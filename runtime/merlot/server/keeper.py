@@ -316,6 +316,11 @@ class TableKeeper:
             self._tasks[name] = asyncio.create_task(self._let_go(name, actions.drop))
         self._reporter.mark()
 
+    @property
+    def has_stream(self) -> bool:
+        """Whether the table consumes a stream, as far as this server knows."""
+        return self._stream is not None
+
     def _follow_stream(self, state: TableState) -> None:
         if state.spec.ingestion.stream is None:
             return

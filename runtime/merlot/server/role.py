@@ -34,6 +34,7 @@ from merlot.server.files import SegmentFiles
 from merlot.server.health import HealthSources, make_app
 from merlot.server.keeper import RETRY_S, Surroundings, TableKeeper
 from merlot.server.realtime.intake import Turns
+from merlot.server.realtime.leaving import hand_over
 from merlot.server.realtime.memory import MemoryRoom
 from merlot.server.realtime.secrets import read_secret
 from merlot.server.realtime.table import StreamThreads
@@ -90,6 +91,8 @@ class ServerConfig:
     settings: ServerSettings = field(default_factory=ServerSettings)
     stream_hosts: tuple[str, ...] = (EVERY_HOST,)
     """Patterns of hosts that streams of tables may name."""
+    hand_over_s: float = 0.0
+    """How long a stop waits at most until what this server consumes is committed, or consumed elsewhere."""
     secrets_dir: Path | None = None
     """A folder with one per Secret, whose files are properties of streams' clients."""
 
@@ -203,9 +206,10 @@ class ServerRole:
         )
 
     async def drain(self) -> None:
-        """Leave the brokers' sight and let queries end; `stop` must follow."""
+        """Hand over what is consumed, leave the brokers' sight and let queries end; `stop` must follow."""
         self._is_draining = True
         _LOG.info("server drains instance=%s", self.instance)
+        await self._hand_over()
         registration = self._registration
         if registration is not None:
             await self._in_io(registration.close)
@@ -216,6 +220,14 @@ class ServerRole:
         self._handler.is_draining = True
         if not await self._scheduler.wait_idle(self._config.drain_timeout_s):
             _LOG.warning("queries still run, given up instance=%s", self.instance)
+
+    async def _hand_over(self) -> None:
+        """What consumes streams waits for the controller, in sight and answering meanwhile."""
+        consuming = [keeper.table for keeper in self.keepers if keeper.has_stream]
+        if consuming and self._config.hand_over_s:
+            await asyncio.to_thread(
+                hand_over, self._metastore, self.instance, consuming, self._config.hand_over_s, self._clock
+            )
 
     async def stop(self) -> None:
         """End now; queries that still run are cut off. Files stay, for the next start."""

@@ -8,7 +8,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from merlot.cluster.consuming.handover import MOST_REPLAYED
 from merlot.cluster.consuming.partitions import open_segments
+from merlot.cluster.consuming.progress import PartitionProgress, ProgressRecord
 from merlot.cluster.consuming.transactions import End, Sealed, commit, propose_end
 from merlot.cluster.records import AskedEnd, ConsumingStatus, PositionRecord, RootRecord, SegmentRecord
 from merlot.cluster.segments.mutations import Mutation
@@ -180,3 +182,60 @@ def test_decisions_end_and_leave_the_partitions_even(num_partitions: int, lives:
         counts = consumed_by(view)
         assert len(open_segments(view)) == num_partitions
         assert set(counts) <= set(SERVERS[:live])
+
+
+def told(view: TableView, behind: int) -> dict[InstanceId, ProgressRecord]:
+    """Every server has come so far in what it consumes."""
+    parts: dict[InstanceId, list[PartitionProgress]] = {}
+    for one in open_segments(view).values():
+        for server in view.servers_of(one.name):
+            progress = PartitionProgress(
+                partition=one.partition, segment=one.name, offset=one.start_offset + behind, state="CONSUMING"
+            )
+            parts.setdefault(server, []).append(progress)
+    return {
+        server: ProgressRecord(instance=server, at_ms=1, partitions=tuple(found)) for server, found in parts.items()
+    }
+
+
+def test_what_a_server_that_stops_has_consumed_for_long_is_committed_first() -> None:
+    view = settled(EMPTY, situation(4, live=2))
+    draining = frozenset({SERVERS[0]})
+    short = situation(4, live=2, draining=draining, told=told(view, MOST_REPLAYED))
+    assert settled(view, short) is view, "it is read again in a moment"
+    long = settled(view, situation(4, live=2, draining=draining, told=told(view, MOST_REPLAYED + 1)))
+    assert {one.asked_end for one in open_segments(long).values()} == {AskedEnd.FORCE}
+    assert consumed_by(long) == consumed_by(view), "another server has each of them"
+
+
+def test_what_only_a_server_that_stops_consumes_goes_to_another_one() -> None:
+    alone = SPEC.model_copy(update={"replication": 1})
+    asked = situation(4, live=2)
+    asked = replace(asked, table=replace(asked.table, spec=alone))
+    view = settled(EMPTY, asked)
+    moving = settled(view, replace(asked, draining=frozenset({SERVERS[0]})))
+    assert all(SERVERS[1] in moving.servers_of(one.name) for one in open_segments(moving).values())
+    assert consumed_by(moving)[SERVERS[0]] == 2, "it goes on until the other one consumes them"
+    reported = {SERVERS[1]: frozenset(f"{one.name}@0" for one in open_segments(moving).values())}
+    seen = replace(asked, draining=frozenset({SERVERS[0]}), table=replace(asked.table, loaded=reported))
+    assert consumed_by(settled(moving, seen)) == Counter({SERVERS[1]: 4})
+
+
+def test_a_server_that_joins_reads_nothing_long_again() -> None:
+    view = settled(EMPTY, situation(4, live=2))
+    joined = situation(4, live=3, told=told(view, MOST_REPLAYED + 1))
+    asked = settled(view, joined)
+    assert consumed_by(asked) == consumed_by(view), "nothing moves before it is committed"
+    moved = {number for number, one in open_segments(asked).items() if one.asked_end is AskedEnd.FORCE}
+    assert moved
+    for number in moved:
+        asked = seal(asked, number, 10 * number + MOST_REPLAYED + 1)
+    assert consumed_by(settled(asked, joined))[SERVERS[2]] == len(moved)
+
+
+def test_what_a_dead_server_has_consumed_moves_though_nobody_can_commit_it() -> None:
+    view = settled(EMPTY, situation(2, live=2))
+    both = frozenset(SERVERS[:2])
+    moved = settled(view, situation(2, live=4, gone=both, told=told(view, MOST_REPLAYED + 1)))
+    assert consumed_by(moved) == Counter(dict.fromkeys(SERVERS[2:4], 2))
+    assert all(one.asked_end is AskedEnd.NO for one in open_segments(moved).values())

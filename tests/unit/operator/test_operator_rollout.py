@@ -48,8 +48,12 @@ def plan(
     claims: tuple[Any, ...] = (),
     servers: tuple[tuple[str, Any], ...] | None = (),
     replication: int = 2,
+    handing_over: dict[str, int] | None = None,
 ) -> PoolPlan:
+    """`handing_over`: of a table with a stream."""
     status = None if servers is None else {"flights": {"replication": replication, "servers": dict(servers)}}
+    if status is not None and handing_over is not None:
+        status["flights"]["stream"] = {"handingOver": handing_over}
     set_ = None if live is None else stateful_set(live, CONFIG, live.replicas)
     state = PoolState(live=set_, pods=pods, claims=claims, statuses=status)
     return rollout.plan(demand, stateful_set(demand, CONFIG, demand.replicas), state)
@@ -125,6 +129,19 @@ def test_outdated_pod_is_marked_then_restarted_once_nobody_routes_to_it() -> Non
     assert drained.restart.pod["metadata"]["name"] == "pool-2"
     assert drained.drain == {}
     assert drained.undrain == []
+
+
+def test_a_server_that_consumes_is_restarted_when_it_has_handed_over_though_there_is_one_copy() -> None:
+    def asked(mark: dict[str, Any], handing: dict[str, int]) -> PoolPlan:
+        return plan(RESTARTED, servers=(server(0), server(1), server(2, **mark)), replication=1, handing_over=handing)
+
+    leaver = instance_of("pool-2")
+    unmarked = asked({}, {})
+    assert (unmarked.restart, unmarked.drain) == (None, {leaver: False}), "nobody can tell before the mark is seen"
+    waiting = asked({"draining": True}, {leaver: 3})
+    assert waiting.restart is None
+    assert "hands over what it consumes for table flights" in waiting.steps[0]
+    assert asked({"draining": True}, {}).restart is not None
 
 
 @pytest.mark.parametrize("pods", [(pod(0), pod(1), pod(2, RESTARTED, is_ready=False)), (pod(0), pod(1))])

@@ -45,6 +45,11 @@ class TableState:
             self._watches.append(self._metastore.watch(paths.upsert_config(name), self._wake))
 
     @property
+    def has_stream(self) -> bool:
+        """Whether it consumes one."""
+        return self._watches_stream
+
+    @property
     def is_moving(self) -> bool:
         """Whether reports decide when old replicas may go."""
         return self._reader is not None

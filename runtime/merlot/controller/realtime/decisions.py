@@ -6,18 +6,20 @@ has begun, servers, what people ask for, settings that change, and what no repli
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 
 from merlot.cluster.consuming import transactions
+from merlot.cluster.consuming.handover import is_long, lonely_segments, long_segments
 from merlot.cluster.consuming.machine import LOST
 from merlot.cluster.consuming.partitions import open_segments
 from merlot.cluster.consuming.positions import Positions
+from merlot.cluster.consuming.progress import ProgressRecord
 from merlot.cluster.consuming.transactions import Begin, End
 from merlot.cluster.records import AskedEnd, ConsumingStatus, PositionRecord, StreamSegmentRecord
 from merlot.cluster.segments.transaction import Assign, Mutation
 from merlot.cluster.segments.view import TableView
-from merlot.controller.placement.assignment import assign
+from merlot.controller.placement.assignment import Servers, assign
 from merlot.controller.placement.reconcile import Situation, step
 from merlot.ids import InstanceId
 
@@ -35,6 +37,10 @@ class StreamSituation:
     is_paused: bool = False
     positions: Positions = field(default_factory=dict)
     """Of replicas that would end their segments, by segment."""
+    draining: Set[InstanceId] = frozenset()
+    """Servers that are about to stop, for good or to come back."""
+    told: Mapping[InstanceId, ProgressRecord] = field(default_factory=dict)
+    """How far servers say that they are."""
 
 
 def decide(view: TableView, situation: StreamSituation) -> Sequence[Mutation]:
@@ -44,7 +50,7 @@ def decide(view: TableView, situation: StreamSituation) -> Sequence[Mutation]:
     """
     if situation.table.spec.suspend:
         return []
-    for kind in (_begin, _pause_or_resume, _renew_settings, _place, _shorten):
+    for kind in (_begin, _pause_or_resume, _renew_settings, _hand_over, _place, _shorten):
         mutations = kind(view, situation)
         if mutations:
             return mutations
@@ -93,18 +99,63 @@ def _renew_settings(view: TableView, situation: StreamSituation) -> list[Mutatio
     return transactions.ask_to_end(view, outdated, asked, now_ms, next_pinned=situation.pinned)
 
 
+def _hand_over(view: TableView, situation: StreamSituation) -> list[Mutation]:
+    """Commit what a server that stops has consumed: whoever reads on then begins where the file ends."""
+    told = situation.told.values()
+    found = [one for server in situation.draining for one in long_segments(view, server, told)]
+    return _commit_now(view, found, situation)
+
+
+def _commit_now(view: TableView, records: Iterable[StreamSegmentRecord], situation: StreamSituation) -> list[Mutation]:
+    consuming = (one for one in records if one.status == ConsumingStatus.CONSUMING)
+    numbers = {one.partition for one in consuming if one.asked_end is AskedEnd.NO}
+    return transactions.ask_to_end(view, numbers, AskedEnd.FORCE, situation.table.now_ms) if numbers else []
+
+
 def _place(view: TableView, situation: StreamSituation) -> list[Mutation]:
-    """Spread the partitions evenly; a server gives one up when those who take it consume it."""
+    """Spread the partitions evenly; a server gives one up when those who take it consume it. What they would read again
+    for long is committed first, by those who have it."""
     table = situation.table
-    opened = {record.name: record for record in open_segments(view).values()}
-    current = {name: view.servers_of(name) for name in opened}
-    target = assign(list(opened), current, table.servers, table.spec.replication, balance=table.balance)
+    # By partition, not by segment: which ones move must not change when they are committed for that.
+    opened = {_place_name(number): record for number, record in sorted(open_segments(view).items())}
+    current, servers = _staying(view, opened, situation)
+    target = assign(list(opened), current, servers, table.spec.replication, balance=table.balance)
+    waiting = {name for name, wanted in target.items() if _reads_long(view, opened[name], wanted, situation)}
+    commits = _commit_now(view, [opened[name] for name in waiting], situation)
+    if commits:
+        return commits
     changes: dict[str, tuple[InstanceId, ...]] = {}
-    for name, wanted in target.items():
-        stepped = step(opened[name].key, current[name], wanted, table)
-        if stepped != current[name]:
-            changes[name] = stepped
+    for name in target.keys() - waiting:
+        record = opened[name]
+        stepped = step(record.key, view.servers_of(record.name), target[name], table)
+        if stepped != view.servers_of(record.name):
+            changes[record.name] = stepped
     return [Assign(changes)] if changes else []
+
+
+def _staying(
+    view: TableView, opened: Mapping[str, StreamSegmentRecord], situation: StreamSituation
+) -> tuple[dict[str, tuple[InstanceId, ...]], Servers]:
+    """The assignment and the servers to go by: what a server that stops consumes alone is another one's, if there is
+    one; what others consume too waits until it is back."""
+    servers = situation.table.servers
+    current = {name: view.servers_of(record.name) for name, record in opened.items()}
+    staying = servers.live - situation.draining
+    if not staying:
+        return current, servers
+    lonely = {one.partition for server in situation.draining for one in lonely_segments(view, server, staying)}
+    kept = {name: () if opened[name].partition in lonely else replicas for name, replicas in current.items()}
+    return kept, replace(servers, live=staying)
+
+
+def _reads_long(
+    view: TableView, record: StreamSegmentRecord, wanted: Iterable[InstanceId], situation: StreamSituation
+) -> bool:
+    """Whether a server that joins would read much again that a live one can commit."""
+    replicas = view.servers_of(record.name)
+    if situation.table.servers.live.isdisjoint(replicas) or set(wanted) <= set(replicas):
+        return False
+    return record.status == ConsumingStatus.SEALING or is_long(record, situation.told.values())
 
 
 def _shorten(view: TableView, situation: StreamSituation) -> list[Mutation]:

@@ -25,11 +25,30 @@ class Each:
     shape: Shape
 
 
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A partition with the first and the last of a range: three numbers."""
+
+
 _COUNT = int
 _SERVER: Shape = {
     **dict.fromkeys(("live", "draining", "leaving", "drained"), bool),
     **dict.fromkeys(("revision", "assigned", "loaded"), _COUNT),
     "errors": Each(str),
+}
+_PARTITION: Shape = {
+    **dict.fromkeys(("partition", "lagMs"), _COUNT),
+    **dict.fromkeys(("problem?", "error?"), str),
+    "state": str,
+    "lag?": _COUNT,
+}
+_STREAM: Shape = {
+    **dict.fromkeys(("paused", "looked"), bool),
+    **dict.fromkeys(("problem?", "error?"), str),
+    **dict.fromkeys(("partitions", "consumed", "catchingUp", "lag", "lagMs", "bad", "numLost"), _COUNT),
+    "worst": [_PARTITION],
+    "lost": [Range()],
+    "handingOver": Each(_COUNT),
 }
 _TABLE: Shape = {
     **dict.fromkeys(("segments", "totalDocs", "sizeBytes"), _COUNT),
@@ -38,6 +57,7 @@ _TABLE: Shape = {
     "storeProblem?": str,
     "moving": bool,
     "servers": Each(_SERVER),
+    "stream?": _STREAM,
     "brokers": Each({"revision": _COUNT, "problems?": [str]}),
 }
 _LEVEL: Shape = {
@@ -84,6 +104,11 @@ def check(value: object, shape: Shape, path: str) -> None:
         case Each(shape=inner):
             for name, item in _of(dict, value, path).items():
                 check(item, inner, f"{path}.{name}")
+        case Range():
+            numbers = _of(list, value, path)
+            check(numbers, [_COUNT], path)
+            if len(numbers) != 3:
+                raise ValueError(f"{path} must be three numbers got={len(numbers)}")
         case [inner]:
             for number, item in enumerate(_of(list, value, path)):
                 check(item, inner, f"{path}[{number}]")

@@ -288,6 +288,7 @@ def _facts(
         now_ms=context.clock.now_ms(),
         runs=runs,
         is_suspended=False if running is None else running.spec.suspend,
+        has_stream=running is not None and running.spec.ingestion.stream is not None,
         asks_for_no_server=running is not None and running.spec.tenants.server.replicas == 0,
         upsert=_upsert(context, body),
     )

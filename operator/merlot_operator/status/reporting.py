@@ -9,9 +9,14 @@ from merlot_operator.context import Context
 from merlot_operator.kube.events import timestamp
 from merlot_operator.kube.kinds import Object, kind_of, name_of, namespace_of
 from merlot_operator.status.conditions import Condition, news, rendered, status_patch
+from merlot_operator.status.stream import COMMITS_FAIL, STREAM_CHOSEN
 
-BAD_NEWS = {"Accepted": "False", "Degraded": "True", "TaskSucceeded": "False"}
-GOOD_NEWS = {"Ready": "True", "TaskSucceeded": "True"}
+BAD_NEWS = {"Accepted": "False", "Degraded": "True", "TaskSucceeded": "False", "Consuming": "False"}
+GOOD_NEWS = {"Ready": "True", "TaskSucceeded": "True", "Consuming": "True"}
+WANTED = STREAM_CHOSEN
+"""Reasons of what looks like bad news, and is what somebody asked for."""
+UNWANTED = ("MessagesLost", COMMITS_FAIL)
+"""The other way round."""
 
 
 async def write_status(
@@ -43,8 +48,10 @@ async def _tell_of_pruned(context: Context, body: Object, patch: Mapping[str, An
 
 
 async def _tell(context: Context, body: Object, condition: Mapping[str, Any]) -> None:
-    text = condition["message"] or condition["reason"]
-    if BAD_NEWS.get(condition["type"]) == condition["status"]:
-        await context.events.warning(body, condition["reason"], text)
-    elif GOOD_NEWS.get(condition["type"]) == condition["status"]:
-        await context.events.normal(body, condition["reason"], f"{condition['type']}: {text}")
+    reason, text = condition["reason"], condition["message"] or condition["reason"]
+    is_wanted = condition["type"] == "Consuming" and reason in WANTED
+    is_bad = BAD_NEWS.get(condition["type"]) == condition["status"] and not is_wanted
+    if is_bad or (condition["type"] == "Consuming" and reason in UNWANTED):
+        await context.events.warning(body, reason, text)
+    elif GOOD_NEWS.get(condition["type"]) == condition["status"] or is_wanted:
+        await context.events.normal(body, reason, f"{condition['type']}: {text}")

@@ -10,6 +10,7 @@ from merlot_operator.kube import pods as pod_facts
 from merlot_operator.kube.kinds import POOL, SELECTOR
 from merlot_operator.manifests.cluster import broker_url
 from merlot_operator.status.conditions import Condition, Json, human_size
+from merlot_operator.status.stream import consuming, stream_status, stream_word
 from merlot_operator.status.table_facts import TableFacts
 from merlot_operator.status.table_problems import last_runs, obstacles, problems
 
@@ -26,6 +27,8 @@ def table_conditions(facts: TableFacts) -> list[Condition]:
         _segments_available(facts),
         _restart_pending(facts),
     ]
+    if (stream := consuming(facts)) is not None:
+        conditions.append(stream)
     if facts.upsert is not None:
         conditions.append(facts.upsert)
     return [*conditions, _task_succeeded(facts)] if facts.runs else conditions
@@ -53,6 +56,8 @@ def table_status(facts: TableFacts) -> Json:
         counts = {"segments": int(facts.table["segments"]), "totalDocs": int(facts.table["totalDocs"])}
         status |= counts | {"sizeBytes": size, "size": human_size(size)}
         status["segmentsUnpartitioned"] = facts.table.get("unpartitioned") or None
+    if facts.has_stream and (word := stream_word(facts)) is not None:
+        status["stream"] = stream_status(word)
     if facts.runs:
         status["lastBatch"] = f"{facts.runs[0]['name']} {facts.runs[0]['state']}"
     return {name: value for name, value in status.items() if value not in ([], None)}
@@ -97,6 +102,8 @@ def _steps(facts: TableFacts) -> Iterator[tuple[str, str]]:
             yield "Loading", f"servers load {facts.table['segmentsLoading']} segments"
         if facts.table["moving"]:
             yield "Rebalancing", "segments move between servers"
+        if num_behind := facts.table.get("stream", {}).get("catchingUp"):
+            yield "CatchingUp", f"servers read {num_behind} partitions of the stream from where their segments begin"
     for run in facts.runs:
         if run["state"] in ACTIVE:
             yield "Ingesting", f"batch {run['name']} is {run['state'].lower()} as Job {run['job']}"

@@ -61,6 +61,7 @@ class TableFacts:
     asks_for_no_server: bool
     """Whether `replicas` of its servers is 0: the others of its tenant may want some."""
     is_suspended: bool
+    has_stream: bool
     upsert: Condition | None
     """Condition UpsertConfigured, if it names an UpsertConfig."""
 

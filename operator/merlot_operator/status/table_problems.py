@@ -9,6 +9,7 @@ from merlot_operator.desired.batch_runs import ACTIVE, Run
 from merlot_operator.kube import pods as pod_facts
 from merlot_operator.kube.events import ms_of
 from merlot_operator.kube.kinds import Object, name_of
+from merlot_operator.status.stream import stream_problems
 from merlot_operator.status.table_facts import TableFacts
 from merlot_operator.status.upsert_links import UPSERT_PROBLEMS
 
@@ -94,6 +95,7 @@ def problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
         yield problem.reason, problem.message
     if facts.table is not None and facts.table["segmentsFailed"] and not facts.is_suspended:
         yield "SegmentsFailed", _segment_errors(facts.table)
+    yield from stream_problems(facts)
     if facts.pool_note.is_stuck:
         yield "RolloutStuck", f"{'; '.join(facts.pool_note.steps)}; see conditions SegmentsAvailable and ConfigInSync"
     if not facts.cluster.is_known and facts.was_told and pod_facts.num_ready(facts.brokers):

@@ -271,6 +271,8 @@ class StreamRecord(Record):
     by: str = ""
     error: str = ""
     """Why the last look failed."""
+    problem: str = ""
+    """The same as one of `consuming.progress.StreamProblem`."""
 
 
 class StreamControlRecord(Record):

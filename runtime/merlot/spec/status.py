@@ -22,8 +22,8 @@ class Condition(SpecModel):
     """One aspect of an object's state, in Kubernetes' standard form."""
 
     type: str = Field(min_length=1, max_length=316)
-    """Which aspect: Accepted, Ready, Progressing, Degraded, ConfigInSync, SegmentsAvailable, RestartPending or
-    TaskSucceeded."""
+    """Which aspect: Accepted, Ready, Progressing, Degraded, ConfigInSync, SegmentsAvailable, RestartPending,
+    Consuming or TaskSucceeded."""
     status: ConditionStatus
     """Whether it holds."""
     observed_generation: Count | None = None
@@ -92,6 +92,48 @@ class BatchRun(SpecModel):
     """What went wrong, or what it waits for."""
 
 
+class PartitionState(SpecModel):
+    """A partition of a stream that is not consumed, or is behind."""
+
+    partition: Count
+    """Its number."""
+    state: str = Field(max_length=64)
+    """CONSUMING, CATCHING_UP, PAUSED, ERROR, STARTING or UNKNOWN."""
+    lag_messages: Count | None = None
+    """Messages that were not read yet, of files bytes, to two digits."""
+    lag_seconds: Count | None = None
+    """Age of the last message that was read, while there are others behind it, in steps."""
+    problem: str | None = Field(None, max_length=64)
+    """Why it is not consumed, in one CamelCase word."""
+    message: str | None = Field(None, max_length=2048)
+    """Why, for people."""
+
+
+class StreamStatus(SpecModel):
+    """How far a table's stream is consumed. Written at most every ten seconds while all is well."""
+
+    partitions: Count | None = None
+    """Partitions of the stream."""
+    consumed: Count | None = None
+    """Those that a server consumes."""
+    lag: str | None = Field(None, max_length=64)
+    """How far behind the partition is that is farthest, and messages of all: 0s, 20s/1500."""
+    lag_messages: Count | None = None
+    """Messages of all partitions that were not read yet, of files bytes, to two digits."""
+    lag_seconds: Count | None = None
+    """The largest age of the last message that was read of a partition, while there are others behind it, in steps."""
+    bad_messages: Count | None = None
+    """Messages that were left out because they are no rows, since their servers started, to two digits."""
+    lost_messages: Count | None = None
+    """Messages that were deleted before they were consumed."""
+    lost: tuple[str, ...] = ()
+    """Their offsets, the last few ranges."""
+    behind: tuple[PartitionState, ...] = ()
+    """Partitions that are not consumed or behind, the worst few."""
+    last_error: str | None = Field(None, max_length=2048)
+    """What went wrong last, of what still does."""
+
+
 class TableStatus(SpecModel):
     """State of a table."""
 
@@ -126,6 +168,8 @@ class TableStatus(SpecModel):
     """Where to send queries."""
     pool: str | None = None
     """Name of the StatefulSet of the table's servers."""
+    stream: StreamStatus | None = None
+    """How far its stream is consumed, if it has one."""
     last_batch: str | None = None
     """The last batch run in short, such as flights Succeeded."""
     batches: tuple[BatchRun, ...] = ()

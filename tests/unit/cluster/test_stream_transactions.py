@@ -28,7 +28,7 @@ from merlot.cluster.consuming.commits import CommitOutcome, commit_segment, prop
 from merlot.cluster.consuming.names import StreamSegmentName
 from merlot.cluster.consuming.partitions import lost_ranges, open_segments, stream_segment
 from merlot.cluster.consuming.positions import forget_positions, publish_position, read_positions
-from merlot.cluster.consuming.progress import ProgressRecord, read_progress, write_progress
+from merlot.cluster.consuming.progress import ProgressRecord, StreamProblem, read_progress, write_progress
 from merlot.cluster.lineage.replacements import Replacement, start_replacement
 from merlot.cluster.manifests import tables
 from merlot.cluster.records import AskedEnd, ConsumingStatus, PositionRecord, SegmentRecord, StreamSegmentRecord
@@ -392,7 +392,7 @@ def test_positions_are_read_by_segment_and_forgotten_with_it(store: SqliteMetast
 def test_partitions_are_added_and_keep_the_start_they_were_found_with(store: SqliteMetastore) -> None:
     found.tell_stream(store, TABLE, {0: 5}, SERVERS[0], NOW_MS)
     found.tell_stream(store, TABLE, {0: 9, 1: 2}, SERVERS[1], NOW_MS + 1)
-    found.tell_stream(store, TABLE, {}, SERVERS[1], NOW_MS + 2, error="stream is away")
+    found.tell_stream(store, TABLE, {}, SERVERS[1], NOW_MS + 2, (StreamProblem.UNREACHABLE, "stream is away"))
     now = found.find_stream(store, TABLE)
     assert now is not None
     assert (now.starts, now.error, now.looked_ms) == ({0: 5, 1: 2}, "stream is away", NOW_MS + 2)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from merlot.spec.status import TableStatus
 from merlot_operator.context import ClusterNote, PoolNote
 from merlot_operator.controllers.statuses import ClusterStatus
 from merlot_operator.desired.demand import Conflict
@@ -71,18 +72,31 @@ def facts(**changes: Any) -> TableFacts:
         "now_ms": NOW_MS,
         "asks_for_no_server": False,
         "is_suspended": False,
+        "has_stream": False,
         "upsert": None,
     }
     return TableFacts(**given | changes)
 
 
+def saying(**changes: Any) -> ClusterStatus:
+    return ClusterStatus({"t": word(**changes)})
+
+
+def streaming(**changes: Any) -> dict[str, Any]:
+    """Of a table with a stream of two partitions that are consumed, but for what changes."""
+    counts = {"partitions": 2, "consumed": 2, "catchingUp": 0, "lag": 0, "lagMs": 0, "bad": 0, "numLost": 0}
+    member = {**counts, "paused": False, "looked": True, "problem": "", "error": "", "worst": [], "lost": []}
+    return {"has_stream": True, "cluster": saying(stream=member | {"handingOver": {}} | changes)}
+
+
+def failing(problem: str, state: str = "ERROR") -> dict[str, Any]:
+    """A partition that nobody consumes."""
+    return {"partition": 1, "state": state, "lag": 12_000, "lagMs": 300_000, "problem": problem, "error": "x y=1"}
+
+
 def shown(given: TableFacts, kind: str) -> tuple[bool | None, str]:
     [condition] = [one for one in table_conditions(given) if one.type == kind]
     return condition.holds, condition.reason
-
-
-def saying(**changes: Any) -> ClusterStatus:
-    return ClusterStatus({"t": word(**changes)})
 
 
 @pytest.mark.parametrize(
@@ -145,6 +159,37 @@ def saying(**changes: Any) -> ClusterStatus:
         ({"pool_note": PoolNote(problem="denied", wanted=1)}, "Degraded", (True, "PoolNotApplied")),
         ({"runs": [BLOCKED]}, "Degraded", (True, "BatchBlocked")),
         ({"runs": [BLOCKED]}, "Ready", (True, "Serving")),
+        (streaming(), "Consuming", (True, "Consuming")),
+        (streaming(catchingUp=1), "Consuming", (True, "CatchingUp")),
+        (streaming(catchingUp=1), "Progressing", (True, "CatchingUp")),
+        (streaming(numLost=330, lost=[[0, 120, 450]]), "Consuming", (True, "MessagesLost")),
+        (streaming(numLost=330, lost=[[0, 120, 450]]), "Degraded", (False, "AsDeclared")),
+        (streaming(worst=[failing("NOT_COMMITTED", "CONSUMING")]), "Consuming", (True, "CommitsFail")),
+        (streaming(worst=[failing("NOT_COMMITTED", "CONSUMING")]), "Degraded", (True, "CommitsFail")),
+        (streaming(paused=True, consumed=0), "Consuming", (False, "Paused")),
+        (streaming(paused=True, consumed=0), "Degraded", (False, "AsDeclared")),
+        (streaming() | {"is_suspended": True}, "Consuming", (False, "Suspended")),
+        ({"has_stream": True}, "Consuming", (None, "ControllerUnavailable")),
+        (streaming(partitions=0, consumed=0, looked=False), "Consuming", (None, "Starting")),
+        (streaming(partitions=0, consumed=0), "Consuming", (False, "NoPartitions")),
+        (streaming(consumed=0), "Consuming", (None, "Starting")),
+        (streaming(consumed=1, worst=[failing("", "STARTING")]), "Consuming", (None, "Starting")),
+        (streaming(consumed=1, worst=[failing("", "UNKNOWN")]), "Consuming", (False, "NotConsumed")),
+        (streaming(consumed=1, worst=[failing("", "UNKNOWN")]), "Degraded", (True, "NotConsumed")),
+        (streaming(consumed=1, worst=[failing("UNREACHABLE")]), "Consuming", (False, "StreamUnreachable")),
+        (streaming(consumed=1, worst=[failing("REFUSED")]), "Consuming", (False, "CredentialsRefused")),
+        (streaming(consumed=1, worst=[failing("NO_SECRET")]), "Degraded", (True, "SecretMissing")),
+        (streaming(consumed=1, worst=[failing("OUT_OF_RANGE")]), "Consuming", (False, "OffsetOutOfRange")),
+        (streaming(consumed=1, worst=[failing("BAD_MESSAGE")]), "Consuming", (False, "BadMessage")),
+        (streaming(consumed=1, worst=[failing("of a later version")]), "Consuming", (False, "StreamFailed")),
+        (streaming(consumed=1, worst=[failing("OTHER"), failing("GONE")]), "Consuming", (False, "TopicMissing")),
+        (
+            streaming(consumed=0, partitions=0, problem="REFUSED", error="no"),
+            "Consuming",
+            (False, "CredentialsRefused"),
+        ),
+        (streaming(error="no", problem="UNREACHABLE"), "Consuming", (True, "Consuming")),
+        (streaming(consumed=1, worst=[failing("REFUSED")]), "Ready", (True, "Serving")),
         ({"upsert": WAITS, "verdict": NEW}, "Ready", (False, "UpsertNotAvailable")),
         ({"upsert": WAITS, "verdict": NEW}, "UpsertConfigured", (False, "NoUpsertConfig")),
         ({"upsert": WAITS, "verdict": NEW}, "Degraded", (False, "AsDeclared")),
@@ -173,6 +218,46 @@ def test_only_the_newest_run_of_a_batch_counts() -> None:
 def test_same_facts_give_the_same_status() -> None:
     assert table_status(facts()) == table_status(facts())
     assert table_conditions(facts()) == table_conditions(facts())
+
+
+def test_a_table_without_a_stream_has_no_condition_of_one() -> None:
+    assert not [one for one in table_conditions(facts()) if one.type == "Consuming"]
+    assert "stream" not in table_status(facts())
+
+
+def test_the_status_tells_how_far_a_stream_is_consumed() -> None:
+    word = streaming(
+        consumed=1, lag=12_000, lagMs=300_000, numLost=330, lost=[[0, 120, 450]], worst=[failing("REFUSED")]
+    )
+    status = table_status(facts(**word))["stream"]
+    behind = {"partition": 1, "state": "ERROR", "lagMessages": 12_000, "lagSeconds": 300}
+    assert status == {
+        "partitions": 2,
+        "consumed": 1,
+        "lag": "5m/12000",
+        "lagMessages": 12_000,
+        "lagSeconds": 300,
+        "lostMessages": 330,
+        "lost": ["partition 0: offsets 120 to 449"],
+        "behind": [behind | {"problem": "CredentialsRefused", "message": "x y=1"}],
+        "lastError": "x y=1",
+    }
+    TableStatus.model_validate({"stream": status})
+
+
+@pytest.mark.parametrize(
+    ("messages", "lag_ms", "text"),
+    [
+        (0, 0, "0s"),
+        (90, 2_000, "2s/90"),
+        (12, 7_200_000, "2h/12"),
+        (5, 172_800_000, "2d/5"),
+        (1200, 0, "1200 messages"),
+    ],
+)
+def test_a_lag_fits_a_column(messages: int, lag_ms: int, text: str) -> None:
+    status = table_status(facts(**streaming(lag=messages, lagMs=lag_ms)))
+    assert status["stream"]["lag"] == text
 
 
 def test_what_impairs_pruning_is_told() -> None:

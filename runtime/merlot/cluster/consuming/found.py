@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from merlot.cluster import paths
 from merlot.cluster.consuming.positions import forget_positions
-from merlot.cluster.consuming.progress import forget_progress
+from merlot.cluster.consuming.progress import StreamProblem, forget_progress
 from merlot.cluster.records import StreamControlRecord, StreamRecord
 from merlot.errors import ConflictError, NotFoundError
 from merlot.ids import InstanceId, TableName
@@ -38,14 +38,21 @@ def find_stream(metastore: Metastore, table: TableName) -> StreamRecord | None:
 
 
 def tell_stream(
-    metastore: Metastore, table: TableName, starts: Mapping[int, int], by: InstanceId, now_ms: int, error: str = ""
+    metastore: Metastore,
+    table: TableName,
+    starts: Mapping[int, int],
+    by: InstanceId,
+    now_ms: int,
+    failure: tuple[StreamProblem, str] = (StreamProblem.NONE, ""),
 ) -> StreamRecord:
-    """Write down what was found: partitions are added, never taken away, and keep the start they were found with."""
+    """Write down what was found: partitions are added, never taken away, and keep the start they were found with.
+    `failure`: why the look failed."""
     path = paths.stream(table)
     while True:
         node = metastore.get(path)
         known = {} if node is None else StreamRecord.from_bytes(node.data, path).starts
-        record = StreamRecord(starts={**starts, **known}, looked_ms=now_ms, by=by, error=error)
+        problem, error = failure
+        record = StreamRecord(starts={**starts, **known}, looked_ms=now_ms, by=by, error=error, problem=problem)
         try:
             _write(metastore, path, node, record.to_bytes())
         except (ConflictError, NotFoundError):

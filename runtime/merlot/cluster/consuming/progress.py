@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
@@ -17,6 +18,29 @@ from merlot.cluster.records import Record
 from merlot.errors import ConflictError, NotFoundError
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore, Shelf
+
+
+class StreamProblem(StrEnum):
+    """Why a stream, or a partition of it, is not consumed: what somebody has to look at."""
+
+    NONE = ""
+    UNREACHABLE = "UNREACHABLE"
+    """The stream, or its schema registry, does not answer."""
+    REFUSED = "REFUSED"
+    """The stream refuses the credentials, or what they may do."""
+    NOT_ALLOWED = "NOT_ALLOWED"
+    """The table names a host that servers may not connect to."""
+    NO_SECRET = "NO_SECRET"
+    """The server does not have the Secret that the table names, or it has no keys yet."""
+    GONE = "GONE"
+    """The topic, the folder or the partition does not exist."""
+    OUT_OF_RANGE = "OUT_OF_RANGE"
+    """What comes next was deleted, and the table's policy is to stop."""
+    BAD_MESSAGE = "BAD_MESSAGE"
+    """A message is no row, and the table's policy is to stop."""
+    NOT_COMMITTED = "NOT_COMMITTED"
+    """It is consumed, and its segment cannot be committed."""
+    OTHER = "OTHER"
 
 
 class PartitionProgress(BaseModel):
@@ -44,6 +68,8 @@ class PartitionProgress(BaseModel):
     state: str = ""
     """CONSUMING, CATCHING_UP, PAUSED or ERROR."""
     error: str = ""
+    problem: str = ""
+    """Of `StreamProblem`, or what a later version says."""
 
 
 class ProgressRecord(Record):

@@ -117,20 +117,21 @@ class _ServerState:
     def of(server: InstanceId, facts: TableFacts) -> _ServerState:
         report = facts.reports.get(server)
         segments = facts.view.segments
-        assigned = {
-            str(segments[name].key)
-            for name, servers in facts.view.assignment.items()
-            if server in servers and name in segments
-        }
+        records = [
+            segments[name] for name, servers in facts.view.assignment.items() if server in servers and name in segments
+        ]
+        assigned = {str(record.key) for record in records}
         loaded = frozenset() if report is None else report.loaded & assigned
-        failed = {} if report is None else {key: report.errors[key] for key in report.errors if key in assigned}
+        # What is consumed has no file to load: the stream's part tells of it.
+        files = {str(record.key) for record in records if not record.is_open}
+        failed = {} if report is None else {key: report.errors[key] for key in report.errors if key in files}
         return _ServerState(
             server=server,
             report=report,
             num_assigned=len(assigned),
             num_loaded=len(loaded),
             errors={key: failed[key] for key in sorted(failed)},
-            missing=frozenset(assigned - loaded - failed.keys()),
+            missing=frozenset(files - loaded - failed.keys()),
         )
 
 

@@ -14,7 +14,10 @@ from dataclasses import dataclass
 
 import orjson
 
+from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
+from merlot.cluster.consuming.found import find_control, find_stream
+from merlot.cluster.consuming.progress import read_progress
 from merlot.cluster.instances.drains import marks
 from merlot.cluster.instances.echoes import read_echoes
 from merlot.cluster.instances.liveness import live_instances
@@ -24,6 +27,7 @@ from merlot.cluster.records import Role
 from merlot.cluster.segments.view import load
 from merlot.controller.status.cluster import ClusterFacts, TableFacts, instances_status, table_status
 from merlot.controller.status.pinot_json import Json
+from merlot.controller.status.streams import StreamFacts, is_news, stream_status
 from merlot.errors import CorruptionError, InvalidInputError, MerlotError, NotFoundError
 from merlot.ids import TableName, raw_name
 from merlot.metastore.protocol import Metastore, Watch
@@ -34,6 +38,8 @@ _LOG = logging.getLogger(__name__)
 
 READERS = 4
 """Tables that are read at once: a table is a dozen answers of the metastore, one after the other."""
+LAG_MS = 10_000
+"""Between two answers that tell another lag and nothing else: whoever watches writes it down each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +54,14 @@ class StatusSource:
     """Follows every table from the first call on. `extras` adds members to the answer."""
 
     def __init__(
-        self, metastore: Metastore, stores: AllowedStores, extras: Callable[[], Mapping[str, Json]] = dict
+        self,
+        metastore: Metastore,
+        stores: AllowedStores,
+        extras: Callable[[], Mapping[str, Json]] = dict,
+        clock: Clock | None = None,
     ) -> None:
         self._metastore = metastore
+        self._clock = clock or SystemClock()
         self._stores = stores
         self._extras = extras
         self._tables: dict[TableName, _TableSource] = {}
@@ -88,8 +99,12 @@ class StatusSource:
         for name in names - self._tables.keys():
             self._tables[name] = _TableSource(self._metastore, name, self._stores)
         stale = [source for source in self._tables.values() if source.is_stale]
+        now_ms = self._clock.now_ms()
         with ThreadPoolExecutor(READERS, thread_name_prefix="status-read") as readers:
             for _ in readers.map(_TableSource.refresh, stale):
+                pass
+            consuming = [source for source in self._tables.values() if source.has_stream]
+            for _ in readers.map(lambda source: source.read_stream(cluster, now_ms), consuming):
                 pass
         statuses = {raw_name(name): self._tables[name].status(cluster) for name in sorted(names)}
         return {name: status for name, status in statuses.items() if status is not None}
@@ -124,6 +139,8 @@ class _TableSource:
         self._facts: TableFacts | None = None
         self._problem: MerlotError | None = None
         self._made: tuple[TableFacts, ClusterFacts, Json] | None = None
+        self._stream: Json | None = None
+        self._stream_at_ms = 0
         self._reader = ReportReader(metastore, name)
         self._watches: list[Watch] = []
         self._is_watched = False
@@ -146,6 +163,34 @@ class _TableSource:
             self._has_changed.set()
             raise
 
+    @property
+    def has_stream(self) -> bool:
+        """Whether the table consumes one."""
+        return self._facts is not None and self._facts.spec.ingestion.stream is not None
+
+    def read_stream(self, cluster: ClusterFacts, now_ms: int) -> None:
+        """Read what servers say of the stream: nobody watches that, since it changes every second."""
+        facts = self._facts
+        assert facts is not None, "refreshed before"
+        live = {
+            one for one in cluster.of_role(Role.SERVER) if cluster.live[one].tenant == facts.spec.tenants.server.name
+        }
+        found = stream_status(
+            facts.view,
+            StreamFacts(
+                control=find_control(self._metastore, self._name),
+                looked=find_stream(self._metastore, self._name),
+                told=read_progress(self._metastore, self._name),
+                staying=live - cluster.drains.keys(),
+                draining={one: mark.since_ms for one, mark in cluster.drains.items() if one in live},
+                now_ms=now_ms,
+            ),
+        )
+        if is_news(self._stream, found) or now_ms - self._stream_at_ms >= LAG_MS:
+            if found != self._stream:
+                self._stream = found
+            self._stream_at_ms = now_ms
+
     def status(self, cluster: ClusterFacts) -> Json | None:
         """None while the table is on its way in or out."""
         if isinstance(self._problem, NotFoundError):
@@ -157,8 +202,9 @@ class _TableSource:
         assert facts is not None, "refreshed before"
         problem = "" if facts.spec.deep_store is None else self._problem_of(facts.spec.deep_store.uri)
         is_same = made is not None and made[0] is facts and made[1] is cluster and made[2]["storeProblem"] == problem
-        if made is None or not is_same:
-            made = self._made = (facts, cluster, {**table_status(facts, cluster), "storeProblem": problem})
+        if made is None or not is_same or made[2].get("stream") is not self._stream:
+            said = {**table_status(facts, cluster), "storeProblem": problem}
+            made = self._made = (facts, cluster, said if self._stream is None else {**said, "stream": self._stream})
         return made[2]
 
     def _problem_of(self, uri: str) -> str:

@@ -18,6 +18,7 @@ from typing import Final
 from merlot.cluster.consuming import machine
 from merlot.cluster.consuming.machine import Limits, Phase, Replica
 from merlot.cluster.consuming.positions import Positions
+from merlot.cluster.consuming.progress import StreamProblem
 from merlot.cluster.consuming.steps import (
     Action,
     Download,
@@ -118,6 +119,11 @@ class PartitionConsumer:
     def counts(self) -> Counts:
         """What came in."""
         return self._reading.counts
+
+    @property
+    def problem(self) -> StreamProblem:
+        """What `error` is about."""
+        return self._troubles.problem
 
     @property
     def error(self) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 from merlot import telemetry
 from merlot.cluster.consuming.steps import Lost
 from merlot.cluster.records import StreamSegmentRecord
-from merlot.errors import MerlotError
+from merlot.errors import MerlotError, UnavailableError
 from merlot.server.realtime.around import Around, Settings
 from merlot.server.realtime.intake import Batch, Counts, Intake
 from merlot.streams.protocol import OffsetOutOfRangeError
@@ -22,6 +22,8 @@ POLL_S: Final = 0.1
 """Longest wait for messages: what else there is to do waits so long."""
 RETRY_S: Final = 1.0
 LONGEST_RETRY_S: Final = 30.0
+LONGEST_ABSENCE_S: Final = 4.0
+"""For a stream that does not answer: when it is back, rows shall be seen soon."""
 CATCH_UP_S: Final = 10.0
 """A replica that begins is asked once it has what the stream had then; or so long after, if there is no other one to
 ask: what is behind by hours is answered as far as it is."""
@@ -108,7 +110,8 @@ class Reading:
             _LOG.warning("partition not consumed %s cause=%s", self._where, error)
         telemetry.STREAM_FAILURES.labels(self._around.table, type(error).__name__).inc()
         self.error = error
-        self._rest(min(LONGEST_RETRY_S, RETRY_S * 2 ** min(self._num_failures, 10)))
+        longest_s = LONGEST_ABSENCE_S if isinstance(error, UnavailableError) else LONGEST_RETRY_S
+        self._rest(min(longest_s, RETRY_S * 2 ** min(self._num_failures, 10)))
         self._num_failures += 1
 
     def close(self) -> None:

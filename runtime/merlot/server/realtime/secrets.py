@@ -8,18 +8,23 @@ from pathlib import Path
 from merlot.errors import NotFoundError, UnavailableError
 
 
+class SecretMissingError(NotFoundError):
+    """The server has no such Secret, or none with keys."""
+
+
 def read_secret(folder: Path | None, name: str) -> Mapping[str, str]:
     """A file's content by its name.
 
-    NotFoundError if there is no such Secret, or none yet: Kubernetes mounts an empty folder until somebody makes it.
+    SecretMissingError if there is no such Secret, or none yet: Kubernetes mounts an empty folder until somebody makes
+    it.
     UnavailableError if it cannot be read."""
     if folder is None or not (folder / name).is_dir():
-        raise NotFoundError(f"no secret of this name on the server secret={name} folder={folder}")
+        raise SecretMissingError(f"no secret of this name on the server secret={name} folder={folder}")
     try:
         files = [file for file in (folder / name).iterdir() if file.is_file() and not file.name.startswith(".")]
         found = {file.name: file.read_text() for file in files}
     except (OSError, UnicodeDecodeError) as error:
         raise UnavailableError(f"secret cannot be read secret={name} cause={error}") from error
     if not found:
-        raise NotFoundError(f"secret has no keys yet secret={name} folder={folder}")
+        raise SecretMissingError(f"secret has no keys yet secret={name} folder={folder}")
     return found

@@ -23,7 +23,7 @@ from merlot.cluster.consuming.names import StreamSegmentName
 from merlot.cluster.consuming.partitions import chains
 from merlot.cluster.consuming.pinned import unpin, unpin_upsert
 from merlot.cluster.consuming.positions import read_positions
-from merlot.cluster.consuming.progress import PartitionProgress, ProgressRecord, write_progress
+from merlot.cluster.consuming.progress import PartitionProgress, ProgressRecord, StreamProblem, write_progress
 from merlot.cluster.instances.liveness import live_instances
 from merlot.cluster.instances.reports import ReportReader
 from merlot.cluster.records import Role, StreamSegmentRecord
@@ -41,6 +41,7 @@ from merlot.server.realtime.intake import Counts, Intake, Turns
 from merlot.server.realtime.line import CONSUMING_SUFFIX
 from merlot.server.realtime.memory import MemoryRoom
 from merlot.server.realtime.partition import PartitionConsumer
+from merlot.server.realtime.problems import problem_of
 from merlot.server.realtime.progress import Rates
 from merlot.server.realtime.sink import PlainSink, RowSink
 from merlot.server.realtime.upserts import Records, Surroundings, UpsertSink
@@ -101,6 +102,14 @@ class Host:
     """A file that was being made is there, or has to be fetched; any thread."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A stream with the content of the Secret that it was opened with."""
+
+    stream: Stream
+    secrets: Mapping[str, str] = field(repr=False)
+
+
 class TableStream:
     """All of a table's stream that this server consumes."""
 
@@ -119,7 +128,7 @@ class TableStream:
         """Given to others: asked for until these have them."""
         self._revision = 0
         """Of the table's own settings."""
-        self._streams: dict[str, Stream] = {}
+        self._streams: dict[str, _Opened] = {}
         self._opening = threading.Lock()
         self._held_elsewhere: frozenset[str] = frozenset()
         self._rates = Rates()
@@ -198,7 +207,7 @@ class TableStream:
         for consumer in consumers:
             await asyncio.to_thread(consumer.join)
         for stream in self._streams.values():
-            await asyncio.to_thread(stream.close)
+            await asyncio.to_thread(stream.stream.close)
 
     def _begin(self, number: int) -> None:
         consumer = self._consumers[number] = PartitionConsumer(number, self._around)
@@ -258,7 +267,7 @@ class TableStream:
         self._measure(declared)
 
     def _find_partitions(self, declared: StreamIngestion, known: Mapping[int, int]) -> None:
-        host, error = self._host, ""
+        host, failure = self._host, (StreamProblem.NONE, "")
         starts: dict[int, int] = {}
         try:
             stream = self._stream(declared)
@@ -266,9 +275,9 @@ class TableStream:
                 if number not in known:
                     starts[number] = first_offset(declared, stream, number, is_new=bool(known))
         except MerlotError as problem:
-            error = str(problem)
+            failure = (problem_of(problem), str(problem))
             telemetry.STREAM_FAILURES.labels(host.table, type(problem).__name__).inc()
-        found.tell_stream(host.metastore, host.table, starts, host.instance, host.clock.now_ms(), error)
+        found.tell_stream(host.metastore, host.table, starts, host.instance, host.clock.now_ms(), failure)
 
     def _measure(self, declared: StreamIngestion) -> None:
         """Lag and rates, for metrics and for whoever asks."""
@@ -310,6 +319,7 @@ class TableStream:
             samples=counts.samples,
             state=_state(consumer),
             error=consumer.error,
+            problem=consumer.problem,
         )
 
     def _latest_of(self, number: int, declared: StreamIngestion) -> int | None:
@@ -319,13 +329,17 @@ class TableStream:
             return None  # the partition's own thread tells why
 
     def _stream(self, declared: StreamIngestion) -> Stream:
-        """One client for all partitions that have the same settings; any thread."""
-        key = declared.model_dump_json(exclude={"flush"})
+        """One client for all partitions of the same settings; any thread. Readers that are opened when the Secret
+        has changed read it anew: that is when what they had is refused, at the latest."""
+        key, secrets = declared.model_dump_json(exclude={"flush"}), self._secrets_of(declared)
         with self._opening:
-            if key not in self._streams:
+            known = self._streams.get(key)
+            if known is None or known.secrets != secrets:
                 self._threads.allowed.check(declared)
-                self._streams[key] = open_stream(declared, self._secrets_of(declared))
-            return self._streams[key]
+                if known is not None:
+                    known.stream.close()
+                known = self._streams[key] = _Opened(open_stream(declared, secrets), secrets)
+            return known.stream
 
     def _secrets_of(self, declared: StreamIngestion) -> Mapping[str, str]:
         return self._threads.secrets_of(declared.secret_ref) if declared.secret_ref else {}
@@ -413,7 +427,7 @@ class TableStream:
 
 
 def _state(consumer: PartitionConsumer) -> str:
-    if consumer.error:
+    if consumer.problem not in (StreamProblem.NONE, StreamProblem.NOT_COMMITTED):
         return "ERROR"
     if consumer.is_paused:
         return "PAUSED"

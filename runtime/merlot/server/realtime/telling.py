@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from merlot.cluster.consuming.progress import StreamProblem
 from merlot.cluster.consuming.steps import Action
 from merlot.errors import MerlotError
+from merlot.server.realtime.problems import problem_of
 
 
 class Troubles:
@@ -12,14 +14,18 @@ class Troubles:
     def __init__(self, where: str) -> None:
         self.text = ""
         """Empty: nothing is wrong."""
+        self.problem = StreamProblem.NONE
         self._where = where
         self._reading = ""
+        self._unread = StreamProblem.NONE
         self._steps: dict[str, str] = {}
 
     def note_reading(self, error: Exception | None, stopped_at: int | None) -> None:
         """Why nothing is read at the moment, and the bad message that nothing is read behind, if there is any."""
         self._reading = _words(error)
+        self._unread = StreamProblem.NONE if error is None else problem_of(error)
         if stopped_at is not None:
+            self._unread = StreamProblem.BAD_MESSAGE
             self._reading = f"bad message, nothing behind it is consumed {self._where} offset={stopped_at}"
         self._say()
 
@@ -41,6 +47,7 @@ class Troubles:
 
     def _say(self) -> None:
         self.text = self._reading or next(iter(self._steps.values()), "")
+        self.problem = self._unread or (StreamProblem.NOT_COMMITTED if self._steps else StreamProblem.NONE)
 
 
 def _words(error: Exception | None) -> str:

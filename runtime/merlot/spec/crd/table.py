@@ -33,6 +33,8 @@ COLUMNS: tuple[Column, ...] = (
     ("Restart", "string", condition("RestartPending"), 1),
     ("Degraded", "string", condition("Degraded", "reason"), 1),
     ("Last-Batch", "string", ".status.lastBatch", 1),
+    ("Stream", "string", condition("Consuming", "reason"), 1),
+    ("Lag", "string", ".status.stream.lag", 1),
     ("Revision", "integer", ".status.revision", 1),
     ("URL", "string", ".status.brokerUrl", 1),
     ("Age", "date", ".metadata.creationTimestamp", 0),
@@ -58,6 +60,8 @@ def _table_schema() -> JsonSchema:
         _restrict(role, template["properties"])
     batches = properties["status"]["properties"]["batches"]
     batches |= {"x-kubernetes-list-type": "atomic"}
+    for name in ("behind", "lost"):
+        properties["status"]["properties"]["stream"]["properties"][name]["x-kubernetes-list-type"] = "atomic"
     return schema
 
 

@@ -1,0 +1,28 @@
+"""From an error to what is wrong with a stream, as conditions and lists tell it."""
+
+from __future__ import annotations
+
+from merlot.cluster.consuming.progress import StreamProblem
+from merlot.errors import UnavailableError
+from merlot.server.realtime.secrets import SecretMissingError
+from merlot.streams.allowed import HostNotAllowedError
+from merlot.streams.protocol import OffsetOutOfRangeError, StreamAccessError, TopicGoneError
+
+
+def problem_of(error: Exception) -> StreamProblem:
+    """The problem that an error of a stream's client, its Secret or its messages stands for."""
+    match error:
+        case StreamAccessError():
+            return StreamProblem.REFUSED
+        case HostNotAllowedError():
+            return StreamProblem.NOT_ALLOWED
+        case SecretMissingError():
+            return StreamProblem.NO_SECRET
+        case TopicGoneError():
+            return StreamProblem.GONE
+        case OffsetOutOfRangeError():
+            return StreamProblem.OUT_OF_RANGE
+        case UnavailableError():
+            return StreamProblem.UNREACHABLE
+        case _:
+            return StreamProblem.OTHER

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,9 +13,10 @@ import typer
 import yaml
 
 from merlot.cli import output
+from merlot.cli import stream as streams_of
 from merlot.cli.client import Client
 from merlot.cli.errors import CommandError
-from merlot.cli.output import RowFormat
+from merlot.cli.output import ListFormat, RowFormat
 from merlot.cli.query import QUERY_TIMEOUT_S, Session, show_rows
 from merlot_operator.kube.kinds import COMPONENT, POOL, labels_of
 from merlot_operator.manifests.parts import BROKER, CONTROLLER, PORTS
@@ -23,6 +26,9 @@ from merlot_operator.plugin.restricted import refused_by_operator
 from merlot_operator.plugin.tree import table_tree
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
+
+stream = typer.Typer(no_args_is_help=True, help="Pause, resume or commit the stream of a table, or consume it again.")
+app.add_typer(stream, name="stream")
 
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="Name of the Table.")]
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace; the kubeconfig's if left out.")]
@@ -71,6 +77,54 @@ def segments(table: TableName, namespace: Namespace = "", context: Context = "",
     ]
     schema = {"columnNames": list(SEGMENT_COLUMNS), "columnDataTypes": list(SEGMENT_COLUMNS.values())}
     show_rows({"dataSchema": schema, "rows": rows}, how)
+
+
+@app.command()
+def streams(
+    table: TableName,
+    namespace: Namespace = "",
+    context: Context = "",
+    how: Annotated[ListFormat, typer.Option("--output", "-o", help="Form of the list.")] = ListFormat.TABLE,
+) -> None:
+    """List the partitions that a table consumes: how far each replica is, and how far behind."""
+    with _controller_of(namespace, context) as url:
+        streams_of.list_streams(table, how, url)
+
+
+@stream.command("pause")
+def pause(table: TableName, namespace: Namespace = "", context: Context = "") -> None:
+    """Consume no more. What was read is committed first, and queries go on."""
+    with _controller_of(namespace, context) as url:
+        streams_of.pause(table, url)
+
+
+@stream.command("resume")
+def resume(table: TableName, namespace: Namespace = "", context: Context = "") -> None:
+    """Consume again, from where it was paused."""
+    with _controller_of(namespace, context) as url:
+        streams_of.resume(table, url)
+
+
+@stream.command("commit")
+def commit(
+    table: TableName, partition: streams_of.Partitions = None, namespace: Namespace = "", context: Context = ""
+) -> None:
+    """End the consuming segments now, and begin the next ones."""
+    with _controller_of(namespace, context) as url:
+        streams_of.commit(table, partition, url)
+
+
+@stream.command("consume-from")
+def consume_from(
+    table: TableName,
+    offset: Annotated[int, typer.Option(help="Offset to go on from.", show_default=False)],
+    partition: streams_of.Partitions = None,
+    namespace: Namespace = "",
+    context: Context = "",
+) -> None:
+    """Go on from another offset. Rows that were read before it stay; what lies behind it is read again."""
+    with _controller_of(namespace, context) as url:
+        streams_of.consume_from(table, offset, partition, url)
 
 
 @app.command()
@@ -144,6 +198,13 @@ def _dry_run(kubectl: Kubectl, document: dict[str, Any]) -> dict[str, Any]:
 def _controller(kubectl: Kubectl, path: str) -> Any:
     with kubectl.forwarded(f"service/merlot-{CONTROLLER}", PORTS[CONTROLLER]["http"]) as url:
         return Client(url).get(path)
+
+
+@contextmanager
+def _controller_of(namespace: str, context: str) -> Iterator[str]:
+    """URL of a namespace's controller."""
+    with Kubectl(namespace, context).forwarded(f"service/merlot-{CONTROLLER}", PORTS[CONTROLLER]["http"]) as url:
+        yield url
 
 
 def _servers(segment: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ SECONDS ?= 20
 FUZZ_SECONDS ?= 600
 WORKERS ?= 2
 DOCKER ?= docker
+KAFKA_IMAGE ?= apache/kafka:4.1.0
 REGISTRY ?=
 TAG ?= $(shell awk -F '"' '/^version = / {print $$2; exit}' pyproject.toml)
 IMAGES := operator runtime spark
@@ -50,7 +51,7 @@ kind-up: ## Start a kind cluster (kind-config.yaml), with the images in it
 	@echo 'export KUBECONFIG=$(abspath $(KIND_CONFIG))'
 
 kind-test: kind-up ## Run the end-to-end tests on the kind cluster
-	KUBECONFIG=$(abspath $(KIND_CONFIG)) MERLOT_IMAGES=$(subst $(eval ) ,$(comma),$(foreach one,$(IMAGES) e2e,$(one)=$(REGISTRY)merlot/$(one):$(TAG)) runtime-next=$(REGISTRY)merlot/runtime:next) \
+	KUBECONFIG=$(abspath $(KIND_CONFIG)) MERLOT_IMAGES=$(subst $(eval ) ,$(comma),$(foreach one,$(IMAGES) e2e,$(one)=$(REGISTRY)merlot/$(one):$(TAG)) runtime-next=$(REGISTRY)merlot/runtime:next,kafka=$(KAFKA_IMAGE)) \
 	  $(MAKE) test-e2e
 
 kind-down: ## Delete the kind cluster

@@ -1,8 +1,9 @@
 """One installation of the packaged chart in a restricted namespace, an S3 server, and a constant load of queries.
 
 Needs KUBECONFIG (a cluster that may be written to) and MERLOT_IMAGES, images that the cluster's nodes have or can pull:
-`operator=merlot/operator:e2e,runtime=merlot/runtime:e2e,runtime-next=merlot/runtime:next,spark=…,e2e=…`. With
-MERLOT_NAMESPACE, what is installed there is used if there is something, and everything stays afterwards.
+`operator=merlot/operator:e2e,runtime=merlot/runtime:e2e,runtime-next=merlot/runtime:next,spark=…,e2e=…,kafka=…`, the
+last one of a Kafka broker, such as apache/kafka:4.1.0. With MERLOT_NAMESPACE, what is installed there is used if there
+is something, and everything stays afterwards.
 """
 
 import json
@@ -19,7 +20,7 @@ from e2e_cluster import CHART, ROOT, SMALL, Cluster, Json, pod, program
 from e2e_load import Load, flights_queries
 
 HERE = Path(__file__).parent
-IMAGES = ("operator", "runtime", "runtime-next", "spark", "e2e")
+IMAGES = ("operator", "runtime", "runtime-next", "spark", "e2e", "kafka")
 STEP_S = 900
 KEPT = os.environ.get("MERLOT_NAMESPACE", "")
 
@@ -89,6 +90,7 @@ def values(restricted: Cluster, s3: str) -> Json:
             "prefixes": [f"s3://deep/tiny?{s3}"],
             "credentials": {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"},
         },
+        "streams": {"hosts": ["kafka.{namespace}.svc:9092"]},
         "environment": {"AWS_EC2_METADATA_DISABLED": "true"},
         "zookeeper": {"storage": {"size": "1Gi"}, "resources": {**SMALL, "limits": {"memory": "512Mi"}}},
         "operator": {"resources": {**SMALL, "limits": {"memory": "256Mi"}}, "resyncSeconds": 20},

@@ -3,29 +3,18 @@
 import time
 from pathlib import Path
 
-import yaml
+from e2e_changes import BROKERS, SERVERS, change_image, is_ready, restarts, runs
 from e2e_cluster import MANAGED, Cluster, Json
 from e2e_load import Load
-
-SERVERS, BROKERS = "server", "broker"
-
-
-def restarts(cluster: Cluster, component: str) -> dict[str, str]:
-    """Pods of a role by name, with what tells a pod from its successor."""
-    return {name: one["metadata"]["uid"] for name, one in cluster.pods(component).items()}
 
 
 def is_settled(cluster: Cluster, servers: int) -> bool:
     """Whether that many servers run, hold what they shall, and the table says so."""
     status = cluster.get("table", "flights").get("status", {})
     pods = cluster.pods(SERVERS)
-    are_ready = all(_is_ready(one) for one in pods.values())
+    are_ready = all(is_ready(one) for one in pods.values())
     settled = cluster.holds("table", "flights", "Ready") and not cluster.holds("table", "flights", "Progressing")
     return len(pods) == servers and are_ready and settled and status.get("segments", 0) > 0
-
-
-def _is_ready(pod: Json) -> bool:
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions", ()))
 
 
 def test_spark_builds_every_day_and_kubectl_tells_so(served: Cluster) -> None:
@@ -84,7 +73,7 @@ def test_servers_are_evicted_one_at_a_time(under_load: Load, served: Cluster) ->
 
 def test_a_killed_broker_pod_comes_back(under_load: Load, served: Cluster) -> None:
     served.kubectl("delete", "pod", sorted(served.pods(BROKERS))[0], "--grace-period=0", "--force", "--wait=false")
-    is_back = lambda: len(served.pods(BROKERS)) == 2 and all(map(_is_ready, served.pods(BROKERS).values()))  # noqa: E731
+    is_back = lambda: len(served.pods(BROKERS)) == 2 and all(map(is_ready, served.pods(BROKERS).values()))  # noqa: E731
     served.await_true("two brokers", is_back, 120)
 
 
@@ -103,21 +92,6 @@ def test_an_operator_that_restarts_restarts_nothing(under_load: Load, served: Cl
     time.sleep(10)
     assert {role: restarts(served, role) for role in before} == before
     assert [one["metadata"]["uid"] for one in served.all("jobs", MANAGED)] == jobs
-
-
-def change_image(cluster: Cluster, package: Path, values: Json, image: str) -> None:
-    """Have every pod run another image of the runtime."""
-    repository, _, tag = cluster.images[image].rpartition(":")
-    changed = {**values, "images": {**values["images"], "runtime": {"repository": repository, "tag": tag}}}
-    file = package.with_name(f"{image}.yaml")
-    file.write_text(yaml.safe_dump(changed))
-    cluster.helm("upgrade", "merlot", str(package), "--values", str(file), "--wait", "--timeout=4m")
-
-
-def runs(cluster: Cluster, image: str) -> bool:
-    """Whether all that answers queries runs that image."""
-    pods = [one for role in (SERVERS, BROKERS) for one in cluster.pods(role).values()]
-    return {one["spec"]["containers"][0]["image"] for one in pods} == {cluster.images[image]}
 
 
 def test_a_new_image_rolls_pod_by_pod(under_load: Load, served: Cluster, package: Path, values: Json) -> None:

@@ -1,0 +1,143 @@
+"""A table that consumes Kafka on a cluster, while what it stands on goes and comes: every row is there once, soon."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from e2e_changes import BROKERS, SERVERS, change_image, is_ready, restarts, runs
+from e2e_cluster import Cluster, Json
+from e2e_kafka import (
+    HOST,
+    PARTITIONS,
+    TOPIC,
+    Watched,
+    broker,
+    broker_config,
+    client_properties,
+    secret,
+    service,
+    table,
+    with_stream,
+)
+
+MOST_GAP_S = 10.0
+
+
+@pytest.fixture(scope="module")
+def kafka(release: Cluster) -> Iterator[Cluster]:
+    """A broker that two users may log in to, and a Secret of the first."""
+    release.apply(service(), secret("first"))
+    address = release.get("service", HOST)["spec"]["clusterIP"]
+    release.apply(broker_config(address, ["first", "second"]), broker(release.images["kafka"]))
+    yield release
+    release.kubectl("delete", "statefulset,service,configmap", HOST, "--wait=false")
+
+
+@pytest.fixture(scope="module")
+def watched(kafka: Cluster) -> Iterator[Watched]:
+    """Rows are produced, and all that were can be seen."""
+    kafka.apply(table())
+    kafka.kubectl("rollout", "status", f"statefulset/{HOST}", "--timeout=120s")
+    kafka.await_true("brokers answer", lambda: kafka.holds("table", TOPIC, "Ready"), 180)
+    watched = Watched(kafka)
+    watched.start("second")
+    kafka.apply(with_stream(table(), client_properties(kafka)))
+    kafka.await_true("all partitions are consumed", lambda: kafka.holds("table", TOPIC, "Consuming"), 180)
+    kafka.await_true("both servers consume", lambda: is_settled(kafka, 2), 180)
+    watched.await_visible()
+    yield watched
+    kafka.kubectl("delete", "table", TOPIC, "--timeout=180s")
+    kafka.kubectl("delete", "pod", "stream", "--wait=false")
+
+
+@pytest.fixture
+def steady(watched: Watched, request: pytest.FixtureRequest) -> Iterator[Watched]:
+    """What the test does costs no query and no row, and rows that Kafka has are seen in seconds."""
+    since, started = watched.last()["t"], time.monotonic()
+    yield watched
+    spent = time.monotonic() - started
+    watched.await_visible()
+    told = watched.lines(since)
+    last, gap_s, raw_gap_s = told[-1], max(one["gap_s"] for one in told), max(one["raw_gap_s"] for one in told)
+    back = max(one["rows_back"] for one in told)
+    print(
+        f"\n{request.node.name}: {spent:.0f} s, {last['queries']} queries, {last['visible']} of {last['acked']} rows, "
+        f"gap {gap_s} s (with Kafka's absence {raw_gap_s}), {back} rows back"
+    )
+    assert (last["failed"], last["wrong"], last["lost"]) == (0, 0, []), last["samples"]
+    assert gap_s < MOST_GAP_S
+
+
+def is_settled(cluster: Cluster, servers: int) -> bool:
+    """Whether that many servers run, and every partition has its two replicas."""
+    pods = cluster.pods(SERVERS)
+    settled = cluster.holds("table", TOPIC, "Ready") and not cluster.holds("table", TOPIC, "Progressing")
+    consumed = cluster.get("table", TOPIC)["status"].get("stream", {}).get("consumed") == PARTITIONS
+    return len(pods) == servers and all(map(is_ready, pods.values())) and settled and consumed
+
+
+def test_a_table_consumes_with_the_login_of_its_secret(watched: Watched, kafka: Cluster) -> None:
+    columns = kafka.kubectl("get", "tables", TOPIC, "-o", "wide").splitlines()
+    shown = dict(zip(columns[0].split(), columns[1].split(), strict=False))
+    assert "LAG" in shown
+    assert kafka.condition("table", TOPIC, "Consuming")["reason"] in ("Consuming", "CatchingUp")
+    arguments = kafka.pods(SERVERS)["merlot-server-events-0"]["spec"]["containers"][0]["args"]
+    assert f"--stream-hosts=kafka.{kafka.namespace}.svc:9092" in arguments
+
+
+def test_partitions_follow_servers_that_come_and_go(steady: Watched, kafka: Cluster) -> None:
+    for replicas in (3, 2):
+        kafka.kubectl("scale", "table", TOPIC, f"--replicas={replicas}")
+        kafka.await_true(f"{replicas} servers", lambda replicas=replicas: is_settled(kafka, replicas), 240)
+
+
+def test_a_new_image_rolls_without_a_gap(steady: Watched, kafka: Cluster, package: Path, values: Json) -> None:
+    before = restarts(kafka, SERVERS)
+    change_image(kafka, package, values, "runtime-next")
+    is_over = lambda: runs(kafka, "runtime-next") and is_settled(kafka, 2)  # noqa: E731
+    kafka.await_true("every pod runs the new image", is_over, 360)
+    assert not set(before.values()) & set(restarts(kafka, SERVERS).values())
+
+
+def test_pods_are_killed(steady: Watched, kafka: Cluster) -> None:
+    """A server, a broker and the controller, one after the other; the Secret changes meanwhile."""
+    kafka.apply(secret("second"))
+    for component in (SERVERS, BROKERS, "controller"):
+        before = restarts(kafka, component)
+        victim = sorted(before)[0]
+        kafka.kubectl("delete", "pod", victim, "--grace-period=0", "--force", "--wait=false")
+
+        def is_back(component: str = component, killed: str = before[victim], number: int = len(before)) -> bool:
+            uids = restarts(kafka, component).values()
+            return killed not in uids and len(uids) == number and is_settled(kafka, 2)
+
+        kafka.await_true(f"another {component}", is_back, 180)
+
+
+def test_kafka_is_killed_and_knows_the_first_login_no_more(steady: Watched, kafka: Cluster) -> None:
+    """Servers read the Secret again when what they have is refused."""
+    address = kafka.get("service", HOST)["spec"]["clusterIP"]
+    kafka.apply(broker_config(address, ["second"]))
+    before = kafka.get("pod", f"{HOST}-0")["metadata"]["uid"]
+    kafka.kubectl("delete", "pod", f"{HOST}-0", "--grace-period=0", "--force", "--wait=false")
+    is_new = lambda: kafka.get("pod", f"{HOST}-0").get("metadata", {}).get("uid", before) != before  # noqa: E731
+    kafka.await_true("another pod", is_new, 60)
+    kafka.kubectl("wait", "--for=condition=Ready", f"pod/{HOST}-0", "--timeout=120s")
+    kafka.await_true("both servers consume", lambda: is_settled(kafka, 2), 180)
+
+
+def test_every_row_is_there_once(watched: Watched, kafka: Cluster) -> None:
+    watched.stop_producing()
+
+    def is_complete() -> bool:
+        last = watched.last()
+        return bool(last["is_stopped"] and last["sent"] == last["acked"] == last["visible"])
+
+    kafka.await_true("all rows can be seen", is_complete, 60)
+    last = watched.last()
+    counts = f"{last['visible']} rows, {last['queries']} queries, {last['retried']} retried"
+    print(f"\n{counts}, slowest {last['slowest_ms']} ms, {last['away_s']} s without Kafka")
+    assert (last["failed"], last["wrong"], last["lost"]) == (0, 0, [])
+    status = kafka.get("table", TOPIC)["status"]
+    assert status["segments"] > PARTITIONS, "segments were committed"

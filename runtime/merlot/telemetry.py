@@ -133,7 +133,7 @@ STREAM_LAG_SECONDS: Final = Gauge(
 )
 STREAM_COMMITS: Final = Counter(
     "merlot_stream_commits",
-    "Segments sealed, by what became of them: committed, other, gone",
+    "Segments sealed, by what became of them: committed, other, gone; differs: rows other than the committed ones",
     ["table", "outcome"],
     registry=REGISTRY,
 )

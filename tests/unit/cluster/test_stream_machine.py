@@ -200,6 +200,14 @@ def test_the_other_replicas_keep_what_is_equal_and_load_what_is_not() -> None:
         assert driver.give(Built(FIRST.name, crc, 40)) == (expected,)
 
 
+def test_a_committed_file_that_cannot_be_made_here_is_loaded() -> None:
+    driver = Driver()
+    driver.read(140)
+    (build,) = driver.see(done(), NEXT)
+    assert driver.give(Failed(build)) == (Download(done()),)
+    assert not machine.makes_file(driver.replica)
+
+
 def test_a_replica_that_lacks_rows_loads_the_committed_file() -> None:
     driver = Driver()
     driver.read(120)
@@ -382,6 +390,8 @@ def test_a_file_is_fetched_only_if_it_cannot_be_made() -> None:
     driver.read(120)
     driver.see(sealing(sealer=B))
     assert machine.makes_file(driver.replica)
+    driver.see(done())
+    assert not machine.makes_file(driver.replica), "its chain is broken, and nothing goes on"
     driver.see(done(), NEXT)
     assert driver.replica.phase is Phase.DOWNLOADING
     assert not machine.makes_file(driver.replica)

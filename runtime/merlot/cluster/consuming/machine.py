@@ -223,7 +223,8 @@ def takes_tail(replica: Replica) -> bool:
 
 def makes_file(replica: Replica) -> bool:
     """Whether the replica may come to have its segment's sealed file by itself, so that nobody need fetch it."""
-    return not replica.is_gone and replica.phase not in (Phase.DOWNLOADING, Phase.LEFT)
+    is_stuck = replica.record.status == ConsumingStatus.DONE and replica.following is None
+    return not replica.is_gone and not is_stuck and replica.phase not in (Phase.DOWNLOADING, Phase.LEFT)
 
 
 def _goes_on(replica: Replica) -> bool:
@@ -283,7 +284,10 @@ def _read(replica: Replica, event: Read) -> Replica:
 
 
 def _failed(replica: Replica, action: Action, now_ms: int) -> Replica:
-    """Try again later; a file that could not be committed may have been deleted since, and is uploaded again."""
+    """Try again later; a file that could not be committed may have been deleted since, and is uploaded again. One that
+    another replica has made already, and that cannot be made here, is loaded."""
+    if isinstance(action, Build) and replica.record.status == ConsumingStatus.DONE:
+        return replace(replica, doing=None, built=Built(action.segment, 0, 0))
     limits = replica.limits
     wait_ms = min(limits.max_retry_ms, limits.retry_ms << min(replica.num_failures, 16))
     return replace(

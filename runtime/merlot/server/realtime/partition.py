@@ -15,12 +15,14 @@ from collections.abc import Collection, Mapping, Set
 from dataclasses import replace
 from typing import Final
 
+from merlot import telemetry
 from merlot.cluster.consuming import machine
 from merlot.cluster.consuming.machine import Limits, Phase, Replica
 from merlot.cluster.consuming.positions import Positions
 from merlot.cluster.consuming.progress import StreamProblem
 from merlot.cluster.consuming.steps import (
     Action,
+    Built,
     Download,
     Downloaded,
     Event,
@@ -220,12 +222,16 @@ class PartitionConsumer:
 
     def _refresh(self) -> None:
         """Take up what has changed of the table's settings, and is not pinned."""
-        record = self._known.record
+        known = self._known
+        if not known.record.pinned:
+            return
         try:
-            if record.pinned:
-                self._replica = replace(self._known, limits=_limits(self._reading.use(record)))
+            limits = _limits(self._reading.use(known.record))
         except MerlotError as error:
             self._reading.fail(error)
+            return
+        if limits != known.limits:
+            self._replica = replace(known, limits=limits)
 
     def _finish_download(self) -> None:
         """The keeper of the table's files fetches what is committed, like any other segment."""
@@ -315,8 +321,18 @@ class PartitionConsumer:
                 self._sight.note_positions(positions)
                 self._give(self._sight.peers(self._known.record))
             case event:
+                self._note_difference(event)
                 self._give(event)
         self._troubles.done(answer.action)
+
+    def _note_difference(self, event: Event) -> None:
+        """Rows of which replicas make different files are a bug somewhere: the committed file counts, and it is
+        said."""
+        record = self._known.record
+        is_other = isinstance(event, Built) and record.status == ConsumingStatus.DONE and event.crc != record.crc
+        if is_other:
+            _LOG.error("replica has other rows than the committed segment, which it loads segment=%s", record.key_text)
+            telemetry.STREAM_COMMITS.labels(self._around.table, "differs").inc()
 
     def _is_wanted(self, action: Action) -> bool:
         return self._replica is not None and machine.is_wanted(self._replica, action)

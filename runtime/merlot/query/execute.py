@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import TypeVar
@@ -26,7 +26,7 @@ from merlot.query.filter.resolve import All, And, Resolver
 from merlot.query.operators.group_by import aggregate, group
 from merlot.query.operators.selection import select_first, select_top
 from merlot.query.plan.nodes import Leaf, LeafKind, LeafWork
-from merlot.query.read.columns import Columns
+from merlot.query.read.columns import Columns, SegmentColumns
 from merlot.query.shortcuts import joined_segments, one_row
 from merlot.query.star_trees import choice
 from merlot.query.targets import Found, Sources, Target, Task, apart, can_match, matched, resolved, select
@@ -60,11 +60,15 @@ def execute(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) 
     processed = sum([target.num_segments for target in alive])
     with_docs = sum([target.num_segments for target in targets])
     num_docs = sum([one.num_docs for one in found])
+    matched = _matched(tasks, found)
+    consuming = _consuming(alive) if segments and not segments[-1].key.crc else ()
     stats = QueryStats(
         num_docs_scanned=num_docs,
         num_entries_scanned_in_filter=sum([one.num_entries for one in found]),
         num_entries_scanned_post_filter=num_docs * len(leaf.work.columns_after_filter),
-        num_segments_matched=_num_matched(tasks, found),
+        num_segments_matched=sum([int(np.count_nonzero(one)) for one in matched.values()]),
+        num_consuming_segments_processed=len(consuming),
+        num_consuming_segments_matched=sum([int(np.count_nonzero(matched.get(id(one), False))) for one in consuming]),
         num_segments_queried=len(segments),
         num_segments_processed=processed,
         num_segments_pruned_by_server=len(segments) - processed,
@@ -125,12 +129,17 @@ def _check_partial(work: LeafWork, data: pa.Table, limits: ExecutionLimits) -> N
         check_size(limits, data.num_rows, data.nbytes)
 
 
-def _num_matched(tasks: Sequence[Task], found: Sequence[Found]) -> int:
-    """Segments with a doc that matches; several tasks may have had a part of one."""
+def _consuming(targets: Sequence[Target]) -> Sequence[Target]:
+    """Those that are rows of streams, without a file: callers put them behind all others."""
+    return [one for one in targets if isinstance(one.columns, SegmentColumns) and not one.columns.segment.key.crc]
+
+
+def _matched(tasks: Sequence[Task], found: Sequence[Found]) -> Mapping[int, NDArray[np.bool_] | bool]:
+    """Which segments of each target have a doc that matches, by its id; several tasks may have had a part of one."""
     matched: dict[int, NDArray[np.bool_] | bool] = {}
     for task, one in zip(tasks, found, strict=False):
         matched[id(task.target)] = matched.get(id(task.target), False) | one.matched
-    return sum([int(np.count_nonzero(one)) for one in matched.values()])
+    return matched
 
 
 def _docs_to_visit(leaf: Leaf, target: Target) -> float:

@@ -79,10 +79,18 @@ def test_consuming_segments_are_counted_and_as_fresh_as_the_one_farthest_behind(
     times_ms: tuple[int, int], expected: int
 ) -> None:
     one, other = (
-        QueryStats(num_consuming_segments_queried=int(ms > 0), min_consuming_freshness_time_ms=ms) for ms in times_ms
+        QueryStats(
+            num_consuming_segments_queried=int(ms > 0),
+            num_consuming_segments_processed=int(ms > 40),
+            num_consuming_segments_matched=int(ms > 40),
+            min_consuming_freshness_time_ms=ms,
+        )
+        for ms in times_ms
     )
     got = json.loads(answer(stats=one + other).to_bytes())
     assert got["numConsumingSegmentsQueried"] == sum(ms > 0 for ms in times_ms)
+    assert got["numConsumingSegmentsProcessed"] == sum(ms > 40 for ms in times_ms)
+    assert got["numConsumingSegmentsMatched"] == sum(ms > 40 for ms in times_ms)
     assert got["minConsumingFreshnessTimeMs"] == expected
 
 

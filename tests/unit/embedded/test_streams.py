@@ -114,6 +114,27 @@ async def test_an_answer_tells_how_fresh_its_consuming_segments_are(events: Even
     assert (await told())[1] == first_ms, "partition 0 is as old as it was"
 
 
+LOOKED_INTO = {
+    "": [2, 2, 2],
+    "WHERE id >= 300": [2, 1, 1],
+    "WHERE mod(id, 1000) >= 300": [2, 2, 1],
+    "WHERE mod(id, 1000) >= 700": [2, 2, 0],
+    "WHERE city = 'nowhere'": [2, 0, 0],
+}
+
+
+async def test_an_answer_tells_how_many_consuming_segments_it_looked_into(events: Events) -> None:
+    await events.create(flush_rows=1_000_000)
+    events.files.append(300, 0)
+    events.files.append(200, 1)
+    await events.shows(500)
+    told = {}
+    for where in LOOKED_INTO:
+        answer = await events.call("POST", "/query/sql", json={"sql": f"SELECT count(*), sum(n) FROM events {where}"})
+        told[where] = [answer[f"numConsumingSegments{what}"] for what in ("Queried", "Processed", "Matched")]
+    assert told == LOOKED_INTO
+
+
 async def test_segments_that_grow_are_listed_with_their_rows(events: Events) -> None:
     await events.create(flush_rows=1_000_000)
     events.files.append(300, 0)

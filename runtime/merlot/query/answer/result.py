@@ -31,6 +31,8 @@ class QueryStats:
     num_segments_pruned_by_limit: int = 0
     num_segments_pruned_invalid: int = 0
     num_consuming_segments_queried: int = 0
+    num_consuming_segments_processed: int = 0
+    num_consuming_segments_matched: int = 0
     min_consuming_freshness_time_ms: int = 0
     """Of the consuming segments the one that is farthest behind: when its newest message was written, or read if the
     stream does not say; 0: none was asked, or none has read a message."""
@@ -53,6 +55,9 @@ class QueryStats:
             num_segments_pruned_by_limit=self.num_segments_pruned_by_limit + other.num_segments_pruned_by_limit,
             num_segments_pruned_invalid=self.num_segments_pruned_invalid + other.num_segments_pruned_invalid,
             num_consuming_segments_queried=self.num_consuming_segments_queried + other.num_consuming_segments_queried,
+            num_consuming_segments_processed=self.num_consuming_segments_processed
+            + other.num_consuming_segments_processed,
+            num_consuming_segments_matched=self.num_consuming_segments_matched + other.num_consuming_segments_matched,
             min_consuming_freshness_time_ms=_earliest(
                 self.min_consuming_freshness_time_ms, other.min_consuming_freshness_time_ms
             ),

@@ -52,7 +52,7 @@ from merlot.cluster.segments.draft import apply
 from merlot.cluster.segments.mutations import Mutation, PreconditionError
 from merlot.cluster.segments.view import TableView
 from merlot.controller.placement.assignment import Servers
-from merlot.controller.placement.reconcile import Situation
+from merlot.controller.placement.moves import Situation
 from merlot.controller.realtime.decisions import StreamSituation
 from merlot.controller.realtime.decisions import decide as decide_stream
 from merlot.ids import InstanceId, TableName

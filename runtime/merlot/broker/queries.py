@@ -18,6 +18,7 @@ from merlot.broker.asking import scatter
 from merlot.broker.asking.channels import Channels
 from merlot.broker.asking.scatter import Gathered, ScatterRequest
 from merlot.broker.directory import Directory
+from merlot.broker.planning.cuts import cut_filters
 from merlot.broker.planning.explain import Explained, explain
 from merlot.broker.planning.planner import PlannedQuery, Planner
 from merlot.broker.query_errors import QueryException, named
@@ -183,6 +184,7 @@ class Queries:
                 table=table.name,
                 query=plan.query,
                 where=plan.where,
+                cut_wheres=cut_filters(table, plan.where),
                 snapshot=table.snapshot,
                 routes=selection.routes,
                 deadline=deadline,

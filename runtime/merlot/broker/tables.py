@@ -25,6 +25,7 @@ from merlot.cluster.instances.reports import ReportReader
 from merlot.cluster.manifests.tables import get_table, spec_of
 from merlot.cluster.records import TableRecord
 from merlot.cluster.segments import view
+from merlot.cluster.segments.boundary import BoundaryRule
 from merlot.cluster.segments.view import TableView
 from merlot.errors import NotFoundError, UnavailableError
 from merlot.ids import InstanceId, RawTableName, TableName, raw_name
@@ -48,6 +49,8 @@ class ServedTable:
     snapshot: RoutingSnapshot
     pruning: TablePruning | None = None
     """None: every query asks for every segment."""
+    rule: BoundaryRule | None = None
+    """Of a hybrid table."""
 
     def select(self, where: Expr | None, request_number: int, *, null_handling: bool) -> Selection:
         """Whom to ask for what, for a query with this filter."""
@@ -168,6 +171,9 @@ class TableWatch:
         # Reports before the view: a segment whose record is here and whose report is not is at worst routed later.
         reports = {instance: report.loaded for instance, report in self._reader.read().items()}
         loaded = view.load(metastore, self._name, None if before is None else before.view)
+        if before is None and loaded.root.time_boundary_ms is not None:
+            # What batches have before the boundary was reported before it moved: with the very first view, too.
+            reports = {instance: report.loaded for instance, report in self._reader.read().items()}
         return _State(record, spec, loaded, reports)
 
     async def _route(self, state: _State) -> None:
@@ -178,6 +184,8 @@ class TableWatch:
             standings=self._sources.standings(),
             now_ms=now_ms,
             is_whole=state.spec.push_type is PushType.REFRESH,
+            is_strict=state.spec.is_strict,
+            rule=BoundaryRule.of(state.spec),
         )
         served = await self._in_thread(lambda: _serve(self._name, state, inputs, self._served))
         snapshot = served.snapshot
@@ -199,4 +207,4 @@ class TableWatch:
 def _serve(name: TableName, state: _State, inputs: RoutingInputs, previous: ServedTable | None) -> ServedTable:
     snapshot = routes.build(inputs, None if previous is None else previous.snapshot)
     pruned = pruning.build(snapshot, state.spec, None if previous is None else previous.pruning)
-    return ServedTable(name, state.record.revision, state.spec, snapshot, pruned)
+    return ServedTable(name, state.record.revision, state.spec, snapshot, pruned, inputs.rule)

@@ -35,7 +35,7 @@ def tables(
         return
     columns = {"NAME": "name", "SEGMENTS": "segments", "ROWS": "rows", "SIZE": "size"}
     wide = {"COLUMNS": "columns", "TIME COLUMN": "timeColumn", "REPLICATION": "replication", "REVISION": "revision"}
-    wide |= {"IN SYNC": "inSync", "UNPARTITIONED": "unpartitioned"}
+    wide |= {"IN SYNC": "inSync", "UNPARTITIONED": "unpartitioned", "STREAM FROM": "streamFrom"}
     output.show_list(found or [{"name": one} for one in names], columns, wide, how)
 
 
@@ -58,6 +58,7 @@ def _table(client: Client, name: str, *, is_wide: bool) -> dict[str, Any]:
             "revision": record["revision"],
             "inSync": _in_sync(client, name, record["revision"]),
             "unpartitioned": facts["numSegmentsUnpartitioned"] if "partitioning" in spec else None,
+            "streamFrom": output.instant(facts["timeBoundaryMs"]),
         }
     return found
 

@@ -143,6 +143,8 @@ class SegmentRecord(Record):
     """Segments whose rows it holds and whose records are gone: `origins`."""
     source: Interned = ""
     """What its rows were read from; a version of the same name from elsewhere may lack them: `coverage`."""
+    stream_offsets: Interned = ""
+    """Of a segment that took the place of a stream's: where its rows are from, `parts.offsets_of`."""
 
     def model_post_init(self, _context: Any) -> None:
         self._share()
@@ -384,6 +386,11 @@ class RootRecord(Record):
     """Buckets out of use, kept a while for readers that hold an older root."""
     lineage: dict[str, LineageMark] = Field(default_factory=dict)
     """Replacements that are not cleaned up yet, by entry id: what they make of records' marks, this root decides."""
+    time_boundary_ms: int | None = None
+    """Of a hybrid table: rows before it are the batches', others the stream's (`boundary`). None: all rows are the
+    table's."""
+    time_boundary_moved_ms: int = -1
+    """Since when."""
     is_deleted: bool = False
     retained: RetainedRecord | None = None
     """Of a deleted table whose files stay: buckets and lineage are as they were, for whoever creates it again."""

@@ -30,9 +30,11 @@ from merlot.cluster.segments.view import TableView
 from merlot.controller.cleaning.cleaner import CleaningConfig, TableCleaner
 from merlot.controller.cleaning.trash import OpenFiles, empty_trash
 from merlot.controller.placement.assignment import Servers
+from merlot.controller.placement.moves import Situation
 from merlot.controller.placement.rebalance import is_balancing
-from merlot.controller.placement.reconcile import Situation, decide, is_moving
+from merlot.controller.placement.reconcile import decide, is_moving
 from merlot.controller.placement.table_state import TableState
+from merlot.controller.realtime import boundary
 from merlot.controller.realtime.following import follow_stream
 from merlot.errors import (
     ConflictError,
@@ -275,11 +277,31 @@ class ControllerLoop:
                 table.watch_upsert(spec.upsert.config_ref)
             draining = cluster.drains.keys() & servers.live | servers.leaving
             table.view = follow_stream(self._metastore, table.view, situation, self._clock, self._lease.fence, draining)
-        table.follow_reports(not spec.suspend and is_moving(table.view, spec.replication, servers.leaving))
+        self._follow_boundary(table, situation)
         has_changed = table.view.epoch != view.epoch
         telemetry.CONTROLLER_PASSES.labels("changed" if has_changed else "unchanged").inc()
         if has_changed:
             _LOG.info("table reconciled table=%s epoch=%d", table.name, table.view.epoch)
+
+    def _follow_boundary(self, table: TableState, situation: Situation) -> None:
+        """Move a hybrid table's boundary; and read reports while that, or where segments are, depends on them."""
+        assert self._lease is not None
+        assert table.view is not None
+        spec, now_ms = situation.spec, situation.now_ms
+        is_due = boundary.is_waiting(table.view, spec, now_ms)
+        if is_due:
+            loaded = table.loaded()
+            table.view = mutate(
+                self._metastore,
+                table.name,
+                lambda view: boundary.decide(view, spec, loaded, now_ms),
+                self._lease.fence,
+                previous=table.view,
+                context=Context(clock=self._clock),
+            )
+            is_due = boundary.is_waiting(table.view, spec, now_ms)
+        is_moved = not spec.suspend and is_moving(table.view, spec.replication, situation.servers.leaving)
+        table.follow_reports(is_due or is_moved)
 
     def _servers_of(self, spec: TableSpec, view: TableView, cluster: _Cluster) -> Servers:
         """Live ones of the table's tenant; gone are those silent for too long, or live in another tenant."""

@@ -12,7 +12,7 @@ from merlot.spec.schema import ColumnName
 from merlot.spec.stream import StreamIngestion
 from merlot.spec.tenancy import MAX_URI, Resources
 from merlot.values import schedules
-from merlot.values.durations import Duration
+from merlot.values.durations import Duration, duration_ms
 
 INSTANT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?$"
 
@@ -99,6 +99,27 @@ class BatchIngestion(SpecModel):
         return value
 
 
+class TimeBoundarySpec(SpecModel):
+    """Makes the table hybrid: batches and the stream bring the same rows, and each answers for a part of time."""
+
+    unit: Duration = "1d"
+    """Batches are complete but for the last unit that they reach into, in UTC: the boundary is where the unit of their
+    newest row begins. Rows before it are answered from batches alone, others from the stream alone."""
+    stream_retention: Duration | None = None
+    """Age at which segments of the stream are deleted that batches have taken over from; like all others if left out.
+    A batch that is taken back needs them."""
+
+    @property
+    def unit_ms(self) -> int:
+        """`unit` in milliseconds."""
+        return duration_ms(self.unit)
+
+    @property
+    def stream_retention_ms(self) -> int | None:
+        """`streamRetention` in milliseconds, or None."""
+        return None if self.stream_retention is None else duration_ms(self.stream_retention)
+
+
 class IngestionSpec(SpecModel):
     """Where rows come from."""
 
@@ -106,3 +127,5 @@ class IngestionSpec(SpecModel):
     """Batch sources."""
     stream: StreamIngestion | None = None
     """Stream whose messages are rows of the table."""
+    time_boundary: TimeBoundarySpec | None = None
+    """Up to when batches answer, and from when on the stream. Left out: all rows of both are the table's."""

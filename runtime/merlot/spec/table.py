@@ -16,7 +16,14 @@ from merlot.spec.indexing import (
     PartitionFunctionSpec,
     PartitioningSpec,
 )
-from merlot.spec.ingestion import BatchIngestion, BatchJob, CsvOptions, IngestionSpec, OverwriteWindow
+from merlot.spec.ingestion import (
+    BatchIngestion,
+    BatchJob,
+    CsvOptions,
+    IngestionSpec,
+    OverwriteWindow,
+    TimeBoundarySpec,
+)
 from merlot.spec.model import SpecModel
 from merlot.spec.schema import ColumnName, FieldRole, FieldSpec, TableSchema
 from merlot.spec.stream import (
@@ -70,6 +77,7 @@ __all__ = [
     "TableSpec",
     "TenantSpec",
     "TenantsSpec",
+    "TimeBoundarySpec",
     "duration_ms",
 ]
 
@@ -94,6 +102,7 @@ class InstanceSelector(StrEnum):
     """How a broker chooses among the replicas of a segment."""
 
     BALANCED = "balanced"
+    STRICT_REPLICA_GROUP = "strictReplicaGroup"
 
 
 class ObjectMeta(SpecModel):
@@ -113,7 +122,9 @@ class RoutingSpec(SpecModel):
     """How brokers choose servers."""
 
     instance_selector: InstanceSelector = InstanceSelector.BALANCED
-    """balanced: each query spreads over the replicas of each segment."""
+    """balanced: each query spreads over the replicas of each segment. strictReplicaGroup: all segments of a partition
+    are on the same servers, and a query asks one of them for the partition. Partitions are the stream's; of batches,
+    those of spec.partitioning with one column. Upsert tables are always routed so."""
     segment_pruners: Annotated[tuple[Annotated[str, Field(max_length=100)], ...], Field(max_length=20)] = ()
     """What brokers go by to ask only for segments that may match; none if left out, and the order does not matter.
     empty: no rows. time: least and greatest value of timeColumn. range: those of sorted columns, declared or not.
@@ -176,6 +187,12 @@ class TableSpec(SpecModel):
     suspend: bool = False
     """True pauses what the controller does for the table (retention, assignment, tasks). In Kubernetes its servers and
     batch jobs stop too, and its queries with them; data stays."""
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether a query asks one server for all of a partition. Always of an upsert table: replicas differ in which
+        of its rows are valid."""
+        return self.upsert is not None or self.routing.instance_selector is InstanceSelector.STRICT_REPLICA_GROUP
 
     @property
     def retention_ms(self) -> int | None:

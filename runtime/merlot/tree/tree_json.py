@@ -67,6 +67,11 @@ def where_to_json(where: Expr | None) -> bytes:
     return b"" if where is None else orjson.dumps(_encode(where))
 
 
+def both_wheres(first: bytes, second: bytes) -> bytes:
+    """Two of what `where_to_json` wrote, as one that keeps what both keep. The first one may be empty."""
+    return b'["F","BOOLEAN","and",[%b,%b]]' % (first, second) if first else second
+
+
 def where_from_json(data: bytes) -> Expr | None:
     """The WHERE that `where_to_json` wrote; raises InvalidInputError for anything else."""
     try:

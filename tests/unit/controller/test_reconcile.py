@@ -7,7 +7,8 @@ from merlot.cluster.records import RootRecord, SegmentRecord
 from merlot.cluster.segments.transaction import apply
 from merlot.cluster.segments.view import Bucket, TableView
 from merlot.controller.placement.assignment import Servers
-from merlot.controller.placement.reconcile import Situation, decide, is_moving
+from merlot.controller.placement.moves import Situation
+from merlot.controller.placement.reconcile import decide, is_moving
 from merlot.ids import InstanceId, TableName
 from merlot.spec.schema import FieldSpec, TableSchema
 from merlot.spec.table import TableSpec

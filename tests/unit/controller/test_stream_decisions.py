@@ -18,7 +18,7 @@ from merlot.cluster.segments.transaction import apply
 from merlot.cluster.segments.view import TableView
 from merlot.controller.placement import reconcile
 from merlot.controller.placement.assignment import Servers
-from merlot.controller.placement.reconcile import Situation
+from merlot.controller.placement.moves import Situation
 from merlot.controller.realtime.decisions import StreamSituation, decide
 from merlot.ids import InstanceId, TableName
 from merlot.spec.schema import FieldSpec, TableSchema

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from merlot.broker.asking.channels import Channels
 from merlot.broker.query_errors import RETRIABLE_SERVER_CODES, QueryException, named
 from merlot.broker.routing.health import CallOutcome
 from merlot.broker.routing.routes import RoutingSnapshot, ServerRoute, reroute
+from merlot.cluster.segments.boundary import Cut
 from merlot.codes import QueryErrorCode
 from merlot.errors import CorruptionError, UnavailableError
 from merlot.ids import InstanceId, TableName
@@ -41,6 +42,8 @@ class ScatterRequest:
     table: TableName
     query: bytes
     where: bytes = b""
+    cut_wheres: Mapping[Cut, bytes] = field(default_factory=dict)
+    """The filter with the time boundary, for segments that reach beyond it."""
     snapshot: RoutingSnapshot
     routes: Sequence[ServerRoute]
     deadline: float
@@ -140,7 +143,7 @@ class _Scatter:
             request_id=self._request.request_id,
             table=self._request.table,
             query=self._request.query,
-            where=self._request.where,
+            where=self._request.cut_wheres.get(route.cut, self._request.where),
             segments=route.segments,
             timeout_ms=max(1, int(remaining * 1000)),
         )
@@ -165,6 +168,10 @@ class _Scatter:
         if outcome.partial is None:
             # Whatever it names as missing: it answered for nothing.
             return self._retry(route, route.segments)
+        if outcome.missing and self._is_torn(outcome.missing):
+            # The rest of a partition must come from where the missing part comes from: nothing of this answer counts.
+            self._lacking.update((route.instance, key) for key in outcome.missing)
+            return self._retry(route, route.segments, lacks_all=False)
         self._gathered.responded.add(route.instance)
         self._gathered.partials.append(outcome.partial)
         return self._retry(route, outcome.missing) if outcome.missing else ()
@@ -179,8 +186,13 @@ class _Scatter:
         self._gathered.silent.add(route.instance)
         return self._retry(route, route.segments)
 
-    def _retry(self, route: ServerRoute, keys: Sequence[str]) -> Sequence[ServerRoute]:
-        self._lacking.update((route.instance, key) for key in keys)
+    def _is_torn(self, missing: Sequence[str]) -> bool:
+        """Whether a partition that one server answers for as a whole lacks some of these."""
+        return any(self._request.snapshot.by_key[key].group is not None for key in missing)
+
+    def _retry(self, route: ServerRoute, keys: Sequence[str], *, lacks_all: bool = True) -> Sequence[ServerRoute]:
+        if lacks_all:
+            self._lacking.update((route.instance, key) for key in keys)
         if self._remaining() <= 0:
             self._gathered.late.add(route.instance)
             self._gathered.lost.extend(keys)

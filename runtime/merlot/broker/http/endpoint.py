@@ -24,6 +24,7 @@ from merlot.broker.http.queries import (
     answer_body,
     answer_fields,
 )
+from merlot.cluster.segments.boundary import BEFORE_ALL
 from merlot.errors import InvalidInputError
 from merlot.http.guard import BODY_LIMITS, BodyLimit
 from merlot.http.health import health_routes, readiness_of
@@ -149,9 +150,9 @@ class _Paths:
         table = self._broker.directory.find(name)
         if table is None:
             raise web.HTTPNotFound(text="no routing for this table")
-        servers = {
-            route.instance: [key.rpartition("@")[0] for key in route.segments] for route in table.snapshot.select(0)
-        }
+        servers: dict[str, list[str]] = {}
+        for route in table.snapshot.select(0):
+            servers.setdefault(route.instance, []).extend(key.rpartition("@")[0] for key in route.segments)
         return _json({table.name: servers})
 
     async def lineage(self, request: web.Request) -> web.Response:
@@ -162,9 +163,14 @@ class _Paths:
         snapshot = table.snapshot
         return _json({table.name: {"epoch": snapshot.epoch, "completed": sorted(snapshot.completed)}})
 
-    async def time_boundary(self, _: web.Request) -> web.Response:
-        """Tables of one type have none; clients take 404 for that."""
-        raise web.HTTPNotFound(text="no time boundary for this table")
+    async def time_boundary(self, request: web.Request) -> web.Response:
+        """`{"timeColumn": …, "timeValue": …}`: as in Pinot, batches answer up to this time, the stream from the next
+        one on. Tables of one part have none, nor those whose batches have nothing yet; clients take 404 for that."""
+        table = self._broker.directory.find(request.match_info["table"])
+        boundary_ms = None if table is None else table.snapshot.time_boundary_ms
+        if table is None or table.rule is None or boundary_ms is None or boundary_ms == BEFORE_ALL:
+            raise web.HTTPNotFound(text="no time boundary for this table")
+        return _json({"timeColumn": table.rule.column, "timeValue": str(table.rule.value(boundary_ms) - 1)})
 
 
 def _response(answer: HttpAnswer) -> web.Response:

@@ -15,6 +15,7 @@ from merlot.broker.planning.planner import PlannedQuery
 from merlot.broker.response import ResultRows
 from merlot.broker.routing.pruning import Selection
 from merlot.broker.tables import ServedTable
+from merlot.cluster.segments.boundary import BEFORE_ALL, Cut
 from merlot.errors import UnavailableError
 from merlot.query.answer.partial import Partial
 from merlot.query.explain import MATCH_ALL, SCHEMA
@@ -92,10 +93,21 @@ def _broker_part(plan: PlannedQuery, tree: Reduce, table: ServedTable, selection
     if table.pruning is not None and not plan.skips_pruning:
         shares = table.pruning.explain(leaf.filter, null_handling=leaf.work.null_handling)
         operators += [f"BROKER_PRUNE(pruner:{name},segmentsRemoved:{count})" for name, count in shares]
+    operators += _boundary_part(table)
     num_segments = sum(len(route.segments) for route in selection.routes)
     operators.append(f"SCATTER(servers:{len(selection.routes)},segments:{num_segments})")
     operators += [f"SERVER_PRUNE(pruner:{name},segmentsRemoved:{count})" for name, count in sorted(told.pruned.items())]
     return [*operators, _combine(leaf)]
+
+
+def _boundary_part(table: ServedTable) -> list[str]:
+    """Of a hybrid table: where its parts meet, and how many segments are asked for nothing, since the other part is."""
+    boundary_ms = table.snapshot.time_boundary_ms
+    if table.rule is None or boundary_ms is None:
+        return []
+    hidden = sum(segment.cut is Cut.HIDDEN for segment in table.snapshot.segments.values())
+    value = "none" if boundary_ms == BEFORE_ALL else table.rule.value(boundary_ms)
+    return [f"TIME_BOUNDARY(column:{table.rule.column},streamFrom:{value},segmentsHidden:{hidden})"]
 
 
 def _reduce_facts(tree: Reduce) -> list[str]:

@@ -11,12 +11,14 @@ another one still answers for the segment as it was consumed. Pure.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 from merlot.cluster.consuming.partitions import chains
 from merlot.cluster.records import ConsumingStatus, SegmentRecord, StreamSegmentRecord
+from merlot.cluster.segments.parts import is_of_stream, offsets_of
 
 CONSUMING_SUFFIX = "@0"
 """Of keys that ask for everything from a segment on. No sealed segment has the crc 0."""
@@ -48,13 +50,53 @@ def consuming_names(keys: Iterable[str]) -> frozenset[str]:
     return frozenset(key[: -len(CONSUMING_SUFFIX)] for key in keys if key.endswith(CONSUMING_SUFFIX))
 
 
-def tails(records: Mapping[str, SegmentRecord], live: Set[str], holders: Collection[str]) -> tuple[Tail, ...]:
-    """The tail of each line that has one. `live`: names held as `name@0`; `holders`: all keys that may be asked for."""
+def tails(
+    records: Mapping[str, SegmentRecord],
+    live: Set[str],
+    holders: Collection[str],
+    servers: Sequence[Set[str]] = (),
+) -> tuple[Tail, ...]:
+    """The tail of each line that has one. `live`: names held as `name@0`; `holders`: all keys that may be asked for.
+
+    `servers`: keys of each server, preferred ones first, of which one shall answer for a line as a whole.
+    """
     names = live & records.keys()
     if not names:
         return ()
-    found = (_tail(line, live, holders) for line in _lines(records, names))
+    own = [(consuming_names(keys), keys) for keys in servers]
+    held = _keys_by_partition(records.values(), holders) if own else {}
+    found = (
+        _own_tail(line, own, held.get(line[0].partition, ())) or _tail(line, live, holders)
+        for line in _lines(records, names)
+    )
     return tuple(tail for tail in found if tail is not None)
+
+
+def _keys_by_partition(records: Iterable[SegmentRecord], holders: Collection[str]) -> Mapping[int, list[str]]:
+    """Of the sealed segments that somebody has, merged ones among them."""
+    found: dict[int, list[str]] = defaultdict(list)
+    for record in records:
+        if is_of_stream(record) and not record.is_open and record.key_text in holders:
+            for partition in offsets_of(record):
+                found[partition].append(record.key_text)
+    return found
+
+
+def _own_tail(
+    line: Sequence[StreamSegmentRecord],
+    servers: Iterable[tuple[Set[str], Collection[str]]],
+    held: Iterable[str],
+) -> Tail | None:
+    """The newest tail before which some server has all of the partition (`held`); None if no server has."""
+    own: list[Tail] = []
+    in_line = {record.key_text: record.name for record in line}
+    for live, keys in servers:
+        tail = _tail(line, live, keys)
+        if tail is None or any(one.key_text not in keys for one in line if one.name not in tail.names):
+            continue
+        if all(key in keys or in_line.get(key) in tail.names for key in held):
+            own.append(tail)
+    return max(own, key=lambda tail: tail.record.sequence, default=None)
 
 
 def _lines(records: Mapping[str, SegmentRecord], names: Set[str]) -> Iterable[Sequence[StreamSegmentRecord]]:

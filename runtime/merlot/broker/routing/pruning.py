@@ -18,17 +18,18 @@ from numpy.typing import NDArray
 from merlot import telemetry
 from merlot.broker.routing import own_pruners
 from merlot.broker.routing.own_pruners import Keep, OwnPruner
-from merlot.broker.routing.routes import RoutedSegment, RoutingSnapshot, ServerRoute
+from merlot.broker.routing.routes import RoutingSnapshot, ServerRoute
 from merlot.cluster.records import UNREADABLE, PartitionRecord, SegmentRecord
+from merlot.cluster.segments.boundary import BEFORE_ALL, BoundaryRule, Cut
 from merlot.errors import CorruptionError, InvalidInputError
-from merlot.ids import InstanceId, TableName
+from merlot.ids import InstanceId
 from merlot.query.pruning import monotone
 from merlot.query.pruning.blooms import ColumnBlooms, SegmentBloom
 from merlot.query.pruning.bounds import bounds_of
 from merlot.query.pruning.evaluate import evaluate
 from merlot.query.pruning.footers import are_texts_alike
 from merlot.query.pruning.partitions import ColumnPartitions, SegmentPartitions, function_of
-from merlot.query.pruning.ranges import Bounds, ColumnRanges
+from merlot.query.pruning.ranges import Bounds, ColumnRanges, KnownBounds
 from merlot.query.pruning.statistics import SegmentStatistics
 from merlot.query.pruning.verdicts import NONE
 from merlot.segment.index import bloom
@@ -67,11 +68,18 @@ class TablePruning:
     turns: tuple[NDArray[np.int16], ...] = field(repr=False)
     """Number of the server in `servers`, by turn and segment; -1 if nobody holds it."""
     servers: tuple[InstanceId, ...]
+    cuts: NDArray[np.int8] = field(repr=False)
+    """Which rows of each segment queries see (`Cut`)."""
 
     @property
     def statistics(self) -> SegmentStatistics:
         """All that is known."""
         return self.stages[-1][1]
+
+    @property
+    def num_seen(self) -> int:
+        """Segments that have rows of the table: all, but in a hybrid one."""
+        return int(np.count_nonzero(self.cuts != Cut.HIDDEN))
 
     def problems(self) -> tuple[str, ...]:
         """What keeps segments from being pruned that should be, a line each. Grows with what queries meet."""
@@ -91,7 +99,7 @@ class TablePruning:
     def select(self, where: Expr | None, request_number: int, *, null_handling: bool) -> Selection:
         """Routes for the segments that may hold rows that pass the filter."""
         kept = self._kept(where, self.statistics, self.own, null_handling=null_handling)
-        num_segments = len(kept)
+        num_segments = self.num_seen
         positions = np.flatnonzero(kept)
         if len(positions) == num_segments:
             return Selection(self.snapshot.select(request_number), self.snapshot.unavailable)
@@ -100,7 +108,6 @@ class TablePruning:
 
     def explain(self, where: Expr | None, *, null_handling: bool) -> list[tuple[str, int]]:
         """How many segments each pruner leaves out that those before it kept."""
-        num_segments = self.statistics.num_segments
         counts: list[tuple[str, int]] = [
             (name, int(np.count_nonzero(self._kept(where, statistics, (), null_handling=null_handling))))
             for name, statistics in self.stages
@@ -108,7 +115,7 @@ class TablePruning:
         for position, pruner in enumerate(self.own, start=1):
             kept = self._kept(where, self.statistics, self.own[:position], null_handling=null_handling)
             counts.append((pruner.name, int(np.count_nonzero(kept))))
-        before = [num_segments, *(count for _, count in counts)]
+        before = [self.num_seen, *(count for _, count in counts)]
         return [(name, earlier - count) for (name, count), earlier in zip(counts, before, strict=False)]
 
     def _kept(
@@ -120,6 +127,7 @@ class TablePruning:
         null_handling: bool,
     ) -> Keep:
         kept: Keep = evaluate(where, statistics, null_handling=null_handling) != NONE
+        kept &= self.cuts != Cut.HIDDEN
         if where is not None:
             for pruner in own:
                 kept &= pruner.keep(where)
@@ -127,11 +135,13 @@ class TablePruning:
 
     def _routes(self, positions: NDArray[np.intp], servers: NDArray[np.int16], num_pruned: int) -> Selection:
         keys = self.keys[positions]
+        calls = (servers + 1).astype(np.int32) * len(Cut) + self.cuts[positions]
         routes = []
-        for number in np.flatnonzero(np.bincount(servers + 1, minlength=1)).tolist():
+        for call in np.flatnonzero(np.bincount(calls, minlength=1)).tolist():
+            number, cut = divmod(call, len(Cut))
             if number:
-                chosen = keys[servers == number - 1].tolist()
-                routes.append(ServerRoute(self.servers[number - 1], tuple(chosen)))
+                chosen = keys[calls == call].tolist()
+                routes.append(ServerRoute(self.servers[number - 1], tuple(chosen), Cut(cut)))
         unavailable = tuple(keys[servers < 0].tolist()) if self.snapshot.unavailable else ()
         return Selection(tuple(routes), unavailable, num_pruned)
 
@@ -146,11 +156,13 @@ def build(snapshot: RoutingSnapshot, spec: TableSpec, previous: TablePruning | N
     if not names or unknown:
         return None
     segments = list(snapshot.segments.values())
-    records = [_record_of(segment) for segment in segments]
-    if previous is not None and previous.spec == spec and _are_same(previous.records, records):
+    records = [segment.record if segment.is_known else None for segment in segments]
+    cuts = np.array([segment.cut for segment in segments], np.int8)
+    is_alike = previous is not None and previous.spec == spec and _are_same(previous.records, records)
+    if previous is not None and is_alike and _are_cut_alike(previous, snapshot, cuts):
         records, stages, own, unreadable = list(previous.records), previous.stages, previous.own, previous.unreadable
     else:
-        builder = _Builder(snapshot.table, spec, records)
+        builder = _Builder(snapshot, spec, records, [segment.cut for segment in segments])
         stages, unreadable = builder.stages(), builder.unreadable()
         own = own_pruners.prepare_all(snapshot.table, spec, records)
     keys = np.empty(len(segments), np.object_)
@@ -166,6 +178,7 @@ def build(snapshot: RoutingSnapshot, spec: TableSpec, previous: TablePruning | N
         keys=keys,
         turns=turns,
         servers=servers,
+        cuts=cuts,
     )
 
 
@@ -179,15 +192,13 @@ def select(snapshot: RoutingSnapshot, request_number: int) -> Selection:
     return Selection(snapshot.select(request_number), snapshot.unavailable)
 
 
-def _record_of(segment: RoutedSegment) -> SegmentRecord | None:
-    """A broker that started amid a refresh routes an old version whose record is gone: nothing is known of it. Nor is
-    anything of rows that still come."""
-    is_known = segment.key == segment.record.key_text and not segment.record.is_open
-    return segment.record if is_known else None
-
-
 def _are_same(before: Sequence[SegmentRecord | None], after: Sequence[SegmentRecord | None]) -> bool:
     return len(before) == len(after) and all(old is new for old, new in zip(before, after, strict=True))
+
+
+def _are_cut_alike(previous: TablePruning, snapshot: RoutingSnapshot, cuts: NDArray[np.int8]) -> bool:
+    is_same = previous.snapshot.time_boundary_ms == snapshot.time_boundary_ms
+    return is_same and np.array_equal(previous.cuts, cuts)
 
 
 def _turns(
@@ -208,10 +219,22 @@ def _turns(
 class _Builder:
     """Statistics from records. Values that no footer would write are counted, and their segments never pruned."""
 
-    def __init__(self, table: TableName, spec: TableSpec, records: Sequence[SegmentRecord | None]) -> None:
-        self._table = table
+    def __init__(
+        self,
+        snapshot: RoutingSnapshot,
+        spec: TableSpec,
+        records: Sequence[SegmentRecord | None],
+        cuts: Sequence[Cut],
+    ) -> None:
+        self._table = snapshot.table
         self._spec = spec
         self._records = records
+        self._cuts = cuts
+        rule, boundary_ms = BoundaryRule.of(spec), snapshot.time_boundary_ms
+        self._boundary: int | None = None
+        """In the time column's unit."""
+        if rule is not None and boundary_ms is not None and boundary_ms != BEFORE_ALL:
+            self._boundary = rule.value(boundary_ms)
         self._unreadable: set[int] = set()
         self._first_cause = "bounds, partitions or filters are no JSON of their kind"
 
@@ -243,8 +266,15 @@ class _Builder:
             case "bloom":
                 names = self._names(lambda record: record.blooms)
                 return {"blooms": {field.name: self._column_blooms(field) for field in names}}
-        names = [field for field in self._names(lambda record: record.ranges) if self._is_range_of(name, field.name)]
+        names = [field for field in self._ranged() if self._is_range_of(name, field.name)]
         return {"ranges": facts.get("ranges", {}) | {field.name: self._column_ranges(field) for field in names}}
+
+    def _ranged(self) -> list[FieldSpec]:
+        """Columns whose ranges are known; of a hybrid table, the time column's are."""
+        found = self._names(lambda record: record.ranges)
+        rule = BoundaryRule.of(self._spec)
+        time = None if rule is None or self._boundary is None else self._spec.table_schema.field(rule.column)
+        return found if time is None or time in found else [*found, time]
 
     def _names(self, of: Callable[[SegmentRecord], Iterable[str]]) -> list[FieldSpec]:
         names = dict.fromkeys(name for record in self._records if record is not None for name in of(record))
@@ -263,11 +293,23 @@ class _Builder:
         return column != self._spec.time_column or column in self._spec.indexing.sorted_columns
 
     def _column_ranges(self, field: FieldSpec) -> ColumnRanges:
-        bounds: list[Bounds | None] = []
+        bounds: list[KnownBounds | None] = []
         for position, record in enumerate(self._records):
             pair = None if record is None else record.ranges.get(field.name)
-            bounds.append(None if record is None or pair is None else self._bounds(position, record, field, pair))
+            known = None if record is None or pair is None else self._bounds(position, record, field, pair)
+            bounds.append(self._cut(position, known) if field.name == self._spec.time_column else known)
         return ColumnRanges.of(bounds)
+
+    def _cut(self, position: int, known: Bounds | None) -> KnownBounds | None:
+        """Times of the rows that queries see. Of what nothing is known of, the boundary alone: what a stream still
+        brings needs not be asked for times before it."""
+        cut = self._cuts[position]
+        if self._boundary is None or cut in (Cut.ALL, Cut.HIDDEN):
+            return known
+        first, last = self._boundary, self._boundary - 1
+        if cut is Cut.FROM:
+            return (first, None) if known is None else (max(known[0], first), max(known[1], first))
+        return (None, last) if known is None else (min(known[0], last), min(known[1], last))
 
     def _bounds(self, position: int, record: SegmentRecord, field: FieldSpec, pair: tuple[Any, Any]) -> Bounds | None:
         stored = self._stored(position, record, field)

@@ -17,6 +17,9 @@ exactly that key and may be asked (`health.Standing`):
    them on (`lines`): they are never exchanged, the place where the older ones end moves on.
 7. Of a replacement in the lineage, all inputs are part of the table, or all outputs: these once each has a replica
    (`switching`).
+8. Of a hybrid table, queries see of each segment what its part answers for (`boundary`): the boundary moves in the
+   snapshot that routes what is before it.
+9. A table of strict replica groups has all of a partition asked of one server (`groups`).
 
 So an answer without exception holds every row of every segment in service, and `total_docs` counts the same segments.
 """
@@ -25,15 +28,17 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import lcm
 
-from merlot.broker.routing import lines, switching
+from merlot.broker.routing import boundary, lines, switching
 from merlot.broker.routing.exchanges import Exchange, arriving, joined
+from merlot.broker.routing.groups import grouped
 from merlot.broker.routing.health import Standing
 from merlot.broker.routing.lines import CONSUMING_SUFFIX, Tail
 from merlot.cluster.records import LineageMark, LineageState, SegmentRecord, StreamSegmentRecord
+from merlot.cluster.segments.boundary import BoundaryRule, Cut, cut
 from merlot.cluster.segments.view import TableView
 from merlot.ids import InstanceId, TableName
 
@@ -53,6 +58,16 @@ class RoutedSegment:
     record: SegmentRecord
     replicas: tuple[InstanceId, ...]
     backups: tuple[InstanceId, ...] = ()
+    cut: Cut = Cut.ALL
+    """Which of its rows queries see."""
+    group: int | None = None
+    """Number of the partition that is asked of one server as a whole; None: it is asked for by itself."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the record is that of the version that is routed, and of rows that no others come to. A broker that
+        started amid a refresh routes an old version whose record is gone."""
+        return self.key == self.record.key_text and not self.record.is_open
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,6 +76,8 @@ class ServerRoute:
 
     instance: InstanceId
     segments: tuple[str, ...]
+    cut: Cut = Cut.ALL
+    """Which of their rows it is asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +90,10 @@ class RoutingInputs:
     now_ms: int
     is_whole: bool = False
     """Whether a push replaces the table as a whole (REFRESH), so that its new versions go together."""
+    is_strict: bool = False
+    """Whether all of a partition is asked of one server."""
+    rule: BoundaryRule | None = None
+    """Of a hybrid table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +119,8 @@ class RoutingSnapshot:
     """Entries of the lineage whose outputs are routed, not their inputs."""
     tails: tuple[Tail, ...] = ()
     """Ends of a stream's partitions, each routed as one segment."""
+    time_boundary_ms: int | None = None
+    """Of a hybrid table: batches answer for what is before it, the stream for the rest. None: both for all."""
     stale_at_ms: int | None = None
     """When waiting for something will have taken too long."""
     by_key: Mapping[str, RoutedSegment] = field(repr=False)
@@ -131,7 +154,32 @@ def build(inputs: RoutingInputs, previous: RoutingSnapshot | None = None) -> Rou
             segment = _route(record, before.get(name), facts)
             if segment is not None:
                 routed[name] = segment
-    return _snapshot(inputs, table, routed)
+    boundary_ms = _boundary_ms(inputs, previous, table, routed)
+    if boundary_ms is not None:
+        routed = {name: _cut(segment, boundary_ms) for name, segment in routed.items()}
+    if inputs.is_strict:
+        routed = grouped(routed, inputs.standings)
+    return _snapshot(inputs, table, routed, boundary_ms)
+
+
+def _boundary_ms(
+    inputs: RoutingInputs, previous: RoutingSnapshot | None, table: _Table, routed: Mapping[str, RoutedSegment]
+) -> int | None:
+    """A broker that starts takes the root's: servers had loaded what is before it when it moved there."""
+    if inputs.rule is None:
+        return None
+    boundary_ms = inputs.view.root.time_boundary_ms
+    if previous is not None:
+        waiting = table.pending(routed) | table.frozen
+        is_ready = boundary.is_ready(table.records, waiting, boundary_ms)
+        boundary_ms = boundary.followed(boundary_ms, previous.time_boundary_ms, is_ready=is_ready)
+    if boundary_ms is None:
+        return None
+    return inputs.rule.lowered(boundary_ms, (one.record for one in routed.values()), inputs.now_ms)
+
+
+def _cut(segment: RoutedSegment, boundary_ms: int) -> RoutedSegment:
+    return replace(segment, cut=cut(segment.record, boundary_ms, is_known=segment.is_known))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +201,10 @@ class _Table:
     @cached_property
     def frozen(self) -> frozenset[str]:
         return frozenset().union(*(exchange.names for exchange in self.exchanges)) - self.in_tails
+
+    def pending(self, routed: Mapping[str, RoutedSegment]) -> frozenset[str]:
+        """Names that are not part of the table yet."""
+        return frozenset(self.records.keys() - routed.keys() - self.in_tails)
 
 
 def _names_of(tails: Iterable[Tail]) -> frozenset[str]:
@@ -185,9 +237,16 @@ def _table(inputs: RoutingInputs, previous: RoutingSnapshot | None, facts: _Fact
         completed=switched.taken,
         exchanges=kept,
         late=late,
-        tails=lines.tails(records, facts.consuming, facts.holders),
+        tails=_tails(inputs, records, facts),
         deadline_ms=switched.deadline_ms,
     )
+
+
+def _tails(inputs: RoutingInputs, records: Mapping[str, SegmentRecord], facts: _Facts) -> tuple[Tail, ...]:
+    """Where one server answers for all of a partition, the cut is as new as some server allows by itself."""
+    ranked = sorted(inputs.reports.keys() & inputs.standings.keys(), key=lambda one: (inputs.standings[one].value, one))
+    servers = [inputs.reports[one] for one in ranked] if inputs.is_strict else []
+    return lines.tails(records, facts.consuming, facts.holders, servers)
 
 
 def _arriving(previous: RoutingSnapshot, now: Mapping[str, SegmentRecord]) -> frozenset[str]:
@@ -205,9 +264,12 @@ def _may_differ(exchange: Exchange, inputs: RoutingInputs, previous: RoutingSnap
     return not inputs.is_whole and exchange.names <= before and exchange.names <= inputs.view.visible.keys()
 
 
-def _snapshot(inputs: RoutingInputs, table: _Table, routed: Mapping[str, RoutedSegment]) -> RoutingSnapshot:
-    unavailable = tuple(segment.key for segment in routed.values() if not segment.replicas)
-    pending = frozenset(table.records.keys() - routed.keys() - table.in_tails)
+def _snapshot(
+    inputs: RoutingInputs, table: _Table, routed: Mapping[str, RoutedSegment], boundary_ms: int | None
+) -> RoutingSnapshot:
+    seen = [segment for segment in routed.values() if segment.cut is not Cut.HIDDEN]
+    unavailable = tuple(segment.key for segment in seen if not segment.replicas)
+    pending = table.pending(routed)
     deadlines = [_ends_being_new(table.records[name]) for name in pending - table.frozen]
     deadlines += [exchange.ends_ms for exchange in table.exchanges]
     deadlines += [table.deadline_ms] if table.deadline_ms is not None else []
@@ -215,15 +277,16 @@ def _snapshot(inputs: RoutingInputs, table: _Table, routed: Mapping[str, RoutedS
         table=inputs.view.table,
         epoch=inputs.view.epoch,
         segments=routed,
-        turns=_turns([segment for segment in routed.values() if segment.replicas]),
+        turns=_turns([segment for segment in seen if segment.replicas]),
         unavailable=unavailable,
         absent=_absent(unavailable, routed, inputs) if unavailable else (),
-        total_docs=sum(segment.record.total_docs for segment in routed.values()),
+        total_docs=sum(segment.record.total_docs for segment in seen),
         records=table.records,
         pending=pending,
         exchanges=table.exchanges,
         completed=table.completed,
         tails=table.tails,
+        time_boundary_ms=boundary_ms,
         stale_at_ms=min(deadlines, default=None),
         by_key={segment.key: segment for segment in routed.values()},
     )
@@ -232,18 +295,33 @@ def _snapshot(inputs: RoutingInputs, table: _Table, routed: Mapping[str, RoutedS
 def reroute(
     snapshot: RoutingSnapshot, keys: Iterable[str], silent: Set[InstanceId], lacking: Set[tuple[InstanceId, str]]
 ) -> Rerouted:
-    """Other replicas for `keys`: not a silent server, nor one that said it lacks the key; in few calls."""
-    groups: dict[InstanceId, list[str]] = defaultdict(list)
-    lost = []
-    for key in keys:
-        segment = snapshot.by_key[key]
+    """Other replicas for `keys`: not a silent server, nor one that said it lacks the key, or another of its partition
+    where that is asked of one server; in few calls."""
+    groups: dict[tuple[InstanceId, Cut], list[str]] = defaultdict(list)
+    asked: dict[InstanceId, None] = {}
+    lost: list[str] = []
+    for together in _together(snapshot, keys):
+        segment = snapshot.by_key[together[0]]
         holders = (*segment.replicas, *segment.backups)
-        candidates = [one for one in holders if one not in silent and (one, key) not in lacking]
-        if candidates:
-            groups[next((one for one in candidates if one in groups), candidates[0])].append(key)
-        else:
-            lost.append(key)
+        candidates = [
+            one for one in holders if one not in silent and not any((one, key) in lacking for key in together)
+        ]
+        if not candidates:
+            lost += together
+            continue
+        chosen = next((one for one in candidates if one in asked), candidates[0])
+        asked[chosen] = None
+        groups[chosen, segment.cut] += together
     return Rerouted(_routes(groups), tuple(lost))
+
+
+def _together(snapshot: RoutingSnapshot, keys: Iterable[str]) -> Iterable[list[str]]:
+    """Keys that one server has to be asked for."""
+    found: dict[str | int, list[str]] = defaultdict(list)
+    for key in keys:
+        group = snapshot.by_key[key].group
+        found[key if group is None else group].append(key)
+    return found.values()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,14 +428,15 @@ def _turns(segments: Sequence[RoutedSegment]) -> tuple[tuple[ServerRoute, ...], 
 
 
 def _turn(segments: Sequence[RoutedSegment], turn: int) -> tuple[ServerRoute, ...]:
-    groups: dict[InstanceId, list[str]] = defaultdict(list)
-    for position, segment in enumerate(segments, start=turn):
-        groups[segment.replicas[position % len(segment.replicas)]].append(segment.key)
+    groups: dict[tuple[InstanceId, Cut], list[str]] = defaultdict(list)
+    for position, segment in enumerate(segments):
+        place = turn + (position if segment.group is None else segment.group)
+        groups[segment.replicas[place % len(segment.replicas)], segment.cut].append(segment.key)
     return _routes(groups)
 
 
-def _routes(groups: Mapping[InstanceId, Sequence[str]]) -> tuple[ServerRoute, ...]:
-    return tuple(ServerRoute(instance, tuple(keys)) for instance, keys in sorted(groups.items()))
+def _routes(groups: Mapping[tuple[InstanceId, Cut], Sequence[str]]) -> tuple[ServerRoute, ...]:
+    return tuple(ServerRoute(instance, tuple(keys), cut) for (instance, cut), keys in sorted(groups.items()))
 
 
 def _absent(

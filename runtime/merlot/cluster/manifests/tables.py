@@ -16,6 +16,7 @@ from merlot.cluster.instances.reports import remove_report
 from merlot.cluster.manifests.remains import Remains
 from merlot.cluster.manifests.store import Applied, Manifests, Outcome
 from merlot.cluster.records import RetainedRecord, RootRecord, TableRecord, TrashRecord
+from merlot.cluster.segments.boundary import BEFORE_ALL, BoundaryRule
 from merlot.cluster.segments.lineage_nodes import epoch_of_node
 from merlot.cluster.segments.transaction import Context, RemoveSegments, epoch_of_bucket, mutate, trash_nodes
 from merlot.cluster.segments.view import TableView, load, load_retained
@@ -186,7 +187,7 @@ def _create(metastore: Metastore, table: TableName, document: dict[str, Any], no
     forget_stream(Remains(metastore, table), table)
     # What a deletion left behind: readers must see a later epoch. Retained segments are the table's again at once.
     old = RootRecord.from_bytes(node.data, root_path) if node.data else RootRecord()
-    root = RootRecord(epoch=old.epoch + 1)
+    root = _first_root(document).model_copy(update={"epoch": old.epoch + 1})
     if old.is_deleted and old.retained is not None:
         _check_retained(old.retained, from_stored(document))
         record = record.model_copy(update={"num_adopted": old.retained.num_segments})
@@ -194,6 +195,12 @@ def _create(metastore: Metastore, table: TableName, document: dict[str, Any], no
     create = Create(paths.table_config(table), record.to_bytes())
     metastore.multi([create, Put(root_path, root.to_bytes(), node.version)])
     return record
+
+
+def _first_root(document: dict[str, Any]) -> RootRecord:
+    """Of a table without segments; of a hybrid one, batches have nothing yet."""
+    rule = BoundaryRule.of(from_stored(document).spec)
+    return RootRecord(time_boundary_ms=None if rule is None else BEFORE_ALL)
 
 
 def _check_retained(retained: RetainedRecord | None, manifest: Table) -> None:

@@ -106,7 +106,9 @@ def _write_plan(view: TableView, changed: Changed, context: Context) -> _WritePl
         for entry, mark in changed.lineage.items()
     }
     root, retired = _next_root(view, buckets, changed, num_buckets, context.publish_id)
-    root = root.model_copy(update={"lineage": lineage})
+    boundary_ms, moved_ms = changed.time_boundary
+    update = {"lineage": lineage, "time_boundary_ms": boundary_ms, "time_boundary_moved_ms": moved_ms}
+    root = root.model_copy(update=update)
     nodes = {paths.segment_bucket(view.table, number, content_id): encoded[number] for number in filled}
     for entry, details in changed.details.items():
         nodes |= details_nodes(view.table, entry, content_id, details)

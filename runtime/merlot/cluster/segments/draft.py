@@ -12,6 +12,7 @@ from merlot.cluster.segments.mutations import (
     Assign,
     EndReplacement,
     ForgetReplacement,
+    MoveTimeBoundary,
     Mutation,
     PreconditionError,
     PutOutputs,
@@ -34,6 +35,8 @@ class Changed:
     dropped_urls: tuple[str, ...]
     added_urls: tuple[str, ...]
     lineage: Mapping[str, LineageMark]
+    time_boundary: tuple[int | None, int]
+    """And since when."""
     details: Mapping[str, LineageRecord] = field(default_factory=dict)
     """Details of entries to write; the marks do not name them yet."""
 
@@ -49,6 +52,8 @@ def apply(view: TableView, mutations: Sequence[Mutation]) -> Changed | None:
                 draft.remove(mutation)
             case Assign():
                 draft.assign(mutation)
+            case MoveTimeBoundary():
+                draft.time_boundary = (mutation.boundary_ms, mutation.now_ms)
             case StartReplacement():
                 lineage_rules.start(draft, mutation)
             case PutOutputs():
@@ -73,6 +78,12 @@ class Draft:
         self._names: dict[str, None] = {}
         self.lineage: dict[str, LineageMark] = dict(view.root.lineage)
         self.details: dict[str, LineageRecord] = {}
+        self.time_boundary = (view.root.time_boundary_ms, view.root.time_boundary_moved_ms)
+
+    @property
+    def is_hybrid(self) -> bool:
+        """Whether batches and the stream answer for different times."""
+        return self.time_boundary[0] is not None
 
     def put(self, mutation: PutSegments) -> None:
         for name, crc in mutation.expected.items():
@@ -135,12 +146,14 @@ class Draft:
 
     def finish(self) -> Changed | None:
         """What has changed."""
-        if not self._names and self.lineage == self._view.root.lineage:
+        root = self._view.root
+        before = (root.lineage, root.time_boundary_ms, root.time_boundary_moved_ms)
+        if not self._names and (self.lineage, *self.time_boundary) == before:
             return None
         touched = {bucket_of(name, self._view.root.num_buckets) for name in self._names}
         buckets = {number: Bucket("", *self._buckets[number]) for number in sorted(touched)}
         dropped, added = self._urls()
-        return Changed(buckets, tuple(self._names), dropped, added, self.lineage, self.details)
+        return Changed(buckets, tuple(self._names), dropped, added, self.lineage, self.time_boundary, self.details)
 
     def _inherited(self, record: SegmentRecord, present: SegmentRecord | None) -> tuple[str, str]:
         """The marks of a new version."""

@@ -16,6 +16,7 @@ from merlot.cluster.segments.mutations import (
     StartReplacement,
     TooManyReplacementsError,
 )
+from merlot.cluster.segments.parts import are_mixed, joined_offsets
 from merlot.cluster.segments.visibility import is_leftover, is_visible
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ def start(draft: Draft, mutation: StartReplacement) -> None:
         )
     _check_lists(mutation)
     inputs = [_check_input(draft, name, crc) for name, crc in mutation.segments_from.items()]
+    if draft.is_hybrid and are_mixed(inputs):
+        raise PreconditionError(
+            f"segments of batches and of the stream cannot be replaced together in a hybrid table entry={entry}"
+        )
     for name in mutation.segments_to:
         _make_room(draft, name)
     for record in inputs:
@@ -61,7 +66,7 @@ def put_outputs(draft: Draft, mutation: PutOutputs) -> None:
             raise PreconditionError(f"replacement takes no outputs any more entry={entry} state={state}")
         if present is not None and not is_ours:
             raise PreconditionError(f"output exists already, as no output of this entry={entry} segment={record.name}")
-        draft.store(record.model_copy(update={"replaces": entry, "replaced_by": ""}))
+        draft.store(record.model_copy(update={"replaces": entry, "replaced_by": "", "stream_offsets": ""}))
 
 
 def end(draft: Draft, mutation: EndReplacement) -> None:
@@ -86,11 +91,21 @@ def end(draft: Draft, mutation: EndReplacement) -> None:
         record = draft.find(name)
         if record is not None and record.replaces == entry:
             draft.drop(name)
+    _keep_offsets(draft, details.segments_from, kept)
     if mutation.dropped or mutation.custom_map:
         update = {"segments_to": kept, "custom_map": {**details.custom_map, **mutation.custom_map}}
         draft.details[entry] = details.model_copy(update=update)
     completed = {"state": LineageState.COMPLETED, "since_ms": mutation.now_ms, "num_to": len(kept)}
     draft.lineage[entry] = LineageMark(**{**mark._asdict(), **completed})
+
+
+def _keep_offsets(draft: Draft, inputs: Iterable[str], outputs: Iterable[str]) -> None:
+    """What takes the place of a stream's segments is of the stream, wherever its rows are from."""
+    found = (draft.find(name) for name in inputs)
+    offsets = joined_offsets(record for record in found if record is not None)
+    for record in (draft.find(name) for name in outputs) if offsets else ():
+        if record is not None:
+            draft.store(record.model_copy(update={"stream_offsets": offsets}))
 
 
 def revert(draft: Draft, mutation: RevertReplacement) -> None:

@@ -91,8 +91,16 @@ class ForgetReplacement:
     entry: str
 
 
+@dataclass(frozen=True, slots=True)
+class MoveTimeBoundary:
+    """Have the batches answer for other times, the stream for the rest: None, both for all."""
+
+    boundary_ms: int | None
+    now_ms: int
+
+
 LineageMutation = StartReplacement | PutOutputs | EndReplacement | RevertReplacement | ForgetReplacement
-Mutation = PutSegments | RemoveSegments | Assign | LineageMutation
+Mutation = PutSegments | RemoveSegments | Assign | MoveTimeBoundary | LineageMutation
 
 
 class PreconditionError(ConflictError):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from merlot.cluster.records import LineageRecord, LineageState, SegmentRecord
 from merlot.cluster.segments import coverage
 from merlot.cluster.segments.coverage import RowCounts, Taken
 from merlot.cluster.segments.lineage_nodes import read_details
 from merlot.cluster.segments.mutations import ForgetReplacement
+from merlot.cluster.segments.parts import is_of_stream
 from merlot.cluster.segments.republish import PushedAgain
 from merlot.cluster.segments.transaction import (
     Context,
@@ -196,11 +198,21 @@ def _leaving(view: TableView, request: PublishRequest) -> Iterable[SegmentRecord
     """What the request removes, in the order of names. What is hidden already goes by itself; what a
     stream still adds rows to stays."""
     if not request.replace_all:
-        return (record for record in map(view.segment, sorted(set(request.replace))) if record is not None)
+        named = (record for record in map(view.segment, sorted(set(request.replace))) if record is not None)
+        return map(partial(_checked_part, view), named)
     under_way = {name for name, mark in view.lineage.items() if mark.state is LineageState.IN_PROGRESS}
     staged = (one for one in view.segments.values() if one.replaces in under_way)
     committed = (one for one in view.visible.values() if not one.is_open)
     return sorted((*committed, *staged), key=lambda record: record.name)
+
+
+def _checked_part(view: TableView, record: SegmentRecord) -> SegmentRecord:
+    """A batch stands for batches alone where the stream's rows of its time are hidden, not gone."""
+    if view.root.time_boundary_ms is not None and is_of_stream(record):
+        raise PreconditionError(
+            f"segment of a hybrid table's stream cannot be replaced by a batch segment={record.name}"
+        )
+    return record
 
 
 def _check_unchanged(present: SegmentRecord, view: TableView, *, is_whole: bool) -> None:
@@ -221,7 +233,7 @@ def _check_put_before(record: SegmentRecord, present: SegmentRecord | None, entr
 
 def _stamped(record: SegmentRecord, present: SegmentRecord | None, now_ms: int) -> SegmentRecord:
     """Push time is the first publication's, refresh time the last replacement's. Marks are the table's alone."""
-    record = record.model_copy(update={"replaces": "", "replaced_by": "", "made_of": ""})
+    record = record.model_copy(update={"replaces": "", "replaced_by": "", "made_of": "", "stream_offsets": ""})
     if present is None:
         return record.model_copy(update={"push_time_ms": now_ms})
     return record.model_copy(update={"push_time_ms": present.push_time_ms, "refresh_time_ms": now_ms})

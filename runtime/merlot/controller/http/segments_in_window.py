@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from aiohttp import web
 
 from merlot.cluster.records import SegmentRecord
+from merlot.cluster.segments.parts import is_of_stream
+from merlot.cluster.segments.view import TableView
 from merlot.controller.http.responses import answered, json_answer
 from merlot.controller.service import ControllerService
 from merlot.controller.status import pinot_json
@@ -34,6 +36,12 @@ def select(
     return sorted(chosen)
 
 
+def _of_batches(view: TableView) -> Iterable[SegmentRecord]:
+    """What a batch or a backfill of a window may replace. Nothing that rows may still come to."""
+    is_hybrid = view.root.time_boundary_ms is not None
+    return (one for one in view.visible.values() if not (one.is_open or (is_hybrid and is_of_stream(one))))
+
+
 def routes(service: ControllerService) -> list[web.RouteDef]:
     """The path."""
     return [web.get("/segments/{table}/select", _Api(service).select)]
@@ -46,12 +54,13 @@ class _Api:
     @answered
     async def select(self, request: web.Request) -> web.Response:
         """`?startTimestamp=&endTimestamp=&excludeOverlapping=`: epoch milliseconds, the end is not part of the window;
-        either may be left out. Segments that were replaced are not told."""
+        either may be left out. Segments that were replaced are not told, nor, of a hybrid table, those of its stream:
+        whoever asks is about to replace what batches brought."""
         start_ms = _millis(request, "startTimestamp", _LEAST)
         end_ms = _millis(request, "endTimestamp", _GREATEST)
         is_strict = request.query.get("excludeOverlapping", "").lower() in _TRUE
         view = await asyncio.to_thread(self._service.view, request.match_info["table"])
-        names = select(view.visible.values(), start_ms, end_ms, exclude_overlapping=is_strict)
+        names = select(_of_batches(view), start_ms, end_ms, exclude_overlapping=is_strict)
         return json_answer([{pinot_json.OFFLINE: names}])
 
 

@@ -150,6 +150,7 @@ class RollupFacts:
             unfinished={task.config.level.lower() for task in self.tasks if task.is_unfinished},
             busy=self.busy,
             room=self.room,
+            by_partition=self.table_spec.is_strict,
             set_aside={task.unit_id for task in self.tasks if not task.is_unfinished},
         )
 

@@ -10,6 +10,9 @@ The watermark is the start of the bucket that was begun last; it moves when task
 or done, and never back. Buckets behind it are merged again only where a backfill left its mark. In mode processAll
 there is none: a level begins at the first segment each time, and a coarser bucket waits for its own finer ones only.
 
+What batches published and what a stream brought are merged apart (`parts`), each with its own watermarks: a batch comes
+when the stream is days ahead. So no segment ever holds rows of both.
+
 (Pinot class MergeRollupTaskGenerator. Unlike it: times before 1970 round down, a bucket is never split by its list of
 segments, a level's last bucket does not hold up the next level, and a bucket whose task failed for good is set aside.)
 """
@@ -17,15 +20,17 @@ segments, a level's last bucket does not hold up the next level, and a bucket wh
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.tasks.queue import TaskRecord
 from merlot.controller.merges.buckets import Runs
 from merlot.controller.merges.candidates import Candidate, Candidates, candidates, is_too_wide
+from merlot.controller.merges.outlook import LevelOutlook, joined_outlook
+from merlot.controller.merges.parts import OF_BATCHES, parts_of
 from merlot.controller.merges.tasks import TaskMaker, Unit
 from merlot.ids import TableName
-from merlot.spec.tasks import MergeLevel, MergeRollupSpec, Mode
+from merlot.spec.tasks import MergeRollupSpec, Mode
 
 Window = tuple[int, int]
 
@@ -41,7 +46,7 @@ class MergeSituation:
     spec: MergeRollupSpec
     visible: Mapping[str, SegmentRecord]
     watermarks: Mapping[str, int]
-    """By the level's name in lower case."""
+    """By the level's name in lower case; those of a stream's part behind it."""
     now_ms: int
     retention_ms: int | None = None
     unfinished: Collection[str] = ()
@@ -52,28 +57,8 @@ class MergeSituation:
     """Ids of tasks that failed for good: the same work is not begun again."""
     room: int = 1 << 30
     """How many replacements the table can take up now; what is beyond waits."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LevelOutlook:
-    """How far a level is."""
-
-    level: MergeLevel
-    watermark_ms: int | None = None
-    """None: there is no segment to begin with, or every bucket is looked at (processAll)."""
-    delay: int = 0
-    """Buckets between the first one to do and the last one that could be done by now; in mode processAll those that are
-    to be done."""
-    buckets_done: int = 0
-    buckets_to_do: int = 0
-    num_segments: int = 0
-    """Segments that are the result of this level."""
-    num_bytes: int = 0
-    late_segments: int = 0
-    """Segments below the level behind its watermark: only a coarser level or a backfill merges them."""
-    late_docs: int = 0
-    too_wide: int = 0
-    """Segments that reach into too many buckets to be taken apart."""
+    by_partition: bool = False
+    """Whether partitions of the stream are merged apart too, since each is asked of one server as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +75,37 @@ class Generated:
 
 
 def generate(situation: MergeSituation) -> Generated:
-    """Decide for all levels. With nothing to do the tasks are empty and the watermarks are what they were."""
+    """Decide for all parts and levels. With nothing to do the tasks are empty and the watermarks are what they were."""
+    tasks: list[TaskRecord] = []
+    watermarks = dict(situation.watermarks)
+    outlooks: list[Sequence[LevelOutlook]] = []
+    without_time, waits_for_room = 0, False
+    for part, visible in parts_of(situation.visible, by_partition=situation.by_partition).items():
+        room = situation.room - len(tasks)
+        made = _generate(replace(situation, visible=visible, watermarks=watermarks, room=room), part)
+        tasks += made.tasks
+        watermarks |= made.watermarks
+        outlooks.append(made.levels)
+        without_time += made.without_time
+        waits_for_room |= made.waits_for_room
+    levels = tuple(map(joined_outlook, zip(*outlooks, strict=True)))
+    return Generated(tuple(tasks), watermarks, levels, without_time, waits_for_room)
+
+
+def _generate(situation: MergeSituation, part: str) -> Generated:
+    """Decide for one part."""
     spec = situation.spec
     oldest_ms = None if situation.retention_ms is None else situation.now_ms - situation.retention_ms
     everything = candidates(situation.visible, spec.levels, oldest_ms=oldest_ms)
     tasks: list[TaskRecord] = []
-    watermarks = dict(situation.watermarks)
+    watermarks: dict[str, int] = {}
     outlooks = []
     busy = set(situation.busy)
     finer: _Level | None = None
     room = situation.room
     waits_for_room = False
     for rank, level in enumerate(spec.levels):
-        state = _Level(situation, everything, rank, finer)
+        state = _Level(situation, everything, rank, finer, part)
         outlook = state.outlook()
         if level.key not in situation.unfinished:
             due = state.select(busy)
@@ -112,7 +115,7 @@ def generate(situation: MergeSituation) -> Generated:
             tasks += [state.maker.task(unit, situation.now_ms) for unit in units]
             busy.update(one.name for unit in units for one in unit.inputs)
             if units and state.watermark_ms is not None and spec.mode is Mode.PROCESS_FROM_WATERMARK:
-                watermarks[level.key] = state.advanced_ms(units)
+                watermarks[level.key + part] = state.advanced_ms(units)
         outlooks.append(outlook)
         finer = state
     return Generated(tuple(tasks), watermarks, tuple(outlooks), everything.without_time, waits_for_room)
@@ -129,8 +132,16 @@ class _Selection:
 class _Level:
     """One level of one decision."""
 
-    def __init__(self, situation: MergeSituation, everything: Candidates, rank: int, finer: _Level | None) -> None:
+    def __init__(
+        self,
+        situation: MergeSituation,
+        everything: Candidates,
+        rank: int,
+        finer: _Level | None = None,
+        part: str = OF_BATCHES,
+    ) -> None:
         self._situation = situation
+        self._part = part
         self._rank = rank
         self._level = level = situation.spec.levels[rank]
         self._finer = finer
@@ -146,7 +157,7 @@ class _Level:
 
     def _watermark(self) -> int | None:
         bucket = self._level.bucket
-        stored = self._situation.watermarks.get(self._level.key)
+        stored = self._situation.watermarks.get(self._level.key + self._part)
         if stored is not None and not self._is_everything_due:
             return bucket.floor(stored)
         return bucket.floor(self._everything.start_ms) if self._everything else None

@@ -11,7 +11,8 @@ from enum import StrEnum
 
 from merlot.cluster.tasks.queue import LevelTotals, TaskHistory, TaskProgress, TaskState
 from merlot.controller.merges.facts import RollupFacts, RollupTask
-from merlot.controller.merges.generator import Generated, LevelOutlook
+from merlot.controller.merges.generator import Generated
+from merlot.controller.merges.outlook import LevelOutlook
 from merlot.controller.status.pinot_json import Json
 from merlot.ids import raw_name
 from merlot.spec.tasks import MergeLevel

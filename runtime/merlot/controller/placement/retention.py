@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from merlot.cluster.records import SegmentRecord
+from merlot.cluster.segments.boundary import BoundaryRule, Cut, cut
+from merlot.cluster.segments.parts import is_of_stream
 from merlot.cluster.segments.view import TableView
 from merlot.cluster.segments.visibility import is_held
 from merlot.ids import SegmentKey
+from merlot.spec.table import TableSpec
+
+FOLLOWED_MS: Final = 15 * 60 * 1000
+"""Brokers wait for segments five minutes at most."""
 
 
 def expired(segments: Iterable[SegmentRecord], retention_ms: int | None, now_ms: int) -> tuple[SegmentKey, ...]:
@@ -20,6 +27,19 @@ def expired(segments: Iterable[SegmentRecord], retention_ms: int | None, now_ms:
     oldest_ms = now_ms - retention_ms
     old = (segment for segment in segments if segment.newest_ms is not None and segment.newest_ms < oldest_ms)
     return tuple(sorted(segment.key for segment in old))
+
+
+def taken_over(view: TableView, spec: TableSpec, now_ms: int) -> tuple[SegmentKey, ...]:
+    """Keys of a hybrid table's stream segments that batches answer for, every row of them, and that are older than it
+    keeps such. Brokers that have not followed the boundary's last move still need them: none goes soon after it."""
+    hybrid, rule, known_ms = spec.ingestion.time_boundary, BoundaryRule.of(spec), view.root.time_boundary_ms
+    if hybrid is None or rule is None or known_ms is None:
+        return ()
+    if now_ms - view.root.time_boundary_moved_ms < FOLLOWED_MS:
+        return ()
+    boundary_ms = rule.lowered(known_ms, view.visible.values(), now_ms)
+    of_stream = [one for one in removable(view) if is_of_stream(one) and cut(one, boundary_ms) is Cut.HIDDEN]
+    return expired(of_stream, hybrid.stream_retention_ms, now_ms)
 
 
 def removable(view: TableView) -> list[SegmentRecord]:

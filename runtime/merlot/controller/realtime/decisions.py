@@ -19,8 +19,9 @@ from merlot.cluster.consuming.transactions import Begin, End
 from merlot.cluster.records import AskedEnd, ConsumingStatus, PositionRecord, StreamSegmentRecord
 from merlot.cluster.segments.transaction import Assign, Mutation
 from merlot.cluster.segments.view import TableView
+from merlot.controller.placement import together
 from merlot.controller.placement.assignment import Servers, assign
-from merlot.controller.placement.reconcile import Situation, step
+from merlot.controller.placement.moves import Situation, step
 from merlot.ids import InstanceId
 
 
@@ -116,6 +117,8 @@ def _place(view: TableView, situation: StreamSituation) -> list[Mutation]:
     """Spread the partitions evenly; a server gives one up when those who take it consume it. What they would read again
     for long is committed first, by those who have it."""
     table = situation.table
+    if table.spec.is_strict:
+        return _place_together(view, situation)
     # By partition, not by segment: which ones move must not change when they are committed for that.
     opened = {_place_name(number): record for number, record in sorted(open_segments(view).items())}
     current, servers = _staying(view, opened, situation)
@@ -131,6 +134,17 @@ def _place(view: TableView, situation: StreamSituation) -> list[Mutation]:
         if stepped != view.servers_of(record.name):
             changes[record.name] = stepped
     return [Assign(changes)] if changes else []
+
+
+def _place_together(view: TableView, situation: StreamSituation) -> list[Mutation]:
+    """Where one server answers for a partition, its open segment goes with the sealed ones."""
+    opened = {record.name: record for record in open_segments(view).values()}
+    changes = together.assignment(view, situation.table).changes
+    moving = {name: servers for name, servers in changes.items() if name in opened}
+    waiting = {name for name, wanted in moving.items() if _reads_long(view, opened[name], wanted, situation)}
+    commits = _commit_now(view, [opened[name] for name in waiting], situation)
+    moved = {name: servers for name, servers in moving.items() if name not in waiting}
+    return commits or ([Assign(moved)] if moved else [])
 
 
 def _staying(

@@ -13,7 +13,7 @@ from merlot.cluster.consuming.progress import read_progress
 from merlot.cluster.manifests.upserts import upserting_of
 from merlot.cluster.segments.transaction import Context, mutate
 from merlot.cluster.segments.view import TableView
-from merlot.controller.placement.reconcile import Situation
+from merlot.controller.placement.moves import Situation
 from merlot.controller.realtime.decisions import StreamSituation, decide
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Check, Metastore

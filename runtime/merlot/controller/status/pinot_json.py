@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord, TableRecord
+from merlot.cluster.segments.boundary import BEFORE_ALL
 from merlot.cluster.segments.view import TableView
 from merlot.ids import InstanceId
 from merlot.spec.table import TableSpec
@@ -72,13 +73,16 @@ def size(name: str, view: TableView) -> Json:
 
 def metadata(view: TableView, spec: TableSpec) -> Json:
     """`/tables/{t}/metadata`. `numSegmentsUnpartitioned` is ours: segments that lack what partition pruning needs, 0 if
-    the table declares no partitioning."""
+    the table declares no partitioning. So is `timeBoundaryMs`: from when on a hybrid table's stream answers; null if it
+    answers for all, or the table is not hybrid."""
+    boundary_ms = view.root.time_boundary_ms
     return {
         "tableName": view.table,
         "diskSizeInBytes": view.size_bytes,
         "numSegments": len(view.visible),
         "numRows": view.total_docs,
         "numSegmentsUnpartitioned": sum(bool(unpartitioned(record, spec)) for record in view.visible.values()),
+        "timeBoundaryMs": None if boundary_ms == BEFORE_ALL else boundary_ms,
         "columnLengthMap": {},
         "columnCardinalityMap": {},
     }

@@ -19,6 +19,8 @@ from merlot.query.pruning.verdicts import SOME, Verdicts, complement, constant, 
 
 Bound = int | float | str | bytes | Decimal
 Bounds = tuple[Bound, Bound]
+KnownBounds = tuple[Bound | None, Bound | None]
+"""None: nothing is known of that side."""
 FEW_VALUES = 8
 """Up to this many values of an IN are compared one by one; more are counted along the scale."""
 
@@ -33,13 +35,14 @@ class ColumnRanges:
     high: NDArray[np.int32]
 
     @classmethod
-    def of(cls, bounds: Sequence[Bounds | None]) -> ColumnRanges:
+    def of(cls, bounds: Sequence[KnownBounds | None]) -> ColumnRanges:
         """One pair by segment, None if unknown. All of one kind, none NaN, no pair reversed."""
-        known = [pair for pair in bounds if pair is not None]
-        scale = sorted({bound for pair in known for bound in pair})
+        known = [(None, None) if pair is None else pair for pair in bounds]
+        scale: list[Any] = sorted({bound for pair in known for bound in pair if bound is not None})
         ranks = {bound: rank for rank, bound in enumerate(scale)}
-        unknown = (-1, len(scale))
-        found = [unknown if pair is None else (ranks[pair[0]], ranks[pair[1]]) for pair in bounds]
+        found = [
+            (-1 if low is None else ranks[low], len(scale) if high is None else ranks[high]) for low, high in known
+        ]
         both = np.array(found, np.int32).reshape(len(bounds), 2)
         return cls(scale, np.ascontiguousarray(both[:, 0]), np.ascontiguousarray(both[:, 1]))
 

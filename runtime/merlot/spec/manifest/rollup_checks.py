@@ -26,6 +26,7 @@ from merlot.spec.tasks import (
     MergeType,
 )
 from merlot.values import periods
+from merlot.values.periods import Period
 from merlot.values.types import TypeName
 
 JsonObject = Mapping[str, Any]
@@ -89,6 +90,7 @@ def _column_problems(spec: MergeRollupSpec, table: TableSpec) -> Iterator[Proble
             kind = spec.aggregations[name].aggregation_type
             yield Problem(path, f'"{name}" is {field.type}, of which {kind} makes no sense; write min or max')
     yield from _rounding_problems(spec, table)
+    yield from _boundary_problems(spec, table)
     yield from _answer_problems(spec, table)
     for number, level in enumerate(spec.levels):
         for place, name in enumerate(level.erase_dimension_values):
@@ -110,6 +112,18 @@ def _rounding_problems(spec: MergeRollupSpec, table: TableSpec) -> Iterator[Prob
         if why is not None:
             path = f"spec.levels[{number}].roundBucketTimePeriod"
             yield Problem(path, f'"{field.name}" cannot be rounded to {level.rounding}: {why}')
+
+
+def _boundary_problems(spec: MergeRollupSpec, table: TableSpec) -> Iterator[Problem]:
+    """Rounding must not take a row over a hybrid table's time boundary: it would be answered twice, or not at all."""
+    boundary = table.ingestion.time_boundary
+    for number, level in enumerate(spec.levels):
+        if boundary is None or level.rounding is None:
+            continue
+        if not Period(boundary.unit, fixed_ms=boundary.unit_ms).is_multiple_of(level.rounding):
+            path = f"spec.levels[{number}].roundBucketTimePeriod"
+            text = f"the table's time boundary lies at whole units of {boundary.unit}, which this does not divide"
+            yield Problem(path, text)
 
 
 def _erasure_problems(path: str, name: str, table: TableSpec) -> Iterator[Problem]:

@@ -15,7 +15,7 @@ from merlot.errors import InvalidInputError
 from merlot.ids import OFFLINE_SUFFIX, REALTIME_SUFFIX
 from merlot.spec import partition_functions, pruners
 from merlot.spec.indexing import INDEX_KINDS, PartitionFunctionSpec
-from merlot.spec.manifest import star_tree_checks, stream_checks, upsert_checks
+from merlot.spec.manifest import hybrid_checks, star_tree_checks, stream_checks, upsert_checks
 from merlot.spec.manifest.problems import Problem, suggestion
 from merlot.spec.pruners import SEGMENT_PRUNERS
 from merlot.uris import credentials_problem, s3_option_problems, scheme_of
@@ -59,6 +59,7 @@ def check(document: JsonObject) -> Iterator[Problem]:
     yield from _check_partitioning(_mapping(spec.get("partitioning")), columns)
     yield from _check_batches(_mapping(spec.get("ingestion")), columns)
     yield from stream_checks.check(spec, columns.by_name, columns.missing)
+    yield from hybrid_checks.check(spec, columns.by_name)
     yield from _check_uri("spec.deepStore.uri", _mapping(spec.get("deepStore")).get("uri"), "secretRef")
     yield from _check_pruners(spec)
     yield from _check_containers(_mapping(spec.get("tenants")))

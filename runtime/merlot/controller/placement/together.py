@@ -1,0 +1,61 @@
+"""Partitions that one server answers for as a whole: all segments of each are on the same servers. Pure.
+
+A partition moves as one: whoever takes it loads all of it, and consumes it, before a server that had it lets any of it
+go. So at every step of a move some server has all of the partition.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from merlot.cluster.segments.parts import partition_groups
+from merlot.cluster.segments.view import TableView
+from merlot.controller.placement.assignment import assign
+from merlot.controller.placement.moves import Situation, has, step
+from merlot.ids import InstanceId
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """What changes of the segments that are in some partition; `names` are all of these."""
+
+    names: Set[str]
+    changes: Mapping[str, tuple[InstanceId, ...]]
+
+
+def assignment(view: TableView, situation: Situation) -> Together:
+    """The next step of every partition, open segments included: evenly spread by their number."""
+    groups = partition_groups(view.segments.values())
+    current = {label: _servers_of(view, names) for label, names in groups.items()}
+    spec = situation.spec
+    target = assign(sorted(groups), current, situation.servers, spec.replication, balance=situation.balance)
+    changes: dict[str, tuple[InstanceId, ...]] = {}
+    for label, names in groups.items():
+        wanted = target.get(label, current[label])
+        is_whole = all(_have(view, name, wanted, situation) for name in names)
+        for name in names:
+            now = view.servers_of(name)
+            stepped = step(view.segments[name].key, now, wanted, situation)
+            if not is_whole:
+                stepped = tuple(sorted({*stepped, *_staying(now, situation)}))
+            if stepped != now:
+                changes[name] = stepped
+    return Together(frozenset(name for names in groups.values() for name in names), changes)
+
+
+def _servers_of(view: TableView, names: Sequence[str]) -> tuple[InstanceId, ...]:
+    """Where the partition is, as far as its segments agree: those of the open one, else those that most are on."""
+    opened = [name for name in names if view.segments[name].is_open]
+    places = Counter(view.servers_of(name) for name in opened or names if view.servers_of(name))
+    return max(places, key=lambda servers: (places[servers], servers), default=())
+
+
+def _have(view: TableView, name: str, wanted: Sequence[InstanceId], situation: Situation) -> bool:
+    key = view.segments[name].key
+    return all(has(situation, server, key) for server in wanted if server in situation.servers.live)
+
+
+def _staying(current: Sequence[InstanceId], situation: Situation) -> list[InstanceId]:
+    return [server for server in current if server not in situation.servers.gone]

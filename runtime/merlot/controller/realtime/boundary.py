@@ -1,0 +1,48 @@
+"""Where the time boundary of a hybrid table shall be: up once servers have what batches have before it, down at once.
+
+Pure. Until servers report every segment of the batches that begins before the new boundary, the old one holds: a batch
+that is half loaded answers for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+
+from merlot.cluster.segments.boundary import BoundaryRule
+from merlot.cluster.segments.parts import is_of_stream
+from merlot.cluster.segments.transaction import MoveTimeBoundary, Mutation
+from merlot.cluster.segments.view import TableView
+from merlot.ids import InstanceId
+from merlot.spec.table import TableSpec
+
+Loaded = Mapping[InstanceId, Set[str]]
+"""Keys that servers report."""
+
+
+def decide(view: TableView, spec: TableSpec, loaded: Loaded | None, now_ms: int) -> Sequence[Mutation]:
+    """What to write: nothing if the boundary is where it belongs, or has to wait. `loaded`: None if nobody looked."""
+    known_ms, target_ms = view.root.time_boundary_ms, _target(view, spec, now_ms)
+    if target_ms == known_ms or spec.suspend:
+        return []
+    is_down = target_ms is None or (known_ms is not None and target_ms < known_ms)
+    if is_down or (target_ms is not None and _is_loaded(view, target_ms, loaded)):
+        return [MoveTimeBoundary(target_ms, now_ms)]
+    return []
+
+
+def is_waiting(view: TableView, spec: TableSpec, now_ms: int) -> bool:
+    """Whether the boundary is to move when servers have loaded more."""
+    return not spec.suspend and _target(view, spec, now_ms) != view.root.time_boundary_ms
+
+
+def _target(view: TableView, spec: TableSpec, now_ms: int) -> int | None:
+    rule = BoundaryRule.of(spec)
+    return None if rule is None else rule.target(view.visible.values(), now_ms)
+
+
+def _is_loaded(view: TableView, boundary_ms: int, loaded: Loaded | None) -> bool:
+    if loaded is None:
+        return False
+    keys = frozenset[str]().union(*loaded.values())
+    needed = (one for one in view.visible.values() if not is_of_stream(one))
+    return all(one.key_text in keys for one in needed if one.start_time_ms is None or one.start_time_ms < boundary_ms)

@@ -1,0 +1,53 @@
+"""Checks of a hybrid Table's time boundary that need more than one field, on the plain document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from merlot.errors import InvalidInputError
+from merlot.spec.manifest.problems import Problem
+from merlot.values import datetime_format
+from merlot.values.datetime_format import EpochFormat, PatternFormat
+from merlot.values.durations import duration_ms
+from merlot.values.types import TypeName
+
+JsonObject = Mapping[str, Any]
+PATH = "spec.ingestion.timeBoundary"
+
+
+def check(spec: JsonObject, columns: Mapping[str, JsonObject]) -> Iterator[Problem]:
+    """The problems between the boundary and the rest of the table."""
+    ingestion = _mapping(spec.get("ingestion"))
+    if "timeBoundary" not in ingestion:
+        return
+    boundary = _mapping(ingestion["timeBoundary"])
+    if "stream" not in ingestion:
+        yield Problem(PATH, "parts what batches bring from what a stream does: add spec.ingestion.stream, or remove it")
+    if "upsert" in spec:
+        yield Problem(PATH, "an upsert table is not parted by time: a later row may replace one of any time; remove it")
+    name = spec.get("timeColumn")
+    if name is None:
+        yield Problem(PATH, "needs spec.timeColumn, which tells the part that a row is of")
+    elif str(name) in columns:
+        yield from _check_column(str(name), columns[str(name)], boundary)
+
+
+def _check_column(name: str, field: JsonObject, boundary: JsonObject) -> Iterator[Problem]:
+    """Times are compared as they are stored, so these have to be numbers that grow with time."""
+    try:
+        format_ = datetime_format.parse(str(field.get("format", "TIMESTAMP")))
+        unit_ms = duration_ms(str(boundary.get("unit", "1d")))
+    except (InvalidInputError, ValueError):
+        return  # told of by the models
+    if isinstance(format_, PatternFormat) or field.get("type") == TypeName.STRING:
+        text = f'timeColumn "{name}" holds texts, which cannot be compared with it; write numbers (EPOCH or TIMESTAMP)'
+        yield Problem(PATH, text)
+    elif isinstance(format_, EpochFormat) and unit_ms % format_.step_ms:
+        size = "" if format_.size == 1 else f"{format_.size} "
+        text = f'is no whole multiple of {size}{format_.unit}, which is all that timeColumn "{name}" tells apart'
+        yield Problem(f"{PATH}.unit", text)
+
+
+def _mapping(value: object) -> JsonObject:
+    return value if isinstance(value, dict) else {}

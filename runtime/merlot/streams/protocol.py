@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from merlot.errors import InvalidInputError, MerlotError, NotFoundError
+from merlot.errors import InvalidInputError, MerlotError, NotFoundError, UnavailableError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,6 +45,10 @@ class TopicGoneError(NotFoundError):
     """The topic or the partition does not exist, or no longer."""
 
 
+class NotYetError(UnavailableError):
+    """What is needed to read messages is not there, and may be in a moment: keep them, and try the same again."""
+
+
 class StreamAccessError(InvalidInputError):
     """The stream refuses these credentials, or what they may do; the user must change them."""
 
@@ -71,7 +75,7 @@ class Messages:
 
 
 class PartitionReader(Protocol):
-    """Reads one partition in order, on one thread."""
+    """Reads one partition in order; used by one thread at a time."""
 
     def poll(self, max_messages: int, timeout_s: float) -> Messages:
         """Up to that many messages, as soon as there are any; none after the timeout.

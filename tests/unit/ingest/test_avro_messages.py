@@ -2,13 +2,15 @@
 
 import io
 import json
+import math
 import struct
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, cast
 
 import fastavro
 import numpy as np
@@ -22,7 +24,7 @@ from merlot.ingest.decoders import avro, avro_schema
 from merlot.ingest.decoders.avro import AvroDecoder, RegistryDecoder
 from merlot.ingest.decoders.protocol import Decoded, Wanted, bytes_of
 from merlot.ingest.decoders.registry import SchemaRegistry
-from merlot.streams.protocol import StreamAccessError
+from merlot.streams.protocol import NotYetError, StreamAccessError
 
 FLAT = {
     "type": "record",
@@ -217,11 +219,16 @@ def framed(number: int, row: Any) -> bytes:
 
 def test_each_message_is_read_by_the_schema_that_it_names(registry: tuple[str, list[str]]) -> None:
     url, asked = registry
-    decoder = RegistryDecoder(Wanted(columns={"n": False, "m": False}, names=()), SchemaRegistry(url, {}))
+    clock = Clock()
+    decoder = RegistryDecoder(Wanted(columns={"n": False, "m": False}, names=()), SchemaRegistry(url, {}), clock)
     payloads = [
         *(framed(1, {"n": 7}), framed(1, {"n": 8}), framed(2, {"n": "x", "m": 9}), framed(1, {"n": 1})[:-1]),
         *(framed(404, None), framed(3, None), b"\x00\x00", b"", b"\x01" + framed(1, {"n": 1})[1:], framed(1, {"n": 5})),
     ]
+    with pytest.raises(NotYetError, match="number=404"):
+        decoder.decode(pa.array(payloads, pa.large_binary()))
+    clock.now += avro.HOLD_S
+    asked.clear()
     pieces = decoder.decode(pa.array(payloads, pa.large_binary()))
     found = [
         (row, values) for piece in pieces for row, values in zip(piece.messages.tolist(), rows_of(piece), strict=True)
@@ -236,6 +243,81 @@ def test_each_message_is_read_by_the_schema_that_it_names(registry: tuple[str, l
     }
     decoder.decode(pa.array(payloads, pa.large_binary()))
     assert sorted(asked) == sorted(set(asked)), "each schema is asked for once"
+
+
+@dataclass
+class Clock:
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class LateRegistry:
+    """Knows schemas from a time on."""
+
+    clock: Clock
+    since: dict[int, float]
+    num_asked: int = 0
+
+    def schema(self, number: int) -> str | None:
+        self.num_asked += 1
+        return json.dumps(SCHEMAS[1]) if self.clock.now >= self.since.get(number, math.inf) else None
+
+
+def late_decoder(**since: float) -> tuple[RegistryDecoder, LateRegistry, Clock]:
+    clock = Clock()
+    registry = LateRegistry(clock, {int(number[1:]): clock.now + after for number, after in since.items()})
+    wanted = Wanted(columns={"n": False}, names=())
+    return RegistryDecoder(wanted, cast(SchemaRegistry, registry), clock), registry, clock
+
+
+def asked_of(decoder: RegistryDecoder, number: int) -> list[dict[str, Any]] | str:
+    message = struct.pack(">bI", 0, number) + written(SCHEMAS[1], {"n": 7})
+    try:
+        [piece] = decoder.decode(pa.array([message], pa.large_binary()))
+    except NotYetError:
+        return "wait"
+    return rows_of(piece) or next(iter(piece.bad))
+
+
+def test_schema_that_the_registry_knows_a_moment_later_costs_no_message() -> None:
+    decoder, registry, clock = late_decoder(_5=2.0)
+    seen = []
+    for _ in range(30):
+        seen.append(asked_of(decoder, 5))
+        clock.now += 0.1
+    assert [one for one in seen if one != "wait"] == [[{"n": 7}]] * seen.count([{"n": 7}])
+    assert seen[0] == "wait"
+    assert seen[-1] == [{"n": 7}]
+    assert registry.num_asked <= 2.0 / avro.HOLD_ASK_S + 2
+
+
+def test_schema_that_nobody_knows_holds_up_a_partition_for_a_moment_and_is_asked_for_again() -> None:
+    decoder, registry, clock = late_decoder(_6=avro.HOLD_S + 20)
+    assert asked_of(decoder, 6) == "wait"
+    clock.now += avro.HOLD_S
+    assert [asked_of(decoder, number) for number in (6, 7, 8, 9)] == [
+        f"unknown schema number={n}" for n in (6, 7, 8, 9)
+    ]
+    asked = registry.num_asked
+    assert asked_of(decoder, 6) == "unknown schema number=6"
+    assert registry.num_asked == asked
+    clock.now += 20 + avro.ASK_AGAIN_S
+    assert asked_of(decoder, 6) == [{"n": 7}]
+    clock.now += avro.HOLD_AGAIN_S
+    assert asked_of(decoder, 7) == "wait"
+
+
+def test_numbers_that_nobody_knows_take_no_memory_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(avro, "MAX_UNKNOWN", 3)
+    decoder, _, clock = late_decoder()
+    assert asked_of(decoder, 1) == "wait"
+    clock.now += avro.HOLD_S
+    for number in range(20):
+        assert asked_of(decoder, number) == f"unknown schema number={number}"
+    assert len(decoder._asked) <= 3
 
 
 @pytest.mark.parametrize(("number", "error"), [(401, StreamAccessError), (500, UnavailableError)])

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +23,19 @@ from merlot.ingest.decoders.registry import SchemaRegistry
 from merlot.ingest.text_casts import json_text
 from merlot.kernels import avro_scan
 from merlot.kernels.jit import read_only
+from merlot.streams.protocol import NotYetError
 
 PREFIX_BYTES = 5
 NO_SCHEMA = "the message names no schema"
+HOLD_S = 5.0
+"""How long messages wait for a schema that the registry does not know: the followers of a registry lag behind it."""
+HOLD_AGAIN_S = 60.0
+"""From one such wait to the next: whoever writes numbers that nobody knows holds up a partition no more than that."""
+HOLD_ASK_S = 0.5
+ASK_AGAIN_S = 5.0
+"""Between two questions for a schema, while messages wait and after."""
+MAX_UNKNOWN = 10_000
+"""Numbers that are remembered as unknown."""
 _BROKEN = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError, RecursionError)
 """What fastavro raises at bytes that are no record."""
 
@@ -41,12 +53,21 @@ class AvroDecoder:
 
 
 class RegistryDecoder:
-    """Reads records of the schemas that they name. One that the registry does not know makes its messages bad."""
+    """Reads records of the schemas that they name.
 
-    def __init__(self, wanted: Wanted, registry: SchemaRegistry) -> None:
+    A schema that the registry does not know may be new: its messages are held up for a moment, and are bad if it does
+    not come. It is asked for again now and then, so that later messages are read."""
+
+    def __init__(
+        self, wanted: Wanted, registry: SchemaRegistry, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._wanted = wanted
         self._registry = registry
+        self._monotonic = monotonic
         self._schemas: dict[int, RecordSchema | str] = {}
+        self._asked: dict[int, float] = {}
+        """When unknown schemas were asked for last."""
+        self._held_since = -math.inf
 
     def decode(self, values: pa.LargeBinaryArray) -> Sequence[Decoded]:
         """The records, a piece for each run of one schema."""
@@ -69,13 +90,38 @@ class RegistryDecoder:
         if number < 0:
             return NO_SCHEMA
         if number not in self._schemas:
-            text = self._registry.schema(number)
+            text = self._text(number)
+            if text is None:
+                return f"unknown schema number={number}"
             try:
-                found = f"unknown schema number={number}" if text is None else read_schema(text, self._wanted)
+                self._schemas[number] = read_schema(text, self._wanted)
             except InvalidInputError as error:
-                found = f"unusable schema number={number}: {error}"
-            self._schemas[number] = found
+                self._schemas[number] = f"unusable schema number={number}: {error}"
         return self._schemas[number]
+
+    def _text(self, number: int) -> str | None:
+        """What the registry says of a number; None if it does not know it, and did not when it was asked last."""
+        now = self._monotonic()
+        if now - self._asked.get(number, -math.inf) < (HOLD_ASK_S if self._is_holding(now) else ASK_AGAIN_S):
+            return self._none_yet(now, number)
+        text = self._registry.schema(number)
+        if text is not None:
+            self._asked.pop(number, None)
+            return text
+        if len(self._asked) >= MAX_UNKNOWN:
+            self._asked.clear()
+        self._asked[number] = now
+        if now - self._held_since >= HOLD_AGAIN_S:
+            self._held_since = now
+        return self._none_yet(now, number)
+
+    def _is_holding(self, now: float) -> bool:
+        return now - self._held_since < HOLD_S
+
+    def _none_yet(self, now: float, number: int) -> str | None:
+        if self._is_holding(now):
+            raise NotYetError(f"the schema registry does not know a schema yet number={number}")
+        return None
 
 
 @dataclass(frozen=True, slots=True)

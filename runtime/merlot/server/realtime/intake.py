@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -14,10 +16,12 @@ from numpy.typing import NDArray
 
 from merlot.ingest.stream import Pipeline, StreamRows
 from merlot.segment.mutable.consuming import ConsumingSegment
-from merlot.streams.protocol import Messages, PartitionReader
+from merlot.streams.protocol import Messages, NotYetError, PartitionReader
 
 MAX_MESSAGES: Final = 20_000
 """Of a poll: enough that what a batch costs is not felt, few enough to be visible in milliseconds."""
+BEHIND_MESSAGES: Final = 5_000
+"""After a poll of as many, there are likely more: what comes next is read while these are appended."""
 
 
 class Turns:
@@ -75,41 +79,79 @@ class Counts:
 
 
 class Intake:
-    """A reader with the pipeline that its messages go through; one thread."""
+    """A reader with the pipeline that its messages go through; one thread calls.
+
+    While a partition is behind, another thread reads and decodes what comes next, as the caller appends: the kernels of
+    both leave the interpreter to others."""
 
     def __init__(self, reader: PartitionReader, pipeline: Pipeline, turns: Turns, counts: Counts) -> None:
         self._reader = reader
         self._pipeline = pipeline
         self._turns = turns
         self._counts = counts
+        self._held: Messages | None = None
+        """Read, and not decoded yet: a schema is waited for."""
+        self._helper: ThreadPoolExecutor | None = None
+        self._ahead: Future[_Read] | None = None
         self.stopped_at: int | None = None
         """Offset of a bad message that nothing may be read behind."""
 
     def seek(self, offset: int) -> None:
         """Go on from there."""
+        self._drop_ahead()
         self.stopped_at = None
         self._reader.seek(offset)
 
     def poll(self, timeout_s: float) -> Batch:
         """What has come, as soon as anything has; raises as `PartitionReader.poll` does."""
-        messages = self._reader.poll(MAX_MESSAGES, timeout_s)
-        if not len(messages):
-            return _nothing(messages.next_offset)
-        with self._turns.turn():
-            rows = self._pipeline.rows(messages)
-        self._count(messages, rows)
-        self.stopped_at = None if rows.stopped_by is None else rows.next_offset
+        ahead, self._ahead = self._ahead, None
+        read = self._read(timeout_s) if ahead is None else ahead.result()
+        if read.rows is None:
+            return _nothing(read.messages.next_offset)
+        self._count(read.messages, read.rows)
+        self.stopped_at = None if read.rows.stopped_by is None else read.rows.next_offset
+        if len(read.messages) >= BEHIND_MESSAGES and self.stopped_at is None:
+            self._read_ahead(timeout_s)
         return Batch(
-            rows=rows.rows,
-            offsets=rows.offsets,
-            message_offsets=messages.offsets,
-            next_offset=rows.next_offset,
-            newest_ms=int(messages.timestamps_ms[-1]),
+            rows=read.rows.rows,
+            offsets=read.rows.offsets,
+            message_offsets=read.messages.offsets,
+            next_offset=read.rows.next_offset,
+            newest_ms=int(read.messages.timestamps_ms[-1]),
         )
 
     def close(self) -> None:
         """Give back what the reader holds."""
+        self._drop_ahead()
+        if self._helper is not None:
+            self._helper.shutdown()
         self._reader.close()
+
+    def _read(self, timeout_s: float) -> _Read:
+        """One poll's messages and their rows; none of either while a schema is waited for. Any one thread."""
+        messages = self._held or self._reader.poll(MAX_MESSAGES, timeout_s)
+        self._held = None
+        if not len(messages):
+            return _Read(messages, None)
+        try:
+            with self._turns.turn():
+                return _Read(messages, self._pipeline.rows(messages))
+        except NotYetError:
+            self._held = messages
+            time.sleep(timeout_s)
+            return _Read(replace(messages, next_offset=int(messages.offsets[0])), None)
+
+    def _read_ahead(self, timeout_s: float) -> None:
+        if self._helper is None:
+            self._helper = ThreadPoolExecutor(1, thread_name_prefix="read-ahead")
+        self._ahead = self._helper.submit(self._read, timeout_s)
+
+    def _drop_ahead(self) -> None:
+        """Whatever was read ahead is read again, or is not wanted."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.exception()
+        self._held = None
 
     def _count(self, messages: Messages, rows: StreamRows) -> None:
         counts = self._counts
@@ -120,6 +162,14 @@ class Intake:
         if rows.bad.count:
             counts.samples = tuple(rows.bad.to_lines()[:3])
         counts.newest_ms = int(messages.timestamps_ms[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Messages of a poll, and what became of them; nothing, if there are none or they wait."""
+
+    messages: Messages
+    rows: StreamRows | None
 
 
 def _nothing(next_offset: int) -> Batch:

@@ -1,0 +1,147 @@
+"""Polls of a stream become batches of rows, in order, each once, though the next one is read meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from merlot.errors import UnavailableError
+from merlot.ingest.stream import Pipeline, StreamRows
+from merlot.server.realtime import intake
+from merlot.server.realtime.intake import Batch, Counts, Intake, Turns
+from merlot.streams.protocol import Messages, NotYetError
+
+BEHIND = intake.BEHIND_MESSAGES
+
+
+@dataclass
+class Reader:
+    """Messages whose values are their offsets, as many at a time as it is told."""
+
+    sizes: list[int]
+    next: int = 0
+    threads: set[int] = field(default_factory=set)
+    failures: dict[int, Exception] = field(default_factory=dict)
+    """What a poll raises instead, by the offset that it would begin at."""
+    is_closed: bool = False
+    is_busy: bool = False
+
+    def poll(self, max_messages: int, timeout_s: float) -> Messages:
+        assert not self.is_busy, "one thread at a time"
+        assert not self.is_closed
+        self.is_busy = True
+        try:
+            self.threads.add(threading.get_ident())
+            if self.next in self.failures:
+                raise self.failures[self.next]
+            size = self.sizes.pop(0) if self.sizes else 0
+            offsets = np.arange(self.next, self.next + size)
+            self.next += size
+            values = pa.array([b"%d" % offset for offset in offsets.tolist()], pa.large_binary())
+            return Messages(values=values, offsets=offsets, timestamps_ms=offsets, next_offset=self.next)
+        finally:
+            self.is_busy = False
+
+    def seek(self, offset: int) -> None:
+        assert not self.is_busy
+        self.next = offset
+
+    def close(self) -> None:
+        assert not self.is_busy
+        self.is_closed = True
+
+
+@dataclass
+class Decoding:
+    """A pipeline of one column."""
+
+    before: Callable[[Messages], None] = lambda _: None
+
+    def rows(self, messages: Messages) -> StreamRows:
+        self.before(messages)
+        rows = pa.table({"a": messages.offsets})
+        return StreamRows(rows=rows, offsets=messages.offsets, next_offset=messages.next_offset)
+
+
+def intake_of(reader: Reader, decoding: Decoding | None = None) -> Intake:
+    return Intake(reader, cast(Pipeline, decoding or Decoding()), Turns(1), Counts())
+
+
+def taken(batches: list[Batch]) -> list[int]:
+    return [offset for batch in batches for offset in batch.offsets.tolist()]
+
+
+def test_what_is_read_ahead_comes_once_and_in_order() -> None:
+    reader = Reader([BEHIND, BEHIND, BEHIND, 3, 0, 2])
+    polled = intake_of(reader)
+    batches = [polled.poll(0.01) for _ in range(7)]
+    assert taken(batches) == list(range(3 * BEHIND + 5))
+    assert [len(batch) for batch in batches] == [BEHIND, BEHIND, BEHIND, 3, 0, 2, 0]
+    assert batches[-1].next_offset == 3 * BEHIND + 5
+    assert len(reader.threads) == 2
+    polled.close()
+    assert reader.is_closed
+
+
+def test_who_has_caught_up_reads_on_the_thread_that_asks() -> None:
+    reader = Reader([10, 10, BEHIND - 1, 10])
+    polled = intake_of(reader)
+    assert taken([polled.poll(0.01) for _ in range(4)]) == list(range(BEHIND + 29))
+    assert reader.threads == {threading.get_ident()}
+    polled.close()
+
+
+def test_failure_of_what_is_read_ahead_comes_after_the_rows_before_it() -> None:
+    reader = Reader([BEHIND, 7], failures={BEHIND: UnavailableError("in a test")})
+    polled = intake_of(reader)
+    assert taken([polled.poll(0.01)]) == list(range(BEHIND))
+    with pytest.raises(UnavailableError, match="in a test"):
+        polled.poll(0.01)
+    reader.failures.clear()
+    assert taken([polled.poll(0.01)]) == list(range(BEHIND, BEHIND + 7))
+    polled.close()
+
+
+def test_seek_forgets_what_was_read_ahead() -> None:
+    reader = Reader([BEHIND, BEHIND, 4])
+    polled = intake_of(reader)
+    polled.poll(0.01)
+    polled.seek(100)
+    assert taken([polled.poll(0.01)]) == list(range(100, 104))
+    polled.close()
+
+
+@pytest.mark.parametrize("size", [5, BEHIND])
+def test_messages_that_wait_for_a_schema_are_kept(size: int) -> None:
+    waits = [2]
+
+    def not_yet(messages: Messages) -> None:
+        if messages.offsets[-1] >= size and waits[0]:
+            waits[0] -= 1
+            raise NotYetError("in a test")
+
+    reader = Reader([size, size, 1])
+    polled = intake_of(reader, Decoding(not_yet))
+    batches = [polled.poll(0.01) for _ in range(6)]
+    assert taken(batches) == list(range(2 * size + 1))
+    assert [len(batch) for batch in batches] == [size, 0, 0, size, 1, 0]
+    assert [batch.next_offset for batch in batches] == [size, size, size, 2 * size, 2 * size + 1, 2 * size + 1]
+    polled.close()
+
+
+def test_seek_forgets_what_waits() -> None:
+    def never(messages: Messages) -> None:
+        if messages.offsets[0] == 0:
+            raise NotYetError("in a test")
+
+    polled = intake_of(Reader([5, 5]), Decoding(never))
+    assert len(polled.poll(0.01)) == 0
+    polled.seek(5)
+    assert taken([polled.poll(0.01)]) == list(range(5, 10))
+    polled.close()

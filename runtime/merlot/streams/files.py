@@ -39,6 +39,8 @@ LOOK_S = 0.002
 """Between two looks for lines, at first."""
 LONGEST_LOOK_S = 0.016
 """While none come: 64 partitions that looked every 2 ms left a core no time for rows."""
+_BREAK = ord("\n")
+_IS_BLANK = np.isin(np.arange(256), list(b" \t\n\r\x0b\f"))
 _NUMBER = re.compile(r"([0-9]+)(\.[^.]*)?$")
 
 
@@ -99,9 +101,9 @@ class FilesReader:
         while True:
             begin = self._next
             lines = self._take(max_messages)
-            if lines.texts or time.monotonic() >= deadline:
+            if len(lines.texts) or time.monotonic() >= deadline:
                 return Messages(
-                    values=pa.array(lines.texts, pa.large_binary()),
+                    values=lines.texts,
                     offsets=lines.starts + (begin & ~_POSITION),
                     timestamps_ms=np.full(len(lines.texts), -1, dtype=np.int64),
                     next_offset=self._next,
@@ -152,12 +154,12 @@ class FilesReader:
 class _Lines:
     """Lines of a file, and the bytes within it where they begin; `used` counts blank ones too."""
 
-    texts: Sequence[bytes]
+    texts: pa.LargeBinaryArray
     starts: npt.NDArray[np.int64]
     used: int
 
 
-_NO_LINES = _Lines((), np.zeros(0, dtype=np.int64), 0)
+_NO_LINES = _Lines(pa.array([], pa.large_binary()), np.zeros(0, dtype=np.int64), 0)
 
 
 def _lines(file: BinaryIO, position: int, max_messages: int, *, is_final: bool) -> _Lines:
@@ -174,13 +176,36 @@ def _lines(file: BinaryIO, position: int, max_messages: int, *, is_final: bool) 
         if not is_final or not data:
             return _NO_LINES
         used, end, data = len(data), len(data) + 1, data + b"\n"
-    lines = data[:end].split(b"\n")[:-1]
-    breaks = np.flatnonzero(np.frombuffer(data, np.uint8, end) == ord("\n")).astype(np.int64)
+    breaks = np.flatnonzero(np.frombuffer(data, np.uint8, end) == _BREAK).astype(np.int64)
     starts = np.concatenate([[0], breaks[:-1] + 1])
-    kept = [row for row, line in enumerate(lines) if line.strip()]
-    if len(kept) > max_messages:
-        kept, used = kept[:max_messages], int(starts[kept[max_messages]])
-    return _Lines([lines[row][:MAX_LINE_BYTES] for row in kept], starts[kept] + position, used)
+    rows = _rows(data, starts, breaks, max_messages + 1)
+    if len(rows) > max_messages:
+        used = int(starts[rows[max_messages]])
+        rows = rows[:max_messages]
+    count = len(rows)
+    is_plain = count > 0 and rows[-1] == count - 1 and int((breaks - starts).max()) <= MAX_LINE_BYTES
+    if is_plain:
+        return _Lines(_joined(data[: breaks[count - 1]], breaks[:count]), starts[:count] + position, used)
+    texts = [data[starts[row] : breaks[row]][:MAX_LINE_BYTES] for row in rows]
+    return _Lines(pa.array(texts, pa.large_binary()), starts[rows] + position, used)
+
+
+def _rows(
+    data: bytes, starts: npt.NDArray[np.int64], breaks: npt.NDArray[np.int64], at_most: int
+) -> npt.NDArray[np.int64]:
+    """The first lines with text. Only those that begin with a blank are looked at whole."""
+    # An empty line begins with its own line break.
+    is_doubtful = _IS_BLANK[np.frombuffer(data, np.uint8)[starts]]
+    for row in np.flatnonzero(is_doubtful):
+        is_doubtful[row] = not data[starts[row] : breaks[row]].strip()
+    return np.flatnonzero(~is_doubtful)[:at_most]
+
+
+def _joined(data: bytes, breaks: npt.NDArray[np.int64]) -> pa.LargeBinaryArray:
+    """All lines, without their breaks: three times as fast as an object for each."""
+    offsets = np.concatenate([[0], breaks - np.arange(len(breaks))])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data.replace(b"\n", b""))]
+    return pa.Array.from_buffers(pa.large_binary(), len(breaks), buffers)
 
 
 def _cut_line(file: BinaryIO, data: bytes, more: bytes, position: int, *, is_final: bool) -> _Lines:
@@ -193,7 +218,11 @@ def _cut_line(file: BinaryIO, data: bytes, more: bytes, position: int, *, is_fin
             break
     if not more and not is_final:
         return _NO_LINES
-    return _Lines([data[:MAX_LINE_BYTES]], np.array([position], dtype=np.int64), used + more.find(b"\n") + 1)
+    return _Lines(
+        pa.array([data[:MAX_LINE_BYTES]], pa.large_binary()),
+        np.array([position], dtype=np.int64),
+        used + more.find(b"\n") + 1,
+    )
 
 
 def _files(folder: Path) -> Mapping[int, Path]:

@@ -52,6 +52,10 @@ class FilesStream:
             raise InvalidInputError("a stream of files needs the folder as its topic")
         self._root = Path(settings.topic)
 
+    def identity(self) -> str:
+        """Nothing: a folder that is filled anew is told by files that are gone, or have shrunk."""
+        return ""
+
     def partitions(self) -> Sequence[int]:
         """The numbered subfolders, or 0."""
         return sorted(self._folders())

@@ -7,15 +7,18 @@ so. Offsets that the partition does not have are an error with its bounds, never
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from merlot.errors import InvalidInputError, MerlotError, UnavailableError
 from merlot.spec.stream import HOST_PROPERTIES, REGISTRY_PROPERTIES
@@ -36,16 +39,20 @@ QUIET_S: Final = 5.0
 topic that is deleted."""
 QUIET_ASK_S: Final = 2.0
 """How long that may hold up a poll beyond its timeout."""
+IDENTITY_S: Final = 1.0
+"""Between two questions whether a topic is still the same one."""
 CHUNK_MESSAGES: Final = 500
 """Messages that are objects of Python at a time. Beyond 700 the garbage collector runs for them again and again: of 2.2
 us of CPU a message that a poll of 10,000 took, 0.9 are left."""
+POLL_BYTES: Final = 64 << 20
+"""Of values, at which a poll takes no more: messages may have megabytes, and a backlog of them has no end."""
 DEFAULTS: Final[Mapping[str, Any]] = {
     "isolation.level": "read_committed",
     "queued.max.messages.kbytes": 16_384,
     "fetch.wait.max.ms": 100,
     "fetch.queue.backoff.ms": 10,
     "topic.metadata.refresh.interval.ms": 30_000,
-    "log_level": 3,
+    "log_level": 0,
 }
 """What a table may set otherwise. librdkafka would read 64 MB ahead for each partition; and once it has read enough,
 not look for a second whether that is still so, while a reader that is faster has nothing."""
@@ -89,22 +96,30 @@ class KafkaStream:
         self._config = {**DEFAULTS, **_client_properties(settings.properties), **OWN}
         self._lock = threading.Lock()
         self._client: Consumer | None = None
+        self._same = _SameTopic(self._topic, self._config, settings.identity)
+        self._refusals = _Refusals()
+
+    def identity(self) -> str:
+        """The topic's id; brokers before 2.8 have none."""
+        self._same.wait()
+        self._same.look()
+        return self._same.identity
 
     def partitions(self) -> Sequence[int]:
         """Those of the topic's metadata."""
-        with _translated(self._topic):
-            return _partitions(self._asked(), self._topic, ASK_S)
+        self._same.look()
+        with self._asking() as client:
+            return _partitions(client, self._topic, ASK_S)
 
     def offsets(self, partition: int) -> OffsetRange:
         """The log's bounds; those of committed messages, unless `isolation.level` says otherwise."""
-        with _translated(self._topic, partition):
-            return _bounds(self._asked(), TopicPartition(self._topic, partition))
+        with self._asking(partition) as client:
+            return _bounds(client, TopicPartition(self._topic, partition))
 
     def offset_at(self, partition: int, time_ms: int) -> int:
         """By the timestamps of messages, which need not be in order: the first one that is not older."""
-        with _translated(self._topic, partition):
-            asked = [TopicPartition(self._topic, partition, time_ms)]
-            [found] = self._asked().offsets_for_times(asked, timeout=ASK_S)
+        with self._asking(partition) as client:
+            [found] = client.offsets_for_times([TopicPartition(self._topic, partition, time_ms)], timeout=ASK_S)
             if found.error is not None:
                 raise KafkaException(found.error)
             if found.offset >= 0:
@@ -113,21 +128,114 @@ class KafkaStream:
 
     def reader(self, partition: int, start: int) -> KafkaReader:
         """A consumer of one partition."""
+        self._same.make_sure()
         with _translated(self._topic, partition):
-            return KafkaReader(_consumer(self._config), TopicPartition(self._topic, partition, start), self._settings)
+            place = TopicPartition(self._topic, partition, start)
+            refusals = _Refusals()
+            return KafkaReader(_consumer(self._config, refusals), place, self._settings, (self._same, refusals))
 
     def close(self) -> None:
-        """End the client for questions."""
+        """End the clients for questions."""
+        self._same.close()
         with self._lock:
             if self._client is not None:
                 self._client.close()
                 self._client = None
 
-    def _asked(self) -> Consumer:
+    @contextmanager
+    def _asking(self, partition: int | None = None) -> Iterator[Consumer]:
         with self._lock:
             if self._client is None:
-                self._client = _consumer(self._config)
-            return self._client
+                self._client = _consumer(self._config, self._refusals)
+            client = self._client
+        with _translated(self._topic, partition, self._refusals):
+            try:
+                yield client
+            except KafkaException:
+                client.poll(0)  # what its connections have met is told now
+                raise
+
+
+class _SameTopic:
+    """Whether a topic is the one that it was. Deleted and made anew under its name, it has other messages at the same
+    offsets, and nothing but its id tells. Any thread."""
+
+    def __init__(self, topic: str, config: Mapping[str, Any], identity: str) -> None:
+        self._topic = topic
+        self._config = {name: value for name, value in config.items() if name not in {**DEFAULTS, **OWN}}
+        self._config["log_level"] = config["log_level"]
+        self._lock = threading.Lock()
+        self._admin: AdminClient | None = None
+        self._asked: Future[Any] | None = None
+        self._next_s = -math.inf
+        self._is_other = False
+        self.identity = identity
+        """The first one that was seen, if none was given; empty: the brokers do not say, or have not yet."""
+
+    def look(self) -> None:
+        """Ask the brokers now and then, and do not wait for what they say; TopicGoneError once it is another one."""
+        if time.monotonic() >= self._next_s:
+            self._ask()
+        if self._is_other:
+            raise TopicGoneError(
+                f"topic was deleted and made anew, its offsets are other messages' topic={self._topic}"
+            )
+
+    def make_sure(self) -> None:
+        """Ask, and wait for the answer, if there is one to compare with; TopicGoneError as `look`."""
+        if self.identity:
+            self.wait()
+        self.look()
+
+    def wait(self) -> None:
+        """Until the brokers have said what its id is, for a while."""
+        with suppress(KafkaException, TimeoutError):
+            self._ask().result(QUIET_ASK_S)
+
+    def close(self) -> None:
+        """Let go of the client."""
+        with self._lock:
+            self._admin, self._next_s = None, math.inf
+
+    def _ask(self) -> Future[Any]:
+        with self._lock:
+            if self._asked is None or self._asked.done():
+                self._next_s = time.monotonic() + IDENTITY_S
+                if self._admin is None:
+                    with _refused_properties():
+                        self._admin = AdminClient(self._config)
+                topics = TopicCollection([self._topic])
+                self._asked = self._admin.describe_topics(topics, request_timeout=ASK_S)[self._topic]
+                self._asked.add_done_callback(self._hear)
+            return self._asked
+
+    def _hear(self, asked: Future[Any]) -> None:
+        """No answer says nothing: whoever asks for messages is told why."""
+        if asked.cancelled() or asked.exception() is not None:
+            return
+        identity = asked.result().topic_id
+        if identity is not None and identity.get_most_significant_bits():
+            self.identity = self.identity or str(identity)
+            self._is_other = self._is_other or str(identity) != self.identity
+
+
+class _Refusals:
+    """What a client hears about passwords and certificates from its connections: librdkafka tries again, and answers
+    whoever asks for something that there was no answer. Called on the threads that use the client."""
+
+    def __init__(self) -> None:
+        self._last: KafkaError | None = None
+
+    def hear(self, error: KafkaError) -> None:
+        """What librdkafka tells of."""
+        if error.code() in _REFUSED:
+            self._last = error
+
+    def raise_last(self) -> None:
+        """KafkaException, if there is something that nobody was told of."""
+        last, self._last = self._last, None
+        if last is not None:
+            raise KafkaException(last)
 
 
 class _Taken:
@@ -135,6 +243,7 @@ class _Taken:
 
     def __init__(self, wants_keys: bool, wants_headers: bool) -> None:
         self.offsets: list[int] = []
+        self.num_bytes = 0
         self._values: list[Any] = []
         self._stamps: list[int] = []
         self._keys: list[Any] | None = [] if wants_keys else None
@@ -146,7 +255,9 @@ class _Taken:
     def add(self, chunk: Sequence[Message]) -> None:
         """Take what messages have, and let go of them."""
         self.offsets += [int(one.offset() or 0) for one in chunk]
-        self._values += [one.value() for one in chunk]
+        values = [one.value() for one in chunk]
+        self.num_bytes += sum(map(len, filter(None, values)))
+        self._values += values
         self._stamps += [one.timestamp()[1] for one in chunk]
         if self._keys is not None:
             self._keys += [one.key() for one in chunk]
@@ -168,8 +279,15 @@ class _Taken:
 class KafkaReader:
     """Reads one partition."""
 
-    def __init__(self, consumer: Consumer, start: TopicPartition, settings: StreamSettings) -> None:
+    def __init__(
+        self,
+        consumer: Consumer,
+        start: TopicPartition,
+        settings: StreamSettings,
+        watches: tuple[_SameTopic, _Refusals],
+    ) -> None:
         self._consumer = consumer
+        self._same, self._refusals = watches
         self._topic, self._partition = start.topic, start.partition
         self._wants_keys, self._wants_headers = settings.wants_keys, settings.wants_headers
         self._next = start.offset
@@ -179,19 +297,21 @@ class KafkaReader:
 
     def poll(self, max_messages: int, timeout_s: float) -> Messages:
         """One message as soon as there is one, and all that came with it."""
-        with _translated(self._topic, self._partition):
+        self._same.look()
+        with _translated(self._topic, self._partition, self._refusals):
             if self._held is not None:
                 self._raise_held()
             first = self._consumer.poll(timeout_s)
             taken = _Taken(self._wants_keys, self._wants_headers)
             if first is None:
+                self._refusals.raise_last()
                 self._ask_if_quiet()
                 return taken.messages(self._next)
             self._heard_s = time.monotonic()
             chunk = [first]
             while chunk:
                 self._take(chunk, taken)
-                if self._held is not None or len(taken) == max_messages:
+                if self._held is not None or len(taken) == max_messages or taken.num_bytes >= POLL_BYTES:
                     break
                 chunk = self._consumer.consume(min(CHUNK_MESSAGES, max_messages - len(taken)), 0)
             if self._held is not None and not len(taken):
@@ -243,6 +363,7 @@ class KafkaReader:
         place = TopicPartition(self._topic, self._partition, self._next)
         if error.code() in _OUT_OF_RANGE:
             self._held = error
+            self._same.make_sure()
             bounds = _bounds(self._consumer, place)
             raise OffsetOutOfRangeError(f"topic={self._topic} partition={self._partition}", self._next, bounds)
         # Fetching has ended with the error: assign again, so that the next poll tries.
@@ -255,9 +376,15 @@ def _client_properties(properties: Mapping[str, str]) -> Mapping[str, str]:
     return {name: value for name, value in properties.items() if name not in REGISTRY_PROPERTIES}
 
 
-def _consumer(config: Mapping[str, Any]) -> Consumer:
+def _consumer(config: Mapping[str, Any], refusals: _Refusals) -> Consumer:
+    with _refused_properties():
+        return Consumer({**config, "error_cb": refusals.hear}, logger=None)
+
+
+@contextmanager
+def _refused_properties() -> Iterator[None]:
     try:
-        return Consumer(dict(config), logger=None)
+        yield
     except KafkaException as error:
         raise InvalidInputError(f"wrong properties of a stream reason={_reason(error.args[0])}") from error
 
@@ -285,9 +412,14 @@ def _passes_by_itself(error: KafkaError) -> bool:
 
 
 @contextmanager
-def _translated(topic: str, partition: int | None = None) -> Iterator[None]:
+def _translated(topic: str, partition: int | None = None, refusals: _Refusals | None = None) -> Iterator[None]:
     try:
-        yield
+        try:
+            yield
+        except KafkaException:
+            if refusals is not None:
+                refusals.raise_last()
+            raise
     except KafkaException as error:
         raise _error(error.args[0], topic, partition) from error
 

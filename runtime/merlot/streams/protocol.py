@@ -94,7 +94,13 @@ class PartitionReader(Protocol):
 
 
 class Stream(Protocol):
-    """A topic. Safe on any thread."""
+    """A topic. Safe on any thread. Of a topic that is not the one of the settings' identity, or of what the stream saw
+    first, nothing is read: TopicGoneError."""
+
+    def identity(self) -> str:
+        """What tells the topic from another one that is made under its name after it; empty if the stream does not
+        say. Raises TopicGoneError."""
+        ...
 
     def partitions(self) -> Sequence[int]:
         """Those that there are at the moment, ascending; raises TopicGoneError, UnavailableError, StreamAccessError."""
@@ -126,6 +132,8 @@ class StreamSettings:
     """Of the manifest and of the Secret together; never logged."""
     wants_keys: bool = False
     wants_headers: bool = False
+    identity: str = ""
+    """What `Stream.identity` said when offsets were first taken from the topic; empty: nobody knows."""
 
 
 class StreamFactory(Protocol):

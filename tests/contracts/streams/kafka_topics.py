@@ -4,6 +4,7 @@ import os
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -18,7 +19,7 @@ NO_KAFKA = "needs a real Kafka: set MERLOT_KAFKA to its bootstrap servers"
 LARGE = 100 << 20
 
 
-def stream_of(servers: str, topic: str, **settings: bool) -> KafkaStream:
+def stream_of(servers: str, topic: str, **settings: Any) -> KafkaStream:
     properties = {"bootstrap.servers": servers, "fetch.error.backoff.ms": "50"}
     return KafkaStream(StreamSettings(topic=topic, properties=properties, **settings))
 
@@ -48,6 +49,16 @@ class KafkaTopic:
             )
         assert self.producer.flush(60) == 0
         assert failed == []
+
+    def make_anew(self) -> None:
+        """Delete the topic and make another one of its name."""
+        for deleted in self.admin.delete_topics([self.name]).values():
+            deleted.result(30)
+        wait_until(lambda: self.name not in self.admin.list_topics(timeout=10).topics)
+        for made in self.admin.create_topics([NewTopic(self.name, self.num_partitions, 1)]).values():
+            made.result(30)
+        # A producer that knows the old one would write to it.
+        self.producer = Producer({"bootstrap.servers": self.servers})
 
     def missing(self) -> KafkaStream:
         return stream_of(self.servers, f"missing-{uuid.uuid4().hex}")

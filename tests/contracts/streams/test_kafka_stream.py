@@ -176,6 +176,39 @@ def test_deleted_topic_is_gone(real: KafkaTopic, monkeypatch: pytest.MonkeyPatch
 
 @needs_kafka
 @pytest.mark.cluster
+def test_topic_made_anew_under_its_name_is_another_one(real: KafkaTopic) -> None:
+    real.write(0, [b"old"] * 100)
+    reader, identity = real.stream.reader(0, 0), real.stream.identity()
+    assert identity
+    assert len(values_of(read(reader, 100))) == 100
+    real.make_anew()
+    real.write(0, [b"new"] * 300)
+    with pytest.raises(TopicGoneError, match="made anew"):
+        wait_until(lambda: reader.poll(1000, 0.2).next_offset < 0)
+    for ask in (real.stream.partitions, real.stream.identity, lambda: real.stream.reader(0, 100)):
+        with pytest.raises(TopicGoneError, match="made anew"):
+            ask()
+    reader.close()
+    later = stream_of(real.servers, real.name, identity=identity)
+    with pytest.raises(TopicGoneError, match="made anew"):
+        later.reader(0, 100)
+    later.close()
+
+
+def test_poll_takes_no_more_than_so_many_bytes(mock: KafkaTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("merlot.streams.kafka.POLL_BYTES", 1_000_000)
+    monkeypatch.setattr("merlot.streams.kafka.CHUNK_MESSAGES", 1)
+    sent = [b"%d" % number * 700_000 for number in range(5)]
+    mock.write(0, sent)
+    reader = mock.stream.reader(0, 0)
+    polls = read(reader, len(sent))
+    reader.close()
+    assert values_of(polls) == sent
+    assert max(map(len, polls)) <= 2
+
+
+@needs_kafka
+@pytest.mark.cluster
 def test_new_partitions_are_found(real: KafkaTopic) -> None:
     assert list(real.stream.partitions()) == [0, 1]
     [made] = real.admin.create_partitions([NewPartitions(real.name, 3)]).values()

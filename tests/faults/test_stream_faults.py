@@ -1,22 +1,33 @@
-"""Processes die and freeze while a stream is consumed: each row is there exactly once, and no answer takes one back."""
+"""Processes die and freeze while a stream is consumed: each row is there exactly once, and no answer takes one back.
+
+With MERLOT_KAFKA_CONTROL the stream is a real Kafka, whose brokers are hurt too; else files.
+"""
 
 import asyncio
 import os
 import random
 import signal
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
+from kafka_brokers import CONTROL, KafkaBrokers, kafka_brokers
+from stream_watch import (
+    FLUSH_ROWS,
+    NUM_PARTITIONS,
+    ROWS_PER_S,
+    Events,
+    KafkaEvents,
+    kafka_manifest,
+    replicas_agree,
+    watched,
+)
 
 from merlot.cluster.manifests.tables import put_table
-from merlot.cluster.records import StreamSegmentRecord
-from merlot.cluster.segments.view import load
-from merlot.ids import offline
-from merlot.testing.events import COUNTS, EventFiles, events_manifest
-from merlot.testing.patience import PATIENCE_S
+from merlot.testing import dying
+from merlot.testing.events import EventFiles, events_manifest
 from merlot.testing.processes import ClusterProcesses, RoleProcess
 from merlot_spark.zookeeper import ZooKeeper
 
@@ -24,9 +35,10 @@ pytestmark = pytest.mark.cluster
 
 NUM_FAULTS = int(os.environ.get("MERLOT_STREAM_FAULTS", "30"))
 SEED = int(os.environ.get("MERLOT_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
-NUM_PARTITIONS = 4
-ROWS_PER_S = 2000
-TABLE = offline(events_manifest(Path()).raw_name)
+NUM_BROKERS = 3 if NUM_FAULTS >= 100 else 1
+"""Of Kafka. Three take a while to start; only of three does one lead what another one did."""
+ORDER_S = 8.0
+"""How long a server has to come to the step that it shall die at."""
 
 
 @pytest.fixture(scope="module")
@@ -36,70 +48,31 @@ def zookeeper_to_hurt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooK
 
 
 @pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBrokers | None]:
+    if not CONTROL:
+        print("the stream are files: MERLOT_KAFKA_CONTROL names no program that runs a Kafka")
+        yield None
+        return
+    with kafka_brokers(tmp_path_factory.mktemp("kafka") / "brokers", NUM_BROKERS) as brokers:
+        yield brokers
+
+
+@pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory, zookeeper_to_hurt: ZooKeeper) -> Iterator[ClusterProcesses]:
     folder = tmp_path_factory.mktemp("streams")
-    with ClusterProcesses(folder, f"{zookeeper_to_hurt.hosts}/streams") as cluster:
+    cluster = ClusterProcesses(folder, f"{zookeeper_to_hurt.hosts}/streams")
+    for server in cluster.servers:
+        server.program = dying.__name__
+    with cluster:
         yield cluster
 
 
-@dataclass
-class Watcher:
-    """Counts while things happen. An answer with an exception says of itself that it is not whole."""
+@dataclass(frozen=True)
+class Fault:
+    """Something that is done to somebody."""
 
-    cluster: ClusterProcesses
-    files: EventFiles
-    num_answers: int = 0
-    num_flagged: int = 0
-    wrong: list[str] = field(default_factory=list)
-    last: float = 0.0
-    is_stopping: bool = False
-
-    async def append(self) -> None:
-        """Rows at a constant rate, over all partitions in turn."""
-        partition = 0
-        while not self.is_stopping:
-            self.files.append(ROWS_PER_S // 20, partition)
-            partition = (partition + 1) % NUM_PARTITIONS
-            await asyncio.sleep(0.05)
-
-    async def ask(self) -> None:
-        while not self.is_stopping:
-            counts = await self.counts()
-            if counts is not None and not counts[0] == counts[1] == counts[2]:
-                self.wrong.append(f"answer {self.num_answers} of {self.files.num_events}: {counts}")
-            await asyncio.sleep(0.01)
-
-    async def counts(self) -> list[float] | None:
-        try:
-            answer = await asyncio.to_thread(self.cluster.query, COUNTS)
-        except OSError:
-            return None
-        self.num_answers += 1
-        if answer["exceptions"] or not answer.get("resultTable"):
-            self.num_flagged += 1
-            return None
-        row: list[float] = answer["resultTable"]["rows"][0]
-        return row
-
-    async def shows_all(self) -> None:
-        """Every row that was appended, once."""
-        async with asyncio.timeout(PATIENCE_S):
-            counts = None
-            while counts is None or counts[0] < self.files.num_events:
-                counts = await self.counts()
-                await asyncio.sleep(0.05)
-        assert counts == [self.files.num_events] * 3
-
-
-@asynccontextmanager
-async def watched(cluster: ClusterProcesses, files: EventFiles) -> AsyncIterator[Watcher]:
-    watcher = Watcher(cluster, files)
-    tasks = [asyncio.create_task(watcher.append()), asyncio.create_task(watcher.ask())]
-    try:
-        yield watcher
-    finally:
-        watcher.is_stopping = True
-        await asyncio.gather(*tasks)
+    name: str
+    act: Callable[[random.Random], Awaitable[None]]
 
 
 async def kill(process: RoleProcess, rng: random.Random) -> None:
@@ -115,61 +88,97 @@ async def freeze(process: RoleProcess, rng: random.Random) -> None:
     process.send(signal.SIGCONT)
 
 
-async def hurt(zookeeper: ZooKeeper, rng: random.Random) -> None:
-    if rng.random() < 0.5:
+async def order(cluster: ClusterProcesses, ordered: dying.Order, rng: random.Random) -> None:
+    """One of the servers meets it at the step."""
+    number = rng.randrange(len(cluster.servers))
+    server, path = cluster.servers[number], dying.give(cluster.server_dir(number), ordered)
+    try:
+        async with asyncio.timeout(ORDER_S):
+            while path.exists():
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        path.unlink(missing_ok=True)  # the other one does all of it; it is hurt where it is
+    await (freeze if ordered.signal == signal.SIGSTOP else kill)(server, rng)
+
+
+def faults_of_steps(cluster: ClusterProcesses) -> list[Fault]:
+    """Death before and after each step of a commit, and at some write; freezes too."""
+    skips = {dying.WRITE: 7}
+    orders = [
+        dying.Order(step, skips.get(step, 0), is_after, number)
+        for step in dying.STEPS
+        for is_after, number in ((False, signal.SIGKILL), (True, signal.SIGKILL), (step == "upload", signal.SIGSTOP))
+    ]
+    return [Fault(str(one), partial(order, cluster, one)) for one in orders]
+
+
+def faults_of(cluster: ClusterProcesses, zookeeper: ZooKeeper, kafka: KafkaBrokers | None) -> list[Fault]:
+    """Each kind once."""
+    victims = [*cluster.servers, cluster.broker, cluster.controller]
+    kinds = {"kill": kill, "freeze": freeze}
+    faults = [Fault(f"{kind} {victim.name}", partial(act, victim)) for victim in victims for kind, act in kinds.items()]
+
+    async def restart_zookeeper(_: random.Random) -> None:
         await asyncio.to_thread(zookeeper.restart)
-        return
-    zookeeper.freeze()
-    await asyncio.sleep(rng.uniform(0.2, 2.0))
-    zookeeper.thaw()
+
+    async def freeze_zookeeper(rng: random.Random) -> None:
+        zookeeper.freeze()
+        await asyncio.sleep(rng.uniform(0.2, 2.0))
+        zookeeper.thaw()
+
+    faults += [Fault("restart zookeeper", restart_zookeeper), Fault("freeze zookeeper", freeze_zookeeper)]
+    return faults + faults_of_steps(cluster) + ([] if kafka is None else faults_of_kafka(kafka))
 
 
-async def replicas_agree(cluster: ClusterProcesses) -> None:
-    """Both servers have loaded every sealed segment of the record's checksum; each row is in one segment."""
+def faults_of_kafka(kafka: KafkaBrokers) -> list[Fault]:
+    async def restart_kafka(rng: random.Random) -> None:
+        number = rng.choice(kafka.numbers)
+        await asyncio.to_thread(kafka.kill, number)
+        await asyncio.sleep(rng.uniform(0, 1.0))
+        await asyncio.to_thread(kafka.start, number)
+
+    async def freeze_kafka(rng: random.Random) -> None:
+        number = rng.choice(kafka.numbers)
+        kafka.freeze(number)
+        await asyncio.sleep(rng.uniform(0.2, 3.0))
+        kafka.thaw(number)
+
+    return [Fault("kill kafka", restart_kafka), Fault("freeze kafka", freeze_kafka)]
+
+
+def make_table(cluster: ClusterProcesses, kafka: KafkaBrokers | None, folder: Path) -> Events:
+    """A topic, and the table of it."""
+    events: Events
+    if kafka is None:
+        events = EventFiles(folder, NUM_PARTITIONS)
+        manifest = events_manifest(folder, flush_rows=FLUSH_ROWS, replication=2)
+    else:
+        events, manifest = KafkaEvents(kafka, "events"), kafka_manifest(kafka, "events")
     with cluster.metastore() as metastore:
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                view = await asyncio.to_thread(load, metastore, TABLE)
-                sealed = {one.key_text for one in view.segments.values() if not one.is_open}
-                held = [one.get("/tables").get(TABLE, {}).get("loaded", ()) for one in cluster.servers]
-                if all(sealed <= set(keys) for keys in held):
-                    break
-                await asyncio.sleep(0.1)
-        by_partition: dict[int, list[StreamSegmentRecord]] = {}
-        for record in view.segments.values():
-            assert isinstance(record, StreamSegmentRecord)
-            by_partition.setdefault(record.partition, []).append(record)
-    for records in by_partition.values():
-        records.sort(key=lambda one: one.sequence)
-        ends = [one.end_offset for one in records]
-        assert [one.start_offset for one in records] == [0, *ends[:-1]]
-    assert len(by_partition) == NUM_PARTITIONS
+        put_table(metastore, manifest)
+    return events
 
 
-@pytest.mark.timeout(180 + 15 * NUM_FAULTS)
+@pytest.mark.timeout(240 + 15 * NUM_FAULTS)
 async def test_whatever_dies_each_row_is_there_once(
-    shared: ClusterProcesses, tmp_path: Path, zookeeper_to_hurt: ZooKeeper
+    shared: ClusterProcesses, kafka: KafkaBrokers | None, tmp_path: Path, zookeeper_to_hurt: ZooKeeper
 ) -> None:
     rng = random.Random(SEED)
-    print(f"seed={SEED} (MERLOT_SEED), faults={NUM_FAULTS} (MERLOT_STREAM_FAULTS)")
-    files = EventFiles(tmp_path / "topic", NUM_PARTITIONS)
-    with shared.metastore() as metastore:
-        put_table(metastore, events_manifest(files.folder, flush_rows=1500, replication=2))
-    first, second = shared.servers
-    victims = [first, second, first, second, shared.broker, shared.controller, zookeeper_to_hurt]
-    async with watched(shared, files) as watcher:
+    print(f"seed={SEED} (MERLOT_SEED), faults={NUM_FAULTS} (MERLOT_STREAM_FAULTS), kafka={kafka and kafka.numbers}")
+    events = make_table(shared, kafka, tmp_path / "topic")
+    kinds = faults_of(shared, zookeeper_to_hurt, kafka)
+    rounds = [rng.sample(kinds, len(kinds)) for _ in range(-(-NUM_FAULTS // len(kinds)))]
+    faults = [fault for one in rounds for fault in one][:NUM_FAULTS]
+    async with watched(shared, events) as watcher:
         while (await watcher.counts() or [0])[0] < ROWS_PER_S:
             await asyncio.sleep(0.05)
-        for _ in range(NUM_FAULTS):
-            await asyncio.sleep(rng.uniform(0.1, 1.0))
-            victim = rng.choice(victims)
-            if isinstance(victim, ZooKeeper):
-                await hurt(victim, rng)
-            elif victim is shared.broker:
-                await kill(victim, rng)
-            else:
-                await rng.choice([kill, freeze])(victim, rng)
+        for number, fault in enumerate(faults):
+            await asyncio.sleep(rng.uniform(0.1, 0.8))
+            print(f"{number} {fault.name}: answers={watcher.num_answers} rows={events.num_events}", flush=True)
+            await fault.act(rng)
+    await asyncio.to_thread(events.settle)
     await watcher.shows_all()
     await replicas_agree(shared)
-    print(f"rows={files.num_events} answers={watcher.num_answers} flagged={watcher.num_flagged}")
+    seen = f"answers={watcher.num_answers} flagged={watcher.num_flagged} looks={watcher.num_looks}"
+    print(f"rows={events.num_events} {seen}")
     assert watcher.wrong == []

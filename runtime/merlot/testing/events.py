@@ -30,6 +30,11 @@ def events_manifest(folder: Path, *, flush_rows: int = 1000, replication: int = 
     )
 
 
+def event(number: int) -> str:
+    """One message."""
+    return json.dumps({"id": number, "city": f"city {number % 7}", "n": 1})
+
+
 class EventFiles:
     """Appends events to the partitions of a folder, ids counted over all of them."""
 
@@ -44,7 +49,9 @@ class EventFiles:
     def append(self, count: int, partition: int = 0) -> None:
         """So many more, written at once."""
         ids = range(self.num_events, self.num_events + count)
-        lines = [json.dumps({"id": number, "city": f"city {number % 7}", "n": 1}) for number in ids]
         with self._files[partition].open("a") as file:
-            file.write("".join(f"{line}\n" for line in lines))
+            file.write("".join(f"{event(number)}\n" for number in ids))
         self.num_events += count
+
+    def settle(self) -> None:
+        """All of it is there already."""

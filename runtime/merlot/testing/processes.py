@@ -57,6 +57,8 @@ class RoleProcess:
     ) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
+        self.program = "merlot.cli.main"
+        """Module that the next start runs."""
         self._arguments = arguments
         self._ports = {option: free_port() for option in ports}
         self._moves_left = MAX_MOVES
@@ -71,6 +73,11 @@ class RoleProcess:
     def port(self, option: str) -> int:
         """The one that it was given by an option."""
         return self._ports[option]
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that was started last."""
+        return None if self._process is None else self._process.pid
 
     @property
     def is_running(self) -> bool:
@@ -88,7 +95,7 @@ class RoleProcess:
         """Returns at once; see `wait_ready`."""
         ports = [text for option, port in self._ports.items() for text in (option, str(port))]
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
-        self._process = Child("merlot.cli.main", [*self._arguments, *ports], self.log)
+        self._process = Child(self.program, [*self._arguments, *ports], self.log)
 
     def wait_ready(self) -> None:
         """Until its health is OK; UnavailableError, with the end of its log, if it ends before."""

@@ -1,4 +1,4 @@
-"""S3 that fails on demand: moto behind a layer that answers 500, or cuts bodies short, as often as told."""
+"""S3 that fails on demand: moto behind a layer that answers 500, cuts bodies short as often as told, or hangs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ class FaultyS3:
     """Access keys by the folder that they asked for."""
     revoked: set[str] = field(default_factory=set)
     """Access keys that are refused."""
+    answers: threading.Event = field(default_factory=threading.Event)
+    """While it is cleared, requests wait."""
 
     def wrap(self, app: Callable[..., Any]) -> Callable[..., Any]:
         """The layer, around moto's WSGI application."""
 
         def faulty(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
             self.requests.append(environ["REQUEST_METHOD"])
+            self.answers.wait()
             key = environ.get("HTTP_AUTHORIZATION", "").partition("Credential=")[2].partition("/")[0]
             self.keys.setdefault("/".join(environ["PATH_INFO"].split("/")[:3]), set()).add(key)
             if key in self.revoked:
@@ -61,6 +64,7 @@ def serve_faulty_s3() -> Iterator[FaultyS3]:
     from werkzeug.serving import make_server
 
     faulty = FaultyS3()
+    faulty.answers.set()
     server = make_server("127.0.0.1", 0, faulty.wrap(DomainDispatcherApplication(create_backend_app)), threaded=True)
     faulty.url = f"127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever)
@@ -68,6 +72,7 @@ def serve_faulty_s3() -> Iterator[FaultyS3]:
     try:
         yield faulty
     finally:
+        faulty.answers.set()
         server.shutdown()
         thread.join()
         server.server_close()

@@ -1,7 +1,9 @@
-"""Streams on one core: `python -m tests.bench.ingest [--quick]`. JSON of 97 bytes, a `files` stream, an embedded node.
+"""Streams on one core: `python -m tests.bench.ingest [--quick]`. JSON of 97 bytes, a `files` stream, an embedded node;
+with MERLOT_KAFKA a topic of Kafka, too.
 
-Each case runs in a process of its own, pinned to one core; rows per second are of CPU time, all of the node's. Pinot's
-figure was measured on the same kind of machine with the same messages, not in this run.
+Each case runs in a process of its own, pinned to one core, but for a restart, which has all of them; rows per second
+are of CPU time, all of the node's. Every row is counted, as decoded and as answered. Pinot's figure was measured on the
+same kind of machine with the same messages, not in this run.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Callable
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +43,7 @@ PLAY_S = 10.0
 PEER = "Pinot"
 PINOT_ROWS_PER_S = 64_000.0
 TICK_S = 0.005
+KAFKA = os.environ.get("MERLOT_KAFKA", "")
 
 
 def line(number: int, emitted_ms: int = 1_700_000_000_000) -> str:
@@ -53,8 +58,8 @@ def line(number: int, emitted_ms: int = 1_700_000_000_000) -> str:
     return json.dumps(values, separators=(",", ":")) + "\n"
 
 
-def manifest(topic: Path, flush_rows: int) -> Table:
-    """The table of these messages."""
+def manifest(topic: Path | str, flush_rows: int) -> Table:
+    """The table of these messages: of files, or of a topic of Kafka."""
     fields = [
         {"name": "id", "type": "LONG"},
         {"name": "at", "type": "LONG"},
@@ -62,7 +67,9 @@ def manifest(topic: Path, flush_rows: int) -> Table:
         {"name": "amount", "type": "INT", "role": "metric"},
         {"name": "note", "type": "STRING"},
     ]
-    stream = {"type": "files", "topic": str(topic), "flush": {"rows": flush_rows}}
+    stream: dict[str, Any] = {"type": "files", "topic": str(topic), "flush": {"rows": flush_rows}}
+    if isinstance(topic, str):
+        stream |= {"type": "kafka", "properties": {"bootstrap.servers": KAFKA}}
     return Table.model_validate(
         {
             "apiVersion": "merlot.dev/v1alpha1",
@@ -93,15 +100,18 @@ def consuming(folder: Path, rows: int) -> dict[str, float]:
         found = pipeline.rows(messages)
         segment.append(found.rows, found.offsets, found.next_offset)
         taken += time.process_time() - started if position else 0.0  # the first one loads kernels
+        assert (found.rows.num_rows, found.bad.count) == (BATCH, 0)
+    assert segment.num_docs == len(batches) * BATCH
+    assert segment.next_offset == batches[-1].next_offset
     return {"rowsPerS": rows / taken, "bytesPerRow": segment.memory_bytes / segment.num_docs}
 
 
 class Running:
     """A node with the table, asked over HTTP."""
 
-    def __init__(self, folder: Path, num_partitions: int = 1) -> None:
-        self.topic = folder / "topic"
-        self.files = [self.topic / str(number) / "messages.json" for number in range(num_partitions)]
+    def __init__(self, folder: Path, num_partitions: int = 1, topic: str | None = None) -> None:
+        self.topic: Path | str = topic or folder / "topic"
+        self.files = [folder / "topic" / str(number) / "messages.json" for number in range(num_partitions)]
         for file in self.files:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.touch()
@@ -130,6 +140,12 @@ class Running:
         while (await self.row("SELECT count(*) FROM messages") or [0])[0] < rows:
             await asyncio.sleep(0.02)
 
+    async def check(self, rows: int) -> None:
+        """Each message is answered once, with its values."""
+        found = await self.row("SELECT count(*), sum(id), sum(amount) FROM messages")
+        ids = sum(100_000_000 + number % 100_000_000 for number in range(rows))
+        assert found == [rows, ids, sum(100 + number % 900 for number in range(rows))], found
+
     async def num_sealed(self) -> int:
         """Rows of sealed segments."""
         async with self.session.get("/segments/messages/metadata") as answer:
@@ -155,37 +171,72 @@ async def warm_up(folder: Path) -> None:
     await running.stop()
 
 
-async def committed(folder: Path, rows: int) -> dict[str, float]:
+async def committed(folder: Path, rows: int, topic: str | None = None) -> dict[str, float]:
     """From the first poll until all rows are in committed segments."""
     await warm_up(folder / "warm")
-    running = Running(folder)
-    write_lines(running.files[0], rows)
+    running = Running(folder, topic=topic)
+    if topic is None:
+        write_lines(running.files[0], rows)
     await running.start()
     started, cpu = time.perf_counter(), time.process_time()
     await running.create(flush_rows=rows // 4)
     while await running.num_sealed() < rows:
         await asyncio.sleep(0.05)
     wall_s, cpu_s = time.perf_counter() - started, time.process_time() - cpu
+    await running.check(rows)
     await running.stop()
     return {"rowsPerS": rows / cpu_s, "rowsPerSOfWall": rows / wall_s}
 
 
-async def restarted(folder: Path, rows: int) -> dict[str, float]:
+@contextmanager
+def messages_in_kafka(rows: int) -> Iterator[str]:
+    """A topic of one partition with so many messages."""
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    topic, admin = f"bench-{uuid.uuid4().hex[:8]}", AdminClient({"bootstrap.servers": KAFKA})
+    for made in admin.create_topics([NewTopic(topic, 1, 1)]).values():
+        made.result(30)
+    producer = Producer({"bootstrap.servers": KAFKA, "queue.buffering.max.messages": 2 * BATCH, "linger.ms": 5})
+    for first in range(0, rows, BATCH):
+        for number in range(first, min(rows, first + BATCH)):
+            producer.produce(topic, line(number).rstrip())
+        assert producer.flush() == 0
+    yield topic
+    for deleted in admin.delete_topics([topic]).values():
+        deleted.result(30)
+
+
+async def committed_of_kafka(folder: Path, rows: int) -> dict[str, float]:
+    """The same from Kafka."""
+    with messages_in_kafka(rows) as topic:
+        return await committed(folder, rows, topic)
+
+
+async def restarted_of_kafka(folder: Path, rows: int) -> dict[str, float]:
+    """The same from Kafka."""
+    with messages_in_kafka(rows) as topic:
+        return await restarted(folder, rows, topic)
+
+
+async def restarted(folder: Path, rows: int, topic: str | None = None) -> dict[str, float]:
     """A node that starts again with so many rows that are not sealed."""
     await warm_up(folder / "warm")
-    running = Running(folder)
-    write_lines(running.files[0], rows)
+    running = Running(folder, topic=topic)
+    if topic is None:
+        write_lines(running.files[0], rows)
     await running.start()
     await running.create(flush_rows=rows * 2)
     await running.shows(rows)
     await running.stop()
-    again = Running(folder)
-    started = time.perf_counter()
+    again = Running(folder, topic=topic)
+    started, cpu = time.perf_counter(), time.process_time()
     await again.start()
     await again.shows(rows)
-    taken = time.perf_counter() - started
+    taken, cpu_s = time.perf_counter() - started, time.process_time() - cpu
+    await again.check(rows)
     await again.stop()
-    return {"seconds": taken}
+    return {"seconds": taken, "cpuS": cpu_s}
 
 
 async def freshness(folder: Path, num_partitions: int) -> dict[str, float]:
@@ -228,6 +279,8 @@ CASES: dict[str, Callable[[Path, float], Awaitable[dict[str, float]] | dict[str,
     "consuming": lambda folder, scale: consuming(folder, int(ROWS * scale)),
     "committed": lambda folder, scale: committed(folder, int(ROWS * scale)),
     "restarted": lambda folder, scale: restarted(folder, int(RESTART_ROWS * scale)),
+    "committedOfKafka": lambda folder, scale: committed_of_kafka(folder, int(ROWS * scale)),
+    "restartedOfKafka": lambda folder, scale: restarted_of_kafka(folder, int(RESTART_ROWS * scale)),
     "freshness": lambda folder, _: freshness(folder, 1),
     "freshness64": lambda folder, _: freshness(folder, 64),
 }
@@ -240,24 +293,34 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.child:
         name, folder, scale = arguments.child
-        os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[0]})
+        if not name.startswith("restarted"):
+            os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[0]})
         measured = CASES[name](Path(folder), float(scale))
         print(json.dumps(measured if isinstance(measured, dict) else asyncio.run(_awaited(measured))))
         return
     scale = 0.2 if arguments.quick else 1.0
     (ROOT / "build").mkdir(exist_ok=True)
-    found = {name: _child(name, scale) for name in CASES}
+    found = {name: _child(name, scale) for name in CASES if KAFKA or not name.endswith("OfKafka")}
+    of_kafka = found.get("committedOfKafka")
     publish(
         "ingest",
         f"Streams on one core, JSON of 97 bytes, {int(ROWS * scale):,} rows",
         [
             Case("end to end, through commit", "rows/s", found["committed"]["rowsPerS"], PEER, PINOT_ROWS_PER_S),
+            *(
+                [Case("the same from Kafka", "rows/s", of_kafka["rowsPerS"], PEER, PINOT_ROWS_PER_S)]
+                if of_kafka
+                else []
+            ),
             Case("decode and append", "rows/s", found["consuming"]["rowsPerS"], PEER, PINOT_ROWS_PER_S),
         ],
     )
     print(f"\nmemory of a row: {found['consuming']['bytesPerRow']:.0f} bytes")
-    seconds = found["restarted"]["seconds"]
-    print(f"restart with {int(RESTART_ROWS * scale):,} rows not sealed: {seconds:.1f} s until all are answered")
+    for name, source in (("restarted", "files"), ("restartedOfKafka", "Kafka")):
+        if name in found:
+            rows, one = int(RESTART_ROWS * scale), found[name]
+            text = f"restart with {rows:,} rows of {source} not sealed: {one['seconds']:.1f} s until all are answered"
+            print(f"{text}, {one['cpuS']:.1f} s of CPU, {len(os.sched_getaffinity(0))} cores")
     for name, partitions in (("freshness", 1), ("freshness64", 64)):
         one = found[name]
         text = (

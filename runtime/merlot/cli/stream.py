@@ -70,7 +70,8 @@ def list_streams(
     """List the partitions that are consumed: how far each replica is, and how far behind.
 
     LAG counts messages, of files bytes; AGE is that of the newest message read
-    while others wait behind it.
+    while others wait behind it. Of upsert tables it shows the keys, how many
+    stored rows are the newest of theirs, and the memory that the index takes.
     """
     client = Client(url)
     names = [table] if table else client.get("/tables")["tables"]
@@ -84,9 +85,20 @@ def list_streams(
             output.warn(f"stream of table/{stream['table']}: {stream['error']}")
     columns = {"TABLE": "table", "PARTITION": "partition", "STATE": "state", "SERVER": "server", "OFFSET": "offset"}
     columns |= {"LAG": "lag", "AGE": "age", "ROWS/S": "rowsPerS", "ROWS": "rows"}
+    if any(row["keys"] is not None for row in rows):
+        columns |= {"KEYS": "keys", "VALID": "valid", "INVALID": "invalid", "EXPIRED": "expired", "INDEX": "index"}
     wide = {"SEGMENT": "segment", "STATUS": "status", "START": "startOffset", "LATEST": "latest", "MEMORY": "memory"}
     wide |= {"BAD": "numBad", "LOST": "lostRanges", "ERROR": "error"}
     output.show_list(rows, columns, wide, how)
+
+
+def _keys(upsert: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a replica of an upsert table knows of its keys; nothing of other tables."""
+    names = ("keys", "valid", "invalid", "expired")
+    if upsert is None:
+        return dict.fromkeys((*names, "index"))
+    index = output.size(upsert["memoryBytes"]) if upsert["isBuilt"] else "being built"
+    return {**{name: upsert[name] for name in names}, "index": index}
 
 
 def _rows(stream: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -104,6 +116,7 @@ def _rows(stream: Mapping[str, Any]) -> list[dict[str, Any]]:
             "startOffset": one["startOffset"],
             "age": f"{replica.get('lagMs', 0) / 1000:.1f}s",
             "memory": output.size(replica.get("memoryBytes")),
+            **_keys(replica.get("upsert")),
             "lostRanges": ", ".join(f"{first}..{last}" for first, last in one["lost"]),
         }
         for one in stream["partitions"]

@@ -9,6 +9,7 @@ from merlot.clock import Clock
 from merlot.cluster.consuming import found, partitions, transactions
 from merlot.cluster.consuming.progress import ProgressRecord, read_progress
 from merlot.cluster.manifests.tables import get_table, spec_of
+from merlot.cluster.manifests.upserts import upserting_of
 from merlot.cluster.records import AskedEnd
 from merlot.cluster.segments.transaction import Context, mutate
 from merlot.cluster.segments.view import TableView
@@ -42,7 +43,7 @@ class StreamService:
         return {
             "table": raw_name(table),
             "isPaused": control.is_paused,
-            "error": "" if looked is None else looked.error,
+            "error": self._waits_for(name) or ("" if looked is None else looked.error),
             "partitions": [
                 {
                     "partition": number,
@@ -59,6 +60,11 @@ class StreamService:
                 for number, record in sorted(partitions.open_segments(view).items())
             ],
         }
+
+    def _waits_for(self, name: str) -> str:
+        """What an upsert table that is not consumed lacks."""
+        waits_for = upserting_of(self._metastore, spec_of(get_table(self._metastore, name)).spec).waits_for
+        return f"nothing is consumed: {waits_for}" if waits_for else ""
 
     def pause(self, name: str, *, paused: bool) -> Json:
         """Consume no more, once what was read is committed; or again."""

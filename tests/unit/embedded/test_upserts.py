@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,16 @@ class Board:
                 assert len(ids) == len(set(ids)), "a key has two rows"
                 await asyncio.sleep(POLL_S)
 
+    async def told(self, is_enough: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
+        """What the partitions tell of their keys, once all have told enough."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                found = await self.call("GET", "/tables/board/stream")
+                told = [replica.get("upsert") for one in found["partitions"] for replica in one["replicas"].values()]
+                if len(told) == NUM_PARTITIONS and all(told) and is_enough(told):
+                    return told
+                await asyncio.sleep(POLL_S)
+
     async def num_sealed(self) -> int:
         found = await self.call("GET", "/segments/board/metadata")
         return sum(one["crc"] != 0 for one in found.values())
@@ -153,8 +164,8 @@ async def board(tmp_path: Path) -> Any:
 
 async def test_queries_show_the_newest_row_of_each_key_over_commits_and_restarts(board: Board) -> None:
     await board.create("{config: {mode: FULL, comparisonColumns: [version], deleteRecordColumn: gone}}")
-    for _ in range(6):
-        board.write(board.random_rows(230))
+    for _ in range(3):
+        board.write(board.random_rows(320))
         await board.shows_newest()
     async with asyncio.timeout(PATIENCE_S):
         while await board.num_sealed() < 4:
@@ -174,6 +185,10 @@ async def test_queries_show_the_newest_row_of_each_key_over_commits_and_restarts
     assert await board.rows("SELECT COUNT(*) FROM board WHERE color = 'red'") == [[colors.count("red")]]
     assert await board.rows("SET skipUpsert = true; SELECT COUNT(*) FROM board") == [[board.num_rows]]
     assert await board.rows("SET skipUpsertDelete = true; SELECT COUNT(*) FROM board") == [[len(board.newest)]]
+    told = await board.told(lambda told: sum(one["keys"] for one in told) == len(board.newest))
+    assert sum(one["valid"] for one in told) == len(board.newest)
+    assert sum(one["invalid"] for one in told) == board.num_rows - len(board.newest)
+    assert all(one["memoryBytes"] > 0 and one["isBuilt"] for one in told)
 
 
 async def test_a_key_is_never_seen_twice_nor_missed_while_its_rows_move(board: Board) -> None:
@@ -226,6 +241,8 @@ async def test_nothing_is_consumed_before_the_upsert_config_is_there(board: Boar
     board.write(board.random_rows(100))
     await asyncio.sleep(0.5)
     assert await board.call("GET", "/segments/board/metadata") == {}
+    told = await board.call("GET", "/tables/board/stream")
+    assert told["error"] == 'nothing is consumed: there is no UpsertConfig "latest" yet'
     await board.apply(CONFIG.format(spec="mode: FULL, comparisonColumns: [version], deleteRecordColumn: gone"))
     await board.shows_newest()
 

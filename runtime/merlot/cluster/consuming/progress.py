@@ -43,6 +43,28 @@ class StreamProblem(StrEnum):
     OTHER = "OTHER"
 
 
+class UpsertProgress(BaseModel):
+    """What one replica of a partition of an upsert table knows of its keys."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
+
+    is_built: bool = True
+    """Whether the index of keys has all that is stored; before that nothing of the partition is answered."""
+    keys: int = 0
+    """Of which a later row replaces the one before."""
+    valid: int = 0
+    """Docs that are the newest row of their key, deleted ones included."""
+    invalid: int = 0
+    """Docs that were replaced."""
+    expired: int = 0
+    """Keys that have left memory, since the server began."""
+    out_of_order: int = 0
+    late: int = 0
+    memory_bytes: int = 0
+    waits_for: str = ""
+    """Sealed segment that has to come before the index can be built."""
+
+
 class PartitionProgress(BaseModel):
     """How far one replica of a partition is. None: not known."""
 
@@ -65,6 +87,8 @@ class PartitionProgress(BaseModel):
     memory_bytes: int = 0
     num_bad: int = 0
     samples: tuple[str, ...] = ()
+    upsert: UpsertProgress | None = None
+    """Of an upsert table."""
     state: str = ""
     """CONSUMING, CATCHING_UP, PAUSED or ERROR."""
     error: str = ""

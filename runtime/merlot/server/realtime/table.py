@@ -23,7 +23,13 @@ from merlot.cluster.consuming.names import StreamSegmentName
 from merlot.cluster.consuming.partitions import chains
 from merlot.cluster.consuming.pinned import unpin, unpin_upsert
 from merlot.cluster.consuming.positions import read_positions
-from merlot.cluster.consuming.progress import PartitionProgress, ProgressRecord, StreamProblem, write_progress
+from merlot.cluster.consuming.progress import (
+    PartitionProgress,
+    ProgressRecord,
+    StreamProblem,
+    UpsertProgress,
+    write_progress,
+)
 from merlot.cluster.instances.liveness import live_instances
 from merlot.cluster.instances.reports import ReportReader
 from merlot.cluster.records import Role, StreamSegmentRecord
@@ -317,6 +323,7 @@ class TableStream:
             memory_bytes=sum(part.rows.memory_bytes for part in line.parts if part.rows is not None),
             num_bad=counts.bad,
             samples=counts.samples,
+            upsert=_upsert_progress(self._sinks.get(number)),
             state=_state(consumer),
             error=consumer.error,
             problem=consumer.problem,
@@ -424,6 +431,23 @@ class TableStream:
 
     async def _in_io(self, work: Callable[[], T]) -> T:
         return await self._loop.run_in_executor(self._host.io, work)
+
+
+def _upsert_progress(sink: UpsertSink | None) -> UpsertProgress | None:
+    if sink is None:
+        return None
+    stats = sink.stats
+    return UpsertProgress(
+        is_built=sink.view is not None,
+        keys=stats.keys,
+        valid=stats.valid,
+        invalid=stats.invalid,
+        expired=stats.expired,
+        out_of_order=stats.out_of_order,
+        late=stats.late,
+        memory_bytes=stats.memory_bytes,
+        waits_for=sink.waits_for,
+    )
 
 
 def _state(consumer: PartitionConsumer) -> str:

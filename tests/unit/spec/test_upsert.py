@@ -29,6 +29,7 @@ spec:
       - {name: gone, type: BOOLEAN}
       - {name: tags, type: STRING, multiValue: true}
 """
+TREE = "{dimensionsSplitOrder: [city], functionColumnPairs: [COUNT__*]}"
 STREAM = "  ingestion: {stream: {type: files, topic: trips, flush: {age: 1h}}}\n"
 
 
@@ -163,6 +164,10 @@ def test_a_bare_number_is_a_ttl_of_a_version() -> None:
         (
             ("flush: {age: 1h}}}", "flush: {age: 1h}}, batch: [{sourceUri: /x, format: CSV}]}"),
             "spec: the table has ingestion.batch",
+        ),
+        (
+            ("  timeColumn", f"  indexing: {{starTreeIndexConfigs: [{TREE}]}}\n  timeColumn"),
+            "spec: the table has indexing.starTreeIndexConfigs",
         ),
         (
             ("  timeColumn", "  indexing: {sortedColumns: [city]}\n  timeColumn"),

@@ -6,6 +6,7 @@ SERVE ?= yes
 PORT ?= 8099
 RATE ?= 5000
 SECONDS ?= 20
+DAYS ?= 30
 FUZZ_SECONDS ?= 600
 WORKERS ?= 2
 DOCKER ?= docker
@@ -16,7 +17,7 @@ IMAGES := operator runtime spark
 comma := ,
 KIND_CONFIG := build/kind/kubeconfig
 
-.PHONY: help quickstart demo-rollup demo-stream test check bench bench-pruning bench-merge bench-ingest bench-upsert fuzz fuzz-bounds crds docs plans format clean images kind-up kind-test kind-down test-e2e chart
+.PHONY: help quickstart demo-rollup demo-stream demo-upsert test check bench bench-pruning bench-merge bench-ingest bench-upsert fuzz fuzz-bounds crds docs plans format clean images kind-up kind-test kind-down test-e2e chart
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +30,9 @@ demo-rollup: $(VENV)/.dev ## Merge a year of flights, 366 days to 13 months to a
 
 demo-stream: $(VENV)/.quickstart ## Consume a day of flights as events and watch (RATE=5000 a second, SECONDS=20; SERVE=no ends after it)
 	@$(BIN)/python -m merlot_spark.stream_demo --port $(PORT) --rate $(RATE) --seconds $(SECONDS) $(if $(filter no,$(SERVE)),--no-serve,--serve)
+
+demo-upsert: $(VENV)/.quickstart ## Keep a board of flights by a stream of their events and watch (RATE=5000 a second, DAYS=30; SERVE=no ends after it)
+	@$(BIN)/python -m merlot_spark.upsert_demo --port $(PORT) --rate $(RATE) --days $(DAYS) $(if $(filter no,$(SERVE)),--no-serve,--serve)
 
 test: $(VENV)/.dev ## Run everything that a fresh machine can run, files spread over WORKERS processes (2)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/unit tests/kernels tests/golden tests/contracts tests/sql tests/plans \

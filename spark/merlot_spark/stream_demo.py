@@ -135,13 +135,17 @@ class Client:
         with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
             return json.load(answer)
 
-    def row(self, sql: str) -> list[Any] | None:
-        """The first row of an answer; None while there is none."""
+    def rows(self, sql: str) -> list[list[Any]]:
+        """The rows of an answer; none while there is none."""
         answer = self.call("/query/sql", json.dumps({"sql": sql}).encode())
         if answer["exceptions"] or not answer.get("resultTable"):
-            return None
-        found: list[Any] = answer["resultTable"]["rows"][0]
+            return []
+        found: list[list[Any]] = answer["resultTable"]["rows"]
         return found
+
+    def row(self, sql: str) -> list[Any] | None:
+        """The first row of an answer; None while there is none."""
+        return next(iter(self.rows(sql)), None)
 
 
 def view(client: Client, producer: Producer, began: float) -> View:

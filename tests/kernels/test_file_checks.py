@@ -41,6 +41,24 @@ def test_strings_ascend_by_their_bytes(dtype: str, texts: list[bytes]) -> None:
     assert ordering.strings_ascend(*laid_out(texts, dtype)) == ascends
 
 
+@pytest.mark.parametrize("dtype", ["<i4", "<i8"])
+@given(numbers=st.lists(st.integers(-3, 3) | st.sampled_from([-(1 << 31), (1 << 31) - 1]), max_size=5))
+def test_integers_ascend(dtype: str, numbers: list[int]) -> None:
+    ascends = all(one < other for one, other in pairwise(numbers))
+    assert ordering.integers_ascend(read_only(np.array(numbers, dtype))) == ascends
+
+
+@pytest.mark.parametrize("dtype", ["<f4", "<f8"])
+@given(numbers=st.lists(st.sampled_from([-np.inf, -1.5, -0.0, 0.0, 2.5, np.inf, np.nan, -np.nan]), max_size=4))
+def test_floats_ascend_with_both_zeros_and_nan_last(dtype: str, numbers: list[float]) -> None:
+    values = np.array(numbers, dtype)
+    # As integers, floats that are not negative are in order, and negative ones in reverse order.
+    bits = values.view(dtype.replace("f", "i"))
+    ordered = np.where(bits < 0, ~bits ^ np.iinfo(bits.dtype).min, bits)
+    ascends = bool(np.all(ordered[1:] > ordered[:-1])) and not np.isnan(values[:-1]).any()
+    assert ordering.floats_ascend(read_only(values)) == ascends
+
+
 @given(numbers=NUMBERS)
 def test_texts_of_decimals_ascend_by_value(numbers: list[Decimal]) -> None:
     ascends = all(one < other for one, other in pairwise(numbers))

@@ -1,4 +1,4 @@
-"""Whether strings ascend, side by side as Arrow lays them out: string k is data[offsets[k] : offsets[k + 1]]."""
+"""Whether values ascend. Strings lie side by side as Arrow has them: string k is data[offsets[k] : offsets[k + 1]]."""
 
 from typing import Any
 
@@ -9,6 +9,29 @@ from merlot.kernels.jit import kernel
 
 _MINUS = np.uint8(ord("-"))
 _POINT = np.uint8(ord("."))
+
+
+@kernel
+def integers_ascend(values: NDArray[Any]) -> bool:
+    """Whether each is less than the next."""
+    falls = False
+    for position in range(1, values.size):
+        falls |= values[position - 1] >= values[position]
+    return not falls
+
+
+@kernel
+def floats_ascend(values: NDArray[Any]) -> bool:
+    """Whether each is less than the next, -0.0 less than 0.0 and NaN, without a sign, more than all."""
+    for position in range(1, values.size):
+        low, high = values[position - 1], values[position]
+        if low < high:
+            continue
+        is_zeros = low == high and np.signbit(low) and not np.signbit(high)
+        is_last_nan = low == low and high != high and not np.signbit(high)
+        if not (is_zeros or is_last_nan):
+            return False
+    return True
 
 
 @kernel

@@ -89,6 +89,9 @@ def _scans() -> Iterator[Case]:
 def _checks() -> Iterator[Case]:
     """What is looked at when a column is first read."""
     text = column(np.uint8)
+    for dtype in NUMBERS:
+        ascend = ordering.floats_ascend if np.dtype(dtype).kind == "f" else ordering.integers_ascend
+        yield ascend, (column(dtype),)
     for offsets in (column(np.int32, size=2), column(np.int64, size=2)):
         yield ordering.strings_ascend, (offsets, text)
         yield ordering.decimals_ascend, (offsets, text)

@@ -10,6 +10,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -128,6 +129,11 @@ def buffer_problems(view: memoryview, buffers: Sequence[StoredBuffer]) -> list[s
     return problems
 
 
+@lru_cache(maxsize=64)
+def _dtype_of(name: str) -> np.dtype[Any]:
+    return np.dtype(name).newbyteorder("<")
+
+
 class MappedFile:
     """A segment file in memory, and its buffers as arrays."""
 
@@ -148,7 +154,7 @@ class MappedFile:
         size: elements that it must have, for kernels look no further than what they were told."""
         if size is not None and ref.size != size:
             raise damaged(self.path, f"buffer {ref.number} has {ref.size} elements instead of {size}")
-        dtype = np.dtype(ref.dtype).newbyteorder("<")
+        dtype = _dtype_of(ref.dtype)
         length = ref.size * dtype.itemsize
         stored = self.stored(ref)
         if stored.codec == compression.NONE:
@@ -161,7 +167,7 @@ class MappedFile:
         """Elements of a buffer; of a compressed one that is not decoded, by its chunks if they are few."""
         if not self.is_compressed(ref) or DECODE_CACHE.peek((self.owner, str(ref.number))) is not None:
             return self.array(ref)[positions]
-        dtype = np.dtype(ref.dtype).newbyteorder("<")
+        dtype = _dtype_of(ref.dtype)
         with self._damage_of(ref):
             table = self._chunks(ref, dtype)
             per_chunk = table.chunk_bytes // dtype.itemsize

@@ -157,7 +157,7 @@ class DictIds:
     def _check(self, ids: Array) -> Array:
         """The ids, if they are below the cardinality: 2 us for 65,536, once per reader or decoding."""
         is_free = self._cardinality < 1 << 8 * ids.dtype.itemsize
-        largest = int(ids.max()) if is_free and len(ids) else 0
+        largest = int(np.maximum.reduce(ids)) if is_free and len(ids) else 0
         known = max(1, self._cardinality)
         self._file.require(largest < known, f"dict id {largest} of {self._cardinality} column={self._name}")
         return ids

@@ -85,17 +85,14 @@ def check_numbers(values: Array, metadata: ColumnMetadata, file: MappedFile) -> 
     """Raise CorruptionError unless the values ascend from the least that the footer tells to the greatest."""
     if not len(values):
         return
-    ordered = values
-    if values.dtype.kind == "f":
-        ordered = _ordered(values)
-    ascend = bool(np.all(ordered[1:] > ordered[:-1])) and not np.any(values[:-1] != values[:-1])
-    file.require(ascend, f"values of a dictionary do not ascend column={metadata.name}")
-    least, greatest = metadata.min, metadata.max
-    assert least is not None
-    assert greatest is not None
-    ends = np.array([from_json(metadata.type, least), from_json(metadata.type, greatest)], values.dtype)
-    is_bounded = np.array_equal(ends, values[[0, -1]], equal_nan=values.dtype.kind == "f")
-    file.require(is_bounded, f"values of a dictionary are not between min and max column={metadata.name}")
+    is_float = values.dtype.kind == "f"
+    ascend = ordering.floats_ascend(values) if is_float else ordering.integers_ascend(values)
+    file.require(bool(ascend), f"values of a dictionary do not ascend column={metadata.name}")
+    for end, stored in ((metadata.min, values[0]), (metadata.max, values[-1])):
+        assert end is not None
+        told = values.dtype.type(from_json(metadata.type, end))
+        is_same = told == stored or (is_float and np.isnan(told) and np.isnan(stored))
+        file.require(bool(is_same), f"values of a dictionary are not between min and max column={metadata.name}")
 
 
 def check_strings(offsets: Array, data: NDArray[np.uint8], metadata: ColumnMetadata, file: MappedFile) -> None:
@@ -109,13 +106,6 @@ def check_strings(offsets: Array, data: NDArray[np.uint8], metadata: ColumnMetad
         if end is not None:
             told = bytes.fromhex(str(end)) if metadata.type is TypeName.BYTES else str(end).encode()
             file.require(told == stored, f"values of a dictionary are not between min and max column={metadata.name}")
-
-
-def _ordered(floats: Array) -> Array:
-    """Integers in the order of the floats, -0.0 before 0.0 and NaN last."""
-    integers: Array = floats.view(np.dtype(f"<i{floats.dtype.itemsize}"))
-    ordered: Array = integers ^ ((integers >> (8 * floats.dtype.itemsize - 1)) & np.iinfo(integers.dtype).max)
-    return ordered
 
 
 def _width(column: ColumnMetadata) -> int:

@@ -101,10 +101,6 @@ class Index(ABC, Generic[R]):
     searches: frozenset[str] = frozenset()
     """Functions that look inside values, and of which it is asked by the call."""
 
-    def is_in(self, column: ColumnMetadata) -> bool:
-        """Whether a column has the index, or a part of it."""
-        return any(buffer in column.buffers for buffer in self.buffers)
-
     @abstractmethod
     def write(self, column: IndexedColumn, indexing: IndexingSpec) -> dict[str, Array]:
         """The index's buffers, as the table asks for it."""

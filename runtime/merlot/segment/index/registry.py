@@ -20,6 +20,7 @@ BUFFERS: Final = frozenset(buffer for index in INDEXES.values() for buffer in in
 """Names of the buffers of all indexes."""
 SEARCHES: Final = frozenset(function for index in INDEXES.values() for function in index.searches)
 """Functions that look inside values, and which an index may answer."""
+_OF: Final = {buffer: index for index in INDEXES.values() for buffer in index.buffers}
 _PLAIN: Final = ("dict.", "zones.", *(f"{name}." for name in INDEXES))
 
 
@@ -29,5 +30,7 @@ def is_plain(buffer: str) -> bool:
 
 
 def indexes_in(column: ColumnMetadata) -> tuple[AnyIndex, ...]:
-    """Those that a column has."""
-    return tuple(index for index in INDEXES.values() if index.is_in(column))
+    """Those that a column has, whole or in part."""
+    if BUFFERS.isdisjoint(column.buffers):
+        return ()
+    return tuple({_OF[buffer].name: _OF[buffer] for buffer in column.buffers if buffer in BUFFERS}.values())

@@ -23,6 +23,8 @@ class Oracle:
         self.ttl, self.deleted_ttl, self.skips_late, self.drops = ttl, deleted_ttl, skips_late, drops
         self.newest: dict[int, Newest] = {}
         self.valid: dict[Place, bool] = {}
+        self.ceiling = math.inf
+        """A value beyond it is too far in the future to be the largest."""
         self.largest = self.frozen = self.frozen_deleted = -math.inf
 
     def bounds(self) -> tuple[float, float]:
@@ -35,7 +37,7 @@ class Oracle:
     def add(self, key: int, value: int, is_deleted: bool, place: Place) -> bool:
         """Whether the row is kept; then it is the doc of that place."""
         dead, deleted_dead = self.bounds()
-        self.largest = max(self.largest, value)
+        self.largest = max(self.largest, value) if value <= self.ceiling else self.largest
         found = self.newest.get(key)
         if found is not None and (found.value < dead or (found.is_deleted and found.value < deleted_dead)):
             found = None

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from hypothesis import given, settings
@@ -16,8 +16,10 @@ from tests.unit.upsert.upsert_rows import Row, rules, table, valid_places
 
 from merlot.spec.upserting import PruningStrategy
 from merlot.upsert.partition import PartitionUpserts
+from merlot.upsert.rules import Rules
 
-EXAMPLES = int(os.environ.get("MERLOT_UPSERTS", "60"))
+SENT_UNTIL = 40
+EXAMPLES = int(os.environ.get("MERLOT_UPSERTS", "40"))
 
 ROW = st.tuples(st.integers(0, 7), st.integers(0, 60), st.integers(0, 4).map(lambda number: number == 0))
 
@@ -68,6 +70,7 @@ class World:
 
     options: dict[str, object]
     ttl: int | None
+    skew: int | None
     oracle: Oracle
     replicas: list[PartitionUpserts] = field(default_factory=list)
     rows: dict[Place, Row] = field(default_factory=dict)
@@ -78,9 +81,13 @@ class World:
     def num_open(self) -> int:
         return sum(segment == self.open_segment for segment, _ in self.rows)
 
-    def rules(self, pruning: str) -> dict[str, object]:
+    def rules(self, pruning: str) -> Rules:
         ttl = {} if self.ttl is None else {"primaryKeyTtl": str(self.ttl)}
-        return {**self.options, **ttl, "pruning": pruning}
+        return replace(rules(**self.options, **ttl, pruning=pruning), max_future_skew_ms=self.skew)
+
+    def sent_ms(self, rows: list[Row]) -> np.ndarray:
+        """Messages tell their own time, but for none is it later than SENT_UNTIL."""
+        return np.minimum([value for _, value, _ in rows], SENT_UNTIL)
 
     def check(self) -> None:
         for replica in self.replicas:
@@ -92,14 +99,16 @@ class World:
         self.rows = {moved[place]: row for place, row in self.rows.items() if place in moved}
 
 
-def begin(ttl: int | None, deleted_ttl: int | None, *, drops: bool, skips: bool) -> World:
+def begin(ttl: int | None, deleted_ttl: int | None, *, drops: bool, skips: bool, skew: int | None) -> World:
     options: dict[str, object] = {"dropOutOfOrderRecord": drops, "skipLateEvents": skips}
     if deleted_ttl is not None:
         options["deletedKeysTtl"] = str(deleted_ttl)
     bounds = math.inf if ttl is None else ttl, math.inf if deleted_ttl is None else deleted_ttl
-    world = World(options, ttl, Oracle(*bounds, drops=drops, skips_late=skips))
+    world = World(options, ttl, skew, Oracle(*bounds, drops=drops, skips_late=skips))
+    if skew is not None:
+        world.oracle.ceiling = SENT_UNTIL + skew
     for pruning in ("COMMIT", "SCAN", "ROTATION", "COMMIT"):
-        world.replicas.append(PartitionUpserts(rules(**world.rules(pruning))))
+        world.replicas.append(PartitionUpserts(world.rules(pruning)))
     return world
 
 
@@ -115,7 +124,7 @@ def ingest(world: World, step: Ingest) -> None:
         # The first takes rows in a batch, the second one by one, the others in halves.
         doc = first
         for part in _parts(step.rows, (len(step.rows), 1)[number] if number < 2 else len(step.rows) // 2 + 1):
-            doc += replica.add(table(part), world.open_segment, doc).rows.num_rows
+            doc += replica.add(table(part), world.open_segment, doc, world.sent_ms(part)).rows.num_rows
             replica.publish()
         assert doc == first + len(kept)
 
@@ -175,7 +184,7 @@ def change_ttl(world: World, step: ChangeTtl) -> None:
     world.ttl = step.ttl
     world.oracle.change(math.inf if step.ttl is None else step.ttl)
     for replica in world.replicas:
-        replica.set_rules(rules(**world.rules(replica.rules.pruning)))
+        replica.set_rules(world.rules(replica.rules.pruning))
 
 
 ACTIONS: dict[type, Callable[[World, object], None]] = {
@@ -189,12 +198,12 @@ ACTIONS: dict[type, Callable[[World, object], None]] = {
 TTLS = st.sampled_from([None, 5, 20])
 
 
-@given(st.lists(STEPS, min_size=3, max_size=20), TTLS, TTLS, st.booleans(), st.booleans())
+@given(st.lists(STEPS, min_size=3, max_size=20), TTLS, TTLS, st.booleans(), st.booleans(), st.sampled_from([None, 3]))
 @settings(max_examples=EXAMPLES)
 def test_replicas_and_the_oracle_agree_on_every_doc(
-    steps: list[object], ttl: int | None, deleted_ttl: int | None, drops: bool, skips: bool
+    steps: list[object], ttl: int | None, deleted_ttl: int | None, drops: bool, skips: bool, skew: int | None
 ) -> None:
-    world = begin(ttl, deleted_ttl, drops=drops, skips=skips)
+    world = begin(ttl, deleted_ttl, drops=drops, skips=skips, skew=skew)
     for step in steps:
         ACTIONS[type(step)](world, step)
         world.check()

@@ -129,6 +129,19 @@ def test_a_value_too_far_in_the_future_of_its_message_expires_nothing() -> None:
     assert valid_places(upserts.cut) == {(0, 1): False, (0, 2): False, (0, 3): False}
 
 
+def test_a_key_whose_value_is_in_the_future_outlives_rotations() -> None:
+    upserts = PartitionUpserts(replace(rules(primaryKeyTtl="10", pruning="ROTATION"), max_future_skew_ms=0))
+    arrivals: list[Row] = [(1, 900, False), (2, 100, False), (3, 120, False), (4, 140, False)]
+    for doc, row in enumerate(arrivals):
+        upserts.add(table([row]), 0, doc, np.array([min(row[1], 200)]))
+        upserts.publish()
+        upserts.committed()
+    assert upserts.stats.keys == 2, "2 and 3 were rotated out"
+    upserts.add(table([(1, 150, False), (1, 901, False)]), 1, 0, np.array([150, 150]))
+    upserts.publish()
+    assert valid_places(upserts.cut) == {(0, 1): False, (0, 2): False, (0, 3): False, (1, 1): False}
+
+
 def test_a_deleted_key_is_forgotten_after_a_time_of_its_own() -> None:
     upserts = partition(deletedKeysTtl="10")
     ingest(upserts, [(1, 5, False), (1, 6, True), (2, 6, False)], 0, 0)

@@ -8,7 +8,7 @@ from merlot.cluster import paths
 from merlot.cluster.records import BucketRecord, RootRecord, SegmentRecord, format_columns
 from merlot.cluster.segments import commit
 from merlot.cluster.segments.transaction import Assign, PreconditionError, PutSegments, RemoveSegments, mutate
-from merlot.cluster.segments.view import TableView, diff, load
+from merlot.cluster.segments.view import Bucket, TableView, diff, load, share
 from merlot.errors import CorruptionError, NotFoundError
 from merlot.ids import InstanceId, SegmentKey, SegmentName, TableName
 from merlot.metastore.sqlite import SqliteMetastore
@@ -102,6 +102,7 @@ def test_preconditions_fail_for_who_decided_on_something_else(store: SqliteMetas
 def test_a_bucket_that_is_gone_for_good_is_corruption_and_a_missing_table_is_not_found(store: SqliteMetastore) -> None:
     view = mutate(store, TABLE, lambda _: [PutSegments((segment("s1"),))])
     ((number, content_id),) = view.root.buckets.items()
+    del view  # readers of the session have what it has
     store.delete(paths.segment_bucket(TABLE, number, content_id))
     with pytest.raises(CorruptionError, match="bucket is missing"):
         load(store, TABLE)
@@ -161,3 +162,21 @@ def test_readers_of_a_session_share_what_has_not_changed(store: SqliteMetastore)
     same = [number for number, bucket in changed.buckets.items() if bucket is one.buckets[number]]
     assert len(same) == len(one.buckets) - 1
     assert (one.segments["s0"].crc, changed.segments["s0"].crc) == (1, 2)
+
+
+def test_readers_of_a_session_have_what_its_writer_wrote_in_the_order_of_names(store: SqliteMetastore) -> None:
+    written = mutate(store, TABLE, lambda _: [PutSegments(tuple(segment(f"s{number}") for number in range(20, 0, -1)))])
+    assigned = mutate(store, TABLE, lambda _: [Assign({"s1": (InstanceId("x"),)})], previous=written)
+    read = load(store, TABLE)
+    assert {number: id(bucket) for number, bucket in read.buckets.items()} == {
+        number: id(bucket) for number, bucket in assigned.buckets.items()
+    }
+    assert all(list(bucket.segments) == sorted(bucket.segments) for bucket in read.buckets.values())
+    assert read.segments["s1"] is written.segments["s1"]
+
+
+def test_a_writer_has_what_a_reader_of_its_session_read_first(store: SqliteMetastore) -> None:
+    written = mutate(store, TABLE, lambda _: [PutSegments((segment("s1"),))])
+    content_id = written.root.buckets[number := next(iter(written.buckets))]
+    mine = Bucket(content_id, dict(written.segments), {})
+    assert share(store, TABLE, {number: mine})[number] is written.buckets[number]

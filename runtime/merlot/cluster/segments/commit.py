@@ -12,14 +12,14 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
 from merlot.cluster.records import LineageMark, RootRecord, SegmentRecord, TrashRecord
 from merlot.cluster.segments.draft import Changed
 from merlot.cluster.segments.lineage_nodes import details_nodes
-from merlot.cluster.segments.view import Bucket, TableView, bucket_of
+from merlot.cluster.segments.view import Bucket, TableView, bucket_of, share
 from merlot.errors import ConflictError, MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Check, Create, Delete, Metastore, Op, Put
@@ -76,8 +76,9 @@ def commit(
         metastore.multi([*creates, *swap])
     else:
         _stage_and_swap(metastore, creates, swap)
+    buckets = share(metastore, view.table, written.buckets)
     delete_quietly(metastore, written.expired)
-    return TableView(view.table, written.root, view.version + 1, written.buckets)
+    return TableView(view.table, written.root, view.version + 1, buckets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,14 +93,17 @@ def _write_plan(view: TableView, changed: Changed, context: Context) -> _WritePl
     content_id = f"{view.epoch + 1}.{context.nonce()}"
     num_buckets = view.root.num_buckets
     touched = changed.buckets
-    encoded = {number: bucket.to_record().to_bytes() for number, bucket in touched.items()}
+    records = {number: bucket.to_record() for number, bucket in touched.items()}
+    encoded = {number: record.to_bytes() for number, record in records.items()}
     while max(map(len, encoded.values()), default=0) > MAX_BUCKET_BYTES:
         num_buckets *= 2
         touched = _rebucket({**view.buckets, **changed.buckets}.values(), num_buckets)
-        encoded = {number: bucket.to_record().to_bytes() for number, bucket in touched.items()}
+        records = {number: bucket.to_record() for number, bucket in touched.items()}
+        encoded = {number: record.to_bytes() for number, record in records.items()}
     is_regrown = num_buckets != view.root.num_buckets
     kept = {} if is_regrown else {number: one for number, one in view.buckets.items() if number not in touched}
-    filled = {number: replace(bucket, content_id=content_id) for number, bucket in touched.items() if bucket.segments}
+    # In the order in which they are read: readers of the session are given these.
+    filled = {number: Bucket.of(content_id, records[number]) for number, bucket in touched.items() if bucket.segments}
     buckets = {**kept, **filled}
     lineage = {
         entry: mark._replace(details=content_id) if entry in changed.details else mark

@@ -3,7 +3,7 @@
 A view is never torn: every bucket that a root names is immutable, so the view is exactly what one compare-and-set
 published. Content ids are unique for ever (epoch and a random part), so a bucket that two roots name alike holds the
 same bytes even after ZooKeeper was restored from an old snapshot and epochs went back. So all readers of a session
-share the buckets that one of them has: the roles of a node wake together, and decoding is what costs.
+share the buckets that one of them has read or written: the roles of a node wake together, and decoding is what costs.
 """
 
 from __future__ import annotations
@@ -231,6 +231,15 @@ def _load_buckets(
         bucket = shared.get(path) or Bucket.of(content_id, BucketRecord.from_bytes(node.data, path))
         found[number] = shared[path] = bucket
     return found
+
+
+def share(metastore: Metastore, table: TableName, buckets: Mapping[int, Bucket]) -> Mapping[int, Bucket]:
+    """Buckets that were just written, for the session's readers; those that one of them has read already are its."""
+    shared = _shared(metastore)
+    return {
+        number: shared.setdefault(paths.segment_bucket(table, number, bucket.content_id), bucket)
+        for number, bucket in buckets.items()
+    }
 
 
 def _shared(metastore: Metastore) -> weakref.WeakValueDictionary[str, Bucket]:

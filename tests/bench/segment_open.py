@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 ROUNDS = 5
-LOOPS = 5
-LOOP_S = 0.15
+LOOPS = 3
+LOOP_S = 0.08
 OWN = Path(__file__).resolve().parents[2] / "runtime"
 
 

@@ -383,6 +383,7 @@ class ServerRole:
 
 
 def _warm() -> None:
-    from merlot.kernels.warm import warm
+    """Those of queries, which somebody waits for; others are loaded by whoever takes in a stream or merges."""
+    from merlot.kernels.warm import query_cases, warm
 
-    _LOG.info("query kernels are loaded num_kernels=%d", warm())
+    _LOG.info("query kernels are loaded num_kernels=%d", warm(query_cases))

@@ -34,9 +34,11 @@ demo-stream: $(VENV)/.quickstart ## Consume a day of flights as events and watch
 demo-upsert: $(VENV)/.quickstart ## Keep a board of flights by a stream of their events and watch (RATE=5000 a second, DAYS=30; SERVE=no ends after it)
 	@$(BIN)/python -m merlot_spark.upsert_demo --port $(PORT) --rate $(RATE) --days $(DAYS) $(if $(filter no,$(SERVE)),--no-serve,--serve)
 
+# Files of few and long tests first, in the order given: a long one that begins last would leave the other workers idle.
 test: $(VENV)/.dev ## Run everything that a fresh machine can run, files spread over WORKERS processes (2)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/unit tests/kernels tests/golden tests/contracts tests/sql tests/plans \
-	  tests/oracle tests/fuzz tests/simulation tests/clients tests/kube tests/spark tests/faults $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 25 --durations-min 5 \
+	  tests/spark tests/kube tests/faults tests/contracts tests/sql tests/oracle tests/simulation tests/fuzz tests/clients \
+	  tests/plans tests/golden tests/kernels tests/unit $(PYTEST_ARGS)
 
 test-e2e: $(VENV)/.dev ## Run the end-to-end tests on the cluster of KUBECONFIG, with the images of MERLOT_IMAGES
 	$(BIN)/python -m pytest tests/e2e $(PYTEST_ARGS)

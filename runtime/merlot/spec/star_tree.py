@@ -100,7 +100,8 @@ class StarTreeSpec(SpecModel):
     max_leaf_records: int = Field(DEFAULT_LEAF_RECORDS, ge=1)
     """Nodes of more documents are split further: fewer make a larger tree and queries that read less."""
     max_documents: int = Field(DEFAULT_DOCUMENTS, ge=1, le=(1 << 32) - 2)
-    """Most documents of the tree of one segment. A segment whose tree would have more is not built."""
+    """Most documents of the tree of one segment. A batch or a merge whose tree would have more fails; the segment of a
+    stream goes without it."""
 
     @property
     def stored(self) -> tuple[StoredFunction, ...]:

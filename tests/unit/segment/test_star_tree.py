@@ -16,9 +16,12 @@ from typer.testing import CliRunner
 from merlot.cli.segment import app
 from merlot.errors import CorruptionError
 from merlot.kernels.star_tree import STAR
+from merlot.merge import task as merge
+from merlot.merge.plan import MergePlan
 from merlot.segment import contents, inspect
-from merlot.segment.build.request import BuiltSegment
+from merlot.segment.build.request import BuildRequest, BuiltSegment
 from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.segment.startree.documents import TooManyDocumentsError
 from merlot.segment.startree.drawing import Drawing
 from merlot.spec.indexing import IndexingSpec
@@ -114,6 +117,32 @@ def test_the_command_line_draws_the_trees_of_a_file(tmp_path: Path) -> None:
     assert "Country, Browser, Locale: 17 documents" in plain
 
 
+def test_sealing_and_merging_make_the_tree_of_their_rows(tmp_path: Path) -> None:
+    """The same rows have the same file, whoever made it; merged ones have the tree of all rows."""
+    indexing = IndexingSpec(star_tree_index_configs=(spec(),))
+    columns = {name: [row[place] for row in ROWS] for place, name in enumerate(SCHEMA.names)}
+    rows = table_of(SCHEMA, columns)
+    consuming = ConsumingSegment(BuildRequest(name="s", table="t", schema=SCHEMA, indexing=indexing), 0)
+    for start in (0, 3):
+        part = rows.slice(start, 3 if start == 0 else 4)
+        consuming.append(part, np.arange(start, start + part.num_rows), start + part.num_rows)
+    (tmp_path / "sealed").mkdir()
+    sealed = consuming.seal(tmp_path / "sealed", len(ROWS))
+    whole = built(tmp_path, ROWS, spec())
+    assert sealed.metadata.crc == whole.metadata.crc
+
+    halves = []
+    for number, part in enumerate((ROWS[:3], ROWS[3:])):
+        (tmp_path / f"half{number}").mkdir()
+        halves.append(built(tmp_path / f"half{number}", part, spec()).path)
+    plan = MergePlan(table="t", schema=SCHEMA, indexing=indexing)
+    (tmp_path / "merged").mkdir()
+    [merged] = merge.run(plan, halves, tmp_path / "merged", lambda *_: None, lambda: False, 1 << 30)
+    with ImmutableSegment.open(merged.path) as segment:
+        contents.check_contents(segment)
+        assert len(Drawing(segment, segment.star_trees[0]).documents()) == 27
+
+
 def test_a_skipped_dimension_has_no_star_nodes(tmp_path: Path) -> None:
     tree = drawing(tmp_path, ROWS, spec(skip_star_node_creation_for_dimensions=("Country",)))
     assert all(node.path[:1] != ("*",) for node in tree.nodes())
@@ -125,6 +154,17 @@ def test_a_tree_with_more_documents_than_allowed_fails_the_build_and_leaves_no_f
     with pytest.raises(TooManyDocumentsError, match=f"limit={most} .*maxLeafRecords"):
         built(tmp_path, ROWS, spec(max_documents=most))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stream_goes_on_without_a_tree_that_would_be_too_large(tmp_path: Path) -> None:
+    trees = (spec(max_documents=26), spec(dimensions_split_order=("Locale",)))
+    indexing = IndexingSpec(star_tree_index_configs=trees)
+    columns = {name: [row[place] for row in ROWS] for place, name in enumerate(SCHEMA.names)}
+    consuming = ConsumingSegment(BuildRequest(name="s", table="t", schema=SCHEMA, indexing=indexing), 0)
+    consuming.append(table_of(SCHEMA, columns), np.arange(len(ROWS)), len(ROWS))
+    with ImmutableSegment.open(consuming.seal(tmp_path, len(ROWS)).path) as segment:
+        assert [tree.dimensions for tree in segment.star_trees] == [("Locale",)]
+        contents.check_contents(segment)
 
 
 def test_a_segment_without_rows_has_no_tree(tmp_path: Path) -> None:

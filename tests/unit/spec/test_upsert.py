@@ -157,6 +157,9 @@ def test_a_bare_number_is_a_ttl_of_a_version() -> None:
     assert against("mode: FULL, comparisonColumns: [version], primaryKeyTtl: '100', deleteRecordColumn: gone") == []
 
 
+TREE = "{dimensionsSplitOrder: [city], functionColumnPairs: [COUNT__*]}"
+
+
 @pytest.mark.parametrize(
     ("edit", "problem"),
     [

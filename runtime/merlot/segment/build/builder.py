@@ -56,7 +56,8 @@ class SegmentWriter:
         self._partitions: dict[str, Any] = {}
         self._unpartitioned: dict[str, str] = {}
         self._blooms: dict[str, str] = {}
-        self._trees = TreeSources(request.indexing.star_tree_index_configs if num_docs else ())
+        trees = request.indexing.star_tree_index_configs if num_docs else ()
+        self._trees = TreeSources(trees, may_leave_out=request.leaves_out_large_trees)
 
     def __enter__(self) -> Self:
         self._file.__enter__()

@@ -23,6 +23,8 @@ class BuildRequest:
     time_column: str | None = None
     partitioning: PartitioningSpec | None = None
     creation: CreationFacts = dataclasses.field(default_factory=CreationFacts)
+    leaves_out_large_trees: bool = False
+    """Whether a star-tree of too many documents is left out instead of failing the build: a stream goes on without."""
 
     def field(self, name: str) -> FieldSpec:
         """A column that the request names; raises InvalidInputError if the schema has none."""

@@ -122,7 +122,7 @@ class ConsumingSegment:
         """Write the first rows as a batch would: equal rows make the same file whoever seals them, however they came.
 
         Any thread: readers and the writer go on meanwhile. Takes the memory of a column. Raises as `build_segment`."""
-        request = self.request if creation is None else replace(self.request, creation=creation)
+        request = replace(self.request, creation=creation or self.request.creation, leaves_out_large_trees=True)
         return build_segment(request, PrefixRows(self._columns, num_docs), folder)
 
     def _check(self, rows: pa.Table, offsets: NDArray[np.int64], next_offset: int) -> None:

@@ -148,6 +148,16 @@ class Documents:
         ]
         self._append(ids, states, len(found))
 
+    def add_documents(self, ids: Sequence[Ids], states: Sequence[list[pa.Array]]) -> None:
+        """As `add_rows`, of documents of all dimensions that others made."""
+        found = _sorted_groups(list(zip(ids, self.cardinalities, strict=True)), len(ids[0]))
+        self._check(len(found))
+        merged = [
+            one.function.merge(one.call, columns, found.of_rows, len(found))
+            for one, columns in zip(self.functions, states, strict=True)
+        ]
+        self._append([one[found.first_rows] for one in ids], merged, len(found))
+
     def fold(self, rows: Rows, owners: NDArray[np.int64], num_owners: int, depth: int, *, keeps: Iterable[int]) -> Rows:
         """Aggregate documents of the same owner that agree in the dimensions it keeps, sorted by owner and by those.
 
@@ -185,8 +195,8 @@ class Documents:
     def _check(self, number: int) -> None:
         if number > self._limit:
             raise TooManyDocumentsError(
-                f"star-tree has too many documents limit={self._limit} so_far={number}; raise maxLeafRecords, name "
-                "dimensions in skipStarNodeCreationForDimensions, take some out, or raise maxDocuments"
+                f"star-tree has too many documents limit={self._limit} got={number} or more; raise maxLeafRecords, "
+                "name dimensions in skipStarNodeCreationForDimensions, take some out, or raise maxDocuments"
             )
 
 

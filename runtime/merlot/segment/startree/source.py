@@ -12,7 +12,7 @@ from merlot.segment.build.file_writer import FileWriter
 from merlot.segment.build.rows import BuildColumn
 from merlot.segment.metadata import StarTreeMetadata
 from merlot.segment.startree.build import build
-from merlot.segment.startree.documents import SourceColumn
+from merlot.segment.startree.documents import SourceColumn, TooManyDocumentsError
 from merlot.segment.startree.written import write
 from merlot.spec.star_tree import StarTreeSpec
 
@@ -22,8 +22,10 @@ _LOG: Final = logging.getLogger(__name__)
 class TreeSources:
     """Columns of one segment's trees; one thread's. Holds their dict ids or values until the trees are written."""
 
-    def __init__(self, specs: Sequence[StarTreeSpec]) -> None:
+    def __init__(self, specs: Sequence[StarTreeSpec], *, may_leave_out: bool) -> None:
+        """may_leave_out: whether to go without a tree of too many documents."""
         self._specs = specs
+        self._may_leave_out = may_leave_out
         self._wanted = frozenset(name for spec in specs for name in spec.columns)
         self._columns: dict[str, SourceColumn] = {}
 
@@ -38,11 +40,17 @@ class TreeSources:
         """Make the trees and append their buffers, in the order in which they are declared.
 
         Raises TooManyDocumentsError, UnavailableError."""
-        trees = []
-        for number, spec in enumerate(self._specs):
+        trees: list[StarTreeMetadata] = []
+        for spec in self._specs:
             started = time.monotonic()
-            tree = build(spec, self._columns, num_rows)
-            trees.append(write(tree, number, file))
+            try:
+                tree = build(spec, self._columns, num_rows)
+            except TooManyDocumentsError as error:
+                if not self._may_leave_out:
+                    raise
+                _LOG.warning("segment goes without a star-tree path=%s cause=%s", file.path, error)
+                continue
+            trees.append(write(tree, len(trees), file))
             order, size = ",".join(spec.dimensions_split_order), (tree.documents.count, len(tree.nodes.values))
             text = "star-tree built path=%s dimensions=%s rows=%d documents=%d nodes=%d seconds=%.3f"
             _LOG.info(text, file.path, order, num_rows, *size, time.monotonic() - started)

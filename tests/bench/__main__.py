@@ -21,6 +21,7 @@ NAMES = (
     "flights_rollup",
     "hostile",
     "consuming",
+    "star_tree",
 )
 ROOT = Path(__file__).resolve().parents[2]
 

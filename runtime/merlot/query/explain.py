@@ -66,7 +66,7 @@ def explain(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) 
     groups: dict[tuple[str, bool], list[int]] = {}
     for target in alive:
         plan = orjson.dumps(_operators(leaf.work, target, origins)).decode()
-        counts = groups.setdefault((plan, target.source.starts is not None), [0, 0])
+        counts = groups.setdefault((plan, target.source.is_joined), [0, 0])
         counts[0] += target.num_segments
         counts[1] += _num_docs(target)
     rows = [

@@ -27,6 +27,12 @@ class Source:
     """First doc of each segment in it, and the number of all docs; None of a segment by itself."""
     live: Live | None = None
     """The docs that the query's filter keeps, if they are known already."""
+    num_joined: int = 1
+    """Segments in it where `starts` is None: of which of them a doc is, is not known then."""
+
+    @property
+    def is_joined(self) -> bool:
+        return self.starts is not None or self.num_joined > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +63,7 @@ class Target:
     @property
     def num_segments(self) -> int:
         starts = self.source.starts
-        return 1 if starts is None else len(starts) - 1
+        return self.source.num_joined if starts is None else len(starts) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,5 +121,8 @@ def select(leaf: Leaf, task: Task, context: ExecutionContext) -> tuple[DocSet, i
 
 def matched(task: Task, docs: DocSet) -> NDArray[np.bool_] | bool:
     """`Found.matched` of a task's docs."""
-    starts = task.target.source.starts
+    starts, num_joined = task.target.source.starts, task.target.source.num_joined
+    if num_joined > 1:
+        # Documents of joined trees stand for rows of any of the segments.
+        return np.full(num_joined, bool(docs.pieces))
     return bool(docs.pieces) if starts is None or not docs.pieces else docs.has_docs(starts)

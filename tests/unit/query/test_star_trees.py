@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from merlot.query.execute import execute
 from merlot.query.explain import explain
 from merlot.query.plan.binding import bind
 from merlot.query.plan.make import plan
+from merlot.query.star_trees import joined as joined_trees
+from merlot.query.star_trees.joined import SIGHTINGS
 from merlot.segment.arrow_types import arrow_schema
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
@@ -64,7 +67,7 @@ INDEXING = IndexingSpec.model_validate({"starTreeIndexConfigs": TREES})
 
 @dataclass
 class Table:
-    """One segment under a schema."""
+    """Segments under a schema."""
 
     schema: TableSchema
     segments: Sequence[Segment]
@@ -78,12 +81,16 @@ class Table:
         return to_pinot_rows(reduce(logical, [self.partial(sql, **options)], self.schema))
 
 
-def made(folder: Path, number: int) -> Table:
+def made(folder: Path, number: int, edges: Sequence[int] = ()) -> Table:
+    """Rows, cut at the edges into segments."""
     schema = TableSchema.model_validate({"fields": FIELDS})
-    request = BuildRequest(name="t_0", table="t", schema=schema, indexing=INDEXING)
     content = pa.Table.from_pylist(rows(number), schema=arrow_schema(schema))
-    segment = ImmutableSegment.open(build_segment(request, content, folder).path)
-    return Table(schema, [segment], ExecutionContext(schema=schema))
+    segments = []
+    for start, stop in pairwise((0, *edges, number)):
+        request = BuildRequest(name=f"t_{start}", table="t", schema=schema, indexing=INDEXING)
+        path = build_segment(request, content.slice(start, stop - start), folder).path
+        segments.append(ImmutableSegment.open(path))
+    return Table(schema, segments, ExecutionContext(schema=schema))
 
 
 @pytest.fixture(autouse=True)
@@ -125,6 +132,15 @@ def uses_tree(table: Table, sql: str, **options: str) -> bool:
     return any("FILTER_STARTREE_INDEX" in one for one in plans(table, sql, **options))
 
 
+@pytest.fixture(scope="module")
+def joined(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    """Three segments, one of a single row, whose trees are joined."""
+    table = made(tmp_path_factory.mktemp("joined"), 3_000, (1, 1_200))
+    for _ in range(SIGHTINGS):
+        table.query("SELECT SUM(sold) FROM t WHERE city = 'c1'")
+    return table
+
+
 AGGREGATES = [
     *("COUNT(*)", "SUM(sold)", "AVG(sold)", "MIN(sold)", "MAXLONG(sold)", "MINMAXRANGE(big)", "SUMPRECISION(big)"),
     *("SUM(exact)", "SUMPRECISION(exact)", "AVG(price)", "MIN(price)", "MAX(price)", "SUM(big)", "COUNT(sold)"),
@@ -154,6 +170,16 @@ def queries(draw: st.DrawFn) -> str:
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sql=queries(), nulls=st.booleans())
 def test_trees_answer_what_rows_do(table: Table, sql: str, nulls: bool) -> None:
+    check_answer(table, sql, nulls=nulls)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(sql=queries(), nulls=st.booleans())
+def test_joined_trees_answer_what_rows_do(joined: Table, sql: str, nulls: bool) -> None:
+    check_answer(joined, sql, nulls=nulls)
+
+
+def check_answer(table: Table, sql: str, *, nulls: bool) -> None:
     options = {"enableNullHandling": str(nulls).lower()}
     got = ordered(table.query(sql, **options))
     wanted = ordered(table.query(sql, **options, useStarTree="false"))
@@ -248,6 +274,41 @@ def test_a_tree_that_was_taken_out_of_the_table_answers_nothing_any_more(table: 
     for trees, is_used in ((TREES, True), (TREES[2:], False), ([], False)):
         indexing = IndexingSpec.model_validate({"starTreeIndexConfigs": trees})
         assert uses_tree(replace(table, context=replace(table.context, indexing=indexing)), sql) is is_used
+
+
+def told(table: Table, sql: str) -> list[tuple[int, int, bool]]:
+    """Of each group of segments with a tree: how many, documents, whether they are joined."""
+    leaf = plan(bind(parse(sql), table.schema)).leaf
+    found = explain(leaf, table.segments, table.context)
+    return [(row["segments"], row["docs"], row["joined"]) for row in found if "STARTREE" in (row.get("plan") or "")]
+
+
+def test_trees_of_segments_that_are_asked_for_again_are_joined(tmp_path: Path) -> None:
+    table = made(tmp_path, 600, (200, 400))
+    sql = "SELECT city, SUM(sold) FROM t GROUP BY city"
+    assert told(table, sql) == [(3, 21, False)]
+    assert told(table, sql) == [(3, 7, True)]
+    found = stats(table, sql)
+    assert (found.num_docs_scanned, found.num_segments_matched, found.num_segments_processed) == (7, 3, 3)
+    assert told(replace(table, segments=table.segments[:2]), sql) == [(2, 14, False)]
+
+
+def test_who_has_no_time_has_trees_joined_later(tmp_path: Path) -> None:
+    table = made(tmp_path, 600, (200, 400))
+    later: list[Callable[[], None]] = []
+    hurried = replace(table, context=replace(table.context, join_later=later.append))
+    sql = "SELECT city, SUM(sold) FROM t GROUP BY city"
+    assert [told(hurried, sql) for _ in range(3)] == [[(3, 21, False)]] * 3
+    assert len(later) == 1
+    later[0]()
+    assert told(hurried, sql) == [(3, 7, True)]
+
+
+def test_trees_that_would_be_too_large_together_stay_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = made(tmp_path, 600, (200, 400))
+    monkeypatch.setattr(joined_trees, "MOST_DOCUMENTS", 200)
+    sql = "SELECT city, SUM(price) FROM t GROUP BY city"
+    assert [told(table, sql) for _ in range(3)] == [[(3, 21, False)]] * 3
 
 
 class Partly:

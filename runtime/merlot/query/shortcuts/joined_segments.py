@@ -365,7 +365,7 @@ def join(readers: Sequence[Reader], sizes: Sequence[int]) -> JoinedColumn:
 
 def _join_dictionaries(type_: TypeName, readers: Sequence[Reader]) -> tuple[Dictionary, Array]:
     parts = [reader.dictionary for reader in readers if reader.dictionary is not None]
-    dictionary, places = _merged(type_, parts)
+    dictionary, places = merged_dictionary(type_, parts)
     cardinality = len(dictionary)
     dtype = np.uint8 if cardinality <= 1 << 8 else np.uint16 if cardinality <= 1 << 16 else np.uint32
     edges = np.cumsum([0, *map(len, parts)]).tolist()
@@ -377,7 +377,7 @@ def _join_dictionaries(type_: TypeName, readers: Sequence[Reader]) -> tuple[Dict
     return dictionary, np.concatenate(ids)
 
 
-def _merged(type_: TypeName, parts: Sequence[Dictionary]) -> tuple[Dictionary, Array]:
+def merged_dictionary(type_: TypeName, parts: Sequence[Dictionary]) -> tuple[Dictionary, Array]:
     """The dictionary of all values, and the new dict id of each old one, part after part."""
     if parts[0].numeric is not None:
         numbers = np.concatenate([part.numeric for part in parts if part.numeric is not None])

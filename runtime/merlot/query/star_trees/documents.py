@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merlot.query.read.columns import SegmentColumns, StatesOf
+from merlot.query.read.columns import StatesOf
 from merlot.segment.index.dict_ids import id_dtype
 from merlot.segment.index.dictionary import Dictionary
 from merlot.segment.index.kind import ColumnIndexes
 from merlot.segment.index.zones import ZoneMaps
 from merlot.segment.reader import EVERY_DOC, Reader, ValidDocs
-from merlot.segment.startree.tree import StarTree
+from merlot.segment.startree.tree import Tree
 from merlot.values.types import TypeName
 
 Array = NDArray[Any]
 Docs = NDArray[np.uint32]
+
+
+class Dimensions(Protocol):
+    """Columns of the segments that a tree is of."""
+
+    def reader(self, name: str) -> Reader: ...
+    def bounds(self, name: str) -> tuple[int, int] | None: ...
 
 
 class CodedColumn:
@@ -75,22 +82,22 @@ class TreeDocs:
 
     valid_docs: Final[ValidDocs] = EVERY_DOC
 
-    def __init__(self, tree: StarTree, segment: SegmentColumns, stored_states: Sequence[StatesOf]) -> None:
+    def __init__(self, tree: Tree, dimensions: Dimensions, stored_states: Sequence[StatesOf]) -> None:
         self.tree = tree
         self.num_docs = tree.num_docs
         self.stored_states: Sequence[StatesOf] | None = stored_states
-        self._segment = segment
+        self._dimensions = dimensions
         self._readers: dict[str, Reader] = {}
 
     def reader(self, name: str) -> Reader:
         found = self._readers.get(name)
         if found is None:
             place = self.tree.dimensions.index(name)
-            stored = self._segment.reader(name)
+            stored = self._dimensions.reader(name)
             assert stored.dictionary is not None
             made = CodedColumn(stored.type, stored.dictionary, lambda: self.tree.ids(place))
             found = self._readers.setdefault(name, made)
         return found
 
     def bounds(self, name: str) -> tuple[int, int] | None:
-        return self._segment.bounds(name)
+        return self._dimensions.bounds(name)

@@ -20,7 +20,7 @@ def agrees(tree: StarTree, column_of: Callable[[str], ColumnReader | None], num_
     """Whether nodes and documents are those of the rows. Functions that nobody here knows are passed over.
 
     Takes as long as making the tree. Raises CorruptionError."""
-    spec = _spec_of(tree)
+    spec = spec_of(tree)
     columns: dict[str, SourceColumn] = {}
     for name in spec.columns:
         reader = column_of(name)
@@ -37,7 +37,8 @@ def agrees(tree: StarTree, column_of: Callable[[str], ColumnReader | None], num_
     return made.documents.count == tree.num_docs and _nodes_agree(tree, made) and _documents_agree(tree, made)
 
 
-def _spec_of(tree: StarTree) -> StarTreeSpec:
+def spec_of(tree: StarTree) -> StarTreeSpec:
+    """What the tree was made by, as far as its functions are known here."""
     known = sorted(one for one in tree.functions if one.function in FUNCTIONS)
     return StarTreeSpec(
         dimensions_split_order=tree.dimensions,

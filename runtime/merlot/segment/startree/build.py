@@ -65,6 +65,11 @@ def build(spec: StarTreeSpec, columns: Mapping[str, SourceColumn], num_rows: int
     ]
     documents = Documents([one.cardinality for one in coded], functions, spec.max_documents)
     documents.add_rows([one.ids for one in coded], sources, num_rows)
+    return grow(spec, documents)
+
+
+def grow(spec: StarTreeSpec, documents: Documents) -> BuiltTree:
+    """The tree over documents of all dimensions. Raises TooManyDocumentsError."""
     levels = _levels(spec, documents)
     return BuiltTree(spec, documents, _nodes(documents, levels))
 

@@ -6,6 +6,7 @@ when a dimension is first read. That documents are the aggregates of the segment
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from merlot.errors import CorruptionError
 from merlot.kernels.jit import read_only
 from merlot.kernels.star_tree import FILTERED, FREE, KEPT, STAR, walk
 from merlot.segment.buffers import MappedFile
@@ -54,7 +56,9 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class _Nodes:
+class Nodes:
+    """Nodes as a walk reads them: what they say was looked at."""
+
     values: NDArray[np.uint32]
     children: NDArray[np.uint32]
     starts: NDArray[np.int64]
@@ -62,50 +66,37 @@ class _Nodes:
     aggregated: NDArray[np.uint32]
 
 
-class StarTree:
-    """One tree of a segment. Any thread: what it remembers is idempotent."""
+class Tree(ABC):
+    """Documents of a tree, wherever they are, and the walk that finds those of a query. Any thread."""
 
-    def __init__(self, metadata: StarTreeMetadata, cardinalities: Sequence[int], file: MappedFile) -> None:
-        """cardinalities: of the dimensions' dictionaries. Raises CorruptionError."""
-        self.metadata = metadata
-        self.num_docs = metadata.num_docs
-        self.dimensions = metadata.dimensions
-        self._file = file
-        self._cardinalities = tuple(cardinalities)
-        self._ids: dict[int, NDArray[Any]] = {}
-        _check_shapes(metadata, file)
-        self._functions = {
-            StoredFunction(one.function, one.column): (one.type, tuple(self._reader(state) for state in one.states))
-            for one in metadata.functions
-        }
+    num_docs: int
+    dimensions: tuple[str, ...]
 
     @property
+    @abstractmethod
     def functions(self) -> frozenset[StoredFunction]:
         """What it keeps."""
-        return frozenset(self._functions)
 
+    @property
+    @abstractmethod
+    def nodes(self) -> Nodes:
+        """The nodes, as far as looked at that a walk ends and stays inside. Raises CorruptionError."""
+
+    @abstractmethod
     def type_of(self, function: StoredFunction) -> TypeName | None:
         """Of the function's column when the tree was built; None of the count."""
-        return self._functions[function][0]
 
+    @abstractmethod
     def state_types(self, function: StoredFunction) -> list[pa.DataType]:
         """Types of the columns of its states."""
-        return [_arrow_type(reader) for reader in self._functions[function][1]]
 
+    @abstractmethod
     def ids(self, dimension: int) -> NDArray[Any]:
         """Dict ids of a dimension, of every document; where the document knows none, any. Raises CorruptionError."""
-        found = self._ids.get(dimension)
-        if found is None:
-            cardinality = self._cardinalities[dimension]
-            stored = self._reader(self.metadata.ids[dimension]).values()
-            inside = not len(stored) or (int(stored.min()) >= 0 and int(stored.max()) < cardinality)
-            self._require(inside, "a dict id is that of no value")
-            found = self._ids.setdefault(dimension, read_only(stored.astype(id_dtype(cardinality))))
-        return found
 
+    @abstractmethod
     def states(self, function: StoredFunction, docs: Docs) -> list[pa.Array]:
         """State columns of documents."""
-        return [_taken(reader, docs) for reader in self._functions[function][1]]
 
     def find(self, uses: Sequence[Use]) -> Docs:
         """Documents whose aggregate answers a query, ascending; `uses` are those of the dimensions, in order."""
@@ -125,9 +116,66 @@ class StarTree:
         every.sort()
         return every
 
+    def _within(self, leaves: NDArray[np.uint32], uses: Sequence[Use], depth: int) -> Docs:
+        """Documents of leaves that predicates of deeper dimensions take: the walk has seen to the others."""
+        if not len(leaves):
+            return np.zeros(0, np.uint32)
+        starts, ends = self.nodes.starts[leaves], self.nodes.ends[leaves]
+        lengths = ends - starts
+        before = np.cumsum(lengths) - lengths
+        total = int(lengths.sum())
+        if total > self.num_docs:
+            raise CorruptionError(f"leaves of a star-tree overlap dimensions={','.join(self.dimensions)}")
+        docs: Docs = (np.arange(total) + np.repeat(starts - before, lengths)).astype(np.uint32)
+        for place in range(depth, len(uses)):
+            matching = uses[place].matching
+            if matching is not None:
+                docs = docs[matching[self.ids(place)[docs]] != 0]
+        return docs
+
+
+class StarTree(Tree):
+    """One tree of a segment. Any thread: what it remembers is idempotent."""
+
+    def __init__(self, metadata: StarTreeMetadata, cardinalities: Sequence[int], file: MappedFile) -> None:
+        """cardinalities: of the dimensions' dictionaries. Raises CorruptionError."""
+        self.metadata = metadata
+        self.num_docs = metadata.num_docs
+        self.dimensions = metadata.dimensions
+        self._file = file
+        self._cardinalities = tuple(cardinalities)
+        self._ids: dict[int, NDArray[Any]] = {}
+        _check_shapes(metadata, file)
+        self._functions = {
+            StoredFunction(one.function, one.column): (one.type, tuple(self._reader(state) for state in one.states))
+            for one in metadata.functions
+        }
+
+    @property
+    def functions(self) -> frozenset[StoredFunction]:
+        return frozenset(self._functions)
+
+    def type_of(self, function: StoredFunction) -> TypeName | None:
+        return self._functions[function][0]
+
+    def state_types(self, function: StoredFunction) -> list[pa.DataType]:
+        return [_arrow_type(reader) for reader in self._functions[function][1]]
+
+    def ids(self, dimension: int) -> NDArray[Any]:
+        found = self._ids.get(dimension)
+        if found is None:
+            cardinality = self._cardinalities[dimension]
+            stored = self._reader(self.metadata.ids[dimension]).values()
+            inside = not len(stored) or (int(stored.min()) >= 0 and int(stored.max()) < cardinality)
+            self._require(inside, "a dict id is that of no value")
+            found = self._ids.setdefault(dimension, read_only(stored.astype(id_dtype(cardinality))))
+        return found
+
+    def states(self, function: StoredFunction, docs: Docs) -> list[pa.Array]:
+        return [_taken(reader, docs) for reader in self._functions[function][1]]
+
     @cached_property
-    def nodes(self) -> _Nodes:
-        """The nodes, as far as looked at that a walk ends and stays inside. Raises CorruptionError."""
+    def nodes(self) -> Nodes:
         metadata = self.metadata
         values, children, starts, ends, aggregated = (
             self._file.array(metadata.buffers[name]) for name in (VALUES, CHILDREN, STARTS, ENDS, AGGREGATED)
@@ -139,7 +187,7 @@ class StarTree:
         inside = bool(np.all(starts <= ends)) and int(ends.max()) <= docs and int(aggregated.max()) < docs
         self._require(inside, "a node has documents that there are not")
         self._check_values(values, children)
-        return _Nodes(values, children, starts.astype(np.int64), ends.astype(np.int64), aggregated)
+        return Nodes(values, children, starts.astype(np.int64), ends.astype(np.int64), aggregated)
 
     def _check_values(self, values: NDArray[np.uint32], children: NDArray[np.uint32]) -> None:
         """Every child has a value of its level's dimension, or is a star child, which is the first."""
@@ -158,22 +206,6 @@ class StarTree:
             fits = not len(level) or int(level.max()) < self._cardinalities[depth]
             self._require(fits, "a node's value is none of its dimension")
             depth += 1
-
-    def _within(self, leaves: NDArray[np.uint32], uses: Sequence[Use], depth: int) -> Docs:
-        """Documents of leaves that predicates of deeper dimensions take: the walk has seen to the others."""
-        if not len(leaves):
-            return np.zeros(0, np.uint32)
-        starts, ends = self.nodes.starts[leaves], self.nodes.ends[leaves]
-        lengths = ends - starts
-        before = np.cumsum(lengths) - lengths
-        total = int(lengths.sum())
-        self._require(total <= self.num_docs, "its leaves overlap")
-        docs: Docs = (np.arange(total) + np.repeat(starts - before, lengths)).astype(np.uint32)
-        for place in range(depth, len(uses)):
-            matching = uses[place].matching
-            if matching is not None:
-                docs = docs[matching[self.ids(place)[docs]] != 0]
-        return docs
 
     def _reader(self, column: ColumnMetadata) -> ColumnReader:
         return ColumnReader(column, self.num_docs, self._file)

@@ -94,6 +94,15 @@ def test_two_commits_that_a_broker_hears_of_at_once_are_one_step() -> None:
     assert keys_of(after) == {sealed(0), sealed(1), consumed(2)}
 
 
+def test_two_commits_and_a_refresh_that_a_broker_hears_of_at_once_do_not_wait_for_each_other() -> None:
+    batch = SegmentRecord(name="batch", crc=1, size_bytes=1, url="x", total_docs=5, push_time_ms=NOW_MS)
+    newer = batch.model_copy(update={"crc": 2})
+    before = snapshot_of([batch, *chain(0)], {A: {"batch@1", consumed(0)}})
+    held = {"batch@1", consumed(0), sealed(0), consumed(1), sealed(1), consumed(2)}
+    after = snapshot_of([newer, *chain(2)], {A: held}, before)
+    assert keys_of(after) == {"batch@1", sealed(0), sealed(1), consumed(2)}
+
+
 def test_a_paused_partition_is_its_sealed_segments() -> None:
     running = snapshot_of(chain(0), {A: {consumed(0)}})
     paused = snapshot_of(chain(1, ConsumingStatus.PAUSED), {A: {consumed(0), sealed(0)}}, running)

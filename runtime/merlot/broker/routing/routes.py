@@ -250,9 +250,11 @@ def _tails(inputs: RoutingInputs, records: Mapping[str, SegmentRecord], facts: _
 
 
 def _arriving(previous: RoutingSnapshot, now: Mapping[str, SegmentRecord]) -> frozenset[str]:
-    """Names to exchange; not those of a stream whose rows the cut of their line moves."""
+    """Names to exchange; not those of a stream whose rows the cut of their line moves: open ones, and those that were
+    opened and sealed since."""
     before = previous.records
     moving = lines.open_names(before) | lines.open_names(now) | _names_of(previous.tails)
+    moving |= {name for name in now.keys() - before.keys() if isinstance(now[name], StreamSegmentRecord)}
     if moving:
         before, now = ({name: one for name, one in side.items() if name not in moving} for side in (before, now))
     return arriving(before, now)

@@ -32,10 +32,11 @@ from merlot.cluster.segments.mutations import (
 )
 from merlot.cluster.segments.transaction import apply
 from merlot.cluster.segments.view import TableView
+from merlot.controller.placement.retention import FOLLOWED_MS, taken_over
 from merlot.controller.realtime import boundary
 from merlot.ids import InstanceId, SegmentKey, TableName
 from merlot.spec.manifest import load
-from merlot.spec.table import TableSpec
+from merlot.spec.table import TableSpec, TimeBoundarySpec
 
 TABLE = TableName("events_OFFLINE")
 HOUR_MS = 3_600_000
@@ -466,3 +467,17 @@ def test_what_takes_the_place_of_a_stream_s_segments_keeps_their_offsets() -> No
     (merged,) = (one for one in world.view.visible.values() if one.name.startswith("sm"))
     assert merged.stream_offsets in {"0:0-7,1:0-7", "0:0-14", "1:0-14", "0:7-14,1:0-7"}
     settle(world)
+
+
+def test_the_stream_s_segments_that_batches_took_over_go_at_their_age_and_no_others() -> None:
+    world = world_with_days(4)
+    settle(world)
+    kept_for = SPEC.ingestion.model_copy(update={"time_boundary": TimeBoundarySpec(stream_retention="1d")})
+    spec = SPEC.model_copy(update={"ingestion": kept_for})
+    assert taken_over(world.view, spec, world.now_ms) == (), "brokers may not have followed yet"
+    gone = taken_over(world.view, spec, world.now_ms + FOLLOWED_MS)
+    assert gone
+    world.change(RemoveSegments(gone))
+    assert all(world.rows[f"{key.name}@{key.crc}"][-1][2] < FIRST_MS + 3 * DAY_MS for key in gone)
+    assert settle(world).time_boundary_ms == FIRST_MS + 3 * DAY_MS
+    assert taken_over(world.view, SPEC, world.now_ms + FOLLOWED_MS) == (), "a table without streamRetention keeps them"

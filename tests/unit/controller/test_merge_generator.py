@@ -249,6 +249,42 @@ def test_only_the_newest_completed_segment_of_each_partition_is_held_back() -> N
     assert [merge_config(task).windows for task in tasks] == [((0, DAY),), ((DAY, 2 * DAY),)]
 
 
+def test_what_a_stream_brought_is_merged_apart_from_batches_that_come_later() -> None:
+    """The stream's watermark is days ahead when a batch comes: that is no backfill, and waits for no coarser level."""
+    table, spec = MergeTable(), spec_of(level("daily", "1d", maxNumParallelBuckets=9))
+
+    def add(day: int) -> None:
+        name = table.add([day * DAY, day * DAY + HOUR])
+        table.records[name] = table.records[name].model_copy(update={"stream_offsets": "0:0-10"})
+
+    for day in range(4):
+        add(day)
+    streamed = table.generate(spec, 90 * DAY)
+    assert len(streamed.tasks) == 4
+    assert streamed.watermarks == {"daily@stream": 0}
+    table.add([DAY])
+    add(1)
+    keys = [
+        {key.partition("@")[0] for key in merge_config(task).inputs} for task in table.generate(spec, 90 * DAY).tasks
+    ]
+    of_stream_alone = {name for name, one in table.records.items() if one.stream_offsets}
+    assert {"s5"} in keys
+    assert all(one == {"s5"} or one <= of_stream_alone for one in keys)
+    assert table.watermarks["daily"] == DAY
+
+
+def test_partitions_are_merged_apart_where_each_is_asked_of_one_server() -> None:
+    table, spec = MergeTable(), spec_of(level("daily", "1d", maxNumParallelBuckets=9))
+    for number in range(6):
+        name = table.add([number * HOUR])
+        table.records[name] = table.records[name].model_copy(update={"stream_offsets": f"{number % 2}:0-10"})
+    (together,) = table.generate(spec, 90 * DAY).tasks
+    table.watermarks = {}
+    apart = table.generate(spec, 90 * DAY, by_partition=True)
+    assert [len(merge_config(task).inputs) for task in (together, *apart.tasks)] == [6, 3, 3]
+    assert apart.levels[0].buckets_to_do == 2
+
+
 def test_expired_segments_and_those_without_rows_are_no_work() -> None:
     table, spec = MergeTable(), spec_of(DAILY)
     table.add([])

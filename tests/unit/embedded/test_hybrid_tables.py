@@ -14,31 +14,14 @@ from tests.unit.embedded.nodes import StartNode, ask, until_answer, until_rows
 
 from merlot.embedded.node import Node
 from merlot.store.deepstore import DeepStore
+from merlot.testing.hybrid import OrderFiles, hybrid_text
 from merlot.testing.patience import until
-from merlot.testing.sample import START_MS, order_rows, total_amount, upload_orders
+from merlot.testing.sample import START_MS, total_amount, upload_orders
 from merlot.values.periods import DAY_MS
 
 NUM_DAYS = 6
 PER_DAY = 100
 TOTALS = "SELECT count(*), count(DISTINCT id), sum(amount) FROM orders"
-MANIFEST = """
-apiVersion: merlot.dev/v1alpha1
-kind: Table
-metadata: {{name: orders}}
-spec:
-  timeColumn: at
-  indexing: {{sortedColumns: [at]}}
-  routing: {{segmentPruners: [time], instanceSelector: {selector}}}
-  schema:
-    fields:
-      - {{name: at, type: TIMESTAMP, role: dateTime}}
-      - {{name: id, type: LONG}}
-      - {{name: city, type: STRING}}
-      - {{name: amount, type: LONG, role: metric}}
-  ingestion:
-    stream: {{type: files, topic: "{folder}", flush: {{rows: 70, age: 1h}}}}
-    timeBoundary: {{unit: 1d}}
-"""
 ROLLUP = """
 apiVersion: merlot.dev/v1alpha1
 kind: MergeRollupTask
@@ -58,7 +41,7 @@ class Orders:
         self.node = node
         self._start_node = start_node
         self._folder = folder
-        self.num_days = 0
+        self.files = OrderFiles(folder / "topic")
 
     async def call(self, method: str, path: str, **arguments: Any) -> Any:
         async with (
@@ -69,25 +52,12 @@ class Orders:
             return await answer.json()
 
     async def create(self, selector: str) -> None:
-        manifest = MANIFEST.format(folder=self._folder / "topic", selector=selector)
-        for partition in range(2):
-            (self._folder / "topic" / str(partition)).mkdir(parents=True)
-            (self._folder / "topic" / str(partition) / "orders.json").touch()
+        manifest = hybrid_text(self.files.folder, selector=selector)
         await self.call("POST", "/apply", data=manifest, headers={"Content-Type": "application/yaml"})
 
     async def restart(self) -> None:
         await self.node.stop()
         self.node = await self._start_node()
-
-    def stream(self, num_days: int) -> None:
-        """The rows of the next days come."""
-        for _ in range(num_days):
-            rows = order_rows(self.num_days).to_pylist()
-            for partition in range(2):
-                lines = "".join(json.dumps(row) + "\n" for row in rows[partition::2])
-                with (self._folder / "topic" / str(partition) / "orders.json").open("a") as file:
-                    file.write(lines)
-            self.num_days += 1
 
     async def publish(self, days: Sequence[int], revision: int = 0) -> None:
         """Batches of whole days; another revision has other amounts."""
@@ -97,7 +67,7 @@ class Orders:
         await self.call("POST", "/segments/orders/publish", json=body)
 
     def expected(self, corrected: Sequence[int] = ()) -> list[int]:
-        days = range(self.num_days)
+        days = range(self.files.num_days)
         amounts = sum(total_amount([day], revision=1 if day in corrected else 0) for day in days)
         return [PER_DAY * len(days), PER_DAY * len(days), amounts]
 
@@ -126,16 +96,21 @@ class Orders:
         await until(is_there)
 
 
-@pytest.fixture(params=["balanced", "strictReplicaGroup"])
+@pytest.fixture
 async def orders(start_node: StartNode, tmp_path: Path, request: pytest.FixtureRequest) -> Orders:
     started = Orders(await start_node(), tmp_path, start_node)
-    await started.create(request.param)
-    started.stream(NUM_DAYS)
+    await started.create(getattr(request, "param", "balanced"))
+    started.files.append(NUM_DAYS)
 
     await until_rows(started.node, TOTALS, [started.expected()])
     return started
 
 
+BOTH = pytest.mark.parametrize("orders", ["balanced", "strictReplicaGroup"], indirect=True)
+"""Whoever is asked for a partition."""
+
+
+@BOTH
 async def test_batches_take_over_day_by_day_and_no_answer_has_a_row_twice_or_lacks_one(orders: Orders) -> None:
     assert await orders.boundary() is None
     await orders.publish([0, 1], revision=1)
@@ -177,6 +152,7 @@ async def test_the_boundary_is_told(orders: Orders) -> None:
     assert line.startswith(f"TIME_BOUNDARY(column:at,streamFrom:{START_MS + DAY_MS},segmentsHidden:")
 
 
+@BOTH
 async def test_parts_are_merged_apart_and_a_restart_goes_on_with_the_boundary(orders: Orders) -> None:
     await orders.publish([0, 1, 2, 3])
     await orders.until_boundary(3)
@@ -199,7 +175,7 @@ async def test_parts_are_merged_apart_and_a_restart_goes_on_with_the_boundary(or
     await orders.until_boundary(3)
 
 
-async def test_a_backfill_replaces_what_batches_brought(orders: Orders, tmp_path: Path) -> None:
+async def test_a_backfill_replaces_what_batches_brought(orders: Orders) -> None:
     await orders.publish([0, 1, 2])
     await orders.until_boundary(2)
     query = f"startTimestamp={START_MS}&endTimestamp={START_MS + NUM_DAYS * DAY_MS}"
@@ -212,6 +188,6 @@ async def test_a_backfill_replaces_what_batches_brought(orders: Orders, tmp_path
 async def test_rows_of_a_day_without_batches_come_as_they_did(orders: Orders) -> None:
     await orders.publish([0])
     await orders.until_boundary(0)
-    orders.stream(1)
-    await until_answer(orders.node, "SELECT count(*) FROM orders", "totalDocs", orders.num_days * PER_DAY)
+    orders.files.append(1)
+    await until_answer(orders.node, "SELECT count(*) FROM orders", "totalDocs", orders.files.num_days * PER_DAY)
     assert (await orders.totals())[:2] == orders.expected()[:2]

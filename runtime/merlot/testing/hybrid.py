@@ -1,0 +1,61 @@
+"""The table `orders` with a stream that brings the same rows as its batches, day after day."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from merlot.spec.manifest import load_tables
+from merlot.spec.table import Table
+from merlot.testing.sample import order_rows
+
+NUM_PARTITIONS = 2
+
+
+def hybrid_text(folder: Path, *, selector: str = "balanced", replication: int = 1) -> str:
+    """The manifest; segments of the stream hold less than a day of a partition, and begin at no midnight."""
+    return f"""
+apiVersion: merlot.dev/v1alpha1
+kind: Table
+metadata: {{name: orders}}
+spec:
+  timeColumn: at
+  replication: {replication}
+  indexing: {{sortedColumns: [at]}}
+  routing: {{segmentPruners: [time], instanceSelector: {selector}}}
+  schema:
+    fields:
+      - {{name: at, type: TIMESTAMP, role: dateTime}}
+      - {{name: id, type: LONG}}
+      - {{name: city, type: STRING}}
+      - {{name: amount, type: LONG, role: metric}}
+  ingestion:
+    stream: {{type: files, topic: "{folder}", flush: {{rows: 70, age: 1h}}}}
+    timeBoundary: {{unit: 1d}}
+"""
+
+
+def hybrid_manifest(folder: Path, *, selector: str = "balanced", replication: int = 1) -> Table:
+    """The table."""
+    return load_tables(hybrid_text(folder, selector=selector, replication=replication))[0]
+
+
+class OrderFiles:
+    """Appends the orders of days to the partitions of a folder, every second one to each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.num_days = 0
+        self._files = [folder / str(number) / "orders.json" for number in range(NUM_PARTITIONS)]
+        for file in self._files:
+            file.parent.mkdir(parents=True)
+            file.touch()
+
+    def append(self, num_days: int) -> None:
+        """The rows of the next days."""
+        for _ in range(num_days):
+            lines = [json.dumps(row) + "\n" for row in order_rows(self.num_days).to_pylist()]
+            self.num_days += 1
+            for number, path in enumerate(self._files):
+                with path.open("a") as file:
+                    file.write("".join(lines[number::NUM_PARTITIONS]))

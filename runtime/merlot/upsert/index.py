@@ -220,14 +220,25 @@ class KeyIndex:
         """Drop the older tables, make the younger ones older. Keys of the older that are alive, because their values
         are ahead of all others, go with the younger ones."""
         assert self._old is not None
-        for number, old in enumerate(self._old):
-            old.prune(alive_from, deleted_from)
+        self.prune(alive_from, deleted_from, slice(SHARDS, None))
+        self._join()
+        self._young, self._old = self._old, self._young
+
+    def set_rotates(self, rotates: bool) -> None:
+        """Have older tables from here on, or have them no more."""
+        if self._old is not None:
+            self._join()
+        self._old = self._shards() if rotates else None
+
+    def _join(self) -> None:
+        """Move what is in the older tables to the younger ones."""
+        assert self._old is not None
+        for young, old in zip(self._young, self._old, strict=True):
             if old.num_keys:
                 left = old.arrays()
                 keys = Keys(*(np.ascontiguousarray(left[:, word]) for word in (kernels.HIGH, kernels.LOW)))
-                self._young[number].take_from(old, np.arange(len(left)), keys)
+                young.take_from(old, np.arange(len(left)), keys)
             old.clear()
-        self._young, self._old = self._old, self._young
 
 
 def _by_shard(keys: Keys) -> list[tuple[int, Longs]]:

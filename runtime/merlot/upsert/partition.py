@@ -237,13 +237,14 @@ class PartitionUpserts:
         self._next_scan = (self._next_scan + 1) % SHARDS
 
     def set_rules(self, rules: Rules) -> None:
-        """Follow other rules from here on; the keys, what compares them and how many maps there are stay.
+        """Follow other rules from here on; what was dead by the old ones stays dead.
 
-        What was dead by the old rules stays dead."""
-        if (rules.keys.names, rules.comparisons) != (self._rules.keys.names, self._rules.comparisons):
+        Raises InvalidInputError if keys or what compares them are others: all rows have to be decided anew then."""
+        if rules.identity != self._rules.identity:
             raise InvalidInputError("key columns and comparison columns cannot be changed")
-        if (rules.pruning is PruningStrategy.ROTATION) != (self._rules.pruning is PruningStrategy.ROTATION):
-            raise InvalidInputError(f"pruning cannot be changed from={self._rules.pruning} to={rules.pruning}")
+        if rules.pruning is not self._rules.pruning:
+            self._index.set_rotates(rules.pruning is PruningStrategy.ROTATION)
+            self._rotated_at = self._mark
         self._mark = self._mark.changed(self._rules)
         self._rules = rules
 

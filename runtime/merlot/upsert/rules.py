@@ -83,6 +83,12 @@ class Rules:
             strategies=strategies,
         )
 
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What keys in an index, and their values, depend on."""
+        compared = [column.field for column in self.comparisons]
+        return tuple((field.name, field.type, field.format) for field in (*self.keys.fields, *compared))
+
     @cached_property
     def fields(self) -> tuple[FieldSpec, ...]:
         """The columns that decide: keys, comparison columns and the one that deletes, each once."""

@@ -52,6 +52,8 @@ class Recover:
 @dataclass(frozen=True)
 class ChangeTtl:
     ttl: int | None
+    turns: int
+    """By how many the ways of pruning move on from replica to replica."""
 
 
 STEPS = st.one_of(
@@ -60,7 +62,7 @@ STEPS = st.one_of(
     st.builds(Merge),
     st.builds(MoveTail, st.integers(0, 5)),
     st.builds(Recover, st.integers(0, 3)),
-    st.builds(ChangeTtl, st.sampled_from([None, 5, 20])),
+    st.builds(ChangeTtl, st.sampled_from([None, 5, 20]), st.integers(0, 2)),
 )
 
 
@@ -183,8 +185,9 @@ def change_ttl(world: World, step: ChangeTtl) -> None:
     commit(world, Commit())
     world.ttl = step.ttl
     world.oracle.change(math.inf if step.ttl is None else step.ttl)
-    for replica in world.replicas:
-        replica.set_rules(world.rules(replica.rules.pruning))
+    ways = [replica.rules.pruning for replica in world.replicas]
+    for replica, pruning in zip(world.replicas, ways[step.turns :] + ways[: step.turns], strict=True):
+        replica.set_rules(world.rules(pruning))
 
 
 ACTIONS: dict[type, Callable[[World, object], None]] = {

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
@@ -46,6 +45,7 @@ from merlot.server.realtime.cuts import Source, StreamCut
 from merlot.server.realtime.intake import Counts, Intake, Turns
 from merlot.server.realtime.line import CONSUMING_SUFFIX
 from merlot.server.realtime.memory import MemoryRoom
+from merlot.server.realtime.opened import OpenedStreams
 from merlot.server.realtime.partition import PartitionConsumer
 from merlot.server.realtime.problems import problem_of
 from merlot.server.realtime.progress import Rates
@@ -55,8 +55,7 @@ from merlot.spec.stream import StreamIngestion
 from merlot.spec.table import TableSpec
 from merlot.store.deepstore import DeepStore
 from merlot.streams.allowed import AllowedStreams
-from merlot.streams.opening import after_gap, first_offset, open_stream
-from merlot.streams.protocol import Stream
+from merlot.streams.opening import after_gap, first_offset
 from merlot.upsert.rules import Rules
 
 _LOG = logging.getLogger(__name__)
@@ -108,14 +107,6 @@ class Host:
     """A file that was being made is there, or has to be fetched; any thread."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    """A stream with the content of the Secret that it was opened with."""
-
-    stream: Stream
-    secrets: Mapping[str, str] = field(repr=False)
-
-
 class TableStream:
     """All of a table's stream that this server consumes."""
 
@@ -134,8 +125,7 @@ class TableStream:
         """Given to others: asked for until these have them."""
         self._revision = 0
         """Of the table's own settings."""
-        self._streams: dict[str, _Opened] = {}
-        self._opening = threading.Lock()
+        self._streams = OpenedStreams(threads.secrets_of, threads.allowed)
         self._held_elsewhere: frozenset[str] = frozenset()
         self._rates = Rates()
         self._around = self._make_around()
@@ -212,8 +202,7 @@ class TableStream:
             consumer.stop()
         for consumer in consumers:
             await asyncio.to_thread(consumer.join)
-        for stream in self._streams.values():
-            await asyncio.to_thread(stream.stream.close)
+        await asyncio.to_thread(self._streams.close)
 
     def _begin(self, number: int) -> None:
         consumer = self._consumers[number] = PartitionConsumer(number, self._around)
@@ -276,7 +265,7 @@ class TableStream:
         host, failure = self._host, (StreamProblem.NONE, "")
         starts: dict[int, int] = {}
         try:
-            stream = self._stream(declared)
+            stream = self._streams.of(declared)
             for number in stream.partitions():
                 if number not in known:
                     starts[number] = first_offset(declared, stream, number, is_new=bool(known))
@@ -331,25 +320,9 @@ class TableStream:
 
     def _latest_of(self, number: int, declared: StreamIngestion) -> int | None:
         try:
-            return self._stream(declared).offsets(number).latest
+            return self._streams.of(declared).offsets(number).latest
         except MerlotError:
             return None  # the partition's own thread tells why
-
-    def _stream(self, declared: StreamIngestion) -> Stream:
-        """One client for all partitions of the same settings; any thread. Readers that are opened when the Secret
-        has changed read it anew: that is when what they had is refused, at the latest."""
-        key, secrets = declared.model_dump_json(exclude={"flush"}), self._secrets_of(declared)
-        with self._opening:
-            known = self._streams.get(key)
-            if known is None or known.secrets != secrets:
-                self._threads.allowed.check(declared)
-                if known is not None:
-                    known.stream.close()
-                known = self._streams[key] = _Opened(open_stream(declared, secrets), secrets)
-            return known.stream
-
-    def _secrets_of(self, declared: StreamIngestion) -> Mapping[str, str]:
-        return self._threads.secrets_of(declared.secret_ref) if declared.secret_ref else {}
 
     def _make_around(self) -> Around:
         host = self._host
@@ -410,8 +383,8 @@ class TableStream:
 
         def open_intake(start: int, counts: Counts) -> Intake:
             # The schema registry has its user and password there.
-            pipeline = Pipeline(spec, declared, number, self._secrets_of(declared))
-            return Intake(self._stream(declared).reader(number, start), pipeline, self._threads.turns, counts)
+            pipeline = Pipeline(spec, declared, number, self._streams.secrets_of(declared))
+            return Intake(self._streams.of(declared).reader(number, start), pipeline, self._threads.turns, counts)
 
         return Settings(
             request=BuildRequest(
@@ -424,7 +397,7 @@ class TableStream:
             ),
             flush=current.flush,
             access=declared.model_dump_json(include={"properties", "secret_ref"}),
-            latest=lambda: self._stream(declared).offsets(number),
+            latest=lambda: self._streams.of(declared).offsets(number),
             open_intake=open_intake,
             after_gap=partial(after_gap, current.on_offset_out_of_range),
         )

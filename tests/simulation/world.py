@@ -159,6 +159,7 @@ class World:
         }
         self.produced = dict.fromkeys(range(self.settings.num_partitions), 0)
         self.earliest = dict.fromkeys(range(self.settings.num_partitions), 0)
+        self.spec = SPEC.model_copy(update={"replication": self.settings.replication})
         self.pinned = pinned_of(0, self.settings.max_rows)
         self.is_paused = False
         self.is_troubled = True
@@ -303,7 +304,7 @@ class World:
         )
         situation = StreamSituation(
             table=Situation(
-                spec=SPEC.model_copy(update={"replication": self.settings.replication}),
+                spec=self.spec,
                 servers=Servers(live=live, gone=gone),
                 now_ms=self.now,
                 loaded={server.name: self.reported(server) for server in self.servers.values()},

@@ -70,16 +70,14 @@ class TablePruning:
     servers: tuple[InstanceId, ...]
     cuts: NDArray[np.int8] = field(repr=False)
     """Which rows of each segment queries see (`Cut`)."""
+    seen: Keep | None = field(repr=False)
+    """Segments of which queries see any; None: all, as of every table that is not hybrid."""
+    num_seen: int
 
     @property
     def statistics(self) -> SegmentStatistics:
         """All that is known."""
         return self.stages[-1][1]
-
-    @property
-    def num_seen(self) -> int:
-        """Segments that have rows of the table: all, but in a hybrid one."""
-        return int(np.count_nonzero(self.cuts != Cut.HIDDEN))
 
     def problems(self) -> tuple[str, ...]:
         """What keeps segments from being pruned that should be, a line each. Grows with what queries meet."""
@@ -127,7 +125,8 @@ class TablePruning:
         null_handling: bool,
     ) -> Keep:
         kept: Keep = evaluate(where, statistics, null_handling=null_handling) != NONE
-        kept &= self.cuts != Cut.HIDDEN
+        if self.seen is not None:
+            kept &= self.seen
         if where is not None:
             for pruner in own:
                 kept &= pruner.keep(where)
@@ -158,6 +157,7 @@ def build(snapshot: RoutingSnapshot, spec: TableSpec, previous: TablePruning | N
     segments = list(snapshot.segments.values())
     records = [segment.record if segment.is_known else None for segment in segments]
     cuts = np.array([segment.cut for segment in segments], np.int8)
+    num_seen = int(np.count_nonzero(cuts != Cut.HIDDEN))
     is_alike = previous is not None and previous.spec == spec and _are_same(previous.records, records)
     if previous is not None and is_alike and _are_cut_alike(previous, snapshot, cuts):
         records, stages, own, unreadable = list(previous.records), previous.stages, previous.own, previous.unreadable
@@ -179,6 +179,8 @@ def build(snapshot: RoutingSnapshot, spec: TableSpec, previous: TablePruning | N
         turns=turns,
         servers=servers,
         cuts=cuts,
+        seen=None if num_seen == len(segments) else cuts != Cut.HIDDEN,
+        num_seen=num_seen,
     )
 
 

@@ -299,7 +299,7 @@ def reroute(
 ) -> Rerouted:
     """Other replicas for `keys`: not a silent server, nor one that said it lacks the key, or another of its partition
     where that is asked of one server; in few calls."""
-    groups: dict[tuple[InstanceId, Cut], list[str]] = defaultdict(list)
+    groups: Mapping[Cut, dict[InstanceId, list[str]]] = {kind: defaultdict(list) for kind in Cut}
     asked: dict[InstanceId, None] = {}
     lost: list[str] = []
     for together in _together(snapshot, keys):
@@ -313,7 +313,7 @@ def reroute(
             continue
         chosen = next((one for one in candidates if one in asked), candidates[0])
         asked[chosen] = None
-        groups[chosen, segment.cut] += together
+        groups[segment.cut][chosen] += together
     return Rerouted(_routes(groups), tuple(lost))
 
 
@@ -430,15 +430,17 @@ def _turns(segments: Sequence[RoutedSegment]) -> tuple[tuple[ServerRoute, ...], 
 
 
 def _turn(segments: Sequence[RoutedSegment], turn: int) -> tuple[ServerRoute, ...]:
-    groups: dict[tuple[InstanceId, Cut], list[str]] = defaultdict(list)
-    for position, segment in enumerate(segments):
-        place = turn + (position if segment.group is None else segment.group)
-        groups[segment.replicas[place % len(segment.replicas)], segment.cut].append(segment.key)
+    groups: Mapping[Cut, dict[InstanceId, list[str]]] = {kind: defaultdict(list) for kind in Cut}
+    for position, segment in enumerate(segments, start=turn):
+        place = position if segment.group is None else turn + segment.group
+        groups[segment.cut][segment.replicas[place % len(segment.replicas)]].append(segment.key)
     return _routes(groups)
 
 
-def _routes(groups: Mapping[tuple[InstanceId, Cut], Sequence[str]]) -> tuple[ServerRoute, ...]:
-    return tuple(ServerRoute(instance, tuple(keys), cut) for (instance, cut), keys in sorted(groups.items()))
+def _routes(groups: Mapping[Cut, Mapping[InstanceId, Sequence[str]]]) -> tuple[ServerRoute, ...]:
+    """One for each server and what it is asked for of its segments' rows."""
+    calls = sorted((instance, cut, keys) for cut, servers in groups.items() for instance, keys in servers.items())
+    return tuple(ServerRoute(instance, tuple(keys), cut) for instance, cut, keys in calls)
 
 
 def _absent(

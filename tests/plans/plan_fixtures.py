@@ -51,16 +51,31 @@ SCHEMA = TableSchema.model_validate(
 )
 _INDEXED = IndexingSpec(sorted_columns=("day",), inverted=("city", "agent"), no_dictionary=("price", "note"))
 _PLAIN = IndexingSpec()
+_TREES = IndexingSpec.model_validate(
+    {
+        "inverted": ["city"],
+        "starTreeIndexConfigs": [
+            {"dimensionsSplitOrder": ["level", "day"], "functionColumnPairs": ["COUNT__*", "AVG__sold"]},
+            {
+                "dimensionsSplitOrder": ["day", "level", "note"],
+                "functionColumnPairs": ["SUM__sold", "MAX__sold"],
+                "maxLeafRecords": 100,
+            },
+        ],
+    }
+)
 _RAW = IndexingSpec(no_dictionary=("day", "city", "level", "agent", "price", "note", "tags", "sold"))
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Segments of the same rows. `is_known`: every query was asked before, so that small segments are joined."""
+    """Segments of the same rows. `is_known`: every query was asked before, so that small segments are joined.
+    `has_trees`: for the file of star-trees, and no other."""
 
     name: str
     segments: Sequence[ImmutableSegment]
     is_known: bool = False
+    has_trees: bool = False
 
     def groups(self, sql: str) -> Iterator[str]:
         """What EXPLAIN tells of these segments, a line each, indented."""
@@ -106,6 +121,7 @@ def layouts(folder: Path) -> Iterator[list[Layout]]:
     """Each layout, open."""
     rows = rows_of(40_000)
     cuts = [0, 1, *range(4_000, 40_001, 4_000)]
+    thirds = [0, 13_000, 26_000, 40_000]
     with ExitStack() as stack:
 
         def build(name: str, indexings: Sequence[IndexingSpec], edges: Sequence[int]) -> list[ImmutableSegment]:
@@ -123,6 +139,8 @@ def layouts(folder: Path) -> Iterator[list[Layout]]:
             Layout("large, raw", build("raw", (_RAW,), (0, 40_000))),
             Layout("11 small ones", build("small", mixed, cuts)),
             Layout("11 small ones, asked before", build("known", mixed, cuts), is_known=True),
+            Layout("large, star-trees", build("tree", (_TREES,), (0, 40_000)), has_trees=True),
+            Layout("3, asked before", build("trees", (_TREES,), thirds), is_known=True, has_trees=True),
         ]
 
 
@@ -134,7 +152,7 @@ def rendered(path: Path, made: Sequence[Layout]) -> str:
     def finish() -> None:
         if query:
             sql = " ".join(query)
-            for layout in made:
+            for layout in (one for one in made if one.has_trees == (path.stem == "star_trees")):
                 out.append(f"  {layout.name}")
                 out.extend(f"    {line}" for line in layout.groups(sql))
             query.clear()

@@ -5,8 +5,8 @@ ten. When the same segments are asked for again, the documents of all dimensions
 more, over merged dictionaries, and a tree is grown over those: later queries walk that one. It is as large as the tree
 of one segment where segments hold the same combinations, as those of other days often do; one that is not is given up.
 
-The cache knows its segments weakly, is bounded by documents, and drops what was used longest ago. Any thread; two that
-grow a tree at once both do, and agree.
+The cache knows its segments weakly, is bounded by documents, and drops what was used longest ago. Any thread; one of
+those that ask at once grows the trees.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Group:
     sightings: int = 0
     trees: tuple[JoinedTree, ...] | None = None
     is_claimed: bool = False
-    """Whether somebody was asked to join later."""
+    """Whether somebody joins them, or did, or will: others go on with each segment by itself meanwhile."""
     nulls: dict[str, bool] = field(default_factory=dict)
 
     def is_of(self, segments: Sequence[ImmutableSegment], schema: TableSchema) -> bool:
@@ -158,12 +158,11 @@ class TreeCache:
         assert len(segments) == len(parts)
         with self._lock:
             group = self._seen(segments, context.schema)
-            is_due = group.trees is None and group.sightings >= SIGHTINGS
-            may_ask = is_due and not group.is_claimed
+            is_due = not group.is_claimed and group.sightings >= SIGHTINGS
             group.is_claimed |= is_due
         if is_due and context.join_later is None:
             self._join(group, parts)
-        elif may_ask and context.join_later is not None:
+        elif is_due and context.join_later is not None:
             context.join_later(lambda: self._join(group, parts))
         return group if group.trees else None
 
@@ -218,7 +217,7 @@ def _trees_of(part: SegmentColumns) -> dict[object, StarTree]:
 
 def _join(trees: Sequence[StarTree], parts: Sequence[SegmentColumns]) -> JoinedTree | None:
     sizes = [int(tree.nodes.ends[0]) for tree in trees]
-    if sum(sizes) > 4 * MOST_DOCUMENTS:
+    if sum(sizes) > 2 * MOST_DOCUMENTS:
         return None
     dictionaries, types, ids = [], [], []
     for place, name in enumerate(trees[0].dimensions):

@@ -47,7 +47,7 @@ def backfill(
     ] = None,
     source_format: Annotated[
         BatchFormat | None,
-        typer.Option("--format", case_sensitive=False, help="Of the source.  [default: by the file's name]"),
+        typer.Option("--format", case_sensitive=False, help="Of the source.", show_default="by the file's name"),
     ] = None,
     ingestion: Annotated[
         str | None,

@@ -100,7 +100,8 @@ StorePrefixes = Annotated[
         metavar="URI",
         callback=_without_credentials,
         help="Below it tables may name deep stores of their own, such as file:///data or s3://bucket/prefix?region=…; "
-        "may be repeated.  [default: only below --deep-store]",
+        "may be repeated.",
+        show_default="only below --deep-store",
     ),
 ]
 SecretsDir = Annotated[
@@ -131,7 +132,8 @@ def serve(
         typer.Option(
             "--advertise",
             metavar="HOST",
-            help="Name or address that clients are told.  [default: --host, or the machine's name for 0.0.0.0]",
+            help="Name or address that clients are told.",
+            show_default="--host, or the machine's name for 0.0.0.0",
         ),
     ] = None,
     deep_store: Annotated[
@@ -140,7 +142,8 @@ def serve(
             "--deep-store",
             metavar="URI",
             callback=_without_credentials,
-            help="Where segment files are kept.  [default: DATA/deepstore]",
+            help="Where segment files are kept.",
+            show_default="DATA/deepstore",
         ),
     ] = None,
     deep_store_prefix: StorePrefixes = None,
@@ -290,7 +293,7 @@ def server(
     instance: Annotated[
         str | None,
         typer.Option(
-            "--instance", envvar="MERLOT_INSTANCE", help="Name in assignments.  [default: Server_HOST_QUERY-PORT]"
+            "--instance", envvar="MERLOT_INSTANCE", help="Name in assignments.", show_default="Server_HOST_QUERY-PORT"
         ),
     ] = None,
     tenant: Annotated[str, typer.Option("--tenant", help="Server tenant whose tables it serves.")] = "default",
@@ -381,7 +384,7 @@ def minion(
     bind: Bind = None,
     http_port: HttpPort = 9514,
     instance: Annotated[
-        str | None, typer.Option("--instance", help="Its name.  [default: Minion_HOST_HTTP-PORT]")
+        str | None, typer.Option("--instance", help="Its name.", show_default="Minion_HOST_HTTP-PORT")
     ] = None,
     slots: Annotated[int, typer.Option("--slots", min=1, max=64, help="Tasks that it runs at a time.")] = 1,
     memory: Annotated[
@@ -395,7 +398,7 @@ def minion(
     ] = 20.0,
     spark_master: Annotated[
         str | None,
-        typer.Option("--spark-master", help="Where tasks of `executor: spark` run.  [default: local[2]]"),
+        typer.Option("--spark-master", help="Where tasks of `executor: spark` run.", show_default="local[2]"),
     ] = None,
     spark_conf: Annotated[
         list[str] | None,

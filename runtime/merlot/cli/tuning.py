@@ -22,13 +22,20 @@ def _variable(flag: str) -> str:
     return f"MERLOT_{flag.removeprefix('--').replace('-', '_').upper()}"
 
 
-def _option(flag: str, text: str, *, least: int = 1) -> Any:
-    return typer.Option(flag, envvar=_variable(flag), min=least, help=text, rich_help_panel=PANEL)
+def _option(flag: str, text: str, *, least: int = 1, default: str | bool = True) -> Any:
+    """default: words for it where its value says less, as it does of what depends on the machine."""
+    return typer.Option(flag, envvar=_variable(flag), min=least, help=text, show_default=default, rich_help_panel=PANEL)
 
 
-def _size(flag: str, text: str) -> Any:
+def _size(flag: str, text: str, *, default: str) -> Any:
     return typer.Option(
-        flag, envvar=_variable(flag), parser=parse_size, metavar="SIZE", help=text, rich_help_panel=PANEL
+        flag,
+        envvar=_variable(flag),
+        parser=parse_size,
+        metavar="SIZE",
+        help=text,
+        show_default=default,
+        rich_help_panel=PANEL,
     )
 
 
@@ -38,7 +45,8 @@ def of_server(
         int,
         _option(
             "--query-threads",
-            "Short queries of a server at a time, and threads for their segments.  [default: the cores it may use]",
+            "Short queries of a server at a time, and threads for their segments.",
+            default="the cores it may use",
         ),
     ] = SERVER.query_threads,
     max_waiting: Annotated[
@@ -58,15 +66,15 @@ def of_server(
     ] = SERVER.open_segments,
     decoded_cache: Annotated[
         int | None,
-        _size("--decoded-cache", "Memory for columns decoded from files, such as 512m.  [default: a quarter of it]"),
+        _size("--decoded-cache", "Memory for columns decoded from files, such as 512m.", default="a quarter of it"),
     ] = None,
     joined_cache: Annotated[
         int | None,
-        _size("--joined-cache", "Memory for small segments joined.  [default: an eighth of it, 512m at most]"),
+        _size("--joined-cache", "Memory for small segments joined.", default="an eighth of it, 512m at most"),
     ] = None,
     consuming_memory: Annotated[
         int | None,
-        _size("--consuming-memory", "Memory for rows of streams that are not sealed.  [default: a quarter of it]"),
+        _size("--consuming-memory", "Memory for rows of streams that are not sealed.", default="a quarter of it"),
     ] = None,
 ) -> ServerSettings:
     """What a command was told of its server."""
@@ -93,7 +101,8 @@ def of_broker(
         int | None,
         _size(
             "--plan-cache",
-            "Texts and encoded plans that a broker remembers; in memory twenty times that.  [default: 8 MB]",
+            "Texts and encoded plans that a broker remembers; in memory twenty times that.",
+            default="8 MB",
         ),
     ] = None,
 ) -> BrokerSettings:

@@ -1,18 +1,21 @@
 """Help, exit codes and errors of the command line."""
 
+import re
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 import merlot
-from merlot.cli import statements
+from merlot.cli import serve, statements
 from merlot.cli.client import Client
 from merlot.cli.completion import Completer
-from merlot.cli.main import ROLES, run
+from merlot.cli.main import ROLES, app, run
 
 FLIGHTS = Path(__file__).resolve().parents[3] / "examples" / "flights" / "table.yaml"
 Captured = pytest.CaptureFixture[str]
@@ -36,6 +39,21 @@ def test_help_names_every_command(capsys: Captured) -> None:
     text = capsys.readouterr().out
     for name in (*ROLES, "apply", "get", "query", "segment", "delete", "version"):
         assert f" {name} " in text
+
+
+def commands_of(group: Any) -> Iterator[Any]:
+    yield group
+    for command in getattr(group, "commands", {}).values():
+        yield from commands_of(command)
+
+
+def test_no_help_of_an_option_is_taken_for_markup() -> None:
+    """`[default: x]` in a text would be a style called so, and not be shown."""
+    groups = [typer.main.get_command(one) for one in (app, serve.app)]
+    told = [one for group in groups for command in commands_of(group) for one in command.params]
+    helps = [one.help for one in told if getattr(one, "help", None)]
+    assert len(helps) > 100
+    assert [text for text in helps if re.search(r"\[[a-z#/@]", text)] == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,291 @@
+"""What queries see of a partition of an upsert table is one row of each key, whatever becomes of its segments."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from merlot.clock import SystemClock
+from merlot.cluster.consuming.steps import Switch
+from merlot.cluster.records import ConsumingStatus, StreamSegmentRecord
+from merlot.errors import InvalidInputError
+from merlot.segment.arrow_types import arrow_schema
+from merlot.segment.build.request import BuildRequest
+from merlot.segment.mutable.consuming import ConsumingSegment
+from merlot.segment.reader import Segment, SomeDocs
+from merlot.server.realtime.around import Around, Settings
+from merlot.server.realtime.heads import Heads
+from merlot.server.realtime.intake import Batch
+from merlot.server.realtime.memory import MemoryRoom
+from merlot.server.realtime.upserts import Surroundings, UpsertSink, fitted
+from merlot.spec.schema import TableSchema
+from merlot.spec.upserting import UpsertSpec
+from merlot.upsert.rules import Rules
+
+SCHEMA = TableSchema.model_validate(
+    {
+        "fields": [
+            {"name": "key", "type": "LONG"},
+            {"name": "at", "type": "LONG"},
+            {"name": "offset", "type": "LONG"},
+        ],
+        "primaryKey": ["key"],
+    }
+)
+REQUEST = BuildRequest(name="", table="t", schema=SCHEMA)
+SETTINGS = cast(Settings, SimpleNamespace(request=REQUEST))
+
+
+class Chain:
+    """What all replicas agree on: messages of the stream, the sealed segments, and the open one."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self._draw = draw
+        self.rows: list[tuple[int, int]] = []
+        self.records = {0: opened(0, 0)}
+        self.sealed: dict[str, Segment] = {}
+
+    @property
+    def open(self) -> StreamSegmentRecord:
+        return self.records[max(self.records)]
+
+    def produce(self, number: int) -> None:
+        now = len(self.rows)
+        self.rows += [(self._draw.randrange(12), now + row - self._draw.choice((0, 0, 1, 9))) for row in range(number)]
+
+    def table(self, start: int, stop: int) -> pa.Table:
+        keys, values = zip(*self.rows[start:stop], strict=True) if stop > start else ((), ())
+        return pa.table({"key": keys, "at": values, "offset": range(start, stop)}, schema=arrow_schema(SCHEMA))
+
+    def commit(self, end: int) -> None:
+        """Seal the open segment there, and open the next one."""
+        record = self.open
+        done = record.model_copy(
+            update={"status": ConsumingStatus.DONE.value, "end_offset": end, "total_docs": end - record.start_offset}
+        )
+        growing = ConsumingSegment(REQUEST, record.start_offset)
+        growing.append(self.table(record.start_offset, end), np.arange(record.start_offset, end), end)
+        self.records = {**self.records, record.sequence: done, record.sequence + 1: opened(record.sequence + 1, end)}
+        self.sealed[done.key_text] = growing.snapshot()
+
+    def newest(self, stop: int) -> set[int]:
+        """Offsets of the newest row of each key, of those before an offset: what a dictionary comes to."""
+        found: dict[int, tuple[int, int]] = {}
+        for offset, (key, at) in enumerate(self.rows[:stop]):
+            if key not in found or at >= found[key][0]:
+                found[key] = (at, offset)
+        return {offset for _, offset in found.values()}
+
+
+def opened(sequence: int, start: int) -> StreamSegmentRecord:
+    return StreamSegmentRecord(
+        name=f"t__0__{sequence}__20260101T0000Z",
+        crc=0,
+        size_bytes=0,
+        url="",
+        total_docs=0,
+        creation_time_ms=0,
+        partition=0,
+        sequence=sequence,
+        start_offset=start,
+        upsert='{"mode":"FULL"}',
+        status=ConsumingStatus.CONSUMING.value,
+    )
+
+
+class Replica:
+    """One replica's rows and index."""
+
+    def __init__(self, chain: Chain) -> None:
+        self.chain = chain
+        self.loaded: set[str] = set()
+        self.restart()
+
+    def restart(self) -> None:
+        self.loaded = set(self.chain.sealed)
+        around = Surroundings(
+            where="in a test",
+            rules_of=lambda _: Rules.of(UpsertSpec.model_validate({"mode": "FULL"}), SCHEMA, "at"),
+            borrow=self._borrow,
+            on_change=lambda: None,
+        )
+        self.sink = UpsertSink(around, lambda: self.chain.records)
+        self.heads = Heads(
+            cast(
+                Around,
+                SimpleNamespace(
+                    clock=SystemClock(), room=MemoryRoom(1 << 40), is_loaded=self.loaded.__contains__, grace_s=0.0
+                ),
+            ),
+            self.sink,
+        )
+        assert self.sink.may_begin()
+        self.heads.begin(self.chain.open, SETTINGS)
+
+    @contextmanager
+    def _borrow(self, key: str) -> Iterator[Segment | None]:
+        yield self.chain.sealed[key] if key in self.loaded else None
+
+    @property
+    def offset(self) -> int:
+        found = self.heads.next_offset
+        assert found is not None
+        return found
+
+    def read(self, stop: int) -> None:
+        start = self.offset
+        offsets = np.arange(start, stop)
+        batch = Batch(rows=self.chain.table(start, stop), offsets=offsets, message_offsets=offsets, next_offset=stop)
+        self.heads.append(batch, 0)
+
+    def follow(self, old: StreamSegmentRecord, *, carries: bool) -> None:
+        """Take up a commit, as the state machine would have it done."""
+        assert old.end_offset is not None
+        self.loaded.add(old.key_text)
+        has_all = self.offset >= old.end_offset
+        if has_all:
+            self.heads.end(old.end_offset, takes_tail=carries)
+        following = self.chain.records[old.sequence + 1]
+        self.heads.switch(Switch(record=following, keep=False, carry=has_all and carries), old, SETTINGS)
+
+    def seen(self) -> tuple[int, list[int]]:
+        """How far it is, and the offsets of all rows that a query sees."""
+        view = self.sink.view
+        assert view is not None
+        line = view.line
+        stop = max(part.rows.next_offset if part.num_docs is None else part.end for part in line.parts if part.rows)
+        sources = {part.sequence: part.snapshot() for part in line.parts if part.rows is not None}
+        for record in self.chain.records.values():
+            if record.sequence not in sources and not record.is_open and record.sequence < max(sources):
+                sources[record.sequence] = self.chain.sealed[record.key_text]
+        found: list[int] = []
+        for sequence, segment in sources.items():
+            dressed = view.dressed(sequence, segment)
+            assert dressed is not None, sequence
+            found += visible(dressed)
+        return stop, found
+
+
+def visible(segment: Segment) -> list[int]:
+    """Offsets of the rows that count."""
+    valid = segment.valid_docs
+    assert isinstance(valid, SomeDocs)
+    bits = np.unpackbits(valid.words.view(np.uint8), bitorder="little")
+    assert not bits[segment.num_docs :].any()
+    docs = np.flatnonzero(bits).astype(np.uint32)
+    column = segment.column("offset")
+    assert column is not None
+    if column.dictionary is not None:
+        assert column.dictionary.numeric is not None
+        return [int(one) for one in column.dictionary.numeric[column.take_dict_ids(docs)]]
+    return [int(one) for one in column.take_values(docs)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_replica_shows_the_newest_row_of_each_key_after_every_step(seed: int) -> None:
+    """Batches, ends behind and before what was read, carried and hidden tails, files that come first, restarts."""
+    draw = random.Random(seed)
+    chain = Chain(draw)
+    replica = Replica(chain)
+    for _ in range(60):
+        match draw.choice(("read", "read", "read", "commit", "jump", "release", "restart")):
+            case "read":
+                chain.produce(draw.randrange(1, 30))
+                replica.read(draw.randrange(replica.offset, len(chain.rows)) + 1)
+            case "commit" if replica.offset > chain.open.start_offset:
+                old = chain.open
+                chain.commit(draw.randrange(old.start_offset, replica.offset) + 1)
+                replica.follow(chain.records[old.sequence], carries=draw.random() < 0.7)
+            case "jump":
+                chain.produce(draw.randrange(1, 30))
+                old = chain.open
+                chain.commit(len(chain.rows))
+                replica.follow(chain.records[old.sequence], carries=True)
+            case "release":
+                replica.heads.release()
+            case "restart":
+                replica.restart()
+        stop, seen = replica.seen()
+        assert len(seen) == len(set(seen))
+        assert set(seen) == chain.newest(stop)
+
+
+def test_an_index_that_knows_of_rows_that_were_not_stored_is_built_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = Chain(random.Random(1))
+    replica = Replica(chain)
+    chain.produce(40)
+    replica.read(10)
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise InvalidInputError("no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ConsumingSegment, "append", fails)
+        with pytest.raises(InvalidInputError):
+            replica.read(20)
+    assert replica.sink.view is None, "nothing is answered by an index that is ahead of the rows"
+    replica.sink.settle()
+    assert set(replica.seen()[1]) == chain.newest(10)
+    replica.read(40)
+    assert set(replica.seen()[1]) == chain.newest(40)
+
+
+def test_a_partition_waits_for_its_sealed_segments() -> None:
+    chain = Chain(random.Random(1))
+    replica = Replica(chain)
+    chain.produce(40)
+    replica.read(40)
+    old = chain.open
+    chain.commit(30)
+    replica.follow(chain.records[old.sequence], carries=True)
+    sink = replica.sink
+    [key] = chain.sealed
+    replica.loaded.clear()
+    waiting = UpsertSink(sink._around, lambda: chain.records)
+    assert not waiting.may_begin()
+    assert waiting.waits_for == key
+    assert waiting.view is None
+    replica.loaded.add(key)
+    assert waiting.may_begin()
+    assert waiting.waits_for == ""
+
+
+def test_keys_of_a_segment_that_is_deleted_go_with_it() -> None:
+    chain = Chain(random.Random(3))
+    replica = Replica(chain)
+    for stop in (40, 80, 120):
+        chain.produce(40)
+        replica.read(stop)
+        old = chain.open
+        chain.commit(stop)
+        replica.follow(chain.records[old.sequence], carries=True)
+        replica.heads.release()
+    num_keys = replica.sink.stats.keys
+    del chain.records[0]
+    chain.produce(1)
+    replica.read(121)
+    old = chain.open
+    chain.commit(121)
+    replica.follow(chain.records[old.sequence], carries=True)
+    replica.heads.release()
+    view = replica.sink.view
+    assert view is not None
+    assert 0 not in view.numbers
+    assert replica.sink.stats.keys <= num_keys
+    assert set(replica.seen()[1]) == {offset for offset in chain.newest(121) if offset >= 40}
+
+
+@pytest.mark.parametrize("num_docs", [0, 1, 63, 64, 65, 200])
+def test_words_fit_the_docs(num_docs: int) -> None:
+    words = np.full(3, 0xFFFFFFFFFFFFFFFF, np.uint64)
+    found = np.unpackbits(fitted(words, num_docs).view(np.uint8), bitorder="little")
+    assert len(found) == (num_docs + 63) // 64 * 64
+    assert found.sum() == min(num_docs, 192)
+    assert fitted(None, num_docs).sum() == 0

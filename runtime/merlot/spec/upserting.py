@@ -13,6 +13,7 @@ from pydantic import Field, field_validator
 
 from merlot.spec.model import SpecModel
 from merlot.spec.schema import ColumnName
+from merlot.values.durations import duration_ms
 
 TTL = r"^[0-9]{1,18}(s|m|h|d|w)?$"
 
@@ -101,7 +102,8 @@ class UpsertSpec(SpecModel):
     mode: UpsertMode
     """FULL: a row replaces the one before. PARTIAL: it is merged into it, column by column."""
     hash_function: HashFunction = HashFunction.NONE
-    """What is kept of a primary key in memory: NONE keeps the key itself, the others its hash."""
+    """What is kept of a primary key in memory. Keys of up to 16 bytes, such as two LONGs, are kept whole whatever is
+    written; of others a hash of 128 bits is."""
     comparison_columns: Annotated[tuple[ColumnName, ...], Field(max_length=20)] = ()
     """The row with the greater value wins, on a tie the later one; the Table's timeColumn if left out."""
     delete_record_column: ColumnName | None = None
@@ -137,7 +139,7 @@ class UpsertSpec(SpecModel):
     """When expired keys leave memory. COMMIT: at each commit of a segment. SCAN: by a scan every pruningInterval.
     ROTATION: two maps, of which the older is dropped as a whole."""
     pruning_interval: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8}(s|m|h|d|w)$")] | None = None
-    """Between two scans; pruning SCAN only, 10m if left out."""
+    """Time in which all keys are looked through once; pruning SCAN only, 10m if left out."""
     snapshot: Enablement = Enablement.DEFAULT
     """Whether the valid docs of sealed segments are kept in the deep store, for a quick and exact restart."""
     preload: Enablement = Enablement.DEFAULT
@@ -171,6 +173,11 @@ class UpsertSpec(SpecModel):
     def skips_late(self) -> bool:
         """Whether rows that are past their time to live when they come are left out."""
         return self.skip_late_events or self.is_skip_late_events
+
+    @property
+    def scan_ms(self) -> int:
+        """`pruningInterval` in milliseconds."""
+        return duration_ms(self.pruning_interval or "10m")
 
     def comparison(self, time_column: str | None) -> tuple[str, ...]:
         """Columns by which rows of a key are compared; those of the table if none are named."""

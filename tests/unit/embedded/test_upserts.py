@@ -256,3 +256,76 @@ async def test_what_a_table_says_against_its_upsert_config_refuses_either(board:
             problems = (await answer.json())["problems"]
     assert [one["path"] for one in problems] == ["spec.comparisonColumns[0]"]
     assert "rows are compared by a number or a time" in problems[0]["message"]
+
+
+HOUR_MS = 3_600_000
+T0_MS = 1_700_000_000_000
+
+
+def at(hours: float, *keys: int) -> list[Row]:
+    """Rows of some keys, so many hours after the first."""
+    at_ms = T0_MS + round(hours * HOUR_MS)
+    return [
+        {"id": 2 * key, "version": at_ms, "at": at_ms, "amount": key, "color": "red", "gone": False} for key in keys
+    ]
+
+
+@pytest.mark.parametrize(("pruning", "num_expired"), [("COMMIT", 4), ("SCAN, pruningInterval: 1s", 3), ("ROTATION", 0)])
+async def test_a_key_past_its_time_to_live_is_a_new_one_whether_or_not_it_has_left_memory(
+    board: Board, pruning: str, num_expired: int
+) -> None:
+    """S0 (pk1, pk2, pk3), S1 (pk2, pk4), S2 (pk5), and S3 (pk4) when pk4 is past its time to live."""
+    await board.create(f"{{config: {{mode: FULL, TtlUnit: HOURS, TtlValue: '2', pruning: {pruning}}}}}")
+    seen = "SELECT amount, COUNT(*) FROM board GROUP BY amount ORDER BY amount"
+
+    async def shows(*counts: int) -> None:
+        wanted = [[key, count] for key, count in enumerate(counts, start=1)]
+        async with asyncio.timeout(PATIENCE_S):
+            while await board.rows(seen) != wanted:
+                await asyncio.sleep(POLL_S)
+
+    async def commit(number: int) -> None:
+        await board.call("POST", "/tables/board/forceCommit")
+        async with asyncio.timeout(PATIENCE_S):
+            while await board.num_sealed() < number:
+                await asyncio.sleep(POLL_S)
+
+    board.write(at(0, 1, 2, 3))
+    await shows(1, 1, 1)
+    await commit(1)
+    board.write(at(1, 2, 4))
+    await shows(1, 1, 1, 1)
+    await commit(2)
+    board.write(at(4, 5))
+    await shows(1, 1, 1, 1, 1)
+    await commit(3)
+    board.write(at(4.5, 4))
+    await shows(1, 1, 1, 2, 1)
+    assert await board.rows("SELECT COUNT(*) FROM board WHERE amount = 2") == [[1]]
+    await board.told(lambda told: sum(one["expired"] for one in told) >= num_expired)
+    await board.restart()
+    await shows(1, 1, 1, 2, 1)
+
+
+async def test_a_time_to_live_that_changes_holds_from_the_next_segment_on(board: Board) -> None:
+    await board.create("{configRef: latest}")
+    await board.apply(CONFIG.format(spec="mode: FULL, comparisonColumns: [at], primaryKeyTtl: 2h"))
+    count = "SELECT COUNT(*) FROM board"
+
+    async def shows(number: int) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while await board.rows(count) != [[number]]:
+                await asyncio.sleep(POLL_S)
+
+    board.write(at(0, 1))
+    await shows(1)
+    board.write([*at(4, 2), *at(4, 1)])
+    await shows(3)
+    await board.apply(CONFIG.format(spec="mode: FULL, comparisonColumns: [at]"))
+    async with asyncio.timeout(PATIENCE_S):
+        while await board.num_sealed() < 1:
+            await asyncio.sleep(POLL_S)
+    board.write([*at(40, 3), *at(40, 1)])
+    await shows(4)
+    await board.restart()
+    await shows(4)

@@ -113,6 +113,8 @@ class Replica:
         around = Surroundings(
             where="in a test",
             rules_of=lambda _: Rules.of(UpsertSpec.model_validate({"mode": "FULL"}), SCHEMA, "at"),
+            scan_s_of=lambda _: 0.0,
+            clock=SystemClock(),
             borrow=self._borrow,
             on_change=lambda: None,
         )

@@ -354,6 +354,8 @@ class TableStream:
         around = Surroundings(
             where=f"table={self._host.table} partition={number}",
             rules_of=self._rules_of,
+            scan_s_of=lambda record: unpin_upsert(record.upsert).scan_ms / 1000,
+            clock=self._host.clock,
             borrow=self._host.borrow,
             on_change=self._host.on_change,
         )

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from merlot.clock import Clock
 from merlot.cluster.records import StreamSegmentRecord
 from merlot.errors import InvalidInputError, UnavailableError
 from merlot.segment.mutable.rows import arrow_column
@@ -26,6 +27,8 @@ from merlot.segment.reader import Segment, SomeDocs
 from merlot.segment.under_schema import column_under
 from merlot.server.realtime.intake import Batch
 from merlot.server.realtime.line import Line, Part
+from merlot.spec.upserting import PruningStrategy
+from merlot.upsert.index import SHARDS
 from merlot.upsert.partition import PartitionUpserts, Stats
 from merlot.upsert.rules import Rules
 from merlot.upsert.valid_docs import Cut
@@ -88,6 +91,9 @@ class Surroundings:
     """By what was pinned where the segment began."""
     borrow: Callable[[str], AbstractContextManager[Segment | None]]
     """A sealed segment, `name@crc`, held while it is read; None if it is not loaded. Blocks."""
+    scan_s_of: Callable[[StreamSegmentRecord], float]
+    """Seconds in which all keys are looked through for expired ones, where the settings say so."""
+    clock: Clock
     on_change: Callable[[], None]
     """Segments can be asked for, or no more; any thread."""
 
@@ -107,6 +113,8 @@ class UpsertSink:
         """Docs of each segment that the index was told of."""
         self._next_number = 0
         self._line = Line()
+        self._scan_s = 0.0
+        self._next_scan = 0.0
         self._settings = ""
         self.view: View | None = None
         """None: the index is being built, and nothing of the partition can be asked for."""
@@ -152,6 +160,10 @@ class UpsertSink:
         """Build the index, if it had to be given up; raises UnavailableError while a sealed segment is not here."""
         if self._index is None and self._line.parts:
             self._rebuild(self._line)
+        now = self._around.clock.monotonic()
+        if self._index is not None and self._index.rules.pruning is PruningStrategy.SCAN and now >= self._next_scan:
+            self._index.scan()
+            self._next_scan = now + self._scan_s / SHARDS
 
     def on_line(self, before: Line, after: Line) -> None:
         """Follow the parts of the line. What cannot be followed now gives the index up; `settle` builds it."""
@@ -271,7 +283,7 @@ class UpsertSink:
         else:
             _LOG.info("upserts follow new settings %s segment=%s", self._where, record.name)
             self._index.set_rules(rules)
-        self._settings = record.upsert
+        self._settings, self._scan_s = record.upsert, self._around.scan_s_of(record)
 
     def _new_number(self) -> int:
         self._next_number += 1

@@ -44,10 +44,17 @@ def rendered(
 
 
 def status_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> Json | None:
-    """A merge patch of the status: what changed, null for what went; None if nothing did."""
-    changed = {name: value for name, value in after.items() if before.get(name) != value}
+    """A merge patch of the status: what changed, null for what went, inside of objects too; None if nothing did."""
+    changed = {name: _merged(before.get(name), value) for name, value in after.items() if before.get(name) != value}
     changed |= dict.fromkeys(before.keys() - after.keys())
     return changed or None
+
+
+def _merged(before: Any, after: Any) -> Any:
+    """A patch keeps the members of an object that it does not name."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        return status_patch(before, after) or {}
+    return after
 
 
 def news(before: Iterable[Mapping[str, Any]], after: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

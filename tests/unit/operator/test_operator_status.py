@@ -11,7 +11,7 @@ from merlot_operator.context import ClusterNote, PoolNote
 from merlot_operator.controllers.statuses import ClusterStatus
 from merlot_operator.desired.demand import Conflict
 from merlot_operator.kube.events import timestamp
-from merlot_operator.status.conditions import Condition
+from merlot_operator.status.conditions import Condition, status_patch
 from merlot_operator.status.table import table_conditions, table_status
 from merlot_operator.status.table_facts import Refusal, TableFacts, Verdict
 
@@ -218,6 +218,14 @@ def test_only_the_newest_run_of_a_batch_counts() -> None:
 def test_same_facts_give_the_same_status() -> None:
     assert table_status(facts()) == table_status(facts())
     assert table_conditions(facts()) == table_conditions(facts())
+
+
+def test_what_went_of_an_object_in_the_status_is_taken_away() -> None:
+    before = {"stream": {"lag": "0s", "lastError": "x", "behind": [1]}, "size": "1 B"}
+    after = {"stream": {"lag": "5s/1", "behind": [2]}, "size": "1 B"}
+    assert status_patch(before, after) == {"stream": {"lag": "5s/1", "behind": [2], "lastError": None}}
+    assert status_patch(after, after) is None
+    assert status_patch(before, {}) == {"stream": None, "size": None}
 
 
 def test_a_table_without_a_stream_has_no_condition_of_one() -> None:

@@ -100,8 +100,7 @@ class KafkaStream:
         self._refusals = _Refusals()
 
     def identity(self) -> str:
-        """The topic's id; brokers before 2.8 have none."""
-        self._same.wait()
+        """The topic's id, once the brokers have said it; those before 2.8 have none."""
         self._same.look()
         return self._same.identity
 
@@ -184,13 +183,9 @@ class _SameTopic:
     def make_sure(self) -> None:
         """Ask, and wait for the answer, if there is one to compare with; TopicGoneError as `look`."""
         if self.identity:
-            self.wait()
+            with suppress(KafkaException, TimeoutError):
+                self._ask().result(QUIET_ASK_S)
         self.look()
-
-    def wait(self) -> None:
-        """Until the brokers have said what its id is, for a while."""
-        with suppress(KafkaException, TimeoutError):
-            self._ask().result(QUIET_ASK_S)
 
     def close(self) -> None:
         """Let go of the client."""

@@ -13,15 +13,17 @@ from merlot.streams.protocol import OffsetRange, Stream, StreamSettings
 NO_SECRETS: Mapping[str, str] = {}
 
 
-def open_stream(declared: StreamIngestion, secrets: Mapping[str, str] = NO_SECRETS) -> Stream:
-    """The stream of a declaration; `secrets` are the properties of its Secret. Nothing is asked of the stream yet.
-    InvalidInputError if it is not installed, or cannot be made of these properties."""
+def open_stream(declared: StreamIngestion, secrets: Mapping[str, str] = NO_SECRETS, identity: str = "") -> Stream:
+    """The stream of a declaration; `secrets` are the properties of its Secret, `identity` is what the stream said of
+    its topic before. Nothing is asked of the stream yet. InvalidInputError if it is not installed, or cannot be made
+    of these properties."""
     sources = declared.metadata.values()
     settings = StreamSettings(
         topic=declared.topic,
         properties={**declared.properties, **secrets},
         wants_keys="key" in sources,
         wants_headers=any(source.startswith(HEADER_PREFIX) for source in sources),
+        identity=identity,
     )
     match declared.type:
         case "files":

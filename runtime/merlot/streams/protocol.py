@@ -99,7 +99,7 @@ class Stream(Protocol):
 
     def identity(self) -> str:
         """What tells the topic from another one that is made under its name after it; empty if the stream does not
-        say. Raises TopicGoneError."""
+        say, or has not yet. Does not wait. Raises TopicGoneError."""
         ...
 
     def partitions(self) -> Sequence[int]:

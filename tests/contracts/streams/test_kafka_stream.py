@@ -178,8 +178,7 @@ def test_deleted_topic_is_gone(real: KafkaTopic, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.cluster
 def test_topic_made_anew_under_its_name_is_another_one(real: KafkaTopic) -> None:
     real.write(0, [b"old"] * 100)
-    reader, identity = real.stream.reader(0, 0), real.stream.identity()
-    assert identity
+    reader, identity = real.stream.reader(0, 0), wait_until(real.stream.identity)
     assert len(values_of(read(reader, 100))) == 100
     real.make_anew()
     real.write(0, [b"new"] * 300)

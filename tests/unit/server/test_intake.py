@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import numpy as np
@@ -12,10 +12,12 @@ import pyarrow as pa
 import pytest
 
 from merlot.errors import UnavailableError
+from merlot.ingest.bad_rows import BadRow
 from merlot.ingest.stream import Pipeline, StreamRows
 from merlot.server.realtime import intake
 from merlot.server.realtime.intake import Batch, Counts, Intake, Turns
 from merlot.streams.protocol import Messages, NotYetError
+from merlot.testing.patience import PATIENCE_S
 
 BEHIND = intake.BEHIND_MESSAGES
 
@@ -62,15 +64,17 @@ class Decoding:
     """A pipeline of one column."""
 
     before: Callable[[Messages], None] = lambda _: None
+    threads: set[int] = field(default_factory=set)
 
     def rows(self, messages: Messages) -> StreamRows:
+        self.threads.add(threading.get_ident())
         self.before(messages)
         rows = pa.table({"a": messages.offsets})
         return StreamRows(rows=rows, offsets=messages.offsets, next_offset=messages.next_offset)
 
 
 def intake_of(reader: Reader, decoding: Decoding | None = None) -> Intake:
-    return Intake(reader, cast(Pipeline, decoding or Decoding()), Turns(1), Counts())
+    return Intake(reader, lambda: cast(Pipeline, decoding or Decoding()), Turns(2), Counts())
 
 
 def taken(batches: list[Batch]) -> list[int]:
@@ -78,22 +82,29 @@ def taken(batches: list[Batch]) -> list[int]:
 
 
 def test_what_is_read_ahead_comes_once_and_in_order() -> None:
-    reader = Reader([BEHIND, BEHIND, BEHIND, 3, 0, 2])
-    polled = intake_of(reader)
+    both = threading.Barrier(2, timeout=PATIENCE_S)
+
+    def meet(messages: Messages) -> None:
+        if len(messages) == BEHIND and messages.offsets[0] < 2 * BEHIND:
+            both.wait()
+
+    reader, decoding = Reader([BEHIND, BEHIND, BEHIND, 3, 0, 2]), Decoding(meet)
+    polled = intake_of(reader, decoding)
     batches = [polled.poll(0.01) for _ in range(7)]
     assert taken(batches) == list(range(3 * BEHIND + 5))
     assert [len(batch) for batch in batches] == [BEHIND, BEHIND, BEHIND, 3, 0, 2, 0]
     assert batches[-1].next_offset == 3 * BEHIND + 5
-    assert len(reader.threads) == 2
+    assert reader.threads == {threading.get_ident()}, "a reader is one thread's"
+    assert len(decoding.threads) > 1
     polled.close()
     assert reader.is_closed
 
 
-def test_who_has_caught_up_reads_on_the_thread_that_asks() -> None:
-    reader = Reader([10, 10, BEHIND - 1, 10])
-    polled = intake_of(reader)
+def test_who_has_caught_up_decodes_on_the_thread_that_asks() -> None:
+    reader, decoding = Reader([10, 10, BEHIND - 1, 10]), Decoding()
+    polled = intake_of(reader, decoding)
     assert taken([polled.poll(0.01) for _ in range(4)]) == list(range(BEHIND + 29))
-    assert reader.threads == {threading.get_ident()}
+    assert decoding.threads == {threading.get_ident()}
     polled.close()
 
 
@@ -109,11 +120,27 @@ def test_failure_of_what_is_read_ahead_comes_after_the_rows_before_it() -> None:
 
 
 def test_seek_forgets_what_was_read_ahead() -> None:
-    reader = Reader([BEHIND, BEHIND, 4])
+    reader = Reader([BEHIND, BEHIND, BEHIND, 4])
     polled = intake_of(reader)
     polled.poll(0.01)
     polled.seek(100)
     assert taken([polled.poll(0.01)]) == list(range(100, 104))
+    polled.close()
+
+
+def test_nothing_comes_behind_a_message_that_stops() -> None:
+    class Stopping(Decoding):
+        def rows(self, messages: Messages) -> StreamRows:
+            found = super().rows(messages)
+            culprit = BadRow("in a test", (), file="t#0", row_number=5)
+            return found if messages.offsets[0] else replace(found, next_offset=5, stopped_by=culprit)
+
+    polled = intake_of(Reader([BEHIND, BEHIND, BEHIND, 4]), Stopping())
+    polled.poll(0.01)
+    assert polled.stopped_at == 5
+    polled.seek(5)
+    assert polled.stopped_at is None
+    assert taken([polled.poll(0.01)]) == list(range(5, 9))
     polled.close()
 
 
@@ -122,7 +149,7 @@ def test_messages_that_wait_for_a_schema_are_kept(size: int) -> None:
     waits = [2]
 
     def not_yet(messages: Messages) -> None:
-        if messages.offsets[-1] >= size and waits[0]:
+        if messages.offsets[0] == size and waits[0]:
             waits[0] -= 1
             raise NotYetError("in a test")
 

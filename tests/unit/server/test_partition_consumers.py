@@ -113,11 +113,11 @@ class MemoryIntake:
             until = self.stopped_at = self._bad_at
         if until <= self._at:
             time.sleep(timeout_s / 10)
-            return Batch(rows=pa.table({}), offsets=NOTHING, message_offsets=NOTHING, next_offset=self._at)
+            return Batch(rows=pa.table({}), offsets=NOTHING, next_offset=self._at)
         offsets = np.arange(self._at, until)
         self._at = until
         rows = pa.table({"a": offsets.astype(np.int32)})
-        return Batch(rows=rows, offsets=offsets, message_offsets=offsets, next_offset=until)
+        return Batch(rows=rows, offsets=offsets, next_offset=until)
 
     def close(self) -> None:
         """Holds nothing."""

@@ -90,11 +90,10 @@ def test_the_head_is_the_part_that_grows() -> None:
     assert Line(line().parts[:2]).head is None
 
 
-def batch(offsets: list[int], message_offsets: list[int], next_offset: int) -> Batch:
+def batch(offsets: list[int], next_offset: int) -> Batch:
     return Batch(
         rows=pa.table({"id": pa.array(range(len(offsets)))}),
         offsets=np.array(offsets),
-        message_offsets=np.array(message_offsets),
         next_offset=next_offset,
     )
 
@@ -103,7 +102,7 @@ def batch(offsets: list[int], message_offsets: list[int], next_offset: int) -> B
 def test_a_batch_says_how_fresh_it_is_or_that_it_was_read_just_now(made_ms: int, expected: int) -> None:
     segment = ConsumingSegment(BuildRequest(name="a", table="t", schema=SCHEMA), 0)
     segment.append(pa.table({"id": pa.array([1])}), np.arange(1), 1, newest_ms=500)
-    replace(batch([], [], 4), newest_ms=made_ms).append_to(segment, 900)
+    replace(batch([], 4), newest_ms=made_ms).append_to(segment, 900)
     assert (segment.num_docs, segment.next_offset, segment.newest_ms) == (1, 4, expected)
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from merlot.errors import MerlotError
 from merlot.ingest.stream import Pipeline, StreamRows
 from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.streams.protocol import Messages, NotYetError, PartitionReader
@@ -21,7 +24,9 @@ from merlot.streams.protocol import Messages, NotYetError, PartitionReader
 MAX_MESSAGES: Final = 20_000
 """Of a poll: enough that what a batch costs is not felt, few enough to be visible in milliseconds."""
 BEHIND_MESSAGES: Final = 5_000
-"""After a poll of as many, there are likely more: what comes next is read while these are appended."""
+"""After a poll of as many, there are likely more: what comes next is read and decoded while these are appended."""
+AHEAD: Final = 2
+"""Polls that are decoded at a time."""
 
 
 class Turns:
@@ -47,7 +52,6 @@ class Batch:
 
     rows: pa.Table
     offsets: NDArray[np.int64]
-    message_offsets: NDArray[np.int64]
     next_offset: int
     newest_ms: int = 0
     """When its last message was made; -1: the stream does not say; 0: it has none."""
@@ -79,79 +83,126 @@ class Counts:
 
 
 class Intake:
-    """A reader with the pipeline that its messages go through; one thread calls.
+    """A reader with the pipelines that its messages go through; one thread calls.
 
-    While a partition is behind, another thread reads and decodes what comes next, as the caller appends: the kernels of
-    both leave the interpreter to others."""
+    While a partition is behind, threads of its own decode the next polls as the caller appends: kernels leave the
+    interpreter to others. Batches come in the order of the stream all the same."""
 
-    def __init__(self, reader: PartitionReader, pipeline: Pipeline, turns: Turns, counts: Counts) -> None:
+    def __init__(
+        self, reader: PartitionReader, open_pipeline: Callable[[], Pipeline], turns: Turns, counts: Counts
+    ) -> None:
         self._reader = reader
-        self._pipeline = pipeline
+        self._open_pipeline = open_pipeline
         self._turns = turns
         self._counts = counts
+        self._pipelines = [open_pipeline()]
+        """Those that nobody uses at the moment."""
+        self._helpers: ThreadPoolExecutor | None = None
+        self._ahead: deque[tuple[Messages, Future[StreamRows]]] = deque()
+        self._failure: MerlotError | None = None
+        """Of the reader, to be raised behind what was read before."""
         self._held: Messages | None = None
-        """Read, and not decoded yet: a schema is waited for."""
-        self._helper: ThreadPoolExecutor | None = None
-        self._ahead: Future[_Read] | None = None
+        """Not decoded yet: a schema is waited for."""
+        self._is_behind = False
         self.stopped_at: int | None = None
         """Offset of a bad message that nothing may be read behind."""
 
     def seek(self, offset: int) -> None:
         """Go on from there."""
-        self._drop_ahead()
+        self._forget()
         self.stopped_at = None
         self._reader.seek(offset)
 
     def poll(self, timeout_s: float) -> Batch:
         """What has come, as soon as anything has; raises as `PartitionReader.poll` does."""
-        ahead, self._ahead = self._ahead, None
-        read = self._read(timeout_s) if ahead is None else ahead.result()
-        if read.rows is None:
-            return _nothing(read.messages.next_offset)
-        self._count(read.messages, read.rows)
-        self.stopped_at = None if read.rows.stopped_by is None else read.rows.next_offset
-        if len(read.messages) >= BEHIND_MESSAGES and self.stopped_at is None:
-            self._read_ahead(timeout_s)
+        messages, rows = self._next(timeout_s)
+        if rows is None:
+            return _nothing(messages.next_offset)
+        self._count(messages, rows)
+        self.stopped_at = None if rows.stopped_by is None else rows.next_offset
+        if self.stopped_at is not None:
+            self._forget()
         return Batch(
-            rows=read.rows.rows,
-            offsets=read.rows.offsets,
-            message_offsets=read.messages.offsets,
-            next_offset=read.rows.next_offset,
-            newest_ms=int(read.messages.timestamps_ms[-1]),
+            rows=rows.rows,
+            offsets=rows.offsets,
+            next_offset=rows.next_offset,
+            newest_ms=int(messages.timestamps_ms[-1]),
         )
 
     def close(self) -> None:
         """Give back what the reader holds."""
-        self._drop_ahead()
-        if self._helper is not None:
-            self._helper.shutdown()
+        self._forget()
+        if self._helpers is not None:
+            self._helpers.shutdown()
         self._reader.close()
 
-    def _read(self, timeout_s: float) -> _Read:
-        """One poll's messages and their rows; none of either while a schema is waited for. Any one thread."""
-        messages = self._held or self._reader.poll(MAX_MESSAGES, timeout_s)
-        self._held = None
+    def _next(self, timeout_s: float) -> tuple[Messages, StreamRows | None]:
+        """Messages in their order, and their rows; no rows if there are no messages, or they wait for a schema."""
+        if self._held is not None:
+            messages, self._held = self._held, None
+        elif self._ahead:
+            messages, decoding = self._ahead.popleft()
+            self._read_ahead()
+            return self._made(messages, decoding.result, timeout_s)
+        elif self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        else:
+            messages = self._reader.poll(MAX_MESSAGES, timeout_s)
+            if len(messages) >= BEHIND_MESSAGES:
+                self._decode_ahead(messages)
+                return self._next(timeout_s)
         if not len(messages):
-            return _Read(messages, None)
+            return messages, None
+        return self._made(messages, partial(self._decode, messages), timeout_s)
+
+    def _made(
+        self, messages: Messages, rows: Callable[[], StreamRows], timeout_s: float
+    ) -> tuple[Messages, StreamRows | None]:
         try:
-            with self._turns.turn():
-                return _Read(messages, self._pipeline.rows(messages))
+            return messages, rows()
         except NotYetError:
             self._held = messages
             time.sleep(timeout_s)
-            return _Read(replace(messages, next_offset=int(messages.offsets[0])), None)
+            return replace(messages, next_offset=int(messages.offsets[0])), None
 
-    def _read_ahead(self, timeout_s: float) -> None:
-        if self._helper is None:
-            self._helper = ThreadPoolExecutor(1, thread_name_prefix="read-ahead")
-        self._ahead = self._helper.submit(self._read, timeout_s)
+    def _read_ahead(self) -> None:
+        """What is there already, as long as there is a lot of it."""
+        while len(self._ahead) < AHEAD and self._failure is None and self._is_behind:
+            try:
+                messages = self._reader.poll(MAX_MESSAGES, 0)
+            except MerlotError as error:
+                self._failure = error
+                return
+            self._is_behind = len(messages) >= BEHIND_MESSAGES
+            if len(messages):
+                self._decode_ahead(messages)
 
-    def _drop_ahead(self) -> None:
+    def _decode_ahead(self, messages: Messages) -> None:
+        if self._helpers is None:
+            self._helpers = ThreadPoolExecutor(AHEAD, thread_name_prefix="decode")
+        self._is_behind = len(messages) >= BEHIND_MESSAGES
+        self._ahead.append((messages, self._helpers.submit(self._decode, messages)))
+
+    def _decode(self, messages: Messages) -> StreamRows:
+        """Any thread: each uses a pipeline of its own."""
+        with self._turns.turn():
+            try:
+                pipeline = self._pipelines.pop()
+            except IndexError:
+                pipeline = self._open_pipeline()
+            try:
+                return pipeline.rows(messages)
+            finally:
+                self._pipelines.append(pipeline)
+
+    def _forget(self) -> None:
         """Whatever was read ahead is read again, or is not wanted."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None:
-            ahead.exception()
-        self._held = None
+        for _, decoding in self._ahead:
+            if not decoding.cancel():
+                decoding.exception()
+        self._ahead.clear()
+        self._held = self._failure = None
 
     def _count(self, messages: Messages, rows: StreamRows) -> None:
         counts = self._counts
@@ -164,14 +215,6 @@ class Intake:
         counts.newest_ms = int(messages.timestamps_ms[-1])
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """Messages of a poll, and what became of them; nothing, if there are none or they wait."""
-
-    messages: Messages
-    rows: StreamRows | None
-
-
 def _nothing(next_offset: int) -> Batch:
     none = np.empty(0, np.int64)
-    return Batch(rows=pa.table({}), offsets=none, message_offsets=none, next_offset=next_offset)
+    return Batch(rows=pa.table({}), offsets=none, next_offset=next_offset)

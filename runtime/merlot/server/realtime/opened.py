@@ -26,6 +26,8 @@ class OpenedStreams:
         self._read = secrets_of
         self._allowed = allowed
         self._known: dict[str, _Opened] = {}
+        self._identity = ""
+        """Of the topic, as it was first heard of: streams that are opened later hold to it."""
         self._lock = threading.Lock()
 
     def of(self, declared: StreamIngestion) -> Stream:
@@ -38,7 +40,8 @@ class OpenedStreams:
                 self._allowed.check(declared)
                 if known is not None:
                     known.stream.close()
-                known = self._known[key] = _Opened(open_stream(declared, secrets), secrets)
+                known = self._known[key] = _Opened(open_stream(declared, secrets, self._identity), secrets)
+            self._identity = self._identity or known.stream.identity()
             return known.stream
 
     def secrets_of(self, declared: StreamIngestion) -> Mapping[str, str]:

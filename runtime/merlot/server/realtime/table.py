@@ -385,8 +385,8 @@ class TableStream:
 
         def open_intake(start: int, counts: Counts) -> Intake:
             # The schema registry has its user and password there.
-            pipeline = Pipeline(spec, declared, number, self._streams.secrets_of(declared))
-            return Intake(self._streams.of(declared).reader(number, start), pipeline, self._threads.turns, counts)
+            open_pipeline = partial(Pipeline, spec, declared, number, self._streams.secrets_of(declared))
+            return Intake(self._streams.of(declared).reader(number, start), open_pipeline, self._threads.turns, counts)
 
         return Settings(
             request=BuildRequest(

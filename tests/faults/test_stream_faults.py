@@ -173,7 +173,7 @@ async def test_whatever_dies_each_row_is_there_once(
         while (await watcher.counts() or [0])[0] < ROWS_PER_S:
             await asyncio.sleep(0.05)
         for number, fault in enumerate(faults):
-            await asyncio.sleep(rng.uniform(0.1, 0.8))
+            await asyncio.sleep(rng.uniform(0.1, 0.5))
             print(f"{number} {fault.name}: answers={watcher.num_answers} rows={events.num_events}", flush=True)
             await fault.act(rng)
     await asyncio.to_thread(events.settle)

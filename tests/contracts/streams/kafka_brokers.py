@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from merlot.errors import UnavailableError
-from merlot.testing.patience import PATIENCE_S
+from merlot.testing.patience import PATIENCE_S, wait_until
 
 CONTROL = os.environ.get("MERLOT_KAFKA_CONTROL", "")
 QUICK = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
@@ -49,7 +50,11 @@ class KafkaBrokers:
 
     def start(self, number: int) -> None:
         """Returns once it listens; it answers some seconds later."""
-        self._control("start", str(number))
+        listener = self.properties(number)["listeners"].partition(",")[0]
+        with suppress(UnavailableError):
+            # On a busy machine the program gives up before Java has begun.
+            self._control("start", str(number))
+        wait_until(lambda: _listens(listener.rpartition(":")[2]), 2 * PATIENCE_S)
 
     def freeze(self, number: int) -> None:
         """SIGSTOP."""
@@ -95,6 +100,11 @@ class KafkaBrokers:
                 f"{' '.join(command)} failed status={done.returncode} {complained.read_text()[-1000:]}"
             )
         return said.read_text()
+
+
+def _listens(port: str) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", int(port))) == 0
 
 
 @contextmanager

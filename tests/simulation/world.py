@@ -362,6 +362,7 @@ class World:
         chain = chains(view.stream_segments).get(at.partition, {})
         is_assigned = bool(chain) and server.name in view.servers_of(chain[max(chain)].name)
         return Seen(
+            segment=at.name,
             epoch=view.epoch,
             record=stream_segment(view, at.name),
             following=segment_after(chain, at.sequence),

@@ -98,7 +98,8 @@ class Driver:
         self, seen: StreamSegmentRecord | None, following: StreamSegmentRecord | None = None, *, mine: bool = True
     ) -> tuple[Action, ...]:
         self.epoch += 1
-        return self.give(Seen(epoch=self.epoch, record=seen, following=following, is_assigned=mine))
+        name = self.replica.record.name
+        return self.give(Seen(segment=name, epoch=self.epoch, record=seen, following=following, is_assigned=mine))
 
     def peers(self, *positions: PositionRecord, live: frozenset[InstanceId] = frozenset({A, B})) -> tuple[Action, ...]:
         found = {one.instance: one for one in positions}
@@ -266,6 +267,17 @@ def test_answers_that_are_late_or_of_another_segment_change_nothing() -> None:
     driver.epoch = -2
     driver.see(FIRST)
     assert driver.replica.record == sealing(), "an older view"
+
+
+def test_a_look_for_a_former_segment_says_nothing_of_the_one_that_is_worked_on() -> None:
+    driver = Driver()
+    driver.read(150)
+    late = Seen(segment=FIRST.name, epoch=9, record=None, following=NEXT, is_assigned=True)
+    driver.give(late)
+    driver.give(Switched(NEXT, Held(offset=150, docs=10)))
+    before = driver.replica
+    assert driver.give(late) == (), "it was answered twice, or came late"
+    assert driver.replica == before
 
 
 def test_an_action_that_is_not_wanted_any_more_is_known() -> None:

@@ -249,7 +249,7 @@ def _informed(replica: Replica, event: Event, now_ms: int) -> Replica:
             return _read(replica, event)
         case Lost(segment=segment) if segment == name:
             return replace(replica, lost=event)
-        case Seen():
+        case Seen(segment=segment) if segment == name:
             return _seen(replica, event, now_ms)
         case Peers(segment=segment) if segment == name:
             return _with_peers(replica, event)
@@ -314,9 +314,6 @@ def _switched(replica: Replica, record: StreamSegmentRecord, held: Held, now_ms:
 
 def _seen(replica: Replica, event: Seen, now_ms: int) -> Replica:
     if event.epoch < replica.epoch:
-        return replica
-    of_other = event.record is not None and event.record.name != replica.record.name
-    if of_other:
         return replica
     is_known = event.record is replica.record and event.following is replica.following and not replica.is_gone
     if is_known and event.epoch == replica.epoch and event.is_assigned == replica.is_assigned:

@@ -56,9 +56,10 @@ class Lost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """The table's tree has changed, or was looked at again. `record`: the segment that the replica works on, None if it
-    is gone. `following`: the next in the partition's chain that there is, None if there is none."""
+    """The table's tree has changed, or was looked at again. `segment`: the one that was looked for. `record`: what it
+    is, None if it is gone. `following`: the next in the partition's chain that there is, None if there is none."""
 
+    segment: str
     epoch: int
     record: StreamSegmentRecord | None
     following: StreamSegmentRecord | None

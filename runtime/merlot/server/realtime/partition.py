@@ -311,7 +311,8 @@ class PartitionConsumer:
             return
         match answer.outcome:
             case None:
-                self._troubles.failed(answer.action, answer.error)
+                if self._is_wanted(answer.action):
+                    self._troubles.failed(answer.action, answer.error)
                 self._give(Failed(answer.action))
                 return
             case TableView() as view:

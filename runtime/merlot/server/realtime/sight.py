@@ -82,6 +82,7 @@ class Sight:
         chain = self.chain
         found = chain.records.get(record.sequence)
         return Seen(
+            segment=record.name,
             epoch=chain.epoch,
             record=found if found is not None and found.name == record.name else None,
             following=segment_after(chain.records, record.sequence),

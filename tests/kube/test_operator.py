@@ -362,12 +362,10 @@ def test_stranger_of_the_same_name_is_not_taken_over(api: Api, running: Operator
     wait(running, lambda: api.reason("Degraded") != "True/ClusterNotApplied")
 
 
-def test_upserts_are_said_not_to_be_there(api: Api, running: Operator) -> None:
+def test_an_upsert_table_is_run_like_any_other_while_it_waits_for_its_config(api: Api, running: Operator) -> None:
     spec = flights()["spec"]
     schema = {**spec["schema"], "primaryKey": ["flight", "time_hour"]}
     api.create("tables", flights(upsert={"configRef": "latest"}, schema=schema))
-    wait(running, lambda: api.reason("Ready"), "False/UpsertNotAvailable")
-    assert api.reason("Accepted") == "True/Valid"
-    wait(running, api.children, SHARED)
-    running.settle()
-    assert api.children() == SHARED
+    wait(running, lambda: api.reason("UpsertConfigured"), "False/NoUpsertConfig")
+    wait(running, lambda: api.reason("Accepted"), "True/Valid")
+    wait(running, api.children, SHARED | OWN)

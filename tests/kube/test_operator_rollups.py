@@ -137,7 +137,14 @@ def test_second_rollup_of_a_table_is_refused_and_names_the_first(api: Api, opera
         wait(operator, lambda: api.reason("Accepted", "second", "mergerolluptasks"), "True/Valid")
 
 
-def test_upsert_config_is_accepted_linked_and_said_not_to_run(api: Api, operator: Operator) -> None:
+STREAMED = {
+    "indexing": {},
+    "partitioning": {"columns": {"flight": {"functionName": "Modulo", "numPartitions": 2}}},
+    "ingestion": {"stream": {"type": "kafka", "topic": "t", "properties": {"bootstrap.servers": "kafka:9092"}}},
+}
+
+
+def test_upsert_config_is_accepted_and_linked(api: Api, operator: Operator) -> None:
     config = yaml.safe_load((ORDERS / "upsert.yaml").read_text())
     name = config["metadata"]["name"]
     schema = {**flights()["spec"]["schema"], "primaryKey": ["flight", "time_hour"]}
@@ -147,7 +154,6 @@ def test_upsert_config_is_accepted_linked_and_said_not_to_run(api: Api, operator
         assert api.reason("Accepted", name, "upsertconfigs") == "True/Valid"
         api.create("tables", flights(upsert={"configRef": name}, schema=schema))
         wait(operator, lambda: api.get("upsertconfigs", name)["status"].get("tables"), ["flights"])
-        wait(operator, lambda: api.reason("Ready"), "False/UpsertNotAvailable")
         wait(operator, lambda: api.reason("UpsertConfigured"), "False/UpsertConfigUnfit")
         assert 'has no column "ordered_ms"' in api.condition("UpsertConfigured")["message"]
         api.delete("upsertconfigs", name)
@@ -156,8 +162,10 @@ def test_upsert_config_is_accepted_linked_and_said_not_to_run(api: Api, operator
 
 
 def test_table_and_upsert_config_say_what_one_has_against_the_other(
-    merlot_api: Any, api: Api, operator: Operator
+    merlot_api: Any, api: Api, settings: dict[str, str], tmp_path: Path
 ) -> None:
+    operator = Operator(settings | {"MERLOT_STREAM_HOSTS": "kafka:9092"}, tmp_path / "operator.log")
+
     def degraded() -> str:
         return api.reason("Degraded", "latest", "upsertconfigs")
 
@@ -165,7 +173,7 @@ def test_table_and_upsert_config_say_what_one_has_against_the_other(
     spec = {"mode": "PARTIAL", "comparisonColumns": ["hours"], "partialUpsertStrategies": {"carrier": "INCREMENT"}}
     schema = {**flights()["spec"]["schema"], "primaryKey": ["flight", "time_hour"]}
     with operator:
-        api.create("tables", flights(upsert={"configRef": "latest"}, schema=schema))
+        api.create("tables", flights(upsert={"configRef": "latest"}, schema=schema, **STREAMED))
         wait(operator, lambda: api.reason("UpsertConfigured"), "False/NoUpsertConfig")
         assert 'waits for the UpsertConfig "latest"' in api.condition("UpsertConfigured")["message"]
         api.create("upsertconfigs", {**config, "spec": spec})
@@ -180,9 +188,8 @@ def test_table_and_upsert_config_say_what_one_has_against_the_other(
         assert api.reason("Accepted", "latest", "upsertconfigs") == "True/Valid"
         assert '["flights"]' in merlot_api.check("get", "upserts", f"--namespace={api.namespace}")
         wait(operator, lambda: {"DoesNotFit", "UpsertConfigUnfit"} <= api.event_reasons())
-        mended = {"comparisonColumns": ["hour"], "partialUpsertStrategies": {"carrier": None}}
+        mended = {"mode": "FULL", "comparisonColumns": ["hour"], "partialUpsertStrategies": None}
         api.patch("upsertconfigs", "latest", {"spec": mended})
         wait(operator, degraded, "False/AsDeclared")
         wait(operator, lambda: api.reason("UpsertConfigured"), "True/Fits")
         assert api.reason("Degraded") == "False/AsDeclared"
-        assert api.reason("Ready") == "False/UpsertNotAvailable"

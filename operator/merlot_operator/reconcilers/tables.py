@@ -15,6 +15,7 @@ from merlot.cluster.records import TableRecord
 from merlot.errors import ConflictError, InvalidInputError, UnavailableError
 from merlot.metastore.protocol import Metastore
 from merlot.spec import manifest
+from merlot.spec.manifest.upsert_checks import against_table
 from merlot.spec.table import Table
 from merlot_operator import restrictions
 from merlot_operator.accepted import as_run, spec_of, text_of
@@ -70,13 +71,10 @@ async def reconcile_table(context: Context, namespace: str, name: str) -> float 
         return SOON_S
     body = await ensure_finalizer(context, body)
     table, refusal = _judge(body, context.config)
-    has_upsert = "upsert" in body["spec"]
     revision, problem = body.get("status", {}).get("revision"), None
-    if has_upsert and revision is not None:
-        refusal = Refusal("ChangeRefused", "spec.upsert: a table that serves cannot become an upsert table; remove it")
-    if table is not None and not has_upsert:
+    if table is not None:
         revision, refusal, problem = await _publish_config(context, namespace, table, revision)
-    is_accepted = table is not None and not has_upsert and refusal is None and problem is None
+    is_accepted = table is not None and refusal is None and problem is None
     accepted = text_of(body["spec"]) if is_accepted else body.get("status", {}).get("accepted")
     running = table if is_accepted else _run_meanwhile(body, table, refusal)
     plan = await _plan_batches(context, body, running, revision)
@@ -117,14 +115,16 @@ def accept(body: Object) -> tuple[Table | None, Refusal | None]:
     """The Table as its servers shall know it, or why it is not accepted."""
     document = {key: copy.deepcopy(body[key]) for key in ("apiVersion", "kind", "spec")}
     document["metadata"] = {"name": name_of(body), "namespace": body["metadata"]["namespace"]}
-    document["spec"].pop("upsert", None)
     document["spec"] = restrictions.without_templates(document["spec"])
     tenants = document["spec"]["tenants"]
     tenants["server"] = {**tenants.get("server", {}), "name": demands.tenant_of(body)}
     try:
-        return manifest.load_document(document), None
+        table = manifest.load_document(document)
     except manifest.ManifestError as error:
         return None, Refusal("Invalid", "; ".join(str(problem) for problem in error.problems))
+    declared = table.spec.upsert
+    unfit = [] if declared is None or declared.config is None else against_table(declared.config, table.spec)
+    return (None, Refusal("Invalid", "; ".join(map(str, unfit)))) if unfit else (table, None)
 
 
 async def _publish_config(
@@ -156,7 +156,7 @@ async def _plan_batches(
     """`table` as it is run; None if it is not."""
     namespace, name = body["metadata"]["namespace"], name_of(body)
     runs = list(body.get("status", {}).get("batches") or ())
-    if table is None or (revision is None and "upsert" in body["spec"]):
+    if table is None:
         return batch_runs.BatchPlan(tuple(runs), (), (), None)
     cluster = context.statuses.of(namespace)
     obstacle = None

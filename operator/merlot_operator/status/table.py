@@ -46,11 +46,10 @@ def table_status(facts: TableFacts) -> Json:
         status["revision"] = facts.verdict.revision
     if facts.verdict.accepted is not None:
         status["accepted"] = facts.verdict.accepted
-    if facts.upsert is None or facts.verdict.revision is not None:
-        status["servers"] = f"{pod_facts.num_ready(facts.servers)}/{facts.pool_note.wanted}"
-        status["serverReplicas"] = facts.pool_note.replicas
-        status["serverSelector"] = f"{SELECTOR},{POOL}={facts.pool}"
-        status["pool"] = facts.pool
+    status["servers"] = f"{pod_facts.num_ready(facts.servers)}/{facts.pool_note.wanted}"
+    status["serverReplicas"] = facts.pool_note.replicas
+    status["serverSelector"] = f"{SELECTOR},{POOL}={facts.pool}"
+    status["pool"] = facts.pool
     if facts.table is not None:
         size = int(facts.table["sizeBytes"])
         counts = {"segments": int(facts.table["segments"]), "totalDocs": int(facts.table["totalDocs"])}

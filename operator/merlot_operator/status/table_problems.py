@@ -16,7 +16,7 @@ from merlot_operator.status.upsert_links import UPSERT_PROBLEMS
 UNKNOWN_TABLE = "the controller does not know the table yet"
 OVERDUE_MS = 900_000
 """A table that is not ready for so long wants somebody to look."""
-CHOSEN = ("Suspended", "ScaledToZero", "NotAccepted", "UpsertNotAvailable")
+CHOSEN = ("Suspended", "ScaledToZero", "NotAccepted")
 """Reasons that end when somebody changes the manifest."""
 
 
@@ -50,9 +50,6 @@ def _unserved(facts: TableFacts) -> tuple[str, str]:
     """Nothing was accepted and written yet."""
     if facts.verdict.refusal is not None:
         return "NotAccepted", "the table is not accepted; see condition Accepted"
-    if facts.upsert is not None:
-        text = "upserts are not executed in this version: nothing is ingested or served; remove spec.upsert, or wait"
-        return "UpsertNotAvailable", text
     return "MetastoreUnavailable", facts.verdict.problem or "its config is not in ZooKeeper yet"
 
 

@@ -190,7 +190,7 @@ def shown(given: TableFacts, kind: str) -> tuple[bool | None, str]:
         ),
         (streaming(error="no", problem="UNREACHABLE"), "Consuming", (True, "Consuming")),
         (streaming(consumed=1, worst=[failing("REFUSED")]), "Ready", (True, "Serving")),
-        ({"upsert": WAITS, "verdict": NEW}, "Ready", (False, "UpsertNotAvailable")),
+        ({"upsert": WAITS}, "Ready", (True, "Serving")),
         ({"upsert": WAITS, "verdict": NEW}, "UpsertConfigured", (False, "NoUpsertConfig")),
         ({"upsert": WAITS, "verdict": NEW}, "Degraded", (False, "AsDeclared")),
         ({"upsert": UNFIT, "verdict": NEW}, "Degraded", (True, "UpsertConfigUnfit")),

@@ -144,7 +144,7 @@ class Replica:
     def read(self, stop: int) -> None:
         start = self.offset
         offsets = np.arange(start, stop)
-        batch = Batch(rows=self.chain.table(start, stop), offsets=offsets, message_offsets=offsets, next_offset=stop)
+        batch = Batch(rows=self.chain.table(start, stop), offsets=offsets, next_offset=stop)
         self.heads.append(batch, 0)
 
     def follow(self, old: StreamSegmentRecord, *, carries: bool) -> None:

@@ -46,6 +46,7 @@ class Directory:
         self._by_spelling: dict[str, TableName] = {}
         self._watches: dict[TableName, TableWatch] = {}
         self._drains: Mapping[InstanceId, DrainRecord] = {}
+        self._live: frozenset[InstanceId] = frozenset()
         self._subscriptions: list[Watch] = []
         self.on_change: Callable[[], None] = lambda: None
         """Called on the event loop after anything changed that `tables` or `drains` tell."""
@@ -113,6 +114,7 @@ class Directory:
     async def _refresh_servers(self) -> None:
         records = await self._in_thread(lambda: live_instances(self._metastore, Role.SERVER))
         self._drains = await self._in_thread(lambda: marks(self._metastore))
+        self._live = frozenset(records)
         now = self._clock.monotonic()
         self._health.observe_live({name: record.started_ms for name, record in records.items()}, now)
         self._channels.observe(records)
@@ -143,9 +145,14 @@ class Directory:
         return TableWatch(name, sources, lambda served: self._set(name, served))
 
     def _standings(self) -> Mapping[InstanceId, Standing]:
-        """As their health has them; a marked server is at best a backup."""
+        """As their health has them; a marked server is at best a backup, and once it no longer announces itself it has
+        stopped, as it was told to."""
         standings = self._health.standings(self._clock.monotonic())
-        return {one: Standing.BACKUP if one in self._drains else standing for one, standing in standings.items()}
+        return {
+            one: Standing.BACKUP if one in self._drains else standing
+            for one, standing in standings.items()
+            if one not in self._drains or one in self._live
+        }
 
     def _set(self, name: TableName, served: ServedTable | None) -> None:
         is_known = name in self._tables

@@ -13,8 +13,9 @@ from merlot.wire.connection import TICK_S, Connection
 from merlot.wire.frames import MAX_MESSAGE_BYTES, OLDEST_VERSION, Held, Hello, Kind, MessageReader
 from merlot.wire.messages import ServerRequest, ServerResponse
 
-CONNECT_S: Final = 10.0
-"""For the TCP connection; whoever waits for it may give up before."""
+CONNECT_S: Final = 2.0
+"""For the TCP connection: the address of a machine or a pod that is gone may never answer, and other replicas do. The
+first packet is sent again after a second."""
 MAX_ANSWER_BYTES: Final = 4 * MAX_MESSAGE_BYTES
 """Of one server, unfinished at a time."""
 

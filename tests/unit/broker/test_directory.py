@@ -8,9 +8,10 @@ import pytest
 from merlot.broker import refresher
 from merlot.broker.asking.channels import Channels
 from merlot.broker.directory import Directory
+from merlot.broker.routing import health
 from merlot.broker.routing.health import CallOutcome
 from merlot.clock import SystemClock
-from merlot.cluster.instances import liveness, reports
+from merlot.cluster.instances import drains, liveness, reports
 from merlot.cluster.manifests import tables
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.segments import publish, view
@@ -130,6 +131,24 @@ async def test_deleted_table_is_forgotten(metastore: Metastore, directory: Direc
     await eventually(lambda: directory.find("Flights") is not None)
     await asyncio.to_thread(tables.delete_table, metastore, FLIGHTS)
     await eventually(lambda: directory.find("Flights") is None)
+
+
+async def test_a_server_that_was_told_to_stop_is_gone_with_its_ephemeral(
+    metastore: Metastore, directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its next process reports before it can be asked must not be asked of the address of the last one."""
+    monkeypatch.setattr(health, "SUSPECT_S", 1e9)
+    await create_table(metastore)
+    await asyncio.to_thread(publish.publish, metastore, FLIGHTS, [record("s")])
+    await asyncio.to_thread(reports.write_report, metastore, FLIGHTS, SERVER.id, ["s@1"], {})
+    registration = await asyncio.to_thread(liveness.register, metastore, SERVER)
+    await asyncio.to_thread(drains.mark, metastore, SERVER.id, leaving=False, now_ms=0)
+    await eventually(lambda: SERVER.id in directory.drains and keys(directory) == {"s@1"})
+    await asyncio.to_thread(registration.close)
+    await eventually(lambda: not keys(directory))
+    registration = await asyncio.to_thread(liveness.register, metastore, SERVER)
+    await eventually(lambda: keys(directory) == {"s@1"})
+    await asyncio.to_thread(registration.close)
 
 
 async def test_server_without_ephemeral_stays_until_a_call_fails(metastore: Metastore, directory: Directory) -> None:

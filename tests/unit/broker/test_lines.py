@@ -45,10 +45,11 @@ def snapshot_of(
     reports: Mapping[InstanceId, set[str]],
     previous: RoutingSnapshot | None = None,
     now_ms: int = NOW_MS,
+    backups: frozenset[InstanceId] = frozenset(),
 ) -> RoutingSnapshot:
     bucket = Bucket("x", {one.name: one for one in records}, {one.name: (A, B) for one in records})
     view = TableView(TABLE, RootRecord(epoch=1, num_buckets=1), 1, {0: bucket})
-    standings = dict.fromkeys(reports, Standing.PREFERRED)
+    standings = {one: Standing.BACKUP if one in backups else Standing.PREFERRED for one in reports}
     return build(RoutingInputs(view=view, reports=reports, standings=standings, now_ms=now_ms), previous)
 
 
@@ -86,6 +87,14 @@ def test_the_cut_moves_back_when_the_only_holder_of_a_sealed_segment_is_gone() -
     assert keys_of(after) == {sealed(0), consumed(1)}
     alone = snapshot_of(chain(1), {B: {consumed(0)}}, after)
     assert (keys_of(alone), alone.unavailable) == ({consumed(0)}, ())
+
+
+def test_the_cut_stays_behind_what_only_a_server_that_leaves_has_sealed() -> None:
+    reports = {A: {sealed(0), consumed(1)}, B: {consumed(0), consumed(1)}}
+    after = snapshot_of(chain(1), reports, backups=frozenset({A}))
+    assert {(route.instance, *route.segments) for route in after.select(0)} == {(B, consumed(0))}
+    alone = snapshot_of(chain(1), {A: reports[A]}, after, backups=frozenset({A}))
+    assert keys_of(alone) == {sealed(0), consumed(1)}
 
 
 def test_two_commits_that_a_broker_hears_of_at_once_are_one_step() -> None:

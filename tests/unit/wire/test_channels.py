@@ -1,6 +1,7 @@
 """The line between broker and server: over TCP, and within one process."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -11,7 +12,7 @@ from merlot.codes import QueryErrorCode
 from merlot.errors import UnavailableError
 from merlot.ids import TableName
 from merlot.testing.patience import PATIENCE_S
-from merlot.wire import endpoint
+from merlot.wire import client, endpoint
 from merlot.wire.client import Handler, LocalChannel, ServerChannel, TcpChannel
 from merlot.wire.endpoint import TcpEndpoint
 from merlot.wire.messages import ServerRequest, ServerResponse
@@ -122,6 +123,22 @@ async def test_nobody_there_is_unavailable_at_once(exits: AsyncExitStack) -> Non
     with pytest.raises(UnavailableError):
         await channel.execute(REQUEST, 5.0)
     await channel.close()
+
+
+async def test_an_address_that_never_answers_is_given_up_before_the_query(
+    exits: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "CONNECT_S", 0.2)
+    listener = exits.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+    # A queue that is full: the kernel leaves further attempts without an answer.
+    for _ in range(4):
+        waiting = exits.enter_context(socket.socket())
+        waiting.setblocking(False)
+        waiting.connect_ex(listener.getsockname())
+    channel = TcpChannel(*listener.getsockname())
+    exits.push_async_callback(channel.close)
+    with pytest.raises(UnavailableError, match="cannot connect"):
+        await channel.execute(REQUEST, PATIENCE_S)
 
 
 async def test_callers_who_share_failing_attempts_to_connect_are_all_told(exits: AsyncExitStack) -> None:

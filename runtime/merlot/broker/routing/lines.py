@@ -58,7 +58,8 @@ def tails(
 ) -> tuple[Tail, ...]:
     """The tail of each line that has one. `live`: names held as `name@0`; `holders`: all keys that may be asked for.
 
-    `servers`: keys of each server, preferred ones first, of which one shall answer for a line as a whole.
+    `servers`: keys of each server, or of several together, of which one shall answer for a line as a whole; preferred
+    ones first.
     """
     names = live & records.keys()
     if not names:

@@ -243,9 +243,16 @@ def _table(inputs: RoutingInputs, previous: RoutingSnapshot | None, facts: _Fact
 
 
 def _tails(inputs: RoutingInputs, records: Mapping[str, SegmentRecord], facts: _Facts) -> tuple[Tail, ...]:
-    """Where one server answers for all of a partition, the cut is as new as some server allows by itself."""
+    """Where one server answers for all of a partition, the cut is as new as some server allows by itself; elsewhere, as
+    the preferred servers allow together: one that leaves must not be needed because of what it alone has sealed."""
     ranked = sorted(inputs.reports.keys() & inputs.standings.keys(), key=lambda one: (inputs.standings[one].value, one))
-    servers = [inputs.reports[one] for one in ranked] if inputs.is_strict else []
+    if inputs.is_strict:
+        servers: list[Set[str]] = [inputs.reports[one] for one in ranked]
+    elif Standing.BACKUP in inputs.standings.values():
+        preferred = [inputs.reports[one] for one in ranked if inputs.standings[one] is Standing.PREFERRED]
+        servers = [frozenset().union(*preferred)]
+    else:
+        servers = []
     return lines.tails(records, facts.consuming, facts.holders, servers)
 
 

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pytest
 
 from merlot.clock import SystemClock
+from merlot.cluster.consuming.pinned import unpin_upsert
 from merlot.cluster.consuming.steps import Switch
 from merlot.cluster.records import ConsumingStatus, StreamSegmentRecord
-from merlot.errors import InvalidInputError
+from merlot.errors import InvalidInputError, UnavailableError
 from merlot.segment.arrow_types import arrow_schema
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.mutable.consuming import ConsumingSegment
@@ -26,7 +27,6 @@ from merlot.server.realtime.intake import Batch
 from merlot.server.realtime.memory import MemoryRoom
 from merlot.server.realtime.upserts import Surroundings, UpsertSink, fitted
 from merlot.spec.schema import TableSchema
-from merlot.spec.upserting import UpsertSpec
 from merlot.upsert.rules import Rules
 
 SCHEMA = TableSchema.model_validate(
@@ -40,6 +40,8 @@ SCHEMA = TableSchema.model_validate(
     }
 )
 REQUEST = BuildRequest(name="", table="t", schema=SCHEMA)
+PLAIN = '{"mode":"FULL"}'
+EXPIRING = '{"mode":"FULL","primaryKeyTtl":"5"}'
 SETTINGS = cast(Settings, SimpleNamespace(request=REQUEST))
 
 
@@ -64,15 +66,19 @@ class Chain:
         keys, values = zip(*self.rows[start:stop], strict=True) if stop > start else ((), ())
         return pa.table({"key": keys, "at": values, "offset": range(start, stop)}, schema=arrow_schema(SCHEMA))
 
-    def commit(self, end: int) -> None:
-        """Seal the open segment there, and open the next one."""
+    def commit(self, end: int, upsert: str = "") -> None:
+        """Seal the open segment there, and open the next one, with other settings maybe."""
         record = self.open
         done = record.model_copy(
             update={"status": ConsumingStatus.DONE.value, "end_offset": end, "total_docs": end - record.start_offset}
         )
         growing = ConsumingSegment(REQUEST, record.start_offset)
         growing.append(self.table(record.start_offset, end), np.arange(record.start_offset, end), end)
-        self.records = {**self.records, record.sequence: done, record.sequence + 1: opened(record.sequence + 1, end)}
+        self.records = {
+            **self.records,
+            record.sequence: done,
+            record.sequence + 1: opened(record.sequence + 1, end, upsert or record.upsert),
+        }
         self.sealed[done.key_text] = growing.snapshot()
 
     def newest(self, stop: int) -> set[int]:
@@ -84,7 +90,7 @@ class Chain:
         return {offset for _, offset in found.values()}
 
 
-def opened(sequence: int, start: int) -> StreamSegmentRecord:
+def opened(sequence: int, start: int, upsert: str = PLAIN) -> StreamSegmentRecord:
     return StreamSegmentRecord(
         name=f"t__0__{sequence}__20260101T0000Z",
         crc=0,
@@ -95,7 +101,7 @@ def opened(sequence: int, start: int) -> StreamSegmentRecord:
         partition=0,
         sequence=sequence,
         start_offset=start,
-        upsert='{"mode":"FULL"}',
+        upsert=upsert,
         status=ConsumingStatus.CONSUMING.value,
     )
 
@@ -112,7 +118,7 @@ class Replica:
         self.loaded = set(self.chain.sealed)
         around = Surroundings(
             where="in a test",
-            rules_of=lambda _: Rules.of(UpsertSpec.model_validate({"mode": "FULL"}), SCHEMA, "at"),
+            rules_of=lambda record: Rules.of(unpin_upsert(record.upsert), SCHEMA, "at"),
             scan_s_of=lambda _: 0.0,
             clock=SystemClock(),
             borrow=self._borrow,
@@ -148,14 +154,16 @@ class Replica:
         self.heads.append(batch, 0)
 
     def follow(self, old: StreamSegmentRecord, *, carries: bool) -> None:
-        """Take up a commit, as the state machine would have it done."""
+        """Take up a commit, as the state machine would have it done: what was taken for the tail is not carried if the
+        next segment turns out to have other settings."""
         assert old.end_offset is not None
         self.loaded.add(old.key_text)
         has_all = self.offset >= old.end_offset
         if has_all:
             self.heads.end(old.end_offset, takes_tail=carries)
         following = self.chain.records[old.sequence + 1]
-        self.heads.switch(Switch(record=following, keep=False, carry=has_all and carries), old, SETTINGS)
+        carries = has_all and carries and following.upsert == old.upsert
+        self.heads.switch(Switch(record=following, keep=False, carry=carries), old, SETTINGS)
 
     def seen(self) -> tuple[int, list[int]]:
         """How far it is, and the offsets of all rows that a query sees."""
@@ -173,6 +181,10 @@ class Replica:
             assert dressed is not None, sequence
             found += visible(dressed)
         return stop, found
+
+
+def fails(*_: Any, **__: Any) -> None:
+    raise InvalidInputError("no room")
 
 
 def visible(segment: Segment) -> list[int]:
@@ -225,9 +237,6 @@ def test_an_index_that_knows_of_rows_that_were_not_stored_is_built_anew(monkeypa
     chain.produce(40)
     replica.read(10)
 
-    def fails(*_: Any, **__: Any) -> None:
-        raise InvalidInputError("no room")
-
     with monkeypatch.context() as patched:
         patched.setattr(ConsumingSegment, "append", fails)
         with pytest.raises(InvalidInputError):
@@ -237,6 +246,88 @@ def test_an_index_that_knows_of_rows_that_were_not_stored_is_built_anew(monkeypa
     assert set(replica.seen()[1]) == chain.newest(10)
     replica.read(40)
     assert set(replica.seen()[1]) == chain.newest(40)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_replicas_show_the_same_rows_whenever_settings_change(seed: int) -> None:
+    """One that goes on, with and without a tail beyond the end, and one that begins anew at every step."""
+    draw = random.Random(seed)
+    chain = Chain(draw)
+    replica = Replica(chain)
+    for _ in range(25):
+        chain.produce(draw.randrange(1, 12))
+        replica.read(draw.randrange(replica.offset, len(chain.rows)) + 1)
+        if replica.offset > chain.open.start_offset and draw.random() < 0.5:
+            old = chain.open
+            end = draw.choice((replica.offset, draw.randrange(old.start_offset, replica.offset) + 1))
+            replica.heads.end(end, takes_tail=True)
+            chain.commit(end, draw.choice((PLAIN, EXPIRING)))
+            replica.follow(chain.records[old.sequence], carries=True)
+        fresh = Replica(chain)
+        fresh.read(replica.offset)
+        assert sorted(replica.seen()[1]) == sorted(fresh.seen()[1])
+
+
+def test_settings_count_from_the_first_row_behind_a_segment_that_ended_where_a_replica_was() -> None:
+    chain = Chain(random.Random(1))
+    replica = Replica(chain)
+    chain.rows = [(1, 100), (2, 200), (1, 90), (2, 190)]
+    replica.read(2)
+    old = chain.open
+    replica.heads.end(2, takes_tail=True)
+    chain.commit(2, EXPIRING)
+    replica.follow(chain.records[old.sequence], carries=True)
+    replica.read(4)
+    fresh = Replica(chain)
+    fresh.read(4)
+    assert sorted(replica.seen()[1]) == sorted(fresh.seen()[1])
+    assert sorted(replica.seen()[1]) == [0, 1, 2], "key 1 was dead by the new settings when its second row came"
+
+
+def test_a_tail_is_decided_anew_if_its_segment_was_sealed_by_other_settings() -> None:
+    chain = Chain(random.Random(1))
+    replica = Replica(chain)
+    chain.rows = [(1, 100), (2, 200), (1, 90), (2, 190), (3, 300)]
+    replica.read(4)
+    first = chain.open
+    replica.heads.end(2, takes_tail=True)
+    chain.commit(2, EXPIRING)
+    chain.commit(4)
+    replica.loaded |= set(chain.sealed)
+    replica.heads.switch(Switch(record=chain.open, keep=False, carry=False), chain.records[first.sequence], SETTINGS)
+    replica.heads.release()
+    replica.sink.settle()
+    replica.read(5)
+    fresh = Replica(chain)
+    fresh.read(5)
+    assert sorted(replica.seen()[1]) == sorted(fresh.seen()[1])
+
+
+def test_an_index_that_could_not_be_built_anew_is_built_without_another_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = Chain(random.Random(2))
+    replica = Replica(chain)
+    for stop in (20, 40):
+        chain.produce(20)
+        replica.read(stop)
+        old = chain.open
+        chain.commit(stop)
+        replica.follow(chain.records[old.sequence], carries=True)
+        replica.heads.release()
+    chain.produce(20)
+    replica.read(50)
+    away = chain.records[1].key_text
+    replica.loaded.discard(away)
+    with monkeypatch.context() as patched:
+        patched.setattr(ConsumingSegment, "append", fails)
+        with pytest.raises(InvalidInputError):
+            replica.read(60)
+    for _ in range(2):
+        with pytest.raises(UnavailableError):
+            replica.sink.settle()
+        assert replica.sink.view is None
+    replica.loaded.add(away)
+    replica.sink.settle()
+    assert set(replica.seen()[1]) == chain.newest(50)
 
 
 def test_a_partition_waits_for_its_sealed_segments() -> None:

@@ -9,8 +9,8 @@ segments of the partition at one moment. Where rows that the index was told of a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from merlot.clock import Clock
 from merlot.cluster.records import StreamSegmentRecord
-from merlot.errors import InvalidInputError, UnavailableError
+from merlot.errors import MerlotError, UnavailableError
 from merlot.segment.mutable.rows import arrow_column
 from merlot.segment.partly import PartlyValid
 from merlot.segment.reader import Segment, SomeDocs
@@ -111,6 +111,8 @@ class UpsertSink:
         self._numbers: dict[int, int] = {}
         self._num_docs: dict[int, int] = {}
         """Docs of each segment that the index was told of."""
+        self._decided_by: dict[int, str] = {}
+        """Settings that decided the newest of them."""
         self._next_number = 0
         self._line = Line()
         self._scan_s = 0.0
@@ -131,9 +133,10 @@ class UpsertSink:
 
     def may_begin(self) -> bool:
         """Once every sealed segment is in the index."""
-        is_built = self._add_sealed(None)
-        if is_built:
-            self._show()
+        with self._all_or_nothing():
+            is_built = self._add_sealed(None)
+            if is_built:
+                self._show()
         return is_built
 
     def append(self, part: Part, batch: Batch, now_ms: int) -> None:
@@ -145,14 +148,11 @@ class UpsertSink:
         self.settle()
         index = self._index
         assert index is not None
-        try:
+        with self._all_or_nothing():
             outcome = index.add(batch.rows, self._numbers[part.sequence], part.rows.num_docs)
             replace(batch, rows=outcome.rows, offsets=batch.offsets[outcome.kept]).append_to(part.rows, now_ms)
-        except BaseException:
-            # The index knows of rows that nobody has; it is built anew before the next are read.
-            self._forget()
-            raise
         self._num_docs[part.sequence] = part.rows.num_docs
+        self._decided_by[part.sequence] = self._settings
         index.publish()
         self._show()
 
@@ -169,25 +169,45 @@ class UpsertSink:
         """Follow the parts of the line. What cannot be followed now gives the index up; `settle` builds it."""
         self._line = after
         try:
-            if self._index is None or any(self._is_lost(one, before, after) for one in self._num_docs):
-                self._rebuild(after)
-                return
-            for part in after.parts:
-                if part.sequence not in self._numbers:
-                    self._open(part, after)
-            self._remove_gone(after)
-            self._show()
-        except (UnavailableError, InvalidInputError) as error:
+            with self._all_or_nothing():
+                self._follow(before, after)
+        except MerlotError as error:
             _LOG.warning("upserts are not followed, nothing is answered until they are %s cause=%s", self._where, error)
-            self._forget()
+        except BaseException:
+            self._line = before  # which is still what readers are given
+            raise
 
     def close(self) -> None:
         """Hold nothing more."""
         self._forget()
 
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Give the index up if it was told of some rows only, or of rows that nobody has; `settle` builds it anew."""
+        try:
+            yield
+        except BaseException:
+            self._forget()
+            raise
+
+    def _follow(self, before: Line, after: Line) -> None:
+        if self._index is None or any(self._is_lost(one, before, after) for one in self._num_docs):
+            self._rebuild(after)
+            return
+        for part in after.parts:
+            if part.sequence not in self._numbers:
+                self._open(part, after)
+        if after.head is not None:
+            self._follow_rules(after.head.sequence)  # an empty tail had no record to say by which
+        self._remove_gone(after)
+        self._show()
+
     def _is_lost(self, sequence: int, before: Line, after: Line) -> bool:
-        """Whether the index was told of rows that are in no part of the line any more, nor in a sealed segment."""
+        """Whether the index was told of rows that are in no part of the line any more, nor in a sealed segment, or
+        decided them by other settings than their segment turned out to have."""
         told, part, record = self._num_docs[sequence], after.part(sequence), self._records().get(sequence)
+        if told and record is not None and record.upsert != self._decided_by[sequence]:
+            return True
         if part is not None and part.rows is not None:
             return told > _stored(part) + self._carried(after.part(sequence + 1))
         if record is not None and not record.is_open:
@@ -224,6 +244,7 @@ class UpsertSink:
         number = self._numbers[part.sequence] = self._new_number()
         self._index.move_tail(self._numbers[previous.sequence], previous.num_docs, number)
         self._index.committed()
+        self._decided_by[part.sequence] = self._settings
         self._num_docs[part.sequence] = self._num_docs[previous.sequence] - previous.num_docs
         self._num_docs[previous.sequence] = previous.num_docs
 
@@ -265,6 +286,7 @@ class UpsertSink:
             self._index.replay(rows.slice(first, REPLAY_DOCS), self._numbers[sequence], first)
             self._index.publish()
         self._num_docs[sequence] = rows.num_rows
+        self._decided_by[sequence] = self._settings
 
     def _rows_of(self, segment: Segment) -> pa.Table:
         """The columns of a sealed segment that the index goes by."""
@@ -298,11 +320,17 @@ class UpsertSink:
             if sequence < last and sequence not in records and line.part(sequence) is None:
                 self._index.remove_segment(self._numbers.pop(sequence))
                 self._num_docs.pop(sequence)
+                self._decided_by.pop(sequence, None)
 
     def _rebuild(self, line: Line) -> None:
         """The index anew, of what the line and sealed segments have."""
         _LOG.info("index of keys is built anew %s", self._where)
         self._forget()
+        with self._all_or_nothing():
+            self._build(line)
+            self._show()
+
+    def _build(self, line: Line) -> None:
         if not self._add_sealed(min((part.sequence for part in line.parts), default=None)):
             raise UnavailableError(f"sealed segment is not here {self._where} segment={self.waits_for}")
         for part in line.parts:
@@ -311,11 +339,10 @@ class UpsertSink:
                 self._tell(part.sequence, part.rows.rows(_stored(part)), 0)
             elif not self._add_sealed(part.sequence + 1):
                 raise UnavailableError(f"sealed segment is not here {self._where} segment={self.waits_for}")
-        self._show()
 
     def _forget(self) -> None:
         self._index, self.view = None, None
-        self._numbers, self._num_docs, self._settings = {}, {}, ""
+        self._numbers, self._num_docs, self._decided_by, self._settings = {}, {}, {}, ""
         self._around.on_change()
 
     def _show(self) -> None:

@@ -29,7 +29,7 @@ from merlot.metastore.sqlite import SqliteMetastore
 from merlot.segment.build.request import BuildRequest, BuiltSegment
 from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.server.files import SegmentFiles
-from merlot.server.realtime import reading
+from merlot.server.realtime import partition, reading
 from merlot.server.realtime.around import Around, Settings
 from merlot.server.realtime.intake import Batch, Counts, Intake
 from merlot.server.realtime.line import Line, Part
@@ -57,6 +57,10 @@ class SinkOnTest(PlainSink):
         """Offsets of the rows of each segment, by the id of what holds them."""
         self.line = Line()
         self.is_closed = False
+        self.is_unsettled = False
+        """Whether it cannot do, once there are rows, what it was told of."""
+        self.num_bugs = 0
+        """How often it will fail when it is told of an end."""
 
     def append(self, part: Part, batch: Batch, now_ms: int) -> None:
         assert part.rows is not None
@@ -65,7 +69,14 @@ class SinkOnTest(PlainSink):
         docs += batch.offsets.tolist()
         super().append(part, batch, now_ms)
 
+    def settle(self) -> None:
+        if self.is_unsettled and self.docs:
+            raise UnavailableError("not settled in this test")
+
     def on_line(self, before: Line, after: Line) -> None:
+        if self.num_bugs and after.head is not before.head:
+            self.num_bugs -= 1
+            raise RuntimeError("a bug in this test")
         assert before == self.line
         for part in after.parts:
             ended = before.part(part.sequence - 1) or after.part(part.sequence - 1)
@@ -421,3 +432,25 @@ def test_a_replica_that_has_just_begun_ends_no_segment_that_its_peer_has_rows_of
     cluster.ask(AskedEnd.FORCE)
     cluster.reaches(lambda: not cluster.view.stream_segments[0].is_open)
     assert cluster.view.stream_segments[0].end_offset == 50
+
+
+def test_a_partition_goes_on_whatever_fails_while_it_is_told_what_came_of_its_steps(
+    cluster: ClusterOnTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition, "RETRY_S", 0.05)
+    cluster.flush_rows = 30
+    cluster.produce(50)
+    one = ReplicaOnTest(A, cluster, cluster.folder)
+    cluster.replicas[A] = one
+    one.sink.is_unsettled = True
+    one.tell(cluster.view)
+    one.consumer.start()
+    cluster.reaches(lambda: one.consumer.next_offset == 50)
+    one.sink.num_bugs = 6
+    cluster.reaches(lambda: "not settled" in one.consumer.error)
+    cluster.reaches(lambda: one.sink.num_bugs == 0)
+    one.sink.is_unsettled = False
+    cluster.reaches(lambda: open_segments(cluster.view)[0].start_offset == 30)
+    name = open_segments(cluster.view)[0].name
+    cluster.reaches(lambda: one.rows_of(name) == 20)
+    cluster.reaches(lambda: not one.consumer.error)

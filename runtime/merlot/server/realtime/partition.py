@@ -162,7 +162,7 @@ class PartitionConsumer:
                 self._num_bugs = 0
             except MerlotError as error:
                 self._reading.fail(error)
-                self._rest()
+                self._is_stopping.wait(POLL_S)  # nothing that can fail: nobody would hear of it
             except Exception as error:  # noqa: BLE001 - the thread's outermost loop
                 _LOG.exception("partition not consumed by a bug table=%s number=%d", self._around.table, self.partition)
                 self._reading.fail(error)
@@ -262,12 +262,17 @@ class PartitionConsumer:
         return Read(self._known.record.name, held, has_caught_up=self._reading.is_ready)
 
     def _give(self, event: Event) -> None:
-        """Step the replica, and do what it asks for."""
+        """Step the replica, and do what it asks for. What cannot be begun is asked for again, later."""
         before = self._known.phase
         self._replica, actions = machine.step(self._known, event, self._around.clock.now_ms())
-        self._end()
-        for action in actions:
-            self._carry_out(action)
+        try:
+            self._end()
+            for action in actions:
+                self._carry_out(action)
+        except BaseException:
+            for action in actions:
+                self._replica, _ = machine.step(self._known, Failed(action), self._around.clock.now_ms())
+            raise
         self.has_left = self._known.phase is Phase.LEFT
         if self._known.phase is Phase.DOWNLOADING and before is not Phase.DOWNLOADING:
             self._around.on_made()

@@ -134,9 +134,12 @@ WRONG_UPSERTS = [
     (("primaryKeyTtl: 30d\n  skipLateEvents: false", "skipLateEvents: true"), "skipLateEvents needs primaryKeyTtl"),
     (("primaryKeyTtl: 30d\n  skipLateEvents: false", "pruningInterval: 1h"), "only pruning: SCAN has an interval"),
     (("pruning: COMMIT", "pruning: SWEEP"), 'Unsupported value: "SWEEP"'),
-    (("mode: PARTIAL", "mode: FULL"), "FULL replaces whole rows"),
-    (("mode: PARTIAL", "modus: PARTIAL"), 'unknown field "spec.modus"'),
-    (("tags: UNION", "ordered_ms: MAX"), "a comparison column is never merged"),
+    (("mode: FULL", "partialUpsertStrategies: {tags: UNION}\n  mode: FULL"), "FULL replaces whole rows"),
+    (("mode: FULL", "modus: FULL"), 'unknown field "spec.modus"'),
+    (
+        ("mode: FULL", "partialUpsertStrategies: {ordered_ms: MAX}\n  mode: PARTIAL"),
+        "a comparison column is never merged",
+    ),
     (
         ("pruning: COMMIT", "dropOutOfOrderRecord: true\n  outOfOrderRecordColumn: paid\n  pruning: COMMIT"),
         "exclude each other",

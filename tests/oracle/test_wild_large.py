@@ -11,6 +11,7 @@ import random
 import secrets
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from slt_answers import first_difference, normalize, sort_rows
@@ -21,6 +22,7 @@ from wild_queries import WildGenerator
 from wild_table import WildTable, wild
 
 from merlot.query import execute
+from merlot.query.context import ExecutionContext
 
 _IS_FUZZ = "MERLOT_FUZZ_SECONDS" in os.environ
 _SECONDS = float(os.environ.get("MERLOT_FUZZ_SECONDS", "30"))
@@ -45,7 +47,7 @@ def layout(
 ) -> Iterator[Layout]:
     with pytest.MonkeyPatch.context() as patch:
         if not _IS_FUZZ:
-            patch.setattr(execute, "MIN_HELPER_DOCS", 1)
+            patch.setattr(execute, "ExecutionContext", partial(ExecutionContext, docs_per_thread=1))
         with LAYOUTS[request.param]([table], tmp_path_factory.mktemp("large")) as made:
             yield made
 

@@ -454,3 +454,25 @@ def test_a_partition_goes_on_whatever_fails_while_it_is_told_what_came_of_its_st
     name = open_segments(cluster.view)[0].name
     cluster.reaches(lambda: one.rows_of(name) == 20)
     cluster.reaches(lambda: not one.consumer.error)
+
+
+def test_a_file_that_is_being_made_when_its_partition_is_stopped_is_not_left_behind(
+    cluster: ClusterOnTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_begun, may_end = threading.Event(), threading.Event()
+    seal = ConsumingSegment.seal
+
+    def slow(segment: ConsumingSegment, *args: Any) -> BuiltSegment:
+        has_begun.set()
+        assert may_end.wait(PATIENCE_S)
+        return seal(segment, *args)
+
+    monkeypatch.setattr(ConsumingSegment, "seal", slow)
+    cluster.flush_rows = 30
+    cluster.produce(50)
+    cluster.start(A)
+    cluster.reaches(has_begun.is_set)
+    cluster.stop(A)
+    may_end.set()
+    cluster.pool.shutdown()
+    assert not [one for one in (cluster.folder / A / "sealing").rglob("*") if one.is_file()]

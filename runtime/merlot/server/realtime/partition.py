@@ -90,7 +90,7 @@ class PartitionConsumer:
         if self._thread.is_alive():
             self._thread.join()
         self._heads.close()
-        self._sealing.forget()
+        self._sealing.close()
         self._sink.close()
 
     def follow(self, records: Mapping[int, StreamSegmentRecord], epoch: int, servers: Collection[InstanceId]) -> None:

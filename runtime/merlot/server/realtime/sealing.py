@@ -49,6 +49,7 @@ class Sealing:
         self._file: _File | None = None
         self._uploaded: SegmentRecord | None = None
         self._making = threading.Lock()
+        self._is_closed = False
 
     def build(self, action: Build, rows: ConsumingSegment, num_docs: int) -> Built:
         """The file of the first rows, which are those before the agreed end. Raises as `build_segment`."""
@@ -59,6 +60,9 @@ class Sealing:
             if file is None or file.end_offset != action.end_offset:
                 self.forget()
                 file = self._file = self._made(action, rows, num_docs)
+            if self._is_closed:
+                self.forget()
+                raise UnavailableError(f"partition is consumed no more, its file is given up segment={action.segment}")
         return Built(action.segment, file.built.metadata.key.crc, num_docs)
 
     def upload(self, action: Upload) -> Uploaded:
@@ -105,6 +109,11 @@ class Sealing:
     def sweep(self) -> None:
         """Delete what a former life has left behind."""
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def close(self) -> None:
+        """Delete what was made; a file that is still being made is deleted when it is whole."""
+        self._is_closed = True
+        self.forget()
 
     def forget(self) -> None:
         """Delete what was made and is not kept."""

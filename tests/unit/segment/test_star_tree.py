@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ from tests.unit.segment.segment_tables import build, table_of
 from typer.testing import CliRunner
 
 from merlot.cli.segment import app
-from merlot.errors import CorruptionError
+from merlot.errors import CorruptionError, InvalidInputError
 from merlot.kernels.star_tree import STAR
 from merlot.merge import task as merge
 from merlot.merge.plan import MergePlan
 from merlot.segment import contents, inspect
+from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest, BuiltSegment
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.mutable.consuming import ConsumingSegment
@@ -26,7 +28,7 @@ from merlot.segment.startree.documents import TooManyDocumentsError
 from merlot.segment.startree.drawing import Drawing
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import TableSchema
-from merlot.spec.star_tree import StarTreeSpec
+from merlot.spec.star_tree import StarTreeSpec, StoredFunction
 from merlot.testing.forgery import Parts, expand, put_together, taken_apart
 
 SCHEMA = TableSchema.model_validate(
@@ -165,6 +167,26 @@ def test_a_stream_goes_on_without_a_tree_that_would_be_too_large(tmp_path: Path)
     with ImmutableSegment.open(consuming.seal(tmp_path, len(ROWS)).path) as segment:
         assert [tree.dimensions for tree in segment.star_trees] == [("Locale",)]
         contents.check_contents(segment)
+
+
+def test_a_stream_goes_on_without_a_tree_that_its_values_cannot_be_in(tmp_path: Path) -> None:
+    schema = TableSchema.model_validate(
+        {"fields": [{"name": "kind", "type": "STRING"}, {"name": "price", "type": "DOUBLE", "role": "metric"}]}
+    )
+    trees = [
+        {"dimensionsSplitOrder": ["kind"], "functionColumnPairs": [pair]}
+        for pair in ("PERCENTILETDIGEST__price", "MAX__price")
+    ]
+    indexing = IndexingSpec.model_validate({"starTreeIndexConfigs": trees})
+    request = BuildRequest(name="s", table="t", schema=schema, indexing=indexing)
+    rows = table_of(schema, {"kind": ["a", "a", "b"], "price": [1.0, math.nan, math.inf]})
+    consuming = ConsumingSegment(request, 0)
+    consuming.append(rows, np.arange(3), 3)
+    with ImmutableSegment.open(consuming.seal(tmp_path, 3).path) as segment:
+        assert [tree.functions for tree in segment.star_trees] == [{StoredFunction("max", "price")}]
+        contents.check_contents(segment)
+    with pytest.raises(InvalidInputError, match="finite numbers only"):
+        build_segment(request, rows, tmp_path)
 
 
 def test_a_segment_without_rows_has_no_tree(tmp_path: Path) -> None:

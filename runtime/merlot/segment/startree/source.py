@@ -7,12 +7,13 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from merlot.errors import InvalidInputError
 from merlot.segment.build.coding import Coded
 from merlot.segment.build.file_writer import FileWriter
 from merlot.segment.build.rows import BuildColumn
 from merlot.segment.metadata import StarTreeMetadata
 from merlot.segment.startree.build import build
-from merlot.segment.startree.documents import SourceColumn, TooManyDocumentsError
+from merlot.segment.startree.documents import SourceColumn
 from merlot.segment.startree.written import write
 from merlot.spec.star_tree import StarTreeSpec
 
@@ -23,7 +24,7 @@ class TreeSources:
     """Columns of one segment's trees; one thread's. Holds their dict ids or values until the trees are written."""
 
     def __init__(self, specs: Sequence[StarTreeSpec], *, may_leave_out: bool) -> None:
-        """may_leave_out: whether to go without a tree of too many documents."""
+        """may_leave_out: whether to go without a tree that cannot be made of the rows."""
         self._specs = specs
         self._may_leave_out = may_leave_out
         self._wanted = frozenset(name for spec in specs for name in spec.columns)
@@ -39,13 +40,14 @@ class TreeSources:
     def write(self, file: FileWriter, num_rows: int) -> list[StarTreeMetadata]:
         """Make the trees and append their buffers, in the order in which they are declared.
 
-        Raises TooManyDocumentsError, UnavailableError."""
+        Raises InvalidInputError if a tree would have too many documents, or a function takes not all values (a t-digest
+        no NaN), and UnavailableError."""
         trees: list[StarTreeMetadata] = []
         for spec in self._specs:
             started = time.monotonic()
             try:
                 tree = build(spec, self._columns, num_rows)
-            except TooManyDocumentsError as error:
+            except InvalidInputError as error:
                 if not self._may_leave_out:
                     raise
                 _LOG.warning("segment goes without a star-tree path=%s cause=%s", file.path, error)

@@ -33,6 +33,7 @@ from merlot.query.plan.binding import bind
 from merlot.query.plan.make import plan
 from merlot.query.plan.nodes import Reduce
 from merlot.query.shortcuts import joined_segments
+from merlot.query.star_trees import joined as joined_trees
 from merlot.segment import buffers, immutable
 from merlot.segment.arrow_types import arrow_schema
 from merlot.segment.build.builder import build_segment
@@ -75,6 +76,17 @@ INDEXING = every_index(
     ("some", "text", "ratio", "marks"),
     sorted_columns=("sorted",),
     compression={"text": Compression.ZSTD, "some": Compression.LZ4},
+    star_tree_index_configs=[
+        {
+            "dimensionsSplitOrder": ["few", "maybe", "sorted"],
+            "functionColumnPairs": [
+                *("COUNT__*", "SUM__some", "AVG__ratio", "MINMAXRANGE__wide", "SUM__exact", "DISTINCTCOUNTHLL__text"),
+                *("PERCENTILEEST__some", "PERCENTILETDIGEST__wide"),
+            ],
+            "maxLeafRecords": 5,
+        },
+        {"dimensionsSplitOrder": ["sorted", "bytes"], "functionColumnPairs": ["COUNT__*"], "maxLeafRecords": 1},
+    ],
 )
 QUERIES = (
     "SELECT at, sorted, few, many, text, exact, bytes, maybe, tags, marks, some, ratio, wide FROM t LIMIT 100000",
@@ -96,7 +108,12 @@ QUERIES = (
     "SELECT COUNT(*), SUM(sorted) FROM t WHERE some BETWEEN 40 AND 44 OR ratio < 0.01 OR few BETWEEN 'f9' AND 'g'",
     "SET enableNullHandling=true; SELECT maybe, few, COUNT(maybe), SUM(maybe) FROM t GROUP BY maybe, few LIMIT 500",
     "SELECT DATETRUNC('hour', at), LENGTH(text), SUM(some + maybe) FROM t GROUP BY 1, 2 LIMIT 500",
+    "SELECT SUM(some), AVG(ratio), MAX(wide), DISTINCTCOUNTHLL(text) FROM t WHERE sorted BETWEEN 1 AND 3",
+    "SELECT few, sorted, SUM(exact), PERCENTILEEST(some, 50), PERCENTILETDIGEST(wide, 90) FROM t GROUP BY few, sorted",
+    "SELECT maybe, COUNT(*), DISTINCTCOUNTRAWHLL(text) FROM t WHERE few <> 'f3' AND maybe < sorted GROUP BY maybe",
 )
+TREE_SHARE = 0.3
+"""Of the changes: how many are of a column of documents of a star-tree, or of a star-tree's nodes."""
 
 
 def rows(num_rows: int) -> pa.Table:
@@ -166,7 +183,7 @@ class Mutator:
         self.changes: tuple[Callable[[], None], ...] = (
             *(self.number, self.number, self.any_field, self.docs, self.ref, self.ref, self.swap_refs),
             *(self.elements, self.elements, self.elements, self.elements, self.bytes, self.bytes, self.length),
-            *(self.reorder, self.kind, self.codec, self.segment_field, self.packing),
+            *(self.reorder, self.kind, self.codec, self.segment_field, self.packing, self.tree_field, self.tree_lists),
         )
 
     def change(self) -> None:
@@ -176,13 +193,23 @@ class Mutator:
                 self.chance.choice(self.changes)()
 
     def column(self) -> dict[str, Any]:
-        return self.chance.choice(self.parts.columns)
+        return self.chance.choice(self._tree_columns() if self.chance.random() < TREE_SHARE else self.parts.columns)
+
+    def tree(self) -> dict[str, Any]:
+        return self.chance.choice(self.parts.content["star_trees"])
+
+    def _tree_columns(self) -> list[dict[str, Any]]:
+        tree = self.tree()
+        return [*tree["ids"], *(state for function in tree["functions"] for state in function["states"])]
 
     def pick(self) -> tuple[list[Any], int]:
         """A buffer, by its ref and its number."""
+        owners = self.parts.columns
+        if self.chance.random() < TREE_SHARE:
+            owners = self.chance.choice(([self.tree()], self._tree_columns()))
         refs = [
             ref
-            for column in self.parts.columns
+            for column in owners
             for ref in column["buffers"].values()
             if isinstance(ref[0], int) and 0 <= ref[0] < len(self.parts.buffers)
         ]
@@ -291,6 +318,32 @@ class Mutator:
             case _:
                 column["is_sorted"] = True
 
+    def tree_field(self) -> None:
+        """Another number of documents or nodes, name, type or function of a star-tree."""
+        tree = self.tree()
+        owner = self.chance.choice((tree, tree, *tree["functions"]))
+        name = self.chance.choice(list(owner))
+        if isinstance(owner[name], list):
+            owner[name][self.chance.randrange(len(owner[name]))] = self.chance.choice(("many", "tags", "few", 7))
+        else:
+            others = (*TYPES, "sum", "count", "min", "distinctcounthll", "percentileest", "some", "x")
+            owner[name] = self.near(owner[name]) if isinstance(owner[name], int) else self.chance.choice(others)
+
+    def tree_lists(self) -> None:
+        """Dimensions, functions or parts of states change places, are gone, or are there twice."""
+        tree = self.tree()
+        function = self.chance.choice(tree["functions"])
+        among = self.chance.choice((tree["dimensions"], tree["ids"], tree["functions"], function["states"]))
+        match self.chance.randrange(4):
+            case 0:
+                self.chance.shuffle(among)
+            case 1:
+                among.pop()
+            case 2:
+                among.append(self.chance.choice(among))
+            case _:
+                function["states"] = list(self.chance.choice(tree["functions"])["states"])
+
     def packing(self) -> None:
         """Other bounds or widths, from which sizes follow."""
         column = self.column()
@@ -327,6 +380,7 @@ class Bench:
         self.context = ExecutionContext(schema=SCHEMA, pool=None)
         self.plans = [plan(bind(parse(sql), SCHEMA, {})) for sql in QUERIES]
         self.sound = [self._built(number) for number in (150, 2_000, 17_000)]
+        self.tree_plans = self.plans[-3:]
         self.others = [ImmutableSegment.open(folder / "t_150.mseg") for _ in range(5)]
         self.merged = folder / "merged"
         self.merged.mkdir()
@@ -364,6 +418,7 @@ class Bench:
         path.write_bytes(file)
         refusals: list[str] = []
         joined_segments.SIGHTINGS, joined_segments.MIN_SEGMENTS = (1, 1) if chance.random() < 0.2 else (3, 4)
+        joined_trees.SIGHTINGS = 1 if chance.random() < 0.5 else 3
         for task in self._tasks(path, chance):
             try:
                 task()
@@ -377,10 +432,12 @@ class Bench:
         except MerlotError as error:
             message = error
             return [lambda: _raise(message)]
-        plans = chance.sample(self.plans, 3)
+        plans = [*chance.sample(self.plans, 2), chance.choice(self.tree_plans)]
         tasks: list[Callable[[], object]] = [lambda one=one: self._query(one, [segment]) for one in plans]
         if chance.random() < 0.2:
             tasks.append(lambda: self._query(plans[0], [*self.others, segment]))
+        if chance.random() < 0.2:
+            tasks.append(lambda: self._query(plans[-1], [segment, *self.others[:1]]))
         tasks.append(lambda: check_contents(segment))
         if chance.random() < 0.05:
             merge_type = chance.choice((MergeType.CONCAT, MergeType.ROLLUP, MergeType.DEDUP))

@@ -317,3 +317,13 @@ def test_verifying_a_file_finds_a_tree_of_other_rows(tmp_path: Path, lie: Callab
     path.write_bytes(put_together(parts))
     with ImmutableSegment.open(path) as segment, pytest.raises(CorruptionError, match="star-tree"):
         contents.check_contents(segment)
+
+
+def test_verifying_a_file_takes_sums_of_decimals_by_value(tmp_path: Path) -> None:
+    fields = [{"name": "Country", "type": "STRING"}, {"name": "price", "type": "BIG_DECIMAL", "role": "metric"}]
+    schema = TableSchema.model_validate({"fields": fields})
+    rows = table_of(schema, {"Country": ["CA", "CA", "MX"], "price": ["1.5", "1.5", "0.25"]})
+    tree = spec(dimensions_split_order=("Country",), function_column_pairs=("SUM__price",))
+    file = build(tmp_path, schema, rows, IndexingSpec(star_tree_index_configs=(tree,)))
+    with ImmutableSegment.open(file.path) as segment:
+        contents.check_contents(segment)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -82,11 +83,13 @@ def _documents_agree(tree: StarTree, made: BuiltTree) -> bool:
 
 
 def _are_equal(stored: Sequence[pa.Array], made: Sequence[pa.Array]) -> bool:
-    """Floats to the bit, NaN included."""
+    """Floats to the bit, NaN included; decimals, which are stored as the one text of each, by value."""
     return [_bits(state) for state in stored] == [_bits(state) for state in made]
 
 
 def _bits(state: pa.Array) -> object:
     if pa.types.is_floating(state.type):
         return state.to_numpy().tobytes()
+    if pa.types.is_string(state.type):
+        return [Decimal(text) for text in state.to_pylist()]
     return state.to_pylist()

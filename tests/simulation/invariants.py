@@ -44,7 +44,7 @@ class Invariants:
         self._num_partitions = num_partitions
         self._view: TableView | None = None
         self._chains: Mapping[int, Sequence[StreamSegmentRecord]] = {}
-        self._answered: dict[tuple[InstanceId, int], tuple[str, int]] = {}
+        self._answered: dict[tuple[InstanceId, int], tuple[int, str, int]] = {}
         self.num_commits = 0
         self.num_lost = 0
 
@@ -91,7 +91,8 @@ class Invariants:
         sealed: Mapping[str, object],
         view: TableView,
     ) -> None:
-        """No row that a replica has answered is taken back, but when settings that decide rows have changed."""
+        """No row that a replica has answered is taken back, but when settings that decide rows have changed, or may
+        have: a segment that had no rows by its own settings is gone when the replica comes to the one after it."""
         place = (server, replica.record.partition)
         total = len(rows)
         for one in self._chains_of(view).get(replica.record.partition, ()):
@@ -100,10 +101,11 @@ class Invariants:
             if one.is_open or one.name not in sealed:
                 return  # brokers ask somebody else
             total += one.total_docs
-        settings, answered = self._answered.get(place, (replica.settings_id, 0))
-        if settings == replica.settings_id:
+        sequence = replica.record.sequence
+        before, settings, answered = self._answered.get(place, (sequence, replica.settings_id, 0))
+        if settings == replica.settings_id and sequence <= before + 1:
             assert total >= answered, f"answered rows were taken back: {place} {answered} -> {total} {replica.record}"
-        self._answered[place] = (replica.settings_id, total)
+        self._answered[place] = (sequence, replica.settings_id, total)
 
     def _chains_of(self, view: TableView) -> Mapping[int, Sequence[StreamSegmentRecord]]:
         if self._view is not view:

@@ -24,7 +24,7 @@ from merlot.controller.status import pinot_json
 from merlot.controller.status.pinot_json import Json
 from merlot.controller.status.source import StatusAnswer, StatusSource
 from merlot.controller.streams import StreamService
-from merlot.errors import MerlotError, NotFoundError
+from merlot.errors import InvalidInputError, MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName, offline, raw_name
 from merlot.metastore.protocol import Metastore
 from merlot.spec import pinot_schema
@@ -162,7 +162,11 @@ class ControllerService:
     def publish(self, name: str, request: PublishRequest) -> PublishResult:
         """Make segments visible whose files are the table's own."""
         record = self.table(name)
-        table, declared = record.name, tables.spec_of(record).spec.deep_store
+        spec = tables.spec_of(record).spec
+        table, declared = record.name, spec.deep_store
+        if spec.upsert is not None:
+            # Nothing says which rows of its keys these would replace: no server would answer for them.
+            raise InvalidInputError(f"an upsert table takes rows of its stream only table={table}")
         check_files(table, request.records, self._stores.uri_of(None if declared is None else declared.uri))
         context = Context(clock=self._clock)
         return publish_request(self._metastore, table, request, context=context, previous=self.view(table))

@@ -247,6 +247,14 @@ async def test_nothing_is_consumed_before_the_upsert_config_is_there(board: Boar
     await board.shows_newest()
 
 
+async def test_a_batch_is_refused(board: Board) -> None:
+    """No server would ever answer for it."""
+    await board.create()
+    body = {"records": [{"name": "batch", "crc": 1, "size_bytes": 1, "url": "file:///x", "total_docs": 5}]}
+    with pytest.raises(AssertionError, match="takes rows of its stream only"):
+        await board.call("POST", "/segments/board/publish", json=body)
+
+
 async def test_what_a_table_says_against_its_upsert_config_refuses_either(board: Board) -> None:
     await board.create("{configRef: latest}")
     async with aiohttp.ClientSession() as session:

@@ -1,11 +1,12 @@
 """Nodes as the tests of this folder start and ask them."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import aiohttp
 
-from merlot.embedded.node import Node
+from merlot.embedded.node import Node, NodeConfig
 from merlot.testing.patience import until
 
 StartNode = Callable[..., Awaitable[Node]]
@@ -16,6 +17,47 @@ async def ask(node: Node, sql: str) -> dict[str, Any]:
     async with aiohttp.ClientSession() as session, session.post(f"{node.url}/query/sql", json={"sql": sql}) as answer:
         fields: dict[str, Any] = await answer.json()
     return fields
+
+
+async def call(node: Node, method: str, path: str, **arguments: Any) -> Any:
+    """The JSON of an answer that is 200."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(method, f"{node.url}{path}", **arguments) as answer,
+    ):
+        assert answer.status == 200, await answer.text()
+        return await answer.json()
+
+
+async def apply(node: Node, manifest: str) -> Any:
+    """What the node says to a manifest."""
+    return await call(node, "POST", "/apply", data=manifest, headers={"Content-Type": "application/yaml"})
+
+
+class OwnNode:
+    """A node in a folder, which ends with the block and can begin anew within it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._data = folder / "data"
+        self.node = self._made()
+
+    def _made(self) -> Node:
+        return Node(NodeConfig(data_dir=self._data, http_port=0))
+
+    async def __aenter__(self) -> Self:
+        await self.node.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.node.stop()
+
+    async def restart(self) -> None:
+        await self.node.stop()
+        self.node = self._made()
+        await self.node.start()
+
+    async def call(self, method: str, path: str, **arguments: Any) -> Any:
+        return await call(self.node, method, path, **arguments)
 
 
 async def until_answer(node: Node, sql: str, name: str, expected: int) -> dict[str, Any]:

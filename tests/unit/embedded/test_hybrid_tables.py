@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.unit.embedded.nodes import StartNode, ask, until_answer, until_rows
+from tests.unit.embedded.nodes import StartNode, apply, ask, call, until_answer, until_rows
 
 from merlot.embedded.node import Node
 from merlot.store.deepstore import DeepStore
@@ -44,16 +44,11 @@ class Orders:
         self.files = OrderFiles(folder / "topic")
 
     async def call(self, method: str, path: str, **arguments: Any) -> Any:
-        async with (
-            aiohttp.ClientSession() as session,
-            session.request(method, f"{self.node.url}{path}", **arguments) as answer,
-        ):
-            assert answer.status == 200, await answer.text()
-            return await answer.json()
+        return await call(self.node, method, path, **arguments)
 
     async def create(self, selector: str) -> None:
         manifest = hybrid_text(self.files.folder, selector=selector)
-        await self.call("POST", "/apply", data=manifest, headers={"Content-Type": "application/yaml"})
+        await apply(self.node, manifest)
 
     async def restart(self) -> None:
         await self.node.stop()

@@ -5,48 +5,26 @@ import time
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from tests.unit.embedded.nodes import OwnNode, apply
 
-from merlot.embedded.node import Node, NodeConfig
 from merlot.testing.events import COUNTS, EventFiles, events_manifest
 from merlot.testing.patience import PATIENCE_S
 
 POLL_S = 0.02
 
 
-class Events:
+class Events(OwnNode):
     """A node with the table of events."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        super().__init__(folder)
         self.files = EventFiles(folder / "topic", 2)
-        self.node = Node(NodeConfig(data_dir=folder / "data", http_port=0))
-
-    async def __aenter__(self) -> "Events":
-        await self.node.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.node.stop()
-
-    async def restart(self) -> None:
-        await self.node.stop()
-        self.node = Node(NodeConfig(data_dir=self._folder / "data", http_port=0))
-        await self.node.start()
-
-    async def call(self, method: str, path: str, **arguments: Any) -> Any:
-        async with (
-            aiohttp.ClientSession() as session,
-            session.request(method, f"{self.node.url}{path}", **arguments) as answer,
-        ):
-            assert answer.status == 200, await answer.text()
-            return await answer.json()
 
     async def create(self, flush_rows: int) -> None:
         manifest = events_manifest(self.files.folder, flush_rows=flush_rows)
         text = manifest.model_dump_json(by_alias=True, exclude_unset=True)
-        await self.call("POST", "/apply", data=text, headers={"Content-Type": "application/yaml"})
+        await apply(self.node, text)
 
     async def counts(self) -> list[float] | None:
         answer = await self.call("POST", "/query/sql", json={"sql": COUNTS})

@@ -11,8 +11,8 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.unit.embedded.nodes import OwnNode, apply
 
-from merlot.embedded.node import Node, NodeConfig
 from merlot.testing.patience import PATIENCE_S
 
 POLL_S = 0.02
@@ -47,11 +47,11 @@ BY_VERSION = "{config: {mode: FULL, comparisonColumns: [version]}}"
 Row = dict[str, Any]
 
 
-class Board:
+class Board(OwnNode):
     """A node with a table of things that change, and what each of them is by now."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        super().__init__(folder)
         self.topic = folder / "topic"
         self.newest: dict[int, Row] = {}
         self.num_rows = 0
@@ -59,30 +59,9 @@ class Board:
         for number in range(NUM_PARTITIONS):
             (self.topic / str(number)).mkdir(parents=True)
             (self.topic / str(number) / "rows.json").touch()
-        self.node = Node(NodeConfig(data_dir=folder / "data", http_port=0))
-
-    async def __aenter__(self) -> Board:
-        await self.node.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.node.stop()
-
-    async def restart(self) -> None:
-        await self.node.stop()
-        self.node = Node(NodeConfig(data_dir=self._folder / "data", http_port=0))
-        await self.node.start()
-
-    async def call(self, method: str, path: str, **arguments: Any) -> Any:
-        async with (
-            aiohttp.ClientSession() as session,
-            session.request(method, f"{self.node.url}{path}", **arguments) as answer,
-        ):
-            assert answer.status == 200, await answer.text()
-            return await answer.json()
 
     async def apply(self, text: str) -> Any:
-        return await self.call("POST", "/apply", data=text, headers={"Content-Type": "application/yaml"})
+        return await apply(self.node, text)
 
     async def create(
         self, upsert: str = "{config: {mode: FULL, comparisonColumns: [version]}}", rows: int = 200

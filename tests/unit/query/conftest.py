@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.unit.query.tables import Table
 
-from merlot.query.answer.partial import Partial
-from merlot.query.answer.reduce import reduce
-from merlot.query.answer.result import to_pinot_rows
 from merlot.query.context import ExecutionContext
-from merlot.query.execute import execute
-from merlot.query.plan.binding import bind
-from merlot.query.plan.make import plan
 from merlot.query.shortcuts import joined_segments
 from merlot.segment.arrow_types import arrow_schema
 from merlot.segment.build.builder import build_segment
@@ -28,7 +22,6 @@ from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.segment.reader import Segment
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import TableSchema
-from merlot.sql.parse import parse
 
 
 def consuming(request: BuildRequest, rows: pa.Table) -> ConsumingSegment:
@@ -41,22 +34,6 @@ def consuming(request: BuildRequest, rows: pa.Table) -> ConsumingSegment:
 
 
 Rows = Sequence[dict[str, Any]]
-
-
-@dataclass
-class Table:
-    """Segments of one table under one schema."""
-
-    schema: TableSchema
-    segments: Sequence[Segment]
-    context: ExecutionContext
-
-    def partial(self, sql: str, **options: str) -> Partial:
-        return execute(plan(bind(parse(sql), self.schema, options)).leaf, self.segments, self.context)
-
-    def query(self, sql: str, **options: str) -> list[list[Any]]:
-        logical = plan(bind(parse(sql), self.schema, options))
-        return to_pinot_rows(reduce(logical, [execute(logical.leaf, self.segments, self.context)], self.schema))
 
 
 MakeTable = Callable[..., Table]

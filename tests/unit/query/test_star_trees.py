@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.unit.query.tables import Table
 
-from merlot.query.answer.partial import Partial
-from merlot.query.answer.reduce import reduce
-from merlot.query.answer.result import QueryStats, to_pinot_rows
+from merlot.query.answer.result import QueryStats
 from merlot.query.context import ExecutionContext
-from merlot.query.execute import execute
 from merlot.query.explain import explain
 from merlot.query.plan.binding import bind
 from merlot.query.plan.make import plan
@@ -30,7 +28,7 @@ from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.nulls import words_of
-from merlot.segment.reader import Segment, SomeDocs
+from merlot.segment.reader import SomeDocs
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import TableSchema
 from merlot.sql.parse import parse
@@ -63,22 +61,6 @@ TREES: list[dict[str, Any]] = [
     {"dimensionsSplitOrder": ["maybe"], "functionColumnPairs": ["COUNT__*", "SUM__sold"]},
 ]
 INDEXING = IndexingSpec.model_validate({"starTreeIndexConfigs": TREES})
-
-
-@dataclass
-class Table:
-    """Segments under a schema."""
-
-    schema: TableSchema
-    segments: Sequence[Segment]
-    context: ExecutionContext
-
-    def partial(self, sql: str, **options: str) -> Partial:
-        return execute(plan(bind(parse(sql), self.schema, options)).leaf, self.segments, self.context)
-
-    def query(self, sql: str, **options: str) -> list[list[Any]]:
-        logical = plan(bind(parse(sql), self.schema, options))
-        return to_pinot_rows(reduce(logical, [self.partial(sql, **options)], self.schema))
 
 
 def made(folder: Path, number: int, edges: Sequence[int] = ()) -> Table:

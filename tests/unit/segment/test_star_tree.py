@@ -307,6 +307,8 @@ def read_all(path: Path) -> None:
         put("nodes.ends", 1, 8),
         say(max_leaf_records=3),
         say(skipped=["Country"]),
+        say(max_leaf_records=0),
+        lambda parts: tree_of(parts)["functions"][0].update(function="avg"),
         lambda parts: tree_of(parts)["functions"][0]["states"][1].update(base=1),
     ],
 )
@@ -316,6 +318,17 @@ def test_verifying_a_file_finds_a_tree_of_other_rows(tmp_path: Path, lie: Callab
     lie(parts)
     path.write_bytes(put_together(parts))
     with ImmutableSegment.open(path) as segment, pytest.raises(CorruptionError, match="star-tree"):
+        contents.check_contents(segment)
+
+
+@pytest.mark.parametrize("functions", [[], ["of_a_newer_release"]], ids=["none", "one of a newer release"])
+def test_a_tree_of_functions_that_are_not_known_is_passed_over(tmp_path: Path, functions: list[str]) -> None:
+    path = built(tmp_path, ROWS, spec(function_column_pairs=("SUM__Impressions",))).path
+    parts = taken_apart(path.read_bytes())
+    states = tree_of(parts)["functions"][0]
+    tree_of(parts)["functions"] = [{**states, "function": function} for function in functions]
+    path.write_bytes(put_together(parts))
+    with ImmutableSegment.open(path) as segment:
         contents.check_contents(segment)
 
 

@@ -7,7 +7,9 @@ from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
+from pydantic import ValidationError
 
+from merlot.errors import CorruptionError
 from merlot.segment.build.coding import Coded
 from merlot.segment.column import ColumnReader
 from merlot.segment.metadata import ColumnEncoding
@@ -22,6 +24,8 @@ def agrees(tree: StarTree, column_of: Callable[[str], ColumnReader | None], num_
 
     Takes as long as making the tree. Raises CorruptionError."""
     spec = spec_of(tree)
+    if spec is None:
+        return True
     columns: dict[str, SourceColumn] = {}
     for name in spec.columns:
         reader = column_of(name)
@@ -38,16 +42,26 @@ def agrees(tree: StarTree, column_of: Callable[[str], ColumnReader | None], num_
     return made.documents.count == tree.num_docs and _nodes_agree(tree, made) and _documents_agree(tree, made)
 
 
-def spec_of(tree: StarTree) -> StarTreeSpec:
-    """What the tree was made by, as far as its functions are known here."""
+def spec_of(tree: StarTree) -> StarTreeSpec | None:
+    """What the tree was made by, as far as its functions are known here; None if none is.
+
+    Raises CorruptionError if no table could ask for such a tree."""
     known = sorted(one for one in tree.functions if one.function in FUNCTIONS)
-    return StarTreeSpec(
-        dimensions_split_order=tree.dimensions,
-        skip_star_node_creation_for_dimensions=tree.metadata.skipped,
-        function_column_pairs=tuple(_pair(one) for one in known),
-        max_leaf_records=tree.metadata.max_leaf_records,
-        max_documents=tree.num_docs,
-    )
+    if not known:
+        return None
+    try:
+        spec = StarTreeSpec(
+            dimensions_split_order=tree.dimensions,
+            skip_star_node_creation_for_dimensions=tree.metadata.skipped,
+            function_column_pairs=tuple(_pair(one) for one in known),
+            max_leaf_records=tree.metadata.max_leaf_records,
+            max_documents=tree.num_docs,
+        )
+    except ValidationError as error:
+        raise CorruptionError(f"no table has the star-tree of dimensions={','.join(tree.dimensions)}") from error
+    if spec.stored != tuple(known):
+        raise CorruptionError(f"a star-tree cannot keep functions={known} dimensions={','.join(tree.dimensions)}")
+    return spec
 
 
 def _pair(stored: StoredFunction) -> str:

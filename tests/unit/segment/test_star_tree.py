@@ -321,12 +321,16 @@ def test_verifying_a_file_finds_a_tree_of_other_rows(tmp_path: Path, lie: Callab
         contents.check_contents(segment)
 
 
-@pytest.mark.parametrize("functions", [[], ["of_a_newer_release"]], ids=["none", "one of a newer release"])
-def test_a_tree_of_functions_that_are_not_known_is_passed_over(tmp_path: Path, functions: list[str]) -> None:
+@pytest.mark.parametrize(
+    "functions",
+    [[], [{"function": "of_a_newer_release"}], [{"function": "min", "column": "Locale", "type": "STRING"}]],
+    ids=["none", "one of a newer release", "one of a type that a newer release may take"],
+)
+def test_a_tree_of_functions_that_are_not_known_is_passed_over(tmp_path: Path, functions: list[dict[str, Any]]) -> None:
     path = built(tmp_path, ROWS, spec(function_column_pairs=("SUM__Impressions",))).path
     parts = taken_apart(path.read_bytes())
     states = tree_of(parts)["functions"][0]
-    tree_of(parts)["functions"] = [{**states, "function": function} for function in functions]
+    tree_of(parts)["functions"] = [{**states, **function} for function in functions]
     path.write_bytes(put_together(parts))
     with ImmutableSegment.open(path) as segment:
         contents.check_contents(segment)

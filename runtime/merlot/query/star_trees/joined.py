@@ -210,7 +210,7 @@ def _trees_of(part: SegmentColumns) -> dict[object, StarTree]:
     """By what must be equal for trees to be joined."""
     assert isinstance(part.segment, ImmutableSegment)
     return {
-        (tree.dimensions, frozenset((one, tree.type_of(one), *tree.state_types(one)) for one in tree.functions)): tree
+        (tree.dimensions, frozenset((one, tree.type_of(one)) for one in tree.functions)): tree
         for tree in part.segment.star_trees
     }
 
@@ -237,6 +237,8 @@ def _join(trees: Sequence[StarTree], parts: Sequence[SegmentColumns]) -> JoinedT
         return None
     spec = made_by.model_copy(update={"max_documents": MOST_DOCUMENTS})
     functions = [Function.of(stored, trees[0].type_of(stored)) for stored in spec.stored]
+    if any(tree.state_types(one.stored) != one.state_types for one in functions for tree in trees):
+        return None
     states = [_states(one.stored, trees, sizes) for one in functions]
     documents = Documents([len(one) for one in dictionaries], functions, MOST_DOCUMENTS)
     try:

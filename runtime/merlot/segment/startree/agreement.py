@@ -17,6 +17,7 @@ from merlot.segment.startree.build import BuiltTree, build
 from merlot.segment.startree.documents import SourceColumn, TooManyDocumentsError
 from merlot.segment.startree.tree import StarTree
 from merlot.spec.star_tree import EVERY_ROW, FUNCTIONS, SEPARATOR, StarTreeSpec, StoredFunction
+from merlot.values.types import TypeName
 
 
 def agrees(tree: StarTree, column_of: Callable[[str], ColumnReader | None], num_rows: int) -> bool:
@@ -46,7 +47,7 @@ def spec_of(tree: StarTree) -> StarTreeSpec | None:
     """What the tree was made by, as far as its functions are known here; None if none is.
 
     Raises CorruptionError if no table could ask for such a tree."""
-    known = sorted(one for one in tree.functions if one.function in FUNCTIONS)
+    known = sorted(one for one in tree.functions if _is_known(one, tree.type_of(one)))
     if not known:
         return None
     try:
@@ -62,6 +63,11 @@ def spec_of(tree: StarTree) -> StarTreeSpec | None:
     if spec.stored != tuple(known):
         raise CorruptionError(f"a star-tree cannot keep functions={known} dimensions={','.join(tree.dimensions)}")
     return spec
+
+
+def _is_known(stored: StoredFunction, type_: TypeName | None) -> bool:
+    rule = FUNCTIONS.get(stored.function)
+    return rule is not None and (type_ is None or type_ in rule.types)
 
 
 def _pair(stored: StoredFunction) -> str:

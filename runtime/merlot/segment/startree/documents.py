@@ -63,6 +63,11 @@ class Function:
         call = AggregateCall(types=types, constants=constants, result=function.result(types, constants))
         return cls(stored, function, call)
 
+    @property
+    def state_types(self) -> list[pa.DataType]:
+        """Types of the columns of its states."""
+        return [field.type for field in self.function.fields(self.call)]
+
     def states(self, column: SourceColumn | None, groups: NDArray[np.uint32], num_groups: int) -> list[pa.Array]:
         """States of the rows of each group."""
         if column is None:

@@ -1,0 +1,178 @@
+"""What demos of streams have in common: a node and its client, a producer, the live view, the command line.
+
+A demo's own part is a `Play`. The producer has a thread of its own; all else runs on the main thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import signal
+import threading
+import time
+import urllib.request
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table as View
+from rich.text import Text
+
+from merlot.errors import MerlotError
+from merlot.kernels.warm import warm
+from merlot_spark.local_node import LocalNode, free_port
+
+TICK_S: Final = 0.05
+LOOK_S: Final = 0.25
+ANSWER_S: Final = 60.0
+
+
+class Client:
+    """Asks the node."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def call(self, path: str, body: bytes | None = None, content_type: str = "application/json") -> Any:
+        """The JSON that the node answers; POST if there is a body."""
+        request = urllib.request.Request(f"{self._url}{path}", body, {"Content-Type": content_type})
+        with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
+            return json.load(answer)
+
+    def rows(self, sql: str) -> list[list[Any]]:
+        """The rows of an answer; none while there is none."""
+        answer = self.call("/query/sql", json.dumps({"sql": sql}).encode())
+        if answer["exceptions"] or not answer.get("resultTable"):
+            return []
+        found: list[list[Any]] = answer["resultTable"]["rows"]
+        return found
+
+    def row(self, sql: str) -> list[Any] | None:
+        """The first row of an answer; None while there is none."""
+        return next(iter(self.rows(sql)), None)
+
+
+class Producer(ABC):
+    """Writes events at a constant rate, on a thread of its own. `num_written`: how many so far."""
+
+    def __init__(self, rate: int) -> None:
+        """rate: events per second."""
+        self.num_written = 0
+        self._rate = rate
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="producer", daemon=True)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there are no more events."""
+        return False
+
+    @abstractmethod
+    def write(self, most: int) -> int:
+        """Write the next events, so many or all that are left; returns how many."""
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write nothing more."""
+        self._is_over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        while not self.is_done and not self._is_over.wait(TICK_S):
+            due = int((time.monotonic() - began) * self._rate) - self.num_written
+            self.num_written += self.write(due)
+
+
+class Play(ABC):
+    """One demo: what the node is told, who writes, what is looked at, and what is right at the end."""
+
+    manifests: bytes
+    topic: Path
+    producer: Producer
+
+    @abstractmethod
+    def is_over(self, seconds: float) -> bool:
+        """Whether it has played long enough after so many seconds."""
+
+    @abstractmethod
+    def view(self, client: Client, seconds: float) -> View:
+        """Everything at this moment, so many seconds after the beginning."""
+
+    @abstractmethod
+    def check(self, client: Client) -> tuple[bool, str]:
+        """Whether what is answered now is what was written, and both in words."""
+
+
+def arguments(module: str, description: str | None) -> argparse.ArgumentParser:
+    """The options that all demos have."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=(description or "").splitlines()[0])
+    parser.add_argument("--rate", type=int, default=5_000, help="events per second (%(default)s)")
+    parser.add_argument(
+        "--serve", action=argparse.BooleanOptionalAction, default=True, help="keep answering after it has played"
+    )
+    parser.add_argument("--data", type=Path, default=Path("build/quickstart"), help="folder of all files (%(default)s)")
+    parser.add_argument("--port", type=int, default=8099, help="HTTP port; another one if it is taken (%(default)s)")
+    return parser
+
+
+def show(make: Callable[[], Play], folder: Path, chosen: argparse.Namespace) -> int:
+    """Make the play and run it with a node below the folder; returns the exit code."""
+    console = Console(highlight=False)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        return _run(make(), LocalNode(folder / "node", free_port(chosen.port)), console, is_served=chosen.serve)
+    except KeyboardInterrupt:
+        console.print("\nStopped.")
+        return 130
+    except MerlotError as error:
+        Console(stderr=True, highlight=False).print(Text(f"error: {error}", style="red"))
+        return 1
+
+
+def _run(play: Play, node: LocalNode, console: Console, *, is_served: bool) -> int:
+    try:
+        console.print("Loading kernels; the first time on a machine they are compiled, which takes a minute")
+        warm()
+        node.start()
+        client = Client(node.url)
+        client.call("/apply", play.manifests, "application/yaml")
+        console.print(f"A node answers at {node.url} and consumes {play.topic}", soft_wrap=True)
+        play.producer.start()
+        _watch(play, client, console)
+        play.producer.stop()
+        is_right = _check(play, client, console)
+        if is_right and is_served:
+            console.print("It goes on answering; Ctrl-C ends it.")
+            signal.pause()
+        return 0 if is_right else 1
+    finally:
+        play.producer.stop()
+        node.stop()
+
+
+def _watch(play: Play, client: Client, console: Console) -> None:
+    began = time.monotonic()
+    with Live(console=console, refresh_per_second=8) as live:
+        while not play.is_over(time.monotonic() - began):
+            live.update(play.view(client, time.monotonic() - began))
+            time.sleep(LOOK_S)
+        live.update(play.view(client, time.monotonic() - began))
+
+
+def _check(play: Play, client: Client, console: Console) -> bool:
+    deadline = time.monotonic() + ANSWER_S
+    is_right, text = play.check(client)
+    while not is_right and time.monotonic() < deadline:
+        time.sleep(TICK_S)
+        is_right, text = play.check(client)
+    console.print(Text(text, style="green" if is_right else "red"))
+    return is_right

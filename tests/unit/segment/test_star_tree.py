@@ -257,6 +257,10 @@ def say_of_ids(**fields: Any) -> Callable[[Parts], None]:
     return lambda parts: tree_of(parts)["ids"][0].update(fields)
 
 
+def say_of_states(**fields: Any) -> Callable[[Parts], None]:
+    return lambda parts: tree_of(parts)["functions"][0]["states"][0].update(fields)
+
+
 LIES: dict[str, Callable[[Parts], None]] = {
     "more documents": say(num_docs=1 << 20),
     "no documents": say(num_docs=0),
@@ -271,6 +275,7 @@ LIES: dict[str, Callable[[Parts], None]] = {
     "ids above the cardinality": say_of_ids(base=3),
     "ids below zero": say_of_ids(base=-1),
     "ids of another type": say_of_ids(type="DOUBLE"),
+    "states of a type that none has": say_of_states(type="TIMESTAMP"),
     "a child of two": put("nodes.children", 1, 0),
     "a node that is its own child": put("nodes.children", 0, 0),
     "children beyond the last node": put("nodes.children", -1, 1 << 20),

@@ -40,6 +40,10 @@ ENDS: Final = "nodes.ends"
 AGGREGATED: Final = "nodes.aggregated"
 NODE_BUFFERS: Final = (VALUES, CHILDREN, STARTS, ENDS, AGGREGATED)
 
+_LIST_TYPES: Final = frozenset({TypeName.LONG, TypeName.DOUBLE})
+_STATE_TYPES: Final = _LIST_TYPES | {TypeName.BIG_DECIMAL, TypeName.BYTES}
+"""Of columns of states, which are raw."""
+
 
 @dataclass(frozen=True, slots=True)
 class Use:
@@ -249,8 +253,18 @@ def _check_shapes(metadata: StarTreeMetadata, file: MappedFile) -> None:
         what = "a dimension or a function twice"
     if what is not None:
         raise damaged(file.path, f"star-tree cannot be: {what}")
-    for column in (*metadata.ids, *(state for one in metadata.functions for state in one.states)):
-        check_column(column, docs, file)
+    _check_columns(metadata, file)
+
+
+def _check_columns(metadata: StarTreeMetadata, file: MappedFile) -> None:
+    """Raise CorruptionError unless dict ids and states are such columns as trees are written in."""
+    states = [state for one in metadata.functions for state in one.states]
+    for column in (*metadata.ids, *states):
+        check_column(column, metadata.num_docs, file)
     for column in metadata.ids:
         if column.type is not TypeName.LONG or column.multi_value or column.encoding.has_dictionary:
             raise damaged(file.path, f"dict ids of a star-tree are {column.type} in {column.encoding}")
+    for column in states:
+        types = _LIST_TYPES if column.multi_value else _STATE_TYPES
+        if column.type not in types or column.encoding.has_dictionary:
+            raise damaged(file.path, f"states of a star-tree are {column.type} in {column.encoding}")

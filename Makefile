@@ -8,6 +8,8 @@ RATE ?= 5000
 SECONDS ?= 20
 DAYS ?= 30
 FUZZ_SECONDS ?= 600
+ROWS ?= 1000000
+SCALE ?= 1
 WORKERS ?= 2
 DOCKER ?= docker
 KAFKA_IMAGE ?= apache/kafka:4.1.0
@@ -17,7 +19,7 @@ IMAGES := operator runtime spark
 comma := ,
 KIND_CONFIG := build/kind/kubeconfig
 
-.PHONY: help quickstart demo-rollup demo-stream demo-upsert test check bench bench-pruning bench-merge bench-ingest bench-upsert fuzz fuzz-bounds crds docs plans format clean images kind-up kind-test kind-down test-e2e chart
+.PHONY: help quickstart demo-rollup demo-stream demo-upsert test check bench bench-pruning bench-merge bench-ingest bench-upsert bench-clickbench bench-tpch fuzz fuzz-bounds crds docs plans format clean images kind-up kind-test kind-down test-e2e chart
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +89,12 @@ bench-ingest: $(VENV)/.dev ## Measure streams on one core, end to end and while 
 
 bench-upsert: $(VENV)/.dev ## Measure the upsert engine on one core, beside Pinot's figures: upserts per second, bytes per key
 	$(BIN)/python -m tests.bench.upsert
+
+bench-clickbench: $(VENV)/.dev ## Measure ClickBench's 43 queries beside DuckDB, literals of SEED (random), ROWS=1000000 or 10000000; first runs
+	$(BIN)/python -m tests.bench.clickbench --rows $(ROWS) $(if $(SEED),--seed $(SEED))
+
+bench-tpch: $(VENV)/.dev ## Measure single-table queries over TPC-H's lineitem and orders beside DuckDB, DOUBLE and BIG_DECIMAL (SCALE=1)
+	$(BIN)/python -m tests.bench.tpch --scale $(SCALE) $(if $(SEED),--seed $(SEED))
 
 fuzz: $(VENV)/.dev ## Run the seeded random tests for FUZZ_SECONDS (600), the seed printed
 	MERLOT_FUZZ_SECONDS=$(FUZZ_SECONDS) MERLOT_KILLS=200 MERLOT_STREAM_FAULTS=500 MERLOT_HYBRID_FAULTS=100 MERLOT_ROUTING_CASES=5000 MERLOT_LATE_S=10 MERLOT_SILENCE_S=60 MERLOT_TABLES=1000 MERLOT_SIMULATIONS=10000 MERLOT_UPSERTS=10000 \

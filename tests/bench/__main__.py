@@ -10,6 +10,8 @@ from pathlib import Path
 
 NAMES = (
     "ssb",
+    "clickbench",
+    "tpch",
     "flights_queries",
     "segment_build",
     "point_query",

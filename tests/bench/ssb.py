@@ -73,9 +73,9 @@ def schema_of(table: pa.Table, metrics: frozenset[str] = METRICS) -> TableSchema
 
 def build(name: str, table: pa.Table, num_segments: int) -> list[Path]:
     """Segments of equal size, built unless the same rows and the same builder made them before."""
-    folder = CACHE / f"{name}-{table.num_rows}-{num_segments}-{_builder_version()}"
     size = math.ceil(table.num_rows / num_segments)
-    paths = [folder / f"{name}_{number}.mseg" for number in range(num_segments)]
+    paths = paths_of(name, table.num_rows, num_segments)
+    folder = paths[0].parent
     if all(path.exists() for path in paths):
         return paths
     for older in CACHE.glob(f"{folder.name.rpartition('-')[0]}-*"):
@@ -87,6 +87,12 @@ def build(name: str, table: pa.Table, num_segments: int) -> list[Path]:
         rows = table.slice(number * size, size).combine_chunks()
         build_segment(BuildRequest(name=path.stem, table="ssb", schema=schema), rows, folder)
     return paths
+
+
+def paths_of(name: str, num_rows: int, num_segments: int) -> list[Path]:
+    """Where `build` puts the segments of a table of so many rows."""
+    folder = CACHE / f"{name}-{num_rows}-{num_segments}-{_builder_version()}"
+    return [folder / f"{name}_{number}.mseg" for number in range(num_segments)]
 
 
 def _builder_version() -> str:
@@ -103,6 +109,11 @@ def rows_of(name: str, generate: Callable[[], pa.Table]) -> pa.Table:
         print(f"generating {path.name} …", file=sys.stderr)
         pq.write_table(generate(), path, compression="zstd")
     return pq.read_table(path).combine_chunks()
+
+
+def kept_schema(name: str) -> pa.Schema:
+    """The schema of a table that `rows_of` keeps."""
+    return pq.read_schema(CACHE / f"{name}.parquet")
 
 
 def engine(name: str, table: pa.Table, pool: ThreadPoolExecutor, num_segments: int = SEGMENTS) -> Engine:

@@ -1,0 +1,127 @@
+"""ClickBench's 43 queries beside DuckDB: rows in memory or mapped, 2 threads each.
+
+Rows are generated (`clickbench_data`), literals vary with `--seed`, which is random unless given and always printed.
+Answers are compared before anything is timed. First runs are those of a fresh process each, segments just opened.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from tests.bench import clickbench_data, report, ssb
+from tests.bench.clickbench_queries import Query, queries
+from tests.bench.report import Case
+
+from merlot.query.context import ExecutionContext
+from merlot.segment.immutable import ImmutableSegment
+
+DATA_SEED = 17
+REPEATS = 5
+
+
+def literals(table: pa.Table, seed: int) -> dict[str, Query]:
+    """The queries of a seed, about values that there are."""
+    chosen = random.Random(seed)
+    counters = pc.value_counts(table["CounterID"]).to_pylist()
+    often = sorted(counters, key=lambda one: -one["counts"])[:6]
+    counter = chosen.choice(often)["values"]
+    mine = table.filter(pc.equal(table["CounterID"], counter))
+    hashes = tuple(mine[name][chosen.randrange(mine.num_rows)].as_py() for name in ("RefererHash", "URLHash"))
+    user = table["UserID"][chosen.randrange(table.num_rows)].as_py()
+    return queries(seed, counter, (hashes[0], hashes[1]), user)
+
+
+def differ(query: Query, ours: list[list[object]], theirs: list[tuple[object, ...]]) -> bool:
+    """Whether answers differ in what is decided of them."""
+    if query.compared is None:
+        return not ssb.same(ours, [tuple(map(_plain, row)) for row in theirs])
+    mine = [[row[place] for place in query.compared] for row in ours]
+    others = [tuple(_plain(row[place]) for place in query.compared) for row in theirs]
+    return not ssb.same(mine, others)
+
+
+def _plain(value: object) -> object:
+    """Times, all of whole seconds, as Merlot writes them."""
+    return value.strftime("%Y-%m-%d %H:%M:%S.0") if isinstance(value, dt.datetime) else value
+
+
+def first_runs(chosen: dict[str, Query], rows: int) -> dict[str, tuple[float, float]]:
+    """Of each query, ms of its first run in a fresh process, and of the best of three later ones."""
+    found = {}
+    for name, query in chosen.items():
+        command = [sys.executable, "-m", "tests.bench.clickbench", "--rows", str(rows), "--first-run", query.sql]
+        answer = subprocess.run(command, cwd=report.ROOT, check=True, capture_output=True, text=True)
+        first, later = json.loads(answer.stdout.splitlines()[-1])
+        found[name] = (first, later)
+    return found
+
+
+def measure_first(sql: str, rows: int) -> None:
+    """Print the ms of one query's first run in this process, and of later ones."""
+    schema = ssb.schema_of(ssb.kept_schema(f"clickbench-{rows}").empty_table())
+    segments = [ImmutableSegment.open(path) for path in ssb.paths_of("clickbench", rows, ssb.SEGMENTS)]
+    with ThreadPoolExecutor(ssb.THREADS) as pool:
+        engine = ssb.Engine(schema, segments, ExecutionContext(schema=schema, pool=pool, threads=ssb.THREADS))
+        times = []
+        for _ in range(4):
+            start = time.perf_counter()
+            engine.query(sql)
+            times.append((time.perf_counter() - start) * 1000)
+    print(json.dumps([times[0], min(times[1:])]))
+
+
+def compare(chosen: dict[str, Query], table: pa.Table, repeats: int) -> list[Case]:
+    """A case per query; raises SystemExit where an answer differs."""
+    cases = []
+    with ThreadPoolExecutor(ssb.THREADS) as pool:
+        ours = ssb.engine("clickbench", table, pool)
+        theirs = ssb.duckdb_over(table, "hits")
+        for name, query in chosen.items():
+            if differ(query, ours.query(query.sql), theirs.execute(query.duckdb).fetchall()):
+                raise SystemExit(f"{name}: answers differ from DuckDB's: {query.sql}")
+            mine = report.median_ms(lambda sql=query.sql: ours.query(sql), repeats)  # type: ignore[misc]
+            other = report.median_ms(lambda sql=query.duckdb: theirs.execute(sql).fetchall(), repeats)  # type: ignore[misc]
+            cases.append(Case(name, "ms", mine, "duckdb", other))
+        theirs.close()
+    return cases
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="1,000,000 (default), 10,000,000, …")
+    parser.add_argument("--seed", type=int, default=None, help="of the literals; another one each time unless given")
+    parser.add_argument("--quick", action="store_true", help="200,000 rows, 3 repeats, no first runs")
+    parser.add_argument("--only", nargs="*", default=(), help="names of queries, Q0 to Q42")
+    parser.add_argument("--no-first-runs", action="store_true", help="leave the fresh processes out")
+    parser.add_argument("--first-run", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.first_run:
+        measure_first(arguments.first_run, arguments.rows)
+        return
+    rows, repeats = (200_000, 3) if arguments.quick else (arguments.rows, REPEATS)
+    seed = random.SystemRandom().randrange(1 << 31) if arguments.seed is None else arguments.seed
+    print(f"seed {seed}, load {os.getloadavg()[0]:.2f}", file=sys.stderr)
+    table = ssb.rows_of(f"clickbench-{rows}", lambda: clickbench_data.generate(rows, DATA_SEED))
+    every = literals(table, seed)
+    chosen = {name: query for name, query in every.items() if not arguments.only or name in arguments.only}
+    cases = compare(chosen, table, repeats)
+    cases.append(Case(f"geometric mean of {len(chosen)}", "ratio", report.geometric_mean(cases), "duckdb", 1.0))
+    if not (arguments.quick or arguments.no_first_runs):
+        runs = first_runs(chosen, rows)
+        cases += [Case(f"{name} first run", "ms", first, "later runs", later) for name, (first, later) in runs.items()]
+    title = f"ClickBench, {rows:,} generated rows, {ssb.SEGMENTS} segments, {ssb.THREADS} threads, seed {seed}"
+    report.publish("clickbench", f"{title}, load {os.getloadavg()[0]:.2f}, ms", cases)
+
+
+if __name__ == "__main__":
+    main()

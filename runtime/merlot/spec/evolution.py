@@ -25,7 +25,14 @@ WIDER_TYPES: dict[TypeName, frozenset[TypeName]] = {
 }
 """Types that hold every value of the key. LONG to DOUBLE would round; to STRING would change order and arithmetic."""
 
-DECIDES_ROWS = ("mode", "hash_function", "comparison_columns", "delete_record_column", "partial_upsert_strategies")
+DECIDES_ROWS = (
+    "mode",
+    "hash_function",
+    "comparison_columns",
+    "delete_record_column",
+    "partial_upsert_strategies",
+    "default_partial_upsert_strategy",
+)
 """Of upserts: what cannot change."""
 
 NEW_TABLE = "create a table under another name and ingest again"

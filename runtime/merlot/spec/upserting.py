@@ -51,6 +51,11 @@ class PartialUpsertStrategy(StrEnum):
     MIN = "MIN"
 
 
+MERGER = rf"^({'|'.join(PartialUpsertStrategy)}|[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)+)$"
+MergerName = Annotated[str, Field(pattern=MERGER, max_length=200)]
+"""A PartialUpsertStrategy, or the dotted name of an entry point of group `merlot.mergers`."""
+
+
 class Enablement(StrEnum):
     """DEFAULT leaves it to the cluster."""
 
@@ -112,9 +117,10 @@ class UpsertSpec(SpecModel):
     """True drops a row that is older than the one there is, at ingestion; otherwise it is stored, and not seen."""
     out_of_order_record_column: ColumnName | None = None
     """BOOLEAN column that is set to true in rows that come out of order."""
-    partial_upsert_strategies: Mapping[ColumnName, PartialUpsertStrategy] = {}
-    """How each column is merged; mode PARTIAL only."""
-    default_partial_upsert_strategy: PartialUpsertStrategy = PartialUpsertStrategy.OVERWRITE
+    partial_upsert_strategies: Mapping[ColumnName, MergerName] = {}
+    """How each column is merged: OVERWRITE, FORCE_OVERWRITE, IGNORE, INCREMENT, APPEND, UNION, MAX, MIN, or the dotted
+    name of a merger of one's own, an entry point of group merlot.mergers on all servers; mode PARTIAL only."""
+    default_partial_upsert_strategy: MergerName = PartialUpsertStrategy.OVERWRITE
     """How the other columns are merged: OVERWRITE takes the new value unless it is null."""
     primary_key_ttl: Ttl | None = None
     """How long after its newest row a key can still be replaced, by the comparison column's clock: 1d, 12h; or a bare
@@ -178,6 +184,13 @@ class UpsertSpec(SpecModel):
     def scan_ms(self) -> int:
         """`pruningInterval` in milliseconds."""
         return duration_ms(self.pruning_interval or "10m")
+
+    def strategy(self, column: str) -> str:
+        """How a column is merged. The one that deletes is never anything else than what a row says, or said before:
+        rows that are merged are no deletions."""
+        if column == self.delete_record_column:
+            return PartialUpsertStrategy.OVERWRITE.value
+        return str(self.partial_upsert_strategies.get(column, self.default_partial_upsert_strategy))
 
     def comparison(self, time_column: str | None) -> tuple[str, ...]:
         """Columns by which rows of a key are compared; those of the table if none are named."""

@@ -61,9 +61,9 @@ class Rules:
         first = comparisons[0]
         merged: tuple[FieldSpec, ...] = ()
         if spec.mode is UpsertMode.PARTIAL:
-            merged = tuple(field for field in schema.fields if field.name not in (*schema.primary_key, *names))
-        default = spec.default_partial_upsert_strategy
-        strategies = {field.name: str(spec.partial_upsert_strategies.get(field.name, default)) for field in merged}
+            decided = {*schema.primary_key, *names, spec.out_of_order_record_column}
+            merged = tuple(field for field in schema.fields if field.name not in decided)
+        strategies = {field.name: spec.strategy(field.name) for field in merged}
         for strategy in strategies.values():
             merger_of(strategy)
         skew = spec.max_future_skew

@@ -88,6 +88,10 @@ def test_the_example_fits_its_table() -> None:
             "mode: FULL, consistencyMode: SYNC, newSegmentTrackingTimeMs: 0",
             "spec.newSegmentTrackingTimeMs: consistencyMode SYNC needs more than 0",
         ),
+        (
+            "mode: PARTIAL, partialUpsertStrategies: {city: OVERWRIT}",
+            'spec.partialUpsertStrategies.city: "OVERWRIT" is not allowed; write a strategy such as OVERWRITE',
+        ),
         ("mode: FUL", 'spec.mode: unknown mode "FUL"; did you mean FULL?'),
     ],
 )
@@ -112,7 +116,18 @@ def test_all_problems_come_at_once() -> None:
             'spec.primaryKeyTtl: the comparison column "at" is a time; write a duration',
         ),
         ("mode: FULL, primaryKeyTtl: 1d, maxFutureSkew: 1h", "spec.maxFutureSkew: does not exist in this version"),
-        ("mode: PARTIAL", "spec.mode: PARTIAL does not exist in this version"),
+        (
+            "mode: PARTIAL, partialUpsertStrategies: {at: MAX}",
+            "spec.partialUpsertStrategies.at: a comparison column is never merged",
+        ),
+        (
+            "mode: PARTIAL, deleteRecordColumn: gone, partialUpsertStrategies: {gone: MAX}",
+            "spec.partialUpsertStrategies.gone: a column that says what a row does to its key is never merged",
+        ),
+        (
+            "mode: PARTIAL, defaultPartialUpsertStrategy: MAX",
+            'spec.defaultPartialUpsertStrategy: MAX needs one value per row; "tags" is multi-valued; name its strategy',
+        ),
         ("mode: FULL, snapshot: ENABLE", "spec.snapshot: snapshots do not exist in this version"),
         ("mode: FULL, preload: ENABLE", "spec.preload: does not exist in this version"),
         ("mode: FULL, comparisonColumns: [tags]", 'spec.comparisonColumns[0]: "tags" is multi-valued'),

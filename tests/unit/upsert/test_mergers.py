@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -134,9 +134,9 @@ class Segments:
         document = {"mode": "PARTIAL", "partialUpsertStrategies": STRATEGIES, "deleteRecordColumn": "gone", **spec}
         self.upserts = PartitionUpserts(Rules.of(UpsertSpec.model_validate(document), SCHEMA, "at"), self.previous)
 
-    def previous(self, segments: np.ndarray, docs: np.ndarray) -> pa.Table:
+    def previous(self, segments: np.ndarray, docs: np.ndarray, fields: Sequence[FieldSpec]) -> pa.Table:
         rows = [self.rows[place] for place in zip(segments.tolist(), docs.tolist(), strict=True)]
-        return pa.Table.from_pylist(rows, arrow_schema(SCHEMA))
+        return pa.Table.from_pylist(rows, arrow_schema(SCHEMA)).select([field.name for field in fields])
 
     def add(self, segment: int, *rows: tuple[Any, ...]) -> None:
         first = sum(number == segment for number, _ in self.rows)

@@ -9,7 +9,7 @@ segments of the partition at one moment. Where rows that the index was told of a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -27,6 +27,8 @@ from merlot.segment.reader import Segment, SomeDocs
 from merlot.segment.under_schema import column_under
 from merlot.server.realtime.intake import Batch
 from merlot.server.realtime.line import Line, Part
+from merlot.server.realtime.previous import StoredRows
+from merlot.spec.schema import FieldSpec
 from merlot.spec.upserting import PruningStrategy
 from merlot.upsert.index import SHARDS
 from merlot.upsert.partition import PartitionUpserts, Stats
@@ -38,6 +40,7 @@ _LOG = logging.getLogger(__name__)
 REPLAY_DOCS: Final = 1 << 20
 """Docs of a sealed segment that are read at a time."""
 Words = NDArray[np.uint64]
+Longs = NDArray[np.int64]
 Records = Mapping[int, StreamSegmentRecord]
 
 
@@ -301,11 +304,18 @@ class UpsertSink:
             return
         rules = self._around.rules_of(record)
         if self._index is None:
-            self._index = PartitionUpserts(rules)
+            self._index = PartitionUpserts(rules, self._previous_rows)
         else:
             _LOG.info("upserts follow new settings %s segment=%s", self._where, record.name)
             self._index.set_rules(rules)
         self._settings, self._scan_s = record.upsert, self._around.scan_s_of(record)
+
+    def _previous_rows(self, numbers: Longs, docs: Longs, fields: Sequence[FieldSpec]) -> pa.Table:
+        """What rows are merged into, by the index's numbers of their segments."""
+        known, places = np.unique(numbers, return_inverse=True)
+        sequence_of = {number: sequence for sequence, number in self._numbers.items()}
+        sequences = np.array([sequence_of[number] for number in known.tolist()], np.int64)[places]
+        return StoredRows(self._around.borrow, self._line, self._records()).of(sequences, docs, fields)
 
     def _new_number(self) -> int:
         self._next_number += 1

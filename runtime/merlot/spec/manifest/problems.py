@@ -201,6 +201,7 @@ def _pattern_hint(pattern: str) -> str:
         DURATION: "; write a duration such as 30d, 12h, 90m, 45s or 2w",
         periods.PERIOD: "; write a period such as 1h, 1d, 7d or 1mo",
         upserting.TTL: "; write a duration such as 30d or 12h, or a bare number",
+        upserting.MERGER: "; write a strategy such as OVERWRITE, MAX or UNION, or an entry point's dotted name",
         tasks.LEVEL_NAME: "; a level's name has letters, digits, underscores and dashes",
         r"^[A-Za-z_][A-Za-z0-9_]*$": "; a column's name has letters, digits and underscores, and no digit first",
         r"^[A-Za-z][A-Za-z0-9_-]*$": "; a name has letters, digits, underscores and dashes, a letter first",

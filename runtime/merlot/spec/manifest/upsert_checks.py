@@ -122,8 +122,6 @@ def against_table(spec: UpsertSpec, table: TableSpec) -> list[Problem]:
 
 def _not_executed(spec: UpsertSpec) -> Iterator[Problem]:
     """What would be accepted and ignored."""
-    if spec.mode is UpsertMode.PARTIAL:
-        yield Problem("spec.mode", "PARTIAL does not exist in this version; write FULL")
     if spec.max_future_skew is not None:
         yield Problem("spec.maxFutureSkew", "does not exist in this version; remove it")
     if spec.preload is Enablement.ENABLE:
@@ -151,8 +149,7 @@ def _table_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:
     if spec.out_of_order_record_column is not None:
         name = spec.out_of_order_record_column
         yield from _single_value("spec.outOfOrderRecordColumn", name, table, (TypeName.BOOLEAN,))
-    for name, strategy in spec.partial_upsert_strategies.items():
-        yield from _strategy_problems(f"spec.partialUpsertStrategies.{name}", name, strategy, table)
+    yield from _merging_problems(spec, table)
 
 
 def _layout_problems(table: TableSpec) -> Iterator[Problem]:
@@ -202,18 +199,43 @@ def _ttl_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:
             yield Problem(path, f"{text} before their segment is sealed")
 
 
-def _strategy_problems(path: str, name: str, strategy: PartialUpsertStrategy, table: TableSpec) -> Iterator[Problem]:
-    field = _field(table, name)
-    if field is None:
-        yield Problem(path, f'the table has no column "{name}"{suggestion(name, table.table_schema.names)}')
-    elif name in table.table_schema.primary_key:
-        yield Problem(path, "a column of the primary key is never merged; remove it")
-    elif strategy in (PartialUpsertStrategy.APPEND, PartialUpsertStrategy.UNION) and not field.multi_value:
-        yield Problem(path, f'{strategy} needs a multi-valued column; "{name}" has one value')
-    elif strategy is PartialUpsertStrategy.INCREMENT and (field.multi_value or field.type not in NUMBERS):
-        yield Problem(path, f'INCREMENT needs a number; "{name}" is {field.type}')
-    elif strategy in (PartialUpsertStrategy.MAX, PartialUpsertStrategy.MIN) and field.multi_value:
-        yield Problem(path, f'{strategy} needs one value per row; "{name}" is multi-valued')
+def _merging_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:
+    """Of strategies that are named, and of columns that the default does not fit."""
+    for name, strategy in spec.partial_upsert_strategies.items():
+        path = f"spec.partialUpsertStrategies.{name}"
+        field = _field(table, name)
+        if field is None:
+            yield Problem(path, f'the table has no column "{name}"{suggestion(name, table.table_schema.names)}')
+        elif name in table.table_schema.primary_key:
+            yield Problem(path, "a column of the primary key is never merged; remove it")
+        elif name in spec.comparison(table.time_column):
+            yield Problem(path, "a comparison column is never merged; remove it")
+        elif name in (spec.delete_record_column, spec.out_of_order_record_column):
+            yield Problem(path, "a column that says what a row does to its key is never merged; remove it")
+        elif (problem := _unfit(strategy, field)) is not None:
+            yield Problem(path, problem)
+    if spec.mode is not UpsertMode.PARTIAL:
+        return
+    decided: set[str | None] = {*table.table_schema.primary_key, *spec.comparison(table.time_column)}
+    decided |= {*spec.partial_upsert_strategies, spec.delete_record_column, spec.out_of_order_record_column}
+    for field in table.table_schema.fields:
+        problem = None if field.name in decided else _unfit(spec.default_partial_upsert_strategy, field)
+        if problem is not None:
+            text = f"{problem}; name its strategy in partialUpsertStrategies"
+            yield Problem("spec.defaultPartialUpsertStrategy", text)
+
+
+def _unfit(strategy: str, field: FieldSpec) -> str | None:
+    """Why a column cannot be merged like this."""
+    name, kind = field.name, f"{field.type}"
+    match strategy:
+        case PartialUpsertStrategy.APPEND | PartialUpsertStrategy.UNION if not field.multi_value:
+            return f'{strategy} needs a multi-valued column; "{name}" has one value'
+        case PartialUpsertStrategy.INCREMENT if field.multi_value or field.type not in NUMBERS:
+            return f'INCREMENT needs a number; "{name}" is {kind}'
+        case PartialUpsertStrategy.MAX | PartialUpsertStrategy.MIN if field.multi_value:
+            return f'{strategy} needs one value per row; "{name}" is multi-valued'
+    return None  # whether there is an entry point of a dotted name, servers know
 
 
 def _single_value(path: str, name: str, table: TableSpec, types: tuple[TypeName, ...] = ()) -> Iterator[Problem]:

@@ -1,0 +1,68 @@
+"""Rows of a partition by segment and doc: what mode PARTIAL merges a new row into.
+
+A segment's rows are read where they are: among those that were consumed here as long as these are kept, else in the
+sealed file, which has the same docs. The consuming thread alone asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.cluster.records import StreamSegmentRecord
+from merlot.errors import UnavailableError
+from merlot.segment.arrow_types import arrow_type
+from merlot.segment.reader import Segment
+from merlot.segment.taken import taken_column
+from merlot.segment.under_schema import column_under
+from merlot.server.realtime.line import Line
+from merlot.spec.schema import FieldSpec
+
+Longs = NDArray[np.int64]
+Borrow = Callable[[str], AbstractContextManager[Segment | None]]
+
+
+class StoredRows:
+    """A partition's rows as they are at the moment."""
+
+    def __init__(self, borrow: Borrow, line: Line, records: Mapping[int, StreamSegmentRecord]) -> None:
+        self._borrow = borrow
+        self._line = line
+        self._records = records
+
+    def of(self, sequences: Longs, docs: Longs, fields: Sequence[FieldSpec]) -> pa.Table:
+        """Columns of docs, by the sequence of their segments, in that order. Raises UnavailableError if a segment is
+        not here."""
+        order = np.argsort(sequences, kind="stable")
+        numbers, firsts = np.unique(sequences[order], return_index=True)
+        schema = pa.schema([pa.field(field.name, arrow_type(field)) for field in fields])
+        found = [schema.empty_table()]
+        for number, mine in zip(numbers.tolist(), np.split(order, firsts[1:]), strict=False):
+            with self._segment(number) as segment:
+                chosen = docs[mine].astype(np.uint32)
+                columns = [taken_column(column_under(segment, field), chosen) for field in fields]
+                found.append(pa.table(columns, names=schema.names).cast(schema))
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        return pa.concat_tables(found).take(pa.array(back))
+
+    @contextmanager
+    def _segment(self, sequence: int) -> Iterator[Segment]:
+        with self._opened(sequence) as segment:
+            if segment is None:
+                raise UnavailableError(
+                    f"rows of a segment are not here, which others are merged into number={sequence}"
+                )
+            yield segment
+
+    def _opened(self, sequence: int) -> AbstractContextManager[Segment | None]:
+        part = self._line.part(sequence)
+        if part is not None and part.rows is not None:
+            # Without the end of the part: what is behind it moves to the next one with the next line.
+            return nullcontext(part.rows.snapshot())
+        record = self._records.get(sequence)
+        return nullcontext(None) if record is None or record.is_open else self._borrow(record.key_text)

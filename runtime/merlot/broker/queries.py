@@ -22,7 +22,7 @@ from merlot.broker.planning.cuts import cut_filters
 from merlot.broker.planning.explain import Explained, explain
 from merlot.broker.planning.planner import PlannedQuery, Planner
 from merlot.broker.query_errors import QueryException, named
-from merlot.broker.response import BrokerAnswer, ResultRows
+from merlot.broker.response import BrokerAnswer, ResultColumns, ResultRows
 from merlot.broker.routing import pruning
 from merlot.broker.routing.pruning import Selection
 from merlot.broker.settings import BrokerSettings
@@ -34,7 +34,7 @@ from merlot.functions.evaluate import evaluate
 from merlot.ids import InstanceId, TableName, raw_name
 from merlot.query.answer.partial import Partial
 from merlot.query.answer.reduce import reduce
-from merlot.query.answer.result import QueryStats, pinot_values, to_pinot_rows
+from merlot.query.answer.result import QueryStats, pinot_values
 from merlot.query.plan.expressions import has_aggregate
 from merlot.query.plan.nodes import Leaf, Reduce
 from merlot.query.shortcuts import one_row
@@ -66,6 +66,8 @@ class SqlRequest:
     sql: str
     options: str = ""
     client_request_id: str | None = None
+    by_column: bool = False
+    """Whether the result is left in columns, for who takes it in blocks."""
 
 
 @dataclass(slots=True)
@@ -106,6 +108,7 @@ class Queries:
             broker_id=self.broker_id,
             num_servers_queried=0,
             num_servers_responded=0,
+            by_column=request.by_column,
         )
         task = asyncio.current_task()
         assert task is not None
@@ -228,18 +231,20 @@ class Queries:
             answer.num_empty_filter_segments = explained.num_empty_filter
             answer.num_match_all_filter_segments = explained.num_match_all
         elif gathered.failed is None:
-            answer.result = await self._reduced(tree, gathered.partials, table)
+            answer.result = await self._reduced(tree, gathered.partials, table, by_column=answer.by_column)
         answer.exceptions = gathered.exceptions()
         answer.stats = _added(gathered.partials)
         answer.num_servers_queried = gathered.num_servers_queried
         answer.num_servers_responded = gathered.num_servers_responded
         answer.reduce_time_ms = int((self._clock.monotonic() - started) * 1000)
 
-    async def _reduced(self, tree: Reduce, partials: Sequence[Partial], table: ServedTable) -> ResultRows:
+    async def _reduced(
+        self, tree: Reduce, partials: Sequence[Partial], table: ServedTable, *, by_column: bool
+    ) -> ResultRows | ResultColumns:
         num_rows = sum([partial.num_rows for partial in partials])
         if num_rows * max(len(tree.finish.outputs), MIN_COLUMNS) > self._inline_values:
-            return await asyncio.to_thread(_reduce, tree, partials, table)
-        return _reduce(tree, partials, table)
+            return await asyncio.to_thread(_reduce, tree, partials, table, by_column=by_column)
+        return _reduce(tree, partials, table, by_column=by_column)
 
 
 def _consumed_docs(table: ServedTable, selection: Selection, stats: QueryStats) -> int:
@@ -268,17 +273,17 @@ def _select(table: ServedTable, plan: PlannedQuery, leaf: Leaf, number: int) -> 
     return table.select(leaf.filter, number, null_handling=leaf.work.null_handling)
 
 
-def _reduce(plan: Reduce, partials: Sequence[Partial], table: ServedTable) -> ResultRows:
+def _reduce(
+    plan: Reduce, partials: Sequence[Partial], table: ServedTable, *, by_column: bool
+) -> ResultRows | ResultColumns:
     limits = table.spec.limits
     taken_over = one_row.answer(plan, partials)
     if taken_over is not None:
-        names, types, row = taken_over
-        result = ResultRows(names, types, [row])
-    else:
-        reduced = reduce(plan, partials, table.schema, max_groups=limits.max_groups)
-        result = ResultRows(reduced.column_names, [str(one) for one in reduced.column_types], to_pinot_rows(reduced))
-    _check_rows(result, limits.max_rows)
-    return result
+        return ResultRows(*taken_over[:2], [taken_over[2]])
+    reduced = reduce(plan, partials, table.schema, max_groups=limits.max_groups)
+    columns = ResultColumns(reduced)
+    _check_rows(columns.num_rows, limits.max_rows)
+    return columns if by_column else ResultRows(columns.column_names, columns.column_types, columns.rows)
 
 
 def _added(partials: Sequence[Partial]) -> QueryStats:
@@ -288,9 +293,9 @@ def _added(partials: Sequence[Partial]) -> QueryStats:
     return sum(others, first)
 
 
-def _check_rows(result: ResultRows, max_rows: int | None) -> None:
-    if max_rows is not None and len(result.rows) > max_rows:
-        raise LimitExceededError(f"answer has more rows than the table allows rows={len(result.rows)} limit={max_rows}")
+def _check_rows(num_rows: int, max_rows: int | None) -> None:
+    if max_rows is not None and num_rows > max_rows:
+        raise LimitExceededError(f"answer has more rows than the table allows rows={num_rows} limit={max_rows}")
 
 
 def _constant_rows(bound: BoundQuery) -> ResultRows:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from merlot import __version__
 from merlot.broker.asking.channels import ChannelFactory, Channels
@@ -43,11 +44,17 @@ class BrokerConfig:
     """Address to listen on; `host` if left out."""
     http_port: int = 8099
     """0: any free port."""
+    grpc_port: int | None = None
+    """None: no queries over gRPC; 0: any free port."""
     is_mounted: bool = False
     """True: somebody else serves `make_app(role)` on `http_port`; the role opens no port."""
     drain_s: float = 10.0
     """How long running queries may take to end when it stops."""
     settings: BrokerSettings = field(default_factory=BrokerSettings)
+
+
+class _Closable(Protocol):
+    async def close(self) -> None: ...
 
 
 class BrokerRole:
@@ -69,6 +76,9 @@ class BrokerRole:
         self._registration: Registration | None = None
         self._echo: Echo | None = None
         self._listener: Listener | None = None
+        self._rpc: _Closable | None = None
+        self.grpc_port = 0
+        """Once it is open; 0: none."""
         self._running: set[asyncio.Task[object]] = set()
         self._unready: str | None = "starting"
 
@@ -79,12 +89,15 @@ class BrokerRole:
         self._queries.is_open = True
         port = self._config.http_port if self._config.is_mounted else await self._listen()
         self._queries.broker_id = InstanceId(f"Broker_{self._config.host}_{port}")
+        if self._config.grpc_port is not None:
+            self.grpc_port = await self._listen_for_grpc(self._config.grpc_port)
         await self._start_echo(self._queries.broker_id)
         record = InstanceRecord(
             id=self._queries.broker_id,
             role=Role.BROKER,
             host=self._config.host,
             http_port=port,
+            query_port=self.grpc_port,
             started_ms=self._clock.now_ms(),
             version=__version__,
         )
@@ -109,6 +122,8 @@ class BrokerRole:
             await asyncio.wait(self._running, timeout=self._config.drain_s)
         if self._listener is not None:
             await self._listener.close()
+        if self._rpc is not None:
+            await self._rpc.close()
         self._queries.close()
         await self._directory.stop()
         await self._channels.close()
@@ -157,4 +172,14 @@ class BrokerRole:
 
     async def _listen(self) -> int:
         self._listener = Listener(self, make_app(self), self._clock)
-        return await self._listener.open(self._config.bind or self._config.host, self._config.http_port)
+        return await self._listener.open(self._address, self._config.http_port)
+
+    async def _listen_for_grpc(self, port: int) -> int:
+        from merlot.broker.rpc.endpoint import RpcListener  # gRPC takes 15 MB of memory
+
+        listener = self._rpc = RpcListener(self)
+        return await listener.open(self._address, port)
+
+    @property
+    def _address(self) -> str:
+        return self._config.bind or self._config.host

@@ -82,6 +82,17 @@ Host = Annotated[
 ]
 Bind = Annotated[str | None, typer.Option("--bind", help="Address to listen on, if it is not --host; 0.0.0.0: all.")]
 HttpPort = Annotated[int, typer.Option("--http-port", min=0, max=MAX_PORT, help="HTTP port; 0: any free one.")]
+GrpcPort = Annotated[
+    int | None,
+    typer.Option(
+        "--grpc-port",
+        envvar="MERLOT_GRPC_PORT",
+        min=0,
+        max=MAX_PORT,
+        help="Port for queries over gRPC; 0: any free one.",
+        show_default="none",
+    ),
+]
 StoreUri = Annotated[
     str,
     typer.Option(
@@ -126,6 +137,7 @@ def serve(
         "merlot-data"
     ),
     port: Annotated[int, typer.Option("--port", min=0, max=MAX_PORT, help="HTTP port; 0: any free one.")] = 8099,
+    grpc_port: GrpcPort = None,
     host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0: all.")] = "127.0.0.1",
     advertise: Annotated[
         str | None,
@@ -164,6 +176,7 @@ def serve(
             host=host,
             advertised_host=advertise,
             http_port=port,
+            grpc_port=grpc_port,
             deep_store=deep_store,
             deep_store_prefixes=tuple(deep_store_prefix or ()),
             secrets_dir=secrets_dir,
@@ -253,16 +266,24 @@ def broker(
     host: Host = "127.0.0.1",
     bind: Bind = None,
     http_port: HttpPort = 8099,
+    grpc_port: GrpcPort = None,
     drain_timeout: Annotated[
         float, typer.Option("--drain-timeout", help="Seconds that running queries get at a stop.")
     ] = 10.0,
     log_level: LogLevel = "INFO",
     log_format: LogAs = LogFormat.LINE,
 ) -> None:
-    """Run a broker: answers queries of every table of the cluster, over Pinot's HTTP API."""
+    """Run a broker: answers queries of every table of the cluster, over Pinot's HTTP API, and over gRPC if asked."""
 
     async def run(metastore: Metastore) -> None:
-        config = BrokerConfig(host=host, bind=bind, http_port=http_port, drain_s=drain_timeout, settings=settings)
+        config = BrokerConfig(
+            host=host,
+            bind=bind,
+            http_port=http_port,
+            grpc_port=grpc_port,
+            drain_s=drain_timeout,
+            settings=settings,
+        )
         role = BrokerRole(metastore, config, _channel_to)
 
         async def start() -> str:

@@ -456,7 +456,8 @@ class InstanceRecord(Record):
     host: str
     http_port: int = 0
     query_port: int = Field(default=0, validation_alias=AliasChoices("queryPort", "query_port", "grpcPort"))
-    """Of a server: where brokers send their requests. `grpcPort` is its old name."""
+    """Of a server: where brokers send their requests, of a broker: where clients ask over gRPC. `grpcPort` is its old
+    name."""
     tenant: str = "default"
     tags: tuple[str, ...] = ()
     started_ms: int = -1

@@ -51,6 +51,8 @@ class NodeConfig:
     advertised_host: str | None = None
     """Name by which clients reach it; default: `host`, or the machine's name if that stands for every address."""
     http_port: int = 8099
+    grpc_port: int | None = None
+    """None: no queries over gRPC."""
     deep_store: str | None = None
     """Where segment files of tables that name no deep store are; default `{data_dir}/deepstore`."""
     deep_store_prefixes: tuple[str, ...] = ()
@@ -86,6 +88,11 @@ class Node:
         self._server: ServerRole | None = None
         self._broker: BrokerRole | None = None
         self.port = 0
+
+    @property
+    def grpc_port(self) -> int:
+        """Where it answers over gRPC; 0: nowhere."""
+        return 0 if self._broker is None else self._broker.grpc_port
 
     @property
     def url(self) -> str:
@@ -158,7 +165,12 @@ class Node:
 
     async def _start_broker(self, metastore: SqliteMetastore, server: ServerRole) -> BrokerRole:
         config = BrokerConfig(
-            host=self._config.reached_as, http_port=self.port, is_mounted=True, settings=self._config.broker
+            host=self._config.reached_as,
+            bind=self._config.host,
+            http_port=self.port,
+            grpc_port=self._config.grpc_port,
+            is_mounted=True,
+            settings=self._config.broker,
         )
         role = BrokerRole(metastore, config, lambda _: LocalChannel(server.handle), self._clock)
         self._exits.push_async_callback(role.stop)

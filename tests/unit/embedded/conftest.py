@@ -29,8 +29,8 @@ async def start_node(tmp_path: Path) -> AsyncIterator[StartNode]:
     """Starts a node over the folder `node`."""
     nodes: list[Node] = []
 
-    async def start(http_port: int = 0) -> Node:
-        node = Node(NodeConfig(data_dir=tmp_path / "node", http_port=http_port))
+    async def start(http_port: int = 0, grpc_port: int | None = None) -> Node:
+        node = Node(NodeConfig(data_dir=tmp_path / "node", http_port=http_port, grpc_port=grpc_port))
         nodes.append(node)
         await node.start()
         return node

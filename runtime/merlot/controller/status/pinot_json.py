@@ -111,7 +111,7 @@ def broker(record: InstanceRecord) -> Json:
         "host": record.host,
         "port": record.http_port,
         "instanceName": record.id,
-        "grpcPort": -1,
+        "grpcPort": record.query_port or -1,
     }
 
 
@@ -122,7 +122,7 @@ def instance(record: InstanceRecord) -> Json:
         "hostName": record.host,
         "enabled": True,
         "port": str(record.http_port),
-        "grpcPort": -1,
+        "grpcPort": record.query_port or -1 if record.role is Role.BROKER else -1,
         "queryPort": record.query_port or -1,
         "tags": [record.tenant, *record.tags],
         "role": str(record.role),

@@ -36,6 +36,9 @@ class Cut(Protocol):
     def resolve(self, key: str) -> Resolved | None:
         """What answers for a `name@0`; None if it is not here."""
 
+    def behind(self, keys: Iterable[str]) -> Sequence[tuple[str, Resolved | None]]:
+        """What comes behind the keys, of partitions of which only sealed segments are asked for."""
+
     def dressed(self, segment: ImmutableSegment) -> Segment | None:
         """A sealed segment with the docs of it that are rows of the table; None if that is not known yet."""
 
@@ -147,7 +150,7 @@ class TableSegments:
         if not consumed and not self.is_upsert:
             return self._acquire_sealed(keys)
         cut = self._cut()
-        return self._acquire_consumed(keys, consumed, cut) if consumed else self._acquire(keys, cut)
+        return self._acquire_consumed(keys, consumed, cut)
 
     @contextmanager
     def borrowed(self, key: str) -> Iterator[ImmutableSegment | None]:
@@ -170,8 +173,10 @@ class TableSegments:
         missing: list[str] = []
         rows: list[Segment] = []
         times_ms: list[int] = []
-        for key in consumed:
-            resolved = None if cut is None else cut.resolve(key)
+        found = [(key, None if cut is None else cut.resolve(key)) for key in consumed]
+        if self.is_upsert and cut is not None:
+            found += cut.behind(keys)
+        for key, resolved in found:
             if resolved is None:
                 missing.append(key)
             else:

@@ -97,6 +97,39 @@ def test_the_cut_stays_behind_what_only_a_server_that_leaves_has_sealed() -> Non
     assert keys_of(alone) == {sealed(0), consumed(1)}
 
 
+def test_what_followed_a_tail_is_missed_when_nobody_answers_for_it_any_more() -> None:
+    """Both servers died, and one is back with sealed segments only: the rows behind them are not new, but gone."""
+    before = snapshot_of(chain(1), {A: {sealed(0), consumed(1)}, B: {consumed(0), consumed(1)}})
+    opened = snapshot_of(chain(1), {A: {sealed(0)}}, before)
+    assert (keys_of(opened), opened.unavailable) == ({sealed(0)}, (consumed(1),))
+    committed = snapshot_of(chain(2), {A: {sealed(0), sealed(1)}}, before)
+    assert (keys_of(committed), committed.unavailable) == ({sealed(0), sealed(1)}, (consumed(2),))
+    later = snapshot_of(chain(2), {A: {sealed(0)}}, committed)
+    assert set(later.unavailable) == {sealed(1), consumed(2)}
+    behind = snapshot_of(chain(3), {A: {sealed(0), sealed(1)}}, opened)
+    assert set(behind.unavailable) == {sealed(2), consumed(3)}
+    loaded = snapshot_of(chain(3), {A: {sealed(0), sealed(1), sealed(2)}}, behind)
+    assert loaded.unavailable == (consumed(3),)
+    again = snapshot_of(chain(2), {A: {sealed(0), sealed(1), consumed(2)}}, committed)
+    assert (keys_of(again), again.unavailable) == ({sealed(0), sealed(1), consumed(2)}, ())
+
+
+def test_a_broker_that_starts_hears_from_a_dead_server_what_was_answered() -> None:
+    bucket = Bucket("x", {one.name: one for one in chain(1)}, {one.name: (A, B) for one in chain(1)})
+    view = TableView(TABLE, RootRecord(epoch=1, num_buckets=1), 1, {0: bucket})
+    reports = {A: {sealed(0)}, B: {consumed(0)}}
+    inputs = RoutingInputs(view=view, reports=reports, standings={A: Standing.PREFERRED}, now_ms=NOW_MS)
+    snapshot = build(inputs, None)
+    assert (keys_of(snapshot), snapshot.unavailable) == ({sealed(0)}, (consumed(1),))
+
+
+def test_a_partition_that_goes_on_after_a_pause_is_new_until_somebody_consumes_it() -> None:
+    paused = snapshot_of(chain(1, ConsumingStatus.PAUSED), {A: {sealed(0)}})
+    assert (keys_of(paused), paused.unavailable) == ({sealed(0)}, ())
+    resumed = snapshot_of(chain(1), {A: {sealed(0)}}, paused)
+    assert (keys_of(resumed), resumed.unavailable) == ({sealed(0)}, ())
+
+
 def test_two_commits_that_a_broker_hears_of_at_once_are_one_step() -> None:
     before = snapshot_of(chain(0), {A: {consumed(0)}})
     after = snapshot_of(chain(2), {A: {consumed(0), sealed(0), consumed(1), sealed(1), consumed(2)}}, before)

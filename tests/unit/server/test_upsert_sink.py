@@ -22,6 +22,7 @@ from merlot.segment.build.request import BuildRequest
 from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.segment.reader import Segment, SomeDocs
 from merlot.server.realtime.around import Around, Settings
+from merlot.server.realtime.cuts import Consumer, Source, StreamCut
 from merlot.server.realtime.heads import Heads
 from merlot.server.realtime.intake import Batch
 from merlot.server.realtime.memory import MemoryRoom
@@ -348,6 +349,33 @@ def test_a_partition_waits_for_its_sealed_segments() -> None:
     replica.loaded.add(key)
     assert waiting.may_begin()
     assert waiting.waits_for == ""
+
+
+def test_a_broker_that_has_not_heard_of_what_is_consumed_is_answered_for_that_too() -> None:
+    """Else it would see neither the rows that were replaced, nor those that replaced them."""
+    chain = Chain(random.Random(3))
+    replica = Replica(chain)
+    chain.produce(80)
+    replica.read(40)
+    old = chain.open
+    chain.commit(40)
+    replica.follow(chain.records[old.sequence], carries=True)
+    replica.heads.release()
+    replica.read(80)
+    key, [segment] = f"{old.name}@7", chain.sealed.values()
+    view = replica.sink.view
+    assert view is not None
+    sealed = view.dressed(0, segment)
+    assert sealed is not None
+    assert set(visible(sealed)) < chain.newest(40)
+    consumer = cast(Consumer, SimpleNamespace(line=view.line, is_ready=True))
+    cut = StreamCut({0: Source(consumer, replica.sink)}, replica.loaded.__contains__)
+    [(last, resolved)] = cut.behind([key])
+    assert last == key
+    assert resolved is not None
+    assert resolved.keys == ()
+    assert set(visible(sealed)) | {row for one in resolved.rows for row in visible(one)} == chain.newest(80)
+    assert list(cut.behind([key, f"{chain.open.name}@0"])) == [], "the broker knows"
 
 
 def test_keys_of_a_segment_that_is_deleted_go_with_it() -> None:

@@ -10,7 +10,8 @@ exactly that key and may be asked (`health.Standing`):
    the reports of dead servers included (they outlive their servers, so a broker that just started knows as much).
 4. It was never in service: it is *new* and not part of the table yet, so counts grow by whole segments once a replica
    is up. A record older than `NEW_SEGMENT_MS` is no longer new (Pinot's InstanceSelector has the same five minutes): a
-   segment that no server manages to load must be heard of.
+   segment that no server manages to load must be heard of. Nor is one new whose rows may have been answered as the end
+   of its partition: they would be gone, and of an upsert table what they replace would be as well.
 5. Segments that left the view together with the arrival of others were replaced by them: they stay until all of these
    have a replica, then all switch at once (`replacement`). Otherwise a segment whose record is gone leaves at once.
 6. Segments of a stream's partition that are consumed, or were until lately, are asked for as one, from the first of
@@ -37,6 +38,7 @@ from merlot.broker.routing.exchanges import Exchange, arriving, joined
 from merlot.broker.routing.groups import grouped
 from merlot.broker.routing.health import Standing
 from merlot.broker.routing.lines import CONSUMING_SUFFIX, Tail
+from merlot.cluster.consuming.names import StreamSegmentName
 from merlot.cluster.records import LineageMark, LineageState, SegmentRecord, StreamSegmentRecord
 from merlot.cluster.segments.boundary import BoundaryRule, Cut, cut
 from merlot.cluster.segments.view import TableView
@@ -140,7 +142,7 @@ class Rerouted:
 
 def build(inputs: RoutingInputs, previous: RoutingSnapshot | None = None) -> RoutingSnapshot:
     """The next snapshot. Takes a few microseconds per segment: call it in a thread."""
-    facts = _Facts.of(inputs, is_first=previous is None)
+    facts = _Facts.of(inputs, previous)
     table = _table(inputs, previous, facts)
     before = previous.segments if previous is not None else {}
     routed = {name: facts.route(before[name].key, before[name].record) for name in table.frozen & before.keys()}
@@ -350,10 +352,13 @@ class _Facts:
     is_whole: bool
     num_stamped: Mapping[int, int]
     """For a broker that just started: how many segments were published together."""
+    asked_from: Mapping[int, int]
+    """By partition, the first segment that was asked for as it was consumed: with it was what follows."""
     now_ms: int
 
     @classmethod
-    def of(cls, inputs: RoutingInputs, *, is_first: bool) -> _Facts:
+    def of(cls, inputs: RoutingInputs, previous: RoutingSnapshot | None) -> _Facts:
+        is_first = previous is None
         preferred = _holders(inputs, Standing.PREFERRED)
         backups = _holders(inputs, Standing.BACKUP)
         holders = {**backups, **preferred}
@@ -374,6 +379,7 @@ class _Facts:
             lineage=inputs.view.lineage,
             is_whole=inputs.is_whole,
             num_stamped=Counter(map(_stamp, inputs.view.visible.values())) if is_first else {},
+            asked_from=_asked_from(previous, reported),
             now_ms=inputs.now_ms,
         )
 
@@ -383,6 +389,13 @@ class _Facts:
         is_back = input_of is not None and input_of.state is LineageState.REVERTED
         return is_back or record.replaces in self.lineage
 
+    def is_continued(self, record: SegmentRecord) -> bool:
+        """Whether its rows may have been answered as the end of a line: then they are missed if they cannot be."""
+        if not isinstance(record, StreamSegmentRecord):
+            return False
+        first = self.asked_from.get(record.partition)
+        return first is not None and record.sequence >= first
+
     def has_replica(self, record: SegmentRecord) -> bool:
         """Whether somebody may be asked for this version."""
         return record.key_text in self.holders
@@ -390,6 +403,17 @@ class _Facts:
     def route(self, key: str, record: SegmentRecord) -> RoutedSegment:
         """This version and its holders, if it has any."""
         return RoutedSegment(key, record, self.holders.get(key, ()), self.backups.get(key, ()))
+
+
+def _asked_from(previous: RoutingSnapshot | None, reported: Set[str]) -> Mapping[int, int]:
+    """By partition, the first segment that was asked for as `name@0`: by this broker, or of servers that are dead."""
+    names = set(lines.consuming_names(reported))
+    if previous is not None:
+        names |= lines.open_names({name: one.record for name, one in previous.segments.items()})
+    found: dict[int, int] = {}
+    for parsed in filter(None, map(StreamSegmentName.parse, names)):
+        found[parsed.partition] = min(parsed.sequence, found.get(parsed.partition, parsed.sequence))
+    return found
 
 
 def _holders(inputs: RoutingInputs, standing: Standing) -> dict[str, tuple[InstanceId, ...]]:
@@ -409,7 +433,7 @@ def _route(record: SegmentRecord, before: RoutedSegment | None, facts: _Facts) -
         return facts.route(key, record)
     if before is not None and before.key != key and not isinstance(record, StreamSegmentRecord):
         return facts.route(before.key, before.record)
-    if before is not None or key in facts.reported:
+    if before is not None or key in facts.reported or facts.is_continued(record):
         return RoutedSegment(key, record, ())
     # A file of a segment that has none by its record is told of early: it is routed when the record says so.
     older = () if record.is_open else facts.versions.get(record.name, ())

@@ -6,7 +6,7 @@ a request is answered is seen once: not in both, and not in neither. On the even
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -61,6 +61,28 @@ class StreamCut:
         if taken.view is None:
             return taken.line.resolve(name, self._is_loaded)
         return taken.line.resolve(name, self._is_loaded, taken.view.dressed)
+
+    def behind(self, keys: Iterable[str]) -> Sequence[tuple[str, Resolved | None]]:
+        """What comes behind the last of the keys, beside that key, of each partition of an upsert table of which only
+        sealed segments are asked for; None if it is not here.
+
+        The broker does not know yet that somebody consumes the partition. Rows that were replaced there would be seen
+        in neither place."""
+        last: dict[int, tuple[int, str]] = {}
+        asked: set[int] = set()
+        for key in keys:
+            parsed = StreamSegmentName.parse(key.rpartition("@")[0])
+            if parsed is None:
+                continue
+            if key.endswith(CONSUMING_SUFFIX):
+                asked.add(parsed.partition)
+            last[parsed.partition] = max(last.get(parsed.partition, (-1, "")), (parsed.sequence, key))
+        found = []
+        for partition, (sequence, key) in last.items():
+            taken = None if partition in asked else self._take(partition)
+            if taken is not None and taken.view is not None:
+                found.append((key, taken.line.resolve_from(sequence + 1, self._is_loaded, taken.view.dressed)))
+        return found
 
     def dressed(self, segment: ImmutableSegment) -> Segment | None:
         """A sealed segment with the docs of it that are rows of the table; None if the index does not have it."""

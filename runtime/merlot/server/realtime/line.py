@@ -97,13 +97,19 @@ class Line:
 
     def resolve(self, name: str, is_loaded: Callable[[str], bool], dress: Dress = _as_it_is) -> Resolved | None:
         """Everything from the segment `name` on; None if some of it is not here. `dress` says which docs count."""
-        first = next((number for number, part in enumerate(self.parts) if part.name == name), None)
-        if first is None:
-            return None
+        first = next((part.sequence for part in self.parts if part.name == name), None)
+        return None if first is None else self.resolve_from(first, is_loaded, dress)
+
+    def resolve_from(
+        self, sequence: int, is_loaded: Callable[[str], bool], dress: Dress = _as_it_is
+    ) -> Resolved | None:
+        """Everything from a place in the chain on; None if some of it is not here."""
         keys: list[str] = []
         rows: list[Segment] = []
         newest_ms = 0
-        for part in self.parts[first:]:
+        for part in self.parts:
+            if part.sequence < sequence:
+                continue
             if part.rows is not None:
                 segment = dress(part.sequence, part.snapshot())
                 if segment is None:

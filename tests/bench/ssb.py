@@ -11,7 +11,7 @@ import hashlib
 import math
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ from merlot.query.plan.make import plan
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.reader import Segment
 from merlot.spec.schema import TableSchema
 from merlot.sql.parse import parse
 
@@ -48,7 +49,7 @@ class Engine:
     """Segments of one table and what runs queries over them."""
 
     schema: TableSchema
-    segments: list[ImmutableSegment]
+    segments: Sequence[Segment]
     context: ExecutionContext
 
     def query(self, sql: str) -> list[list[object]]:

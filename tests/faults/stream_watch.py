@@ -79,13 +79,18 @@ def kafka_manifest(brokers: KafkaBrokers, topic: str) -> Table:
     """The table of events, from Kafka, with two replicas."""
     manifest = events_manifest(Path(topic), flush_rows=FLUSH_ROWS, replication=2)
     stored = manifest.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    properties = {
+    own = {"type": "kafka", "topic": topic, "properties": kafka_properties(brokers)}
+    stored["spec"]["ingestion"]["stream"] |= own
+    return Table.model_validate(stored)
+
+
+def kafka_properties(brokers: KafkaBrokers) -> dict[str, str]:
+    """How a table reaches them, and comes back to them soon."""
+    return {
         "bootstrap.servers": brokers.servers,
         "fetch.error.backoff.ms": "50",
         "reconnect.backoff.max.ms": "500",
     }
-    stored["spec"]["ingestion"]["stream"] |= {"type": "kafka", "topic": topic, "properties": properties}
-    return Table.model_validate(stored)
 
 
 @dataclass

@@ -1,4 +1,5 @@
-"""Processes die and freeze while a stream is consumed: each row is there exactly once, and no answer takes one back.
+"""Processes die and freeze while streams are consumed: each row is there exactly once, and no answer takes one back.
+Of a table whose rows replace each other, each answer has what there was at some moment.
 
 With MERLOT_KAFKA_CONTROL the stream is a real Kafka, whose brokers are hurt too; else files.
 """
@@ -6,14 +7,13 @@ With MERLOT_KAFKA_CONTROL the stream is a real Kafka, whose brokers are hurt too
 import asyncio
 import os
 import random
-import signal
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kafka_brokers import CONTROL, KafkaBrokers, kafka_brokers
+from stream_faults import faults_of
 from stream_watch import (
     FLUSH_ROWS,
     NUM_PARTITIONS,
@@ -21,14 +21,16 @@ from stream_watch import (
     Events,
     KafkaEvents,
     kafka_manifest,
+    kafka_properties,
     replicas_agree,
     watched,
 )
+from upsert_watch import FileTopic, KafkaTopic, Topic, board_manifest, every_replica_shows, upsert_spec, upserts_watched
 
 from merlot.cluster.manifests.tables import put_table
 from merlot.testing import dying
 from merlot.testing.events import EventFiles, events_manifest
-from merlot.testing.processes import ClusterProcesses, RoleProcess
+from merlot.testing.processes import ClusterProcesses
 from merlot_spark.zookeeper import ZooKeeper
 
 pytestmark = pytest.mark.cluster
@@ -37,8 +39,6 @@ NUM_FAULTS = int(os.environ.get("MERLOT_STREAM_FAULTS", "30"))
 SEED = int(os.environ.get("MERLOT_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 NUM_BROKERS = 3 if NUM_FAULTS >= 100 else 1
 """Of Kafka. Three take a while to start; only of three does one lead what another one did."""
-ORDER_S = 8.0
-"""How long a server has to come to the step that it shall die at."""
 
 
 @pytest.fixture(scope="module")
@@ -67,85 +67,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory, zookeeper_to_hurt: ZooKeepe
         yield cluster
 
 
-@dataclass(frozen=True)
-class Fault:
-    """Something that is done to somebody."""
-
-    name: str
-    act: Callable[[random.Random], Awaitable[None]]
-
-
-async def kill(process: RoleProcess, rng: random.Random) -> None:
-    await asyncio.to_thread(process.kill)
-    await asyncio.sleep(rng.uniform(0, 0.5))
-    process.start()
-    await asyncio.to_thread(process.wait_ready)
-
-
-async def freeze(process: RoleProcess, rng: random.Random) -> None:
-    process.send(signal.SIGSTOP)
-    await asyncio.sleep(rng.uniform(0.2, 2.0))
-    process.send(signal.SIGCONT)
-
-
-async def order(cluster: ClusterProcesses, ordered: dying.Order, rng: random.Random) -> None:
-    """One of the servers meets it at the step."""
-    number = rng.randrange(len(cluster.servers))
-    server, path = cluster.servers[number], dying.give(cluster.server_dir(number), ordered)
-    try:
-        async with asyncio.timeout(ORDER_S):
-            while path.exists():
-                await asyncio.sleep(0.01)
-    except TimeoutError:
-        path.unlink(missing_ok=True)  # the other one does all of it; it is hurt where it is
-    await (freeze if ordered.signal == signal.SIGSTOP else kill)(server, rng)
-
-
-def faults_of_steps(cluster: ClusterProcesses) -> list[Fault]:
-    """Death before and after each step of a commit, and at some write; freezes too."""
-    skips = {dying.WRITE: 7}
-    orders = [
-        dying.Order(step, skips.get(step, 0), is_after, number)
-        for step in dying.STEPS
-        for is_after, number in ((False, signal.SIGKILL), (True, signal.SIGKILL), (step == "upload", signal.SIGSTOP))
-    ]
-    return [Fault(str(one), partial(order, cluster, one)) for one in orders]
-
-
-def faults_of(cluster: ClusterProcesses, zookeeper: ZooKeeper, kafka: KafkaBrokers | None) -> list[Fault]:
-    """Each kind once."""
-    victims = [*cluster.servers, cluster.broker, cluster.controller]
-    kinds = {"kill": kill, "freeze": freeze}
-    faults = [Fault(f"{kind} {victim.name}", partial(act, victim)) for victim in victims for kind, act in kinds.items()]
-
-    async def restart_zookeeper(_: random.Random) -> None:
-        await asyncio.to_thread(zookeeper.restart)
-
-    async def freeze_zookeeper(rng: random.Random) -> None:
-        zookeeper.freeze()
-        await asyncio.sleep(rng.uniform(0.2, 2.0))
-        zookeeper.thaw()
-
-    faults += [Fault("restart zookeeper", restart_zookeeper), Fault("freeze zookeeper", freeze_zookeeper)]
-    return faults + faults_of_steps(cluster) + ([] if kafka is None else faults_of_kafka(kafka))
-
-
-def faults_of_kafka(kafka: KafkaBrokers) -> list[Fault]:
-    async def restart_kafka(rng: random.Random) -> None:
-        number = rng.choice(kafka.numbers)
-        await asyncio.to_thread(kafka.kill, number)
-        await asyncio.sleep(rng.uniform(0, 1.0))
-        await asyncio.to_thread(kafka.start, number)
-
-    async def freeze_kafka(rng: random.Random) -> None:
-        number = rng.choice(kafka.numbers)
-        kafka.freeze(number)
-        await asyncio.sleep(rng.uniform(0.2, 3.0))
-        kafka.thaw(number)
-
-    return [Fault("kill kafka", restart_kafka), Fault("freeze kafka", freeze_kafka)]
-
-
 def make_table(cluster: ClusterProcesses, kafka: KafkaBrokers | None, folder: Path) -> Events:
     """A topic, and the table of it."""
     events: Events
@@ -159,6 +80,20 @@ def make_table(cluster: ClusterProcesses, kafka: KafkaBrokers | None, folder: Pa
     return events
 
 
+def make_board(cluster: ClusterProcesses, kafka: KafkaBrokers | None, folder: Path) -> Topic:
+    """Another topic, and a table of it whose rows replace each other."""
+    topic: Topic
+    settings: dict[str, Any] = {"flush_rows": 300, "replication": 2, "upsert": {"config": upsert_spec()}}
+    if kafka is None:
+        topic, manifest = FileTopic(folder), board_manifest(folder, **settings)
+    else:
+        topic = KafkaTopic(kafka, "board")
+        manifest = board_manifest("board", **settings, properties=kafka_properties(kafka))
+    with cluster.metastore() as metastore:
+        put_table(metastore, manifest)
+    return topic
+
+
 @pytest.mark.timeout(240 + 15 * NUM_FAULTS)
 async def test_whatever_dies_each_row_is_there_once(
     shared: ClusterProcesses, kafka: KafkaBrokers | None, tmp_path: Path, zookeeper_to_hurt: ZooKeeper
@@ -166,19 +101,26 @@ async def test_whatever_dies_each_row_is_there_once(
     rng = random.Random(SEED)
     print(f"seed={SEED} (MERLOT_SEED), faults={NUM_FAULTS} (MERLOT_STREAM_FAULTS), kafka={kafka and kafka.numbers}")
     events = make_table(shared, kafka, tmp_path / "topic")
+    board_topic = make_board(shared, kafka, tmp_path / "board")
     kinds = faults_of(shared, zookeeper_to_hurt, kafka)
     rounds = [rng.sample(kinds, len(kinds)) for _ in range(-(-NUM_FAULTS // len(kinds)))]
     faults = [fault for one in rounds for fault in one][:NUM_FAULTS]
-    async with watched(shared, events) as watcher:
+    async with watched(shared, events) as watcher, upserts_watched(shared, board_topic, random.Random(SEED)) as board:
         while (await watcher.counts() or [0])[0] < ROWS_PER_S:
             await asyncio.sleep(0.05)
         for number, fault in enumerate(faults):
             await asyncio.sleep(rng.uniform(0.1, 0.5))
             print(f"{number} {fault.name}: answers={watcher.num_answers} rows={events.num_events}", flush=True)
             await fault.act(rng)
-    await asyncio.to_thread(events.settle)
+    for topic in (events, board_topic):
+        await asyncio.to_thread(topic.settle)
     await watcher.shows_all()
     await replicas_agree(shared)
-    seen = f"answers={watcher.num_answers} flagged={watcher.num_flagged} looks={watcher.num_looks}"
-    print(f"rows={events.num_events} {seen}")
+    await board.shows_all()
+    await every_replica_shows(shared, board.ledgers)
+    for name, one, num_rows in (("events", watcher, events.num_events), ("board", board, board.rows.num_rows)):
+        print(f"{name}: rows={num_rows} answers={one.num_answers} flagged={one.num_flagged}")
+    print(f"looks={watcher.num_looks}")
     assert watcher.wrong == []
+    assert board.wrong == []
+    assert board.num_answers > 2 * board.num_flagged, "answers that are not whole prove little"

@@ -1,0 +1,381 @@
+"""A table whose rows replace each other while something is broken, and a dict that says which of them are there.
+
+Rows know their partition and their place in it. What an answer shows of a partition has to be what the dict had after
+some row: never a key twice, never one that is missing (Pinot's #7971), never one that came back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from confluent_kafka import Producer
+from kafka_brokers import KafkaBrokers
+from numpy.typing import NDArray
+from tests.unit.upsert.oracle import Oracle
+
+from merlot.cluster.segments.view import TableView, load
+from merlot.errors import MerlotError
+from merlot.ids import offline
+from merlot.metastore.protocol import Metastore
+from merlot.query.plan.binding import bind
+from merlot.spec.table import Table
+from merlot.sql.parse import parse
+from merlot.testing.patience import PATIENCE_S
+from merlot.testing.processes import ClusterProcesses, RoleProcess
+from merlot.tree.tree_json import to_json
+from merlot.wire.client import TcpChannel
+from merlot.wire.messages import ServerRequest
+
+NUM_PARTITIONS = 4
+NUM_KEYS = 40
+"""Of a partition. Some are drawn so rarely that they are dead when they come again."""
+TTL = 1500
+RAW_NAME = "board"
+TABLE = offline(RAW_NAME)
+SHOWN = f"SELECT part, seq FROM {RAW_NAME} LIMIT 1000000"
+SUMS = f"SELECT part, COUNT(*), SUM(seq), MIN(seq), MAX(seq) FROM {RAW_NAME} GROUP BY part LIMIT 100"
+WITH_DELETED = f"SET skipUpsertDelete = true; {SHOWN}"
+STORED = f"SET skipUpsert = true; {SHOWN}"
+TOLD = ("numServersResponded", "numSegmentsQueried", "numConsumingSegmentsQueried", "totalDocs")
+ALIVE = np.iinfo(np.int64).max
+Seqs = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Event:
+    """A row: what it is of, when it happened, and whether it deletes its key."""
+
+    key: int
+    version: int
+    is_deleted: bool
+
+
+class Ledger:
+    """What the rows of a partition come to, one after the other: from where until where each of them is shown."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._oracle = oracle
+        self._died: list[int] = []
+        """The row that took each one's place, or itself if it was never valid."""
+        self._deletes: list[bool] = []
+        self._is_stored: list[bool] = []
+
+    def change_ttl(self, ttl: float) -> None:
+        self._oracle.change(ttl)
+
+    def add(self, event: Event) -> None:
+        seq = len(self._died)
+        before = self._oracle.newest.get(event.key)
+        is_stored = self._oracle.add(event.key, event.version, event.is_deleted, (0, seq))
+        if before is not None and before.place not in self._oracle.valid and self._died[before.place[1]] == ALIVE:
+            self._died[before.place[1]] = seq
+        self._died.append(ALIVE if (0, seq) in self._oracle.valid else seq)
+        self._deletes.append(event.is_deleted)
+        self._is_stored.append(is_stored)
+
+    def shown(self, num_rows: int | None = None, *, with_deleted: bool = False) -> Seqs:
+        """The rows that are there after so many; after all if none are said."""
+        stop = len(self._died) if num_rows is None else num_rows
+        is_there = np.array(self._died[:stop], np.int64) >= stop
+        if not with_deleted:
+            is_there &= ~np.array(self._deletes[:stop], np.bool_)
+        return np.flatnonzero(is_there)
+
+    def stored(self) -> Seqs:
+        """All that were not dropped."""
+        return np.flatnonzero(np.array(self._is_stored, np.bool_))
+
+    def shows(self, matches: Any, newest: int) -> bool:
+        """Whether what was shown is what was there at some moment, of which the newest row shown is known."""
+        for stop in range(newest + 1, len(self._died) + 1):
+            if matches(self.shown(stop)):
+                return True
+            if newest >= 0 and self._died[newest] < stop:
+                return False
+            if stop > newest + 200:
+                return False
+        return newest < 0 and matches(np.zeros(0, np.int64))
+
+
+class Topic(Protocol):
+    """Where rows are written to."""
+
+    def append(self, partition: int, lines: Sequence[str]) -> None: ...
+
+    def settle(self) -> None:
+        """Until all of it is there."""
+        ...
+
+
+class FileTopic:
+    """Files of a folder; knows where each line begins."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files = [folder / str(number) / "rows.json" for number in range(NUM_PARTITIONS)]
+        self._starts: list[list[int]] = [[] for _ in self._files]
+        self._ends = [0] * NUM_PARTITIONS
+        for file in self._files:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+
+    def append(self, partition: int, lines: Sequence[str]) -> None:
+        for line in lines:
+            self._starts[partition].append(self._ends[partition])
+            self._ends[partition] += len(line) + 1
+        with self._files[partition].open("a") as file:
+            file.write("".join(f"{line}\n" for line in lines))
+
+    def row_at(self, partition: int, offset: int) -> int:
+        """The first row that begins there or behind it."""
+        return bisect_left(self._starts[partition], offset)
+
+    def settle(self) -> None:
+        """All of it is there already."""
+
+
+class KafkaTopic:
+    """A topic of Kafka; its producer is idempotent and never gives up."""
+
+    def __init__(self, brokers: KafkaBrokers, topic: str) -> None:
+        brokers.create_topic(topic, NUM_PARTITIONS)
+        self._topic = topic
+        self._producer = Producer(
+            {
+                "bootstrap.servers": brokers.servers,
+                "enable.idempotence": True,
+                "message.timeout.ms": 0,
+                "linger.ms": 5,
+                "log_level": 0,
+            }
+        )
+
+    def append(self, partition: int, lines: Sequence[str]) -> None:
+        for line in lines:
+            self._producer.produce(self._topic, line, partition=partition)
+        self._producer.poll(0)
+
+    def settle(self) -> None:
+        assert self._producer.flush(PATIENCE_S) == 0
+
+
+def board_manifest(
+    topic: Path | str, *, flush_rows: int, replication: int, upsert: dict[str, Any], properties: Any = None
+) -> Table:
+    """The table of a folder's rows, or of those of a topic of Kafka."""
+    stream: dict[str, Any] = {"type": "files", "topic": str(topic), "flush": {"rows": flush_rows, "age": "1h"}}
+    if properties is not None:
+        stream |= {"type": "kafka", "properties": properties}
+    fields = [{"name": name, "type": "LONG"} for name in ("part", "seq", "id", "version")]
+    modulo = {"functionName": "Modulo", "numPartitions": NUM_PARTITIONS}
+    return Table.model_validate(
+        {
+            "apiVersion": "merlot.dev/v1alpha1",
+            "kind": "Table",
+            "metadata": {"name": RAW_NAME},
+            "spec": {
+                "schema": {"fields": [*fields, {"name": "gone", "type": "BOOLEAN"}], "primaryKey": ["id"]},
+                "partitioning": {"columns": {"id": modulo}},
+                "ingestion": {"stream": stream},
+                "replication": replication,
+                "upsert": upsert,
+            },
+        }
+    )
+
+
+def upsert_spec(ttl: int | None = TTL, **spec: Any) -> dict[str, Any]:
+    """How rows replace each other."""
+    found = {"mode": "FULL", "comparisonColumns": ["version"], "deleteRecordColumn": "gone", **spec}
+    return found if ttl is None else found | {"primaryKeyTtl": str(ttl)}
+
+
+class Rows:
+    """Random rows of few keys: out of order, tied, twice, deleting, dead when they come again."""
+
+    def __init__(self, topic: Topic, draw: random.Random) -> None:
+        self._topic = topic
+        self._draw = draw
+        self.events: list[list[Event]] = [[] for _ in range(NUM_PARTITIONS)]
+
+    @property
+    def num_rows(self) -> int:
+        return sum(map(len, self.events))
+
+    def append(self, partition: int, count: int) -> None:
+        """So many more of a partition."""
+        events, draw = self.events[partition], self._draw
+        lines = []
+        for seq in range(len(events), len(events) + count):
+            if events and draw.random() < 0.05:
+                event = draw.choice(events[-20:])
+            else:
+                number = min(int(draw.expovariate(0.15)), NUM_KEYS - 1)
+                version = max(0, seq - draw.choice((0, 0, 0, 0, 0, 1, 30, 2 * TTL)))
+                event = Event(number * NUM_PARTITIONS + partition, version, draw.random() < 0.04)
+            events.append(event)
+            row = {"part": partition, "seq": seq, "id": event.key, "version": event.version, "gone": event.is_deleted}
+            lines.append(json.dumps(row))
+        self._topic.append(partition, lines)
+
+
+@dataclass
+class UpsertWatcher:
+    """Asks while things happen. An answer with an exception says of itself that it is not whole."""
+
+    cluster: ClusterProcesses
+    rows: Rows
+    ledgers: list[Ledger]
+    rows_per_s: int = 400
+    num_answers: int = 0
+    num_flagged: int = 0
+    wrong: list[str] = field(default_factory=list)
+    is_stopping: bool = False
+    _told: dict[str, Any] = field(default_factory=dict)
+    """Of the last answer."""
+
+    async def append(self) -> None:
+        """Rows at a constant rate, over all partitions in turn; the ledger has them first."""
+        partition = 0
+        while not self.is_stopping:
+            self.add(partition, self.rows_per_s // 20)
+            partition = (partition + 1) % NUM_PARTITIONS
+            await asyncio.sleep(0.05)
+
+    def add(self, partition: int, count: int) -> None:
+        events = self.rows.events[partition]
+        before = len(events)
+        self.rows.append(partition, count)
+        for event in events[before:]:
+            self.ledgers[partition].add(event)
+
+    async def ask(self) -> None:
+        """What is shown was there at some moment, in each partition."""
+        while not self.is_stopping:
+            for sql in (SHOWN, SUMS):
+                found = await self.answer(sql)
+                if found is not None and (wrong := self.check(sql, found)):
+                    self.wrong += [f"answer {self.num_answers}: {one} {self._told}" for one in wrong]
+                    print(self.wrong[-1], flush=True)
+            await asyncio.sleep(0.02)
+
+    def check(self, sql: str, found: list[list[int]]) -> list[str]:
+        """What is wrong with an answer."""
+        if sql == SUMS:
+            by_part = {int(part): tuple(map(int, sums)) for part, *sums in found}
+            return [
+                f"partition {part} of {len(self.rows.events[part])}: count, sum, min, max are {by_part[part]}"
+                for part in by_part
+                if not self.ledgers[part].shows(
+                    lambda seqs, part=part: sums_of(seqs) == by_part[part], by_part[part][3]
+                )
+            ]
+        shown: dict[int, list[int]] = {}
+        for part, seq in found:
+            shown.setdefault(part, []).append(seq)
+        wrong = []
+        for part, seqs in shown.items():
+            wanted = np.array(sorted(seqs))
+            if not self.ledgers[part].shows(lambda one, wanted=wanted: np.array_equal(one, wanted), max(seqs)):
+                wrong.append(f"partition {part} of {len(self.rows.events[part])} shows {wanted.tolist()}")
+        return wrong
+
+    async def answer(self, sql: str) -> list[list[int]] | None:
+        try:
+            answer = await asyncio.to_thread(self.cluster.query, sql)
+        except OSError:
+            return None
+        self.num_answers += 1
+        if answer["exceptions"] or not answer.get("resultTable"):
+            self.num_flagged += 1
+            return None
+        self._told = {name: answer.get(name) for name in TOLD}
+        rows: list[list[int]] = answer["resultTable"]["rows"]
+        return rows
+
+    async def shows_all(self) -> None:
+        """What the dicts have in the end."""
+        wanted = pairs(dict(enumerate(one.shown() for one in self.ledgers)))
+        async with asyncio.timeout(PATIENCE_S):
+            found = None
+            while found != wanted:
+                found = sorted((int(part), int(seq)) for part, seq in await self.answer(SHOWN) or ())
+                await asyncio.sleep(0.05)
+
+
+def sums_of(seqs: Seqs) -> tuple[int, ...]:
+    """As SUMS has them."""
+    return (len(seqs), int(seqs.sum()), int(seqs.min()), int(seqs.max())) if len(seqs) else ()
+
+
+def pairs(seqs: Mapping[int, Seqs]) -> list[tuple[int, int]]:
+    """Partition and place of all rows."""
+    return sorted((part, int(seq)) for part, found in seqs.items() for seq in found)
+
+
+@asynccontextmanager
+async def upserts_watched(cluster: ClusterProcesses, topic: Topic, draw: random.Random) -> AsyncIterator[UpsertWatcher]:
+    """Rows come, and answers are looked at, until the block ends."""
+    watcher = UpsertWatcher(cluster, Rows(topic, draw), [Ledger(Oracle(TTL)) for _ in range(NUM_PARTITIONS)])
+    tasks = [asyncio.create_task(one) for one in (watcher.append(), watcher.ask())]
+    try:
+        yield watcher
+    finally:
+        watcher.is_stopping = True
+        await asyncio.gather(*tasks)
+
+
+async def every_replica_shows(cluster: ClusterProcesses, ledgers: Sequence[Ledger]) -> None:
+    """Each server that has a partition shows what its dict has: valid rows, deletions, and all that is stored."""
+    wanted = {
+        SHOWN: [one.shown() for one in ledgers],
+        WITH_DELETED: [one.shown(with_deleted=True) for one in ledgers],
+        STORED: [one.stored() for one in ledgers],
+    }
+    with cluster.metastore() as metastore:
+        for server in cluster.servers:
+            channel = TcpChannel("127.0.0.1", server.port("--query-port"))
+            try:
+                for sql, seqs in wanted.items():
+                    await _shows(server, channel, metastore, sql, pairs(dict(enumerate(seqs))))
+            finally:
+                await channel.close()
+
+
+async def _shows(
+    server: RoleProcess, channel: TcpChannel, metastore: Metastore, sql: str, wanted: list[tuple[int, int]]
+) -> None:
+    found: list[tuple[int, int]] | None = None
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while found != wanted:
+                found = await rows_of_replica(channel, await asyncio.to_thread(load, metastore, TABLE), sql)
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        has, lacks = sorted(set(found or ()) - set(wanted)), sorted(set(wanted) - set(found or ()))
+        text = f"{server.name}: {sql}: rows={len(found or ())} of {len(wanted)} has {has[:9]} lacks {lacks[:9]}"
+        raise AssertionError(text) from None
+
+
+async def rows_of_replica(channel: TcpChannel, view: TableView, sql: str) -> list[tuple[int, int]] | None:
+    """What a server answers past the broker; None while it does not."""
+    schema = board_manifest("-", flush_rows=1, replication=1, upsert={"config": upsert_spec()}).spec.table_schema
+    query = to_json(bind(parse(sql), schema, {}))
+    keys = tuple(record.key_text for record in view.segments.values())
+    request = ServerRequest(request_id="look", table=TABLE, query=query, segments=keys, timeout_ms=5000)
+    try:
+        answer = await channel.execute(request, 5.0)
+    except MerlotError:
+        return None
+    if answer.missing or answer.error or answer.partial is None:
+        return None
+    columns = [column.to_pylist() for column in answer.partial.data.columns]
+    return sorted(zip(*columns, strict=True))

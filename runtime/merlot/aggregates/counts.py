@@ -45,6 +45,9 @@ class CountState(State):
         else:
             kernels.count_groups(groups, self._counts)
 
+    def takes_scaled(self) -> bool:
+        return True
+
     def merge(self, columns: Sequence[pa.Array], groups: Groups) -> None:
         kernels.sum_int_groups(groups, columns[0].to_numpy(), self._counts)
 

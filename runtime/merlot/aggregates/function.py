@@ -140,6 +140,10 @@ class State(ABC):
         """As add, for dict ids of the input's dictionary."""
         raise NotImplementedError(type(self).__name__)
 
+    def takes_scaled(self) -> bool:
+        """Whether BIG_DECIMAL values may come to `add` as `vectors.scaled.Scaled`."""
+        return False
+
     def rows_by_group(self) -> NDArray[np.int64] | None:
         """How many rows each group has, where the state is just that."""
         return None
@@ -235,6 +239,9 @@ class Several(State):
     def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
         for part, _ in self._parts:
             part.add(values, groups, num_rows)
+
+    def takes_scaled(self) -> bool:
+        return all(part.takes_scaled() for part, _ in self._parts)
 
     def wants_ids(self, *, is_grouped: bool) -> bool:
         return all(part.wants_ids(is_grouped=is_grouped) for part, _ in self._parts)

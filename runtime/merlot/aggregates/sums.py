@@ -24,6 +24,7 @@ from merlot.aggregates.function import (
     Chosen,
     Groups,
     Input,
+    Known,
     Parameter,
     Several,
     State,
@@ -40,6 +41,7 @@ from merlot.tree.types import DOUBLE, LONG, SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.decimals import exactly
 from merlot.vectors.errors import QueryArithmeticError
+from merlot.vectors.scaled import Scaled, scaled_of, texts_of
 from merlot.vectors.vector import Vector
 
 FEW_SUMS: Final = 16
@@ -149,23 +151,75 @@ class FloatSum(State):
 
 
 class DecimalSum(State):
-    """Exact sum of BIG_DECIMAL; a Python addition per row."""
+    """Exact sum of BIG_DECIMAL: of whole numbers of a scale, and of objects where 64 bits do not hold the values."""
 
     def __init__(self, num_groups: int) -> None:
-        self._sums: NDArray[Any] = np.full(num_groups, 0, dtype=object)
+        self._num_groups = num_groups
+        self._scaled: dict[tuple[int, int, int], IntegerSum] = {}
+        """By scale and bounds of what was added."""
+        self._others: NDArray[Any] | None = None
 
     def grow(self, num_groups: int) -> None:
-        self._sums = grown(self._sums, num_groups)
+        self._num_groups = max(self._num_groups, num_groups)
+        for one in self._scaled.values():
+            one.grow(num_groups)
+        if self._others is not None:
+            self._others = grown(self._others, num_groups)
+
+    def takes_scaled(self) -> bool:
+        return True
 
     def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
+        numbers = values[0]
+        if isinstance(numbers, Scaled):
+            self._sum_of(numbers).add([numbers.values], groups, num_rows)
+            return
+        if self._others is None:
+            self._others = np.full(self._num_groups, 0, dtype=object)
         with exactly():
-            np.add.at(self._sums, all_in_one(groups, num_rows), values[0])
+            np.add.at(self._others, all_in_one(groups, num_rows), numbers)
 
     def merge(self, columns: Sequence[pa.Array], groups: Groups) -> None:
+        numbers = scaled_of(columns[0])
+        if numbers is not None:
+            # The bounds of one batch of states are not those of the next: one sum for all of a scale.
+            every = Scaled(numbers.values, numbers.scale, *_LONG_BOUNDS)
+            self._sum_of(every).add([numbers.values], groups, len(groups))
+            return
         self.add([np.array([Decimal(text) for text in columns[0].to_pylist()], dtype=object)], groups, len(groups))
 
     def columns(self, groups: Chosen) -> list[pa.Array]:
-        return [pa.array([str(value) for value in self._sums[groups]], pa.string())]
+        texts = self._texts(groups)
+        return [pa.array([str(value) for value in self._exact(groups)], pa.string()) if texts is None else texts]
+
+    def _sum_of(self, numbers: Scaled) -> IntegerSum:
+        key = (numbers.scale, numbers.low, numbers.high)
+        found = self._scaled.get(key)
+        if found is None:
+            found = self._scaled[key] = IntegerSum(self._num_groups, Known((numbers.low, numbers.high)))
+        return found
+
+    def _texts(self, groups: Chosen) -> pa.Array | None:
+        """Texts of the sums, if there are such of one scale alone, and 64 bits hold them."""
+        if self._others is not None or len(self._scaled) > 1:
+            return None
+        if not self._scaled:
+            return texts_of(np.zeros(len(groups), np.int64), 0)
+        ((scale, _, _), total), *_ = self._scaled.items()
+        sums = total.narrow()
+        if sums is not None:
+            return texts_of(sums[groups], scale)
+        high, low = total.halves(groups)
+        return texts_of((high << 32) + low, scale) if np.all((high < 1 << 31) & (high >= -(1 << 31))) else None
+
+    def _exact(self, groups: Chosen) -> list[Decimal]:
+        sums = [Decimal(0)] * len(groups) if self._others is None else list(self._others[groups])
+        with exactly():
+            for (scale, _, _), total in self._scaled.items():
+                halves = zip(*(half.tolist() for half in total.halves(groups)), strict=True)
+                for number, (high, low) in enumerate(halves):
+                    sums[number] += Decimal((high << 32) + low).scaleb(-scale)
+        return sums
 
 
 def sum_texts(texts: pa.Array, groups: Groups, num_groups: int) -> tuple[list[int], int]:
@@ -218,7 +272,7 @@ def sum_state(type_: SqlType, num_groups: int, known: Input = UNKNOWN) -> State:
 def rounded(type_: SqlType, columns: Sequence[pa.Array]) -> NDArray[np.float64]:
     """Sums of values of that type as doubles."""
     if type_.base is TypeName.BIG_DECIMAL:
-        return np.array([float(Decimal(text)) for text in columns[0].to_pylist()], np.float64)
+        return _as_doubles(columns[0])
     first, second = columns[0].to_numpy(), columns[1].to_numpy()
     if type_.base not in INTEGERS:
         with np.errstate(all="ignore"):
@@ -227,6 +281,14 @@ def rounded(type_: SqlType, columns: Sequence[pa.Array]) -> NDArray[np.float64]:
         return np.asarray((first << 32) + second).astype(np.float64)
     exact = [(high << 32) + low for high, low in zip(first.tolist(), second.tolist(), strict=True)]
     return np.array([float(value) for value in exact], np.float64)
+
+
+def _as_doubles(texts: pa.Array) -> NDArray[np.float64]:
+    """The doubles nearest to decimal texts."""
+    try:
+        return np.asarray(texts.cast(pa.float64()).to_numpy(zero_copy_only=False))
+    except pa.ArrowInvalid:  # past what doubles hold: Python says infinity
+        return np.array([float(Decimal(text)) for text in texts.to_pylist()], np.float64)
 
 
 class Sum(AggregationFunction):

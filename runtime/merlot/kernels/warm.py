@@ -17,6 +17,7 @@ from merlot.kernels import (
     arithmetic,
     avro_scan,
     bits,
+    decimals,
     group,
     hashing,
     hll,
@@ -59,6 +60,7 @@ def query_cases() -> Iterator[Case]:
     yield from _groups()
     yield from _aggregates()
     yield from _arithmetic()
+    yield from _decimals()
     yield from _filters()
     yield from _sketches()
     yield from _checks()
@@ -245,6 +247,15 @@ def _arithmetic() -> Iterator[Case]:
     longs = np.zeros(64, np.int64)
     for kernel in (arithmetic.add_checked, arithmetic.subtract_checked, arithmetic.multiply_checked):
         yield kernel, (longs, longs, longs.copy())
+
+
+def _decimals() -> Iterator[Case]:
+    longs, long_offsets = np.zeros(64, np.int64), np.zeros(65, np.int64)
+    for offsets in (column(np.int32, size=1), column(np.int64, size=1)):
+        yield decimals.common_scale, (offsets, column(np.uint8))
+        yield decimals.parse, (offsets, column(np.uint8), 0, longs[:0].copy())
+    yield decimals.text_offsets, (longs, 2, long_offsets)
+    yield decimals.write, (longs[:0].copy(), 2, long_offsets, np.zeros(64, np.uint8))
 
 
 def _merges() -> Iterator[Case]:

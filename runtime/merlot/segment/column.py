@@ -5,6 +5,7 @@ column is stored plainly, else a decoded one from `buffers.DECODE_CACHE`. A read
 and is safe on any thread: what it remembers is idempotent.
 """
 
+from dataclasses import replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -12,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merlot.segment.buffers import Array, MappedFile
+from merlot.segment.buffers import DECODE_CACHE, Array, MappedFile
 from merlot.segment.index import dictionary, nulls, variable, zones
 from merlot.segment.index.dict_ids import DictIds
 from merlot.segment.index.dictionary import OrderedDictionary
@@ -23,8 +24,11 @@ from merlot.segment.index.registry import indexes_in
 from merlot.segment.index.zones import ZoneMaps
 from merlot.segment.metadata import ColumnEncoding, ColumnMetadata
 from merlot.values.types import TypeName
+from merlot.vectors.scaled import Scaled, scaled_of
 
 R = TypeVar("R")
+
+_NOTHING = np.zeros(0, np.int64)
 
 
 class ColumnReader:
@@ -40,6 +44,10 @@ class ColumnReader:
         """Whether values ascend from doc to doc."""
         self._file = file
         self._has_good_strings = False
+        self._scaling: Scaled | None = None
+        """Scale and bounds, known once somebody has asked; the values may leave memory meanwhile."""
+        self._is_unscaled = False
+        self._scaled_key = (file.owner, f"{metadata.name}/scaled")
         self._is_in_order = metadata.encoding is ColumnEncoding.DICTIONARY_RUNS
 
     @cached_property
@@ -95,6 +103,27 @@ class ColumnReader:
         values = variable.read(self.metadata, self._file, is_checked=self._has_good_strings)
         self._has_good_strings = True
         return values
+
+    def scaled(self) -> Scaled | None:
+        """Values of a BIG_DECIMAL column's dictionary, or every value of a raw one, where 64 bits hold them."""
+        if self._is_unscaled:
+            return None
+        if self._scaling is None:
+            found = scaled_of(self._texts())
+            if found is None:
+                self._is_unscaled = True
+                return None
+            self._scaling = replace(found, values=_NOTHING)
+            DECODE_CACHE.get(self._scaled_key, lambda: found.values)
+        return replace(self._scaling, values=DECODE_CACHE.get(self._scaled_key, self._scaled_anew))
+
+    def _scaled_anew(self) -> Array:
+        found = scaled_of(self._texts())
+        assert found is not None
+        return found.values
+
+    def _texts(self) -> pa.Array:
+        return self.strings() if self.dictionary is None else self.dictionary.arrow()
 
     def take_strings(self, docs: NDArray[np.uint32]) -> pa.Array:
         """Values of a raw variable-width column at `docs`."""

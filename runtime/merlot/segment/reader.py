@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from merlot.segment.index.dictionary import Dictionary
 from merlot.segment.index.kind import ColumnIndexes
 from merlot.segment.index.zones import ZoneMaps
 from merlot.values.types import TypeName
+from merlot.vectors.scaled import Scaled
 
 Array = NDArray[Any]
 Docs = NDArray[np.uint32]
@@ -67,6 +68,15 @@ class Reader(Protocol):
     def values(self) -> Array: ...
     def strings(self) -> pa.Array: ...
     def offsets(self) -> NDArray[np.uint32]: ...
+
+
+@runtime_checkable
+class ScaledReader(Protocol):
+    """A column that keeps its BIG_DECIMAL values as whole numbers, too."""
+
+    def scaled(self) -> Scaled | None:
+        """By dict id, or by doc where there is no dictionary; None where 64 bits may not hold them."""
+        ...
 
 
 class RowReader(Reader, Protocol):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from decimal import Decimal
+from random import Random
 
 import pytest
 
 from merlot.spec.indexing import IndexingSpec
+from merlot.vectors.decimals import exactly, plain_text
 from merlot.vectors.errors import QueryArithmeticError
 
 FIELDS = [{"name": "k", "type": "INT"}, {"name": "n", "type": "BIG_DECIMAL"}]
@@ -67,3 +71,54 @@ def test_a_default_value_is_the_number_that_it_is_written_as(make_table):
     new = make_table([*FIELDS, late], [{"k": 6, "n": "1", "late": None}, {"k": 7, "n": "1", "late": "1.5"}])
     both = replace(new, segments=[*old, *new.segments])
     assert both.query("SELECT late, COUNT(*) FROM t GROUP BY late") == [["1.5", 7]]
+
+
+EXPRESSIONS = {
+    "n": lambda n, k: n,
+    "n * n": lambda n, k: n * n,
+    "n * (1 - n) * (1.5 + n)": lambda n, k: n * (1 - n) * (Decimal("1.5") + n),
+    "k - n": lambda n, k: k - n,
+    "-(n * 1000000000000)": lambda n, k: -(n * 10**12),
+    "n * n * n * n": lambda n, k: n * n * n * n,
+    "n + CAST('0.000000000001' AS BIG_DECIMAL)": lambda n, k: n + Decimal("0.000000000001"),
+}
+SIZES = ((10**4, 2), (10**9, 4), (10**18, 6), (10**30, 10))
+"""How large numbers are, and how many digits they have after the point: all fit 64 bits, some, none."""
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("MERLOT_DECIMALS", "8"))))
+def test_sums_are_the_same_in_64_bits_and_beyond_them(make_table, seed):
+    random = Random(seed)
+    sizes = [random.choice(SIZES) for _ in range(3)]
+    pieces = [
+        [
+            {"k": random.randrange(-3, 3), "n": None if random.random() < 0.1 else _number(random, *size)}
+            for _ in range(random.choice((1, 9, 60)))
+        ]
+        for size in sizes
+    ]
+    indexing = random.choice((None, IndexingSpec(no_dictionary=("k", "n"))))
+    table = make_table([FIELDS[0], {**FIELDS[1]}], *pieces, indexing=indexing)
+    rows = [(row["k"], Decimal(row["n"] or "0"), row["n"] is None) for piece in pieces for row in piece]
+    nulls = random.random() < 0.5
+    option = f"SET enableNullHandling = {'true' if nulls else 'false'}; "
+    for sql, function in EXPRESSIONS.items():
+        with exactly():
+            totals: dict[int, Decimal] = {}
+            for k, n, is_null in rows:
+                if not (nulls and is_null) and k != 2:
+                    totals[k] = totals.get(k, Decimal(0)) + function(n, k)
+        found = table.query(
+            f"{option}SELECT k, SUMPRECISION({sql}), SUM({sql}) FROM t WHERE k <> 2 GROUP BY k LIMIT 99"
+        )
+        for k, exact, rounded in found:
+            if k in totals:
+                assert (exact, rounded) == (plain_text(totals[k]), float(totals[k]))
+        with exactly():
+            total = sum(totals.values(), Decimal(0))
+        if totals:
+            assert table.query(f"{option}SELECT SUMPRECISION({sql}) FROM t WHERE k <> 2") == [[plain_text(total)]]
+
+
+def _number(random, size, places):
+    return plain_text(Decimal(random.randrange(-size, size)).scaleb(-random.randrange(places + 1)))

@@ -25,6 +25,7 @@ from merlot.query.operators.group_keys import DictionaryKey, Key, ValueKey, key_
 from merlot.query.plan.nodes import LeafWork
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns
+from merlot.query.read.decimals import Decimals
 from merlot.tree.nodes import Column, Expr
 from merlot.tree.types import SqlType
 from merlot.vectors.errors import LimitExceededError
@@ -62,7 +63,8 @@ def group(work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionCont
 def _accumulators(work: LeafWork, columns: Columns, num_groups: int) -> Sequence[Accumulator | StateAccumulator]:
     stored = columns.stored_states
     if stored is None:
-        return [Accumulator(one, num_groups, columns) for one in work.aggregations]
+        decimals = Decimals(columns)
+        return [Accumulator(one, num_groups, columns, decimals) for one in work.aggregations]
     pairs = zip(work.aggregations, stored, strict=True)
     return [StateAccumulator(one, num_groups, states_of) for one, states_of in pairs]
 

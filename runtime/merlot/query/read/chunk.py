@@ -91,12 +91,19 @@ class Chunk:
         if numeric is None:
             looked_up = narrowed(dictionary.arrow().take(pa.array(self.dict_ids(reader))))
             return decimals(looked_up) if reader.type is TypeName.BIG_DECIMAL else looked_up
+        return self._looked_up(reader, numeric).astype(DTYPES[reader.type], copy=False)
+
+    def gathered(self, reader: Reader, values: NDArray[Any]) -> NDArray[Any]:
+        """The rows' values, of those by the column's dict ids, or by doc where it has no dictionary."""
+        return self._gather(values) if reader.dictionary is None else self._looked_up(reader, values)
+
+    def _looked_up(self, reader: Reader, numeric: NDArray[Any]) -> NDArray[Any]:
         out = np.empty(self.num_rows, numeric.dtype)
         if self.docs is None:
             look_up(reader.dict_ids()[self.start : self.stop], numeric, out)
         else:
             take_look_up(reader.dict_ids(), numeric, self.docs, out)
-        return out.astype(DTYPES[reader.type], copy=False)
+        return out
 
     def _texts(self, reader: Reader) -> Any:
         whole = reader.strings()

@@ -1,0 +1,66 @@
+"""BIG_DECIMAL as whole numbers of a common scale, where 64 bits hold them: almost always, without an object a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.kernels import decimals as kernels
+
+_MOST_BYTES = 64
+"""More than any text of a number of 64 bits takes at a scale that `texts_of` writes."""
+MOST_SCALE = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """Numbers in units of 10**-scale, i64, none below `low` or above `high`."""
+
+    values: NDArray[np.int64]
+    scale: int
+    low: int
+    high: int
+
+
+def scaled_of(texts: pa.Array) -> Scaled | None:
+    """Plain decimal texts without nulls as whole numbers; None if 64 bits may not hold one, or it is no such text."""
+    offsets, data = _buffers(texts)
+    scale = kernels.common_scale(offsets, data)
+    if scale < 0:
+        return None
+    values = np.empty(len(texts), np.int64)
+    kernels.parse(offsets, data, scale, values)
+    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    return Scaled(values, scale, low, high)
+
+
+def texts_of(values: NDArray[np.int64], scale: int) -> pa.Array | None:
+    """Plain texts of numbers in units of 10**-scale; None if they are more than one array takes."""
+    if scale > MOST_SCALE or len(values) * _MOST_BYTES >= 1 << 31:
+        return None
+    offsets = np.empty(len(values) + 1, np.int64)
+    kernels.text_offsets(values, scale, offsets)
+    data = np.empty(int(offsets[-1]), np.uint8)
+    kernels.write(values, scale, offsets, data)
+    narrow = offsets.astype(np.int32)
+    return pa.Array.from_buffers(pa.string(), len(values), [None, pa.py_buffer(narrow), pa.py_buffer(data)])
+
+
+def _buffers(texts: pa.Array) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+    """Offsets and the bytes they cut, read-only as those of a mapped column are."""
+    width = np.int64 if pa.types.is_large_string(texts.type) else np.int32
+    _, offsets, data = texts.buffers()
+    if offsets is None or len(texts) == 0:
+        return _frozen(np.zeros(1, width)), _frozen(np.zeros(0, np.uint8))
+    places = np.frombuffer(offsets, width)[texts.offset : texts.offset + len(texts) + 1]
+    return _frozen(places), _frozen(np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8))
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view

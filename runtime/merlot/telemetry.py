@@ -119,6 +119,12 @@ STREAM_BAD: Final = Gauge(
     ["table", "partition"],
     registry=REGISTRY,
 )
+STREAM_MISPLACED: Final = Gauge(
+    "merlot_stream_misplaced_rows",
+    "Rows of upsert tables since the server began that are in another partition than the table declares",
+    ["table", "partition"],
+    registry=REGISTRY,
+)
 STREAM_LAG: Final = Gauge(
     "merlot_stream_lag",
     "Messages, or bytes of files, that the stream has and the server has not read",

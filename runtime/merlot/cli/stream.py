@@ -71,7 +71,9 @@ def list_streams(
 
     LAG counts messages, of files bytes; AGE is that of the newest message read
     while others wait behind it. Of upsert tables it shows the keys, how many
-    stored rows are the newest of theirs, and the memory that the index takes.
+    stored rows are the newest of theirs, and the memory that the index takes;
+    wide: rows that were not stored (DROPPED), and rows that producers wrote into
+    another partition than the table declares (MISPLACED).
     """
     client = Client(url)
     names = [table] if table else client.get("/tables")["tables"]
@@ -85,20 +87,22 @@ def list_streams(
             output.warn(f"stream of table/{stream['table']}: {stream['error']}")
     columns = {"TABLE": "table", "PARTITION": "partition", "STATE": "state", "SERVER": "server", "OFFSET": "offset"}
     columns |= {"LAG": "lag", "AGE": "age", "ROWS/S": "rowsPerS", "ROWS": "rows"}
+    wide: dict[str, str] = {}
     if any(row["keys"] is not None for row in rows):
         columns |= {"KEYS": "keys", "VALID": "valid", "INVALID": "invalid", "EXPIRED": "expired", "INDEX": "index"}
-    wide = {"SEGMENT": "segment", "STATUS": "status", "START": "startOffset", "LATEST": "latest", "MEMORY": "memory"}
+        wide = {"DROPPED": "dropped", "MISPLACED": "misplaced"}
+    wide |= {"SEGMENT": "segment", "STATUS": "status", "START": "startOffset", "LATEST": "latest", "MEMORY": "memory"}
     wide |= {"BAD": "numBad", "LOST": "lostRanges", "ERROR": "error"}
     output.show_list(rows, columns, wide, how)
 
 
 def _keys(upsert: Mapping[str, Any] | None) -> dict[str, Any]:
     """What a replica of an upsert table knows of its keys; nothing of other tables."""
-    names = ("keys", "valid", "invalid", "expired")
+    names = ("keys", "valid", "invalid", "expired", "dropped", "misplaced")
     if upsert is None:
         return dict.fromkeys((*names, "index"))
     index = output.size(upsert["memoryBytes"]) if upsert["isBuilt"] else "being built"
-    return {**{name: upsert[name] for name in names}, "index": index}
+    return {**{name: upsert.get(name, 0) for name in names}, "index": index}
 
 
 def _rows(stream: Mapping[str, Any]) -> list[dict[str, Any]]:

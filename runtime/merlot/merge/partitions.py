@@ -10,7 +10,7 @@ from merlot.merge.columns import Values
 from merlot.merge.order import with_one_zero
 from merlot.merge.plan import MergePlan, MergeType
 from merlot.merge.source import Part, Selection, Source
-from merlot.segment.build.partitions import murmur_partitions, texts
+from merlot.segment.build.partitions import quick_partitions, texts
 from merlot.spec import partition_functions
 from merlot.spec.indexing import PartitionEnforcement, PartitionFunctionSpec, PartitioningSpec
 from merlot.spec.schema import FieldSpec
@@ -94,7 +94,7 @@ def _computed(
     # Zeros that are equal have one partition, whatever their sign.
     column = with_one_zero(source.column(field, [part])).compact().coded()
     assert column.ids is not None
-    found = murmur_partitions(field.type, function, column.values)
+    found = quick_partitions(field.type, function, column.values)
     numbers, places = np.unique(
         _one_by_one(field, function, column.values) if found is None else found, return_inverse=True
     )

@@ -60,6 +60,11 @@ class UpsertProgress(BaseModel):
     """Keys that have left memory, since the server began."""
     out_of_order: int = 0
     late: int = 0
+    dropped: int = 0
+    """Rows that were not stored: duplicates, out of order or late, as the settings say."""
+    misplaced: int = 0
+    """Rows, since the server began, that are another partition's by what the table declares. Rows of a key that are in
+    several partitions do not replace each other."""
     memory_bytes: int = 0
     waits_for: str = ""
     """Sealed segment that has to come before the index can be built."""

@@ -22,7 +22,8 @@ from merlot.values.types import TypeName
 
 SHOWN_PARTITIONS = 5
 _MURMURS = ("murmur", "murmur2")
-_MURMUR_TYPES = (TypeName.STRING, TypeName.INT, TypeName.LONG)
+_WHOLE = (TypeName.INT, TypeName.LONG)
+_MURMUR_TYPES = (TypeName.STRING, *_WHOLE)
 
 
 class NotPartitionedError(InvalidInputError):
@@ -49,7 +50,7 @@ def partition_info(
 
 def _partitions(type_name: TypeName, function: PartitionFunctionSpec, values: Array | pa.Array) -> list[int]:
     """Those that occur, ascending."""
-    found = murmur_partitions(type_name, function, values)
+    found = quick_partitions(type_name, function, values)
     if found is not None:
         return [int(partition) for partition in np.unique(found)]
     try:
@@ -59,12 +60,16 @@ def _partitions(type_name: TypeName, function: PartitionFunctionSpec, values: Ar
         raise NotPartitionedError(str(error)) from error
 
 
-def murmur_partitions(
+def quick_partitions(
     type_name: TypeName, function: PartitionFunctionSpec, values: Array | pa.Array
 ) -> NDArray[np.int64] | None:
-    """The partition of each value by Murmur without options, of text and whole numbers: 20 ns a value, where asking
-    the function takes 1,400. None of all others."""
-    if function.function_name.lower() not in _MURMURS or function.function_config or type_name not in _MURMUR_TYPES:
+    """The partition of each value by Murmur without options, of text and whole numbers, or by Modulo: 20 ns a value,
+    where asking the function takes 1,400. None of all others."""
+    name = function.function_name.lower()
+    if name == "modulo" and not function.function_config and type_name in _WHOLE and isinstance(values, np.ndarray):
+        remainders: NDArray[np.int64] = values.astype(np.int64) % function.num_partitions
+        return remainders
+    if name not in _MURMURS or function.function_config or type_name not in _MURMUR_TYPES:
         return None
     strings = pa.array(values).cast(pa.string()) if isinstance(values, np.ndarray) else values
     offsets, data = buffers_of(strings)

@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
+import pyarrow as pa
+
 from merlot import telemetry
 from merlot.clock import Clock
 from merlot.cluster.consuming import found
@@ -47,6 +49,7 @@ from merlot.server.realtime.line import CONSUMING_SUFFIX
 from merlot.server.realtime.memory import MemoryRoom
 from merlot.server.realtime.opened import OpenedStreams
 from merlot.server.realtime.partition import PartitionConsumer
+from merlot.server.realtime.placing import misplaced
 from merlot.server.realtime.problems import problem_of
 from merlot.server.realtime.progress import Rates
 from merlot.server.realtime.sink import PlainSink, RowSink
@@ -299,6 +302,9 @@ class TableStream:
         telemetry.STREAM_LAG_SECONDS.labels(*labels).set(lag_ms / 1000)
         telemetry.STREAM_ROWS.labels(*labels).set(counts.rows)
         telemetry.STREAM_BAD.labels(*labels).set(counts.bad)
+        sink = self._sinks.get(number)
+        if sink is not None:
+            telemetry.STREAM_MISPLACED.labels(*labels).set(sink.num_misplaced)
         return PartitionProgress(
             partition=number,
             segment="" if not line.parts else line.parts[-1].name,
@@ -312,7 +318,7 @@ class TableStream:
             memory_bytes=sum(part.rows.memory_bytes for part in line.parts if part.rows is not None),
             num_bad=counts.bad,
             samples=counts.samples,
-            upsert=_upsert_progress(self._sinks.get(number)),
+            upsert=_upsert_progress(sink),
             state=_state(consumer),
             error=consumer.error,
             problem=consumer.problem,
@@ -355,6 +361,7 @@ class TableStream:
             where=f"table={self._host.table} partition={number}",
             rules_of=self._rules_of,
             scan_s_of=lambda record: unpin_upsert(record.upsert).scan_ms / 1000,
+            misplaced=partial(self._misplaced, number),
             clock=self._host.clock,
             borrow=self._host.borrow,
             on_change=self._host.on_change,
@@ -366,6 +373,10 @@ class TableStream:
         assert self._spec is not None
         spec = unpin(record.pinned, self._spec) if record.pinned else self._spec
         return Rules.of(unpin_upsert(record.upsert), spec.table_schema, spec.time_column)
+
+    def _misplaced(self, number: int, rows: pa.Table) -> int:
+        assert self._spec is not None
+        return misplaced(self._spec, rows, number)
 
     def _is_to_hold(self, segment: str) -> bool:
         return self._view is not None and self._host.instance in self._view.servers_of(segment)
@@ -420,6 +431,8 @@ def _upsert_progress(sink: UpsertSink | None) -> UpsertProgress | None:
         expired=stats.expired,
         out_of_order=stats.out_of_order,
         late=stats.late,
+        dropped=stats.dropped,
+        misplaced=sink.num_misplaced,
         memory_bytes=stats.memory_bytes,
         waits_for=sink.waits_for,
     )

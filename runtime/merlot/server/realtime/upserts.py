@@ -96,6 +96,8 @@ class Surroundings:
     """A sealed segment, `name@crc`, held while it is read; None if it is not loaded. Blocks."""
     scan_s_of: Callable[[StreamSegmentRecord], float]
     """Seconds in which all keys are looked through for expired ones, where the settings say so."""
+    misplaced: Callable[[pa.Table], int]
+    """How many rows of a batch are another partition's, by what the table declares."""
     clock: Clock
     on_change: Callable[[], None]
     """Segments can be asked for, or no more; any thread."""
@@ -125,6 +127,8 @@ class UpsertSink:
         """None: the index is being built, and nothing of the partition can be asked for."""
         self.waits_for = ""
         """Key of the sealed segment without which the index cannot be built."""
+        self.num_misplaced = 0
+        """Rows since the partition is consumed here that are another partition's, by what the table declares."""
 
     @property
     def stats(self) -> Stats:
@@ -158,6 +162,7 @@ class UpsertSink:
         self._decided_by[part.sequence] = self._settings
         index.publish()
         self._show()
+        self.num_misplaced += self._around.misplaced(batch.rows)
 
     def settle(self) -> None:
         """Build the index, if it had to be given up; raises UnavailableError while a sealed segment is not here."""

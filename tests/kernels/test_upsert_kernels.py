@@ -45,7 +45,6 @@ def enter(table: Longs, keys: list[tuple[int, int]], values: list[int], *, limit
         kernels.PRESENT | np.arange(len(keys)),
         none,
         none,
-        False,
         table,
         CAPACITY,
         used,
@@ -93,6 +92,45 @@ def test_a_table_that_was_built_anew_holds_what_is_alive_and_each_key_is_found(
     assert kernels.promote(rows, 0, high, low, other, capacity, left, moved, CAPACITY, used) == len(keys)
     assert (left[0], used[0], not other[:, kernels.PLACE].any()) == (0, len(alive), True)
     assert {key: value for key, (_, value) in entries_of(moved).items()} == alive
+
+
+@given(st.lists(KEYS, unique=True, max_size=20), st.lists(KEYS, unique=True, max_size=20))
+def test_keys_are_found_with_their_values(keys: list[tuple[int, int]], others: list[tuple[int, int]]) -> None:
+    table = fresh(CAPACITY)
+    enter(table, keys, [place % 7 for place in range(len(keys))])
+    asked = [*keys, *others]
+    high, low = longs([key[0] for key in asked]), longs([key[1] for key in asked])
+    is_there, values = np.zeros(len(asked), np.bool_), np.full(len(asked), kernels.NULL)
+    kernels.find(np.arange(len(asked)), high, low, table, CAPACITY, is_there, values)
+    known = {key: place % 7 for place, key in enumerate(keys)}
+    assert is_there.tolist() == [key in known for key in asked]
+    assert values.tolist() == [known.get(key, kernels.NULL) for key in asked]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30), st.integers(0, 30)), max_size=30),
+    st.integers(-1, 10),
+    st.integers(0, 10),
+    st.booleans(),
+)
+def test_first_rows_are_kept_and_raise_the_largest(
+    rows: list[tuple[int, int, int]], to_live: int, floor: int, skips_late: bool
+) -> None:
+    keys, values, limits = (longs([row[place] for row in rows]) for place in range(3))
+    kept, late = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
+    there, newest = np.array([True, False, False, False]), longs([5, 0, 0, 0])
+    largest = kernels.keep_first(
+        keys, values, limits, there, newest, kernels.NULL, to_live, floor, skips_late, kept, late
+    )
+    known, most, expected = {0: 5}, kernels.NULL, []
+    for key, value, limit in rows:
+        dead = floor if to_live < 0 or most == kernels.NULL else max(floor, most - to_live)
+        expected.append((not (key in known and known[key] >= dead) and not (value < dead and skips_late), value < dead))
+        if expected[-1][0]:
+            known[key] = max(value, known.get(key, value))
+            most = value if most < value <= limit else most
+    assert [*zip(kept.tolist(), late.tolist(), strict=True)] == expected
+    assert largest == most
 
 
 def test_a_full_table_says_where_it_stopped() -> None:

@@ -134,7 +134,14 @@ WRONG_UPSERTS = [
     (("primaryKeyTtl: 30d\n  skipLateEvents: false", "skipLateEvents: true"), "skipLateEvents needs primaryKeyTtl"),
     (("primaryKeyTtl: 30d\n  skipLateEvents: false", "pruningInterval: 1h"), "only pruning: SCAN has an interval"),
     (("pruning: COMMIT", "pruning: SWEEP"), 'Unsupported value: "SWEEP"'),
-    (("mode: FULL", "partialUpsertStrategies: {tags: UNION}\n  mode: FULL"), "FULL replaces whole rows"),
+    (("mode: FULL", "partialUpsertStrategies: {tags: UNION}\n  mode: FULL"), "only mode: PARTIAL merges columns"),
+    (("mode: FULL", "partialUpsertStrategies: {tags: ADD}\n  mode: PARTIAL"), "should match"),
+    (("mode: FULL", "mode: DEDUP\n  deleteRecordColumn: paid"), "mode DEDUP keeps the first row of a key"),
+    (("mode: FULL", "mode: FULL\n  maxFutureSkew: 1h"), "maxFutureSkew and messageTimeColumn go together"),
+    (
+        ("mode: FULL", "mode: FULL\n  maxFutureSkew: 1h\n  messageTimeColumn: sent\n  dropOutOfOrderRecord: true"),
+        "maxFutureSkew does not go with dropOutOfOrderRecord",
+    ),
     (("mode: FULL", "modus: FULL"), 'unknown field "spec.modus"'),
     (
         ("mode: FULL", "partialUpsertStrategies: {ordered_ms: MAX}\n  mode: PARTIAL"),

@@ -102,7 +102,6 @@ def upsert(
     places: Longs,
     alive_from: Longs,
     deleted_from: Longs,
-    keeps_first: bool,
     table: Longs,
     capacity: int,
     used: Longs,
@@ -113,14 +112,14 @@ def upsert(
 
     high, low, places (N,) and values (N, C) are of the batch; a NULL among `values` takes over what it replaces.
     alive_from, deleted_from (N,): below which comparison value a key, and a deleted key, is dead to the row.
-    keeps_first: a key that is alive keeps its row, whatever comes. used (2,): entries, and how many there may be.
-    Returns the position in `rows` for which there is no room, or len(rows)."""
+    used (2,): entries, and how many there may be. Returns the position in `rows` for which there is no room, or
+    len(rows)."""
     for position in range(first, rows.shape[0]):
         row = rows[position]
         slot = _seek(table, capacity, high[row], low[row])
         is_found = _holds(table, slot, high[row], low[row])
         if is_found and _is_alive(table, slot, alive_from[row], deleted_from[row]):
-            if keeps_first or _is_older(values, row, table, slot):
+            if _is_older(values, row, table, slot):
                 verdicts[row] = OLDER
                 continue
             verdicts[row] = REPLACES
@@ -175,6 +174,55 @@ def promote(
         old_used[0] -= 1
     end: int = rows.shape[0]
     return end
+
+
+@kernel
+def find(
+    rows: Longs, high: Longs, low: Longs, table: Longs, capacity: int, is_there: NDArray[np.bool_], values: Longs
+) -> None:
+    """Mark those of `rows` whose keys are in the table, and give values[row], the first comparison value of each."""
+    for position in range(rows.shape[0]):
+        row = rows[position]
+        slot = _seek(table, capacity, high[row], low[row])
+        if _holds(table, slot, high[row], low[row]):
+            is_there[row] = True
+            values[row] = table[slot, FIRST_VALUE]
+
+
+@kernel
+def keep_first(
+    keys: Longs,
+    values: Longs,
+    limits: Longs,
+    is_there: NDArray[np.bool_],
+    newest: Longs,
+    largest: int,
+    to_live: int,
+    floor: int,
+    skips_late: bool,
+    kept: NDArray[np.bool_],
+    late: NDArray[np.bool_],
+) -> int:
+    """Mark as kept each row of which no row of its key is alive, one after the other; returns the largest value after.
+
+    keys (N,): numbers of the rows' keys, of which is_there (K,) and newest (K,) say what is known. A key is alive
+    unless its value is below `floor`, or below the largest before less `to_live`, -1: for ever. Rows that are kept
+    raise the largest, unless they are beyond their limit. late (N,): past the time to live; they are not kept if they
+    are to be skipped."""
+    for row in range(keys.shape[0]):
+        key, value = keys[row], values[row]
+        alive_from = floor
+        if to_live >= 0 and largest != NULL and largest >= NULL + to_live:
+            alive_from = max(floor, largest - to_live)
+        late[row] = value < alive_from
+        if (is_there[key] and newest[key] >= alive_from) or (late[row] and skips_late):
+            continue
+        kept[row] = True
+        newest[key] = max(newest[key], value) if is_there[key] else value
+        is_there[key] = True
+        if value > largest and value <= limits[row]:
+            largest = value
+    return largest
 
 
 @kernel

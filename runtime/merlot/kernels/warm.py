@@ -143,8 +143,12 @@ def _upserts() -> Iterator[Case]:
     longs, table, used = np.zeros(1, np.int64), np.zeros((4, 4), np.int64), np.zeros(2, np.int64)
     keys = longs, longs
     batch = longs.reshape(1, 1), longs, longs, longs
-    yield upsert.upsert, (longs, 0, *keys, *batch, False, table, 1, used, np.zeros(1, np.uint8), longs.copy())
+    yield upsert.upsert, (longs, 0, *keys, *batch, table, 1, used, np.zeros(1, np.uint8), longs.copy())
     yield upsert.promote, (longs, 0, *keys, table, 1, used, table.copy(), 1, used.copy())
+    flags = np.zeros(1, np.bool_)
+    yield upsert.find, (longs, *keys, table, 1, flags, longs.copy())
+    first = longs, longs, longs, flags, longs.copy(), 0, 0, 0, False, flags.copy(), flags.copy()
+    yield upsert.keep_first, first
     yield upsert.renumber, (longs[:0], *keys, longs, table, 1)
     yield upsert.relocate, (longs, used, longs, 0, table)
     yield upsert.move_tail, (0, 0, 0, table)

@@ -21,10 +21,12 @@ Ttl = Annotated[str, Field(pattern=TTL, max_length=19)]
 
 
 class UpsertMode(StrEnum):
-    """FULL: a row replaces the one before. PARTIAL: it is merged into it, column by column."""
+    """FULL: a row replaces the one before. PARTIAL: it is merged into it, column by column. DEDUP: the first row of a
+    key is kept, the others are not stored."""
 
     FULL = "FULL"
     PARTIAL = "PARTIAL"
+    DEDUP = "DEDUP"
 
 
 class HashFunction(StrEnum):
@@ -105,7 +107,8 @@ class UpsertSpec(SpecModel):
     """Which row of a key wins, for how long its key is remembered, and what is kept on disk."""
 
     mode: UpsertMode
-    """FULL: a row replaces the one before. PARTIAL: it is merged into it, column by column."""
+    """FULL: a row replaces the one before. PARTIAL: it is merged into it, column by column. DEDUP: the first row of a
+    key is kept, the others are not stored."""
     hash_function: HashFunction = HashFunction.NONE
     """What is kept of a primary key in memory. Keys of up to 16 bytes, such as two LONGs, are kept whole whatever is
     written; of others a hash of 128 bits is."""
@@ -133,8 +136,10 @@ class UpsertSpec(SpecModel):
     ttl_value: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8}$")] | None = Field(None, alias="TtlValue")
     """With TtlUnit the same as ttl."""
     max_future_skew: Ttl | None = None
-    """A row that is farther ahead of all others than this does not make their keys expire: its clock is wrong. Any row
-    does if left out."""
+    """A row whose time is farther ahead of its message's than this does not make keys expire: its clock is wrong. Any
+    row does if left out. Needs messageTimeColumn."""
+    message_time_column: ColumnName | None = None
+    """TIMESTAMP column that ingestion.stream.metadata fills with the timestamps of messages; for maxFutureSkew."""
     deleted_keys_ttl: Ttl | None = None
     """How long a deleted key is remembered, so that late rows of it stay deleted; for ever if left out."""
     skip_late_events: bool = False
@@ -187,9 +192,11 @@ class UpsertSpec(SpecModel):
 
     def strategy(self, column: str) -> str:
         """How a column is merged. The one that deletes is never anything else than what a row says, or said before:
-        rows that are merged are no deletions."""
+        rows that are merged are no deletions. When a message was made is not for others to say."""
         if column == self.delete_record_column:
             return PartialUpsertStrategy.OVERWRITE.value
+        if column == self.message_time_column:
+            return PartialUpsertStrategy.FORCE_OVERWRITE.value
         return str(self.partial_upsert_strategies.get(column, self.default_partial_upsert_strategy))
 
     def comparison(self, time_column: str | None) -> tuple[str, ...]:

@@ -1,76 +1,65 @@
-"""Tables that keep the first row of each key, and drop the others.
+"""Mode DEDUP: which rows of a batch are the first of their keys. The others are nowhere afterwards.
 
-A row is a duplicate if its key is in the index and alive, by the rule of `expiry`; what it replaces is never asked.
-Duplicates count for the largest value seen, and are nowhere afterwards: so a partition that is loaded from its stored
-rows takes its watermark from the last commit. One thread.
+So only rows that are kept raise the largest value seen, and whoever replays the rows that are stored comes to the same
+state. A row is kept as well if the one before it is past its time to live, by the rule of `expiry`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from merlot.kernels.upsert import OLDER, PRESENT
-from merlot.upsert.expiry import Watermark, advance
-from merlot.upsert.index import Entries, KeyIndex
+from merlot.kernels import upsert as kernels
+from merlot.upsert.expiry import Watermark, limits
+from merlot.upsert.index import KeyIndex
+from merlot.upsert.keys import Keys
 from merlot.upsert.rules import Rules
 
 Longs = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
-class PartitionDedup:
-    """The keys of a partition; of the rules, keys, one comparison column and its time to live count."""
+@dataclass(frozen=True, slots=True)
+class Firsts:
+    """What became of the rows of a batch, (N,) each, and how far the partition has come."""
 
-    def __init__(self, rules: Rules) -> None:
-        self._rules = rules
-        self._index = KeyIndex(1)
-        self._mark = Watermark()
+    kept: Flags
+    late: Flags
+    mark: Watermark
 
-    @property
-    def watermark(self) -> Watermark:
-        """How far the partition has come."""
-        return self._mark
 
-    @property
-    def num_keys(self) -> int:
-        """Keys in memory."""
-        return self._index.num_keys
+def first_rows(
+    rules: Rules, index: KeyIndex, mark: Watermark, keys: Keys, values: Longs, sent_ms: Longs | None
+) -> Firsts:
+    """The rows whose keys are not in the index, or dead there; the index stays as it is."""
+    numbers, firsts = _numbered(keys)
+    known = index.find(Keys(keys.high[firsts], keys.low[firsts]))
+    kept, late = np.zeros(len(values), np.bool_), np.zeros(len(values), np.bool_)
+    to_live = -1 if rules.time_to_live is None else int(rules.time_to_live)
+    largest = kernels.keep_first(
+        numbers,
+        values,
+        limits(rules, sent_ms, len(values)),
+        known.is_there,
+        known.values,
+        mark.largest,
+        to_live,
+        mark.frozen.alive_from,
+        rules.skips_late,
+        kept,
+        late,
+    )
+    return Firsts(kept, late, replace(mark, largest=int(largest)))
 
-    @property
-    def memory_bytes(self) -> int:
-        """Memory that the keys take."""
-        return self._index.nbytes
 
-    def add(self, rows: pa.Table, sent_ms: Longs | None = None) -> Flags:
-        """Which rows are the first of their keys; the others are to be dropped."""
-        values = self._rules.comparison_values(rows)
-        self._mark, (alive_from, _) = advance(self._mark, self._rules, values[:, 0].copy(), sent_ms)
-        return self._enter(rows, values, alive_from)
-
-    def load(self, rows: pa.Table) -> None:
-        """Take rows that were kept before."""
-        values = self._rules.comparison_values(rows)
-        self._mark, (alive_from, _) = advance(self._mark, self._rules, values[:, 0].copy(), None)
-        self._enter(rows, values, alive_from)
-
-    def resume(self, watermark: Watermark) -> None:
-        """Go on from a commit's watermark, after the rows up to it were loaded."""
-        self._mark = watermark
-
-    def committed(self) -> None:
-        """A segment of the partition was committed: let dead keys go."""
-        self._index.prune(*self._mark.bounds(self._rules))
-
-    def _enter(self, rows: pa.Table, values: Longs, alive_from: Longs) -> Flags:
-        entries = Entries(
-            keys=self._rules.keys.of(rows),
-            values=values,
-            places=np.full(rows.num_rows, PRESENT),
-            alive_from=alive_from,
-            deleted_from=alive_from,
-        )
-        self._index.upsert(entries, keeps_first=True)
-        first: Flags = entries.verdicts != OLDER
-        return first
+def _numbered(keys: Keys) -> tuple[Longs, Longs]:
+    """A number for each different key of the rows, and the first row of each."""
+    order = np.lexsort((keys.low, keys.high))
+    high, low = keys.high[order], keys.low[order]
+    is_new = np.ones(len(order), np.bool_)
+    is_new[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+    numbers = np.empty(len(order), np.int64)
+    numbers[order] = np.cumsum(is_new) - 1
+    return numbers, order[is_new]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merlot.kernels.upsert import largest_before
-from merlot.upsert.comparison import NOTHING, ComparisonColumn
+from merlot.upsert.comparison import NOTHING
 from merlot.upsert.rules import Rules
 
 Longs = NDArray[np.int64]
@@ -55,10 +55,10 @@ def advance(
 ) -> tuple[Watermark, tuple[Longs, Longs]]:
     """The watermark after rows of these values, and the bounds that each of them sees: those before it.
 
+    sent_ms (N,): when their messages were made, as `Rules.sent_ms` has it.
     A value further in the future of its message than the rules allow raises nothing, nor do infinity and NaN."""
-    column = rules.comparisons[0]
     before = np.empty_like(values)
-    largest = largest_before(values, _limits(rules, column, sent_ms, len(values)), mark.largest, before)
+    largest = largest_before(values, limits(rules, sent_ms, len(values)), mark.largest, before)
     alive, deleted = _below(rules, before)
     bounds = np.maximum(alive, mark.frozen.alive_from), np.maximum(deleted, mark.frozen.deleted_from)
     return replace(mark, largest=int(largest)), bounds
@@ -69,7 +69,9 @@ def _below(rules: Rules, largest: Longs) -> tuple[Longs, Longs]:
     return column.below(largest, rules.time_to_live), column.below(largest, rules.deleted_time_to_live)
 
 
-def _limits(rules: Rules, column: ComparisonColumn, sent_ms: Longs | None, count: int) -> Longs:
+def limits(rules: Rules, sent_ms: Longs | None, count: int) -> Longs:
+    """Up to which value each row raises the largest seen."""
+    column = rules.comparisons[0]
     if rules.max_future_skew_ms is None or sent_ms is None:
         return np.full(count, column.largest, np.int64)
     return column.limits(sent_ms, rules.max_future_skew_ms)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mmap
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,13 @@ class Entries:
         object.__setattr__(self, "replaced", np.zeros(len(self.places), np.int64))
 
 
+class Found(NamedTuple):
+    """Whether keys are in the index, and the first comparison value of those that are, (N,) each."""
+
+    is_there: NDArray[np.bool_]
+    values: Longs
+
+
 class Shard:
     """One table."""
 
@@ -66,10 +73,10 @@ class Shard:
         """Bytes of the table."""
         return int(self._table.nbytes)
 
-    def upsert(self, rows: Longs, entries: Entries, *, keeps_first: bool) -> None:
+    def upsert(self, rows: Longs, entries: Entries) -> None:
         """Enter rows of a batch, in order."""
         keys, done = entries.keys, 0
-        bounds = entries.alive_from, entries.deleted_from, keeps_first
+        bounds = entries.alive_from, entries.deleted_from
         while True:
             table = self._table, self._capacity, self._used
             done = kernels.upsert(
@@ -79,6 +86,10 @@ class Shard:
             if done == len(rows):
                 return
             self._grow()
+
+    def find(self, rows: Longs, keys: Keys, found: Found) -> None:
+        """As the kernel."""
+        kernels.find(rows, keys.high, keys.low, self._table, self._capacity, found.is_there, found.values)
 
     def take_from(self, other: Shard, rows: Longs, keys: Keys) -> None:
         """Move the keys of rows out of another shard, in which they are if not in this one."""
@@ -185,12 +196,21 @@ class KeyIndex:
         """Bytes of the tables."""
         return sum([shard.nbytes for shard in self.shards])
 
-    def upsert(self, entries: Entries, *, keeps_first: bool = False) -> None:
+    def upsert(self, entries: Entries) -> None:
         """Enter a batch: as if its rows came one after the other."""
         for number, rows in _by_shard(entries.keys):
             if self._old is not None:
                 self._young[number].take_from(self._old[number], rows, entries.keys)
-            self._young[number].upsert(rows, entries, keeps_first=keeps_first)
+            self._young[number].upsert(rows, entries)
+
+    def find(self, keys: Keys) -> Found:
+        """What is known of keys."""
+        found = Found(np.zeros(len(keys.low), np.bool_), np.full(len(keys.low), kernels.NULL))
+        for number, rows in _by_shard(keys):
+            for shards in (self._young, self._old or ()):
+                if shards:
+                    shards[number].find(rows, keys, found)
+        return found
 
     def renumber(self, keys: Keys, places: Longs, rows: Longs) -> None:
         """Give keys of `rows` other places; all were just entered."""

@@ -20,6 +20,7 @@ from merlot.kernels import upsert as kernels
 from merlot.kernels.upsert import MAX_SEGMENT
 from merlot.spec.upserting import PruningStrategy, UpsertMode
 from merlot.upsert.checkpoint import Checkpoint, SegmentSnapshot
+from merlot.upsert.dedup import first_rows
 from merlot.upsert.expiry import Watermark, advance
 from merlot.upsert.index import SHARDS, Entries, KeyIndex
 from merlot.upsert.partial import PreviousRows, merge
@@ -105,16 +106,19 @@ class PartitionUpserts:
             memory_bytes=self._index.nbytes + self._docs.nbytes,
         )
 
-    def add(self, rows: pa.Table, segment: int, first_doc: int, sent_ms: Longs | None = None) -> Outcome:
-        """Decide rows that arrive, of which those that are kept become docs of `segment` from `first_doc` on.
+    def add(self, rows: pa.Table, segment: int, first_doc: int) -> Outcome:
+        """Decide rows that arrive, of which those that are kept become docs of `segment` from `first_doc` on."""
+        if self._rules.mode is UpsertMode.DEDUP:
+            return self._keep_first(rows, segment, first_doc)
+        return self._decide(rows, segment, first_doc, self._rules)
 
-        sent_ms (N,): when their messages were made, -1: not known."""
-        return self._decide(rows, segment, first_doc, sent_ms)
-
-    def replay(self, rows: pa.Table, segment: int, first_doc: int) -> Outcome:
+    def replay(self, rows: pa.Table, segment: int, first_doc: int) -> None:
         """As `add`, of rows that were appended before: none is dropped, merged or marked again."""
+        if self._rules.mode is UpsertMode.DEDUP:
+            self._keep_all(rows, segment, first_doc)
+            return
         stored = replace(self._rules, drops_out_of_order=False, skips_late=False, marks_out_of_order=None)
-        return self._decide(rows, segment, first_doc, None, replace(stored, mode=UpsertMode.FULL))
+        self._decide(rows, segment, first_doc, replace(stored, mode=UpsertMode.FULL))
 
     def publish(self) -> None:
         """Let readers see what was added."""
@@ -156,14 +160,10 @@ class PartitionUpserts:
         if (entries.verdicts != kernels.NEW).any():
             raise CorruptionError(f"two valid rows of one key segment={segment}")
 
-    def _decide(
-        self, rows: pa.Table, segment: int, first_doc: int, sent_ms: Longs | None, rules: Rules | None = None
-    ) -> Outcome:
-        rules = rules or self._rules
-        if not 0 <= segment <= MAX_SEGMENT:
-            raise InvalidInputError(f"segment number out of bounds number={segment} largest={MAX_SEGMENT}")
+    def _decide(self, rows: pa.Table, segment: int, first_doc: int, rules: Rules) -> Outcome:
+        _check(segment)
         deleted = rules.deleted(rows)
-        batch = self._enter(rules, rows, deleted, segment, first_doc, sent_ms)
+        batch = self._enter(rules, rows, deleted, segment, first_doc)
         decided = _Decided(batch, rules, segment, first_doc)
         if not decided.kept.all():
             moved = np.flatnonzero(decided.is_indexed)
@@ -183,10 +183,9 @@ class PartitionUpserts:
             num_invalidated=int(np.count_nonzero(batch.replaced)),
         )
 
-    def _enter(
-        self, rules: Rules, rows: pa.Table, deleted: Flags, segment: int, first_doc: int, sent_ms: Longs | None
-    ) -> Entries:
+    def _enter(self, rules: Rules, rows: pa.Table, deleted: Flags, segment: int, first_doc: int) -> Entries:
         values = rules.comparison_values(rows)
+        sent_ms = rules.sent_ms(rows)
         self._mark, (alive_from, deleted_from) = advance(self._mark, rules, values[:, 0].copy(), sent_ms)
         docs = np.arange(first_doc, first_doc + rows.num_rows)
         entries = Entries(
@@ -198,6 +197,39 @@ class PartitionUpserts:
         )
         self._index.upsert(entries)
         return entries
+
+    def _keep_first(self, rows: pa.Table, segment: int, first_doc: int) -> Outcome:
+        """Mode DEDUP: rows whose keys are there are left out."""
+        keys, values = self._rules.keys.of(rows), self._rules.comparison_values(rows)[:, 0]
+        found = first_rows(self._rules, self._index, self._mark, keys, values, self._rules.sent_ms(rows))
+        kept = rows if found.kept.all() else rows.filter(pa.array(found.kept))
+        self._keep_all(kept, segment, first_doc)
+        counts, dropped = self._counts, int(np.count_nonzero(~found.kept))
+        late = int(np.count_nonzero(found.late))
+        self._counts = replace(counts, late=counts.late + late, dropped=counts.dropped + dropped)
+        nothing = np.zeros(len(found.kept), np.bool_)
+        return Outcome(rows=kept, kept=found.kept, out_of_order=nothing, late=found.late, num_invalidated=0)
+
+    def _keep_all(self, rows: pa.Table, segment: int, first_doc: int) -> None:
+        """Mode DEDUP: enter rows each of which is the first of its key. One that is there already is dead."""
+        _check(segment)
+        rules, docs = self._rules, np.arange(first_doc, first_doc + rows.num_rows)
+        values = rules.comparison_values(rows)
+        self._mark, _ = advance(self._mark, rules, values[:, 0], rules.sent_ms(rows))
+        nothing_dead = np.full(rows.num_rows, kernels.NULL)
+        entries = Entries(
+            keys=rules.keys.of(rows),
+            values=values,
+            places=_places(segment, docs, np.zeros(rows.num_rows, np.bool_)),
+            alive_from=nothing_dead,
+            deleted_from=nothing_dead,
+        )
+        self._index.upsert(entries)
+        none = np.zeros(0, np.int64)
+        self._pending.append(
+            Changes(segment=segment, live=docs, tombstones=none, cleared_segments=none, cleared_docs=none)
+        )
+        self._num_docs[segment] = max(self._num_docs.get(segment, 0), first_doc + rows.num_rows)
 
     def _note(self, decided: _Decided, deleted: Flags, segment: int, first_doc: int) -> None:
         """Keep what `publish` shows."""
@@ -323,6 +355,11 @@ def _appended(rows: pa.Table, rules: Rules, decided: _Decided) -> pa.Table:
         place = rows.schema.get_field_index(rules.marks_out_of_order)
         rows = rows.set_column(place, rows.schema.field(place), pa.chunked_array([pa.array(decided.out_of_order)]))
     return rows if decided.kept.all() else rows.filter(pa.array(decided.kept))
+
+
+def _check(segment: int) -> None:
+    if not 0 <= segment <= MAX_SEGMENT:
+        raise InvalidInputError(f"segment number out of bounds number={segment} largest={MAX_SEGMENT}")
 
 
 def _places(segment: int, docs: Longs, deleted: Flags) -> Longs:

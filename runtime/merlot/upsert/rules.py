@@ -38,6 +38,8 @@ class Rules:
     skips_late: bool = False
     max_future_skew_ms: int | None = None
     """How far ahead of its message's time a comparison value may be and still raise the largest seen."""
+    sent: FieldSpec | None = None
+    """The column that holds when the message was made. It is stored, so a replay knows it as well."""
     pruning: PruningStrategy = PruningStrategy.COMMIT
     merged: tuple[FieldSpec, ...] = ()
     """The columns that are merged, mode PARTIAL only."""
@@ -50,6 +52,10 @@ class Rules:
         if self.max_future_skew_ms is not None and self.comparisons[0].field.time_format is None:
             name = self.comparisons[0].name
             raise InvalidInputError(f"comparison column is no time, so nothing is in its future column={name}")
+        if self.max_future_skew_ms is not None and self.sent is None:
+            raise InvalidInputError("what is in the future needs a column with the times of messages")
+        if self.mode is UpsertMode.DEDUP and self.time_to_live is not None and self.comparisons[0].is_floating:
+            raise InvalidInputError(f"duplicates need whole numbers to expire by column={self.comparisons[0].name}")
 
     @classmethod
     def of(cls, spec: UpsertSpec, schema: TableSchema, time_column: str | None) -> Self:
@@ -64,9 +70,9 @@ class Rules:
             decided = {*schema.primary_key, *names, spec.out_of_order_record_column}
             merged = tuple(field for field in schema.fields if field.name not in decided)
         strategies = {field.name: spec.strategy(field.name) for field in merged}
+        skew, sent = spec.max_future_skew, spec.message_time_column
         for strategy in strategies.values():
             merger_of(strategy)
-        skew = spec.max_future_skew
         return cls(
             keys=KeyColumns([_field(schema, name) for name in schema.primary_key]),
             comparisons=comparisons,
@@ -78,6 +84,7 @@ class Rules:
             deleted_time_to_live=None if spec.deleted_keys_ttl is None else first.to_live(spec.deleted_keys_ttl),
             skips_late=spec.skips_late,
             max_future_skew_ms=None if skew is None else duration_ms(skew),
+            sent=None if sent is None else _field(schema, sent),
             pruning=spec.pruning,
             merged=merged,
             strategies=strategies,
@@ -91,9 +98,9 @@ class Rules:
 
     @cached_property
     def fields(self) -> tuple[FieldSpec, ...]:
-        """The columns that decide: keys, comparison columns and the one that deletes, each once."""
-        deletes = () if self.deletes_by is None else (self.deletes_by,)
-        found = (*self.keys.fields, *(column.field for column in self.comparisons), *deletes)
+        """The columns that decide, each once: keys, comparison columns, the one that deletes, the messages' times."""
+        others = [field for field in (self.deletes_by, self.sent) if field is not None]
+        found = (*self.keys.fields, *(column.field for column in self.comparisons), *others)
         return tuple({field.name: field for field in found}.values())
 
     def field(self, name: str) -> FieldSpec:
@@ -109,6 +116,12 @@ class Rules:
             column = pc.is_in(pc.utf8_lower(column), pa.array(["true", "1"]))
         flags = pc.fill_null(pc.cast(column, pa.bool_()), False)
         return np.asarray(flags)
+
+    def sent_ms(self, rows: pa.Table) -> NDArray[np.int64] | None:
+        """When the rows' messages were made, -1: not known; None if it does not matter."""
+        if self.sent is None or self.max_future_skew_ms is None:
+            return None
+        return np.asarray(pc.fill_null(rows.column(self.sent.name).cast(pa.int64()), -1))
 
     def comparison_values(self, rows: pa.Table) -> NDArray[np.int64]:
         """The comparison values of rows, (N, C)."""

@@ -316,3 +316,31 @@ async def test_a_time_to_live_that_changes_holds_from_the_next_segment_on(board:
     await shows(4)
     await board.restart()
     await shows(4)
+
+
+async def test_the_first_row_of_a_key_stays_and_rows_in_a_wrong_partition_are_counted(board: Board) -> None:
+    await board.create("{config: {mode: DEDUP, comparisonColumns: [at]}}", rows=100)
+    rows = [row for row in board.random_rows(700, keys=300) if row["id"] % NUM_PARTITIONS == 0]
+    for start in range(0, len(rows), 150):
+        board.write(rows[start : start + 150])
+    with (board.topic / "1" / "rows.json").open("a") as file:
+        file.write("".join(json.dumps(row | {"id": row["id"] + 1000}) + "\n" for row in rows[:5]))
+    first: dict[int, int] = {}
+    for row in [*rows, *(row | {"id": row["id"] + 1000} for row in rows[:5])]:
+        first.setdefault(row["id"], row["amount"])
+    wanted = [[key, first[key]] for key in sorted(first)]
+
+    async def shows() -> None:
+        for option in ("", "SET skipUpsert = true; "):
+            async with asyncio.timeout(PATIENCE_S):
+                while await board.rows(f"{option}SELECT id, amount FROM board ORDER BY id LIMIT 100000") != wanted:
+                    await asyncio.sleep(POLL_S)
+
+    await shows()
+    told = await board.told(lambda told: sum(one["misplaced"] for one in told) == 5)
+    assert sum(one["dropped"] for one in told) == len(rows) + 5 - len(first)
+    await board.restart()
+    await shows()
+    board.write(rows[:100])
+    await board.told(lambda told: sum(one["dropped"] for one in told) >= 100)
+    await shows()

@@ -121,6 +121,7 @@ class Replica:
             where="in a test",
             rules_of=lambda record: Rules.of(unpin_upsert(record.upsert), SCHEMA, "at"),
             scan_s_of=lambda _: 0.0,
+            misplaced=lambda _: 0,
             clock=SystemClock(),
             borrow=self._borrow,
             on_change=lambda: None,

@@ -27,6 +27,8 @@ spec:
       - {name: version, type: LONG}
       - {name: city, type: STRING}
       - {name: gone, type: BOOLEAN}
+      - {name: sent, type: TIMESTAMP}
+      - {name: price, type: DOUBLE}
       - {name: tags, type: STRING, multiValue: true}
 """
 TREE = "{dimensionsSplitOrder: [city], functionColumnPairs: [COUNT__*]}"
@@ -70,6 +72,16 @@ def test_the_example_fits_its_table() -> None:
         ("mode: FULL, skipLateEvents: true", "spec.skipLateEvents: needs primaryKeyTtl"),
         ("mode: FULL, isSkipLateEvents: true", "spec.isSkipLateEvents: needs primaryKeyTtl"),
         ("mode: FULL, maxFutureSkew: 1h", "spec.maxFutureSkew: needs primaryKeyTtl"),
+        ("mode: FULL, primaryKeyTtl: 1d, maxFutureSkew: 1h", "spec.maxFutureSkew: maxFutureSkew and messageTimeColumn"),
+        ("mode: FULL, primaryKeyTtl: 1d, maxFutureSkew: '3'", "spec.maxFutureSkew: write a duration such as 10m"),
+        (
+            "mode: FULL, primaryKeyTtl: 1d, maxFutureSkew: 1h, messageTimeColumn: sent, dropOutOfOrderRecord: true",
+            "spec.maxFutureSkew: does not go with dropOutOfOrderRecord",
+        ),
+        ("mode: DEDUP, deleteRecordColumn: gone", "spec.deleteRecordColumn: mode DEDUP keeps the first row of a key"),
+        ("mode: DEDUP, dropOutOfOrderRecord: true", "spec.dropOutOfOrderRecord: mode DEDUP keeps"),
+        ("mode: DEDUP, comparisonColumns: [a, b]", "spec.comparisonColumns: mode DEDUP compares nothing"),
+        ("mode: DEDUP, partialUpsertStrategies: {a: MAX}", "spec.partialUpsertStrategies: DEDUP keeps first rows"),
         ("mode: FULL, TtlUnit: DAYS", "spec.TtlUnit: TtlUnit and TtlValue go together"),
         ("mode: FULL, primaryKeyTtl: 1d, ttl: {unit: DAYS, value: 1}", "spec.ttl: says what primaryKeyTtl says"),
         ("mode: FULL, ttl: {unit: YEARS, value: 1}", 'spec.ttl.unit: unknown unit "YEARS"'),
@@ -115,7 +127,22 @@ def test_all_problems_come_at_once() -> None:
             "mode: FULL, primaryKeyTtl: '100'",
             'spec.primaryKeyTtl: the comparison column "at" is a time; write a duration',
         ),
-        ("mode: FULL, primaryKeyTtl: 1d, maxFutureSkew: 1h", "spec.maxFutureSkew: does not exist in this version"),
+        (
+            "mode: FULL, primaryKeyTtl: 1d, maxFutureSkew: 1h, messageTimeColumn: sent",
+            "spec.messageTimeColumn: the table does not say ingestion.stream.metadata: {sent: timestamp}",
+        ),
+        (
+            "mode: FULL, primaryKeyTtl: 1d, maxFutureSkew: 1h, messageTimeColumn: city",
+            'spec.messageTimeColumn: "city" is STRING; it needs TIMESTAMP',
+        ),
+        (
+            "mode: FULL, primaryKeyTtl: '9', comparisonColumns: [version], maxFutureSkew: 1h, messageTimeColumn: sent",
+            "spec.maxFutureSkew: needs the table's timeColumn as comparison column",
+        ),
+        (
+            "mode: DEDUP, comparisonColumns: [price], primaryKeyTtl: '9'",
+            "spec.primaryKeyTtl: mode DEDUP expires keys by whole numbers and times",
+        ),
         (
             "mode: PARTIAL, partialUpsertStrategies: {at: MAX}",
             "spec.partialUpsertStrategies.at: a comparison column is never merged",

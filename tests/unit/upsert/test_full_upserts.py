@@ -121,23 +121,24 @@ def test_late_rows_are_new_ones_or_are_left_out() -> None:
 
 
 def test_a_value_too_far_in_the_future_of_its_message_expires_nothing() -> None:
-    upserts = PartitionUpserts(replace(rules(primaryKeyTtl="100"), max_future_skew_ms=1_000))
+    upserts = PartitionUpserts(replace(rules(primaryKeyTtl="100", messageTimeColumn="sent"), max_future_skew_ms=1_000))
     rows: list[Row] = [(1, 500, False), (2, 90_000, False), (3, 510, False), (1, 511, False)]
-    upserts.add(table(rows), 0, 0, np.array([500, 510, 510, -1]))
+    upserts.add(table(rows, [500, 510, 510, None]), 0, 0)
     upserts.publish()
     assert upserts.watermark.largest == 511
     assert valid_places(upserts.cut) == {(0, 1): False, (0, 2): False, (0, 3): False}
 
 
 def test_a_key_whose_value_is_in_the_future_outlives_rotations() -> None:
-    upserts = PartitionUpserts(replace(rules(primaryKeyTtl="10", pruning="ROTATION"), max_future_skew_ms=0))
+    expiring = rules(primaryKeyTtl="10", pruning="ROTATION", messageTimeColumn="sent")
+    upserts = PartitionUpserts(replace(expiring, max_future_skew_ms=0))
     arrivals: list[Row] = [(1, 900, False), (2, 100, False), (3, 120, False), (4, 140, False)]
     for doc, row in enumerate(arrivals):
-        upserts.add(table([row]), 0, doc, np.array([min(row[1], 200)]))
+        upserts.add(table([row], [min(row[1], 200)]), 0, doc)
         upserts.publish()
         upserts.committed()
     assert upserts.stats.keys == 2, "2 and 3 were rotated out"
-    upserts.add(table([(1, 150, False), (1, 901, False)]), 1, 0, np.array([150, 150]))
+    upserts.add(table([(1, 150, False), (1, 901, False)], [150, 150]), 1, 0)
     upserts.publish()
     assert valid_places(upserts.cut) == {(0, 1): False, (0, 2): False, (0, 3): False, (1, 1): False}
 

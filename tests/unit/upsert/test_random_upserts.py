@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.upsert.oracle import Oracle, Place
@@ -85,11 +86,12 @@ class World:
 
     def rules(self, pruning: str) -> Rules:
         ttl = {} if self.ttl is None else {"primaryKeyTtl": str(self.ttl)}
-        return replace(rules(**self.options, **ttl, pruning=pruning), max_future_skew_ms=self.skew)
+        found = rules(**self.options, **ttl, pruning=pruning, messageTimeColumn="sent")
+        return replace(found, max_future_skew_ms=self.skew)
 
-    def sent_ms(self, rows: list[Row]) -> np.ndarray:
+    def table(self, rows: list[Row]) -> pa.Table:
         """Messages tell their own time, but for none is it later than SENT_UNTIL."""
-        return np.minimum([value for _, value, _ in rows], SENT_UNTIL)
+        return table(rows, [min(value, SENT_UNTIL) for _, value, _ in rows])
 
     def check(self) -> None:
         for replica in self.replicas:
@@ -126,7 +128,7 @@ def ingest(world: World, step: Ingest) -> None:
         # The first takes rows in a batch, the second one by one, the others in halves.
         doc = first
         for part in _parts(step.rows, (len(step.rows), 1)[number] if number < 2 else len(step.rows) // 2 + 1):
-            doc += replica.add(table(part), world.open_segment, doc, world.sent_ms(part)).rows.num_rows
+            doc += replica.add(world.table(part), world.open_segment, doc).rows.num_rows
             replica.publish()
         assert doc == first + len(kept)
 

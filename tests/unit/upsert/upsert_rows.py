@@ -25,6 +25,7 @@ SCHEMA = TableSchema.model_validate(
             {"name": "at", "type": "LONG", "role": "dateTime", "format": "EPOCH|MILLISECONDS"},
             {"name": "gone", "type": "BOOLEAN"},
             {"name": "outOfOrder", "type": "BOOLEAN"},
+            {"name": "sent", "type": "TIMESTAMP"},
         ],
         "primaryKey": ["key"],
     }
@@ -39,9 +40,12 @@ def partition(**spec: Any) -> PartitionUpserts:
     return PartitionUpserts(rules(**spec))
 
 
-def table(rows: Sequence[Row]) -> pa.Table:
+def table(rows: Sequence[Row], sent_ms: Sequence[int | None] | None = None) -> pa.Table:
+    """sent_ms: when their messages were made."""
+    columns: dict[str, list[Any]]
     keys, values, gone = ([row[place] for row in rows] for place in range(3))
     columns = {"key": keys, "at": values, "gone": gone, "outOfOrder": [False] * len(keys)}
+    columns["sent"] = [None] * len(keys) if sent_ms is None else list(sent_ms)
     return pa.table(columns, schema=arrow_schema(SCHEMA))
 
 

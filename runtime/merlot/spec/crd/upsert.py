@@ -85,13 +85,30 @@ _SPEC_RULES = [
     ),
     rule(
         "self.mode == 'PARTIAL' || !has(self.partialUpsertStrategies) || size(self.partialUpsertStrategies) == 0",
-        "FULL replaces whole rows; write mode: PARTIAL, or remove partialUpsertStrategies",
+        "only mode: PARTIAL merges columns; write it, or remove partialUpsertStrategies",
         ".partialUpsertStrategies",
     ),
     rule(
         "self.mode == 'PARTIAL' || self.defaultPartialUpsertStrategy == 'OVERWRITE'",
-        "FULL replaces whole rows; write mode: PARTIAL, or remove defaultPartialUpsertStrategy",
+        "only mode: PARTIAL merges columns; write it, or remove defaultPartialUpsertStrategy",
         ".defaultPartialUpsertStrategy",
+    ),
+    rule(
+        "self.mode != 'DEDUP' || (!has(self.deleteRecordColumn) && !has(self.outOfOrderRecordColumn)"
+        " && !self.dropOutOfOrderRecord && (!has(self.comparisonColumns) || size(self.comparisonColumns) <= 1))",
+        "mode DEDUP keeps the first row of a key, whatever comes: it goes with one comparison column at most, and with"
+        " neither deleteRecordColumn, outOfOrderRecordColumn nor dropOutOfOrderRecord",
+        ".mode",
+    ),
+    rule(
+        "has(self.maxFutureSkew) == has(self.messageTimeColumn)",
+        "maxFutureSkew and messageTimeColumn go together: one says how far ahead, the other of what",
+        ".maxFutureSkew",
+    ),
+    rule(
+        "!has(self.maxFutureSkew) || !self.dropOutOfOrderRecord",
+        "maxFutureSkew does not go with dropOutOfOrderRecord: rows that are dropped could make keys expire",
+        ".maxFutureSkew",
     ),
     rule(
         "!has(self.comparisonColumns) || !has(self.partialUpsertStrategies)"

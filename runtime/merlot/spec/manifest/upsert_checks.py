@@ -21,6 +21,13 @@ NUMBERS = (TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeNam
 
 COMPARED: Final = (TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.BOOLEAN)
 INLINE: Final = "spec.upsert.config"
+NOT_FOR_FIRST_ROWS: Final = (
+    "deleteRecordColumn",
+    "deletedKeysTtl",
+    "dropOutOfOrderRecord",
+    "outOfOrderRecordColumn",
+)
+"""What mode DEDUP has no use for."""
 _TTL_NAMES: Final = ("primaryKeyTtl", "ttl", "TtlValue")
 
 
@@ -61,11 +68,20 @@ def _check(spec: JsonObject) -> Iterator[Problem]:
 
 
 def _check_mode(spec: JsonObject) -> Iterator[Problem]:
-    if spec.get("mode") != UpsertMode.FULL:
+    mode, columns = spec.get("mode"), spec.get("comparisonColumns")
+    if mode not in (UpsertMode.FULL, UpsertMode.DEDUP):
         return
+    does = "replaces whole rows" if mode == UpsertMode.FULL else "keeps first rows as they are"
     for key in ("partialUpsertStrategies", "defaultPartialUpsertStrategy"):
         if key in spec and spec[key] not in ({}, PartialUpsertStrategy.OVERWRITE):
-            yield Problem(f"spec.{key}", "FULL replaces whole rows; write mode: PARTIAL, or remove it")
+            yield Problem(f"spec.{key}", f"{mode} {does}; write mode: PARTIAL, or remove it")
+    if mode == UpsertMode.FULL:
+        return
+    for key in NOT_FOR_FIRST_ROWS:
+        if spec.get(key) not in (None, False):
+            yield Problem(f"spec.{key}", "mode DEDUP keeps the first row of a key, whatever comes; remove it")
+    if isinstance(columns, list) and len(columns) > 1:
+        yield Problem("spec.comparisonColumns", "mode DEDUP compares nothing: write the one column that keys expire by")
 
 
 def _check_order(spec: JsonObject) -> Iterator[Problem]:
@@ -86,6 +102,7 @@ def _check_ttl(spec: JsonObject) -> Iterator[Problem]:
         yield Problem(f"spec.{names[0]}", f"needs one comparison column, a number or a time; there are {len(columns)}")
     if "maxFutureSkew" in spec and not has_ttl:
         yield Problem("spec.maxFutureSkew", "needs primaryKeyTtl; without it no key expires")
+    yield from _check_skew(spec)
     if has_ttl and spec.get("snapshot") == "DISABLE":
         text = "primaryKeyTtl needs snapshots: what is valid cannot be derived from keys that have expired"
         yield Problem("spec.snapshot", text)
@@ -98,6 +115,17 @@ def _check_ttl(spec: JsonObject) -> Iterator[Problem]:
         yield Problem("spec.pruning", "needs primaryKeyTtl; without it no key expires")
     if "pruningInterval" in spec and spec.get("pruning") != "SCAN":
         yield Problem("spec.pruningInterval", "only pruning: SCAN has an interval; remove it")
+
+
+def _check_skew(spec: JsonObject) -> Iterator[Problem]:
+    if ("maxFutureSkew" in spec) != ("messageTimeColumn" in spec):
+        text = "maxFutureSkew and messageTimeColumn go together: one says how far ahead, the other of what"
+        yield Problem("spec.maxFutureSkew", text)
+    if "maxFutureSkew" in spec and str(spec["maxFutureSkew"]).isdecimal():
+        yield Problem("spec.maxFutureSkew", "write a duration such as 10m; it is compared with the times of messages")
+    if "maxFutureSkew" in spec and spec.get("dropOutOfOrderRecord") is True:
+        text = "does not go with dropOutOfOrderRecord: rows that are dropped could make keys expire, and leave no trace"
+        yield Problem("spec.maxFutureSkew", text)
 
 
 def _check_consistency(spec: JsonObject) -> Iterator[Problem]:
@@ -122,8 +150,6 @@ def against_table(spec: UpsertSpec, table: TableSpec) -> list[Problem]:
 
 def _not_executed(spec: UpsertSpec) -> Iterator[Problem]:
     """What would be accepted and ignored."""
-    if spec.max_future_skew is not None:
-        yield Problem("spec.maxFutureSkew", "does not exist in this version; remove it")
     if spec.preload is Enablement.ENABLE:
         yield Problem("spec.preload", "does not exist in this version: the keys are read from the segments; remove it")
     if spec.snapshot is Enablement.ENABLE:
@@ -143,6 +169,7 @@ def _table_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:
         if field is not None and field.role is not FieldRole.DATE_TIME and field.type not in COMPARED:
             yield Problem(path, f'"{name}" is {field.type}; rows are compared by a number or a time')
     yield from _ttl_problems(spec, table)
+    yield from _skew_problems(spec, table)
     if spec.delete_record_column is not None:
         types = (TypeName.BOOLEAN, TypeName.STRING, *NUMBERS)
         yield from _single_value("spec.deleteRecordColumn", spec.delete_record_column, table, types)
@@ -185,6 +212,8 @@ def _ttl_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:
     if field is None:
         return
     is_time = field.role is FieldRole.DATE_TIME
+    if spec.mode is UpsertMode.DEDUP and field.type in (TypeName.FLOAT, TypeName.DOUBLE):
+        yield Problem(path, f'mode DEDUP expires keys by whole numbers and times; "{name}" is {field.type}')
     if not is_time and field.type not in NUMBERS:
         yield Problem(path, f'the comparison column "{name}" is {field.type}, no number and no time')
     elif not is_time and not spec.time_to_live.isdecimal():
@@ -199,6 +228,18 @@ def _ttl_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:
             yield Problem(path, f"{text} before their segment is sealed")
 
 
+def _skew_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:
+    name, stream = spec.message_time_column, table.ingestion.stream
+    if name is None:
+        return
+    yield from _single_value("spec.messageTimeColumn", name, table, (TypeName.TIMESTAMP,))
+    if stream is None or stream.metadata.get(name) != "timestamp":
+        text = f'the table does not say ingestion.stream.metadata: {{{name}: timestamp}}, which fills "{name}"'
+        yield Problem("spec.messageTimeColumn", text)
+    if spec.comparison(table.time_column) != (table.time_column,):
+        yield Problem("spec.maxFutureSkew", "needs the table's timeColumn as comparison column, which is never null")
+
+
 def _merging_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:
     """Of strategies that are named, and of columns that the default does not fit."""
     for name, strategy in spec.partial_upsert_strategies.items():
@@ -210,19 +251,24 @@ def _merging_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:
             yield Problem(path, "a column of the primary key is never merged; remove it")
         elif name in spec.comparison(table.time_column):
             yield Problem(path, "a comparison column is never merged; remove it")
-        elif name in (spec.delete_record_column, spec.out_of_order_record_column):
+        elif name in _deciding(spec):
             yield Problem(path, "a column that says what a row does to its key is never merged; remove it")
         elif (problem := _unfit(strategy, field)) is not None:
             yield Problem(path, problem)
     if spec.mode is not UpsertMode.PARTIAL:
         return
     decided: set[str | None] = {*table.table_schema.primary_key, *spec.comparison(table.time_column)}
-    decided |= {*spec.partial_upsert_strategies, spec.delete_record_column, spec.out_of_order_record_column}
+    decided |= {*spec.partial_upsert_strategies, *_deciding(spec)}
     for field in table.table_schema.fields:
         problem = None if field.name in decided else _unfit(spec.default_partial_upsert_strategy, field)
         if problem is not None:
             text = f"{problem}; name its strategy in partialUpsertStrategies"
             yield Problem("spec.defaultPartialUpsertStrategy", text)
+
+
+def _deciding(spec: UpsertSpec) -> tuple[str | None, ...]:
+    """Columns that strategies do not count for."""
+    return spec.delete_record_column, spec.out_of_order_record_column, spec.message_time_column
 
 
 def _unfit(strategy: str, field: FieldSpec) -> str | None:

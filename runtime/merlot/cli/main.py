@@ -10,7 +10,20 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import merlot
-from merlot.cli import apply, backfill, delete, drain, get, output, query, rebalance, rollups, segment, stream
+from merlot.cli import (
+    apply,
+    backfill,
+    delete,
+    drain,
+    get,
+    importing,
+    output,
+    query,
+    rebalance,
+    rollups,
+    segment,
+    stream,
+)
 from merlot.cli.errors import CommandError
 from merlot.errors import MerlotError
 
@@ -97,6 +110,7 @@ def _root(
 
 
 app.command("apply")(apply.apply)
+app.command("import")(importing.import_configs)
 app.command("rebalance")(rebalance.rebalance)
 app.command("drain")(drain.drain)
 app.command("undrain")(drain.undrain)

@@ -1,0 +1,74 @@
+"""`merlot import`: Pinot's configs to manifests."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from merlot.cli import output
+from merlot.cli.errors import CommandError, UsageError
+from merlot.cli.output import plural
+from merlot.errors import InvalidInputError
+from merlot.spec import manifest
+from merlot.spec.manifest import ManifestError
+from merlot.spec.pinot_import.documents import convert
+
+
+def import_configs(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="Pinot's JSON: a schema, and the table config of each part of the table; or one TableConfigs.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the manifests there.", show_default=False)
+    ] = None,
+) -> None:
+    """Turn Pinot's table config and schema into manifests.
+
+    Manifests go to standard output, and a line for each setting that has no
+    equivalent to standard error. What would be refused at apply is said too,
+    and the exit code is 1 then.
+
+    [bold]Examples[/bold]
+
+      merlot import tableConfig.json schema.json > table.yaml
+
+      merlot import offline.json realtime.json schema.json -o table.yaml
+    """
+    try:
+        converted = convert([_document(path) for path in files])
+    except InvalidInputError as error:
+        raise UsageError(str(error)) from error
+    text = yaml.safe_dump_all(converted.manifests, sort_keys=False, allow_unicode=True)
+    if out is None:
+        output.say(text.rstrip("\n"))
+    else:
+        out.write_text(text)
+    for note in converted.notes:
+        output.warn(f"note: {note}")
+    try:
+        manifest.load(text)
+    except ManifestError as error:
+        raise CommandError(
+            "the manifests need work before they can be applied:", list(map(str, error.problems))
+        ) from error
+    if out is not None:
+        output.say(f"{plural(len(converted.manifests), 'manifest')} in {out}")
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text())
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise UsageError(f"{path} is no JSON object")
+    return content

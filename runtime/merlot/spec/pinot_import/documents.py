@@ -1,0 +1,147 @@
+"""Pinot's documents to manifests: one table from a schema and the configs of its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from merlot.errors import InvalidInputError
+from merlot.spec.pinot_import import columns, settings, storage
+from merlot.spec.pinot_import.source import Json, Source, without_empty
+from merlot.spec.pinot_import.streams import stream
+from merlot.spec.table import API_VERSION
+
+OFFLINE: Final = "OFFLINE"
+REALTIME: Final = "REALTIME"
+_NO_EQUIVALENT: Final[Mapping[str, str]] = {
+    "quota": "queries per second and storage are not limited by table",
+    "tierConfigs": "there is one tier of servers",
+    "instanceAssignmentConfigMap": "segments are spread by replication alone",
+    "instancePartitionsMap": "segments are spread by replication alone",
+    "isDimTable": "a table is not copied to every server",
+    "dimensionTableConfig": "a table is not copied to every server",
+    "tunerConfigs": "each segment chooses its encodings by its own values",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """Manifests, as JSON objects, and a line for each setting that is not in them, or is there in other words."""
+
+    manifests: tuple[Json, ...]
+    notes: tuple[str, ...]
+
+
+def convert(documents: Sequence[Mapping[str, Any]]) -> Converted:
+    """A table of its schema and one or two table configs, in any order; or of Pinot's TableConfigs, which holds all.
+
+    InvalidInputError if they are not of one table, or are none of these."""
+    notes: list[str] = []
+    schemas, tables = _sorted_out(documents, notes)
+    if len(schemas) != 1 or not tables:
+        raise InvalidInputError("give one schema and its table config (or two: OFFLINE and REALTIME), in any order")
+    names = {_raw(table.text("tableName")) for table in tables}
+    types = [table.text("tableType").upper() for table in tables]
+    if len(names) != 1 or len(set(types)) != len(types):
+        raise InvalidInputError(f"the table configs are not of one table: {', '.join(sorted(names))}")
+    name = names.pop()
+    spec: Json = {"schema": columns.schema(schemas[0])}
+    more: list[Json] = []
+    for table, type_ in sorted(zip(tables, types, strict=True), key=lambda one: one[1]):
+        spec = _laid_over(spec, _part(table, type_), table)
+        more += _others(table, name)
+    if "upsert" in spec:
+        upsert = settings.as_durations(spec["upsert"]["config"], spec["schema"]["fields"], spec.get("timeColumn"))
+        spec["upsert"] = {"config": upsert}
+    if len(tables) > 1:
+        spec["ingestion"] = {**spec.get("ingestion", {}), "timeBoundary": {}}
+    for source in (*schemas, *tables):
+        source.close()
+    if name != name.lower() or "_" in name:
+        notes.append(f"tableName: {name} cannot be a name in Kubernetes, which wants lower-case letters, digits and -")
+    manifests = [_manifest("Table", name, spec), *more]
+    return Converted(tuple(manifests), tuple(notes))
+
+
+def _sorted_out(documents: Sequence[Mapping[str, Any]], notes: list[str]) -> tuple[list[Source], list[Source]]:
+    """Schemas and table configs."""
+    schemas, tables = [], []
+    for document in documents:
+        if isinstance(document.get("schema"), dict):
+            schemas.append(Source(document["schema"], "", notes))
+            parts = [document.get(part) for part in ("offline", "realtime")]
+            tables += [Source(part, "", notes) for part in parts if isinstance(part, dict)]
+        elif "schemaName" in document and "tableType" not in document:
+            schemas.append(Source(document, "", notes))
+        elif "tableName" in document:
+            tables.append(Source(document, "", notes))
+        else:
+            raise InvalidInputError("a document is neither a table config (tableName) nor a schema (schemaName)")
+    return schemas, tables
+
+
+def _raw(name: str) -> str:
+    return name.removesuffix(f"_{OFFLINE}").removesuffix(f"_{REALTIME}")
+
+
+def _manifest(kind: str, name: str, spec: Json) -> Json:
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def _part(table: Source, type_: str) -> Json:
+    """What the config of one part says of the table."""
+    index = table.inner("tableIndexConfig")
+    ingestion = table.inner("ingestionConfig")
+    shared = settings.transforms(ingestion)
+    found = {
+        **settings.segments(table.inner("segmentsConfig")),
+        **storage.indexing(index, table.each("fieldConfigList")),
+        **settings.tenants(table.inner("tenants")),
+        **settings.routing(table.inner("routing")),
+        **settings.limits(table.inner("query")),
+    }
+    batch = ingestion.inner("batchIngestionConfig")
+    batch.ignore("segmentIngestionFrequency", "consistentDataPush")
+    if batch.text("segmentIngestionType").upper() == "REFRESH":
+        found["pushType"] = "REFRESH"
+    if type_ == REALTIME:
+        found["ingestion"] = {"stream": {**_stream(index, ingestion), **shared}}
+        if upsert := settings.upsert(table.inner("upsertConfig")):
+            found["upsert"] = {"config": upsert}
+    elif shared:
+        table.note("ingestionConfig", f"belongs to each source of ingestion.batch: {shared}")
+    table.leave(_NO_EQUIVALENT)
+    table.ignore("metadata", "tableName", "tableType")
+    return found
+
+
+def _stream(index: Source, ingestion: Source) -> Json:
+    configs = ingestion.inner("streamIngestionConfig")
+    maps = configs.each("streamConfigMaps") or [index.inner("streamConfigs")]
+    if len(maps) > 1:
+        configs.note("streamConfigMaps", "a table has one stream; only the first is here")
+    configs.ignore("columnMajorSegmentBuilderEnabled", "trackFilteredMessageOffsets")
+    return stream(maps[0])
+
+
+def _laid_over(spec: Json, part: Json, table: Source) -> Json:
+    """Both parts of a table share one spec: what the second says differently is noted."""
+    for name, value in part.items():
+        before = spec.get(name)
+        if isinstance(before, dict) and isinstance(value, dict):
+            spec = {**spec, name: {**before, **value}}
+        elif before is None:
+            spec = {**spec, name: value}
+        elif before != value:
+            table.note(name, f"both parts of a table share it: {before} instead of {value}")
+    return spec
+
+
+def _others(table: Source, name: str) -> list[Json]:
+    """Manifests beside the Table."""
+    tasks = table.inner("task").inner("taskTypeConfigsMap")
+    if "MergeRollupTask" not in tasks.members():
+        return []
+    spec = settings.merges(tasks.inner("MergeRollupTask"))
+    return [_manifest("MergeRollupTask", name, without_empty({"table": name, **spec}))] if spec else []

@@ -1,0 +1,185 @@
+"""The rest of a table config: segments, routing, limits, transforms, upserts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from merlot.errors import InvalidInputError
+from merlot.spec.pinot_import.source import Json, Source, duration, seconds_of, unit_seconds, without_empty
+from merlot.values import datetime_format
+
+_TENANT_SUFFIXES: Final = ("_OFFLINE", "_REALTIME", "_BROKER")
+_PRUNERS: Final = {"empty": "empty", "time": "time", "partition": "partition"}
+_STRICT: Final = ("strictReplicaGroup", "multiStageReplicaGroup")
+_SEGMENTS: Final[Mapping[str, str]] = {
+    "completionConfig": "replicas converge by themselves, by download if they have to",
+    "replicaGroupStrategyConfig": "set routing.instanceSelector: strictReplicaGroup",
+    "peerSegmentDownloadScheme": "servers fetch from the deep store",
+    "crypterClassName": "files are not encrypted; the deep store may do it",
+    "deletedSegmentsRetentionPeriod": "a setting of the controller",
+    "untrackedSegmentsDeletionBatchSize": "a setting of the controller",
+}
+_UPSERT_SAME: Final = (
+    "hashFunction",
+    "comparisonColumns",
+    "deleteRecordColumn",
+    "dropOutOfOrderRecord",
+    "outOfOrderRecordColumn",
+    "partialUpsertStrategies",
+    "defaultPartialUpsertStrategy",
+    "snapshot",
+    "preload",
+)
+_DISABLED: Final[tuple[object, ...]] = (None, "", "NONE", "DEFAULT", "DISABLE", False, [], {})
+
+
+def segments(source: Source) -> Json:
+    """`segmentsConfig` as members of the spec."""
+    replication = source.take("replication") or source.take("replicasPerPartition")
+    source.ignore("replicasPerPartition", "replication", "schemaName", "timeType", "minimizeDataMovement")
+    unit, value = source.text("retentionTimeUnit"), source.text("retentionTimeValue")
+    push = source.text("segmentPushType").upper()
+    source.ignore("segmentPushFrequency")
+    found = {
+        "timeColumn": source.text("timeColumnName"),
+        "replication": int(replication) if replication else None,
+        "retention": duration(float(value) * unit_seconds(unit)) if unit and value else None,
+        "pushType": push if push in ("APPEND", "REFRESH") else None,
+    }
+    source.leave(_SEGMENTS)
+    return without_empty(found)
+
+
+def tenants(source: Source) -> Json:
+    """`tenants`, where they are not the default."""
+    found = {}
+    for role in ("broker", "server"):
+        name = source.text(role)
+        for suffix in _TENANT_SUFFIXES:
+            name = name.removesuffix(suffix)
+        if name not in ("", "DefaultTenant"):
+            found[role] = {"name": name}
+    source.leave({"tagOverrideConfig": "consuming and sealed segments are on the same servers"})
+    return {"tenants": found} if found else {}
+
+
+def routing(source: Source) -> Json:
+    """`routing`."""
+    pruners = [_PRUNERS[name] for name in source.names("segmentPrunerTypes") if name in _PRUNERS]
+    selector = source.text("instanceSelectorType")
+    found = {
+        "segmentPruners": pruners,
+        "instanceSelector": "strictReplicaGroup" if selector in _STRICT else None,
+    }
+    source.ignore("routingTableBuilderName")
+    return without_empty({"routing": without_empty(found)})
+
+
+def limits(source: Source) -> Json:
+    """`query`."""
+    timeout, size = source.take("timeoutMs"), source.take("maxServerResponseSizeBytes")
+    source.ignore("disableGroovy", "useApproximateFunction")
+    source.leave({"maxQueryResponseSizeBytes": "limits.maxBytes is of one server's answer"})
+    found = without_empty({"timeoutMs": timeout and int(timeout), "maxBytes": size and int(size)})
+    return {"limits": found} if found else {}
+
+
+def transforms(source: Source) -> Json:
+    """`ingestionConfig` but its streams: what stream and batch sources share."""
+    columns = {one.text("columnName"): one.text("transformFunction") for one in source.each("transformConfigs")}
+    for name, text in list(columns.items()):
+        if text.lower().startswith("groovy"):
+            source.note("transformConfigs", f"{name}: Groovy is not run; write it in SQL: {text:.80}")
+            del columns[name]
+    condition = source.inner("filterConfig").text("filterFunction")
+    if condition:
+        # Pinot's filter says which rows are left out.
+        source.note("filterConfig", "Pinot leaves out rows for which it is true; here it is negated")
+    source.ignore("continueOnError", "rowTimeValueCheck", "segmentTimeValueCheck", "retryOnSegmentBuildPrecheckFailure")
+    source.leave(
+        {
+            "complexTypeConfig": "nested messages are not flattened; name their values in derivedColumns",
+            "aggregationConfigs": "rows are not aggregated as they come; a MergeRollupTask rolls them up later",
+        }
+    )
+    return without_empty({"derivedColumns": columns, "filter": f"NOT ({condition})" if condition else ""})
+
+
+def upsert(source: Source) -> Json:
+    """`upsertConfig` as the spec of an UpsertConfig; empty without one."""
+    mode = source.text("mode").upper()
+    if mode in ("", "NONE"):
+        return {}
+    found: Json = {"mode": mode, **{name: source.take(name) for name in _UPSERT_SAME}}
+    if source.flag("enableSnapshot"):
+        found["snapshot"] = "ENABLE"
+    if source.flag("enablePreload"):
+        found["preload"] = "ENABLE"
+    column = source.text("comparisonColumn")
+    if column:
+        found["comparisonColumns"] = [column]
+    for theirs, ours in (("metadataTTL", "primaryKeyTtl"), ("deletedKeysTTL", "deletedKeysTtl")):
+        value = source.take(theirs)
+        if value:
+            found[ours] = str(int(value))
+    source.ignore("consistencyMode", "upsertViewRefreshIntervalMs", "newSegmentTrackingTimeMs", "ttlOverrides")
+    source.ignore("enableDeletedKeysCompactionConsistency", "allowPartialUpsertConsumptionDuringCommit")
+    return {name: value for name, value in found.items() if value not in _DISABLED}
+
+
+def as_durations(upsert: Json, fields: Sequence[Json], time_column: str | None) -> Json:
+    """Times to live, which Pinot counts in units of the comparison column, as lengths of time if it is a time."""
+    comparison = [*upsert.get("comparisonColumns", []), time_column][0]
+    field = next((one for one in fields if one["name"] == comparison and one.get("role") == "dateTime"), None)
+    if field is None:
+        return upsert
+    try:
+        format_ = datetime_format.parse(field.get("format") or "TIMESTAMP")
+    except InvalidInputError:
+        return upsert
+    step_ms = format_.step_ms if isinstance(format_, datetime_format.EpochFormat) else 1
+    lives = {name: upsert[name] for name in ("primaryKeyTtl", "deletedKeysTtl") if name in upsert}
+    return {**upsert, **{name: duration(int(text) * step_ms / 1000) for name, text in lives.items()}}
+
+
+_LEVEL: Final = {
+    "mergeType": "mergeType",
+    "bucketTimePeriod": "bucketTimePeriod",
+    "bufferTimePeriod": "bufferTimePeriod",
+    "roundBucketTimePeriod": "roundBucketTimePeriod",
+    "maxNumRecordsPerSegment": "maxNumRecordsPerSegment",
+    "maxNumRecordsPerTask": "maxNumRecordsPerTask",
+    "maxNumParallelBuckets": "maxNumParallelBuckets",
+    "eraseDimensionValues": "eraseDimensionValues",
+}
+
+
+def merges(source: Source) -> Json:
+    """Pinot's MergeRollupTask as the spec of ours, without its table; empty without levels."""
+    levels: dict[str, Json] = {}
+    aggregations = {}
+    for name in source.members():
+        first, _, setting = name.partition(".")
+        if setting in _LEVEL:
+            levels.setdefault(first, {})[_LEVEL[setting]] = _setting(setting, source.text(name))
+        elif setting == "aggregationType":
+            aggregations[first] = {"aggregationType": source.text(name)}
+    mode = source.text("mode")
+    schedule = source.text("schedule")
+    if schedule:
+        source.note("schedule", f'"{schedule}" is Quartz cron; set schedule if every minute is too often')
+    found = {
+        "levels": [{"name": name, "bufferTimePeriod": "0d", **level} for name, level in levels.items()],
+        "aggregations": aggregations,
+        "mode": mode if mode == "processAll" else None,
+    }
+    return without_empty(found) if levels else {}
+
+
+def _setting(name: str, text: str) -> object:
+    if name.startswith("max"):
+        return int(text)
+    if name == "eraseDimensionValues":
+        return [one.strip() for one in text.split(",") if one.strip()]
+    return text if name == "mergeType" else duration(seconds_of(text)) if seconds_of(text) else "0d"

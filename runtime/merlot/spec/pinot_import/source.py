@@ -1,0 +1,120 @@
+"""A JSON document of Pinot's that is taken apart: what nobody took is told at the end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from merlot.errors import InvalidInputError
+
+Json = dict[str, Any]
+
+_PERIOD: Final = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.IGNORECASE)
+_PART_S: Final = (86_400, 3_600, 60, 1)
+_UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+_TIME_UNITS: Final = {"DAYS": 86_400, "HOURS": 3_600, "MINUTES": 60, "SECONDS": 1, "MILLISECONDS": 0.001}
+_NOTHING: Final[tuple[object, ...]] = (None, "", [], {}, False)
+"""Values that ask for nothing."""
+
+
+class Source:
+    """An object of the document, and where it is. `notes` are shared by the whole document."""
+
+    def __init__(self, content: Mapping[str, Any], path: str, notes: list[str]) -> None:
+        self._content = dict(content)
+        self.path = path
+        self.notes = notes
+        self._inner: list[Source] = []
+
+    def take(self, name: str, default: Any = None) -> Any:
+        """The value of a member, which counts as read."""
+        value = self._content.pop(name, None)
+        return default if value is None else value
+
+    def text(self, name: str) -> str:
+        """The same as text; "" if there is none."""
+        return str(self.take(name, "")).strip()
+
+    def flag(self, name: str) -> bool:
+        """The same as a truth, which Pinot's configs write as texts too."""
+        return str(self.take(name, "")).lower() == "true"
+
+    def names(self, name: str) -> list[str]:
+        """The same as a list of texts."""
+        value = self.take(name, [])
+        if not isinstance(value, list):
+            raise InvalidInputError(f"{self.path}.{name} is no list")
+        return [str(one) for one in value]
+
+    def inner(self, name: str) -> Source:
+        """A member that is an object; empty if it is not there."""
+        value = self.take(name, {})
+        if not isinstance(value, dict):
+            raise InvalidInputError(f"{self.path}.{name} is no object")
+        made = Source(value, f"{self.path}.{name}" if self.path else name, self.notes)
+        self._inner.append(made)
+        return made
+
+    def each(self, name: str) -> list[Source]:
+        """A member that is a list of objects."""
+        value = self.take(name, [])
+        if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+            raise InvalidInputError(f"{self.path}.{name} is no list of objects")
+        made = [Source(one, f"{self.path}.{name}[{place}]", self.notes) for place, one in enumerate(value)]
+        self._inner += made
+        return made
+
+    def members(self) -> list[str]:
+        """Names of what was not read yet."""
+        return list(self._content)
+
+    def note(self, name: str, text: str) -> None:
+        """Say of a member what became of it."""
+        self.notes.append(f"{self.path}.{name}: {text}" if self.path else f"{name}: {text}")
+
+    def ignore(self, *names: str) -> None:
+        """Read what needs no equivalent, since it is so in any case."""
+        for name in names:
+            self.take(name)
+
+    def leave(self, reasons: Mapping[str, str]) -> None:
+        """Read what has no equivalent, and say why, by name."""
+        for name, reason in reasons.items():
+            if self.take(name) not in _NOTHING:
+                self.note(name, reason)
+
+    def close(self) -> None:
+        """Note what nobody read, here and below."""
+        for name, value in self._content.items():
+            if value not in _NOTHING:
+                self.note(name, "has no equivalent, left out")
+        for one in self._inner:
+            one.close()
+
+
+def duration(seconds: float) -> str:
+    """In the largest unit that fits; seconds are rounded up."""
+    whole = max(1, -int(-seconds // 1))
+    return next(f"{whole // size}{letter}" for letter, size in _UNITS if whole % size == 0)
+
+
+def seconds_of(period: str) -> int:
+    """Of a period as Pinot writes it: 1d, 1h30m. Raises InvalidInputError."""
+    match = _PERIOD.fullmatch(period.strip())
+    if match is None or not any(match.groups()):
+        raise InvalidInputError(f"not a period: {period!r:.40}")
+    return sum(int(number or 0) * size for number, size in zip(match.groups(), _PART_S, strict=True))
+
+
+def unit_seconds(unit: str) -> float:
+    """Seconds of a unit of time: DAYS. Raises InvalidInputError."""
+    found = _TIME_UNITS.get(unit.upper())
+    if found is None:
+        raise InvalidInputError(f"not a unit of time: {unit!r:.40}")
+    return found
+
+
+def without_empty(content: Mapping[str, Any]) -> Json:
+    """Members that say something."""
+    return {name: value for name, value in content.items() if value not in (None, "", [], {}, ())}

@@ -1,0 +1,157 @@
+"""Pinot's `tableIndexConfig` and `fieldConfigList` as `spec.indexing` and `spec.partitioning`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from merlot.spec.pinot_import.source import Json, Source, without_empty
+
+_LISTS: Final = {
+    "invertedIndexColumns": "inverted",
+    "rangeIndexColumns": "range",
+    "jsonIndexColumns": "jsonPaths",
+    "bloomFilterColumns": "bloom",
+    "noDictionaryColumns": "noDictionary",
+}
+_KINDS: Final = {"inverted": "inverted", "range": "range", "json": "jsonPaths", "text": "text", "bloom": "bloom"}
+"""Indexes of `fieldConfigList`, by Pinot's names in lower case."""
+_CODECS: Final = {"LZ4": "LZ4", "ZSTANDARD": "ZSTD", "PASS_THROUGH": "NONE"}
+
+
+class Indexing:
+    """What both places say of columns, together."""
+
+    def __init__(self) -> None:
+        self.columns: dict[str, list[str]] = {}
+        self.settings: Json = {}
+
+    def add(self, kind: str, column: str) -> None:
+        """Ask for an index, or for no dictionary."""
+        known = self.columns.setdefault(kind, [])
+        if column not in known:
+            known.append(column)
+
+    def put(self, setting: str, column: str, value: Any) -> None:
+        """Set what is set by column."""
+        self.settings.setdefault(setting, {})[column] = value
+
+    def document(self) -> Json:
+        """`spec.indexing`."""
+        return without_empty({**self.columns, **self.settings})
+
+
+def indexing(index: Source, fields: Sequence[Source]) -> Json:
+    """Of tableIndexConfig, all but its streamConfigs, and of the entries of fieldConfigList."""
+    found = Indexing()
+    for theirs, ours in _LISTS.items():
+        for column in index.names(theirs):
+            found.add(ours, column)
+    found.settings["sortedColumns"] = index.names("sortedColumn")
+    _blooms(index.inner("bloomFilterConfigs"), found)
+    found.settings["starTreeIndexConfigs"] = [_star_tree(one) for one in index.each("starTreeIndexConfigs")]
+    for one in fields:
+        _field(one, found)
+    partitioning = _partitioning(index.inner("segmentPartitionConfig"))
+    _leave_rest(index)
+    return without_empty({"indexing": found.document(), "partitioning": partitioning})
+
+
+def _blooms(source: Source, found: Indexing) -> None:
+    for column in source.members():
+        _bloom(source.inner(column), column, found)
+
+
+def _bloom(source: Source, column: str, found: Indexing) -> None:
+    found.add("bloom", column)
+    share = source.take("fpp")
+    if share is not None:
+        found.put("bloomFpp", column, share)
+    source.ignore("maxSizeInBytes", "loadOnHeap", "disabled")
+
+
+def _star_tree(source: Source) -> Json:
+    pairs = source.names("functionColumnPairs")
+    for one in source.each("aggregationConfigs"):
+        pairs.append(f"{one.text('aggregationFunction').upper()}__{one.text('columnName')}")
+        one.ignore("compressionCodec")
+    return without_empty(
+        {
+            "dimensionsSplitOrder": source.names("dimensionsSplitOrder"),
+            "skipStarNodeCreationForDimensions": source.names("skipStarNodeCreationForDimensions"),
+            "functionColumnPairs": pairs,
+            "maxLeafRecords": source.take("maxLeafRecords"),
+        }
+    )
+
+
+def _partitioning(source: Source) -> Json | None:
+    columns = source.inner("columnPartitionMap")
+    found = {}
+    for name in columns.members():
+        one = columns.inner(name)
+        found[name] = without_empty(
+            {
+                "functionName": one.text("functionName"),
+                "numPartitions": one.take("numPartitions"),
+                "functionConfig": {key: str(value) for key, value in dict(one.take("functionConfig", {})).items()},
+            }
+        )
+    return {"columns": found} if found else None
+
+
+def _field(source: Source, found: Indexing) -> None:
+    column = source.text("name")
+    if source.text("encodingType").upper() == "RAW":
+        found.add("noDictionary", column)
+    kinds = [*source.names("indexTypes"), *([kind] if (kind := source.text("indexType")) else [])]
+    for kind in kinds:
+        _index(source, kind, column, found)
+    indexes = source.inner("indexes")
+    for kind in indexes.members():
+        if kind.lower() == "bloom":
+            _bloom(indexes.inner(kind), column, found)
+        else:
+            indexes.take(kind)
+            _index(indexes, kind, column, found)
+    codec = source.text("compressionCodec").upper()
+    if codec in _CODECS:
+        found.put("compression", column, _CODECS[codec])
+    elif codec:
+        source.note("compressionCodec", f"{codec} has no equivalent; each segment chooses by itself")
+    source.leave({"properties": "settings of one index are not Merlot's", "timestampConfig": _TIMESTAMP})
+
+
+_TIMESTAMP: Final = "there is no timestamp index; DATETRUNC of a sorted time column is worked out once per value"
+
+
+def _index(source: Source, kind: str, column: str, found: Indexing) -> None:
+    ours = _KINDS.get(kind.lower())
+    if ours is not None:
+        found.add(ours, column)
+    elif kind.lower() == "sorted":
+        found.settings["sortedColumns"] = [*found.settings.get("sortedColumns", []), column]
+    elif kind.lower() not in ("dictionary", "forward"):
+        source.note(kind, f"{column}: there is no such index")
+
+
+_KEPT: Final = ("loadMode", "nullHandlingEnabled", "segmentFormatVersion", "autoGeneratedInvertedIndex")
+_OWN: Final = ("createInvertedIndexDuringSegmentGeneration", "optimizeDictionary", "optimizeDictionaryForMetrics")
+_MORE: Final = (
+    "noDictionarySizeRatioThreshold",
+    "noDictionaryCardinalityRatioThreshold",
+    "columnMajorSegmentBuilderEnabled",
+    "onHeapDictionaryColumns",
+    "varLengthDictionaryColumns",
+)
+_REASONS: Final[Mapping[str, str]] = {
+    "aggregateMetrics": "rows of a stream are not aggregated as they come; a MergeRollupTask rolls them up later",
+    "enableDefaultStarTree": "name the dimensions and functions in starTreeIndexConfigs",
+    "enableDynamicStarTreeCreation": "trees are in segments that are built after they were declared",
+    "noDictionaryConfig": "name the columns in noDictionaryColumns",
+}
+
+
+def _leave_rest(index: Source) -> None:
+    index.ignore(*_KEPT, *_OWN, *_MORE)
+    index.leave(_REASONS)

@@ -1,0 +1,126 @@
+"""Pinot's `streamConfigs` as `spec.ingestion.stream`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from merlot.errors import InvalidInputError
+from merlot.spec.pinot_import.source import Json, Source, duration, seconds_of, without_empty
+from merlot.spec.stream import SECRET_PROPERTIES
+
+_DECODERS: Final = (
+    (re.compile(r"confluent.*avro|KafkaConfluentSchemaRegistryAvro", re.IGNORECASE), "AVRO"),
+    (re.compile(r"avro", re.IGNORECASE), "AVRO"),
+    (re.compile(r"proto", re.IGNORECASE), "PROTOBUF"),
+    (re.compile(r"csv", re.IGNORECASE), "CSV"),
+    (re.compile(r"arrow", re.IGNORECASE), "ARROW"),
+    (re.compile(r"json", re.IGNORECASE), "JSON"),
+)
+_ROWS: Final = ("realtime.segment.flush.threshold.rows", "realtime.segment.flush.threshold.size")
+_SEGMENT_BYTES: Final = (
+    "realtime.segment.flush.threshold.segment.size",
+    "realtime.segment.flush.desired.size",
+)
+_AGE: Final = "realtime.segment.flush.threshold.time"
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)([KMGT]?)B?", re.IGNORECASE)
+_POWERS: Final = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+_STARTS: Final = {"smallest": "earliest", "earliest": "earliest", "largest": "latest", "latest": "latest"}
+_OF_OTHERS: Final = ("group.id", "enable.auto.commit", "auto.offset.reset", "isolation.level")
+_JAVA: Final = ("key.deserializer", "value.deserializer", "sasl.jaas.config")
+_ASIDE: Final = re.compile(r"\.(consumer\.factory\.class\.name|consumer\.type|hlc\..*|zk\..*)$")
+
+
+def stream(source: Source) -> Json:
+    """Of one map of stream configs, whose values are texts."""
+    kind = source.text("streamType").lower() or "kafka"
+    if kind != "kafka":
+        source.note("streamType", f"{kind} is no stream of Merlot's; a package may bring it (merlot.streams)")
+    prefix = f"stream.{kind}."
+    found = {
+        "type": kind,
+        "topic": source.text(f"{prefix}topic.name"),
+        "decoder": _decoder(source, prefix),
+        "start": _start(source, prefix),
+        "flush": _flush(source),
+    }
+    for name in source.members():
+        if _ASIDE.search(name):
+            source.take(name)
+    found["properties"] = _properties(source, prefix)
+    return without_empty(found)
+
+
+def _decoder(source: Source, prefix: str) -> Json:
+    name = source.text(f"{prefix}decoder.class.name")
+    kind = next((ours for pattern, ours in _DECODERS if pattern.search(name.rpartition(".")[2])), None)
+    if name and kind is None:
+        source.note(f"{prefix}decoder.class.name", f"{name} is unknown; set decoder.type")
+    options = f"{prefix}decoder.prop."
+    registry = source.text(f"{options}schema.registry.rest.url")
+    written = source.text(f"{options}schema")
+    if kind == "PROTOBUF":
+        source.note(f"{prefix}decoder.class.name", "set decoder.descriptorSet and decoder.message")
+    found: Json = {"type": kind, "schemaRegistry": registry}
+    if kind == "AVRO" and written:
+        found["avroSchema"] = written
+    if kind == "CSV":
+        header, delimiter = source.text(f"{options}header"), source.take(f"{options}delimiter", ",")
+        found["csv"] = without_empty({"columns": header.split(delimiter) if header else [], "delimiter": delimiter})
+    return without_empty(found)
+
+
+def _start(source: Source, prefix: str) -> str | None:
+    name = f"{prefix}consumer.prop.auto.offset.reset"
+    text = source.text(name)
+    start = _STARTS.get(text.lower())
+    if text and start is None:
+        source.note(name, f"{text} is neither smallest nor largest; set start, to an instant if you like")
+    return start or "latest"
+
+
+def _flush(source: Source) -> Json:
+    found: Json = {}
+    for name in _ROWS:
+        rows = source.text(name)
+        if rows.isdigit() and int(rows):
+            found["rows"] = int(rows)
+    for name in _SEGMENT_BYTES:
+        size = source.text(name)
+        if size:
+            source.note(name, f"{size} of a sealed file in Pinot; flush.bytes is memory before it is sealed")
+            found["bytes"] = _bytes(size)
+    age = source.text(_AGE)
+    if age:
+        found["age"] = duration(int(age) / 1000 if age.isdigit() else seconds_of(age))
+    return found
+
+
+def _bytes(text: str) -> int:
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise InvalidInputError(f"not a size: {text!r:.40}")
+    return max(1 << 20, int(float(match[1]) * (1 << _POWERS[match[2].upper()])))
+
+
+def _properties(source: Source, prefix: str) -> Json:
+    """Of the client: what Kafka's Java client and librdkafka call the same."""
+    found: dict[str, Any] = {}
+    servers = source.text(f"{prefix}broker.list")
+    if servers:
+        found["bootstrap.servers"] = servers
+    for name in source.members():
+        plain = name.removeprefix(f"{prefix}consumer.prop.").removeprefix(prefix)
+        if name.startswith(f"{prefix}decoder.prop.") or not _is_of_client(name, prefix):
+            continue
+        value = source.text(name)
+        if plain in _JAVA or plain in SECRET_PROPERTIES or plain.startswith(("ssl.keystore", "ssl.truststore")):
+            source.note(name, "is a secret or a file: put what librdkafka calls it into the Secret of secretRef")
+        elif plain not in _OF_OTHERS:
+            found[plain] = value
+    return found
+
+
+def _is_of_client(name: str, prefix: str) -> bool:
+    starts = (f"{prefix}consumer.prop.", "security.", "sasl.", "ssl.", "client.")
+    return name.startswith(starts) or name.removeprefix(prefix) in ("isolation.level", "fetch.timeout.millis")

@@ -1,0 +1,307 @@
+"""Pinot's configs become manifests, or a note each: nothing of them is lost in silence."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from merlot.cli.main import app, run
+from merlot.errors import InvalidInputError
+from merlot.spec import manifest
+from merlot.spec.pinot_import.documents import Converted, convert
+
+SCHEMA = {
+    "schemaName": "rides",
+    "enableColumnBasedNullHandling": True,
+    "primaryKeyColumns": ["ride"],
+    "dimensionFieldSpecs": [
+        {"name": "ride", "dataType": "LONG"},
+        {"name": "city", "dataType": "STRING", "defaultNullValue": "nowhere", "maxLength": 40},
+        {"name": "stops", "dataType": "STRING", "singleValueField": False},
+        {"name": "note", "dataType": "JSON"},
+    ],
+    "metricFieldSpecs": [{"name": "fare", "dataType": "DOUBLE"}],
+    "dateTimeFieldSpecs": [
+        {"name": "at", "dataType": "LONG", "format": "1:SECONDS:EPOCH", "granularity": "1:SECONDS"},
+        {"name": "day", "dataType": "INT", "format": "EPOCH|DAYS", "granularity": "DAYS|1"},
+    ],
+}
+OFFLINE: dict[str, Any] = {
+    "tableName": "rides_OFFLINE",
+    "tableType": "OFFLINE",
+    "segmentsConfig": {
+        "timeColumnName": "at",
+        "timeType": "SECONDS",
+        "replication": "2",
+        "retentionTimeUnit": "DAYS",
+        "retentionTimeValue": "365",
+        "segmentPushType": "APPEND",
+    },
+    "tenants": {"broker": "DefaultTenant", "server": "fast_OFFLINE"},
+    "tableIndexConfig": {
+        "loadMode": "MMAP",
+        "invertedIndexColumns": ["city"],
+        "sortedColumn": ["city"],
+        "rangeIndexColumns": ["fare"],
+        "jsonIndexColumns": ["note"],
+        "bloomFilterConfigs": {"ride": {"fpp": 0.02, "loadOnHeap": True}},
+        "noDictionaryColumns": ["fare"],
+        "starTreeIndexConfigs": [
+            {
+                "dimensionsSplitOrder": ["city", "day"],
+                "skipStarNodeCreationForDimensions": [],
+                "functionColumnPairs": ["SUM__fare"],
+                "maxLeafRecords": 1000,
+            }
+        ],
+        "segmentPartitionConfig": {"columnPartitionMap": {"ride": {"functionName": "Murmur", "numPartitions": 4}}},
+        "nullHandlingEnabled": True,
+    },
+    "fieldConfigList": [
+        {"name": "note", "encodingType": "RAW", "indexTypes": ["TEXT"], "compressionCodec": "ZSTANDARD"},
+        {"name": "day", "indexes": {"inverted": {"enabled": "true"}}},
+    ],
+    "routing": {"segmentPrunerTypes": ["time", "partition"], "instanceSelectorType": "strictReplicaGroup"},
+    "query": {"timeoutMs": 5000},
+    "task": {
+        "taskTypeConfigsMap": {
+            "MergeRollupTask": {
+                "1day.mergeType": "concat",
+                "1day.bucketTimePeriod": "1d",
+                "1day.bufferTimePeriod": "1d",
+                "1day.maxNumRecordsPerSegment": "100000",
+                "1month.mergeType": "rollup",
+                "1month.bucketTimePeriod": "30d",
+                "1month.bufferTimePeriod": "30d",
+                "1month.roundBucketTimePeriod": "1d",
+                "fare.aggregationType": "max",
+            }
+        }
+    },
+    "metadata": {"customConfigs": {}},
+}
+REALTIME: dict[str, Any] = {
+    "tableName": "rides",
+    "tableType": "REALTIME",
+    "segmentsConfig": {"timeColumnName": "at", "replicasPerPartition": "2", "schemaName": "rides"},
+    "tableIndexConfig": {
+        "streamConfigs": {
+            "streamType": "kafka",
+            "stream.kafka.topic.name": "rides",
+            "stream.kafka.broker.list": "kafka:9092",
+            "stream.kafka.consumer.type": "lowlevel",
+            "stream.kafka.consumer.factory.class.name": "org.apache.pinot.plugin.stream.kafka20.KafkaConsumerFactory",
+            "stream.kafka.decoder.class.name": "org.apache.pinot.plugin.inputformat.json.JSONMessageDecoder",
+            "stream.kafka.consumer.prop.auto.offset.reset": "smallest",
+            "realtime.segment.flush.threshold.rows": "100000",
+            "realtime.segment.flush.threshold.time": "12h",
+        }
+    },
+    "ingestionConfig": {
+        "transformConfigs": [{"columnName": "day", "transformFunction": "toEpochDays(at * 1000)"}],
+        "filterConfig": {"filterFunction": "fare < 0"},
+    },
+    "routing": {"instanceSelectorType": "strictReplicaGroup"},
+    "upsertConfig": {"mode": "FULL", "comparisonColumn": "at", "metadataTTL": 86400, "hashFunction": "MURMUR3"},
+}
+
+
+def without(config: dict[str, Any], *paths: str) -> dict[str, Any]:
+    changed = copy.deepcopy(config)
+    for path in paths:
+        inner = changed
+        *parents, last = path.split("/")
+        for name in parents:
+            inner = inner[name]
+        del inner[last]
+    return changed
+
+
+def spec_of(converted: Converted, kind: str = "Table") -> Any:
+    """The spec of a kind, which the manifest's own rules have taken."""
+    text = yaml.safe_dump_all(converted.manifests)
+    manifest.load(text)
+    (found,) = (one["spec"] for one in converted.manifests if one["kind"] == kind)
+    return found
+
+
+def test_a_table_of_batches_has_all_that_its_config_says() -> None:
+    converted = convert([OFFLINE, SCHEMA])
+    spec = spec_of(converted)
+    fields = {field["name"]: field for field in spec["schema"]["fields"]}
+    assert list(fields) == ["ride", "city", "stops", "note", "fare", "at", "day"]
+    assert fields["city"] == {"name": "city", "type": "STRING", "maxLength": 40, "defaultNullValue": "nowhere"}
+    assert fields["stops"]["multiValue"] is True
+    assert fields["at"]["format"] == "1:SECONDS:EPOCH"
+    assert spec["schema"]["primaryKey"] == ["ride"]
+    assert (spec["timeColumn"], spec["replication"], spec["retention"]) == ("at", 2, "365d")
+    assert spec["tenants"] == {"server": {"name": "fast"}}
+    assert spec["indexing"] == {
+        "inverted": ["city", "day"],
+        "range": ["fare"],
+        "jsonPaths": ["note"],
+        "bloom": ["ride"],
+        "noDictionary": ["fare", "note"],
+        "text": ["note"],
+        "sortedColumns": ["city"],
+        "bloomFpp": {"ride": 0.02},
+        "compression": {"note": "ZSTD"},
+        "starTreeIndexConfigs": [
+            {"dimensionsSplitOrder": ["city", "day"], "functionColumnPairs": ["SUM__fare"], "maxLeafRecords": 1000}
+        ],
+    }
+    assert spec["partitioning"] == {"columns": {"ride": {"functionName": "Murmur", "numPartitions": 4}}}
+    assert spec["routing"] == {"segmentPruners": ["time", "partition"], "instanceSelector": "strictReplicaGroup"}
+    assert spec["limits"] == {"timeoutMs": 5000}
+    assert converted.notes == ()
+
+
+def test_a_merge_task_becomes_a_manifest_of_its_own() -> None:
+    task = spec_of(convert([SCHEMA, OFFLINE]), "MergeRollupTask")
+    daily, monthly = task["levels"]
+    assert daily["maxNumRecordsPerSegment"] == 100_000
+    assert (monthly["mergeType"], monthly["roundBucketTimePeriod"]) == ("rollup", "1d")
+    assert task["aggregations"] == {"fare": {"aggregationType": "max"}}
+
+
+def test_a_table_of_a_stream_consumes_the_same_topic_from_the_same_place() -> None:
+    plain = without(REALTIME, "upsertConfig")
+    spec = spec_of(convert([plain, SCHEMA]))
+    assert spec["ingestion"]["stream"] == {
+        "type": "kafka",
+        "topic": "rides",
+        "decoder": {"type": "JSON"},
+        "start": "earliest",
+        "flush": {"rows": 100_000, "age": "12h"},
+        "properties": {"bootstrap.servers": "kafka:9092"},
+        "derivedColumns": {"day": "toEpochDays(at * 1000)"},
+        "filter": "NOT (fare < 0)",
+    }
+
+
+def test_a_time_to_live_in_units_of_the_comparison_column_becomes_a_length_of_time() -> None:
+    upserts = {**REALTIME, "tableIndexConfig": {**REALTIME["tableIndexConfig"]}}
+    upserts["tableIndexConfig"]["segmentPartitionConfig"] = OFFLINE["tableIndexConfig"]["segmentPartitionConfig"]
+    spec = spec_of(convert([upserts, SCHEMA]))
+    config = {"mode": "FULL", "hashFunction": "MURMUR3", "comparisonColumns": ["at"], "primaryKeyTtl": "1d"}
+    assert spec["upsert"] == {"config": config}
+
+
+def test_both_parts_become_one_table() -> None:
+    offline = without(OFFLINE, "task")
+    converted = convert([without(REALTIME, "upsertConfig"), offline, SCHEMA])
+    spec = spec_of(converted)
+    assert spec["ingestion"]["timeBoundary"] == {}
+    assert spec["ingestion"]["stream"]["topic"] == "rides"
+    assert spec["retention"] == "365d"
+    together = {
+        "tableName": "rides",
+        "schema": SCHEMA,
+        "offline": offline,
+        "realtime": without(REALTIME, "upsertConfig"),
+    }
+    assert convert([together]).manifests == converted.manifests
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "words"),
+    [
+        ("quota", {"maxQueriesPerSecond": "10"}, "quota: queries per second"),
+        ("isDimTable", True, "isDimTable: a table is not copied"),
+        ("nobodyKnowsThis", 1, "nobodyKnowsThis: has no equivalent"),
+        ("tableIndexConfig/aggregateMetrics", True, "tableIndexConfig.aggregateMetrics: rows of a stream"),
+        ("tableIndexConfig/newThing", ["a"], "tableIndexConfig.newThing: has no equivalent"),
+        ("fieldConfigList", [{"name": "city", "indexTypes": ["FST"]}], "city: there is no such index"),
+        ("fieldConfigList", [{"name": "city", "compressionCodec": "CLP"}], "CLP has no equivalent"),
+        ("task/taskTypeConfigsMap/PurgeTask", {"a": "b"}, "PurgeTask: has no equivalent"),
+        (
+            "ingestionConfig",
+            {"transformConfigs": [{"columnName": "day", "transformFunction": "at"}]},
+            "belongs to each source",
+        ),
+    ],
+)
+def test_what_has_no_equivalent_is_a_note(where: str, value: Any, words: str) -> None:
+    config = copy.deepcopy(OFFLINE)
+    *parents, last = where.split("/")
+    inner = config
+    for name in parents:
+        inner = inner[name]
+    inner[last] = value
+    (note,) = convert([config, SCHEMA]).notes
+    assert words in note
+
+
+@pytest.mark.parametrize("name", sorted(OFFLINE["tableIndexConfig"]))
+def test_no_setting_is_lost_whatever_else_is_there(name: str) -> None:
+    """A setting that is spelt otherwise is not taken for granted: it is noted."""
+    config = copy.deepcopy(OFFLINE)
+    config["tableIndexConfig"][f"{name}X"] = config["tableIndexConfig"].pop(name)
+    assert any(f"{name}X" in note for note in convert([config, SCHEMA]).notes)
+
+
+def test_groovy_and_secrets_are_left_out_and_said() -> None:
+    config = copy.deepcopy(without(REALTIME, "upsertConfig"))
+    config["ingestionConfig"]["transformConfigs"][0]["transformFunction"] = "Groovy({at / 86400}, at)"
+    streams = config["tableIndexConfig"]["streamConfigs"]
+    streams |= {"sasl.jaas.config": "password=secret", "security.protocol": "SASL_SSL", "stream.kafka.zk.path": "x"}
+    converted = convert([config, SCHEMA])
+    stream = spec_of(converted)["ingestion"]["stream"]
+    assert "derivedColumns" not in stream
+    assert stream["properties"] == {"bootstrap.servers": "kafka:9092", "security.protocol": "SASL_SSL"}
+    assert any("Groovy" in note for note in converted.notes)
+    assert any("sasl.jaas.config" in note and "secret" not in note.partition(": is")[0] for note in converted.notes)
+    assert "password=secret" not in str(converted)
+
+
+@pytest.mark.parametrize(
+    ("documents", "words"),
+    [
+        ([OFFLINE], "give one schema"),
+        ([SCHEMA], "give one schema"),
+        ([SCHEMA, OFFLINE, OFFLINE], "not of one table"),
+        ([SCHEMA, OFFLINE, {**REALTIME, "tableName": "others"}], "not of one table: others, rides"),
+        ([SCHEMA, {"a": 1}], "neither a table config"),
+        ([SCHEMA, {**OFFLINE, "segmentsConfig": []}], "segmentsConfig is no object"),
+        ([SCHEMA, {**OFFLINE, "fieldConfigList": {}}], "fieldConfigList is no list"),
+    ],
+)
+def test_documents_that_are_not_one_table_are_refused(documents: list[dict[str, Any]], words: str) -> None:
+    with pytest.raises(InvalidInputError, match=words):
+        convert(documents)
+
+
+def files(folder: Path, *documents: dict[str, Any]) -> list[str]:
+    paths = [folder / f"{place}.json" for place in range(len(documents))]
+    for path, document in zip(paths, documents, strict=True):
+        path.write_text(json.dumps(document))
+    return [str(path) for path in paths]
+
+
+def test_the_command_writes_manifests_that_can_be_applied(tmp_path: Path) -> None:
+    out = tmp_path / "table.yaml"
+    answer = CliRunner().invoke(app, ["import", *files(tmp_path, OFFLINE, SCHEMA), "-o", str(out)])
+    assert answer.exit_code == 0, answer.output
+    assert "2 manifests" in answer.output
+    assert len(manifest.load(out.read_text())) == 2
+
+
+def test_the_command_says_what_would_be_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = {**OFFLINE, "segmentsConfig": {**OFFLINE["segmentsConfig"], "timeColumnName": "tomorrow"}}
+    assert run(["import", *files(tmp_path, wrong, SCHEMA)]) == 1
+    printed = capsys.readouterr()
+    assert "timeColumn: tomorrow" in printed.out
+    assert "tomorrow" in printed.err
+    assert "spec.timeColumn" in printed.err
+
+
+def test_the_command_was_called_wrongly_if_a_file_is_no_config(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no json")
+    for path in (tmp_path / "text", tmp_path / "nothing", tmp_path):
+        assert run(["import", str(path)]) == 2

@@ -5,15 +5,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from merlot.cli import output
 from merlot.cli.errors import CommandError, UsageError
 from merlot.cli.output import plural
 from merlot.errors import InvalidInputError
-from merlot.spec import manifest
-from merlot.spec.manifest import ManifestError
-from merlot.spec.pinot_import.documents import convert
 
 
 def import_configs(
@@ -41,6 +37,11 @@ def import_configs(
 
       merlot import offline.json realtime.json schema.json -o table.yaml
     """
+    import yaml  # with the specification a quarter of a second, which other commands need not wait for
+
+    from merlot.spec.manifest import ManifestError, load
+    from merlot.spec.pinot_import.documents import convert
+
     try:
         converted = convert([_document(path) for path in files])
     except InvalidInputError as error:
@@ -53,7 +54,7 @@ def import_configs(
     for note in converted.notes:
         output.warn(f"note: {note}")
     try:
-        manifest.load(text)
+        load(text)
     except ManifestError as error:
         raise CommandError(
             "the manifests need work before they can be applied:", list(map(str, error.problems))

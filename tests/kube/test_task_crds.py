@@ -137,6 +137,7 @@ WRONG_UPSERTS = [
     (("mode: FULL", "partialUpsertStrategies: {tags: UNION}\n  mode: FULL"), "only mode: PARTIAL merges columns"),
     (("mode: FULL", "partialUpsertStrategies: {tags: ADD}\n  mode: PARTIAL"), "should match"),
     (("mode: FULL", "mode: DEDUP\n  deleteRecordColumn: paid"), "mode DEDUP keeps the first row of a key"),
+    (("mode: FULL", "mode: FULL\n  hashFunction: MD5"), "128 bits of a hash that nobody chooses"),
     (("mode: FULL", "mode: FULL\n  maxFutureSkew: 1h"), "maxFutureSkew and messageTimeColumn go together"),
     (
         ("mode: FULL", "mode: FULL\n  maxFutureSkew: 1h\n  messageTimeColumn: sent\n  dropOutOfOrderRecord: true"),

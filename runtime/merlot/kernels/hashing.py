@@ -107,11 +107,11 @@ def hash_spans(data: Any, offsets: Any, hashes: Any) -> None:
 
 
 @kernel
-def hash_spans_twice(data: Any, offsets: Any, high: Any, low: Any) -> None:
-    """As `hash_spans`, with two seeds: 128 bits of each span, high and low u64."""
+def hash_spans_twice(data: Any, offsets: Any, seeds: Any, high: Any, low: Any) -> None:
+    """As `hash_spans`, with two seeds, u64: 128 bits of each span, high and low u64."""
     for number in range(len(high)):
-        high[number] = _hash_span(data, offsets[number], offsets[number + 1], _P2)
-        low[number] = _hash_span(data, offsets[number], offsets[number + 1], _P3)
+        high[number] = _hash_span(data, offsets[number], offsets[number + 1], seeds[0])
+        low[number] = _hash_span(data, offsets[number], offsets[number + 1], seeds[1])
 
 
 @kernel

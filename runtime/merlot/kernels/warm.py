@@ -138,7 +138,7 @@ def _upserts() -> Iterator[Case]:
     """Rows of upsert tables: keys, their index, bits of valid docs."""
     hashes = np.zeros(1, np.uint64)
     for offsets in (column(np.int32, size=2), column(np.int64, size=2)):
-        yield hashing.hash_spans_twice, (column(np.uint8), offsets, hashes, hashes.copy())
+        yield hashing.hash_spans_twice, (column(np.uint8), offsets, hashes, hashes.copy(), hashes.copy())
     yield hashing.mix_pairs, (hashes, hashes.copy())
     longs, table, used = np.zeros(1, np.int64), np.zeros((4, 4), np.int64), np.zeros(2, np.int64)
     keys = longs, longs

@@ -27,7 +27,6 @@ WIDER_TYPES: dict[TypeName, frozenset[TypeName]] = {
 
 DECIDES_ROWS = (
     "mode",
-    "hash_function",
     "comparison_columns",
     "delete_record_column",
     "partial_upsert_strategies",

@@ -30,7 +30,7 @@ class UpsertMode(StrEnum):
 
 
 class HashFunction(StrEnum):
-    """What is kept of a primary key."""
+    """What Pinot keeps of a primary key."""
 
     NONE = "NONE"
     MD5 = "MD5"
@@ -109,9 +109,9 @@ class UpsertSpec(SpecModel):
     mode: UpsertMode
     """FULL: a row replaces the one before. PARTIAL: it is merged into it, column by column. DEDUP: the first row of a
     key is kept, the others are not stored."""
-    hash_function: HashFunction = HashFunction.NONE
-    """What is kept of a primary key in memory. Keys of up to 16 bytes, such as two LONGs, are kept whole whatever is
-    written; of others a hash of 128 bits is."""
+    hash_function: HashFunction | None = None
+    """NONE: primary keys are kept whole in memory, which is refused of those that take more than 16 bytes. Left out,
+    those are kept as 128 bits of a hash that nobody chooses, and shorter ones whole. Pinot's others are refused."""
     comparison_columns: Annotated[tuple[ColumnName, ...], Field(max_length=20)] = ()
     """The row with the greater value wins, on a tie the later one; the Table's timeColumn if left out."""
     delete_record_column: ColumnName | None = None

@@ -2,9 +2,11 @@
 
 Keys whose columns take up to 16 bytes together (a LONG, two LONGs, INT and TIMESTAMP, …) are kept whole: mixed so that
 they spread, which can be undone, so two keys are never taken for one. All others are hashed: two of n keys share their
-128 bits with a probability of n²/2¹²⁹, 1.5e-21 of a thousand million keys. Nothing outside of a process sees the bits.
+128 bits with a probability of n²/2¹²⁹, 1.5e-21 of a thousand million keys. Nothing outside of a process sees the bits:
+each has a salt of its own, so that nobody who chooses keys can choose where in the index they lie.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -16,13 +18,14 @@ from numpy.typing import NDArray
 
 from merlot.kernels.hashing import hash_spans_twice, mix_pairs
 from merlot.kernels.jit import read_only
-from merlot.segment.arrow_types import STORED_DTYPES
 from merlot.segment.index.variable import buffers_of
+from merlot.spec.primary_key import KEY_BYTES, WORD_BYTES, places_of
 from merlot.spec.schema import FieldSpec
 from merlot.values.types import TypeName
 
 Words = NDArray[np.uint64]
-WORD_BYTES: Final = 8
+_SALT: Final = read_only(np.frombuffer(os.urandom(4 * WORD_BYTES), np.uint64))
+"""Two words for keys that are mixed, two for those that are hashed."""
 _UNSIGNED: Final = {4: np.uint32, 8: np.uint64}
 
 
@@ -39,7 +42,7 @@ class KeyColumns:
 
     def __init__(self, fields: Sequence[FieldSpec]) -> None:
         self.fields = tuple(fields)
-        self._places = _places([_width(field) for field in self.fields])
+        self._places = places_of([KEY_BYTES.get(field.type, 0) for field in self.fields])
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -59,40 +62,25 @@ class KeyColumns:
         else:
             for field, (word, shift) in zip(self.fields, self._places, strict=True):
                 (high, low)[word][:] |= _bits(field, _filled(field, rows)) << np.uint64(shift)
+            high ^= _SALT[0]
+            low ^= _SALT[1]
             mix_pairs(high, low)
         return Keys(high.view(np.int64), low.view(np.int64))
 
     def _hash(self, rows: pa.Table, high: Words, low: Words) -> None:
+        high ^= _SALT[0]
+        low ^= _SALT[1]
         for field in self.fields:
             column = _filled(field, rows)
-            if _width(field):
+            if field.type in KEY_BYTES:
                 high ^= _bits(field, column)
             else:
                 more = np.empty_like(high), np.empty_like(low)
                 offsets, data = map(read_only, buffers_of(column))
-                hash_spans_twice(data, offsets, *more)
+                hash_spans_twice(data, offsets, _SALT[2:], *more)
                 high ^= more[0]
                 low ^= more[1]
             mix_pairs(high, low)
-
-
-def _width(field: FieldSpec) -> int:
-    """Bytes of each value; 0: they have lengths of their own."""
-    dtype = STORED_DTYPES.get(field.type)
-    return 0 if dtype is None else dtype.itemsize
-
-
-def _places(widths: Sequence[int]) -> list[tuple[int, int]] | None:
-    """The word and the bit at which each column begins, if all fit into two words."""
-    filled = [0, 0]
-    places = []
-    for width in widths:
-        word = next((word for word in (0, 1) if width and filled[word] + width <= WORD_BYTES), None)
-        if word is None:
-            return None
-        places.append((word, 8 * filled[word]))
-        filled[word] += width
-    return places
 
 
 def _filled(field: FieldSpec, rows: pa.Table) -> pa.Array:

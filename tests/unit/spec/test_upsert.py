@@ -78,6 +78,7 @@ def test_the_example_fits_its_table() -> None:
             "mode: FULL, primaryKeyTtl: 1d, maxFutureSkew: 1h, messageTimeColumn: sent, dropOutOfOrderRecord: true",
             "spec.maxFutureSkew: does not go with dropOutOfOrderRecord",
         ),
+        ("mode: FULL, hashFunction: MURMUR3", "spec.hashFunction: MURMUR3 is not what keys are hashed by"),
         ("mode: DEDUP, deleteRecordColumn: gone", "spec.deleteRecordColumn: mode DEDUP keeps the first row of a key"),
         ("mode: DEDUP, dropOutOfOrderRecord: true", "spec.dropOutOfOrderRecord: mode DEDUP keeps"),
         ("mode: DEDUP, comparisonColumns: [a, b]", "spec.comparisonColumns: mode DEDUP compares nothing"),
@@ -193,6 +194,25 @@ def test_all_problems_come_at_once() -> None:
 def test_what_the_table_says_against_it(spec: str, problem: str) -> None:
     found = against(spec)
     assert any(one.startswith(problem) for one in found), found
+
+
+@pytest.mark.parametrize(
+    ("key", "is_whole"),
+    [
+        ("id", True),
+        ("id, version", True),
+        ("id, gone, gone2", True),
+        ("id, version, gone", False),
+        ("city", False),
+        ("id, city", False),
+    ],
+)
+def test_keys_are_kept_whole_if_they_fit_into_sixteen_bytes(key: str, is_whole: bool) -> None:
+    table = TABLE.replace("primaryKey: [id]", f"primaryKey: [{key}]")
+    table = table.replace("{name: gone, type", "{name: gone2, type: BOOLEAN}\n      - {name: gone, type")
+    table = table.replace("columns: {id: {", f"columns: {{{key.partition(',')[0]}: {{")
+    found = against("mode: FULL, hashFunction: NONE", table)
+    assert found == [] if is_whole else found[0].startswith(f"spec.hashFunction: keys ({key}) do not fit"), found
 
 
 def test_a_bare_number_is_a_ttl_of_a_version() -> None:

@@ -16,6 +16,7 @@ from merlot.errors import InvalidInputError
 from merlot.kernels.upsert import NULL
 from merlot.segment.arrow_types import arrow_type
 from merlot.spec.schema import FieldSpec
+from merlot.upsert import keys
 from merlot.upsert.comparison import NOTHING, ComparisonColumn, ordered, ordered_back
 from merlot.upsert.keys import KeyColumns, Keys
 
@@ -68,6 +69,16 @@ def test_keys_that_fit_into_sixteen_bytes_are_kept_whole() -> None:
     types |= {("LONG", "INT", "LONG"): False, ("INT", "INT", "LONG", "BOOLEAN"): False}
     for names, is_whole in types.items():
         assert KeyColumns([field(f"c{place}", name) for place, name in enumerate(names)]).is_whole == is_whole
+
+
+def test_nobody_knows_where_a_key_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever could choose keys of one home would make all of them as slow as a list."""
+    for types, rows in ((("LONG",), [(1,)]), (("STRING",), [("a",)]), (("LONG", "LONG", "LONG"), [(1, 2, 3)])):
+        found = keys_of(types, rows)
+        with monkeypatch.context() as patched:
+            patched.setattr(keys, "_SALT", np.array([1, 2, 3, 4], np.uint64))
+            other = keys_of(types, rows)
+        assert (found.high[0], found.low[0]) != (other.high[0], other.low[0])
 
 
 def test_key_words_are_spread_over_all_shards() -> None:

@@ -101,6 +101,11 @@ _SPEC_RULES = [
         ".mode",
     ),
     rule(
+        "!has(self.hashFunction) || self.hashFunction == 'NONE'",
+        "short keys are kept whole, others as 128 bits of a hash that nobody chooses; remove hashFunction",
+        ".hashFunction",
+    ),
+    rule(
         "has(self.maxFutureSkew) == has(self.messageTimeColumn)",
         "maxFutureSkew and messageTimeColumn go together: one says how far ahead, the other of what",
         ".maxFutureSkew",

@@ -9,9 +9,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from merlot.spec.manifest.problems import Problem, suggestion
+from merlot.spec.primary_key import is_whole
 from merlot.spec.schema import FieldRole, FieldSpec
 from merlot.spec.table import TableSpec
-from merlot.spec.upserting import Enablement, PartialUpsertStrategy, UpsertMode, UpsertSpec
+from merlot.spec.upserting import Enablement, HashFunction, PartialUpsertStrategy, UpsertMode, UpsertSpec
 from merlot.values.durations import duration_ms
 from merlot.values.types import TypeName
 
@@ -54,6 +55,7 @@ def _at(path: str, problems: Iterable[Problem]) -> Iterator[Problem]:
 
 def _check(spec: JsonObject) -> Iterator[Problem]:
     yield from _check_mode(spec)
+    yield from _check_hash(spec)
     yield from _check_order(spec)
     yield from _check_ttl(spec)
     yield from _check_consistency(spec)
@@ -82,6 +84,13 @@ def _check_mode(spec: JsonObject) -> Iterator[Problem]:
             yield Problem(f"spec.{key}", "mode DEDUP keeps the first row of a key, whatever comes; remove it")
     if isinstance(columns, list) and len(columns) > 1:
         yield Problem("spec.comparisonColumns", "mode DEDUP compares nothing: write the one column that keys expire by")
+
+
+def _check_hash(spec: JsonObject) -> Iterator[Problem]:
+    name = spec.get("hashFunction")
+    if name in tuple(HashFunction) and name != HashFunction.NONE:
+        text = f"{name} is not what keys are hashed by: short ones are kept whole, others as 128 bits of another hash"
+        yield Problem("spec.hashFunction", f"{text}; remove it, answers are the same")
 
 
 def _check_order(spec: JsonObject) -> Iterator[Problem]:
@@ -170,6 +179,7 @@ def _table_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:
             yield Problem(path, f'"{name}" is {field.type}; rows are compared by a number or a time')
     yield from _ttl_problems(spec, table)
     yield from _skew_problems(spec, table)
+    yield from _hash_problems(spec, table)
     if spec.delete_record_column is not None:
         types = (TypeName.BOOLEAN, TypeName.STRING, *NUMBERS)
         yield from _single_value("spec.deleteRecordColumn", spec.delete_record_column, table, types)
@@ -226,6 +236,13 @@ def _ttl_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:
         if duration_ms(spec.time_to_live) <= flush.age_ms:
             text = f"{spec.time_to_live} is not longer than ingestion.stream.flush.age, {flush.age}: keys would expire"
             yield Problem(path, f"{text} before their segment is sealed")
+
+
+def _hash_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:
+    if spec.hash_function is HashFunction.NONE and not is_whole(table.table_schema):
+        key = ", ".join(table.table_schema.primary_key)
+        text = f"keys ({key}) do not fit into 16 bytes; they are kept as 128 bits of a hash: remove hashFunction"
+        yield Problem("spec.hashFunction", text)
 
 
 def _skew_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:

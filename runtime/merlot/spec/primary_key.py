@@ -1,0 +1,39 @@
+"""Which primary keys fit whole into the two words of 8 bytes that an index keeps of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from merlot.spec.schema import TableSchema
+from merlot.values.types import TypeName
+
+WORD_BYTES: Final = 8
+KEY_BYTES: Final[Mapping[TypeName, int]] = {
+    TypeName.INT: 4,
+    TypeName.LONG: 8,
+    TypeName.FLOAT: 4,
+    TypeName.DOUBLE: 8,
+    TypeName.BOOLEAN: 4,
+    TypeName.TIMESTAMP: 8,
+}
+"""Bytes of a value, of types whose values all take as many."""
+
+
+def is_whole(schema: TableSchema) -> bool:
+    """Whether keys of a table fit."""
+    fields = [schema.field(name) for name in schema.primary_key]
+    return places_of([0 if field is None else KEY_BYTES.get(field.type, 0) for field in fields]) is not None
+
+
+def places_of(widths: Sequence[int]) -> list[tuple[int, int]] | None:
+    """The word and the bit at which each column begins, if all fit into two words; a width of 0 does not fit."""
+    filled = [0, 0]
+    places = []
+    for width in widths:
+        word = next((word for word in (0, 1) if width and filled[word] + width <= WORD_BYTES), None)
+        if word is None:
+            return None
+        places.append((word, 8 * filled[word]))
+        filled[word] += width
+    return places

@@ -78,6 +78,8 @@ class PartitionUpserts:
         self._num_docs: dict[int, int] = {}
         self._counts = Stats()
         self._next_scan = 0
+        self._num_due = 0
+        """Tables that are pruned before long, the last ones of the index."""
 
     @property
     def rules(self) -> Rules:
@@ -254,14 +256,22 @@ class PartitionUpserts:
         )
 
     def committed(self) -> None:
-        """A segment of the partition was committed: let dead keys go, as the rules say."""
+        """A segment of the partition was committed: let dead keys go, as the rules say, with `tidy`."""
         match self._rules.pruning:
             case PruningStrategy.COMMIT:
-                self._prune(slice(None))
+                self._num_due = len(self._index.shards)
             case PruningStrategy.ROTATION:
                 self._rotate()
             case PruningStrategy.SCAN:
                 return
+
+    def tidy(self) -> bool:
+        """Do a small part of what a commit left to do; returns whether there is more. All at once would take a second
+        of ten million keys, in which no row is read; whether a key is dead does not depend on it."""
+        if self._num_due:
+            self._num_due -= 1
+            self._prune(slice(self._num_due, self._num_due + 1))
+        return self._num_due > 0
 
     def scan(self) -> None:
         """Let the dead keys of a sixty-fourth of the index go, those of another at each call."""

@@ -332,6 +332,24 @@ def test_an_index_that_could_not_be_built_anew_is_built_without_another_row(monk
     assert set(replica.seen()[1]) == chain.newest(50)
 
 
+def test_what_a_commit_leaves_to_prune_is_done_between_batches() -> None:
+    chain = Chain(random.Random(1))
+    chain.records = {0: opened(0, 0, EXPIRING)}
+    replica = Replica(chain)
+    chain.rows = [(key, 0) for key in range(500)] + [(1000, 100)]
+    replica.read(501)
+    old = chain.open
+    chain.commit(501)
+    replica.follow(chain.records[old.sequence], carries=True)
+    assert replica.sink.stats.keys == 501
+    replica.sink.settle()
+    assert 0 < replica.sink.stats.expired < 500
+    for _ in range(64):
+        replica.sink.settle()
+    assert (replica.sink.stats.keys, replica.sink.stats.expired) == (1, 500)
+    assert Replica(chain).sink.stats.keys == 1, "who begins anew has not all of them at once"
+
+
 def test_a_partition_waits_for_its_sealed_segments() -> None:
     chain = Chain(random.Random(1))
     replica = Replica(chain)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.upsert.upsert_rows import Row, partition, rules, table, valid_places
+from tests.unit.upsert.upsert_rows import Row, commit, partition, rules, table, valid_places
 
 from merlot.errors import InvalidInputError
 from merlot.spec.schema import FieldSpec
@@ -71,7 +71,7 @@ def test_a_row_is_kept_unless_one_of_its_key_is_there_and_alive(
         kept += outcome.kept.tolist()
         stored += [row for row, is_kept in zip(part, outcome.kept, strict=True) if is_kept]
         assert outcome.rows.equals(table(part, sent(part)).filter(outcome.kept))
-        upserts.committed()
+        commit(upserts)
         upserts.scan()
     expected, largest = kept_of(rows, ttl, skew, skips=skips)
     assert kept == expected

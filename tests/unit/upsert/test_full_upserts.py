@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.unit.upsert.upsert_rows import Row, ingest, partition, rules, table, valid_places
+from tests.unit.upsert.upsert_rows import Row, commit, ingest, partition, rules, table, valid_places
 
 from merlot.errors import InvalidInputError
 from merlot.upsert.partition import PartitionUpserts
@@ -43,7 +43,7 @@ def test_an_expired_key_is_a_new_one_whether_or_not_it_has_left_the_index(prunin
         ingest(upserts, rows, segment, 0)
         assert locations(upserts) == LOCATIONS[segment]
         if is_committed:
-            upserts.committed()
+            commit(upserts)
             upserts.scan()
 
 
@@ -51,7 +51,7 @@ def test_a_key_within_its_time_to_live_has_one_row() -> None:
     upserts = partition(primaryKeyTtl="20")
     for segment, rows in enumerate(SEGMENTS):
         ingest(upserts, rows, segment, 0)
-        upserts.committed()
+        commit(upserts)
     assert locations(upserts) == {**LOCATIONS[3], PK4: [3]}
 
 
@@ -66,7 +66,7 @@ def test_pruning_at_a_commit_takes_expired_keys_out() -> None:
     upserts = partition(primaryKeyTtl="15")
     for segment, rows in enumerate(SEGMENTS):
         ingest(upserts, rows, segment, 0)
-        upserts.committed()
+        commit(upserts)
     assert (upserts.stats.keys, upserts.stats.expired) == (2, 4)
     assert (upserts.stats.valid, upserts.stats.invalid) == (6, 1)
 
@@ -136,7 +136,7 @@ def test_a_key_whose_value_is_in_the_future_outlives_rotations() -> None:
     for doc, row in enumerate(arrivals):
         upserts.add(table([row], [min(row[1], 200)]), 0, doc)
         upserts.publish()
-        upserts.committed()
+        commit(upserts)
     assert upserts.stats.keys == 2, "2 and 3 were rotated out"
     upserts.add(table([(1, 150, False), (1, 901, False)], [150, 150]), 1, 0)
     upserts.publish()
@@ -149,7 +149,7 @@ def test_a_deleted_key_is_forgotten_after_a_time_of_its_own() -> None:
     ingest(upserts, [(1, 4, False)], 0, 3)
     assert valid_places(upserts.cut) == {(0, 1): True, (0, 2): False}, "it stays deleted"
     ingest(upserts, [(3, 20, False)], 0, 4)
-    upserts.committed()
+    commit(upserts)
     assert upserts.stats.keys == 2
     ingest(upserts, [(1, 4, False), (2, 5, False)], 0, 5)
     assert valid_places(upserts.cut) == {(0, 1): True, (0, 2): False, (0, 4): False, (0, 5): False}
@@ -173,7 +173,7 @@ def test_keys_stay_when_the_way_of_pruning_changes() -> None:
         value += 6
         ingest(upserts, [(key, value, False) for key in range(value // 6, 8)], value, 0)
         upserts.set_rules(rules(primaryKeyTtl="10", pruning=pruning))
-        upserts.committed()
+        commit(upserts)
     ingest(upserts, [(key, 31, False) for key in range(8)], 100, 0)
     valid = valid_places(upserts.cut)
     # Keys 1, 2 and 3 were last seen at 6, 12 and 18, which is past the time to live of 10 by 30; key 0 never.

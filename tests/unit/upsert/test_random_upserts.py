@@ -140,8 +140,10 @@ def _parts(rows: list[Row], size: int) -> Iterator[list[Row]]:
 
 def commit(world: World, _step: Commit) -> None:
     world.open_segment, world.next_segment = world.next_segment, world.next_segment + 1
-    for replica in world.replicas:
+    for number, replica in enumerate(world.replicas):
         replica.committed()
+        for _ in range(number * 30):  # some are not done before the next rows come
+            replica.tidy()
         if replica.rules.pruning is PruningStrategy.SCAN:
             for _ in range(40):
                 replica.scan()

@@ -66,3 +66,10 @@ def ingest(upserts: PartitionUpserts, rows: Sequence[Row], segment: int, first_d
     outcome = upserts.add(table(rows), segment, first_doc)
     upserts.publish()
     return int(outcome.rows.num_rows)
+
+
+def commit(upserts: PartitionUpserts) -> None:
+    """A commit, and all that it leaves to do."""
+    upserts.committed()
+    while upserts.tidy():
+        pass

@@ -168,6 +168,8 @@ class UpsertSink:
         """Build the index, if it had to be given up; raises UnavailableError while a sealed segment is not here."""
         if self._index is None and self._line.parts:
             self._rebuild(self._line)
+        if self._index is not None:
+            self._index.tidy()
         now = self._around.clock.monotonic()
         if self._index is not None and self._index.rules.pruning is PruningStrategy.SCAN and now >= self._next_scan:
             self._index.scan()
@@ -284,6 +286,8 @@ class UpsertSink:
         self._tell(record.sequence, self._rows_of(segment), start)
         assert self._index is not None
         self._index.committed()
+        while self._index.tidy():  # else the keys of all segments would be in memory at once
+            pass
 
     def _tell(self, sequence: int, rows: pa.Table, start: int) -> None:
         """Rows that are stored, from a doc on."""

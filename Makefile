@@ -19,7 +19,7 @@ IMAGES := operator runtime spark
 comma := ,
 KIND_CONFIG := build/kind/kubeconfig
 
-.PHONY: help quickstart demo-rollup demo-stream demo-upsert test check bench bench-pruning bench-merge bench-ingest bench-upsert bench-clickbench bench-tpch fuzz fuzz-bounds crds docs plans format clean images kind-up kind-test kind-down test-e2e chart
+.PHONY: help quickstart demo-rollup demo-stream demo-upsert test check bench bench-pruning bench-merge bench-ingest bench-upsert bench-plots bench-clickbench bench-tpch fuzz fuzz-bounds crds docs plans format clean images kind-up kind-test kind-down test-e2e chart
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +89,7 @@ bench-ingest: $(VENV)/.dev ## Measure streams on one core, end to end and while 
 
 bench-upsert: $(VENV)/.dev ## Measure upserts on one core, beside Pinot's figures: per second, bytes per key; what valid docs cost queries
 	$(BIN)/python -m tests.bench.upsert
+	$(BIN)/python -m tests.bench.upsert_stream
 	$(BIN)/python -m tests.bench.upsert_queries
 
 bench-clickbench: $(VENV)/.dev ## Measure ClickBench's 43 queries beside DuckDB, literals of SEED (random), ROWS=1000000 or 10000000; first runs
@@ -97,8 +98,11 @@ bench-clickbench: $(VENV)/.dev ## Measure ClickBench's 43 queries beside DuckDB,
 bench-tpch: $(VENV)/.dev ## Measure single-table queries over TPC-H's lineitem and orders beside DuckDB, DOUBLE and BIG_DECIMAL (SCALE=1)
 	$(BIN)/python -m tests.bench.tpch --scale $(SCALE) $(if $(SEED),--seed $(SEED))
 
+bench-plots: $(VENV)/.dev ## Measure and draw the plots of the documentation, docs/images (MERLOT_KAFKA: from a real Kafka)
+	$(BIN)/python -m tests.bench.plots
+
 fuzz: $(VENV)/.dev ## Run the seeded random tests for FUZZ_SECONDS (600), the seed printed
-	MERLOT_FUZZ_SECONDS=$(FUZZ_SECONDS) MERLOT_KILLS=200 MERLOT_STREAM_FAULTS=500 MERLOT_HYBRID_FAULTS=100 MERLOT_ROUTING_CASES=5000 MERLOT_LATE_S=10 MERLOT_SILENCE_S=60 MERLOT_TABLES=1000 MERLOT_SIMULATIONS=10000 MERLOT_UPSERTS=10000 \
+	MERLOT_FUZZ_SECONDS=$(FUZZ_SECONDS) MERLOT_KILLS=200 MERLOT_STREAM_FAULTS=500 MERLOT_INTERLEAVINGS=20 MERLOT_INTERLEAVED=25 MERLOT_HYBRID_FAULTS=100 MERLOT_ROUTING_CASES=5000 MERLOT_LATE_S=10 MERLOT_SILENCE_S=60 MERLOT_TABLES=1000 MERLOT_SIMULATIONS=10000 MERLOT_UPSERTS=10000 \
 	  $(BIN)/python -m pytest tests/fuzz tests/simulation tests/oracle tests/unit/query/pruning tests/unit/upsert tests/unit/broker/test_time_boundary.py tests/faults tests/kube/test_operator_scale.py \
 	  --timeout=0 $(PYTEST_ARGS)
 

@@ -117,7 +117,7 @@ async def test_whatever_dies_each_row_is_there_once(
     await watcher.shows_all()
     await replicas_agree(shared)
     await board.shows_all()
-    await every_replica_shows(shared, board.ledgers)
+    await every_replica_shows(shared, shared.servers, board.ledgers)
     for name, one, num_rows in (("events", watcher, events.num_events), ("board", board, board.rows.num_rows)):
         print(f"{name}: rows={num_rows} answers={one.num_answers} flagged={one.num_flagged}")
     print(f"looks={watcher.num_looks}")

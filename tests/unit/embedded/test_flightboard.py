@@ -11,7 +11,7 @@ import pyarrow as pa
 from merlot.embedded.node import Node, NodeConfig
 from merlot.testing.patience import PATIENCE_S
 from merlot_spark import quickstart_data
-from merlot_spark.flight_events import KEY, MANIFESTS, read_events, write_events
+from merlot_spark.flight_events import KEY, manifests, read_events, write_events
 
 COLUMNS = (*KEY, "dest", "state", "delay", "happened")
 BOARD = f"SELECT {', '.join(COLUMNS)} FROM flightboard ORDER BY {', '.join(KEY)} LIMIT 1000000"
@@ -45,7 +45,7 @@ async def test_the_board_shows_the_last_event_of_each_flight(tmp_path: Path) -> 
                     while len(found := await shown()) != len(wanted) or in_ms(found) != wanted:
                         await asyncio.sleep(0.05)
 
-            text = MANIFESTS.format(topic=topic, rows=300)
+            text = manifests(topic, 300)
             async with session.post(f"{node.url}/apply", data=text) as answer:
                 assert answer.status == 200, await answer.text()
             await shows(newest(events.slice(0, half)))

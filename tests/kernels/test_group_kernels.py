@@ -65,3 +65,11 @@ def test_whole_numbers_append_their_distance_and_tell_of_those_out_of_bounds(
     codes = [(value - low) % 2**64 for value in values]
     assert is_within == all(code <= last for code in codes)
     assert keys.tolist() == [(place * radix + code) % 2**64 for place, code in enumerate(codes)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3) | U64), max_size=40))
+def test_distinct_pairs_are_told_by_the_first_row_of_each(pairs: list[tuple[int, int]]) -> None:
+    owners, values = np.array([one for one, _ in pairs], np.uint32), words([value for _, value in pairs])
+    rows = np.zeros(len(pairs), np.uint32)
+    number = kernels.distinct_pairs(owners, values, np.full(128, kernels.EMPTY, np.uint32), rows)
+    assert rows[:number].tolist() == by_arrival(pairs)[1]

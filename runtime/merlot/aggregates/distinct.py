@@ -25,17 +25,23 @@ from merlot.aggregates.function import (
     all_in_one,
     grown,
 )
+from merlot.kernels import group as kernels
 from merlot.kernels.group import mark
+from merlot.kernels.sketch import rows_by_group
 from merlot.tree.nodes import Value
 from merlot.tree.types import BYTES, INT, SqlType
 from merlot.values.types import TypeName
-from merlot.vectors.encoding import MAX_DENSE_SPACE, distinct_codes, encode, with_one_zero
+from merlot.vectors.encoding import encode, with_one_zero
 from merlot.vectors.errors import LimitExceededError
+from merlot.vectors.groups import GroupTable
 from merlot.vectors.vector import Vector, arrow_type
 
 MAX_LISTED: Final = (1 << 31) - 1
 """Values of one Arrow array of lists: its offsets have 32 bits, and would wrap."""
 MAX_ARGUMENTS: Final = 8
+MAX_MARKED: Final = 1 << 20
+"""Groups times dict ids up to which a byte for each is cheaper than a table of those that met."""
+_BITS: Final[dict[int, Any]] = {1: np.uint8, 4: np.uint32, 8: np.uint64}
 
 
 def value_type(argument: SqlType) -> pa.DataType:
@@ -58,25 +64,51 @@ def lists_of(
     if len(values) == 0:
         empty = pa.array([], value_type(argument))
         return pa.ListArray.from_arrays(pa.array(np.zeros(len(groups) + 1, np.int32)), empty)
-    encoded = encode(_as_listed(values, argument))
-    space = (int(of_rows.max()) + 1) * encoded.num_codes
-    owners, codes = np.divmod(distinct_codes(of_rows * encoded.num_codes + encoded.codes, space), encoded.num_codes)
-    return lists_of_distinct(encoded.values(codes), owners, groups, argument)
+    values = with_one_zero(_as_listed(values, argument))
+    owners = of_rows.astype(np.uint32)
+    slots = np.full(1 << (2 * len(values) - 1).bit_length(), kernels.EMPTY, np.uint32)
+    rows = np.empty(len(values), np.uint32)
+    rows = rows[: kernels.distinct_pairs(owners, _words(values), slots, rows)]
+    order, bounds = _by_owner(owners[rows], int(owners.max()) + 1)
+    return _cut(values.take(pa.array(rows[order])), bounds, groups)
+
+
+def _words(values: pa.Array) -> NDArray[np.uint64]:
+    """Equal for equal values: bits of numbers, codes of others."""
+    if values.null_count or not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+        return encode(values).codes.view(np.uint64)
+    numbers = values.to_numpy()
+    bits: NDArray[np.uint64] = numbers.view(_BITS[numbers.dtype.itemsize]).astype(np.uint64, copy=False)
+    return bits
+
+
+def _by_owner(owners: NDArray[np.uint32], num_owners: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Places of values in ascending order of their owners, and where those of each begin."""
+    bounds = np.zeros(num_owners + 1, np.int64)
+    np.cumsum(np.bincount(owners, minlength=num_owners), out=bounds[1:])
+    order = np.empty(len(owners), np.int64)
+    rows_by_group(owners, bounds[:-1].copy(), order)
+    return order, bounds
 
 
 def lists_of_distinct(
     values: pa.Array, owners: NDArray[np.int64], groups: NDArray[np.int64], argument: SqlType
 ) -> pa.ListArray:
     """As lists_of, for values that are distinct in each group, in ascending order of their groups."""
-    values = _as_listed(values, argument)
-    starts = np.searchsorted(owners, groups, "left")
-    lengths = np.searchsorted(owners, groups, "right") - starts
+    last = max(int(owners[-1]) if len(owners) else 0, int(groups[-1]) if len(groups) else 0)
+    return _cut(_as_listed(values, argument), np.searchsorted(owners, np.arange(last + 2)), groups)
+
+
+def _cut(values: pa.Array, bounds: NDArray[np.int64], groups: NDArray[np.int64]) -> pa.ListArray:
+    """Lists of the chosen groups; group g has values [bounds[g], bounds[g + 1]), and those past the end have none."""
+    starts = bounds[np.minimum(groups, len(bounds) - 1)]
+    lengths = bounds[np.minimum(groups + 1, len(bounds) - 1)] - starts
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     if offsets[-1] > MAX_LISTED:
         raise LimitExceededError(f"answer lists too many distinct values limit={MAX_LISTED} got={offsets[-1]}")
     if not np.array_equal(starts, offsets[:-1]):
         values = values.take(pa.array(np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)))
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values[: offsets[-1]])
 
 
 def count_lists(lists: pa.ListArray) -> NDArray[np.int32]:
@@ -88,8 +120,8 @@ def count_lists(lists: pa.ListArray) -> NDArray[np.int32]:
 class DistinctState(State):
     """The values that each group met: dict ids while they come as such, lists of values at the end.
 
-    A byte for every group and dict id says whether they met, as long as those are few; else pairs are collected, as
-    values are, and made distinct at the end."""
+    A byte for every group and dict id says whether they met, as long as those are few; else a table of the pairs that
+    met does. Values are collected, and made distinct at the end."""
 
     def __init__(self, type_: SqlType, num_groups: int, dictionary: Dictionary | None = None) -> None:
         self._type = type_
@@ -97,7 +129,7 @@ class DistinctState(State):
         self._dictionary = dictionary
         self._cardinality = 0 if dictionary is None else len(dictionary)
         self._met = np.zeros(0, np.uint8)
-        self._pairs: list[NDArray[np.int64]] = []
+        self._table: GroupTable | None = None
         self._values: list[tuple[pa.Array, NDArray[np.int64]]] = []
 
     def grow(self, num_groups: int) -> None:
@@ -113,13 +145,20 @@ class DistinctState(State):
             return
         pairs = groups.astype(np.int64) * self._cardinality + ids
         space = self._num_groups * self._cardinality
-        if space <= MAX_DENSE_SPACE:
+        if self._table is None and space <= MAX_MARKED:
             self._met = grown(self._met, space)
             mark(pairs, self._met)
             return
-        self._pairs.append(np.unique(pairs))
-        if len(self._pairs) > 64:
-            self._pairs = [np.unique(np.concatenate(self._pairs))]
+        self._pairs(len(pairs)).assign(pairs.view(np.uint64)[np.newaxis])
+
+    def _pairs(self, num_rows: int) -> GroupTable:
+        """The table of pairs, those marked so far included."""
+        if self._table is None:
+            self._table = GroupTable(1, num_rows)
+        if len(self._met):
+            self._table.assign(np.flatnonzero(self._met).astype(np.uint64)[np.newaxis])
+            self._met = self._met[:0]
+        return self._table
 
     def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
         listed = Vector(self._type, values[0]).to_arrow(num_rows)
@@ -131,22 +170,26 @@ class DistinctState(State):
         self._values.append((lists.flatten(), np.repeat(groups.astype(np.int64), lengths)))
 
     def columns(self, groups: Chosen) -> list[pa.Array]:
+        values, owners, bounds = self._met_values()
         if not self._values:
-            return [lists_of_distinct(*self._met_values(), groups, self._type)]
-        if self._dictionary is not None:
-            self._values.append(self._met_values())
-        values = pa.concat_arrays([part for part, _ in self._values])
-        return [lists_of(values, np.concatenate([rows for _, rows in self._values]), groups, self._type)]
+            return [_cut(values, bounds, groups)]
+        parts = [*self._values, (values, owners)] if len(values) else self._values
+        every = pa.concat_arrays([part for part, _ in parts])
+        return [lists_of(every, np.concatenate([rows for _, rows in parts]), groups, self._type)]
 
-    def _met_values(self) -> tuple[pa.Array, NDArray[np.int64]]:
-        """Values that came as ids, and their groups, ascending."""
+    def _met_values(self) -> tuple[pa.Array, NDArray[np.int64], NDArray[np.int64]]:
+        """Values that came as ids, their groups, ascending, and where those of each begin."""
         if self._dictionary is None:
-            return pa.array([], value_type(self._type)), np.zeros(0, np.int64)
-        pairs = np.flatnonzero(self._met)
-        if self._pairs:
-            pairs = np.unique(np.concatenate([pairs, *self._pairs]))
-        owners, ids = np.divmod(pairs, max(1, self._cardinality))
-        return _as_listed(self._dictionary.arrow().take(pa.array(ids)), self._type), owners
+            return pa.array([], value_type(self._type)), np.zeros(0, np.int64), np.zeros(1, np.int64)
+        if self._table is None:
+            owners, ids = np.divmod(np.flatnonzero(self._met), max(1, self._cardinality))
+            bounds = np.searchsorted(owners, np.arange(self._num_groups + 1))
+        else:
+            keys = self._pairs(0).keys().reshape(-1)
+            owners, ids = np.divmod(keys.view(np.int64), max(1, self._cardinality))
+            order, bounds = _by_owner(owners.astype(np.uint32), self._num_groups)
+            owners, ids = owners[order], ids[order]
+        return _as_listed(self._dictionary.arrow().take(pa.array(ids)), self._type), owners, bounds
 
 
 class DistinctRows(DistinctState):

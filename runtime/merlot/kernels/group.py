@@ -173,6 +173,30 @@ def first_rows(groups: NDArray[np.uint32], rows: NDArray[np.uint32]) -> None:
 
 
 @kernel
+def distinct_pairs(
+    owners: NDArray[np.uint32], values: NDArray[np.uint64], slots: NDArray[np.uint32], rows: NDArray[np.uint32]
+) -> int:
+    """rows[:returned] = the first row of each distinct (owner, value); slots, all EMPTY, are twice the rows or more."""
+    last_slot = np.uint64(slots.shape[0] - 1)
+    found = 0
+    for row in range(values.shape[0]):
+        value, owner = values[row], owners[row]
+        mixed = ((value * _MIX) ^ np.uint64(owner)) * _MIX
+        slot = (mixed ^ (mixed >> np.uint64(32))) & last_slot
+        while True:
+            other = slots[slot]
+            if other == EMPTY:
+                slots[slot] = np.uint32(row)
+                rows[found] = row
+                found += 1
+                break
+            if values[other] == value and owners[other] == owner:
+                break
+            slot = (slot + np.uint64(1)) & last_slot
+    return found
+
+
+@kernel
 def mark(keys: Keys, present: NDArray[np.uint8]) -> None:
     """present[keys[k]] = 1."""
     for position in range(keys.shape[0]):

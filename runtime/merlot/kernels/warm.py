@@ -218,6 +218,7 @@ def _groups() -> Iterator[Case]:
     yield group.fill_slots_wide, (keys.reshape(4, 1), slots.copy())
     yield group.first_rows, (groups, docs[:1].copy())
     yield group.assign_groups, (keys, 0, slots, np.zeros(64, np.uint64), np.zeros(4, np.uint32))
+    yield group.distinct_pairs, (groups, keys, np.full(64, group.EMPTY, np.uint32), groups.copy())
     yield group.fill_slots, (keys[:1], np.full(64, group.EMPTY, np.uint32))
 
 

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merlot.kernels import group as kernels
 from merlot.vectors.groups import Groups, KeyWords, group
 
 DENSE_RANGE = 1 << 22
@@ -65,20 +64,6 @@ def one_zero(numbers: NDArray[Any]) -> NDArray[Any]:
     same: NDArray[Any] = numbers + 0.0
     same[np.isnan(same)] = np.nan
     return same
-
-
-def distinct_codes(codes: Codes, space: int) -> Codes:
-    """The codes that occur, ascending; all are below space."""
-    if not is_dense(space, len(codes)):
-        return np.unique(codes)
-    present = np.zeros(space, np.uint8)
-    kernels.mark(codes, present)
-    return np.flatnonzero(present)
-
-
-def is_dense(space: int, num_rows: int) -> bool:
-    """Whether an array of `space` bytes is cheaper than sorting num_rows."""
-    return space <= min(MAX_DENSE_SPACE, 16 * num_rows + 65_536)
 
 
 def group_rows(columns: Sequence[pa.Array], num_rows: int) -> Groups:

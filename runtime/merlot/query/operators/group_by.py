@@ -25,7 +25,7 @@ from merlot.query.operators.group_keys import DictionaryKey, Key, ValueKey, key_
 from merlot.query.plan.nodes import LeafWork
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns
-from merlot.query.read.decimals import Decimals
+from merlot.query.shifted_sums import ShiftedSum, accumulators
 from merlot.tree.nodes import Column, Expr
 from merlot.tree.types import SqlType
 from merlot.vectors.errors import LimitExceededError
@@ -60,11 +60,12 @@ def group(work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionCont
     return _group_hashed(work, columns, docs, context, keys)
 
 
-def _accumulators(work: LeafWork, columns: Columns, num_groups: int) -> Sequence[Accumulator | StateAccumulator]:
+def _accumulators(
+    work: LeafWork, columns: Columns, num_groups: int
+) -> Sequence[Accumulator | ShiftedSum | StateAccumulator]:
     stored = columns.stored_states
     if stored is None:
-        decimals = Decimals(columns)
-        return [Accumulator(one, num_groups, columns, decimals) for one in work.aggregations]
+        return accumulators(work, num_groups, columns)
     pairs = zip(work.aggregations, stored, strict=True)
     return [StateAccumulator(one, num_groups, states_of) for one, states_of in pairs]
 
@@ -218,7 +219,7 @@ def _finish(
     keys: Sequence[Key],
     packing: Packing,
     packed: NDArray[np.uint64],
-    accumulators: Sequence[Accumulator | StateAccumulator],
+    accumulators: Sequence[Accumulator | ShiftedSum | StateAccumulator],
     groups: NDArray[np.int64],
     context: ExecutionContext,
 ) -> list[pa.Array]:

@@ -1,0 +1,152 @@
+"""SUM(a), SUM(a + 1), AVG(a - 2), …: one sum of `a` and one count, from which the states of all follow exactly.
+
+Only where no `a + k` can overflow, so that a query fails, or not, as if each had been computed by itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.aggregates import registry
+from merlot.aggregates.averages import Average
+from merlot.aggregates.function import Chosen, Groups
+from merlot.aggregates.sums import LOW_MASK, Sum
+from merlot.query.accumulators import Accumulator
+from merlot.query.aggregation import Aggregation
+from merlot.query.plan.nodes import LeafWork
+from merlot.query.read.chunk import Chunk
+from merlot.query.read.columns import Columns
+from merlot.query.read.decimals import Decimals
+from merlot.tree.nodes import Call, Expr, Literal
+from merlot.tree.types import INT, SqlType
+
+_MEMO: Final = "shifted_sums"
+MOST_SHIFT: Final = 1 << 30
+"""Times 2**31 rows, a shift fits 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """What sums that differ in a constant have in common."""
+
+    argument: Expr
+    filter: Expr | None
+
+
+class _Shared:
+    """The sum and the count of a family; states of the groups that were asked for last are kept."""
+
+    def __init__(self, accumulator: Accumulator) -> None:
+        self.accumulator = accumulator
+        self._asked: Chosen | None = None
+        self._states: tuple[NDArray[np.int64], ...] = ()
+
+    def states(self, groups: Chosen) -> tuple[NDArray[np.int64], ...]:
+        """High and low halves of the sums, and counts."""
+        if groups is not self._asked:
+            self._asked = groups
+            self._states = tuple(column.to_numpy() for column in self.accumulator.states(groups))
+        return self._states
+
+
+class ShiftedSum:
+    """The state of one of them. The first of a family feeds the sum that all share."""
+
+    def __init__(self, aggregation: Aggregation, shared: _Shared, shift: int, *, feeds: bool) -> None:
+        self._shared = shared
+        self._shift = shift
+        self._feeds = feeds
+        self._num_fields = len(aggregation.fields)
+        self.rows_by_group: NDArray[np.int64] | None = None
+
+    def grow(self, num_groups: int) -> None:
+        """Have room for so many groups."""
+        if self._feeds:
+            self._shared.accumulator.grow(num_groups)
+
+    def add(self, chunk: Chunk, groups: Groups | None) -> None:
+        """Take in the rows of a chunk."""
+        if self._feeds:
+            self._shared.accumulator.add(chunk, groups)
+
+    def states(self, groups: Chosen) -> list[pa.Array]:
+        """State columns of the chosen groups: halves of a sum, and perhaps a count."""
+        high, low, count = self._shared.states(groups)
+        added = count * np.int64(self._shift)
+        low = low + (added & LOW_MASK)
+        high = high + (added >> 32) + (low >> 32)
+        return [pa.array(high), pa.array(low & LOW_MASK), pa.array(count)][: self._num_fields]
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """An aggregate that shares a sum: the family's own, and how much is added to each number."""
+
+    family: _Family
+    average: Aggregation
+    shift: int
+
+
+def accumulators(work: LeafWork, num_groups: int, columns: Columns) -> list[Accumulator | ShiftedSum]:
+    """One for each of the plan's aggregates, in order."""
+    if _MEMO not in work.memo:
+        work.memo[_MEMO] = _members(work.aggregations)
+    decimals = Decimals(columns)
+    shared: dict[_Family, _Shared] = {}
+    found: list[Accumulator | ShiftedSum] = []
+    for aggregation, member in zip(work.aggregations, work.memo[_MEMO], strict=True):
+        if member is None:
+            found.append(Accumulator(aggregation, num_groups, columns, decimals))
+            continue
+        is_first = member.family not in shared
+        if is_first:
+            shared[member.family] = _Shared(Accumulator(member.average, num_groups, columns, decimals))
+        found.append(ShiftedSum(aggregation, shared[member.family], member.shift, feeds=is_first))
+    return found
+
+
+def _members(aggregations: Sequence[Aggregation]) -> tuple[_Member | None, ...]:
+    """Of families that have several."""
+    split = [_split(one) for one in aggregations]
+    sizes = Counter(one[0] for one in split if one is not None)
+    averages = {
+        one[0]: _average(each, one[0]) for each, one in zip(aggregations, split, strict=True) if one is not None
+    }
+    return tuple(
+        None if one is None or sizes[one[0]] < 2 else _Member(one[0], averages[one[0]], one[1]) for one in split
+    )
+
+
+def _split(aggregation: Aggregation) -> tuple[_Family, int] | None:
+    """The family and the constant of a sum or an average of INT numbers; None of others."""
+    if type(aggregation.function) not in (Sum, Average) or len(aggregation.arguments) != 1:
+        return None
+    expr = aggregation.arguments[0]
+    if expr.type == INT:
+        return _Family(expr, aggregation.filter), 0
+    if not isinstance(expr, Call) or expr.function not in ("plus", "minus"):
+        return None
+    left, right = expr.args
+    if expr.function == "plus" and isinstance(left, Literal):
+        left, right = right, left
+    if left.type != INT or not isinstance(right, Literal) or right.type.base.name not in ("INT", "LONG"):
+        return None
+    if not isinstance(right.value, int) or abs(right.value) >= MOST_SHIFT:
+        return None
+    return _Family(left, aggregation.filter), right.value if expr.function == "plus" else -right.value
+
+
+def _average(aggregation: Aggregation, family: _Family) -> Aggregation:
+    """What has the sum and the count of a family."""
+    function = registry.named(Average.name)
+    call = replace(aggregation.call, types=(SqlType(family.argument.type.base),))
+    return replace(
+        aggregation, function=function, call=call, arguments=(family.argument,), fields=function.fields(call)
+    )

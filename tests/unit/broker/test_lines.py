@@ -158,6 +158,17 @@ def test_a_segment_that_its_only_server_consumed_is_missed_when_that_is_gone() -
     assert snapshot_of(chain(0), {}, before).unavailable == (consumed(0),)
 
 
+def test_a_segment_without_rows_is_asked_for_until_somebody_reports_the_next() -> None:
+    """It ends without a record; of an upsert table, rows of the next replace those that are asked for."""
+    empty, following = segment(1, ConsumingStatus.CONSUMING), segment(2, ConsumingStatus.CONSUMING)
+    before = snapshot_of([segment(0), empty], {A: {sealed(0), consumed(1)}})
+    during = snapshot_of([segment(0), following], {A: {sealed(0), consumed(1)}}, before)
+    assert keys_of(during) == {sealed(0), consumed(1)}
+    assert (during.unavailable, during.pending) == ((), frozenset())
+    after = snapshot_of([segment(0), following], {A: {sealed(0), consumed(1), consumed(2)}}, during)
+    assert keys_of(after) == {sealed(0), consumed(2)}
+
+
 def test_what_was_replaced_is_not_asked_for_by_an_older_beginning() -> None:
     """The middle one of three is merged away: its rows are elsewhere, and everything from the first on has them too."""
     records = [segment(0), segment(2), segment(3, ConsumingStatus.CONSUMING)]

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
+from merlot.cluster.consuming.names import StreamSegmentName
 from merlot.cluster.consuming.partitions import chains
 from merlot.cluster.records import ConsumingStatus, SegmentRecord, StreamSegmentRecord
 from merlot.cluster.segments.parts import is_of_stream, offsets_of
@@ -61,7 +62,10 @@ def tails(
     `servers`: keys of each server, or of several together, of which one shall answer for a line as a whole; preferred
     ones first.
     """
-    names = live & records.keys()
+    stand_ins = _stand_ins(records, live)
+    records = {name: stand_ins.get(name, record) for name, record in records.items()} if stand_ins else records
+    named = {record.name: record for record in records.values()} if stand_ins else records
+    names = live & named.keys()
     if not names:
         return ()
     own = [(consuming_names(keys), keys) for keys in servers]
@@ -70,7 +74,33 @@ def tails(
         _own_tail(line, own, held.get(line[0].partition, ())) or _tail(line, live, holders)
         for line in _lines(records, names)
     )
-    return tuple(tail for tail in found if tail is not None)
+    opened = {record.name: frozenset({name}) for name, record in stand_ins.items()}
+    return tuple(
+        Tail(tail.record, tail.names.union(*(opened.get(name, frozenset()) for name in tail.names)))
+        for tail in found
+        if tail is not None
+    )
+
+
+def _stand_ins(records: Mapping[str, SegmentRecord], live: Set[str]) -> Mapping[str, StreamSegmentRecord]:
+    """By open segment that nobody reports yet, the one before it that had no rows: its record is gone, and whoever is
+    asked for it answers for what has come since."""
+    of_streams = (record for record in records.values() if isinstance(record, StreamSegmentRecord))
+    gone: list[StreamSegmentName] | None = None
+    found: dict[str, StreamSegmentRecord] = {}
+    for by_sequence in chains(of_streams).values():
+        last = by_sequence[max(by_sequence)]
+        if not last.is_open or last.name in live:
+            continue
+        if gone is None:
+            gone = [name for name in map(StreamSegmentName.parse, sorted(live - records.keys())) if name is not None]
+        known = max((one for one in by_sequence if one != last.sequence), default=-1)
+        between = [one for one in gone if one.partition == last.partition and known < one.sequence < last.sequence]
+        if between:
+            newest = max(between, key=lambda one: one.sequence)
+            update = {"name": newest.segment, "sequence": newest.sequence}
+            found[last.name] = last.model_copy(update=update)
+    return found
 
 
 def _keys_by_partition(records: Iterable[SegmentRecord], holders: Collection[str]) -> Mapping[int, list[str]]:

@@ -105,7 +105,8 @@ class Heads:
         return replace(part, sequence=new.sequence, name=new.name)
 
     def _done(self, old: StreamSegmentRecord | None, new: StreamSegmentRecord) -> Part | None:
-        """The part that was worked on, now that its segment is committed or gone; None if there is nothing in it."""
+        """The part that was worked on, now that its segment is committed or gone; None if its rows are not here. One
+        without rows stays for a while like any other: brokers ask by it until they have heard of the next."""
         worked, now = self.worked, self._around.clock.monotonic()
         end = new.start_offset if old is None or old.end_offset is None else old.end_offset
         if worked.rows is not None and worked.rows.next_offset >= end:
@@ -115,7 +116,7 @@ class Heads:
             worked = replace(worked, rows=None, end=end, num_docs=old.total_docs, loaded_at=now)
         if old is not None:
             return replace(worked, key=old.key_text)
-        return replace(worked, loaded_at=now) if worked.num_docs else None
+        return None if worked.num_docs is None else replace(worked, loaded_at=now)
 
     def release(self) -> None:
         """Let go of rows whose file is loaded, and of parts that nobody asks for any more."""

@@ -12,7 +12,7 @@ from merlot_operator.desired.demand import Conflict, pool_of
 from merlot_operator.kube.cache import Store
 from merlot_operator.kube.client import Kube
 from merlot_operator.kube.events import Events
-from merlot_operator.kube.kinds import TABLES, name_of
+from merlot_operator.kube.kinds import TABLES, UPSERTS, config_ref, name_of
 from merlot_operator.kube.writer import Writer
 from merlot_operator.progress import Place, Progress
 from merlot_operator.workqueue import Key, Subject, WorkQueue
@@ -112,6 +112,8 @@ class Context:
         """Reconcile what the controller now says something else about."""
         if changes.is_reachability:
             self.wake_tables(namespace)
+            for config in self.store.of(UPSERTS, namespace):
+                self.queue.wake(Key(Subject.UPSERT, namespace, name_of(config)), SETTLE_S)
         if changes.is_tasks:
             self.wake_cluster(namespace)
         for name in changes.rollups:
@@ -121,6 +123,8 @@ class Context:
             table = self.store.get(TABLES, namespace, name)
             if table is not None:
                 self.wake_pool(namespace, pool_of(table))
+                if upsert := config_ref(table):
+                    self.queue.wake(Key(Subject.UPSERT, namespace, upsert), 0.1)
 
     def wake_cluster(self, namespace: str) -> None:
         """Reconcile what a namespace's Tables share, soon."""

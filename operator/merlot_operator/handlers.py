@@ -22,13 +22,13 @@ from merlot_operator.kube.kinds import (
     UPSERTS,
     Kind,
     Object,
+    config_ref,
     labels_of,
     name_of,
     namespace_of,
 )
 from merlot_operator.manifests.parts import MINION
 from merlot_operator.rights import listed, watched
-from merlot_operator.status.upsert_links import config_ref
 from merlot_operator.workqueue import Key, Subject
 
 LONGEST_PAUSE_S = 15.0

@@ -32,6 +32,14 @@ def total_bytes() -> int:
     return min(machine, int(bound)) if bound.isdecimal() else machine
 
 
+def taken_bytes() -> int:
+    """Memory of this process that is no file's: what counts when a container is killed for its limit."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
 def give_back() -> None:
     """Hand free pages to the system. Takes milliseconds, in which other threads may wait for memory."""
     with contextlib.suppress(AttributeError):

@@ -156,6 +156,24 @@ STREAM_GAPS: Final = Counter(
     registry=REGISTRY,
 )
 
+UPSERT_KEYS: Final = Gauge(
+    "merlot_upsert_keys", "Primary keys that are remembered", ["table", "partition"], registry=REGISTRY
+)
+UPSERT_BYTES: Final = Gauge(
+    "merlot_upsert_index_bytes",
+    "Memory of the keys and of the bits of valid rows",
+    ["table", "partition"],
+    registry=REGISTRY,
+)
+UPSERT_MEMORY_LIMIT: Final = Gauge(
+    "merlot_upsert_memory_limit_bytes", "Memory that the server's process may take", registry=REGISTRY
+)
+UPSERT_MEMORY_NEEDED: Final = Gauge(
+    "merlot_upsert_memory_needed_bytes",
+    "Memory that the process takes, with room for its keys to grow: above the limit, it will be killed",
+    registry=REGISTRY,
+)
+
 CONTROLLER_PASSES: Final = Counter(
     "merlot_controller_passes",
     "Passes over a table by outcome: changed, unchanged, failed",

@@ -50,6 +50,19 @@ _STREAM: Shape = {
     "lost": [Range()],
     "handingOver": Each(_COUNT),
 }
+_UPSERT: Shape = {
+    **dict.fromkeys(("revision", "replicas", "inForce", "keys", "valid", "invalid", "expired", "memoryBytes"), _COUNT),
+    **dict.fromkeys(("waitsFor", "ttl"), str),
+    "behind": [str],
+    "worst?": {"partition": _COUNT, "memoryBytes": _COUNT},
+    "snapshots": {"wanted": bool, "oldestMs?": _COUNT, "missing": _COUNT},
+    "short": [{"server": str, **dict.fromkeys(("limitBytes", "neededBytes", "keysBytes"), _COUNT)}],
+    "backfill?": {
+        **dict.fromkeys(("name", "step", "message"), str),
+        **dict.fromkeys(("number", "steps", "sinceMs"), _COUNT),
+        **dict.fromkeys(("cancelled", "waitsForMemory"), bool),
+    },
+}
 _TABLE: Shape = {
     **dict.fromkeys(("segments", "totalDocs", "sizeBytes"), _COUNT),
     **dict.fromkeys(("segmentsUnavailable", "segmentsLoading", "segmentsFailed"), _COUNT),
@@ -58,6 +71,7 @@ _TABLE: Shape = {
     "moving": bool,
     "servers": Each(_SERVER),
     "stream?": _STREAM,
+    "upsert?": _UPSERT,
     "brokers": Each({"revision": _COUNT, "problems?": [str]}),
 }
 _LEVEL: Shape = {

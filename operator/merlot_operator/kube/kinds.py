@@ -129,3 +129,8 @@ def digest(value: object, length: int = 10) -> str:
 def fit(name: str, limit: int) -> str:
     """The name, or its beginning and a hash if it is longer than `limit`."""
     return name if len(name) <= limit else f"{name[: limit - 9].rstrip('-')}-{digest(name, 8)}"
+
+
+def config_ref(table: Object) -> str | None:
+    """Name of the UpsertConfig that a Table names."""
+    return (table["spec"].get("upsert") or {}).get("configRef")

@@ -33,6 +33,7 @@ from merlot_operator.kube.kinds import (
     TABLES,
     UPSERTS,
     Object,
+    config_ref,
     is_deleting,
     labels_of,
     name_of,
@@ -48,7 +49,7 @@ from merlot_operator.status.conditions import Condition
 from merlot_operator.status.reporting import write_status
 from merlot_operator.status.table import table_conditions, table_status
 from merlot_operator.status.table_facts import Refusal, TableFacts, Verdict
-from merlot_operator.status.upsert_links import config_ref, table_condition
+from merlot_operator.status.upsert_links import table_condition
 
 _LOG = logging.getLogger(__name__)
 

@@ -8,13 +8,14 @@ from merlot.errors import ConflictError, InvalidInputError, UnavailableError
 from merlot.spec import manifest
 from merlot.spec.upsert import UpsertConfig
 from merlot_operator.context import Context
-from merlot_operator.kube.kinds import TABLES, UPSERTS, as_written, is_deleting, name_of
+from merlot_operator.kube.kinds import TABLES, UPSERTS, Object, as_written, config_ref, is_deleting, name_of
 from merlot_operator.reconcilers.finalizers import ensure_finalizer, forget
 from merlot_operator.reconcilers.rollups import WAITING_S
 from merlot_operator.reconcilers.tables import accept
 from merlot_operator.status.conditions import Condition
 from merlot_operator.status.reporting import write_status
-from merlot_operator.status.upsert_links import config_ref, degraded_by
+from merlot_operator.status.upsert_links import degraded_by
+from merlot_operator.status.upserts import UpsertFacts, upsert_conditions, upsert_status
 
 
 async def reconcile_upsert(context: Context, namespace: str, name: str) -> float | None:
@@ -41,11 +42,27 @@ async def reconcile_upsert(context: Context, namespace: str, name: str) -> float
         is_written = False
         step = f"see that ZooKeeper runs at {context.config.metastore_of(namespace)}"
         degraded = Condition("Degraded", True, "MetastoreUnavailable", f"{error}; {step}")
-    conditions = [accepted, _ready(accepted, degraded), degraded]
-    status = {"tables": sorted(map(name_of, linked)), "revision": revision}
-    kept = {name: value for name, value in status.items() if value not in (None, [])}
-    await write_status(context, body, conditions, kept)
+    names, cluster = sorted(map(name_of, linked)), context.statuses.of(namespace)
+    known = {name: cluster.tables[name].get("upsert") for name in names if name in cluster.tables}
+    facts = UpsertFacts(
+        tables=names,
+        words={name: word for name, word in known.items() if word is not None},
+        revision=revision,
+        problem=cluster.problem,
+        ttl=_ttl(body),
+    )
+    conditions = [accepted, _ready(accepted, degraded), degraded, *upsert_conditions(facts)]
+    status = upsert_status(facts, body.get("status") or {}, refused=accepted.holds is not True)
+    await write_status(context, body, conditions, status)
     return context.config.resync_s if is_written else WAITING_S
+
+
+def _ttl(body: Object) -> str:
+    """The time to live that is declared, whatever it is called."""
+    try:
+        return manifest.load_document(as_written(body), UpsertConfig).spec.time_to_live or "none"
+    except InvalidInputError:
+        return ""
 
 
 def _ready(accepted: Condition, degraded: Condition) -> Condition:

@@ -12,7 +12,9 @@ from merlot_operator.status.conditions import Condition, news, rendered, status_
 from merlot_operator.status.stream import COMMITS_FAIL, STREAM_CHOSEN
 
 BAD_NEWS = {"Accepted": "False", "Degraded": "True", "TaskSucceeded": "False", "Consuming": "False"}
-GOOD_NEWS = {"Ready": "True", "TaskSucceeded": "True", "Consuming": "True"}
+BAD_NEWS |= {"MemorySufficient": "False"}
+GOOD_NEWS = {"Ready": "True", "TaskSucceeded": "True", "Consuming": "True", "Executed": "True"}
+GOOD_NEWS |= {"BackfillProgressing": "True"}
 WANTED = STREAM_CHOSEN
 """Reasons of what looks like bad news, and is what somebody asked for."""
 UNWANTED = ("MessagesLost", COMMITS_FAIL)

@@ -9,6 +9,7 @@ from merlot_operator.desired.batch_runs import ACTIVE, Run
 from merlot_operator.kube import pods as pod_facts
 from merlot_operator.kube.events import ms_of
 from merlot_operator.kube.kinds import Object, name_of
+from merlot_operator.status.conditions import human_size
 from merlot_operator.status.stream import stream_problems
 from merlot_operator.status.table_facts import TableFacts
 from merlot_operator.status.upsert_links import UPSERT_PROBLEMS
@@ -16,6 +17,8 @@ from merlot_operator.status.upsert_links import UPSERT_PROBLEMS
 UNKNOWN_TABLE = "the controller does not know the table yet"
 OVERDUE_MS = 900_000
 """A table that is not ready for so long wants somebody to look."""
+MAX_SHORT = 5
+"""Servers that are named."""
 CHOSEN = ("Suspended", "ScaledToZero", "NotAccepted")
 """Reasons that end when somebody changes the manifest."""
 
@@ -93,6 +96,7 @@ def problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
     if facts.table is not None and facts.table["segmentsFailed"] and not facts.is_suspended:
         yield "SegmentsFailed", _segment_errors(facts.table)
     yield from stream_problems(facts)
+    yield from _memory_problems(facts)
     if facts.pool_note.is_stuck:
         yield "RolloutStuck", f"{'; '.join(facts.pool_note.steps)}; see conditions SegmentsAvailable and ConfigInSync"
     if not facts.cluster.is_known and facts.was_told and pod_facts.num_ready(facts.brokers):
@@ -126,12 +130,29 @@ def _overdue(facts: TableFacts) -> Iterator[tuple[str, str]]:
         yield "NotReadyInTime", f"not ready since {since}: {obstacle[1]}"
 
 
+def _memory_problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
+    """Servers that will be killed when their keys grow."""
+    upsert = None if facts.table is None else facts.table.get("upsert")
+    if upsert is not None and upsert["short"]:
+        yield "MemoryShort", shortage(upsert["short"])
+
+
 def _pruning_problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
     """Answers are right all the same, but every query asks for more segments than it should."""
     brokers = {} if facts.table is None else facts.table["brokers"]
     found = sorted({problem for broker in brokers.values() for problem in broker.get("problems", ())})
     if found:
         yield "PruningImpaired", f"brokers prune less than the table wants: {'; '.join(found[:3])}"
+
+
+def shortage(short: Sequence[Mapping[str, Any]]) -> str:
+    """What servers lack, and what to do."""
+    texts = [
+        f"{one['server']} needs {human_size(one['neededBytes'])} with room for its keys to grow (keys take"
+        f" {human_size(one['keysBytes'])}), and has {human_size(one['limitBytes'])}"
+        for one in short[:MAX_SHORT]
+    ]
+    return f"{'; '.join(texts)}: raise the limit of the servers, add servers, or shorten the time to live"
 
 
 def _sharing(others: Sequence[str]) -> str:

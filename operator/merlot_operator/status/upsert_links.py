@@ -15,11 +15,6 @@ UPSERT_PROBLEMS = ("UpsertConfigInvalid", "UpsertConfigUnfit")
 """Reasons of UpsertConfigured that want somebody to act; objects may come in any order, so waiting for one does not."""
 
 
-def config_ref(table: Object) -> str | None:
-    """Name of the UpsertConfig that a Table names."""
-    return (table["spec"].get("upsert") or {}).get("configRef")
-
-
 def table_condition(name: str, config: Object | None, table: Table | None) -> Condition:
     """What becomes of a Table's `spec.upsert`. config: as stored, None if there is none of that name."""
     if config is None or is_deleting(config):

@@ -23,6 +23,7 @@ from merlot.cli import (
     rollups,
     segment,
     stream,
+    upserts,
 )
 from merlot.cli.errors import CommandError
 from merlot.errors import MerlotError
@@ -120,6 +121,7 @@ app.command("backfill")(backfill.backfill)
 app.add_typer(segment.app, name="segment")
 app.add_typer(stream.app, name="stream")
 app.add_typer(rollups.app, name="rollup")
+app.add_typer(upserts.app, name="upsert")
 app.add_typer(delete.app, name="delete")
 
 

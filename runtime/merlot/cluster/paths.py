@@ -12,6 +12,7 @@
 /STREAMS/{table}                        StreamRecord: the partitions of the table's stream, as a server has found them
 /STREAM_CONTROLS/{table}                StreamControlRecord: what somebody asked of the stream
 /STREAM_PROGRESS/{table}/{instance}     ProgressRecord: how far a server has come with the stream's partitions
+/BACKFILLS/{table}                      BackfillRecord: the last backfill of an upsert table, and how far it is
 /REPORTS/{table}/{instance}             what a server has loaded: a small root …
 /REPORTS/{table}/{instance}/{bucket}    … and the keys of one bucket
 /LIVE/{instance}                        ephemeral InstanceRecord
@@ -39,6 +40,7 @@ LINEAGE = "/SEGMENT_LINEAGE"
 POSITIONS = "/POSITIONS"
 STREAMS = "/STREAMS"
 STREAM_CONTROLS = "/STREAM_CONTROLS"
+BACKFILLS = "/BACKFILLS"
 REPORTS = "/REPORTS"
 STREAM_PROGRESS = "/STREAM_PROGRESS"
 LIVE = "/LIVE"
@@ -121,6 +123,11 @@ def stream(table: str) -> str:
 def stream_control(table: str) -> str:
     """What somebody asked of the table's stream."""
     return _join(STREAM_CONTROLS, table)
+
+
+def backfill(table: str) -> str:
+    """The last backfill of an upsert table."""
+    return _join(BACKFILLS, table)
 
 
 def reports(table: str) -> str:

@@ -196,7 +196,7 @@ class ControllerLoop:
             self._tables.pop(name).close()
         cluster = self._read_cluster()
         is_everything = is_resync or cluster != self._cluster or self._has_grace_ended(now)
-        dirty = self._take_dirty()
+        dirty = self._take_dirty() | {name for name, table in self._tables.items() if table.is_backfilled}
         if self._cluster is not None and cluster.drains.keys() != self._cluster.drains.keys():
             dirty |= {name for name, table in self._tables.items() if table.has_stream}
         for name, record in records.items():
@@ -276,7 +276,9 @@ class ControllerLoop:
             if spec.upsert is not None and spec.upsert.config_ref is not None:
                 table.watch_upsert(spec.upsert.config_ref)
             draining = cluster.drains.keys() & servers.live | servers.leaving
-            table.view = follow_stream(self._metastore, table.view, situation, self._clock, self._lease.fence, draining)
+            table.view, table.is_backfilled = follow_stream(
+                self._metastore, table.view, situation, self._clock, self._lease.fence, draining
+            )
         self._follow_boundary(table, situation)
         has_changed = table.view.epoch != view.epoch
         telemetry.CONTROLLER_PASSES.labels("changed" if has_changed else "unchanged").inc()
@@ -329,6 +331,8 @@ class ControllerLoop:
     def _pause_s(self, now: float) -> float:
         grace_ends = [since + self._config.server_grace_s for since in self._silent_since.values()]
         waits = [end - now for end in (self._next_resync, *grace_ends) if end > now]
+        if any(table.is_backfilled for table in self._tables.values()):
+            waits.append(self._config.retry_s)
         return max(0.01, min(waits, default=self._config.retry_s))
 
     def _clean(self, records: Mapping[TableName, TableRecord], cluster: _Cluster) -> None:

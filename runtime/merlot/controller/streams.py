@@ -6,14 +6,16 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from merlot.clock import Clock
-from merlot.cluster.consuming import found, partitions, transactions
+from merlot.cluster.consuming import backfills, found, partitions, transactions
+from merlot.cluster.consuming.backfills import BackfillRecord
 from merlot.cluster.consuming.progress import ProgressRecord, read_progress
 from merlot.cluster.manifests.tables import get_table, spec_of
 from merlot.cluster.manifests.upserts import upserting_of
 from merlot.cluster.records import AskedEnd
 from merlot.cluster.segments.transaction import Context, mutate
 from merlot.cluster.segments.view import TableView
-from merlot.errors import InvalidInputError
+from merlot.controller.realtime.backfill import refused
+from merlot.errors import InvalidInputError, NotFoundError
 from merlot.ids import TableName, raw_name
 from merlot.metastore.protocol import Metastore
 
@@ -83,6 +85,57 @@ class StreamService:
             raise InvalidInputError(f"offsets to consume from must be given, and not be negative got={dict(offsets)}")
         return self._ask(name, offsets.keys(), offsets)
 
+    def backfill(self, name: str) -> Json:
+        """The last backfill of an upsert table; NotFoundError if there was none."""
+        table = self._with_upserts(name)
+        record = backfills.find_backfill(self._metastore, table)
+        if record is None:
+            raise NotFoundError(f"table was never backfilled table={raw_name(table)}")
+        return _backfill(record)
+
+    def begin_backfill(self, name: str, offsets: Mapping[int, int] | None, *, ignores_memory: bool = False) -> Json:
+        """Have rows of keys that may have expired read: from these offsets on, or as they are produced."""
+        table, now_ms = self._with_upserts(name), self._clock.now_ms()
+        upserting = upserting_of(self._metastore, spec_of(get_table(self._metastore, name)).spec)
+        if upserting.spec is None:
+            raise InvalidInputError(f"nothing is consumed: {upserting.waits_for}")
+        if upserting.backfill_of(raw_name(table)) is not None:
+            raise InvalidInputError("its UpsertConfig declares a backfill; change spec.backfill there")
+        problems = refused(offsets, upserting.spec, self._view_of(name))
+        if problems:
+            raise InvalidInputError(f"table cannot be backfilled table={raw_name(table)}: {'; '.join(problems)}")
+
+        def begin(before: BackfillRecord | None) -> BackfillRecord:
+            return backfills.begun(
+                before, f"{raw_name(table)}-{now_ms}", now_ms, offsets=offsets, ignores_memory=ignores_memory
+            )
+
+        return self._changed(table, begin)
+
+    def finish_backfill(self, name: str, *, cancelled: bool) -> Json:
+        """Everything that shall be loaded has been produced; or nothing more shall be loaded."""
+        table, now_ms = self._with_upserts(name), self._clock.now_ms()
+
+        def finish(before: BackfillRecord | None) -> BackfillRecord:
+            if before is None or before.is_over:
+                raise InvalidInputError(f"no backfill is under way table={raw_name(table)}")
+            if before.is_declared:
+                raise InvalidInputError("its UpsertConfig declares the backfill; change spec.backfill there")
+            return backfills.cancelled(before, now_ms) if cancelled else backfills.told_loaded(before, now_ms)
+
+        return self._changed(table, finish)
+
+    def _changed(self, table: TableName, change: Callable[[BackfillRecord | None], BackfillRecord]) -> Json:
+        record = backfills.change_backfill(self._metastore, table, change)
+        assert record is not None
+        return _backfill(record)
+
+    def _with_upserts(self, name: str) -> TableName:
+        record = get_table(self._metastore, name)
+        if spec_of(record).spec.upsert is None:
+            raise InvalidInputError(f"table is no upsert table table={raw_name(record.name)}")
+        return record.name
+
     def _ask(self, name: str, numbers: Collection[int] | None, offsets: Mapping[int, int]) -> Json:
         table = self._with_stream(name)
         known = partitions.open_segments(self._view_of(name)).keys()
@@ -107,6 +160,18 @@ class StreamService:
         if spec_of(record).spec.ingestion.stream is None:
             raise InvalidInputError(f"table has no stream table={raw_name(record.name)}")
         return record.name
+
+
+def _backfill(record: BackfillRecord) -> Json:
+    return {
+        "name": record.name,
+        "step": record.step.value,
+        "message": record.message,
+        "beganMs": record.begun_ms,
+        "sinceMs": record.since_ms,
+        "fromOffsets": None if record.offsets is None else {str(one): at for one, at in record.offsets.items()},
+        "isCancelled": record.is_cancelled,
+    }
 
 
 def _replica(told: ProgressRecord | None, partition: int, now_ms: int) -> Json:

@@ -130,14 +130,56 @@ class MergeRollupTaskStatus(SpecModel):
     """The last tasks that ended, the newest first."""
 
 
+class UpsertTableStatus(SpecModel):
+    """How the keys of one table are, as servers tell, rounded."""
+
+    table: str = Field(min_length=1)
+    """Name of the Table."""
+    ttl: str | None = None
+    """How long keys are remembered; left out if for ever."""
+    keys: Count | None = None
+    """Primary keys that a later row would replace a row of."""
+    valid: Count | None = None
+    """Stored rows that are the newest of their key."""
+    invalid: Count | None = None
+    """Stored rows that were replaced."""
+    expired: Count | None = None
+    """Keys that have left memory since the servers began."""
+    memory_bytes: Count | None = None
+    """Memory of keys and bits on all replicas."""
+    worst_partition: Count | None = None
+    """The partition of which a replica takes most memory."""
+    worst_partition_bytes: Count | None = None
+    """What that replica takes."""
+    replicas: Count | None = None
+    """Replicas of partitions."""
+    replicas_in_force: Count | None = None
+    """Those that go by the current settings."""
+    backfill: str | None = None
+    """Step of the last backfill: DISABLE_TTL, SCALE, RECOVER, LOAD, ENABLE_TTL, PRUNE or DONE."""
+
+
 class UpsertConfigStatus(SpecModel):
     """State of an UpsertConfig."""
 
     observed_generation: Count | None = None
     """The metadata.generation that this status is about."""
     conditions: tuple[Condition, ...] = ()
-    """Aspects of the state: Accepted, Ready, Degraded."""
+    """Aspects of the state: Accepted, Ready, Degraded, Executed, SnapshotsCurrent, BackfillProgressing,
+    MemorySufficient."""
     revision: Count | None = None
     """Revision of the manifest in the cluster."""
     tables: tuple[str, ...] = ()
     """Tables that name it."""
+    state: str | None = None
+    """Executed, Progressing, Waiting, NoTable, MemoryShort, Refused, or the step of a backfill."""
+    ttl: str | None = None
+    """How long keys are remembered."""
+    keys: Count | None = None
+    """Primary keys of all its tables, rounded."""
+    memory: str | None = None
+    """What they take on all replicas, rounded."""
+    snapshot: str | None = None
+    """When the oldest snapshot that there should be was written, RFC 3339."""
+    per_table: tuple[UpsertTableStatus, ...] = ()
+    """Of each table."""

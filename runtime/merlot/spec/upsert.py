@@ -1,12 +1,48 @@
 """The UpsertConfig manifest: what tables say of upserts, in an object of its own that several of them may name."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from merlot.spec.model import SpecModel
 from merlot.spec.table import ObjectMeta
 from merlot.spec.upserting import UpsertSpec
 
 KIND = "UpsertConfig"
+
+
+Partition = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,5})$", max_length=6)]
+Offset = Annotated[int, Field(ge=0, le=2**62)]
+
+
+class BackfillSpec(SpecModel):
+    """Rows of keys that may have expired are read, once: keys do not expire meanwhile, and what is stored is known
+    again."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63)]
+    """Another name asks for another backfill, once this one is done."""
+    table: Annotated[str, Field(min_length=1, max_length=253)]
+    """The Table, which names this UpsertConfig."""
+    from_offsets: Annotated[Mapping[Partition, Offset], Field(min_length=1, max_length=1024)] | None = None
+    """Where partitions of the stream are read from again, by number; if left out, rows are produced into the stream
+    meanwhile."""
+    loaded: bool = False
+    """True once everything has been produced, where fromOffsets is left out: what the stream has by then is loaded."""
+    ignore_memory: bool = False
+    """True does not wait for servers that have memory for the keys of all stored rows."""
+
+    @property
+    def offsets(self) -> Mapping[int, int] | None:
+        """`fromOffsets` by number."""
+        return None if self.from_offsets is None else {int(one): offset for one, offset in self.from_offsets.items()}
+
+
+class UpsertConfigSpec(UpsertSpec):
+    """Which row of a key wins, for how long its key is remembered, what is kept on disk, and what is loaded anew."""
+
+    backfill: BackfillSpec | None = None
+    """A backfill to carry out; taken away while it is under way, it ends early, and keys expire again."""
 
 
 class UpsertConfig(SpecModel):
@@ -18,5 +54,5 @@ class UpsertConfig(SpecModel):
     """Kind of object."""
     metadata: ObjectMeta
     """Name and labels."""
-    spec: UpsertSpec
-    """Which row of a key wins, for how long its key is remembered, and what is kept on disk."""
+    spec: UpsertConfigSpec
+    """Which row of a key wins, for how long its key is remembered, what is kept on disk, and what is loaded anew."""

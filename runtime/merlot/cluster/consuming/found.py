@@ -88,7 +88,7 @@ def forget_stream(metastore: Shelf, table: TableName) -> None:
     forget_positions(metastore, table, ())
     forget_progress(metastore, table)
     folders = (paths.positions(table), paths.all_progress(table))
-    for path in (*folders, paths.stream(table), paths.stream_control(table)):
+    for path in (*folders, paths.stream(table), paths.stream_control(table), paths.backfill(table)):
         if metastore.get(path) is not None:
             with suppress(NotFoundError, ConflictError):
                 metastore.delete(path)

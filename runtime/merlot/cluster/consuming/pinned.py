@@ -6,10 +6,12 @@ is not here, such as when a segment ends and how to connect, is the table's as i
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 from pydantic import ValidationError
 
+from merlot.cluster.consuming.recovery import NUMBER, fields_of
 from merlot.errors import CorruptionError
 from merlot.spec.indexing import IndexingSpec, PartitioningSpec
 from merlot.spec.schema import TableSchema
@@ -21,10 +23,10 @@ NOT_PINNED = {"flush", "properties", "secret_ref", "on_offset_out_of_range"}
 """Of the stream: none of them makes other rows of the same messages."""
 
 
-def pin(spec: TableSpec, upsert: UpsertSpec | None = None) -> str:
+def pin(spec: TableSpec, upsert: UpsertSpec | None = None, recovery: int = 0) -> str:
     """The text of a table's settings; equal settings make equal texts. Empty if it has no stream.
 
-    upsert: of an upsert table, whoever says it, the table or its UpsertConfig."""
+    upsert: of an upsert table, whoever says it, the table or its UpsertConfig. recovery: see `recovery`."""
     declared = spec.ingestion.stream
     if declared is None:
         return ""
@@ -36,7 +38,7 @@ def pin(spec: TableSpec, upsert: UpsertSpec | None = None) -> str:
         "stream": declared.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=NOT_PINNED),
     }
     if upsert is not None:
-        fields["upsert"] = upsert.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        fields["upsert"] = fields_of(upsert, recovery)
     return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
 
@@ -53,9 +55,16 @@ def pinned_upsert(text: str) -> str:
 def unpin_upsert(text: str) -> UpsertSpec:
     """What `pinned_upsert` gave. CorruptionError if it cannot be read."""
     try:
-        return UpsertSpec.model_validate_json(text)
-    except ValidationError as error:
+        fields = json.loads(text)
+        fields.pop(NUMBER, None)
+        return UpsertSpec.model_validate(fields)
+    except (ValueError, AttributeError, ValidationError) as error:
         raise CorruptionError("pinned settings of upserts cannot be read") from error
+
+
+def upsert_id(text: str) -> str:
+    """Short for what `pinned_upsert` gave: servers tell by which settings they go; empty for none."""
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest() if text else ""
 
 
 def unpin(text: str, spec: TableSpec) -> TableSpec:

@@ -68,6 +68,27 @@ class UpsertProgress(BaseModel):
     memory_bytes: int = 0
     waits_for: str = ""
     """Sealed segment that has to come before the index can be built."""
+    settings: str = ""
+    """`upsert_id` of what rows that come now are decided by."""
+    snapshot_ms: int | None = None
+    """When the oldest of the partition's snapshots that there should be was written; None: there is none."""
+    snapshots_missing: int = 0
+    """Sealed segments whose snapshot should be there, and is not."""
+
+
+class MemoryProgress(BaseModel):
+    """What a server that keeps keys has of memory, all tables together."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
+
+    limit_bytes: int
+    """What its process may take: the container's limit, or the machine's memory."""
+    taken_bytes: int
+    """What it takes that cannot be dropped and read again."""
+    keys_bytes: int
+    """Of these, the indexes of keys."""
+    needed_bytes: int
+    """`taken_bytes`, and room for the keys to grow."""
 
 
 class PartitionProgress(BaseModel):
@@ -107,6 +128,8 @@ class ProgressRecord(Record):
     instance: InstanceId
     at_ms: int
     partitions: tuple[PartitionProgress, ...] = ()
+    memory: MemoryProgress | None = None
+    """Of a server of an upsert table."""
 
 
 def write_progress(metastore: Metastore, table: TableName, record: ProgressRecord) -> None:

@@ -12,7 +12,7 @@ from merlot.metastore.protocol import Metastore
 from merlot.spec.manifest import dump, from_stored
 from merlot.spec.manifest.upsert_checks import against_table
 from merlot.spec.table import TableSpec
-from merlot.spec.upsert import UpsertConfig
+from merlot.spec.upsert import BackfillSpec, UpsertConfig
 from merlot.spec.upserting import UpsertSpec
 
 
@@ -75,6 +75,13 @@ class Upserting:
     """None: the table is no upsert table, or cannot be consumed yet."""
     waits_for: str = ""
     """Why nothing of the table is consumed."""
+    revision: int = 0
+    """Of the UpsertConfig that says so."""
+    backfill: BackfillSpec | None = None
+
+    def backfill_of(self, table: str) -> BackfillSpec | None:
+        """The backfill that is declared, if it is one of this table."""
+        return self.backfill if self.backfill is not None and self.backfill.table == table else None
 
 
 def upserting_of(metastore: Metastore, table: TableSpec) -> Upserting:
@@ -82,15 +89,16 @@ def upserting_of(metastore: Metastore, table: TableSpec) -> Upserting:
     declared = table.upsert
     if declared is None:
         return Upserting()
-    spec, name = declared.config, declared.config_ref
+    spec, name, revision, backfill = declared.config, declared.config_ref, 0, None
     if spec is None and name is not None:
         record = find_upsert(metastore, name)
         if record is None:
             return Upserting(waits_for=f'there is no UpsertConfig "{name}" yet')
-        spec = spec_of(record).spec
+        config = spec_of(record).spec
+        spec, revision, backfill = config, record.revision, config.backfill
     if spec is None:
         return Upserting(waits_for="spec.upsert says nothing")
     problems = against_table(spec, table)
     if problems:
-        return Upserting(waits_for="; ".join(map(str, problems)))
-    return Upserting(spec)
+        return Upserting(waits_for="; ".join(map(str, problems)), revision=revision)
+    return Upserting(spec, revision=revision, backfill=backfill)

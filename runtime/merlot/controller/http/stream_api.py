@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from aiohttp import web
 
@@ -21,6 +22,10 @@ def routes(service: StreamService) -> list[web.RouteDef]:
         web.post("/tables/{table}/resumeConsumption", api.resume),
         web.post("/tables/{table}/forceCommit", api.commit),
         web.post("/tables/{table}/consumeFrom", api.consume_from),
+        web.get("/tables/{table}/backfill", api.backfill),
+        web.post("/tables/{table}/backfill", api.begin_backfill),
+        web.post("/tables/{table}/backfill/loaded", api.end_load),
+        web.delete("/tables/{table}/backfill", api.cancel_backfill),
     ]
 
 
@@ -52,9 +57,36 @@ class _StreamApi:
     @answered
     async def consume_from(self, request: web.Request) -> web.Response:
         """`?offsets=0:1200,3:0`: where each of these partitions goes on."""
-        pairs = [one.partition(":") for one in request.query.get("offsets", "").split(",") if one]
-        offsets = {_number(partition): _number(offset) for partition, _, offset in pairs}
+        offsets = _offsets(request.query.get("offsets", ""))
         return json_answer(await asyncio.to_thread(self._service.consume_from, request.match_info["table"], offsets))
+
+    @answered
+    async def backfill(self, request: web.Request) -> web.Response:
+        return json_answer(await asyncio.to_thread(self._service.backfill, request.match_info["table"]))
+
+    @answered
+    async def begin_backfill(self, request: web.Request) -> web.Response:
+        """`?offsets=0:1200,3:0`: where each of these partitions is read again; without: rows are produced anew."""
+        text = request.query.get("offsets")
+        ignores_memory = request.query.get("ignoreMemory") == "true"
+        begin = partial(self._service.begin_backfill, ignores_memory=ignores_memory)
+        offsets = None if text is None else _offsets(text)
+        return json_answer(await asyncio.to_thread(begin, request.match_info["table"], offsets))
+
+    @answered
+    async def end_load(self, request: web.Request) -> web.Response:
+        finish = partial(self._service.finish_backfill, cancelled=False)
+        return json_answer(await asyncio.to_thread(finish, request.match_info["table"]))
+
+    @answered
+    async def cancel_backfill(self, request: web.Request) -> web.Response:
+        finish = partial(self._service.finish_backfill, cancelled=True)
+        return json_answer(await asyncio.to_thread(finish, request.match_info["table"]))
+
+
+def _offsets(text: str) -> dict[int, int]:
+    pairs = [one.partition(":") for one in text.split(",") if one]
+    return {_number(partition): _number(offset) for partition, _, offset in pairs}
 
 
 def _number(text: str) -> int:

@@ -26,6 +26,8 @@ class TableState:
         self._reader: ReportReader | None = None
         self._watches_stream = False
         self._watched_upsert = ""
+        self.is_backfilled = False
+        """Whether it is to be looked at all the time: what servers tell of a backfill nobody watches."""
         self._watches = [
             metastore.watch(paths.segments_root(name), wake),
             metastore.watch(paths.table_config(name), wake),
@@ -35,7 +37,7 @@ class TableState:
         """Wake, too, when a server has found partitions, or somebody asks something of the stream."""
         if not self._watches_stream:
             self._watches_stream = True
-            for path in (paths.stream(self.name), paths.stream_control(self.name)):
+            for path in (paths.stream(self.name), paths.stream_control(self.name), paths.backfill(self.name)):
                 self._watches.append(self._metastore.watch(path, self._wake))
 
     def watch_upsert(self, name: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -16,20 +16,23 @@ import orjson
 
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
+from merlot.cluster.consuming.backfills import find_backfill, pinned_of
 from merlot.cluster.consuming.found import find_control, find_stream
-from merlot.cluster.consuming.progress import read_progress
+from merlot.cluster.consuming.progress import ProgressRecord, read_progress
 from merlot.cluster.instances.drains import marks
 from merlot.cluster.instances.echoes import read_echoes
 from merlot.cluster.instances.liveness import live_instances
 from merlot.cluster.instances.reports import ReportReader
 from merlot.cluster.manifests.tables import get_table, spec_of
+from merlot.cluster.manifests.upserts import upserting_of
 from merlot.cluster.records import Role
 from merlot.cluster.segments.view import load
 from merlot.controller.status.cluster import ClusterFacts, TableFacts, instances_status, table_status
 from merlot.controller.status.pinot_json import Json
 from merlot.controller.status.streams import StreamFacts, is_news, stream_status
+from merlot.controller.status.upserts import UpsertFacts, upsert_status
 from merlot.errors import CorruptionError, InvalidInputError, MerlotError, NotFoundError
-from merlot.ids import TableName, raw_name
+from merlot.ids import InstanceId, TableName, raw_name
 from merlot.metastore.protocol import Metastore, Watch
 from merlot.store import credentials
 from merlot.store.allowed import AllowedStores
@@ -141,6 +144,7 @@ class _TableSource:
         self._made: tuple[TableFacts, ClusterFacts, Json] | None = None
         self._stream: Json | None = None
         self._stream_at_ms = 0
+        self._upsert: Json | None = None
         self._reader = ReportReader(metastore, name)
         self._watches: list[Watch] = []
         self._is_watched = False
@@ -175,12 +179,13 @@ class _TableSource:
         live = {
             one for one in cluster.of_role(Role.SERVER) if cluster.live[one].tenant == facts.spec.tenants.server.name
         }
+        told = read_progress(self._metastore, self._name)
         found = stream_status(
             facts.view,
             StreamFacts(
                 control=find_control(self._metastore, self._name),
                 looked=find_stream(self._metastore, self._name),
-                told=read_progress(self._metastore, self._name),
+                told=told,
                 staying=live - cluster.drains.keys(),
                 draining={one: mark.since_ms for one, mark in cluster.drains.items() if one in live},
                 now_ms=now_ms,
@@ -190,6 +195,26 @@ class _TableSource:
             if found != self._stream:
                 self._stream = found
             self._stream_at_ms = now_ms
+        if facts.spec.upsert is not None:
+            keys = self._read_upserts(facts, told, live, now_ms)
+            if keys != self._upsert:
+                self._upsert = keys
+
+    def _read_upserts(
+        self, facts: TableFacts, told: Mapping[InstanceId, ProgressRecord], live: Set[InstanceId], now_ms: int
+    ) -> Json:
+        """Of an upsert table: how its keys are."""
+        upserting = upserting_of(self._metastore, facts.spec)
+        filling = find_backfill(self._metastore, self._name)
+        said = UpsertFacts(
+            upserting=upserting,
+            pinned=pinned_of(facts.spec, upserting.spec, filling),
+            filling=filling,
+            told=told,
+            live=live,
+            now_ms=now_ms,
+        )
+        return upsert_status(facts.view, said)
 
     def status(self, cluster: ClusterFacts) -> Json | None:
         """None while the table is on its way in or out."""
@@ -202,9 +227,10 @@ class _TableSource:
         assert facts is not None, "refreshed before"
         problem = "" if facts.spec.deep_store is None else self._problem_of(facts.spec.deep_store.uri)
         is_same = made is not None and made[0] is facts and made[1] is cluster and made[2]["storeProblem"] == problem
-        if made is None or not is_same or made[2].get("stream") is not self._stream:
-            said = {**table_status(facts, cluster), "storeProblem": problem}
-            made = self._made = (facts, cluster, said if self._stream is None else {**said, "stream": self._stream})
+        told = {"stream": self._stream, "upsert": self._upsert}
+        told = {name: value for name, value in told.items() if value is not None}
+        if made is None or not is_same or any(made[2].get(name) is not value for name, value in told.items()):
+            made = self._made = (facts, cluster, {**table_status(facts, cluster), "storeProblem": problem, **told})
         return made[2]
 
     def _problem_of(self, uri: str) -> str:

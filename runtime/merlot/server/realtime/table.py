@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -22,9 +22,10 @@ from merlot.clock import Clock
 from merlot.cluster.consuming import found
 from merlot.cluster.consuming.names import StreamSegmentName
 from merlot.cluster.consuming.partitions import chains
-from merlot.cluster.consuming.pinned import unpin, unpin_upsert
+from merlot.cluster.consuming.pinned import unpin, unpin_upsert, upsert_id
 from merlot.cluster.consuming.positions import read_positions
 from merlot.cluster.consuming.progress import (
+    MemoryProgress,
     PartitionProgress,
     ProgressRecord,
     StreamProblem,
@@ -52,6 +53,7 @@ from merlot.server.realtime.partition import PartitionConsumer
 from merlot.server.realtime.placing import misplaced
 from merlot.server.realtime.problems import problem_of
 from merlot.server.realtime.progress import Rates
+from merlot.server.realtime.room import KeyRoom
 from merlot.server.realtime.sink import PlainSink, RowSink
 from merlot.server.realtime.upserts import Records, Surroundings, UpsertSink
 from merlot.spec.stream import StreamIngestion
@@ -87,6 +89,8 @@ class StreamThreads:
     """Properties in a Secret, by its name."""
     allowed: AllowedStreams = field(default_factory=AllowedStreams)
     """Hosts that tables may name."""
+    keys: KeyRoom = field(default_factory=KeyRoom)
+    """Memory of the keys of upsert tables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +210,7 @@ class TableStream:
         for consumer in consumers:
             await asyncio.to_thread(consumer.join)
         await asyncio.to_thread(self._streams.close)
+        self._threads.keys.forget(self._host.table)
 
     def _begin(self, number: int) -> None:
         consumer = self._consumers[number] = PartitionConsumer(number, self._around)
@@ -285,7 +290,9 @@ class TableStream:
         partitions = tuple(
             self._measured(number, consumer, declared, now_ms) for number, consumer in sorted(self._consumers.items())
         )
-        record = ProgressRecord(instance=self._host.instance, at_ms=now_ms, partitions=partitions)
+        record = ProgressRecord(
+            instance=self._host.instance, at_ms=now_ms, partitions=partitions, memory=self._memory(partitions)
+        )
         write_progress(self._host.metastore, self._host.table, record)
 
     def _measured(
@@ -323,6 +330,17 @@ class TableStream:
             error=consumer.error,
             problem=consumer.problem,
         )
+
+    def _memory(self, partitions: Sequence[PartitionProgress]) -> MemoryProgress | None:
+        """Of an upsert table: whether memory will do for its keys, and those of the others."""
+        told = {one.partition: one.upsert for one in partitions if one.upsert is not None}
+        if not told:
+            return None
+        for number, upsert in told.items():
+            labels = (self._host.table, str(number))
+            telemetry.UPSERT_KEYS.labels(*labels).set(upsert.keys)
+            telemetry.UPSERT_BYTES.labels(*labels).set(upsert.memory_bytes)
+        return self._threads.keys.tell(self._host.table, sum(one.memory_bytes for one in told.values()))
 
     def _latest_of(self, number: int, declared: StreamIngestion) -> int | None:
         try:
@@ -424,7 +442,7 @@ def _upsert_progress(sink: UpsertSink | None) -> UpsertProgress | None:
         return None
     stats = sink.stats
     return UpsertProgress(
-        is_built=sink.view is not None,
+        is_built=sink.view is not None and not sink.is_building,
         keys=stats.keys,
         valid=stats.valid,
         invalid=stats.invalid,
@@ -435,6 +453,7 @@ def _upsert_progress(sink: UpsertSink | None) -> UpsertProgress | None:
         misplaced=sink.num_misplaced,
         memory_bytes=stats.memory_bytes,
         waits_for=sink.waits_for,
+        settings=upsert_id(sink.settings),
     )
 
 

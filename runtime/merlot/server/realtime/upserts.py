@@ -19,6 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.clock import Clock
+from merlot.cluster.consuming import recovery
 from merlot.cluster.records import StreamSegmentRecord
 from merlot.errors import MerlotError, UnavailableError
 from merlot.segment.mutable.rows import arrow_column
@@ -125,10 +126,18 @@ class UpsertSink:
         self._settings = ""
         self.view: View | None = None
         """None: the index is being built, and nothing of the partition can be asked for."""
+        self._point: tuple[Records, int] = ({}, -1)
+        self.is_building = False
+        """Whether what is shown is of an index that another one is about to replace."""
         self.waits_for = ""
         """Key of the sealed segment without which the index cannot be built."""
         self.num_misplaced = 0
         """Rows since the partition is consumed here that are another partition's, by what the table declares."""
+
+    @property
+    def settings(self) -> str:
+        """What rows that come now are decided by, as it was pinned."""
+        return self._settings
 
     @property
     def stats(self) -> Stats:
@@ -204,6 +213,9 @@ class UpsertSink:
         if self._index is None or any(self._is_lost(one, before, after) for one in self._num_docs):
             self._rebuild(after)
             return
+        if self._is_to_recover():
+            self._rebuild(after, shown=self.view)
+            return
         for part in after.parts:
             if part.sequence not in self._numbers:
                 self._open(part, after)
@@ -216,7 +228,7 @@ class UpsertSink:
         """Whether the index was told of rows that are in no part of the line any more, nor in a sealed segment, or
         decided them by other settings than their segment turned out to have."""
         told, part, record = self._num_docs[sequence], after.part(sequence), self._records().get(sequence)
-        if told and record is not None and record.upsert != self._decided_by[sequence]:
+        if told and record is not None and self._is_decided_otherwise(sequence, record):
             return True
         if part is not None and part.rows is not None:
             return told > _stored(part) + self._carried(after.part(sequence + 1))
@@ -224,6 +236,22 @@ class UpsertSink:
             return told > record.total_docs
         old = before.part(sequence)
         return told > 0 and part is None and old is not None and old.rows is not None
+
+    def _is_decided_otherwise(self, sequence: int, record: StreamSegmentRecord) -> bool:
+        return sequence >= self._recovered_from() and record.upsert != self._decided_by[sequence]
+
+    def _is_to_recover(self) -> bool:
+        """Whether stored rows have to be decided anew, with all keys: what is shown until then is as it was meant."""
+        records, point = self._records(), self._recovered_from()
+        earlier = (one for one in self._num_docs if one < point and one in records and self._num_docs[one])
+        return any(recovery.decided_by(records, one, point) != self._decided_by.get(one) for one in earlier)
+
+    def _recovered_from(self) -> int:
+        """See `recovery.point_of`."""
+        records = self._records()
+        if self._point[0] is not records:
+            self._point = (records, recovery.point_of(records))
+        return self._point[1]
 
     def _carried(self, tail: Part | None) -> int:
         """Docs that were told as those of the part before."""
@@ -308,9 +336,13 @@ class UpsertSink:
 
     def _follow_rules(self, sequence: int) -> None:
         """Decide by the settings of a segment from here on; they may have changed since the one before."""
-        record = self._records().get(sequence)
-        if record is None or (self._index is not None and record.upsert == self._settings):
+        records = self._records()
+        if sequence not in records:
             return
+        text = recovery.decided_by(records, sequence, self._recovered_from())
+        if self._index is not None and text == self._settings:
+            return
+        record = records[sequence].model_copy(update={"upsert": text})
         rules = self._around.rules_of(record)
         if self._index is None:
             self._index = PartitionUpserts(rules, self._previous_rows)
@@ -341,10 +373,11 @@ class UpsertSink:
                 self._num_docs.pop(sequence)
                 self._decided_by.pop(sequence, None)
 
-    def _rebuild(self, line: Line) -> None:
-        """The index anew, of what the line and sealed segments have."""
+    def _rebuild(self, line: Line, shown: View | None = None) -> None:
+        """The index anew, of what the line and sealed segments have. shown: what readers see meanwhile."""
         _LOG.info("index of keys is built anew %s", self._where)
-        self._forget()
+        self._forget(shown)
+        self.is_building = True
         with self._all_or_nothing():
             self._build(line)
             self._show()
@@ -359,8 +392,8 @@ class UpsertSink:
             elif not self._add_sealed(part.sequence + 1):
                 raise UnavailableError(f"sealed segment is not here {self._where} segment={self.waits_for}")
 
-    def _forget(self) -> None:
-        self._index, self.view = None, None
+    def _forget(self, shown: View | None = None) -> None:
+        self._index, self.view = None, shown
         self._numbers, self._num_docs, self._decided_by, self._settings = {}, {}, {}, ""
         self._around.on_change()
 
@@ -371,6 +404,7 @@ class UpsertSink:
         is_same = before is not None and before.numbers == self._numbers
         numbers = before.numbers if before is not None and is_same else dict(self._numbers)
         self.view = View(self._line, self._index.cut, numbers)
+        self.is_building = False
         if not is_same:
             self._around.on_change()
 

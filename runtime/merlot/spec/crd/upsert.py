@@ -6,12 +6,18 @@ from merlot.spec.upsert import UpsertConfig
 
 NAMES = Names(kind="UpsertConfig", plural="upsertconfigs", singular="upsertconfig", short=("upsert", "upserts"))
 COLUMNS: tuple[Column, ...] = (
-    ("Mode", "string", ".spec.mode", 0),
-    ("TTL", "string", ".spec.primaryKeyTtl", 0),
     ("Tables", "string", ".status.tables", 0),
-    ("Accepted", "string", condition("Accepted"), 0),
+    ("Keys", "integer", ".status.keys", 0),
+    ("TTL", "string", ".status.ttl", 0),
+    ("Memory", "string", ".status.memory", 0),
+    ("Snapshot", "date", ".status.snapshot", 0),
+    ("State", "string", ".status.state", 0),
     ("Ready", "string", condition("Ready"), 0),
-    ("Reason", "string", condition("Ready", "reason"), 0),
+    ("Mode", "string", ".spec.mode", 1),
+    ("Accepted", "string", condition("Accepted"), 1),
+    ("Executed", "string", condition("Executed", "message"), 1),
+    ("Backfill", "string", condition("BackfillProgressing", "message"), 1),
+    ("Reason", "string", condition("Ready", "reason"), 1),
     ("Message", "string", condition("Ready", "message"), 1),
     ("Age", "date", ".metadata.creationTimestamp", 0),
 )
@@ -21,7 +27,9 @@ def upsert_crd() -> JsonSchema:
     """The CustomResourceDefinition of UpsertConfig."""
     schema = object_schema(UpsertConfig, UpsertConfigStatus)
     schema["properties"]["spec"]["x-kubernetes-validations"] = _SPEC_RULES
-    schema["properties"]["status"]["properties"]["tables"]["x-kubernetes-list-type"] = "set"
+    status = schema["properties"]["status"]["properties"]
+    status["tables"]["x-kubernetes-list-type"] = "set"
+    status["perTable"] |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["table"]}
     return definition(NAMES, schema, COLUMNS)
 
 

@@ -1,0 +1,160 @@
+"""Status and conditions of an UpsertConfig, from what the controller tells of the Tables that name it. Pure.
+
+Numbers come rounded from the controller, so that a status is written when something has changed that matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from merlot_operator.kube.events import timestamp
+from merlot_operator.status.conditions import Condition, Json, human_size
+from merlot_operator.status.table_problems import shortage
+
+Word = Mapping[str, Any]
+DONE = "DONE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpsertFacts:
+    """What an UpsertConfig's status is made from."""
+
+    tables: Sequence[str]
+    """Tables that name it."""
+    words: Mapping[str, Word]
+    """What the controller says of the upserts of each; nothing of one that it does not know yet."""
+    revision: int | None
+    """Of the manifest in shared state."""
+    problem: str | None
+    """Why the controller is silent."""
+    ttl: str = ""
+    """The time to live that is declared."""
+
+
+def upsert_conditions(facts: UpsertFacts) -> list[Condition]:
+    """Whether it is in force, its snapshots are there, it is being backfilled, and memory will do."""
+    return [_executed(facts), _snapshots(facts), _backfill(facts), _memory(facts)]
+
+
+def upsert_status(facts: UpsertFacts, before: Mapping[str, Any], refused: bool) -> Json:
+    """The status but for its conditions."""
+    status: Json = {"tables": list(facts.tables), "revision": facts.revision, "ttl": facts.ttl or None}
+    if facts.problem is not None:
+        kept = ("keys", "memory", "snapshot", "perTable")
+        status |= {name: before[name] for name in kept if name in before}
+        status["state"] = "Refused" if refused else before.get("state")
+    else:
+        words = facts.words
+        oldest = [one["snapshots"].get("oldestMs") for one in words.values()]
+        times = [millis for millis in oldest if millis is not None]
+        status |= {
+            "state": "Refused" if refused else _state(facts),
+            "keys": sum(one["keys"] for one in words.values()) if words else None,
+            "memory": human_size(sum(one["memoryBytes"] for one in words.values())) if words else None,
+            "snapshot": timestamp(min(times)) if times else None,
+            "perTable": [_table(name, word) for name, word in sorted(words.items())],
+        }
+    return {name: value for name, value in status.items() if value not in (None, "", [])}
+
+
+def _state(facts: UpsertFacts) -> str:
+    """One word, or two, of what matters most."""
+    if not facts.tables:
+        return "NoTable"
+    if any(word["short"] for word in facts.words.values()):
+        return "MemoryShort"
+    for _, filling in _fillings(facts):
+        if filling["step"] != DONE:
+            return f"Backfill {filling['number'] + 1}/{filling['steps']} {filling['step']}"
+    executed = _executed(facts)
+    return executed.reason if executed.holds is not True else "Executed"
+
+
+def _executed(facts: UpsertFacts) -> Condition:
+    def condition(holds: bool | None, reason: str, message: str = "") -> Condition:
+        return Condition("Executed", holds, reason, message)
+
+    if not facts.tables:
+        return condition(False, "NoTable", "no Table names it in spec.upsert.configRef")
+    if facts.problem is not None:
+        return condition(None, "ControllerUnavailable", facts.problem)
+    waiting = [f"{name}: {word['waitsFor']}" for name, word in facts.words.items() if word["waitsFor"]]
+    if waiting:
+        return condition(False, "Waiting", "; ".join(waiting))
+    old = [name for name in facts.tables if _is_old(name, facts)]
+    if old:
+        return condition(False, "Progressing", f"the controller has not taken it up yet for {', '.join(old)}")
+    behind = [f"{name}: {', '.join(word['behind'])}" for name, word in facts.words.items() if word["behind"]]
+    total = sum(word["replicas"] for word in facts.words.values())
+    in_force = sum(word["inForce"] for word in facts.words.values())
+    counts = f"in force on {in_force} of {total} replicas of partitions"
+    if behind or not total:
+        return condition(False, "Progressing", "; ".join([counts, *behind]))
+    return condition(True, "Executed", f"{counts} of {', '.join(facts.tables)}")
+
+
+def _is_old(name: str, facts: UpsertFacts) -> bool:
+    word = facts.words.get(name)
+    return word is None or facts.revision is None or word["revision"] < facts.revision
+
+
+def _snapshots(facts: UpsertFacts) -> Condition:
+    said = {name: word["snapshots"] for name, word in facts.words.items()}
+    if said and not any(one["wanted"] for one in said.values()):
+        return Condition("SnapshotsCurrent", False, "Disabled", "snapshot: DISABLE")
+    missing = [f"{name}: {one['missing']} segments" for name, one in sorted(said.items()) if one["missing"]]
+    if missing:
+        return Condition("SnapshotsCurrent", False, "Missing", f"no snapshot yet of {'; '.join(missing)}")
+    if all(one.get("oldestMs") is None for one in said.values()):
+        return Condition("SnapshotsCurrent", None, "NoSnapshots", "no segment has one yet")
+    return Condition("SnapshotsCurrent", True, "Current")
+
+
+def _fillings(facts: UpsertFacts) -> Iterator[tuple[str, Word]]:
+    """Backfills by table, those first that are under way."""
+    found = [(name, word["backfill"]) for name, word in sorted(facts.words.items()) if word.get("backfill")]
+    return iter(sorted(found, key=lambda one: one[1]["step"] == DONE))
+
+
+def _backfill(facts: UpsertFacts) -> Condition:
+    name, filling = next(_fillings(facts), ("", None))
+    if filling is None:
+        return Condition("BackfillProgressing", False, "NoBackfill")
+    where = f"{filling['name']} of table {name}"
+    if filling["step"] == DONE:
+        reason = "Cancelled" if filling["cancelled"] else "Done"
+        return Condition("BackfillProgressing", False, reason, f"{where} since {timestamp(filling['sinceMs'])}")
+    text = f"{where}: step {filling['number'] + 1} of {filling['steps']}, {filling['step']}"
+    message = f"{text}; waits for {filling['message']}" if filling["message"] else text
+    if filling["waitsForMemory"]:
+        return Condition("BackfillProgressing", False, "NeedsMemory", message)
+    reason = "".join(part.capitalize() for part in filling["step"].split("_"))
+    return Condition("BackfillProgressing", True, reason, message)
+
+
+def _memory(facts: UpsertFacts) -> Condition:
+    short = {one["server"]: one for word in facts.words.values() for one in word["short"]}
+    if short:
+        found = [one for _, one in sorted(short.items())]
+        return Condition("MemorySufficient", False, "MemoryShort", shortage(found))
+    if not facts.words:
+        return Condition("MemorySufficient", None, "Unknown")
+    return Condition("MemorySufficient", True, "Sufficient")
+
+
+def _table(name: str, word: Word) -> Json:
+    worst, filling = word.get("worst"), word.get("backfill")
+    entry: Json = {
+        "table": name,
+        **{count: word[count] for count in ("keys", "valid", "invalid", "expired")},
+        "memoryBytes": word["memoryBytes"],
+        "worstPartition": None if worst is None else worst["partition"],
+        "worstPartitionBytes": None if worst is None else worst["memoryBytes"],
+        "replicas": word["replicas"],
+        "replicasInForce": word["inForce"],
+        "ttl": word["ttl"],
+        "backfill": None if filling is None else filling["step"],
+    }
+    return {key: value for key, value in entry.items() if value not in (None, "")}

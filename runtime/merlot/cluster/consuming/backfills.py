@@ -1,0 +1,161 @@
+"""Backfills of upsert tables as they are written down: what was asked for, and which step each is at.
+
+One node per table. Whoever changes it writes what it computed of the record that it read, and else reads again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+
+from merlot.cluster import paths
+from merlot.cluster.consuming.pinned import pin
+from merlot.cluster.consuming.recovery import without_expiry
+from merlot.cluster.records import Record
+from merlot.errors import ConflictError, InvalidInputError, NotFoundError
+from merlot.ids import TableName
+from merlot.metastore.protocol import Check, Metastore, Op, Put
+from merlot.spec.table import TableSpec
+from merlot.spec.upserting import UpsertSpec
+
+
+class Step(StrEnum):
+    """What a backfill is at, in this order."""
+
+    DISABLE_TTL = "DISABLE_TTL"
+    """No key expires from the next segments on."""
+    SCALE = "SCALE"
+    """Waits for servers that have memory for all keys that are stored."""
+    RECOVER = "RECOVER"
+    """Every replica decides all stored rows anew, so that it knows keys again that had expired."""
+    LOAD = "LOAD"
+    """Rows are read, until all that shall be are committed."""
+    ENABLE_TTL = "ENABLE_TTL"
+    """Keys expire again, from the next segments on."""
+    PRUNE = "PRUNE"
+    """Every replica goes by that, and lets expired keys go."""
+    DONE = "DONE"
+
+
+ORDER = tuple(Step)
+
+
+class BackfillRecord(Record):
+    """The last backfill of a table."""
+
+    name: str
+    """Whoever asked calls it so; another name asks for another backfill."""
+    step: Step = Step.DISABLE_TTL
+    begun_ms: int
+    since_ms: int
+    """Of the step."""
+    message: str = ""
+    """What it waits for."""
+    offsets: Mapping[int, int] | None = None
+    """Where each partition is read from again; None: rows are produced into the stream meanwhile."""
+    is_declared: bool = False
+    """By the UpsertConfig, which ends it when it names it no more."""
+    ignores_memory: bool = False
+    loaded_ms: int = 0
+    """Since when somebody says that everything has been produced."""
+    is_cancelled: bool = False
+    recovered: int = 0
+    """Number of the last recovery, this backfill's from RECOVER on; settings keep it from then on."""
+    asked: Mapping[int, int] = {}
+    """Segments that were asked to end so that the next one begins at its offset: sequence by partition."""
+    restarted: Mapping[int, int] = {}
+    """The ones that did: sequence by partition."""
+    until: Mapping[int, int] = {}
+    """Offset by partition up to which everything has to be committed."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.step is Step.DONE
+
+    @property
+    def keeps_keys(self) -> bool:
+        """Whether no key may expire."""
+        return ORDER.index(self.step) < ORDER.index(Step.ENABLE_TTL)
+
+
+def find_backfill(metastore: Metastore, table: TableName) -> BackfillRecord | None:
+    """The last one; None if there was none."""
+    path = paths.backfill(table)
+    node = metastore.get(path)
+    return None if node is None else BackfillRecord.from_bytes(node.data, path)
+
+
+Change = Callable[[BackfillRecord | None], BackfillRecord | None]
+
+
+def change_backfill(
+    metastore: Metastore, table: TableName, change: Change, fence: Check | None = None
+) -> BackfillRecord | None:
+    """Write what becomes of the record; what is None, or the same, is not written. `change` is pure."""
+    path = paths.backfill(table)
+    while True:
+        node = metastore.get(path)
+        before = None if node is None else BackfillRecord.from_bytes(node.data, path)
+        after = change(before)
+        if after is None or after == before:
+            return before
+        try:
+            _write(metastore, path, None if node is None else node.version, after.to_bytes(), fence)
+        except (ConflictError, NotFoundError):
+            if fence is not None:
+                raise
+            continue
+        return after
+
+
+def _write(metastore: Metastore, path: str, version: int | None, data: bytes, fence: Check | None) -> None:
+    if version is None:
+        metastore.create(path, data)
+        return
+    ops: list[Op] = [] if fence is None else [fence]
+    metastore.multi([*ops, Put(path, data, version)])
+
+
+def begun(
+    before: BackfillRecord | None,
+    name: str,
+    now_ms: int,
+    *,
+    offsets: Mapping[int, int] | None,
+    ignores_memory: bool = False,
+    is_declared: bool = False,
+) -> BackfillRecord:
+    """A backfill that begins; raises InvalidInputError while another one is under way."""
+    if before is not None and not before.is_over:
+        if before.name == name:
+            return before
+        raise InvalidInputError(f"another backfill is under way name={before.name} step={before.step}")
+    return BackfillRecord(
+        name=name,
+        begun_ms=now_ms,
+        since_ms=now_ms,
+        offsets=offsets,
+        ignores_memory=ignores_memory,
+        is_declared=is_declared,
+        recovered=0 if before is None else before.recovered,
+    )
+
+
+def cancelled(record: BackfillRecord, now_ms: int) -> BackfillRecord:
+    """Nothing more is loaded, and keys expire again; what was recovered, and rows that were read, stay."""
+    if not record.keeps_keys:
+        return record
+    return record.model_copy(update={"step": Step.ENABLE_TTL, "since_ms": now_ms, "is_cancelled": True, "message": ""})
+
+
+def told_loaded(record: BackfillRecord, now_ms: int) -> BackfillRecord:
+    """Everything that shall be loaded has been produced; of one that reads again, nobody needs to say so."""
+    return record if record.loaded_ms else record.model_copy(update={"loaded_ms": now_ms})
+
+
+def pinned_of(table: TableSpec, upsert: UpsertSpec | None, record: BackfillRecord | None) -> str:
+    """The settings that segments of a table shall have, while it is backfilled too."""
+    if upsert is None or record is None:
+        return pin(table, upsert)
+    return pin(table, without_expiry(upsert) if record.keeps_keys else upsert, record.recovered)

@@ -189,8 +189,19 @@ def test_a_time_to_live_in_units_of_the_comparison_column_becomes_a_length_of_ti
     upserts = {**REALTIME, "tableIndexConfig": {**REALTIME["tableIndexConfig"]}}
     upserts["tableIndexConfig"]["segmentPartitionConfig"] = OFFLINE["tableIndexConfig"]["segmentPartitionConfig"]
     spec = spec_of(convert([upserts, SCHEMA]))
-    config = {"mode": "FULL", "hashFunction": "MURMUR3", "comparisonColumns": ["at"], "primaryKeyTtl": "1d"}
-    assert spec["upsert"] == {"config": config}
+    assert spec["upsert"] == {"config": {"mode": "FULL", "comparisonColumns": ["at"], "primaryKeyTtl": "1d"}}
+
+
+def test_tables_without_duplicates_are_upsert_tables_of_a_mode() -> None:
+    index = {
+        **REALTIME["tableIndexConfig"],
+        "segmentPartitionConfig": OFFLINE["tableIndexConfig"]["segmentPartitionConfig"],
+    }
+    first = {"dedupEnabled": True, "hashFunction": "MD5", "metadataTTL": 86400, "dedupTimeColumn": "at"}
+    config = {**without(REALTIME, "upsertConfig"), "tableIndexConfig": index}
+    spec = spec_of(convert([{**config, "dedupConfig": first}, SCHEMA]))
+    assert spec["upsert"] == {"config": {"mode": "DEDUP", "comparisonColumns": ["at"], "primaryKeyTtl": "1d"}}
+    assert "upsert" not in spec_of(convert([{**config, "dedupConfig": {**first, "dedupEnabled": False}}, SCHEMA]))
 
 
 def test_both_parts_become_one_table() -> None:

@@ -107,7 +107,7 @@ def _part(table: Source, type_: str) -> Json:
         found["pushType"] = "REFRESH"
     if type_ == REALTIME:
         found["ingestion"] = {"stream": {**_stream(index, ingestion), **shared}}
-        if upsert := settings.upsert(table.inner("upsertConfig")):
+        if upsert := settings.upsert(table.inner("upsertConfig")) or settings.dedup(table.inner("dedupConfig")):
             found["upsert"] = {"config": upsert}
     elif shared:
         table.note("ingestionConfig", f"belongs to each source of ingestion.batch: {shared}")

@@ -21,7 +21,6 @@ _SEGMENTS: Final[Mapping[str, str]] = {
     "untrackedSegmentsDeletionBatchSize": "a setting of the controller",
 }
 _UPSERT_SAME: Final = (
-    "hashFunction",
     "comparisonColumns",
     "deleteRecordColumn",
     "dropOutOfOrderRecord",
@@ -123,9 +122,22 @@ def upsert(source: Source) -> Json:
         value = source.take(theirs)
         if value:
             found[ours] = str(int(value))
-    source.ignore("consistencyMode", "upsertViewRefreshIntervalMs", "newSegmentTrackingTimeMs", "ttlOverrides")
+    source.ignore(
+        "hashFunction", "consistencyMode", "upsertViewRefreshIntervalMs", "newSegmentTrackingTimeMs", "ttlOverrides"
+    )
     source.ignore("enableDeletedKeysCompactionConsistency", "allowPartialUpsertConsumptionDuringCommit")
     return {name: value for name, value in found.items() if value not in _DISABLED}
+
+
+def dedup(source: Source) -> Json:
+    """`dedupConfig` as the spec of an UpsertConfig; empty without one."""
+    if not source.members() or str(source.take("dedupEnabled", "true")).lower() != "true":
+        source.ignore("dedupEnabled", "hashFunction")
+        return {}
+    source.ignore("hashFunction", "enablePreload", "preload")
+    column, to_live = source.text("dedupTimeColumn"), source.take("metadataTTL")
+    found = {"mode": "DEDUP", "comparisonColumns": [column] if column else []}
+    return without_empty({**found, "primaryKeyTtl": str(int(to_live)) if to_live else None})
 
 
 def as_durations(upsert: Json, fields: Sequence[Json], time_column: str | None) -> Json:

@@ -16,19 +16,25 @@ from slt_answers import Answer
 from slt_data import Dataset
 from slt_nodes import embedded_node, zookeeper_with_two_servers
 from slt_segments import build_paths, consuming_segment, overwritten, star_trees_of, uneven_edges
+from slt_stages import bind_stages, is_staged
 
 from merlot.query import execute
 from merlot.query.answer import combine, reduce
 from merlot.query.answer.partial import Partial
+from merlot.query.answer.result import ResultTable
 from merlot.query.explain import explain
 from merlot.query.plan.binding import bind
 from merlot.query.plan.make import plan as make_plan
+from merlot.query.stages.engine import Engine, EngineLimits, relation_of
+from merlot.query.stages.engine_sql import engine_query
+from merlot.query.stages.leaves import cut
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.nulls import words_of
 from merlot.segment.partly import PartlyValid
 from merlot.segment.reader import Segment, SomeDocs
 from merlot.spec.schema import TableSchema
-from merlot.sql.parse import parse
+from merlot.sql.parse import ParsedStatement, one_stage, parse, parse_statement
+from merlot.tree.nodes import BoundQuery
 from merlot.tree.tree_json import from_json, to_json
 
 
@@ -53,20 +59,34 @@ class InProcess:
 
     def query(self, sql: str) -> Answer:
         """Parse, bind, plan, execute, combine and reduce."""
-        parsed = parse(sql)
-        schema = self._schemas[parsed.table or ""]
-        query = from_json(to_json(bind(parsed, schema)))
+        statement = parse_statement(sql)
+        if is_staged(statement):
+            table = self._staged(statement)
+        else:
+            parsed = one_stage(statement)
+            table = self._leaf(bind(parsed, self._schemas[parsed.table or ""]))
+        rows = [list(row) for row in zip(*(column.to_pylist() for column in table.columns), strict=True)]
+        return Answer(list(table.column_names), [str(type_) for type_ in table.column_types], rows)
+
+    def _staged(self, statement: ParsedStatement) -> ResultTable:
+        """Leaves as any query, and the engine above them."""
+        made = cut(bind_stages(statement, self._schemas))
+        relations = {id_: relation_of(leaf, self._leaf(leaf.query)) for id_, leaf in made.leaves.items()}
+        engine = Engine(EngineLimits(memory_bytes=500_000_000, spill_bytes=500_000_000))
+        return engine.run(engine_query(made.statement), relations)
+
+    def _leaf(self, bound: BoundQuery) -> ResultTable:
+        query = from_json(to_json(bound))
+        schema = self._schemas[query.table]
         plan = make_plan(query)
         context = execute.ExecutionContext(schema=schema, pool=self._pool)
-        held = self._segments[parsed.table or ""]
+        held = self._segments[query.table]
         shares = [held[start :: self._parts] for start in range(self._parts)]
         partials = [execute.execute(plan.leaf, share, context) for share in shares if share]
         if len(partials) > 2:
             merged = combine.combine_data(plan.leaf.work, [partial.data for partial in partials[:2]])
             partials = [Partial(merged, partials[0].stats), *partials[2:]]
-        table = reduce.reduce(plan, partials, schema)
-        rows = [list(row) for row in zip(*(column.to_pylist() for column in table.columns), strict=True)]
-        return Answer(list(table.column_names), [str(type_) for type_ in table.column_types], rows)
+        return reduce.reduce(plan, partials, schema)
 
     def plans(self, sql: str) -> list[str]:
         """What EXPLAIN tells of each group of segments, as JSON."""

@@ -12,10 +12,11 @@ from slt_data import datasets
 from slt_layouts import LAYOUTS, Layout, star_trees
 from slt_oracle import Oracle
 from slt_reader import Case, read_file
+from slt_stages import bind_stages, is_staged
 
 from merlot.errors import MerlotError
 from merlot.query.plan.binding import bind
-from merlot.sql.parse import parse
+from merlot.sql.parse import ParsedStatement, parse, parse_statement
 from merlot.tree.nodes import BoundQuery, Expr
 from merlot.tree.tree_json import from_json, to_json
 
@@ -55,20 +56,27 @@ def _bind(case: Case) -> BoundQuery:
 
 def _binding_problem(case: Case, oracle: Oracle) -> str | None:
     try:
-        query = _bind(case)
+        statement = parse_statement(case.sql)
+        query = _staged_types(statement) if is_staged(statement) else _bind(case)
     except MerlotError as error:
         return _error_problem(case, error)
     if case.error is not None:
         is_found_by_running = case.error[0] == _RUNTIME_ERROR
         return None if is_found_by_running else f"{case.where}: accepted, though it should be refused\n    {case.sql}"
-    types = tuple(_result_type(output.expr, query) for output in query.select)
+    is_one_stage = isinstance(query, BoundQuery)
+    types = tuple(_result_type(output.expr, query) for output in query.select) if is_one_stage else query
     if types != case.types:
         return f"{case.where}: types {types}, wanted {case.types}\n    {case.sql}"
-    if from_json(to_json(query)) != query:
+    if is_one_stage and from_json(to_json(query)) != query:
         return f"{case.where}: changed by its encoding\n    {case.sql}"
     if case.expected is None:
         normalize(oracle.rows(case.duckdb_sql, nulls=case.null_handling), case.types)
     return None
+
+
+def _staged_types(statement: ParsedStatement) -> tuple[str, ...]:
+    bound = bind_stages(statement, {dataset.name: dataset.schema for dataset in datasets()})
+    return tuple(str(output.expr.type) for output in bound.query.outputs)
 
 
 def _result_type(expr: Expr, query: BoundQuery) -> str:

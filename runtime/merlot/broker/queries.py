@@ -14,29 +14,27 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from merlot.broker import metrics
-from merlot.broker.asking import scatter
 from merlot.broker.asking.channels import Channels
-from merlot.broker.asking.scatter import Gathered, ScatterRequest
+from merlot.broker.asking.scatter import Gathered
 from merlot.broker.directory import Directory
-from merlot.broker.planning.cuts import cut_filters
+from merlot.broker.leaves import MAX_RUNS, Asking, Leaves, added
 from merlot.broker.planning.explain import Explained, explain
 from merlot.broker.planning.planner import PlannedQuery, Planner
 from merlot.broker.query_errors import QueryException, named
 from merlot.broker.response import BrokerAnswer, ResultColumns, ResultRows
-from merlot.broker.routing import pruning
-from merlot.broker.routing.pruning import Selection
 from merlot.broker.settings import BrokerSettings
+from merlot.broker.stages import Stages
 from merlot.broker.tables import ServedTable
 from merlot.clock import Clock
 from merlot.codes import QueryErrorCode
-from merlot.errors import MerlotError, NotFoundError, UnavailableError
+from merlot.errors import MerlotError, UnavailableError
 from merlot.functions.evaluate import evaluate
-from merlot.ids import InstanceId, TableName, raw_name
+from merlot.ids import InstanceId
 from merlot.query.answer.partial import Partial
 from merlot.query.answer.reduce import reduce
-from merlot.query.answer.result import QueryStats, pinot_values
+from merlot.query.answer.result import pinot_values
 from merlot.query.plan.expressions import has_aggregate
-from merlot.query.plan.nodes import Leaf, Reduce
+from merlot.query.plan.nodes import Reduce
 from merlot.query.shortcuts import one_row
 from merlot.query.slots import SlotSource
 from merlot.tree.errors import UnsupportedSqlError
@@ -45,12 +43,9 @@ from merlot.vectors.errors import LimitExceededError
 
 _LOG = logging.getLogger(__name__)
 
-MAX_RUNS = 3
 MIN_COLUMNS = 10
 """A row costs as much as so many values, however few it has."""
 INLINE_CONSTANTS = 100
-INLINE_FILTER_BYTES = 16_384
-"""Longer filters are held against segments in a thread: thousands of conditions take a second over 10,000 segments."""
 
 
 class StartingError(UnavailableError):
@@ -86,6 +81,8 @@ class Queries:
         self._channels = channels
         self._clock = clock
         self._inline_values = settings.inline_values
+        self._leaves = Leaves(directory, channels)
+        self._stages = Stages(self._leaves, settings)
         self._planner = Planner(directory.find, clock, max_bytes=settings.plan_cache_bytes)
         self._numbers = itertools.count(1)
         self._first_number = clock.now_ms() << 20
@@ -95,8 +92,9 @@ class Queries:
         """Whether the cluster was read: before that no table is known, which says nothing of the tables."""
 
     def close(self) -> None:
-        """Take no more long texts."""
+        """Take no more long texts, and no more queries of several stages."""
         self._planner.close()
+        self._stages.close()
 
     async def run(self, request: SqlRequest) -> BrokerAnswer:
         """The answer; raises only what cancels this task."""
@@ -156,7 +154,12 @@ class Queries:
             if plan.wishes.client_request_id is not None:
                 answer.client_request_id = plan.wishes.client_request_id
                 self._running[answer.request_id].client_request_id = answer.client_request_id
-            if plan.constant is not None:
+            if plan.stages is not None:
+                ask = Asking(
+                    request_id=answer.request_id, number=number, deadline=deadline_base + plan.timeout_ms / 1000
+                )
+                await self._stages.fill(answer, plan, plan.stages, ask)
+            elif plan.constant is not None:
                 if len(plan.constant.select) > INLINE_CONSTANTS:
                     answer.result = await asyncio.to_thread(_constant_rows, plan.constant)
                 else:
@@ -176,51 +179,19 @@ class Queries:
     async def _fill_from_servers(self, answer: BrokerAnswer, plan: PlannedQuery, number: int, deadline: float) -> None:
         assert plan.table is not None
         assert plan.tree is not None
-        leaf = plan.tree.leaf
+        ask = Asking(request_id=answer.request_id, number=number, deadline=deadline)
         for run in range(1, MAX_RUNS + 1):
-            table = self._table(plan.table)
-            if plan.prunes_by_functions:
-                await _prepare(table, leaf)
-            selection = await _selected(table, plan, leaf, number)
-            request = ScatterRequest(
-                request_id=answer.request_id,
-                table=table.name,
-                query=plan.query,
-                where=plan.where,
-                cut_wheres=cut_filters(table, plan.where),
-                snapshot=table.snapshot,
-                routes=selection.routes,
-                deadline=deadline,
-                unavailable=selection.unavailable,
-            )
-            gathered = await scatter.gather(request, self._channels, self._directory.report_call)
-            if gathered.num_retries:
-                metrics.observe_retries(table.raw_name, gathered.num_retries)
-            if run == MAX_RUNS or not self._has_moved_on(table, gathered):
-                explained = None
-                if plan.is_explain and gathered.failed is None:
-                    explained = explain(plan, plan.tree, table, selection, gathered.partials)
-                await self._fill_from_gathered(answer, plan.tree, table, gathered, explained)
+            table = self._leaves.table(plan.table)
+            asked = await self._leaves.ask(plan, table, ask)
+            if run == MAX_RUNS or not self._leaves.has_moved_on(asked):
                 break
-        answer.num_segments_pruned_by_broker = selection.num_pruned
-        answer.total_docs = table.snapshot.total_docs + _consumed_docs(table, selection, answer.stats)
+        explained = None
+        if plan.is_explain and asked.gathered.failed is None:
+            explained = explain(plan, plan.tree, table, asked.selection, asked.gathered.partials)
+        await self._fill_from_gathered(answer, plan.tree, table, asked.gathered, explained)
+        answer.num_segments_pruned_by_broker = asked.selection.num_pruned
+        answer.total_docs = asked.total_docs(answer.stats)
         answer.tables = (table.raw_name,)
-
-    def _table(self, name: TableName) -> ServedTable:
-        table = self._directory.find(name)
-        if table is None:
-            raise NotFoundError(f"table does not exist table={raw_name(name)}")
-        return table
-
-    def _has_moved_on(self, table: ServedTable, gathered: Gathered) -> bool:
-        """Whether what was lost is no longer what should be asked for."""
-        if not gathered.lost or gathered.late:
-            return False
-        current = self._directory.find(table.name)
-        if current is None or current.snapshot is table.snapshot:
-            return False
-        segments = (current.snapshot.by_key.get(key) for key in gathered.lost)
-        return any(segment is None or not gathered.silent.issuperset(segment.replicas) for segment in segments)
 
     async def _fill_from_gathered(
         self, answer: BrokerAnswer, tree: Reduce, table: ServedTable, gathered: Gathered, explained: Explained | None
@@ -233,7 +204,7 @@ class Queries:
         elif gathered.failed is None:
             answer.result = await self._reduced(tree, gathered.partials, table, by_column=answer.by_column)
         answer.exceptions = gathered.exceptions()
-        answer.stats = _added(gathered.partials)
+        answer.stats = added(gathered.partials)
         answer.num_servers_queried = gathered.num_servers_queried
         answer.num_servers_responded = gathered.num_servers_responded
         answer.reduce_time_ms = int((self._clock.monotonic() - started) * 1000)
@@ -247,32 +218,6 @@ class Queries:
         return _reduce(tree, partials, table, by_column=by_column)
 
 
-def _consumed_docs(table: ServedTable, selection: Selection, stats: QueryStats) -> int:
-    """Rows that streams have brought and that no record counts: servers tell of them with those they were asked for."""
-    if not table.snapshot.tails:
-        return 0
-    asked = (key for route in selection.routes for key in route.segments)
-    return max(0, stats.total_docs - sum(table.snapshot.by_key[key].record.total_docs for key in asked))
-
-
-async def _prepare(table: ServedTable, leaf: Leaf) -> None:
-    """Off the loop: bounds of a function of 10,000 segments took 20 ms, kernels that were never called a second."""
-    if table.pruning is not None and not table.pruning.is_prepared(leaf.filter):
-        await asyncio.to_thread(table.pruning.prepare, leaf.filter)
-
-
-async def _selected(table: ServedTable, plan: PlannedQuery, leaf: Leaf, number: int) -> Selection:
-    if len(plan.where) <= INLINE_FILTER_BYTES:
-        return _select(table, plan, leaf, number)
-    return await asyncio.to_thread(_select, table, plan, leaf, number)
-
-
-def _select(table: ServedTable, plan: PlannedQuery, leaf: Leaf, number: int) -> Selection:
-    if plan.skips_pruning:
-        return pruning.select(table.snapshot, number)
-    return table.select(leaf.filter, number, null_handling=leaf.work.null_handling)
-
-
 def _reduce(
     plan: Reduce, partials: Sequence[Partial], table: ServedTable, *, by_column: bool
 ) -> ResultRows | ResultColumns:
@@ -284,13 +229,6 @@ def _reduce(
     columns = ResultColumns(reduced)
     _check_rows(columns.num_rows, limits.max_rows)
     return columns if by_column else ResultRows(columns.column_names, columns.column_types, columns.rows)
-
-
-def _added(partials: Sequence[Partial]) -> QueryStats:
-    if not partials:
-        return QueryStats()
-    first, *others = (partial.stats for partial in partials)
-    return sum(others, first)
 
 
 def _check_rows(num_rows: int, max_rows: int | None) -> None:

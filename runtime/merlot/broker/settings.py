@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 PLAN_CACHE_BYTES: Final = 8_000_000
+STAGE_MEMORY_BYTES: Final = 512_000_000
+STAGE_SPILL_BYTES: Final = 2_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,3 +18,9 @@ class BrokerSettings:
     """Partial answers of more, rows times columns, are reduced in a thread, so that other queries go on."""
     plan_cache_bytes: int = PLAN_CACHE_BYTES
     """Of all texts and encoded plans together: a tree takes some twenty times as much."""
+    stage_queries: int = 2
+    """Queries of more than one stage that run at a time; others wait."""
+    stage_memory_bytes: int = STAGE_MEMORY_BYTES
+    """Of one such query, for what its leaves bring, and as much again for what is made of it."""
+    stage_spill_bytes: int = STAGE_SPILL_BYTES
+    """Of one such query on disk, once its memory is full."""

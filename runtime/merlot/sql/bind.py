@@ -42,25 +42,25 @@ def bind(
     calls of constants their values, `moment` is when the query is asked. Raises UnknownColumnError, SqlValidationError,
     QueryOptionError, UnsupportedSqlError.
     """
-    merged = _merge_options(options or {}, parsed.options)
+    merged = merge_options(options or {}, parsed.options)
     query_options.check(merged)
     query = BoundQuery(parsed.table or "", (), options=merged, explain=parsed.explain)
     select = parsed.select
     scope = Scope(parsed.table, schema, _qualifiers(select))
     binder = Binder(scope, fold, moment, query.null_handling, budget=budget or Budget())
-    outputs, aliases = _bind_outputs(select.expressions, binder)
+    outputs, aliases = _bind_outputs(select.expressions, binder, scope)
     scope = replace(scope, aliases=aliases)
     later = replace(binder, scope=scope, aliases_first=True)
     having, order = select.args.get("having"), select.args.get("order")
-    limit, offset = _limit_and_offset(select)
+    limit, offset = limit_and_offset(select)
     query = replace(
         query,
         select=outputs,
-        distinct=_is_distinct(select),
-        where=_bind_where(select.args.get("where"), replace(binder, scope=scope)),
-        group_by=_bind_group_by(select.args.get("group"), outputs, later),
+        distinct=is_distinct(select),
+        where=bind_where(select.args.get("where"), replace(binder, scope=scope)),
+        group_by=bind_group_by(select.args.get("group"), outputs, later),
         having=replace(later, place="HAVING").condition(having.this) if having is not None else None,
-        order_by=_bind_order_by(order, outputs, later),
+        order_by=bind_order_by(order, outputs, later),
         limit=limit,
         offset=offset,
     )
@@ -68,7 +68,8 @@ def bind(
     return query
 
 
-def _merge_options(request: Mapping[str, str], text: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+def merge_options(request: Mapping[str, str], text: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Options of a request and of a text by name; the text wins."""
     merged = {name.lower(): (name, value) for name, value in [*request.items(), *text]}
     return tuple(sorted(merged.values()))
 
@@ -81,14 +82,16 @@ def _qualifiers(select: exp.Select) -> frozenset[str]:
     return frozenset(name.lower() for name in names if name)
 
 
-def _bind_outputs(nodes: Sequence[exp.Expr], binder: Binder) -> tuple[tuple[Output, ...], dict[str, Expr]]:
+def _bind_outputs(
+    nodes: Sequence[exp.Expr], binder: Binder, scope: Scope
+) -> tuple[tuple[Output, ...], dict[str, Expr]]:
     outputs: list[Output] = []
     aliases: dict[str, Expr] = {}
     for node in nodes:
         if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
             if isinstance(node, exp.Star) and any(node.args.values()):
                 raise UnsupportedSqlError("SELECT * with EXCEPT, REPLACE or RENAME")
-            outputs.extend(Output(column.name, column) for column in binder.scope.all_columns())
+            outputs.extend(Output(column.name, column) for column in scope.all_columns())
             if len(outputs) > limits.MAX_ITEMS and len(nodes) > 1:
                 raise SqlValidationError(f"too many columns in SELECT got={len(outputs)} limit={limits.MAX_ITEMS}")
             continue
@@ -98,21 +101,22 @@ def _bind_outputs(nodes: Sequence[exp.Expr], binder: Binder) -> tuple[tuple[Outp
             outputs.append(Output(node.alias, expr))
             continue
         expr = binder.bind(node)
-        outputs.append(Output(_label(node, binder), expr))
+        outputs.append(Output(_label(node, binder, scope), expr))
     if not outputs:
         raise SqlParseError("SELECT needs at least one expression")
     return tuple(outputs), aliases
 
 
-def _label(node: exp.Expr, binder: Binder) -> str:
+def _label(node: exp.Expr, binder: Binder, scope: Scope) -> str:
     def column_name(column: exp.Column) -> str:
-        found = binder.scope.find(column.name)
+        found = scope.find(column.name)
         return found.name if found is not None else str(column.name)
 
     return label(node, column_name, nulls=binder.nulls)
 
 
-def _is_distinct(select: exp.Select) -> bool:
+def is_distinct(select: exp.Select) -> bool:
+    """Whether it is SELECT DISTINCT."""
     distinct = select.args.get("distinct")
     if distinct is None:
         return False
@@ -121,7 +125,8 @@ def _is_distinct(select: exp.Select) -> bool:
     return True
 
 
-def _bind_where(where: exp.Where | None, binder: Binder) -> Expr | None:
+def bind_where(where: exp.Where | None, binder: Binder) -> Expr | None:
+    """The filter, None if it keeps every row."""
     if where is None:
         return None
     bound = replace(binder, place="WHERE", allows_aggregates=False).condition(where.this)
@@ -129,7 +134,8 @@ def _bind_where(where: exp.Where | None, binder: Binder) -> Expr | None:
     return None if bound == TRUE else bound
 
 
-def _bind_group_by(group: exp.Group | None, outputs: Sequence[Output], binder: Binder) -> tuple[Expr, ...]:
+def bind_group_by(group: exp.Group | None, outputs: Sequence[Output], binder: Binder) -> tuple[Expr, ...]:
+    """Distinct keys."""
     if group is None:
         return ()
     for name, value in group.args.items():
@@ -138,7 +144,7 @@ def _bind_group_by(group: exp.Group | None, outputs: Sequence[Output], binder: B
     clause = replace(binder, place="GROUP BY", allows_aggregates=False)
     keys: dict[Expr, None] = {}
     for node in group.expressions:
-        position = _ordinal(node, outputs, "GROUP BY")
+        position = ordinal(node, outputs, "GROUP BY")
         bound = position.expr if position is not None else clause.bind(node)
         if has_aggregate(bound):
             raise SqlValidationError("GROUP BY cannot use an aggregate")
@@ -146,19 +152,20 @@ def _bind_group_by(group: exp.Group | None, outputs: Sequence[Output], binder: B
     return tuple(keys)
 
 
-def _bind_order_by(order: exp.Order | None, outputs: Sequence[Output], binder: Binder) -> tuple[OrderKey, ...]:
+def bind_order_by(order: exp.Order | None, outputs: Sequence[Output], binder: Binder) -> tuple[OrderKey, ...]:
+    """Distinct keys, first ones first."""
     if order is None:
         return ()
     clause = replace(binder, place="ORDER BY")
     keys: dict[Expr, OrderKey] = {}
     for node in order.expressions:
-        position = _ordinal(node.this, outputs, "ORDER BY")
+        position = ordinal(node.this, outputs, "ORDER BY")
         bound = position.expr if position is not None else clause.bind(node.this)
         keys.setdefault(bound, OrderKey(bound, not node.args.get("desc"), not node.args.get("nulls_first")))
     return tuple(keys.values())
 
 
-def _ordinal(node: exp.Expr, outputs: Sequence[Output], place: str) -> Output | None:
+def ordinal(node: exp.Expr, outputs: Sequence[Output], place: str) -> Output | None:
     """The SELECT item a bare whole number points to."""
     if not isinstance(node, exp.Literal) or node.is_string or not node.this.isdigit():
         return None
@@ -168,9 +175,10 @@ def _ordinal(node: exp.Expr, outputs: Sequence[Output], place: str) -> Output | 
     return outputs[position - 1]
 
 
-def _limit_and_offset(select: exp.Select) -> tuple[int, int]:
-    limit, offset = select.args.get("limit"), select.args.get("offset")
-    count = DEFAULT_LIMIT
+def limit_and_offset(query: exp.Query, default: int = DEFAULT_LIMIT) -> tuple[int, int]:
+    """LIMIT and OFFSET of a query."""
+    limit, offset = query.args.get("limit"), query.args.get("offset")
+    count = default
     if isinstance(limit, exp.Fetch):
         options = limit.args.get("limit_options")
         if options is not None and (options.args.get("percent") or options.args.get("with_ties")):

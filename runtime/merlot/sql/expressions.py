@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from sqlglot import exp
 
@@ -20,7 +20,7 @@ from merlot.sql.budget import Budget
 from merlot.sql.labels import DISTINCT_FORMS, OPERATOR_NAMES, cast_type_name
 from merlot.sql.logic import conjunction, disjunction, predicate
 from merlot.sql.parse import feature_name
-from merlot.sql.scope import Scope
+from merlot.sql.scope import Names
 from merlot.tree import literals
 from merlot.tree.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
 from merlot.tree.names import canonical_key
@@ -32,11 +32,31 @@ Fold = Callable[[Call], Expr]
 """What a call is worth if its arguments are constants; else the call itself."""
 
 
+class StageBinder(Protocol):
+    """Binds what an expression needs of other stages, to the slot that stands for it."""
+
+    def window(self, binder: Binder, node: Any) -> Expr:
+        """A function OVER a window."""
+        ...
+
+    def subquery(self, binder: Binder, node: Any) -> Expr:
+        """A scalar subquery, EXISTS, or IN with a subquery."""
+        ...
+
+    def compared(self, binder: Binder, node: Any) -> Expr | None:
+        """A comparison with ANY or ALL of a subquery; None for any other comparison."""
+        ...
+
+    def typed(self, aggregate: Aggregate, *, is_distinct: bool) -> Aggregate:
+        """An aggregate, typed as stages type it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Binder:
     """Binds the expressions of one clause. `place` names the clause in messages."""
 
-    scope: Scope
+    scope: Names
     fold: Fold
     moment: Moment | None
     nulls: bool
@@ -44,6 +64,8 @@ class Binder:
     allows_aggregates: bool = True
     aliases_first: bool = False
     budget: Budget = field(default_factory=Budget)
+    stages: StageBinder | None = None
+    """None: the query has one stage."""
 
     def bind(self, node: exp.Expr) -> Expr:
         """The typed expression; raises errors of `sql.errors`."""
@@ -155,6 +177,9 @@ def _concat(binder: Binder, node: Any) -> Expr:
 
 def _comparison(binder: Binder, node: Any) -> Expr:
     function = OPERATOR_NAMES[type(node)]
+    compared = None if binder.stages is None else binder.stages.compared(binder, node)
+    if compared is not None:
+        return compared
     return predicates.compare(function, binder.bind(node.left), binder.bind(node.right), nulls=binder.nulls)
 
 
@@ -180,6 +205,9 @@ def _negation(binder: Binder, node: Any) -> Expr:
 
 
 def _membership(binder: Binder, node: Any, *, negated: bool = False) -> Expr:
+    if node.args.get("query") and binder.stages is not None:
+        found = binder.predicate(binder.stages.subquery(binder, node))
+        return predicates.invert(found) if negated else found
     if node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
         raise UnsupportedSqlError("IN with a subquery")
     candidates = node.expressions
@@ -277,7 +305,8 @@ def _aggregate(binder: Binder, args: Sequence[exp.Expr], function: AggregationFu
     name = function.name
     if not binder.allows_aggregates:
         raise SqlValidationError(f"{binder.place} cannot use an aggregate: {name}")
-    if args and isinstance(args[0], exp.Distinct):
+    is_distinct = bool(args) and isinstance(args[0], exp.Distinct)
+    if is_distinct:
         if name not in DISTINCT_FORMS and name not in _IGNORING_REPEATS:
             raise UnsupportedSqlError(f"DISTINCT in {name.upper()}")
         function = aggregates.named(DISTINCT_FORMS.get(name, name))
@@ -286,7 +315,20 @@ def _aggregate(binder: Binder, args: Sequence[exp.Expr], function: AggregationFu
     if isinstance(args[0], exp.Star):
         return count_rows(function)
     inner = replace(binder, place=f"{name}(…)", allows_aggregates=False, aliases_first=False)
-    return typed_aggregate(function, [inner.bind(arg) for arg in args], nulls=binder.nulls)
+    typed = typed_aggregate(function, [inner.bind(arg) for arg in args], nulls=binder.nulls)
+    return typed if binder.stages is None else binder.stages.typed(typed, is_distinct=is_distinct)
+
+
+def _window(binder: Binder, node: Any) -> Expr:
+    if binder.stages is None:
+        raise UnsupportedSqlError(feature_name(node))
+    return binder.stages.window(binder, node)
+
+
+def _subquery(binder: Binder, node: Any) -> Expr:
+    if binder.stages is None:
+        raise UnsupportedSqlError(feature_name(node))
+    return binder.stages.subquery(binder, node)
 
 
 def _filtered(binder: Binder, node: Any) -> Expr:
@@ -340,6 +382,9 @@ _HANDLERS: dict[type[exp.Expr], _Handler] = {
     exp.Anonymous: _function,
     exp.Extract: _extract,
     exp.Filter: _filtered,
+    exp.Window: _window,
+    exp.Subquery: _subquery,
+    exp.Exists: _subquery,
     **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod), _operator),
     **dict.fromkeys((exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE), _comparison),
 }
@@ -354,6 +399,8 @@ _ARGS_READ: dict[type[exp.Expr], frozenset[str]] = {
     exp.Case: frozenset({"this", "ifs", "default"}),
     exp.Cast: frozenset({"this", "to"}),
     exp.Anonymous: frozenset({"this", "expressions"}),
+    exp.Window: frozenset({"this", "partition_by", "order", "spec", "alias", "over"}),
+    exp.Subquery: frozenset({"this", "with_"}),
     exp.Div: frozenset({"this", "expression", "typed", "safe"}),
     exp.DPipe: frozenset({"this", "expression", "safe"}),
 }

@@ -1,4 +1,4 @@
-"""SQL text to a syntax tree: options, EXPLAIN and one SELECT; anything else is refused by its name.
+"""SQL text to a syntax tree: options, EXPLAIN and one query; anything else is refused by its name.
 
 Owns the limits on depth; those on size are in `limits`, that on time is the caller's `Budget`. Safe on any thread.
 """
@@ -52,7 +52,6 @@ _STATEMENT_WORDS = frozenset(
         "UPDATE",
         "USE",
         "VALUES",
-        "WITH",
     }
 )
 
@@ -70,6 +69,18 @@ class ParsedQuery:
     explain: bool = False
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ParsedStatement:
+    """A query of any number of stages, its names not yet looked up. `tree` is for binding only."""
+
+    sql: str
+    tree: exp.Query
+    options: tuple[tuple[str, str], ...] = ()
+    explain: bool = False
+    has_stages: bool = False
+    """Whether it takes more than one SELECT over one table: joins, set operations, subqueries, WITH, windows."""
+
+
 @dataclass(slots=True)
 class _Options:
     """Values by name, from every place of the text that has some."""
@@ -85,6 +96,20 @@ class _Options:
 
 
 def parse(sql: str, budget: Budget | None = None) -> ParsedQuery:
+    """Read a query of one stage; raises as `parse_statement`, and UnsupportedSqlError for one that takes more."""
+    return one_stage(parse_statement(sql, budget))
+
+
+def one_stage(statement: ParsedStatement) -> ParsedQuery:
+    """The statement as one SELECT over one table; raises UnsupportedSqlError if it is more."""
+    select = statement.tree
+    if not isinstance(select, exp.Select):
+        raise UnsupportedSqlError(feature_name(select))
+    _check_clauses(select)
+    return ParsedQuery(statement.sql, _table_name(select), select, statement.options, statement.explain)
+
+
+def parse_statement(sql: str, budget: Budget | None = None) -> ParsedStatement:
     """Read one query; raises SqlParseError, SqlValidationError or UnsupportedSqlError, each of one line."""
     budget = budget or Budget()
     limits.check_text(sql, budget)
@@ -103,8 +128,8 @@ def parse(sql: str, budget: Budget | None = None) -> ParsedQuery:
         raise SqlParseError("no query found in the text")
     query = _strip_option_clauses(query, sql, options)
     explain = _is_explain(query)
-    select = _parse_select(query[3:] if explain else query, sql, budget)
-    return ParsedQuery(sql, _table_name(select), select, tuple(options.values.items()), explain)
+    tree, has_stages = _parse_query(query[3:] if explain else query, sql, budget)
+    return ParsedStatement(sql, tree, tuple(options.values.items()), explain, has_stages)
 
 
 def _tokenize(sql: str) -> list[Token]:
@@ -178,13 +203,14 @@ def _is_explain(query: Sequence[Token]) -> bool:
     return True
 
 
-def _parse_select(tokens: list[Token], sql: str, budget: Budget) -> exp.Select:
+def _parse_query(tokens: list[Token], sql: str, budget: Budget) -> tuple[exp.Query, bool]:
+    """The tree, and whether it has stages."""
     if not tokens:
         raise SqlParseError("no query found in the text")
     first = tokens[0]
     if first.text.upper() in _STATEMENT_WORDS:
         raise UnsupportedSqlError(first.text.upper())
-    if first.token_type not in (TokenType.SELECT, TokenType.L_PAREN):
+    if first.token_type not in (TokenType.SELECT, TokenType.L_PAREN, TokenType.WITH):
         raise SqlParseError(_message(sql, first.start, "expected SELECT"))
     limits.check_names(tokens)
     _check_nesting(tokens, sql)
@@ -196,11 +222,10 @@ def _parse_select(tokens: list[Token], sql: str, budget: Budget) -> exp.Select:
         raise _parse_error(error, sql) from error
     except RecursionError as error:
         raise SqlParseError("query is nested too deeply") from error
-    if not isinstance(tree, exp.Select):
+    if not isinstance(tree, exp.Query):
         raise UnsupportedSqlError(feature_name(tree) if tree is not None else "this statement")
-    _check_clauses(tree)
-    _check_depth(tree)
-    return tree
+    has_stage_nodes = _check_depth(tree)
+    return tree, has_stage_nodes or any(tree.args.get(name) for name in STAGE_CLAUSES)
 
 
 def _check_nesting(tokens: Sequence[Token], sql: str) -> None:
@@ -239,19 +264,27 @@ _AFTER_EXPRESSION = frozenset(
 )
 
 
-def _check_depth(tree: exp.Expr) -> None:
+def _check_depth(tree: exp.Expr) -> bool:
+    """Refuse what is too deep; whether any node but the first takes a stage of its own."""
     pending = [(tree, 0)]
+    has_stages = type(tree) is not exp.Select
     while pending:
         node, depth = pending.pop()
         if depth > MAX_TREE_DEPTH:
             raise SqlParseError(f"expression nested deeper than {MAX_TREE_DEPTH} levels")
         kind = type(node)
+        has_stages = has_stages or (kind in _STAGE_NODES and node is not tree)
         is_chain = kind is exp.And or kind is exp.Or
         pending.extend(
             (child, depth if is_chain and type(child) is kind else depth + 1)
             for child in node.iter_expressions()
             if type(child) is not exp.Literal
         )
+    return has_stages
+
+
+_STAGE_NODES = frozenset({exp.Select, exp.Subquery, exp.Union, exp.Intersect, exp.Except, exp.Window, exp.Exists})
+STAGE_CLAUSES = ("with_", "joins", "windows", "qualify")
 
 
 def _check_clauses(select: exp.Select) -> None:
@@ -266,7 +299,11 @@ def _table_name(select: exp.Select) -> str | None:
     source = select.args.get("from_")
     if source is None:
         return None
-    table = source.this
+    return table_name(source.this)
+
+
+def table_name(table: exp.Expr) -> str:
+    """The table that stands in a FROM, as written; raises UnsupportedSqlError for anything else."""
     if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
         raise UnsupportedSqlError(feature_name(table))
     for name, value in table.args.items():

@@ -50,8 +50,8 @@ _TEXT: Final = _Form(re.compile(".*", re.DOTALL), "a text")
 _DONE: Final = "done"
 _EXACT: Final = "lets Pinot answer less than everything; answers here are whole, or say what they lack"
 _UPSERT: Final = "every query sees one consistent cut of a partition"
-_JOIN: Final = "joins and windows are refused"
-_ENGINE: Final = "there is one engine, for every query"
+_JOIN: Final = "memory, disk and time bound joins and windows, and past them a query fails"
+_ENGINE: Final = "chooses how Pinot's engines work; the answer is the same"
 _INDEX: Final = "tunes how Pinot reads; the answer is the same"
 _ROUTE: Final = "chooses among replicas, which answer the same"
 _SHOWN: Final = "changes what Pinot logs, traces or explains, never rows"
@@ -64,6 +64,7 @@ _FAMILIES: Final[tuple[tuple[str, _Form, str], ...]] = (
     (_DONE, _SWITCH, "skipUpsert skipUpsertDelete"),
     (_DONE, _SWITCH, "getCursor autoRewriteAggregationType filteredAggregationsSkipEmptyGroups"),
     (_DONE, _SWITCH, "enableMultiClusterRouting jsonIndexDistinctSkipMissingPath"),
+    (_DONE, _SWITCH, "useMultistageEngine"),
     (_DONE, _TEXT, "clientQueryId sampler database"),
     (_EXACT, _WHOLE, "minSegmentGroupTrimSize minServerGroupTrimSize minBrokerGroupTrimSize mseMinGroupTrimSize"),
     (_EXACT, _WHOLE, "groupTrimThreshold numGroupsLimit numGroupsWarningLimit maxRowsInDistinct"),
@@ -76,7 +77,7 @@ _FAMILIES: Final[tuple[tuple[str, _Form, str], ...]] = (
     (_UPSERT, _WHOLE, "upsertViewFreshnessMs"),
     (_JOIN, _WHOLE, "maxRowsInJoin maxRowsInWindow"),
     (_JOIN, _OVERFLOW, "joinOverflowMode windowOverflowMode"),
-    (_ENGINE, _SWITCH, "useMultistageEngine usePhysicalOptimizer useSpools inferPartitionHint streamStats runInBroker"),
+    (_ENGINE, _SWITCH, "usePhysicalOptimizer useSpools inferPartitionHint streamStats runInBroker"),
     (_ENGINE, _SWITCH, "inferInvalidSegmentPartition inferRealtimeSegmentPartition useBrokerPruning"),
     (_ENGINE, _SWITCH, "useLeafServerForIntermediateStage unnestColumnPruning useMSEToFillEmptyResponseSchema"),
     (_ENGINE, _WHOLE, "extraPassiveTimeoutMs stageParallelism maxStreamingPendingBlocks sortExchangeCopyThreshold"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from merlot.spec.schema import TableSchema
 from merlot.tree.errors import UnknownColumnError, UnsupportedSqlError
@@ -20,6 +21,22 @@ VIRTUAL_COLUMNS = {
     "$crc": Column("$crc", LONG),
 }
 _REFUSED_VIRTUAL = frozenset({"$partitionId", "$creationTime", "$startTime", "$endTime"})
+
+
+class Names(Protocol):
+    """What an expression may name."""
+
+    def column(self, name: str, qualifier: str = "") -> Expr:
+        """The column of that name; raises UnknownColumnError."""
+        ...
+
+    def find(self, name: str) -> Expr | None:
+        """The column of that name without a qualifier, or None."""
+        ...
+
+    def alias(self, name: str) -> Expr | None:
+        """The SELECT item of that alias, or None."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

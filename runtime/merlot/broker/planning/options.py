@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from merlot.spec.table import MAX_TIMEOUT_MS
 from merlot.sql.query_options import QueryOptionError, warnings
 from merlot.tree.nodes import BoundQuery
+from merlot.tree.relations import Statement
 
 DEFAULT_TIMEOUT_MS = 10_000
 MAX_CHARS = 16_384
@@ -26,7 +27,7 @@ class AnswerWishes:
     """Options that nobody knows."""
 
 
-def wishes(query: BoundQuery) -> AnswerWishes:
+def wishes(query: BoundQuery | Statement) -> AnswerWishes:
     """What a query's options say of its answer."""
     return AnswerWishes(
         drops_rows=(query.option("dropResults") or "").lower() == "true",

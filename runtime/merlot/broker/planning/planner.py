@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from merlot.broker.planning import options as query_options
 from merlot.broker.planning.options import AnswerWishes
+from merlot.broker.planning.staged import BoundStages, bind_stages, wants_stages
 from merlot.broker.planning.threads import PlanningThreads
 from merlot.broker.settings import PLAN_CACHE_BYTES
 from merlot.broker.tables import ServedTable
@@ -27,7 +28,7 @@ from merlot.query.plan.rewrite import rewritten
 from merlot.query.pruning import monotone
 from merlot.spec.table import MAX_TIMEOUT_MS
 from merlot.sql.budget import Budget
-from merlot.sql.parse import parse
+from merlot.sql.parse import ParsedStatement, one_stage, parse_statement
 from merlot.sql.shapes import Shape, Template, make_template, shape_of
 from merlot.tree import tree_json
 from merlot.tree.errors import UnsupportedSqlError
@@ -66,6 +67,21 @@ class PlannedQuery:
     prunes_by_functions: bool = False
     """Whether its filter has functions whose bounds pruning may have to compute."""
     wishes: AnswerWishes = field(default_factory=AnswerWishes)
+    stages: PlannedStages | None = None
+    """Of a query of more than one stage, which has no plan of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedStages:
+    """What is asked of tables, by relation, and what is made of it."""
+
+    bound: BoundStages
+    leaves: Mapping[str, PlannedQuery]
+
+    @property
+    def revisions(self) -> Mapping[TableName, int]:
+        """Of the tables that it was planned for."""
+        return {table.name: table.revision for table in self.bound.tables.values()}
 
 
 @dataclass(slots=True)
@@ -110,10 +126,13 @@ class Planner:
         self._threads.close()
 
     def _is_current(self, plan: PlannedQuery) -> bool:
-        if plan.table is None:
-            return True
-        table = self._find_table(plan.table)
-        return table is not None and table.revision == plan.revision
+        if plan.stages is not None:
+            return all(self._is_at(name, revision) for name, revision in plan.stages.revisions.items())
+        return plan.table is None or self._is_at(plan.table, plan.revision)
+
+    def _is_at(self, name: TableName, revision: int) -> bool:
+        table = self._find_table(name)
+        return table is not None and table.revision == revision
 
     def _remember(self, key: tuple[str, str], plan: PlannedQuery) -> None:
         before = self._plans.pop(key, None)
@@ -163,7 +182,11 @@ class Planner:
     def _make(self, sql: str, options: str, shape: Shape | None, budget: Budget) -> _Made:
         """The plan; and the template of the shape, if one is given and has one."""
         moment = Moment(self._clock.now_ms())
-        bound, table = self._bind(sql, options, budget, moment)
+        parsed = self._parse(sql, budget)
+        given = query_options.parse(options)
+        if parsed.has_stages or (wants_stages(given, parsed) and one_stage(parsed).table is not None):
+            return _Made(_plan_stages(bind_stages(parsed, given, self._find_table, moment, budget), moment))
+        bound, table = self._bind(parsed, given, budget, moment)
         if table is None:
             timeout_ms = query_options.timeout_ms(dict(bound.options), None)
             return _Made(
@@ -179,17 +202,20 @@ class Planner:
         budget.look()
         if shape is None or planned.is_momentary:
             return _Made(planned)
-        template = make_template(shape, bound, lambda text: self._bind(text, options, budget)[0])
+        template = make_template(shape, bound, lambda text: self._bind(self._parse(text, budget), given, budget)[0])
         return _Made(planned, template, is_shape_tried=True)
 
-    def _bind(
-        self, sql: str, options: str, budget: Budget, moment: Moment | None = None
-    ) -> tuple[BoundQuery, ServedTable | None]:
-        parsed = parse(sql, budget)
+    def _parse(self, sql: str, budget: Budget) -> ParsedStatement:
+        parsed = parse_statement(sql, budget)
         budget.shorten(query_options.own_timeout_ms(dict(parsed.options)) or MAX_TIMEOUT_MS)
+        return parsed
+
+    def _bind(
+        self, statement: ParsedStatement, wanted: Mapping[str, str], budget: Budget, moment: Moment | None = None
+    ) -> tuple[BoundQuery, ServedTable | None]:
+        parsed = one_stage(statement)
         if parsed.explain and parsed.table is None:
             raise UnsupportedSqlError("EXPLAIN PLAN FOR without FROM")
-        wanted = query_options.parse(options)
         if parsed.table is None:
             return bind(parsed, None, wanted, moment, budget), None
         table = self._find_table(parsed.table)
@@ -209,7 +235,11 @@ class _Made:
 
 def _weight(key: tuple[str, str], plan: PlannedQuery) -> int:
     sql, options = key
-    return len(sql) + len(options) + len(plan.query) + len(plan.where)
+    own = len(sql) + len(options) + len(plan.query) + len(plan.where)
+    if plan.stages is None:
+        return own
+    leaves = plan.stages.leaves.values()
+    return own + len(plan.stages.bound.engine.sql) + sum(len(leaf.query) + len(leaf.where) for leaf in leaves)
 
 
 def _fill(template: Template, planned: PlannedQuery, shape: Shape) -> PlannedQuery | None:
@@ -254,4 +284,19 @@ def _plan_for(table: ServedTable, bound: BoundQuery, moment: Moment) -> PlannedQ
         skips_pruning=tree.leaf.work.skips_pruning,
         prunes_by_functions=any(monotone.functions_of(where)),
         wishes=query_options.wishes(bound),
+    )
+
+
+def _plan_stages(bound: BoundStages, moment: Moment) -> PlannedQuery:
+    statement = bound.statement
+    options: Mapping[str, str] = dict(statement.options)
+    limits_ms = [table.spec.limits.timeout_ms for table in bound.tables.values()]
+    limit_ms = min((limit for limit in limits_ms if limit is not None), default=None)
+    leaves = {id_: _plan_for(bound.tables[leaf.query.table], leaf.query, moment) for id_, leaf in bound.leaves.items()}
+    return PlannedQuery(
+        timeout_ms=query_options.timeout_ms(options, limit_ms),
+        is_explain=statement.explain,
+        is_momentary=moment.was_asked,
+        wishes=query_options.wishes(statement),
+        stages=PlannedStages(bound=bound, leaves=leaves),
     )

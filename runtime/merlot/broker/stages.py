@@ -1,0 +1,206 @@
+"""Queries of more than one stage: ask for the leaves, all at once, and let the engine make an answer of them.
+
+A leaf that is not whole fails the query: a join over a part of a table is no part of the answer. So many queries run at
+a time, and as many more wait: each may fill the memory that it is allowed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import pyarrow as pa
+
+from merlot.broker.leaves import MAX_RUNS, Asked, Asking, Leaves, added
+from merlot.broker.planning.planner import PlannedQuery, PlannedStages
+from merlot.broker.response import BrokerAnswer, ResultColumns, ResultRows
+from merlot.broker.settings import BrokerSettings
+from merlot.broker.stages_explained import explain_stages
+from merlot.broker.tables import ServedTable
+from merlot.codes import QueryErrorCode
+from merlot.errors import UnavailableError
+from merlot.query.answer.reduce import reduce
+from merlot.query.answer.result import ResultTable
+from merlot.query.stages.engine import Engine, EngineLimits, StageInterruptedError, relation_of
+from merlot.vectors.errors import LimitExceededError
+
+MAX_WAITING: Final = 50
+MAX_ROWS: Final = 10_000_000
+"""Of an answer, if no table says less."""
+
+
+class StagesBusyError(UnavailableError):
+    """Too many queries of several stages wait (Pinot's TOO_MANY_REQUESTS)."""
+
+    code: ClassVar[int] = QueryErrorCode.TOO_MANY_REQUESTS
+
+
+class StagesLateError(UnavailableError):
+    """The query's turn did not come within its time (Pinot's QUERY_SCHEDULING_TIMEOUT)."""
+
+    code: ClassVar[int] = QueryErrorCode.QUERY_SCHEDULING_TIMEOUT
+
+
+class Stages:
+    """Runs them. On the event loop's thread; the engine has threads of its own."""
+
+    def __init__(self, leaves: Leaves, settings: BrokerSettings) -> None:
+        self._leaves = leaves
+        self._settings = settings
+        self._turns = asyncio.Semaphore(settings.stage_queries)
+        self._executor = ThreadPoolExecutor(settings.stage_queries, thread_name_prefix="stages")
+        self._num_waiting = 0
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    async def fill(self, answer: BrokerAnswer, plan: PlannedQuery, stages: PlannedStages, asking: Asking) -> None:
+        """Write into the answer what became of the query. Raises MerlotError."""
+        async with self._turn(asking.deadline):
+            asked = await self._ask_all(stages, asking)
+            _add_stats(answer, asked)
+            failed = next((one.gathered for one in asked.values() if one.gathered.exceptions()), None)
+            if failed is not None:
+                answer.exceptions = failed.exceptions()
+            elif plan.is_explain:
+                answer.result = explain_stages(stages, asked)
+            else:
+                columns = ResultColumns(await self._above(stages, asked, asking.deadline))
+                answer.result = columns if answer.by_column else await asyncio.to_thread(_rows, columns)
+
+    @asynccontextmanager
+    async def _turn(self, deadline: float) -> AsyncIterator[None]:
+        if self._num_waiting >= MAX_WAITING:
+            raise StagesBusyError(f"too many queries of several stages wait limit={MAX_WAITING}")
+        self._num_waiting += 1
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._turns.acquire()
+        except TimeoutError as error:
+            raise StagesLateError("query of several stages had no turn within its time") from error
+        finally:
+            self._num_waiting -= 1
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+    async def _ask_all(self, stages: PlannedStages, asking: Asking) -> Mapping[str, Asked]:
+        """The answers of all leaves, each of one state of its table, the same for all leaves of the table."""
+        for run in range(1, MAX_RUNS + 1):
+            tables = {plan.table: self._leaves.table(plan.table) for plan in stages.leaves.values() if plan.table}
+            asked = await self._ask(_distinct(stages), tables, asking)
+            if run == MAX_RUNS or not any(map(self._leaves.has_moved_on, asked.values())):
+                break
+        return {id_: asked[plan.query, plan.where] for id_, plan in stages.leaves.items()}
+
+    async def _ask(
+        self, plans: Mapping[_LeafKey, PlannedQuery], tables: Mapping[Any, ServedTable], asking: Asking
+    ) -> dict[_LeafKey, Asked]:
+        tasks = {
+            key: asyncio.create_task(self._leaves.ask(plan, tables[plan.table], asking)) for key, plan in plans.items()
+        }
+        try:
+            await asyncio.gather(*tasks.values())
+        finally:
+            for task in tasks.values():
+                task.cancel()
+        return {key: task.result() for key, task in tasks.items()}
+
+    async def _above(self, stages: PlannedStages, asked: Mapping[str, Asked], deadline: float) -> ResultTable:
+        limits = [table.spec.limits for table in stages.bound.tables.values()]
+        settings = self._settings
+        engine = Engine(
+            EngineLimits(
+                memory_bytes=settings.stage_memory_bytes,
+                spill_bytes=settings.stage_spill_bytes,
+                max_rows=min((limit.max_rows for limit in limits if limit.max_rows is not None), default=MAX_ROWS),
+            )
+        )
+        work = _Above(stages, asked, settings.stage_memory_bytes)
+        loop = asyncio.get_running_loop()
+        running = loop.run_in_executor(self._executor, work.run, engine)
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await asyncio.shield(running)
+        except TimeoutError as error:
+            raise StageInterruptedError("query passed its deadline in its stages") from error
+        finally:
+            engine.interrupt()
+            # The thread is the next query's, and so is the memory: neither before this one has let go of it.
+            await _ended(running)
+
+
+_LeafKey = tuple[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Above:
+    """The engine's work, in a thread."""
+
+    stages: PlannedStages
+    asked: Mapping[str, Asked]
+    max_bytes: int
+
+    def run(self, engine: Engine) -> ResultTable:
+        made: dict[_LeafKey, ResultTable] = {}
+        relations: dict[str, pa.Table] = {}
+        num_bytes = 0
+        for id_, asked in self.asked.items():
+            plan = self.stages.leaves[id_]
+            key = plan.query, plan.where
+            if key not in made:
+                made[key] = _reduced(plan, asked)
+                num_bytes += sum(column.nbytes for column in made[key].columns)
+                if num_bytes > self.max_bytes:
+                    text = f"leaves bring more bytes than a query may take limit={self.max_bytes}"
+                    raise LimitExceededError(text)
+            relations[id_] = relation_of(self.stages.bound.leaves[id_], made[key])
+        return engine.run(self.stages.bound.engine, relations)
+
+
+def _reduced(plan: PlannedQuery, asked: Asked) -> ResultTable:
+    assert plan.tree is not None
+    table = asked.table
+    return reduce(plan.tree, asked.gathered.partials, table.schema, max_groups=table.spec.limits.max_groups)
+
+
+def _rows(columns: ResultColumns) -> ResultRows:
+    return ResultRows(columns.column_names, columns.column_types, columns.rows)
+
+
+def _distinct(stages: PlannedStages) -> Mapping[_LeafKey, PlannedQuery]:
+    """Leaves that ask the same are asked once."""
+    return {(plan.query, plan.where): plan for plan in stages.leaves.values()}
+
+
+def _add_stats(answer: BrokerAnswer, asked: Mapping[str, Asked]) -> None:
+    each = list({id(one.gathered): one for one in asked.values()}.values())
+    for one in each:
+        stats = added(one.gathered.partials)
+        answer.stats = stats if one is each[0] else answer.stats + stats
+        answer.total_docs += one.total_docs(stats)
+        answer.num_segments_pruned_by_broker += one.selection.num_pruned
+    if each:
+        responded = frozenset().union(*(one.gathered.responded for one in each))
+        lacking = max(one.gathered.num_servers_queried - one.gathered.num_servers_responded for one in each)
+        answer.num_servers_responded = len(responded) or 1
+        answer.num_servers_queried = answer.num_servers_responded + lacking
+    else:
+        answer.num_servers_queried = answer.num_servers_responded = 1
+    answer.tables = tuple(sorted({one.table.raw_name for one in each}))
+
+
+async def _ended(running: asyncio.Future[ResultTable]) -> None:
+    while not running.done():
+        try:
+            await asyncio.wait([running])
+        except asyncio.CancelledError:
+            continue
+    if not running.cancelled():
+        running.exception()

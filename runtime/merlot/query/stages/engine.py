@@ -1,0 +1,221 @@
+"""The engine over Arrow: DuckDB, in memory, an instance a query, with bounds on memory, disk, threads, rows and time.
+
+It reaches no file and no network but its spill folder, loads no extension, and gets no word of a user (`engine_sql`).
+An instance of its own per query (10 ms) bounds and frees each query's memory by itself. `run` blocks: call it in a
+thread; `interrupt` stops it from any other.
+"""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from merlot.codes import QueryErrorCode
+from merlot.errors import InvalidInputError, MerlotError, UnavailableError, first_line
+from merlot.functions.evaluate import evaluate
+from merlot.query.answer.result import ResultTable
+from merlot.query.slots import SlotSource
+from merlot.query.stages.engine_sql import ENGINE_TYPES, MAX_DIGITS, EngineFunction, EngineQuery
+from merlot.query.stages.leaves import StageLeaf
+from merlot.tree.types import SqlType
+from merlot.values.types import TypeName
+from merlot.vectors.decimals import plain_text
+from merlot.vectors.errors import LimitExceededError, QueryArithmeticError
+from merlot.vectors.vector import arrow_type, from_arrow
+
+BATCH_ROWS: Final = 65_536
+
+
+class StageError(InvalidInputError):
+    """The engine refused or failed what it was given (Pinot's QUERY_EXECUTION)."""
+
+    code: ClassVar[int] = QueryErrorCode.QUERY_EXECUTION
+
+
+class StageInterruptedError(UnavailableError):
+    """Somebody stopped it: the deadline, or whoever asked."""
+
+    code: ClassVar[int] = QueryErrorCode.EXECUTION_TIMEOUT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLimits:
+    """Bounds of one query above its leaves."""
+
+    memory_bytes: int
+    spill_bytes: int
+    spill_folder: Path | None = None
+    """Where queries spill; a temporary folder if left out."""
+    threads: int = 2
+    max_rows: int = 10_000_000
+    """Rows of the answer."""
+
+
+class Engine:
+    """One run."""
+
+    def __init__(self, limits: EngineLimits) -> None:
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._connection: Any = None
+        self._is_interrupted = False
+        self._failure: MerlotError | None = None
+
+    def interrupt(self) -> None:
+        """End the run, now or as soon as it begins."""
+        with self._lock:
+            self._is_interrupted = True
+            if self._connection is not None:
+                self._connection.interrupt()
+
+    def run(self, query: EngineQuery, relations: Mapping[str, pa.Table]) -> ResultTable:
+        """The answer. Raises LimitExceededError, QueryArithmeticError, StageError, StageInterruptedError, and what
+        functions of ours raise."""
+        folder = tempfile.mkdtemp(prefix="stages-", dir=self._limits.spill_folder)
+        try:
+            return self._run_in(folder, query, relations)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _run_in(self, folder: str, query: EngineQuery, relations: Mapping[str, pa.Table]) -> ResultTable:
+        try:
+            with duckdb.connect(":memory:", config=self._config(folder)) as connection:
+                return self._answer(connection, query, relations)
+        except duckdb.Error as error:
+            if self._failure is not None:
+                raise self._failure from error
+            raise self._named(error) from error
+        finally:
+            with self._lock:
+                self._connection = None
+
+    def _config(self, folder: str) -> dict[str, Any]:
+        return {
+            "enable_external_access": False,
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "allow_community_extensions": False,
+            "python_enable_replacements": False,
+            "preserve_insertion_order": False,
+            "threads": self._limits.threads,
+            "memory_limit": f"{self._limits.memory_bytes}B",
+            "temp_directory": folder,
+            "max_temp_directory_size": f"{self._limits.spill_bytes}B",
+        }
+
+    def _answer(self, connection: Any, query: EngineQuery, relations: Mapping[str, pa.Table]) -> ResultTable:
+        for function in query.functions:
+            self._register(connection, function)
+        for name, table in relations.items():
+            connection.register(name, table)
+        connection.execute("SET lock_configuration = true")
+        with self._lock:
+            self._connection = connection
+            if self._is_interrupted:
+                raise StageInterruptedError("query was stopped before its stages began")
+        reader = connection.sql(query.sql).to_arrow_reader(BATCH_ROWS)
+        batches, num_rows = [], 0
+        for batch in reader:
+            num_rows += batch.num_rows
+            if num_rows > self._limits.max_rows:
+                raise LimitExceededError(f"answer has too many rows limit={self._limits.max_rows}")
+            batches.append(batch)
+        table = pa.Table.from_batches(batches, schema=reader.schema)
+        columns = [
+            from_engine(column.combine_chunks(), type_)
+            for column, type_ in zip(table.columns, query.types, strict=True)
+        ]
+        return ResultTable(query.labels, query.types, tuple(columns))
+
+    def _register(self, connection: Any, function: EngineFunction) -> None:
+        def call(*columns: Any) -> Any:
+            try:
+                return _evaluated(function, columns)
+            except MerlotError as error:
+                self._failure = error
+                raise
+
+        names = [f"x{number}" for number in range(len(function.arguments))]
+        positional = inspect.Parameter.POSITIONAL_ONLY
+        signature = inspect.Signature([inspect.Parameter(name, positional) for name in names])
+        call.__signature__ = signature  # type: ignore[attr-defined] # the engine counts parameters by it
+        connection.create_function(
+            function.name,
+            call,
+            [_engine_type(type_) for type_ in function.arguments],
+            _engine_type(function.expr.type),
+            type="arrow",
+            null_handling="special",
+        )
+
+    def _named(self, error: Exception) -> MerlotError:
+        """Pinot's words for an error of the engine."""
+        text = first_line(error)
+        if isinstance(error, duckdb.InterruptException):
+            return StageInterruptedError("query was stopped in its stages")
+        if isinstance(error, duckdb.OutOfMemoryException):
+            sizes = f"memory={self._limits.memory_bytes} spill={self._limits.spill_bytes}"
+            return LimitExceededError(f"stages need more than they may take {sizes}")
+        if isinstance(error, duckdb.OutOfRangeException | duckdb.ConversionException):
+            return QueryArithmeticError(text)
+        if "More than one row returned by a subquery" in text:
+            return StageError("more than one row returned by a subquery for a value")
+        return StageError(f"stages failed: {text}")
+
+
+def relation_of(leaf: StageLeaf, answer: ResultTable) -> pa.Table:
+    """A leaf's answer as the engine reads it."""
+    columns = [to_engine(column, type_) for column, type_ in zip(answer.columns, leaf.types, strict=True)]
+    return pa.Table.from_arrays(columns, names=[f"c{number}" for number in range(len(columns))])
+
+
+def to_engine(column: pa.ChunkedArray | pa.Array, type_: SqlType) -> pa.ChunkedArray | pa.Array:
+    """A leaf's column as the engine reads it: BIG_DECIMAL as a DECIMAL of the digits that there are."""
+    if type_.base is not TypeName.BIG_DECIMAL or type_.is_array:
+        return column.cast(arrow_type(type_)) if column.type != arrow_type(type_) else column
+    parts = pc.split_pattern(pc.utf8_ltrim(column, characters="-"), ".", max_splits=1)
+    whole = pc.max(pc.utf8_length(pc.list_element(parts, 0))).as_py() if len(column) else 0
+    has_point = pc.match_substring(column, ".")
+    lengths = pc.subtract(pc.utf8_length(column), pc.add(pc.find_substring(column, "."), 1))
+    fraction = pc.max(pc.if_else(has_point, lengths, 0)).as_py() or 0
+    digits = max((whole or 0) + fraction, 1)
+    if digits > MAX_DIGITS:
+        text = f"BIG_DECIMAL has too many digits for stages above leaves got={digits} limit={MAX_DIGITS}"
+        raise LimitExceededError(text)
+    return column.cast(pa.decimal128(digits, fraction))
+
+
+def from_engine(column: pa.Array, type_: SqlType) -> pa.Array:
+    """A column of the engine's answer, of `arrow_type(type_)`."""
+    target = arrow_type(type_)
+    if type_.base is TypeName.BIG_DECIMAL and not pa.types.is_string(column.type):
+        texts = [None if value is None else plain_text(Decimal(value)) for value in column.to_pylist()]
+        return pa.array(texts, target)
+    if pa.types.is_null(target):
+        return pa.nulls(len(column))
+    return column if column.type == target else column.cast(target)
+
+
+def _engine_type(type_: SqlType) -> str:
+    base = ENGINE_TYPES[type_.base]
+    return f"{base}[]" if type_.is_array else base
+
+
+def _evaluated(function: EngineFunction, columns: Sequence[Any]) -> Any:
+    vectors = {
+        f"x{number}": from_arrow(type_, column.cast(arrow_type(type_)))
+        for number, (column, type_) in enumerate(zip(columns, function.arguments, strict=True))
+    }
+    num_rows = len(columns[0])
+    return evaluate(function.expr, SlotSource(vectors, num_rows)).to_arrow(num_rows)

@@ -1,0 +1,482 @@
+"""The SQL that the engine gets for a statement over leaves: made from the typed tree, never of a user's words.
+
+Names are our own ids; constants are literals of their type. What the engine computes as we do is its own operator;
+any other function is one that calls `functions.evaluate` over Arrow (`EngineFunction`), so that an expression means the
+same above a join as in a leaf. TIMESTAMP is BIGINT milliseconds, BIG_DECIMAL a DECIMAL of the digits that a leaf has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from merlot.tree.errors import UnsupportedSqlError
+from merlot.tree.nodes import TRUE, Aggregate, Call, Column, Expr, Literal, OrderKey
+from merlot.tree.relations import (
+    Block,
+    Derived,
+    Join,
+    JoinKind,
+    Named,
+    Query,
+    Relation,
+    Scan,
+    SetOperation,
+    Slot,
+    Statement,
+    Subquery,
+    SubqueryKind,
+    Values,
+    Window,
+)
+from merlot.tree.types import BIG_DECIMAL, DOUBLE, LONG, SqlType
+from merlot.values.types import TypeName
+
+ENGINE_TYPES: Mapping[TypeName, str] = {
+    TypeName.INT: "INTEGER",
+    TypeName.LONG: "BIGINT",
+    TypeName.FLOAT: "FLOAT",
+    TypeName.DOUBLE: "DOUBLE",
+    TypeName.BOOLEAN: "BOOLEAN",
+    TypeName.TIMESTAMP: "BIGINT",
+    TypeName.STRING: "VARCHAR",
+    TypeName.JSON: "VARCHAR",
+    TypeName.BYTES: "BLOB",
+    TypeName.BIG_DECIMAL: "VARCHAR",
+    TypeName.UNKNOWN: "INTEGER",
+}
+"""How values come to and from functions of ours."""
+_COMPARISONS = {
+    "equals": "=",
+    "not_equals": "<>",
+    "less_than": "<",
+    "less_than_or_equal": "<=",
+    "greater_than": ">",
+    "greater_than_or_equal": ">=",
+}
+_ARITHMETIC = {"plus": "+", "minus": "-", "times": "*"}
+_AGGREGATES = {
+    "min": "min",
+    "max": "max",
+    "minlong": "min",
+    "maxlong": "max",
+    "minstring": "min",
+    "maxstring": "max",
+    "booland": "bool_and",
+    "boolor": "bool_or",
+    "varpop": "var_pop",
+    "varsamp": "var_samp",
+    "stddevpop": "stddev_pop",
+    "stddevsamp": "stddev_samp",
+    "covarpop": "covar_pop",
+    "covarsamp": "covar_samp",
+    "corr": "corr",
+}
+_NUMBERS = frozenset({TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.TIMESTAMP})
+_RANKS = {
+    TypeName.INT: 0,
+    TypeName.TIMESTAMP: 1,
+    TypeName.LONG: 1,
+    TypeName.BIG_DECIMAL: 2,
+    TypeName.FLOAT: 3,
+    TypeName.DOUBLE: 4,
+}
+"""A number is cast to a type of a higher rank without loss, or as we do it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFunction:
+    """A function of ours: an expression over columns `x0`, `x1`, …"""
+
+    name: str
+    expr: Call
+    arguments: tuple[SqlType, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineQuery:
+    """What the engine runs."""
+
+    sql: str
+    functions: tuple[EngineFunction, ...]
+    labels: tuple[str, ...]
+    types: tuple[SqlType, ...]
+
+
+def engine_query(statement: Statement) -> EngineQuery:
+    """The engine's query; raises UnsupportedSqlError for what it has no form of."""
+    writer = _Writer()
+    common = [f"{id_} AS ({writer.query(query)})" for id_, query in statement.common]
+    prefix = f"WITH {', '.join(common)} " if common else ""
+    outputs = statement.query.outputs
+    return EngineQuery(
+        prefix + writer.query(statement.query),
+        tuple(writer.functions.values()),
+        tuple(output.label for output in outputs),
+        tuple(output.expr.type for output in outputs),
+    )
+
+
+@dataclass(slots=True)
+class _Writer:
+    functions: dict[tuple[Call, tuple[SqlType, ...]], EngineFunction] = field(default_factory=dict)
+
+    def query(self, query: Query) -> str:
+        return self._set_operation(query) if isinstance(query, SetOperation) else self._block(query)
+
+    def _set_operation(self, query: SetOperation) -> str:
+        word = f"{query.kind.value} ALL" if query.is_all else query.kind.value
+        columns = ", ".join(f"c{number}" for number in range(len(query.outputs)))
+        left, right = (f"SELECT {columns} FROM ({self.query(side)}) AS s" for side in (query.left, query.right))
+        rows = f"({left}) {word} ({right})"
+        if not query.order_by and query.limit is None and not query.offset:
+            return rows
+        expressions = _Expressions(self, {})
+        tail = self._tail(expressions, query.order_by, query.limit, query.offset)
+        return f"SELECT {columns} FROM ({rows}) AS s{tail}"
+
+    def _block(self, block: Block) -> str:
+        expressions = _Expressions(self, block.slots)
+        write = expressions.write
+        outputs = ", ".join(f"{write(output.expr)} AS c{number}" for number, output in enumerate(block.outputs))
+        text = f"SELECT {'DISTINCT ' if block.is_distinct else ''}{outputs}"
+        if block.source is not None:
+            text += f" FROM {self._relation(block.source, expressions)}"
+        if block.where is not None:
+            text += f" WHERE {write(block.where)}"
+        if block.group_by:
+            # A number by itself would be a place.
+            keys = [f"({write(key)})" for key in block.group_by if not _is_constant(key)]
+            text += f" GROUP BY {', '.join(keys) or '()'}"
+        if block.having is not None:
+            text += f" HAVING {write(block.having)}"
+        if block.qualify is not None:
+            text += f" QUALIFY {write(block.qualify)}"
+        return text + self._tail(expressions, block.order_by, block.limit, block.offset)
+
+    def _tail(self, expressions: _Expressions, order_by: Sequence[OrderKey], limit: int | None, offset: int) -> str:
+        text = ""
+        keys = [key for key in order_by if not _is_constant(key.expr)]
+        if keys:
+            text += f" ORDER BY {', '.join(map(expressions.key, keys))}"
+        if limit is not None:
+            text += f" LIMIT {limit:d}"
+        return text + (f" OFFSET {offset:d}" if offset else "")
+
+    def _relation(self, relation: Relation, expressions: _Expressions) -> str:
+        if isinstance(relation, Scan):
+            return relation.id
+        if isinstance(relation, Derived):
+            return f"({self.query(relation.query)}) AS {relation.id}"
+        if isinstance(relation, Named):
+            return f"{relation.common} AS {relation.id}"
+        if isinstance(relation, Values):
+            rows = ", ".join(f"({', '.join(map(expressions.write, row))})" for row in relation.rows)
+            names = ", ".join(f"c{number}" for number in range(len(relation.types)))
+            return f"(VALUES {rows}) AS {relation.id}({names})"
+        left = self._relation(relation.left, expressions)
+        right = self._relation(relation.right, expressions)
+        if isinstance(relation.right, Join):
+            right = f"({right})"
+        kind = relation.kind
+        if relation.condition is None and kind in (JoinKind.INNER, JoinKind.CROSS):
+            return f"{left} CROSS JOIN {right}"
+        condition = "TRUE" if relation.condition is None else expressions.write(relation.condition)
+        return f"{left} {kind.value} {right} ON {condition}"
+
+    def function(self, call: Call, arguments: tuple[SqlType, ...]) -> EngineFunction:
+        """The function of ours that computes a call over its columns."""
+        known = self.functions.get((call, arguments))
+        if known is None:
+            known = EngineFunction(f"f{len(self.functions)}", call, arguments)
+            self.functions[call, arguments] = known
+        return known
+
+
+class _Expressions:
+    """Writes the expressions of one block."""
+
+    def __init__(self, writer: _Writer, slots: Mapping[str, Slot]) -> None:
+        self._writer = writer
+        self._slots = slots
+
+    def write(self, expr: Expr) -> str:
+        """An expression as the engine's."""
+        if isinstance(expr, Literal):
+            return _literal(expr)
+        if isinstance(expr, Column):
+            slot = self._slots.get(expr.name)
+            return expr.name if slot is None else self._slot(slot)
+        if isinstance(expr, Aggregate):
+            return self._aggregate(expr)
+        return self._call(expr)
+
+    def key(self, key: OrderKey) -> str:
+        """A key of ORDER BY."""
+        direction = "ASC" if key.ascending else "DESC"
+        return f"{self.write(key.expr)} {direction} NULLS {'LAST' if key.nulls_last else 'FIRST'}"
+
+    def _call(self, call: Call) -> str:
+        name, args = call.function, call.args
+        if any(arg.type.is_array for arg in args) or call.type.is_array:
+            return self._own(call)
+        if name in ("and", "or"):
+            return f"({f' {name.upper()} '.join(map(self.write, args))})"
+        if name == "not":
+            return f"(NOT {self.write(args[0])})"
+        if name in ("equals", "not_equals") and args[1] == TRUE:
+            # The engine joins by EXISTS and IN only where they stand by themselves.
+            return self.write(args[0]) if name == "equals" else f"(NOT {self.write(args[0])})"
+        if name in _COMPARISONS:
+            return f"({self.write(args[0])} {_COMPARISONS[name]} {self.write(args[1])})"
+        native = _NATIVE.get(name)
+        written = None if native is None else native(self, call)
+        return self._own(call) if written is None else written
+
+    def _own(self, call: Call) -> str:
+        """A call of a function of ours, over the largest parts that the engine computes."""
+        columns: dict[Expr, Column] = {}
+        inner = self._inner(call, columns, is_top=True)
+        assert isinstance(inner, Call)
+        if call.type == BIG_DECIMAL:
+            raise UnsupportedSqlError(f"{call.function.upper()} of BIG_DECIMAL above a join, a window or a subquery")
+        function = self._writer.function(inner, tuple(column.type for column in columns.values()))
+        arguments = ", ".join(_to_function(self.write(expr), expr.type) for expr in columns)
+        return f"{function.name}({arguments})"
+
+    def _inner(self, expr: Expr, columns: dict[Expr, Column], *, is_top: bool = False) -> Expr:
+        if isinstance(expr, Literal):
+            return expr
+        if isinstance(expr, Call) and (is_top or not self._is_native(expr)):
+            args = tuple(self._inner(arg, columns) for arg in expr.args)
+            return Call(expr.function, args, expr.type)
+        return columns.setdefault(expr, Column(f"x{len(columns)}", expr.type))
+
+    def _is_native(self, call: Call) -> bool:
+        """Whether the engine computes a call by itself, whatever it computes it of."""
+        if any(arg.type.is_array for arg in call.args) or call.type.is_array:
+            return False
+        if call.function in _COMPARISONS or call.function in ("and", "or", "not"):
+            return True
+        native = _NATIVE.get(call.function)
+        return native is not None and native(self, call) is not None
+
+    def _aggregate(self, aggregate: Aggregate) -> str:
+        condition = "" if aggregate.filter is None else f" FILTER (WHERE {self.write(aggregate.filter)})"
+        args = [self.write(arg) for arg in aggregate.args]
+        text, after = _aggregate_text(aggregate.function, aggregate.args, args, aggregate.type)
+        return after(f"{text}{condition}")
+
+    def _slot(self, slot: Slot) -> str:
+        return self._window(slot) if isinstance(slot, Window) else self._subquery(slot)
+
+    def _window(self, window: Window) -> str:
+        parts = []
+        if window.partition_by:
+            parts.append(f"PARTITION BY {', '.join(map(self.write, window.partition_by))}")
+        if window.order_by:
+            parts.append(f"ORDER BY {', '.join(map(self.key, window.order_by))}")
+        if window.frame:
+            parts.append(window.frame)
+        args = [self.write(arg) for arg in window.args]
+        condition = "" if window.filter is None else f" FILTER (WHERE {self.write(window.filter)})"
+        if window.function in _PLAIN_WINDOWS:
+            nulls = " IGNORE NULLS" if window.ignores_nulls else ""
+            return f"{window.function}({', '.join(args)}{nulls}) OVER ({' '.join(parts)})"
+        text, after = _aggregate_text(window.function, window.args, args, window.type)
+        return after(f"{text}{condition} OVER ({' '.join(parts)})")
+
+    def _subquery(self, subquery: Subquery) -> str:
+        text = self._writer.query(subquery.query)
+        operands = ", ".join(map(self.write, subquery.operands))
+        match subquery.kind:
+            case SubqueryKind.SCALAR:
+                return f"({text})"
+            case SubqueryKind.EXISTS:
+                return f"(EXISTS ({text}))"
+            case SubqueryKind.IN:
+                if len(subquery.operands) == 1:
+                    return f"({operands} IN ({text}))"
+                return f"(ROW({operands}) IN (SELECT ROW({_columns(subquery.query)}) FROM ({text}) AS s))"
+            case SubqueryKind.ALL | SubqueryKind.ANY:
+                word = "ALL" if subquery.kind is SubqueryKind.ALL else "ANY"
+                return f"({operands} {_COMPARISONS[subquery.function]} {word} ({text}))"
+
+
+def _columns(query: Query) -> str:
+    return ", ".join(f"c{number}" for number in range(len(query.outputs)))
+
+
+_PLAIN_WINDOWS = frozenset(
+    {
+        *("row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile"),
+        *("lag", "lead", "first_value", "last_value"),
+    }
+)
+
+
+def _as_it_is(text: str) -> str:
+    return text
+
+
+def _aggregate_text(
+    name: str, args: Sequence[Expr], written: Sequence[str], type_: SqlType
+) -> tuple[str, Callable[[str], str]]:
+    """The engine's aggregate, and what is done to what it gives."""
+    first = args[0].type if args else None
+    if name == "count":
+        return (f"count({written[0]})" if written else "count(*)"), _as_it_is
+    if name == "distinctcount":
+        counted = written[0] if len(written) == 1 else f"ROW({', '.join(written)})"
+        return f"count(DISTINCT {counted})", lambda text: f"CAST({text} AS {ENGINE_TYPES[type_.base]})"
+    if name in ("sum", "sumlong"):
+        if type_ == LONG:
+            return f"sum(CAST({written[0]} AS BIGINT))", lambda text: f"CAST({text} AS BIGINT)"
+        if type_ == BIG_DECIMAL:
+            return f"sum({written[0]})", _as_it_is
+        return f"fsum(CAST({written[0]} AS DOUBLE))", _as_it_is
+    if name == "avg" and first is not None:
+        if first.base in (TypeName.FLOAT, TypeName.DOUBLE):
+            return f"favg(CAST({written[0]} AS DOUBLE))", _as_it_is
+        return f"avg({written[0]})", lambda text: f"CAST({text} AS DOUBLE)"
+    known = _AGGREGATES.get(name)
+    if known is None:
+        raise UnsupportedSqlError(f"{name.upper()} above a join, a window or a subquery")
+    if known in ("min", "max", "bool_and", "bool_or"):
+        return f"{known}({', '.join(written)})", _as_it_is
+    return f"{known}({', '.join(f'CAST({one} AS DOUBLE)' for one in written)})", _as_it_is
+
+
+def _is_constant(expr: Expr) -> bool:
+    return isinstance(expr, Literal)
+
+
+def _to_function(text: str, type_: SqlType) -> str:
+    """An argument of a function of ours: decimals go as text."""
+    return f"CAST({text} AS VARCHAR)" if type_ == BIG_DECIMAL else text
+
+
+def _literal(literal: Literal) -> str:
+    value, base = literal.value, literal.type.base
+    type_ = ENGINE_TYPES[base]
+    if value is None:
+        return "NULL" if base in (TypeName.UNKNOWN, TypeName.BIG_DECIMAL) else f"CAST(NULL AS {type_})"
+    if base is TypeName.BOOLEAN:
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, bytes):
+        return f"unhex('{value.hex()}')"
+    if base is TypeName.BIG_DECIMAL:
+        return decimal_literal(Decimal(str(value)))
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"CAST('{value!r}' AS {type_})"
+    return f"CAST({value!r} AS {type_})" if isinstance(value, int) else f"CAST('{value!r}' AS {type_})"
+
+
+def _text(value: str) -> str:
+    """A text in quotes; the engine's own literals end at a zero byte."""
+    quoted = value.replace("'", "''")
+    if "\0" in quoted:
+        pieces = " || chr(0) || ".join(f"'{piece}'" for piece in quoted.split("\0"))
+        return f"({pieces})"
+    return f"'{quoted}'"
+
+
+MAX_DIGITS = 38
+
+
+def decimal_literal(value: Decimal) -> str:
+    """A number as a DECIMAL of its digits."""
+    text = format(value, "f")
+    whole, _, fraction = text.lstrip("-").partition(".")
+    digits = max(len(whole.lstrip("0")) + len(fraction), 1)
+    if digits > MAX_DIGITS:
+        raise UnsupportedSqlError(f"a BIG_DECIMAL of {digits} digits above a join, a window or a subquery")
+    return f"CAST('{text}' AS DECIMAL({digits}, {len(fraction)}))"
+
+
+def _between(writer: _Expressions, call: Call) -> str:
+    subject, low, high = map(writer.write, call.args)
+    return f"({subject} BETWEEN {low} AND {high})"
+
+
+def _membership(writer: _Expressions, call: Call) -> str:
+    subject, *candidates = map(writer.write, call.args)
+    return f"({subject} {'IN' if call.function == 'in' else 'NOT IN'} ({', '.join(candidates)}))"
+
+
+def _null_test(writer: _Expressions, call: Call) -> str:
+    return f"({writer.write(call.args[0])} IS {'NULL' if call.function == 'is_null' else 'NOT NULL'})"
+
+
+def _case(writer: _Expressions, call: Call) -> str | None:
+    *branches, otherwise = map(writer.write, call.args)
+    tests = zip(branches[::2], branches[1::2], strict=True)
+    parts = " ".join(f"WHEN {test} THEN {result}" for test, result in tests)
+    return f"(CASE {parts} ELSE {otherwise} END)"
+
+
+def _coalesce(writer: _Expressions, call: Call) -> str | None:
+    if any(arg.type != call.type for arg in call.args):
+        return None
+    return f"coalesce({', '.join(map(writer.write, call.args))})"
+
+
+def _arithmetic(writer: _Expressions, call: Call) -> str | None:
+    sign = _ARITHMETIC[call.function]
+    left, right = call.args
+    if call.type == LONG or call.type == DOUBLE:
+        if not all(arg.type.base in _NUMBERS or arg.type == BIG_DECIMAL for arg in call.args):
+            return None
+        type_ = ENGINE_TYPES[call.type.base]
+        return f"(CAST({writer.write(left)} AS {type_}) {sign} CAST({writer.write(right)} AS {type_}))"
+    if call.type == BIG_DECIMAL and all(arg.type.base in _EXACT for arg in call.args):
+        return f"({writer.write(left)} {sign} {writer.write(right)})"
+    return None
+
+
+def _negate(writer: _Expressions, call: Call) -> str | None:
+    argument = call.args[0]
+    if argument.type == call.type and call.type in (LONG, DOUBLE, BIG_DECIMAL):
+        return f"(- {writer.write(argument)})"
+    return None
+
+
+def _cast(writer: _Expressions, call: Call) -> str | None:
+    """Casts that the engine makes as we do; others are ours."""
+    source, target = call.args[0].type.base, call.type.base
+    text = writer.write(call.args[0])
+    if source is TypeName.BOOLEAN or target is TypeName.BOOLEAN:
+        if (source, target) == (TypeName.LONG, TypeName.BOOLEAN):
+            return f"({text} <> 0)"
+        return None
+    if {source, target} == {TypeName.STRING, TypeName.JSON} or {source, target} == {TypeName.LONG, TypeName.TIMESTAMP}:
+        return text
+    if source is TypeName.BIG_DECIMAL and target is TypeName.DOUBLE:
+        return f"CAST({text} AS DOUBLE)"
+    if source in (TypeName.INT, TypeName.LONG) and target is TypeName.BIG_DECIMAL:
+        return f"CAST({text} AS DECIMAL(19, 0))"
+    if (source, target) in _NARROWED or (
+        source in _RANKS and target in _RANKS and target is not TypeName.BIG_DECIMAL and _RANKS[source] < _RANKS[target]
+    ):
+        return f"CAST({text} AS {ENGINE_TYPES[target]})"
+    return None
+
+
+_EXACT = frozenset({TypeName.INT, TypeName.LONG, TypeName.BIG_DECIMAL})
+_NARROWED = frozenset({(TypeName.LONG, TypeName.INT), (TypeName.DOUBLE, TypeName.FLOAT)})
+_NATIVE: Mapping[str, Callable[[_Expressions, Call], str | None]] = {
+    "between": _between,
+    "in": _membership,
+    "not_in": _membership,
+    "is_null": _null_test,
+    "is_not_null": _null_test,
+    "case": _case,
+    "coalesce": _coalesce,
+    "negate": _negate,
+    "cast": _cast,
+    **dict.fromkeys(_ARITHMETIC, _arithmetic),
+}

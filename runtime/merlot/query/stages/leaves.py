@@ -1,0 +1,399 @@
+"""Cut a statement into leaves, which servers answer, and the rest, which reads their answers.
+
+A SELECT over one table that groups is a leaf as a whole but for HAVING, ORDER BY and LIMIT: servers aggregate. Of other
+tables a leaf has the columns that are read, and the rows that filters of its own keep; the first rows, where a SELECT
+wants no more. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from merlot.query.plan.expressions import has_aggregate
+from merlot.query.plan.expressions import replace as rewrite_expr
+from merlot.query.stages.conjuncts import (
+    all_of,
+    conjuncts,
+    implied,
+    only_source,
+    reachable,
+    reachable_by_condition,
+)
+from merlot.tree.literals import INT_MAX
+from merlot.tree.nodes import Aggregate, BoundQuery, Call, Column, Expr, Literal, OrderKey, Output
+from merlot.tree.relations import (
+    Block,
+    Derived,
+    Join,
+    Query,
+    Relation,
+    Scan,
+    SetOperation,
+    Slot,
+    Statement,
+    Subquery,
+    columns_in,
+    queries_in,
+    relations_in,
+    source_id,
+)
+from merlot.tree.types import BIG_DECIMAL, BOOLEAN, DOUBLE, LONG, STRING, SqlType
+from merlot.values.types import TypeName
+
+
+@dataclass(frozen=True, slots=True)
+class StageLeaf:
+    """What is asked of a table. Its answer has a column `c0`, `c1`, … for each of the query's outputs."""
+
+    id: str
+    query: BoundQuery
+    types: tuple[SqlType, ...]
+    """Of the columns, as stages read them: a sum of BIG_DECIMAL comes as text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Leaves by relation id, and the statement over them: columns of a `Scan` are called `id.c0`, `id.c1`, …"""
+
+    statement: Statement
+    leaves: Mapping[str, StageLeaf]
+
+
+def cut(statement: Statement) -> Cut:
+    """The leaves of a statement, and the rest."""
+    return _Cutter(statement).cut()
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """What a scan is to bring, while its readers are looked at."""
+
+    table: str
+    parts: list[Expr] = field(default_factory=list)
+    """Conditions."""
+    columns: dict[str, Column] = field(default_factory=dict)
+    """Of the table, by the name that readers use."""
+    order_by: tuple[OrderKey, ...] = ()
+    limit: int = INT_MAX
+    aggregated: StageLeaf | None = None
+
+
+class _Cutter:
+    def __init__(self, statement: Statement) -> None:
+        self._statement = statement
+        self._nulls = statement.null_handling
+        self._wanted = {id_: _Wanted(table) for id_, table in statement.tables.items()}
+        self._correlated = _correlated(statement)
+
+    def cut(self) -> Cut:
+        common = tuple((id_, self._query(query)) for id_, query in self._statement.common)
+        rest = replace(self._statement, query=self._query(self._statement.query), common=common)
+        for query in queries_in(rest):
+            self._note_columns(query)
+        renamed = _Renaming(
+            {
+                name: Column(f"{id_}.c{number}", column.type)
+                for id_, wanted in self._wanted.items()
+                if wanted.aggregated is None
+                for number, (name, column) in enumerate(wanted.columns.items())
+            }
+        )
+        return Cut(renamed.statement(rest), {id_: self._leaf(id_, wanted) for id_, wanted in self._wanted.items()})
+
+    def _leaf(self, id_: str, wanted: _Wanted) -> StageLeaf:
+        if wanted.aggregated is not None:
+            return wanted.aggregated
+        columns = list(wanted.columns.values())
+        outputs = [Output(f"c{number}", column) for number, column in enumerate(columns)]
+        if not outputs:
+            outputs = [Output("c0", Literal(1, LONG))]
+        query = BoundQuery(
+            wanted.table,
+            tuple(outputs),
+            where=all_of([_own(part) for part in wanted.parts]),
+            order_by=tuple(OrderKey(_own(key.expr), key.ascending, key.nulls_last) for key in wanted.order_by),
+            limit=wanted.limit,
+            options=self._statement.options,
+            explain=self._statement.explain,
+        )
+        return StageLeaf(id_, query, tuple(output.expr.type for output in outputs))
+
+    def _note_columns(self, query: Query) -> None:
+        if isinstance(query, SetOperation):
+            return
+        exprs = list(query.exprs)
+        exprs += _conditions(query.source)
+        for expr in exprs:
+            for column in columns_in(expr):
+                wanted = self._wanted.get(source_id(column))
+                if wanted is not None and wanted.aggregated is None:
+                    own = _own(column)
+                    assert isinstance(own, Column)
+                    wanted.columns[column.name] = own
+
+    def _query(self, query: Query) -> Query:
+        if isinstance(query, SetOperation):
+            return replace(query, left=self._query(query.left), right=self._query(query.right))
+        return self._block(query)
+
+    def _block(self, block: Block) -> Block:
+        slots = {name: self._slot(slot) for name, slot in block.slots.items()}
+        kept = self._push(conjuncts(block.where), reachable(block.source))
+        block = replace(block, source=self._relation(block.source), where=all_of(kept), slots=slots)
+        scan = block.source
+        if kept or not isinstance(scan, Scan) or scan.id in self._correlated:
+            return block
+        if _is_grouped(block) or (block.is_distinct and not block.slots):
+            return self._aggregated(block, scan) or block
+        if block.limit is not None and not block.slots and not block.is_distinct:
+            wanted = self._wanted[scan.id]
+            wanted.order_by = block.order_by
+            wanted.limit = min(block.limit + block.offset, INT_MAX)
+        return block
+
+    def _slot(self, slot: Slot) -> Slot:
+        return replace(slot, query=self._query(slot.query)) if isinstance(slot, Subquery) else slot
+
+    def _relation(self, relation: Relation | None) -> Relation | None:
+        if isinstance(relation, Derived):
+            return replace(relation, query=self._query(relation.query))
+        if not isinstance(relation, Join):
+            return relation
+        left, right = self._relation(relation.left), self._relation(relation.right)
+        assert left is not None
+        assert right is not None
+        kept = self._push(conjuncts(relation.condition), reachable_by_condition(relation))
+        return replace(relation, left=left, right=right, condition=all_of(kept))
+
+    def _push(self, parts: list[Expr], scans: frozenset[str]) -> list[Expr]:
+        """Ask leaves what concerns them alone; returns the rest."""
+        kept = []
+        for part in parts:
+            owner = only_source(part)
+            if owner in scans and owner is not None:
+                self._wanted[owner].parts.append(part)
+                continue
+            kept.append(part)
+            for scan, weaker in implied(part, scans):
+                self._wanted[scan].parts.append(weaker)
+        return kept
+
+    def _aggregated(self, block: Block, scan: Scan) -> Block | None:
+        """The block over groups that servers made; None if they cannot."""
+        keys = block.group_by
+        if not _is_grouped(block):
+            keys = tuple(dict.fromkeys(output.expr for output in block.outputs))
+        if any(source_id(column) != scan.id for key in keys for column in columns_in(key)):
+            return None
+        keys = tuple(key for key in keys if not isinstance(key, Literal))
+        found = _aggregates(block)
+        if (block.group_by and not keys) or not (keys or found) or not all(map(_is_leaf_aggregate, found)):
+            return None
+        if any(source_id(column) != scan.id for one in found for column in columns_in(one)):
+            return None
+        made = _Grouping(scan.id, keys, nulls=self._nulls, is_whole=not block.group_by and bool(found))
+        for one in found:
+            made.add(one)
+        wanted = self._wanted[scan.id]
+        query = BoundQuery(
+            scan.table,
+            tuple(made.outputs),
+            where=all_of([_own(part) for part in wanted.parts]),
+            group_by=tuple(_own(key) for key in keys),
+            limit=INT_MAX,
+            options=self._statement.options,
+            explain=self._statement.explain,
+        )
+        wanted.aggregated = StageLeaf(scan.id, query, tuple(made.types))
+        above = _map_block(block, lambda expr: rewrite_expr(expr, made.slots.get))
+        is_distinct = block.is_distinct and _is_grouped(block)
+        return replace(above, where=above.having, having=None, group_by=(), is_distinct=is_distinct)
+
+
+class _Grouping:
+    """Outputs of a leaf that aggregates, and what readers have instead of keys and aggregates."""
+
+    def __init__(self, scan: str, keys: tuple[Expr, ...], *, nulls: bool, is_whole: bool) -> None:
+        self._scan = scan
+        self._nulls = nulls
+        self._is_whole = is_whole
+        self.outputs: list[Output] = []
+        self.types: list[SqlType] = []
+        self.slots: dict[Expr, Expr] = {}
+        for key in keys:
+            self.slots[key] = self._output(_own(key), key.type)
+
+    def add(self, aggregate: Aggregate) -> None:
+        own = _own(aggregate)
+        assert isinstance(own, Aggregate)
+        asked, type_ = _asked(own)
+        slot: Expr = self._output(asked, type_)
+        if slot.type != aggregate.type:
+            slot = Call("cast", (slot,), aggregate.type)
+        may_be_empty = self._is_whole or aggregate.filter is not None
+        if may_be_empty and not self._nulls and aggregate.function in _NULL_OF_NOTHING:
+            counted = self._output(Aggregate("count", (), LONG, own.filter), LONG)
+            some = Call("greater_than", (counted, Literal(0, LONG)), BOOLEAN)
+            slot = Call("case", (some, slot, Literal(None, aggregate.type)), aggregate.type)
+        self.slots[aggregate] = slot
+
+    def _output(self, expr: Expr, type_: SqlType) -> Column:
+        number = next((at for at, one in enumerate(self.outputs) if one.expr == expr), len(self.outputs))
+        if number == len(self.outputs):
+            self.outputs.append(Output(f"c{number}", expr))
+            self.types.append(type_)
+        return Column(f"{self._scan}.c{number}", type_)
+
+
+def _asked(aggregate: Aggregate) -> tuple[Aggregate, SqlType]:
+    """The aggregate of one stage that gives the value exactly, and the type to read it as."""
+    name, type_ = aggregate.function, aggregate.type
+    if name == "sum" and type_ == LONG:
+        return replace(aggregate, function="sumlong"), LONG
+    if name == "sum" and type_ == BIG_DECIMAL:
+        return replace(aggregate, function="sumprecision", type=STRING), BIG_DECIMAL
+    if name in ("min", "max") and type_.base in _WHOLE:
+        return replace(aggregate, function=f"{name}long", type=LONG), LONG
+    if name in ("min", "max"):
+        return replace(aggregate, type=DOUBLE), DOUBLE
+    if name == "distinctcount":
+        return replace(aggregate, type=SqlType(TypeName.INT)), SqlType(TypeName.INT)
+    return aggregate, type_
+
+
+def _is_leaf_aggregate(aggregate: Aggregate) -> bool:
+    return not (aggregate.function in ("min", "max") and aggregate.type == BIG_DECIMAL)
+
+
+def _aggregates(block: Block) -> list[Aggregate]:
+    found: dict[Aggregate, None] = {}
+    for expr in block.exprs:
+        _collect(expr, found)
+    return list(found)
+
+
+def _collect(expr: Expr, found: dict[Aggregate, None]) -> None:
+    if isinstance(expr, Aggregate):
+        found[expr] = None
+    elif isinstance(expr, Call):
+        for arg in expr.args:
+            _collect(arg, found)
+
+
+def _is_grouped(block: Block) -> bool:
+    return bool(block.group_by) or any(map(has_aggregate, block.exprs))
+
+
+def _own(expr: Expr) -> Expr:
+    """An expression of a scan's columns as one of the table's."""
+    return _with_columns(expr, lambda column: Column(column.name.partition(".")[2], column.type))
+
+
+def _with_columns(expr: Expr, rename: Callable[[Column], Expr]) -> Expr:
+    if isinstance(expr, Column):
+        return rename(expr)
+    if isinstance(expr, Call):
+        return replace(expr, args=tuple(_with_columns(arg, rename) for arg in expr.args))
+    if isinstance(expr, Aggregate):
+        args = tuple(_with_columns(arg, rename) for arg in expr.args)
+        condition = None if expr.filter is None else _with_columns(expr.filter, rename)
+        return replace(expr, args=args, filter=condition)
+    return expr
+
+
+def _conditions(relation: Relation | None) -> list[Expr]:
+    if not isinstance(relation, Join):
+        return []
+    own = [] if relation.condition is None else [relation.condition]
+    return [*own, *_conditions(relation.left), *_conditions(relation.right)]
+
+
+def _correlated(statement: Statement) -> frozenset[str]:
+    """Scans that queries other than their own SELECT read."""
+    found: set[str] = set()
+    for query in queries_in(statement):
+        if isinstance(query, Block):
+            own = {relation.id for relation in relations_in(query.source)}
+            exprs = [*query.exprs, *_conditions(query.source)]
+            read = {source_id(column) for expr in exprs for column in columns_in(expr)}
+            found |= read - own
+    return frozenset(found)
+
+
+def _map_block(block: Block, change: Callable[[Expr], Expr]) -> Block:
+    """A block with each of its expressions changed, those of subqueries and joins not."""
+
+    def keys(order_by: tuple[OrderKey, ...]) -> tuple[OrderKey, ...]:
+        return tuple(replace(key, expr=change(key.expr)) for key in order_by)
+
+    def slot(one: Slot) -> Slot:
+        if isinstance(one, Subquery):
+            return replace(one, operands=tuple(map(change, one.operands)))
+        return replace(
+            one,
+            args=tuple(map(change, one.args)),
+            partition_by=tuple(map(change, one.partition_by)),
+            order_by=keys(one.order_by),
+            filter=None if one.filter is None else change(one.filter),
+        )
+
+    def optional(expr: Expr | None) -> Expr | None:
+        return None if expr is None else change(expr)
+
+    return replace(
+        block,
+        outputs=tuple(Output(output.label, change(output.expr)) for output in block.outputs),
+        where=optional(block.where),
+        group_by=tuple(map(change, block.group_by)),
+        having=optional(block.having),
+        qualify=optional(block.qualify),
+        order_by=keys(block.order_by),
+        slots={name: slot(one) for name, one in block.slots.items()},
+    )
+
+
+class _Renaming:
+    """The statement with columns of scans called as their leaves call them."""
+
+    def __init__(self, names: Mapping[str, Column]) -> None:
+        self._names = names
+
+    def statement(self, statement: Statement) -> Statement:
+        common = tuple((id_, self._query(query)) for id_, query in statement.common)
+        return replace(statement, query=self._query(statement.query), common=common)
+
+    def _query(self, query: Query) -> Query:
+        if isinstance(query, SetOperation):
+            return replace(query, left=self._query(query.left), right=self._query(query.right))
+        block = _map_block(query, self._expr)
+        slots = {
+            name: replace(slot, query=self._query(slot.query)) if isinstance(slot, Subquery) else slot
+            for name, slot in block.slots.items()
+        }
+        return replace(block, source=self._relation(block.source), slots=slots)
+
+    def _relation(self, relation: Relation | None) -> Relation | None:
+        if isinstance(relation, Derived):
+            return replace(relation, query=self._query(relation.query))
+        if not isinstance(relation, Join):
+            return relation
+        left, right = self._relation(relation.left), self._relation(relation.right)
+        assert left is not None
+        assert right is not None
+        condition = None if relation.condition is None else self._expr(relation.condition)
+        return replace(relation, left=left, right=right, condition=condition)
+
+    def _expr(self, expr: Expr) -> Expr:
+        return _with_columns(expr, lambda column: self._names.get(column.name, column))
+
+
+_WHOLE = frozenset({TypeName.INT, TypeName.LONG, TypeName.BOOLEAN, TypeName.TIMESTAMP})
+_NULL_OF_NOTHING = frozenset(
+    {
+        *("sum", "min", "max", "avg", "minlong", "maxlong", "sumlong", "minstring", "maxstring", "booland", "boolor"),
+        *("varpop", "varsamp", "stddevpop", "stddevsamp", "covarpop", "covarsamp", "corr", "skewness", "kurtosis"),
+        *("sumprecision", "minmaxrange", "mode"),
+    }
+)
+"""Aggregates that are NULL of no rows."""

@@ -103,6 +103,18 @@ SERVER_LOAD_FAILURES: Final = Counter(
 SERVER_LOAD_SECONDS: Final = Histogram(
     "merlot_server_segment_load_seconds", "Fetch, verify and map one segment", buckets=_SLOW_S, registry=REGISTRY
 )
+SERVER_INDEX_BUILD_SECONDS: Final = Histogram(
+    "merlot_server_index_build_seconds",
+    "Make the indexes and star-trees that one segment lacks",
+    buckets=_SLOW_S,
+    registry=REGISTRY,
+)
+SERVER_INDEX_FAILURES: Final = Counter(
+    "merlot_server_index_failures",
+    "Indexes of a segment that could not be made, or turned out damaged",
+    ["table"],
+    registry=REGISTRY,
+)
 SERVER_QUARANTINED: Final = Counter(
     "merlot_server_segments_quarantined", "Local files found corrupt and set aside", ["table"], registry=REGISTRY
 )

@@ -15,7 +15,7 @@ from typing import Protocol
 from slt_answers import Answer
 from slt_data import Dataset
 from slt_nodes import embedded_node, zookeeper_with_two_servers
-from slt_segments import build_paths, consuming_segment, overwritten, star_trees_of, uneven_edges
+from slt_segments import build_paths, built_live, consuming_segment, overwritten, star_trees_of, uneven_edges
 from slt_stages import bind_stages, is_staged
 
 from merlot.query import execute
@@ -181,6 +181,19 @@ def star_trees(datasets: Sequence[Dataset], folder: Path) -> Iterator[InProcess]
 
 
 @contextmanager
+def indexed_later(datasets: Sequence[Dataset], folder: Path) -> Iterator[InProcess]:
+    """Each table as segments without indexes, with all of them and star-trees in files beside them."""
+    with ExitStack() as stack:
+        segments: dict[str, list[Segment]] = {
+            dataset.name: [stack.enter_context(segment) for segment in built_live(dataset, folder)]
+            for dataset in datasets
+        }
+        layout = InProcess({dataset.name: dataset.schema for dataset in datasets}, segments, parts=2)
+        stack.callback(layout.close)
+        yield layout
+
+
+@contextmanager
 def _in_process(
     datasets: Sequence[Dataset], folder: Path, *, cuts: Callable[[int], list[int]], parts: int
 ) -> Iterator[InProcess]:
@@ -202,6 +215,7 @@ LAYOUTS: dict[str, LayoutFactory] = {
     "half-sealed": half_sealed,
     "upserted": upserted,
     "star-tree": star_trees,
+    "indexed-later": indexed_later,
     "embedded-node": embedded_node,
     "zookeeper-two-servers": zookeeper_with_two_servers,
 }

@@ -18,6 +18,9 @@ from merlot.segment.build.request import BuildRequest
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.segment.reader import Segment
+from merlot.segment.sidecar.build import build_sidecar
+from merlot.segment.sidecar.plan import plan_of
+from merlot.segment.sidecar.sidecar import Sidecar
 from merlot.spec.indexing import IndexingSpec
 from merlot.testing.indexes import every_index
 
@@ -111,18 +114,49 @@ def _varied(dataset: Dataset) -> Sequence[IndexingSpec]:
 
 
 def build_paths(
-    dataset: Dataset, folder: Path, edges: Sequence[int], *, varied: bool, indexing: IndexingSpec = _PLAIN
+    dataset: Dataset,
+    folder: Path,
+    edges: Sequence[int],
+    *,
+    varied: bool,
+    indexing: IndexingSpec = _PLAIN,
+    first: int = 0,
 ) -> list[Path]:
-    """Segment files of the rows between neighbouring edges; `varied` takes turns with the encodings."""
+    """Segment files of the rows between neighbouring edges, numbered from `first` on; `varied` takes turns with the
+    encodings."""
     request = BuildRequest(name="", table=dataset.name, schema=dataset.schema, time_column=dataset.time_column)
     indexings = _varied(dataset) if varied else (indexing,)
     paths = []
-    for number, (start, end) in enumerate(itertools.pairwise(edges)):
+    for number, (start, end) in enumerate(itertools.pairwise(edges), first):
         named = dataclasses.replace(
             request, name=f"{dataset.name}_{number}", indexing=indexings[number % len(indexings)]
         )
         paths.append(build_segment(named, dataset.rows.slice(start, end - start), folder).path)
     return paths
+
+
+def built_live(dataset: Dataset, folder: Path) -> Iterator[ImmutableSegment]:
+    """Three segments that were built without any index and were given all of them later, in files beside them: with
+    dictionaries, raw ones that get dictionaries for indexes and star-trees, and raw ones that stay so."""
+    names, rows = dataset.schema.names, dataset.rows.num_rows
+    raw = IndexingSpec(no_dictionary=names)
+    every = every_index(dataset.schema)
+    with_trees = every.model_copy(update=_trees(dataset))
+    asked = (with_trees, with_trees, every_index(dataset.schema, names))
+    edges = [0, rows // 4, rows // 2, rows]
+    for number, (stored, indexing) in enumerate(zip((_PLAIN, raw, raw), asked, strict=True)):
+        cut = edges[number : number + 2]
+        path = build_paths(dataset, folder, cut, varied=False, indexing=stored, first=number)[0]
+        segment = ImmutableSegment.open(path)
+        plan = plan_of(segment.metadata, indexing)
+        if not plan.is_empty:
+            beside = build_sidecar(segment, plan, indexing, folder)
+            segment = segment.beside(Sidecar.open(beside, segment.metadata, verify=True))
+        yield segment
+
+
+def _trees(dataset: Dataset) -> dict[str, object]:
+    return {"star_tree_index_configs": star_trees_of(dataset).star_tree_index_configs}
 
 
 def overwritten(dataset: Dataset, folder: Path) -> Iterator[tuple[Segment, NDArray[np.bool_]]]:

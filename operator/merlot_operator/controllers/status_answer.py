@@ -63,6 +63,7 @@ _UPSERT: Shape = {
         **dict.fromkeys(("cancelled", "waitsForMemory"), bool),
     },
 }
+_INDEXES: Shape = {**dict.fromkeys(("wanted", "built", "leftOut"), _COUNT), "looking": [str], "problem": str}
 _TABLE: Shape = {
     **dict.fromkeys(("segments", "totalDocs", "sizeBytes"), _COUNT),
     **dict.fromkeys(("segmentsUnavailable", "segmentsLoading", "segmentsFailed"), _COUNT),
@@ -72,6 +73,7 @@ _TABLE: Shape = {
     "servers": Each(_SERVER),
     "stream?": _STREAM,
     "upsert?": _UPSERT,
+    "indexes?": _INDEXES,
     "brokers": Each({"revision": _COUNT, "problems?": [str]}),
 }
 _LEVEL: Shape = {

@@ -54,6 +54,8 @@ def table_status(facts: TableFacts) -> Json:
         size = int(facts.table["sizeBytes"])
         counts = {"segments": int(facts.table["segments"]), "totalDocs": int(facts.table["totalDocs"])}
         status |= counts | {"sizeBytes": size, "size": human_size(size)}
+        if (indexes := facts.table.get("indexes")) is not None:
+            status["indexes"] = f"{indexes['built']}/{indexes['wanted']}"
         status["segmentsUnpartitioned"] = facts.table.get("unpartitioned") or None
     if facts.has_stream and (word := stream_word(facts)) is not None:
         status["stream"] = stream_status(word)
@@ -128,7 +130,18 @@ def _config_in_sync(facts: TableFacts) -> Condition:
     behind = sorted(_behind(facts.table, revision))
     if behind:
         return condition(False, "Spreading", f"revision {revision} is not run yet by {', '.join(behind[:5])}")
+    indexes = facts.table.get("indexes")
+    if indexes is not None and (indexes["looking"] or indexes["built"] < indexes["wanted"]):
+        return condition(False, "IndexesFailing" if indexes["problem"] else "BuildingIndexes", _indexes_text(indexes))
     return condition(True, "AllPods", f"every pod runs revision {revision}")
+
+
+def _indexes_text(indexes: Mapping[str, Any]) -> str:
+    """How far servers are with what their segments lack."""
+    if not indexes["wanted"]:
+        return f"servers look for segments that lack indexes: {', '.join(indexes['looking'][:5])}"
+    text = f"built indexes of {indexes['built']} of {indexes['wanted']} segments, counted on each server"
+    return f"{text}: {indexes['problem']}" if indexes["problem"] else text
 
 
 def _behind(table: Mapping[str, Any], revision: int) -> Iterator[str]:

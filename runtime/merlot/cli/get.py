@@ -35,7 +35,7 @@ def tables(
         return
     columns = {"NAME": "name", "SEGMENTS": "segments", "ROWS": "rows", "SIZE": "size"}
     wide = {"COLUMNS": "columns", "TIME COLUMN": "timeColumn", "REPLICATION": "replication", "REVISION": "revision"}
-    wide |= {"IN SYNC": "inSync", "UNPARTITIONED": "unpartitioned", "STREAM FROM": "streamFrom"}
+    wide |= {"IN SYNC": "inSync", "INDEXES": "indexes", "UNPARTITIONED": "unpartitioned", "STREAM FROM": "streamFrom"}
     output.show_list(found or [{"name": one} for one in names], columns, wide, how)
 
 
@@ -51,21 +51,28 @@ def _table(client: Client, name: str, *, is_wide: bool) -> dict[str, Any]:
     if is_wide:
         record = client.get(path_of("tables", name, "manifest"))
         spec = record["manifest"]["spec"]
+        status = client.get("/status")["tables"].get(name, {})
         found |= {
             "columns": len(spec["schema"]["fields"]),
             "timeColumn": spec.get("timeColumn"),
             "replication": spec.get("replication", 1),
             "revision": record["revision"],
-            "inSync": _in_sync(client, name, record["revision"]),
+            "inSync": _in_sync(status, record["revision"]),
+            "indexes": _indexes(status),
             "unpartitioned": facts["numSegmentsUnpartitioned"] if "partitioning" in spec else None,
             "streamFrom": output.instant(facts["timeBoundaryMs"]),
         }
     return found
 
 
-def _in_sync(client: Client, name: str, revision: int) -> str:
+def _indexes(table: Mapping[str, Any]) -> str | None:
+    """`12/40`: segments that were given what they lack of the table's indexes, counted on each server."""
+    indexes = table.get("indexes")
+    return None if indexes is None else f"{indexes['built']}/{indexes['wanted']}"
+
+
+def _in_sync(table: Mapping[str, Any], revision: int) -> str:
     """`3/4`: processes that run this revision, of the live ones that serve the table."""
-    table = client.get("/status")["tables"].get(name, {})
     pods = [*table.get("brokers", {}).values(), *(one for one in table.get("servers", {}).values() if one["live"])]
     return f"{sum(pod['revision'] == revision for pod in pods)}/{len(pods)}"
 

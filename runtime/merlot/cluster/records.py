@@ -525,6 +525,21 @@ class LeaseRecord(Record):
     acquired_ms: int = -1
 
 
+class IndexingRecord(Record):
+    """How far a server is with indexes and star-trees that were declared after its segments were built."""
+
+    revision: int = 0
+    """Revision of the table by which it looked at all its segments last."""
+    wanted: int = 0
+    """Segments that lack something of what the table asks for."""
+    built: int = 0
+    """Those of them that were given it."""
+    left_out: int = 0
+    """Star-trees that cannot be made of a segment's rows."""
+    problem: str = ""
+    """Why one of the others was not."""
+
+
 class ReportRoot(Record):
     """Root of a server's report: `buckets` tells the sequence number at which each bucket last changed."""
 
@@ -535,6 +550,7 @@ class ReportRoot(Record):
     """Grows with every process that takes the report over from another: the greatest one owns it."""
     revision: int = 0
     """Revision of the table that the server runs."""
+    indexing: IndexingRecord = IndexingRecord()
     buckets: dict[int, int] = Field(default_factory=dict)
 
 

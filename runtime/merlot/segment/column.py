@@ -17,7 +17,7 @@ from merlot.segment.buffers import DECODE_CACHE, Array, MappedFile
 from merlot.segment.index import dictionary, nulls, variable, zones
 from merlot.segment.index.dict_ids import DictIds
 from merlot.segment.index.dictionary import OrderedDictionary
-from merlot.segment.index.kind import ColumnIndexes, Index
+from merlot.segment.index.kind import ColumnIndexes, Index, IndexPlace
 from merlot.segment.index.multi_value import MultiValueOffsets
 from merlot.segment.index.raw import RawValues
 from merlot.segment.index.registry import indexes_in
@@ -35,7 +35,11 @@ class ColumnReader:
     """What a column holds. Single-value columns have one value per doc; of multi-value ones, whole-column methods give
     the values of all docs one after another, and `offsets` cuts them."""
 
-    def __init__(self, metadata: ColumnMetadata, num_docs: int, file: MappedFile) -> None:
+    def __init__(
+        self, metadata: ColumnMetadata, num_docs: int, file: MappedFile, beside: IndexPlace | None = None
+    ) -> None:
+        """beside: indexes of the column in another file."""
+        self._beside = beside
         self.metadata = metadata
         self.type: TypeName = metadata.type
         self.multi_value = metadata.multi_value
@@ -76,7 +80,9 @@ class ColumnReader:
     def indexes(self) -> ColumnIndexes | None:
         """What the table asked for; None if nothing."""
         present = indexes_in(self.metadata)
-        return ColumnIndexes(present, self.metadata, self.num_docs, self._file) if present else None
+        own = [IndexPlace(present, self.metadata, self._file)] if present else []
+        places = own if self._beside is None else [*own, self._beside]
+        return ColumnIndexes(places, self.num_docs) if places else None
 
     def index(self, kind: Index[R]) -> R | None:
         """The index of one kind, None if the column has none."""

@@ -67,7 +67,7 @@ def _all_occur(column: ColumnReader) -> bool:
 
 
 def _bounds_agree(column: ColumnReader) -> bool:
-    metadata, values = column.metadata, _raw(column)
+    metadata, values = column.metadata, raw_values(column)
     if metadata.min is None or not len(values):
         return metadata.total_values == 0 or not isinstance(values, np.ndarray)
     if isinstance(values, np.ndarray):
@@ -90,7 +90,7 @@ def _lists_agree(column: ColumnReader) -> bool:
 
 def _zones_agree(column: ColumnReader) -> bool:
     found = column.zones
-    values = _raw(column) if column.dictionary is None else column.dict_ids()
+    values = raw_values(column) if column.dictionary is None else column.dict_ids()
     if found is None or not isinstance(values, np.ndarray):
         return True
     if column.multi_value:
@@ -106,7 +106,7 @@ def indexed_column(column: ColumnReader) -> IndexedColumn:
     """What an index of a stored column is made of."""
     dictionary = column.dictionary
     if dictionary is None:
-        distinct, ids, values = None, None, partial(_raw, column)
+        distinct, ids, values = None, None, partial(raw_values, column)
     else:
         distinct = dictionary.arrow() if dictionary.numeric is None else dictionary.numeric
         ids, values = column.dict_ids(), partial(_looked_up, distinct, column)
@@ -126,5 +126,6 @@ def _looked_up(distinct: Array | pa.Array, column: ColumnReader) -> Array | pa.A
     return distinct[ids] if isinstance(distinct, np.ndarray) else distinct.take(pa.array(ids))
 
 
-def _raw(column: ColumnReader) -> Array | pa.Array:
+def raw_values(column: ColumnReader) -> Array | pa.Array:
+    """Values of a column without a dictionary."""
     return column.strings() if column.metadata.encoding == "RAW_VARIABLE" else column.values()

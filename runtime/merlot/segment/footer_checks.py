@@ -56,6 +56,17 @@ def check_column(column: ColumnMetadata, num_docs: int, file: MappedFile) -> Non
         raise damaged(file.path, f"{wrong} column={column.name}")
 
 
+def check_indexes(column: ColumnMetadata, num_docs: int, file: MappedFile) -> None:
+    """Raise CorruptionError unless the buffers of a column, in a file that has nothing else of it, are those of
+    indexes, each of its dtype and size."""
+    shapes: Shapes = {}
+    for index in indexes_in(column):
+        shapes.update(index.shapes(column, num_docs))
+    wrong = _wrong_buffers(column, shapes, file)
+    if wrong is not None:
+        raise damaged(file.path, f"{wrong} column={column.name}")
+
+
 def _wrong_numbers(column: ColumnMetadata, num_docs: int) -> str | None:
     values, cardinality = column.total_values, column.cardinality
     if not (0 <= values <= _MAX_VALUES if column.multi_value else values == num_docs):

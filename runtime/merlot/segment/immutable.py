@@ -7,6 +7,7 @@ thousands of small segments take some hundred bytes each, and the ones in use wh
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from dataclasses import replace
@@ -17,7 +18,7 @@ from typing import Final, Self
 
 from pydantic import ValidationError
 
-from merlot.errors import CorruptionError
+from merlot.errors import CorruptionError, NotFoundError, UnavailableError
 from merlot.ids import SegmentKey
 from merlot.segment.buffers import MappedFile, buffer_problems
 from merlot.segment.column import ColumnReader
@@ -32,7 +33,10 @@ from merlot.segment.metadata import (
     parse_metadata,
 )
 from merlot.segment.reader import EVERY_DOC, ValidDocs
+from merlot.segment.sidecar.sidecar import Sidecar
 from merlot.segment.startree.tree import StarTree
+
+_LOG: Final = logging.getLogger(__name__)
 
 MAX_OPENED: Final = 4096
 """Segments that were only checked and are open now, of the whole process: some 15 KB each, and what was read."""
@@ -43,11 +47,12 @@ MAX_READ_BYTES: Final = 16 << 10
 class _Opened:
     """What reading a segment takes."""
 
-    __slots__ = ("file", "metadata", "readers", "star_trees", "was_used")
+    __slots__ = ("file", "metadata", "readers", "sidecar", "star_trees", "was_used")
 
-    def __init__(self, file: MappedFile, metadata: SegmentMetadata) -> None:
+    def __init__(self, file: MappedFile, metadata: SegmentMetadata, sidecar: Sidecar | None = None) -> None:
         self.file = file
         self.metadata = metadata
+        self.sidecar = sidecar
         self.readers: dict[str, ColumnReader] = {}
         self.star_trees: tuple[StarTree, ...] | None = None
         self.was_used = True
@@ -59,7 +64,7 @@ class ImmutableSegment:
 
     valid_docs: Final[ValidDocs] = EVERY_DOC
 
-    __slots__ = ("__weakref__", "_crc", "_folder", "_name", "_opened", "_path", "num_docs", "size_bytes")
+    __slots__ = ("__weakref__", "_crc", "_folder", "_name", "_opened", "_path", "_sidecar", "num_docs", "size_bytes")
 
     def __init__(self, path: Path | None, key: SegmentKey, num_docs: int, size_bytes: int, folder: str = "") -> None:
         """path: None for the file in `folder` that is called by the key."""
@@ -69,6 +74,7 @@ class ImmutableSegment:
         self.num_docs = num_docs
         self.size_bytes = size_bytes
         self._opened: _Opened | None = None
+        self._sidecar: Path | None = None
 
     @classmethod
     def open(cls, path: Path, *, verify: bool = False) -> Self:
@@ -102,6 +108,25 @@ class ImmutableSegment:
         if not isinstance(num_docs, int):
             raise damaged(path, "footer has no number of docs")
         return cls(None, expected, num_docs, len(content), folder)
+
+    def beside(self, sidecar: Sidecar | None) -> ImmutableSegment:
+        """The same segment with what a sidecar adds, or without any; this one stays as it is."""
+        other = ImmutableSegment(self._path, self.key, self.num_docs, self.size_bytes, self._folder)
+        other._sidecar = None if sidecar is None else sidecar.path
+        opened = self._opened
+        if opened is not None and not _OPENED.may_forget(self):
+            other._opened = _Opened(opened.file, opened.metadata, sidecar)
+        return other
+
+    @property
+    def sidecar_path(self) -> Path | None:
+        """Where the sidecar is that it is read with; None without one, or if that turned out to be none."""
+        return self._sidecar
+
+    @property
+    def sidecar(self) -> Sidecar | None:
+        """What it is read with besides its own file."""
+        return self._open().sidecar
 
     @property
     def path(self) -> Path:
@@ -138,14 +163,33 @@ class ImmutableSegment:
         if metadata is None:
             return None
         # Two threads that come at once make two; both are given the same one.
-        return opened.readers.setdefault(name, ColumnReader(metadata, self.num_docs, opened.file))
+        return opened.readers.setdefault(name, self._reader(metadata, opened))
+
+    def _reader(self, metadata: ColumnMetadata, opened: _Opened) -> ColumnReader:
+        sidecar = opened.sidecar
+        if sidecar is None:
+            return ColumnReader(metadata, self.num_docs, opened.file)
+        anew = sidecar.column(metadata.name)
+        place = sidecar.places.get(metadata.name)
+        return anew or ColumnReader(metadata, self.num_docs, opened.file, place)
+
+    def own_column(self, name: str) -> ColumnReader:
+        """A column as the segment's own file has it; KeyError if it has none."""
+        opened = self._open()
+        return ColumnReader(opened.metadata.columns[name], self.num_docs, opened.file)
+
+    def look(self) -> SegmentMetadata:
+        """What the footer says. A segment that is not open is not opened for it."""
+        opened = self._opened
+        return _metadata_of(_file_at(self.path, self.size_bytes)) if opened is None else opened.metadata
 
     @property
     def star_trees(self) -> tuple[StarTree, ...]:
-        """Star-trees, in the order in which they were declared. Raises CorruptionError."""
+        """Star-trees, in the order in which they were declared, and those of its sidecar. Raises CorruptionError."""
         opened = self._open()
         if opened.star_trees is None:
-            opened.star_trees = tuple(_star_tree(tree, opened) for tree in opened.metadata.star_trees)
+            own = tuple(_star_tree(tree, opened) for tree in opened.metadata.star_trees)
+            opened.star_trees = own if opened.sidecar is None else (*own, *opened.sidecar.star_trees)
         return opened.star_trees
 
     def bounds(self, name: str) -> tuple[int, int] | None:
@@ -160,7 +204,7 @@ class ImmutableSegment:
         for a column that is asked for. Raises CorruptionError."""
         for _ in self.metadata.columns.values():
             pass
-        assert len(self.star_trees) == len(self.metadata.star_trees)
+        assert len(self.star_trees) >= len(self.metadata.star_trees)
 
     def prepare(self) -> None:
         """Be open from now on, whatever becomes of the file's name. Raises as `open` does."""
@@ -186,12 +230,23 @@ class ImmutableSegment:
         return opened
 
     def _read(self) -> _Opened:
-        path = self.path
-        file = MappedFile(path, read_file(path) if self.size_bytes <= MAX_READ_BYTES else None)
+        file = _file_at(self.path, self.size_bytes)
         opened = _Opened(file, _metadata_of(file))
         if opened.metadata.key != self.key:
             raise damaged(self.path, f"the file is of {opened.metadata.key} now")
+        opened.sidecar = self._open_sidecar(opened.metadata)
         return _OPENED.add(self, opened)
+
+    def _open_sidecar(self, metadata: SegmentMetadata) -> Sidecar | None:
+        """What it is read with, if that is still there and right: else it goes without from now on."""
+        if self._sidecar is None:
+            return None
+        try:
+            return Sidecar.open(self._sidecar, metadata)
+        except (CorruptionError, NotFoundError, UnavailableError) as error:
+            _LOG.warning("segment is read without its sidecar path=%s cause=%s", self._sidecar, error)
+            self._sidecar = None
+            return None
 
     def __enter__(self) -> Self:
         return self
@@ -225,6 +280,11 @@ class _OpenedSegments:
         """Leave it as it is."""
         with self._lock:
             self._segments.pop(id(segment), None)
+
+    def may_forget(self, segment: ImmutableSegment) -> bool:
+        """Whether it can be closed, and opened again."""
+        with self._lock:
+            return id(segment) in self._segments
 
     def resize(self, capacity: int) -> None:
         """Set the bound; closes at once what is beyond it."""
@@ -262,6 +322,10 @@ def file_of(folder: str, key: SegmentKey) -> str:
 def verify_file(path: Path) -> None:
     """Read every byte of a segment file; raises CorruptionError at the first one that is not as written."""
     ImmutableSegment.open(path, verify=True).close()
+
+
+def _file_at(path: Path, size_bytes: int) -> MappedFile:
+    return MappedFile(path, read_file(path) if size_bytes <= MAX_READ_BYTES else None)
 
 
 def _metadata_of(file: MappedFile) -> SegmentMetadata:

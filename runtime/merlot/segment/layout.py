@@ -19,6 +19,7 @@ from merlot.segment import compression
 
 FORMAT_VERSION: Final = 1
 SUFFIX: Final = ".mseg"
+SIDECAR_SUFFIX: Final = ".midx"
 ALIGNMENT: Final = 64
 HEADER_BYTES: Final = 64
 TRAILER_BYTES: Final = 64

@@ -22,6 +22,8 @@ from merlot.errors import CorruptionError, NotFoundError, UnavailableError
 from merlot.ids import SegmentKey, TableName
 from merlot.segment.contents import check_contents
 from merlot.segment.immutable import ImmutableSegment, file_of
+from merlot.segment.layout import SIDECAR_SUFFIX
+from merlot.segment.sidecar.sidecar import sidecar_name
 from merlot.store.deepstore import SUFFIX, DeepStore, patience_s, unavailable
 from merlot.store.retry import OutOfSpaceError
 
@@ -105,6 +107,23 @@ class SegmentFiles:
         # The mapping follows the file when it is renamed.
         return opened[-1]
 
+    def sidecar_path(self, table: TableName, key: SegmentKey, config: str) -> Path:
+        """Where the sidecar of this version and configuration is, or would be."""
+        return self._segments / table / sidecar_name(key, config)
+
+    def sidecars(self, table: TableName) -> dict[str, list[Path]]:
+        """Sidecars that are here, by `name@crc`."""
+        found: dict[str, list[Path]] = {}
+        with contextlib.suppress(FileNotFoundError):
+            for file in (self._segments / table).iterdir():
+                if file.name.endswith(SIDECAR_SUFFIX):
+                    found.setdefault(file.name.rsplit(".", 2)[0], []).append(file)
+        return found
+
+    def make_room(self, table: TableName) -> None:
+        """OutOfSpaceError unless some bytes are free for a file to be made."""
+        _make_room(str(self._segments / table), 0)
+
     def quarantine(self, table: TableName, key: str, reason: str) -> None:
         """Set a corrupt file aside, so that it is fetched again and nobody opens it."""
         path = self.path_of(table, key)
@@ -134,10 +153,11 @@ class SegmentFiles:
         for key in keys:
             self.path_of(table, key).unlink(missing_ok=True)
 
-    def sweep(self, table: TableName, keep: Collection[str]) -> None:
-        """Delete what a former life left behind: unfinished copies, and versions that are not in `keep`."""
+    def sweep(self, table: TableName, keep: Collection[str], sidecars: Collection[Path] = ()) -> None:
+        """Delete what a former life left behind: unfinished files, versions that are not in `keep`, and sidecars that
+        are not among these."""
         directory = self._segments / table
-        kept = {f"{key}{SUFFIX}" for key in keep}
+        kept = {*(f"{key}{SUFFIX}" for key in keep), *(path.name for path in sidecars)}
         with contextlib.suppress(FileNotFoundError):
             for file in directory.iterdir():
                 if file.name not in kept:

@@ -35,6 +35,7 @@ from merlot.segment.contents import check_file
 from merlot.segment.immutable import ImmutableSegment, verify_file
 from merlot.segment.reader import Segment
 from merlot.server.files import SegmentFiles, Source
+from merlot.server.indexing import IndexerParts, TableIndexer
 from merlot.server.loader import Actions, Desired, Failure, Holdings, decide
 from merlot.server.loads import LoadQueue
 from merlot.server.realtime.cuts import StreamCut
@@ -76,6 +77,8 @@ class Surroundings:
     files: SegmentFiles
     io: Executor
     loads: Executor
+    indexes: Executor
+    """Of one thread, for sidecars."""
     clock: Clock
     store_of: Callable[[TableSpec], DeepStore]
     grace_s: float
@@ -136,6 +139,10 @@ class TableKeeper:
             io=around.io,
             clock=around.clock,
         )
+        parts = IndexerParts(
+            files=around.files, executor=around.indexes, clock=around.clock, on_change=self._reporter.mark
+        )
+        self._indexer = TableIndexer(table, self.segments, parts)
         self._logged = (-1, -1)
         self._has_stream = asyncio.Event()
         self._stream: TableStream | None = None
@@ -179,11 +186,14 @@ class TableKeeper:
 
     async def open_local(self) -> None:
         """Serve every assigned segment whose file is on disk, delete other files, and report. Before the first run."""
-        assigned = (await self.refresh()).assigned
+        state = await self.refresh()
+        assigned = state.assigned
+        self._indexer.follow(state.spec.indexing, state.revision)
+        await self._in_io(self._indexer.look_at_disk)
         self._loads.add(assigned.values(), self._bring_local)
         await self._loads.wait()
         self._take_loads()
-        await self._in_io(lambda: self._around.files.sweep(self.table, assigned))
+        await self._in_io(lambda: self._around.files.sweep(self.table, assigned, self._indexer.used_files()))
         await self._reporter.take_over()
 
     async def run(self) -> None:
@@ -192,6 +202,7 @@ class TableKeeper:
         reporting = self._reporter.run(self._log_progress)
         helpers = [asyncio.create_task(reporting), asyncio.create_task(self._follow_loads())]
         helpers.append(asyncio.create_task(self._run_stream()))
+        helpers.append(asyncio.create_task(self._indexer.run()))
         try:
             with contextlib.suppress(NotFoundError):
                 while True:
@@ -200,7 +211,7 @@ class TableKeeper:
             tasks = [*helpers, *self._tasks.values()]
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, self._loads.stop(), return_exceptions=True)
+            await asyncio.gather(*tasks, self._loads.stop(), self._indexer.stop(), return_exceptions=True)
             if self._stream is not None:
                 await self._stream.stop()
             for watch in watches:
@@ -235,6 +246,7 @@ class TableKeeper:
         except (CorruptionError, NotFoundError) as error:
             await self._discard(key, str(error))
             return False
+        await self._indexer.check(key)
         return True
 
     async def _check_all(self, name: str, keys: Iterable[str]) -> None:
@@ -270,6 +282,7 @@ class TableKeeper:
         desired = Desired(records=self._to_load(state), irreplaceable=await self._irreplaceable(state))
         actions = decide(desired, self._holdings(), self._around.clock.monotonic(), self._around.grace_s)
         self._carry_out(actions, state.spec)
+        self._indexer.follow(state.spec.indexing, state.revision)
         self._follow_stream(state)
         now = self._around.clock.monotonic()
         moments = [moment for moment in (actions.wake_at,) if moment is not None]
@@ -389,6 +402,8 @@ class TableKeeper:
         for source, number in num_loaded.items():
             telemetry.SERVER_LOADS.labels(self.table, source).inc(number)
         self._reporter.mark()
+        if num_loaded:
+            self._indexer.wake()
         self._num_come_in += num_loaded.total()
         if not self._loads.keys:
             self._reporter.loading_ended()
@@ -405,7 +420,7 @@ class TableKeeper:
 
     def _bring_local(self, record: SegmentRecord) -> tuple[ImmutableSegment, Source] | None:
         segment = self._around.files.open_local(self.table, record)
-        return None if segment is None else (segment, Source.DISK)
+        return None if segment is None else (self._indexer.with_local(segment), Source.DISK)
 
     def _failed(self, key: str, error: MerlotError) -> None:
         telemetry.SERVER_LOAD_FAILURES.labels(self.table, type(error).__name__).inc()
@@ -426,20 +441,27 @@ class TableKeeper:
         try:
             await self._reporter.written()
             await asyncio.sleep(LINGER_S)
+            sidecars = [path for key in keys if (path := self._sidecar_of(key)) is not None]
             read = [segment for key in keys if (segment := self.segments.drop(key)) is not None]
-            await self._in_io(lambda: self._remove(keys, read))
+            await self._in_io(lambda: self._remove(keys, read, sidecars))
             _LOG.info("segments dropped table=%s num_segments=%d", self.table, len(keys))
         finally:
             self._leaving.difference_update(keys)
             self._tasks.pop(name, None)
             self.wake()
 
-    def _remove(self, keys: Collection[str], read: Iterable[ImmutableSegment]) -> None:
+    def _sidecar_of(self, key: str) -> Path | None:
+        segment = self.segments.get(key)
+        return None if segment is None else segment.sidecar_path
+
+    def _remove(self, keys: Collection[str], read: Iterable[ImmutableSegment], sidecars: Iterable[Path]) -> None:
         """Delete files; queries that still run may not have looked into theirs yet."""
         for segment in read:
             with contextlib.suppress(MerlotError):
                 segment.prepare()
         self._around.files.remove(self.table, keys)
+        for path in sidecars:
+            path.unlink(missing_ok=True)
 
     def _standing(self) -> Standing:
         """What the report shall say."""
@@ -451,7 +473,8 @@ class TableKeeper:
         counts = {"loaded": len(loaded), "failed": len(errors), "retired": len(self._retired)}
         for state, count in counts.items():
             telemetry.SERVER_SEGMENTS.labels(self.table, state).set(count)
-        return Standing(loaded, errors, 0 if self._state is None else self._state.revision)
+        revision = 0 if self._state is None else self._state.revision
+        return Standing(loaded, errors, revision, self._indexer.progress)
 
     def _answerable(self, keys: Collection[str]) -> list[str]:
         """Without segments of an upsert table of which it is not known yet which docs count."""

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from merlot.clock import Clock
-from merlot.cluster.instances.reports import ReportWriter
+from merlot.cluster.instances.reports import NOT_INDEXING, ReportWriter
+from merlot.cluster.records import IndexingRecord
 from merlot.errors import ConflictError, MerlotError
 
 _LOG = logging.getLogger(__name__)
@@ -33,11 +34,13 @@ TAKE_OVER_ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a report shall say: keys that are served, messages by key of what is not, the manifest's revision."""
+    """What a report shall say: keys that are served, messages by key of what is not, the manifest's revision, and how
+    far indexes are."""
 
     loaded: Collection[str]
     errors: Mapping[str, str]
     revision: int
+    indexing: IndexingRecord = NOT_INDEXING
 
 
 class TableReporter:
@@ -144,7 +147,9 @@ class TableReporter:
             if is_doubtful:
                 self._writer.doubt()
             has_changed = await self._in_io(
-                lambda: self._writer.write(loaded, standing.errors, revision=standing.revision)
+                lambda: self._writer.write(
+                    loaded, standing.errors, revision=standing.revision, indexing=standing.indexing
+                )
             )
         async with self._written:
             self._num_written = max(self._num_written, asked)

@@ -32,6 +32,7 @@ from merlot.metastore.protocol import Metastore, SessionState, Watch
 from merlot.server.caches import set_bounds
 from merlot.server.files import SegmentFiles
 from merlot.server.health import HealthSources, make_app
+from merlot.server.indexing import index_threads
 from merlot.server.keeper import RETRY_S, Surroundings, TableKeeper
 from merlot.server.realtime.intake import Turns
 from merlot.server.realtime.leaving import hand_over
@@ -116,6 +117,7 @@ class ServerRole:
         self._allowed = AllowedStores(own=config.deep_store, prefixes=config.deep_store_prefixes)
         self._io = ThreadPoolExecutor(2, thread_name_prefix="server-io")
         self._loads = ThreadPoolExecutor(config.settings.load_threads, thread_name_prefix="server-load")
+        self._indexes = index_threads()
         self._seals = ThreadPoolExecutor(SEAL_THREADS, thread_name_prefix="server-seal")
         self._stream_writes = ThreadPoolExecutor(STREAM_WRITE_THREADS, thread_name_prefix="server-stream-write")
         self._scheduler = Scheduler(SchedulerConfig.of(config.settings))
@@ -252,6 +254,7 @@ class ServerRole:
 
     def _close_threads(self) -> None:
         self._loads.shutdown(wait=True, cancel_futures=True)
+        self._indexes.shutdown(wait=True, cancel_futures=True)
         self._seals.shutdown(wait=True, cancel_futures=True)
         self._stream_writes.shutdown(wait=True, cancel_futures=True)
         self._io.shutdown(wait=True)
@@ -277,6 +280,7 @@ class ServerRole:
             files=SegmentFiles(self._config.data_dir),
             io=self._io,
             loads=self._loads,
+            indexes=self._indexes,
             clock=self._clock,
             store_of=self._store_of,
             grace_s=self._config.grace_s,

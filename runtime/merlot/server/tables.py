@@ -126,6 +126,11 @@ class TableSegments:
         """Open segments by key; for reports, not for queries."""
         return MappingProxyType({key: held.segment for key, held in self._held.items()})
 
+    def get(self, key: str) -> ImmutableSegment | None:
+        """The open segment of a key; for whoever looks after files, not for queries."""
+        held = self._held.get(key)
+        return None if held is None else held.segment
+
     def add(self, segment: ImmutableSegment) -> None:
         """Serve it from now on. One that stood under the same key is dropped."""
         key = sys.intern(str(segment.key))
@@ -133,6 +138,12 @@ class TableSegments:
             self.drop(key)
         self._unshare(0)
         self._held[key] = _Held(segment)
+
+    def replace(self, key: str, segment: ImmutableSegment) -> None:
+        """Serve a version in another form, such as with more indexes, for queries from now on."""
+        read_columns = self._held[key].read_columns
+        self.add(segment)
+        self._held[key].read_columns = read_columns
 
     def drop(self, key: str) -> ImmutableSegment | None:
         """Hand it out no more; close it when its last reader leaves. Returns it if it has readers."""

@@ -54,8 +54,8 @@ IndexedColumns = tuple[ColumnName, ...]
 
 
 class IndexingSpec(SpecModel):
-    """Storage and indexes, by column. A change applies to segments that are built after it; but an index that is taken
-    out finds no rows any more, not in segments that have it either."""
+    """Storage and indexes, by column. A change of storage applies to segments that are built after it. An index that is
+    added is made of older segments, too, while queries go on; one that is taken out finds no rows any more."""
 
     sorted_columns: tuple[ColumnName, ...] = ()
     """Columns that rows are sorted by within a segment, most significant first."""
@@ -95,6 +95,11 @@ class IndexingSpec(SpecModel):
     def tree_dimensions(self) -> frozenset[str]:
         """Dimensions of star-trees, which need a dictionary."""
         return frozenset(name for tree in self.star_tree_index_configs for name in tree.dimensions_split_order)
+
+    @property
+    def asks_for_indexes(self) -> bool:
+        """Whether there is any index or star-tree, so that some segment may lack it."""
+        return bool(self.star_tree_index_configs) or any(self.columns_of(kind) for kind in INDEX_KINDS)
 
     def columns_of(self, kind: str) -> IndexedColumns:
         """Columns for which an index is asked for."""

@@ -152,6 +152,9 @@ class TableStatus(SpecModel):
     segments_unpartitioned: Count | None = None
     """Segments whose records tell no partition of a column of spec.partitioning: no query prunes them by it. None if
     there are none."""
+    indexes: str | None = None
+    """Segments that were given indexes and star-trees after they were built, of those that lack some, counted on each
+    server, such as 12/40."""
     size_bytes: Count | None = None
     """Bytes of all segments, one copy of each."""
     size: str | None = None

@@ -58,6 +58,7 @@ class KeeperBench:
             files=self.files,
             io=pool,
             loads=pool,
+            indexes=pool,
             clock=SystemClock(),
             store_of=lambda _: self.deep_store,
             grace_s=grace_s,

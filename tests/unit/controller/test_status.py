@@ -16,13 +16,14 @@ from merlot.cluster.instances.echoes import write_echo
 from merlot.cluster.instances.liveness import register
 from merlot.cluster.instances.reports import ReportWriter, write_report
 from merlot.cluster.manifests.tables import put_table
-from merlot.cluster.records import EchoRecord, InstanceRecord, OperatorRecord, Role, SegmentRecord
+from merlot.cluster.records import EchoRecord, IndexingRecord, InstanceRecord, OperatorRecord, Role, SegmentRecord
 from merlot.cluster.segments.publish import publish
 from merlot.cluster.segments.transaction import Assign, mutate
 from merlot.controller.http.api import make_app
 from merlot.controller.service import ControllerService
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.sqlite import SqliteMetastore
+from merlot.spec.indexing import IndexingSpec
 from merlot.spec.manifest import load
 from merlot.store.allowed import AllowedStores
 from merlot_operator.controllers.status_answer import parse
@@ -77,6 +78,22 @@ def add_table(store: SqliteMetastore) -> None:
     mutate(store, TABLE, lambda _: [Assign(dict.fromkeys("xyz", (ONE, TWO)))])
 
 
+async def test_a_table_tells_how_far_servers_are_with_indexes_that_segments_lack(
+    client: Client, store: SqliteMetastore
+) -> None:
+    go_live(store, ONE, TWO)
+    add_table(store)
+    declared = load(MANIFEST)[0]
+    spec = declared.spec.model_copy(update={"indexing": IndexingSpec(inverted=(declared.spec.table_schema.names[-1],))})
+    put_table(store, declared.model_copy(update={"spec": spec}))
+    one = IndexingRecord(revision=2, wanted=3, built=1, problem="no space left")
+    ReportWriter(store, TABLE, ONE).write(["x@1", "y@1", "z@1"], {}, revision=2, indexing=one)
+    ReportWriter(store, TABLE, TWO).write(["x@1"], {}, revision=2)
+    table = (await status(client))["tables"]["t"]
+    assert table["indexes"] == {"wanted": 3, "built": 1, "leftOut": 0, "looking": [TWO], "problem": "no space left"}
+    assert table["servers"][ONE]["indexing"]["built"] == 1
+
+
 async def test_an_empty_cluster_has_a_status(client: Client) -> None:
     body = await status(client)
     assert (body["tables"], body["instances"]) == ({}, {})
@@ -107,6 +124,7 @@ async def test_a_table_tells_what_is_loaded_where_and_which_revision_runs(
         "loaded": 2,
         "numErrors": 1,
         "errors": {"z@1": "disk is full"},
+        "indexing": {"revision": 0, "wanted": 0, "built": 0, "leftOut": 0, "problem": ""},
         "draining": False,
         "leaving": False,
         "drained": False,

@@ -277,6 +277,25 @@ def test_what_impairs_pruning_is_told() -> None:
     assert "segmentsUnpartitioned" not in table_status(facts(cluster=saying(unpartitioned=0)))
 
 
+@pytest.mark.parametrize(
+    ("indexes", "reason", "shown_as"),
+    [
+        ({"built": 12, "wanted": 40, "looking": [], "problem": ""}, "BuildingIndexes", "12/40"),
+        ({"built": 0, "wanted": 0, "looking": ["Server_a"], "problem": ""}, "BuildingIndexes", "0/0"),
+        ({"built": 39, "wanted": 40, "looking": [], "problem": "no space left"}, "IndexesFailing", "39/40"),
+        ({"built": 40, "wanted": 40, "looking": [], "problem": ""}, "AllPods", "40/40"),
+        (None, "AllPods", None),
+    ],
+)
+def test_indexes_that_are_still_made_are_told(
+    indexes: dict[str, object] | None, reason: str, shown_as: str | None
+) -> None:
+    given = facts(cluster=saying(indexes=indexes))
+    assert shown(given, "ConfigInSync") == (reason == "AllPods", reason)
+    assert shown(given, "Ready") == (True, "Serving")
+    assert table_status(given).get("indexes") == shown_as
+
+
 def test_errors_of_segments_are_shown_with_their_cause() -> None:
     [degraded] = [one for one in table_conditions(facts(cluster=saying(segmentsFailed=1))) if one.type == "Degraded"]
     assert "no room on the disk" in degraded.message

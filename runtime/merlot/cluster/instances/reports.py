@@ -12,9 +12,10 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any, Final
 
 from merlot.cluster import paths
-from merlot.cluster.records import ReportBucket, ReportRoot
+from merlot.cluster.records import IndexingRecord, ReportBucket, ReportRoot
 from merlot.cluster.segments.view import bucket_of
 from merlot.errors import ConflictError, NotFoundError
 from merlot.ids import InstanceId, TableName
@@ -22,6 +23,7 @@ from merlot.metastore.protocol import Check, Create, Metastore, Node, Op, Put, S
 
 NUM_BUCKETS = 64
 MAX_MULTI_BYTES = 512 * 1024
+NOT_INDEXING: Final = IndexingRecord()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class ServerReport:
     loaded: frozenset[str]
     errors: Mapping[str, str]
     revision: int = 0
+    indexing: IndexingRecord = NOT_INDEXING
 
 
 class ReportWriter:
@@ -58,10 +61,18 @@ class ReportWriter:
         """What stands in the metastore may not be what was written: look at it with the next write."""
         self._is_sure = False
 
-    def write(self, loaded: Collection[str], errors: Mapping[str, str], *, revision: int = 0) -> bool:
+    def write(
+        self,
+        loaded: Collection[str],
+        errors: Mapping[str, str],
+        *,
+        revision: int = 0,
+        indexing: IndexingRecord = NOT_INDEXING,
+    ) -> bool:
         """Make the report say exactly this; returns whether it had to change. It stays if it is another life's."""
         wanted = _bucketed(loaded, errors)
-        is_same = wanted == self._written and revision == self._root.revision
+        said = {"revision": revision, "indexing": indexing}
+        is_same = wanted == self._written and said == {name: getattr(self._root, name) for name in said}
         if self._is_sure and is_same:
             return False
         node = self._metastore.get(self._root_path)
@@ -73,7 +84,7 @@ class ReportWriter:
             self._is_sure = True
             return False
         try:
-            self._write(wanted, revision, node, stored)
+            self._write(wanted, said, node, stored)
         except BaseException:
             # Nobody knows what stands there: buckets may be newer than the root. The next write writes them all.
             self._written, self._root = {}, self._root.model_copy(update={"buckets": {}})
@@ -84,7 +95,7 @@ class ReportWriter:
         return ReportRoot.from_bytes(node.data, self._root_path) if node is not None and node.data else None
 
     def _write(
-        self, wanted: dict[int, ReportBucket], revision: int, node: Node | None, stored: ReportRoot | None
+        self, wanted: dict[int, ReportBucket], said: dict[str, Any], node: Node | None, stored: ReportRoot | None
     ) -> None:
         if stored != self._root:
             # Somebody cleaned up, or an answer was lost: write it all, later than whatever stands there.
@@ -97,7 +108,7 @@ class ReportWriter:
         seq = self._root.seq + 1
         kept = {number: self._root.buckets[number] for number in wanted if number not in changed}
         buckets = {**kept, **{number: seq for number in changed if number in wanted}}
-        root = self._root.model_copy(update={"seq": seq, "revision": revision, "buckets": buckets})
+        root = self._root.model_copy(update={**said, "seq": seq, "buckets": buckets})
         self._is_sure = False
         self._store({number: wanted[number] for number in changed if number in wanted}, root, node)
         self._root, self._written, self._is_sure = root, wanted, True
@@ -212,7 +223,7 @@ def _joined(instance: InstanceId, root: ReportRoot, buckets: Mapping[int, Report
     # The texts that the table's records have in this process too.
     loaded = frozenset(sys.intern(key) for bucket in buckets.values() for key in bucket.loaded)
     errors = {key: message for bucket in buckets.values() for key, message in bucket.errors.items()}
-    return ServerReport(instance, loaded, MappingProxyType(errors), root.revision)
+    return ServerReport(instance, loaded, MappingProxyType(errors), root.revision, root.indexing)
 
 
 def _bucketed(loaded: Collection[str], errors: Mapping[str, str]) -> dict[int, ReportBucket]:

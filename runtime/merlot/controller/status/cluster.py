@@ -8,12 +8,12 @@ should have it neither has it nor says why not.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
 from merlot.cluster.instances.reports import ServerReport
-from merlot.cluster.records import DrainRecord, EchoRecord, InstanceRecord, Role, TableRecord
+from merlot.cluster.records import DrainRecord, EchoRecord, IndexingRecord, InstanceRecord, Role, TableRecord
 from merlot.cluster.segments.view import TableView
 from merlot.controller.placement.reconcile import is_moving
 from merlot.controller.status.pinot_json import Json, unpartitioned
@@ -74,6 +74,7 @@ def table_status(facts: TableFacts, cluster: ClusterFacts) -> Json:
         "sizeBytes": view.size_bytes,
         "segmentsUnavailable": _num_unavailable(facts, cluster),
         "segmentsLoading": sum(len(state.missing) for state in states.values()),
+        "indexes": _indexes_json(facts, states.values(), cluster),
         "segmentsFailed": len({key for state in states.values() for key in state.errors}),
         "unpartitioned": sum(bool(unpartitioned(record, facts.spec)) for record in view.visible.values()),
         "moving": is_moving(view, facts.spec.replication, cluster.leaving),
@@ -171,10 +172,41 @@ def _server_json(state: _ServerState, facts: TableFacts, cluster: ClusterFacts) 
         "loaded": state.num_loaded,
         "numErrors": len(state.errors),
         "errors": dict(islice(state.errors.items(), MAX_ERRORS)),
+        "indexing": _indexing_json(IndexingRecord() if state.report is None else state.report.indexing),
         "draining": mark is not None,
         "leaving": mark is not None and mark.leaving,
         "drained": is_drained(state.server, facts.view.table, cluster, state.num_assigned)
         and not _is_last_holder(state.server, facts, cluster),
+    }
+
+
+def _indexing_json(record: IndexingRecord) -> Json:
+    return {
+        "revision": record.revision,
+        "wanted": record.wanted,
+        "built": record.built,
+        "leftOut": record.left_out,
+        "problem": record.problem,
+    }
+
+
+def _indexes_json(facts: TableFacts, states: Iterable[_ServerState], cluster: ClusterFacts) -> Json | None:
+    """Indexes and star-trees that segments were not built with, of all live servers' copies; None if there are none.
+    `looking`: servers that have not looked at their segments yet since the table was changed."""
+    reports = [state.report for state in states if state.report is not None and state.server in cluster.live]
+    revision = facts.record.revision if facts.spec.indexing.asks_for_indexes else 0
+    looking = sorted(one.instance for one in reports if one.loaded and one.indexing.revision < revision)
+    records = [one.indexing for one in reports]
+    wanted = sum(one.wanted for one in records)
+    if not wanted and not looking:
+        return None
+    problems = [one.problem for one in records if one.problem]
+    return {
+        "wanted": wanted,
+        "built": sum(one.built for one in records),
+        "leftOut": sum(one.left_out for one in records),
+        "looking": looking,
+        "problem": problems[0] if problems else "",
     }
 
 

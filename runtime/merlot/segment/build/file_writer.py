@@ -26,8 +26,8 @@ _WRITE_BYTES: Final = 1 << 20
 class FileWriter:
     """The buffers and the footer of one file; one thread's."""
 
-    def __init__(self, directory: Path, name: str) -> None:
-        self.path = directory / f"{name}{SUFFIX}"
+    def __init__(self, directory: Path, name: str, suffix: str = SUFFIX) -> None:
+        self.path = directory / f"{name}{suffix}"
         self._temporary = directory / f".{name}.{os.getpid()}.{threading.get_ident()}.tmp"
         self._directory: list[StoredBuffer] = []
         self._offset = 0

@@ -8,7 +8,7 @@ before anything is read, and a query takes the cheapest offer, or scans if that 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -125,26 +125,35 @@ class Index(ABC, Generic[R]):
 AnyIndex = Index[Any]
 
 
+class IndexPlace(NamedTuple):
+    """Indexes of a column that lie in one file: the segment's own, or one beside it."""
+
+    present: tuple[AnyIndex, ...]
+    column: ColumnMetadata
+    """What is known of the column, with the buffers that are in this file."""
+    file: MappedFile
+
+
 class ColumnIndexes:
     """Indexes that a column has, each read when it is first asked for. Any thread."""
 
-    __slots__ = ("_column", "_file", "_finders", "_known", "_num_docs", "_present")
+    __slots__ = ("_finders", "_known", "_num_docs", "_places")
 
-    def __init__(self, present: tuple[AnyIndex, ...], column: ColumnMetadata, num_docs: int, file: MappedFile) -> None:
-        self._present = present
-        self._finders = tuple(index for index in present if index.finds_docs)
-        self._column = column
+    def __init__(self, places: Sequence[IndexPlace], num_docs: int) -> None:
+        """places: of two that have an index of one kind, the last counts."""
+        self._places = {index.name: place for place in places for index in place.present}
+        present = (index for place in places for index in place.present)
+        self._finders = tuple({index.name: index for index in present if index.finds_docs}.values())
         self._num_docs = num_docs
-        self._file = file
         self._known: dict[str, Any] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(index.name for index in self._present)
+        return tuple(self._places)
 
     def get(self, index: Index[R]) -> R | None:
         """The index as it is read; None if the column has none of this kind. Raises CorruptionError."""
-        known: R | None = self._read(index) if index in self._present else None
+        known: R | None = self._read(index) if index.name in self._places else None
         return known
 
     def offers(self, asked: Asked) -> list[Offer]:
@@ -160,5 +169,6 @@ class ColumnIndexes:
     def _read(self, index: AnyIndex) -> Any:
         known = self._known.get(index.name)
         if known is None:
-            known = self._known[index.name] = index.read(self._column, self._num_docs, self._file)
+            place = self._places[index.name]
+            known = self._known[index.name] = index.read(place.column, self._num_docs, place.file)
         return known

@@ -32,7 +32,7 @@ def agrees(tree: StarTree, column_of: Callable[[str], ColumnReader | None], num_
         reader = column_of(name)
         if reader is None or reader.multi_value:
             return False
-        columns[name] = _source_of(reader)
+        columns[name] = source_of(reader)
     types = {one: tree.type_of(one) for one in spec.stored}
     if any(one.column and columns[one.column].type is not type_ for one, type_ in types.items()):
         return False
@@ -74,7 +74,8 @@ def _pair(stored: StoredFunction) -> str:
     return f"{stored.function}{SEPARATOR}{stored.column or EVERY_ROW}"
 
 
-def _source_of(reader: ColumnReader) -> SourceColumn:
+def source_of(reader: ColumnReader) -> SourceColumn:
+    """What a tree is made of: a stored column."""
     dictionary = reader.dictionary
     if dictionary is None:
         is_variable = reader.metadata.encoding is ColumnEncoding.RAW_VARIABLE

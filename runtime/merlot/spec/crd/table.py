@@ -30,6 +30,7 @@ COLUMNS: tuple[Column, ...] = (
     ("Servers", "string", ".status.servers", 0),
     ("Reason", "string", condition("Ready", "reason"), 1),
     ("In-Sync", "string", condition("ConfigInSync"), 1),
+    ("Indexes", "string", ".status.indexes", 1),
     ("Restart", "string", condition("RestartPending"), 1),
     ("Degraded", "string", condition("Degraded", "reason"), 1),
     ("Last-Batch", "string", ".status.lastBatch", 1),

@@ -1,0 +1,154 @@
+"""A sidecar from a segment: what the plan says, made of the columns as they are stored.
+
+The file is written under a temporary name and renamed when it is whole, as a segment's is: killed at any step, it
+leaves nothing that anybody would read.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from merlot.errors import InvalidInputError
+from merlot.segment import compression
+from merlot.segment.build.column_writer import request_of, write_column
+from merlot.segment.build.file_writer import FileWriter
+from merlot.segment.build.rows import StoredColumn
+from merlot.segment.column import ColumnReader
+from merlot.segment.contents import indexed_column, raw_values
+from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.index.registry import INDEXES
+from merlot.segment.layout import SIDECAR_SUFFIX, Footer
+from merlot.segment.metadata import StarTreeMetadata
+from merlot.segment.sidecar.content import LeftOut, SidecarColumn, SidecarContent, SidecarIdentity
+from merlot.segment.sidecar.plan import SidecarPlan
+from merlot.segment.startree.agreement import source_of
+from merlot.segment.startree.build import build
+from merlot.segment.startree.documents import SourceColumn
+from merlot.segment.startree.written import write
+from merlot.spec.indexing import IndexingSpec
+from merlot.spec.schema import FieldSpec
+
+_LOG: Final = logging.getLogger(__name__)
+
+Check = Callable[[], None]
+"""Called between the parts of a build; raises to end it."""
+
+
+def build_sidecar(
+    segment: ImmutableSegment, plan: SidecarPlan, indexing: IndexingSpec, directory: Path, check: Check = lambda: None
+) -> Path:
+    """Write the sidecar of a segment into a folder; returns its path. What cannot be made of the rows, a tree of too
+    many documents say, is left out, and named in the file.
+
+    Raises UnavailableError if the file cannot be written, CorruptionError if the segment is not right."""
+    started = time.monotonic()
+    with FileWriter(directory, f"{segment.key}.{plan.digest}", SIDECAR_SUFFIX) as file:
+        work = _Work(segment, plan, indexing, file)
+        for name in plan.columns:
+            check()
+            work.add_column(name)
+        for tree in range(len(plan.star_trees)):
+            check()
+            work.add_tree(tree)
+        check()
+        size = file.commit(work.footer())
+    took = time.monotonic() - started
+    text = "sidecar built path=%s columns=%d star_trees=%d bytes=%d seconds=%.3f"
+    _LOG.info(text, file.path, len(plan.columns), len(work.trees), size, took)
+    return file.path
+
+
+class _Work:
+    """One build; one thread's."""
+
+    def __init__(self, segment: ImmutableSegment, plan: SidecarPlan, indexing: IndexingSpec, file: FileWriter) -> None:
+        self._segment = segment
+        self._metadata = segment.look()
+        self._plan = plan
+        self._indexing = indexing
+        self._file = file
+        self._columns: list[SidecarColumn] = []
+        self._sources: dict[str, SourceColumn] = {}
+        self.trees: list[StarTreeMetadata] = []
+        self._left_out: list[LeftOut] = []
+
+    def add_column(self, name: str) -> None:
+        """Write what the plan has for a column."""
+        reader = self._reader(name)
+        self._columns.append(self._recoded(reader) if name in self._plan.recoded else self._indexed(reader))
+
+    def add_tree(self, number: int) -> None:
+        """Write one of the plan's trees, or note why there is none."""
+        spec = self._plan.star_trees[number]
+        try:
+            sources = {name: self._source(name) for name in spec.columns}
+            tree = build(spec, sources, self._metadata.num_docs)
+        except InvalidInputError as error:
+            order = ",".join(spec.dimensions_split_order)
+            _LOG.warning("segment goes without a star-tree path=%s cause=%s", self._file.path, error)
+            self._left_out.append(LeftOut(what=f"star-tree {order}", why=str(error)[:500]))
+            return
+        self.trees.append(write(tree, len(self.trees), self._file))
+
+    def footer(self) -> Footer:
+        """What was written."""
+        content = SidecarContent(
+            num_docs=self._metadata.num_docs,
+            added=tuple(self._columns),
+            star_trees=tuple(self.trees),
+            left_out=tuple(self._left_out),
+        )
+        identity = SidecarIdentity(
+            name=self._metadata.name,
+            table=self._metadata.table,
+            segment_crc=self._metadata.crc,
+            config=self._plan.digest,
+        )
+        stored = orjson.dumps(content.model_dump(mode="json", exclude_defaults=True), option=orjson.OPT_SORT_KEYS)
+        return Footer(stored, identity.model_dump(mode="json"), {"builder": "sidecar"})
+
+    def _indexed(self, reader: ColumnReader) -> SidecarColumn:
+        column, name = indexed_column(reader), reader.metadata.name
+        refs = {}
+        for kind in self._plan.kinds_of(name):
+            for buffer, array in INDEXES[kind].write(column, self._indexing).items():
+                refs[buffer] = self._file.add(array, compression.NONE)
+        return SidecarColumn(name=name, buffers=refs)
+
+    def _recoded(self, reader: ColumnReader) -> SidecarColumn:
+        """The whole column again, with the dictionary that it lacks."""
+        known = reader.metadata
+        column = StoredColumn(
+            field=FieldSpec(name=known.name, type=known.type, multi_value=known.multi_value),
+            num_docs=reader.num_docs,
+            values=raw_values(reader),
+            offsets=reader.offsets() if reader.multi_value else None,
+            nulls=reader.nulls,
+            num_nulls=known.num_nulls,
+        )
+        written = write_column(column, request_of(self._asked(), column.field), self._file)
+        self._sources[known.name] = SourceColumn(known.type, written.coded, None)
+        kept = {"role": known.role, "format": known.format, "default_null_value": known.default_null_value}
+        return SidecarColumn(name=known.name, stored=written.metadata.model_copy(update=kept))
+
+    def _asked(self) -> IndexingSpec:
+        """What the table says, with the indexes of the plan alone; a dictionary for all columns that are asked for."""
+        kinds = {kind: tuple(one.column for one in self._plan.indexes if one.kind == kind) for kind in INDEXES}
+        encodings = dict.fromkeys(self._plan.recoded, "DICTIONARY")
+        return IndexingSpec.model_validate({**kinds, "encodings": encodings, "bloom_fpp": self._indexing.bloom_fpp})
+
+    def _source(self, name: str) -> SourceColumn:
+        known = self._sources.get(name)
+        if known is None:
+            known = self._sources[name] = source_of(self._reader(name))
+        return known
+
+    def _reader(self, name: str) -> ColumnReader:
+        """As the segment's file has it."""
+        return self._segment.own_column(name)

@@ -1,0 +1,125 @@
+"""What a segment lacks of what its table asks for. Pure: the footer and the table's spec in, a plan out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from merlot.segment.index.registry import INDEXES, indexes_in
+from merlot.segment.metadata import ColumnMetadata, SegmentMetadata, StarTreeMetadata
+from merlot.spec.indexing import INDEX_KINDS, IndexingSpec
+from merlot.spec.star_tree import StarTreeSpec, StoredFunction
+
+SIDECAR_VERSION: Final = 1
+"""Part of every digest: files of another version are made again."""
+
+
+class PlannedIndex(NamedTuple):
+    """One index of one column."""
+
+    column: str
+    kind: str
+    option: float | None = None
+    """What the table says of it besides that it is wanted: the share of a Bloom filter."""
+
+
+@dataclass(frozen=True)
+class SidecarPlan:
+    """What a sidecar of one segment has to hold."""
+
+    recoded: tuple[str, ...] = ()
+    """Columns that lack the dictionary that an index or a tree needs: they are stored anew, with all their indexes."""
+    indexes: tuple[PlannedIndex, ...] = ()
+    star_trees: tuple[StarTreeSpec, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.indexes and not self.star_trees
+
+    @cached_property
+    def digest(self) -> str:
+        """Names the configuration: equal for equal plans, in every process."""
+        content: dict[str, Any] = {
+            "version": SIDECAR_VERSION,
+            "recoded": self.recoded,
+            "indexes": [list(one) for one in self.indexes],
+            "star_trees": [tree.model_dump(mode="json") for tree in self.star_trees],
+        }
+        return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that get something, sorted."""
+        return tuple(sorted({*self.recoded, *(one.column for one in self.indexes)}))
+
+    def kinds_of(self, column: str) -> tuple[str, ...]:
+        """Indexes that a column gets."""
+        return tuple(one.kind for one in self.indexes if one.column == column)
+
+
+NOTHING: Final = SidecarPlan()
+
+
+def plan_of(segment: SegmentMetadata, indexing: IndexingSpec) -> SidecarPlan:
+    """What the segment lacks. Columns that it does not have get nothing: each has one value for all docs. Trees of
+    such columns are none of this segment's."""
+    if not segment.num_docs or not indexing.asks_for_indexes:
+        return NOTHING
+    columns = segment.columns
+    trees = tuple(
+        tree
+        for tree in indexing.star_tree_index_configs
+        if all(name in columns for name in tree.columns) and not any(_has(one, tree) for one in segment.star_trees)
+    )
+    dimensions = frozenset(name for tree in trees for name in tree.dimensions_split_order)
+    wanted = dict.fromkeys(name for kind in INDEX_KINDS for name in indexing.columns_of(kind) if name in columns)
+    recoded = tuple(sorted(name for name in {*wanted, *dimensions} if _is_recoded(columns[name], indexing, dimensions)))
+    missing = [one for name in wanted for one in _missing(columns[name], indexing, is_recoded=name in recoded)]
+    return SidecarPlan(recoded, tuple(sorted(missing)), trees)
+
+
+def _is_recoded(column: ColumnMetadata, indexing: IndexingSpec, dimensions: Collection[str]) -> bool:
+    if column.encoding.has_dictionary:
+        return False
+    needs = (column.type not in INDEX_KINDS[kind].raw_types for kind in indexing.kinds_of(column.name))
+    return column.name in dimensions or any(needs)
+
+
+def _missing(column: ColumnMetadata, indexing: IndexingSpec, *, is_recoded: bool) -> list[PlannedIndex]:
+    present = () if is_recoded else tuple(index.name for index in indexes_in(column))
+    kinds = [kind for kind in indexing.kinds_of(column.name) if kind not in present and _takes(column, kind)]
+    return [PlannedIndex(column.name, kind, _option(indexing, column.name, kind)) for kind in kinds]
+
+
+def _takes(column: ColumnMetadata, kind: str) -> bool:
+    """Whether the segment's column, whose type may be narrower than the table's by now, can have the index."""
+    rule = INDEX_KINDS[kind]
+    assert kind in INDEXES
+    return column.type in rule.types and (rule.takes_lists or not column.multi_value)
+
+
+def _option(indexing: IndexingSpec, column: str, kind: str) -> float | None:
+    return indexing.bloom_fpp_of(column) if kind == "bloom" else None
+
+
+def _has(stored: StarTreeMetadata, wanted: StarTreeSpec) -> bool:
+    functions = {StoredFunction(one.function, one.column) for one in stored.functions}
+    return (
+        stored.dimensions == wanted.dimensions_split_order
+        and frozenset(stored.skipped) == frozenset(wanted.skip_star_node_creation_for_dimensions)
+        and stored.max_leaf_records == wanted.max_leaf_records
+        and functions.issuperset(wanted.stored)
+    )
+
+
+def named(plan: SidecarPlan) -> Mapping[str, int]:
+    """How many of each kind, for logs."""
+    counts: dict[str, int] = {}
+    for one in plan.indexes:
+        counts[one.kind] = counts.get(one.kind, 0) + 1
+    return {**counts, "star_tree": len(plan.star_trees)} if plan.star_trees else counts

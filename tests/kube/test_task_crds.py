@@ -15,6 +15,7 @@ pytestmark = pytest.mark.cluster
 ROOT = Path(__file__).resolve().parents[2]
 ROLLUP = ROOT / "examples" / "orders" / "rollup.yaml"
 UPSERT = ROOT / "examples" / "orders" / "upsert.yaml"
+UPSERTS = sorted(ROOT.glob("examples/*/upsert.yaml"))
 ROLLUPS = [path for path in sorted(ROOT.glob("examples/*/*.yaml")) if "kind: MergeRollupTask" in path.read_text()]
 
 
@@ -37,7 +38,7 @@ def edited(path: Path, *edits: tuple[str, str]) -> str:
     return text
 
 
-@pytest.mark.parametrize("path", [*ROLLUPS, UPSERT], ids=lambda path: f"{path.parent.name}-{path.stem}")
+@pytest.mark.parametrize("path", [*ROLLUPS, *UPSERTS], ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_example_is_accepted_and_means_the_same(server: Any, path: Path) -> None:
     server.check("apply", "-f", path)
     [declared] = manifest.load(path.read_text())

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from slt_data import Dataset
 
@@ -22,7 +23,11 @@ from merlot.segment.sidecar.build import build_sidecar
 from merlot.segment.sidecar.plan import plan_of
 from merlot.segment.sidecar.sidecar import Sidecar
 from merlot.spec.indexing import IndexingSpec
+from merlot.spec.schema import FieldSpec, TableSchema
+from merlot.spec.upserting import UpsertSpec
 from merlot.testing.indexes import every_index
+from merlot.upsert.partition import PartitionUpserts
+from merlot.upsert.rules import Rules
 
 _PLAIN = IndexingSpec()
 _INDEXINGS = {
@@ -160,7 +165,8 @@ def _trees(dataset: Dataset) -> dict[str, object]:
 
 
 def overwritten(dataset: Dataset, folder: Path) -> Iterator[tuple[Segment, NDArray[np.bool_]]]:
-    """Segments that hold an earlier version of every row before it, another row of the table, and which docs count.
+    """Segments that hold an earlier version of every row before it, and which docs count: another row of the table, or
+    half of the row's columns, into which the other half is merged.
 
     Sealed ones, plain, with every index and without dictionaries, then one that consumes."""
     rows = dataset.rows.num_rows
@@ -168,8 +174,10 @@ def overwritten(dataset: Dataset, folder: Path) -> Iterator[tuple[Segment, NDArr
     indexings = (_PLAIN, every_index(dataset.schema), every_index(dataset.schema, dataset.schema.names))
     for number, (start, end) in enumerate(itertools.pairwise(edges)):
         docs = np.column_stack([(np.arange(start, end) * 7 + 1) % max(rows, 1), np.arange(start, end)]).ravel()
-        stored = dataset.rows.take(pa.array(docs))
         is_valid = np.arange(len(docs)) % 2 == 1
+        stored = dataset.rows.take(pa.array(docs))
+        if number >= 2:
+            stored, is_valid = merged_rows(dataset, start, end)
         request = BuildRequest(
             name=f"{dataset.name}_{number}",
             table=dataset.name,
@@ -181,8 +189,46 @@ def overwritten(dataset: Dataset, folder: Path) -> Iterator[tuple[Segment, NDArr
             yield ImmutableSegment.open(build_segment(request, stored, folder).path), is_valid
         else:
             growing = ConsumingSegment(request, 0)
-            growing.append(stored, np.arange(len(docs)), len(docs))
+            growing.append(stored, np.arange(stored.num_rows), stored.num_rows)
             yield growing.snapshot(), is_valid
+
+
+def merged_rows(dataset: Dataset, start: int, end: int) -> tuple[pa.Table, NDArray[np.bool_]]:
+    """What mode PARTIAL stores of rows each of which came in two halves, in batches that part some of them, and which
+    docs count."""
+    more = [{"name": "row_number", "type": "LONG"}, {"name": "half", "type": "LONG"}]
+    fields = [*(field.model_dump(by_alias=True, exclude_none=True) for field in dataset.schema.fields), *more]
+    schema = TableSchema.model_validate({"fields": fields, "primaryKey": ["row_number"]})
+    settings = UpsertSpec.model_validate({"mode": "PARTIAL", "comparisonColumns": ["half"]})
+    stored: list[pa.Table] = []
+
+    def previous(_: NDArray[np.int64], docs: NDArray[np.int64], wanted: Sequence[FieldSpec]) -> pa.Table:
+        known = pa.concat_tables(stored) if stored else halves.schema.empty_table()
+        return known.select([field.name for field in wanted]).take(pa.array(docs))
+
+    halves = _halves(dataset, start, end)
+    upserts = PartitionUpserts(Rules.of(settings, schema, None), previous)
+    for first in range(0, halves.num_rows, 301):
+        stored.append(upserts.add(halves.slice(first, 301), 0, first).rows)
+        upserts.publish()
+    is_valid = np.zeros(halves.num_rows, np.bool_)
+    if 0 in upserts.cut.segments:
+        is_valid[upserts.cut.segments[0].live.docs()] = True
+    rows = pa.concat_tables(stored) if stored else halves
+    return rows.drop_columns(["row_number", "half"]), is_valid
+
+
+def _halves(dataset: Dataset, start: int, end: int) -> pa.Table:
+    """Every row twice: the first time without every other column, then without the others."""
+    docs = np.repeat(np.arange(start, end), 2)
+    is_second = np.arange(len(docs)) % 2 == 1
+    rows = dataset.rows.take(pa.array(docs))
+    for place, field in enumerate(rows.schema):
+        column = rows.column(place).combine_chunks()
+        given = column if isinstance(column, pa.Array) else pa.concat_arrays(column.chunks)
+        is_given = pa.array(is_second == (place % 2 == 1))
+        rows = rows.set_column(place, field, pc.if_else(is_given, given, pa.scalar(None, field.type)))
+    return rows.append_column("row_number", pa.array(docs)).append_column("half", pa.array(is_second.astype(np.int64)))
 
 
 def consuming_segment(dataset: Dataset, start: int, stop: int) -> ConsumingSegment:

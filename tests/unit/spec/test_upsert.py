@@ -53,12 +53,22 @@ def against(spec: str, table_text: str = TABLE) -> list[str]:
     return [str(problem) for problem in against_table(config(spec).spec, table.spec)]
 
 
-def test_the_example_fits_its_table() -> None:
-    folder = ROOT / "examples" / "flightboard"
+@pytest.mark.parametrize("name", ["flightboard", "carts"])
+def test_the_example_fits_its_table(name: str) -> None:
+    folder = ROOT / "examples" / name
     [found] = manifest.load((folder / "upsert.yaml").read_text())
     [table] = manifest.load_tables((folder / "table.yaml").read_text())
     assert isinstance(found, UpsertConfig)
+    assert table.spec.upsert is not None
+    assert table.spec.upsert.config_ref == found.metadata.name
     assert against_table(found.spec, table.spec) == []
+
+
+def test_the_example_that_says_itself_what_it_wants_fits() -> None:
+    [table] = manifest.load_tables((ROOT / "examples" / "clicks" / "table.yaml").read_text())
+    assert table.spec.upsert is not None
+    assert table.spec.upsert.config is not None
+    assert against_table(table.spec.upsert.config, table.spec) == []
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from merlot.functions.function import Family, Lists
 from merlot.tree.types import BOOLEAN, SqlType
+from merlot.vectors.texts import holds_parts
 from merlot.vectors.vector import Vector
 
 _NUMPY: dict[str, Callable[[Any, Any], Any]] = {
@@ -173,6 +174,10 @@ def is_like(_type: SqlType, args: Sequence[Vector]) -> Any:
     if "\\" in pattern:
         # Arrow takes '%a\\\\b%' for a search for its very text, escapes and all.
         return to_mask(pc.match_substring_regex(args[0].data, _like_regex(pattern)))
+    parts = [part for part in pattern.split("%") if part]
+    is_search = pattern.startswith("%") and pattern.endswith("%") and "_" not in pattern
+    if parts and is_search and not isinstance(args[0].data, pa.Scalar):
+        return holds_parts(args[0].data, parts)
     return to_mask(pc.match_like(args[0].data, pattern))
 
 

@@ -18,6 +18,7 @@ from merlot.kernels import (
     avro_scan,
     bits,
     decimals,
+    find,
     group,
     hashing,
     hll,
@@ -61,6 +62,7 @@ def query_cases() -> Iterator[Case]:
     yield from _aggregates()
     yield from _arithmetic()
     yield from _decimals()
+    yield from _finds()
     yield from _filters()
     yield from _sketches()
     yield from _checks()
@@ -261,6 +263,11 @@ def _decimals() -> Iterator[Case]:
         yield decimals.parse, (offsets, column(np.uint8), 0, longs[:0].copy())
     yield decimals.text_offsets, (longs, 2, long_offsets)
     yield decimals.write, (longs[:0].copy(), 2, long_offsets, np.zeros(64, np.uint8))
+
+
+def _finds() -> Iterator[Case]:
+    for offsets in (column(np.int32, size=1), column(np.int64, size=1)):
+        yield find.find_parts, (offsets, column(np.uint8), column(np.uint8), np.array([0, 1]), np.zeros(1, np.uint8))
 
 
 def _merges() -> Iterator[Case]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.kernels import decimals as kernels
+from merlot.vectors.texts import text_buffers
 
 _MOST_BYTES = 64
 """More than any text of a number of 64 bits takes at a scale that `texts_of` writes."""
@@ -28,7 +28,7 @@ class Scaled:
 
 def scaled_of(texts: pa.Array) -> Scaled | None:
     """Plain decimal texts without nulls as whole numbers; None if 64 bits may not hold one, or it is no such text."""
-    offsets, data = _buffers(texts)
+    offsets, data = text_buffers(texts)
     scale = kernels.common_scale(offsets, data)
     if scale < 0:
         return None
@@ -48,19 +48,3 @@ def texts_of(values: NDArray[np.int64], scale: int) -> pa.Array | None:
     kernels.write(values, scale, offsets, data)
     narrow = offsets.astype(np.int32)
     return pa.Array.from_buffers(pa.string(), len(values), [None, pa.py_buffer(narrow), pa.py_buffer(data)])
-
-
-def _buffers(texts: pa.Array) -> tuple[NDArray[Any], NDArray[np.uint8]]:
-    """Offsets and the bytes they cut, read-only as those of a mapped column are."""
-    width = np.int64 if pa.types.is_large_string(texts.type) else np.int32
-    _, offsets, data = texts.buffers()
-    if offsets is None or len(texts) == 0:
-        return _frozen(np.zeros(1, width)), _frozen(np.zeros(0, np.uint8))
-    places = np.frombuffer(offsets, width)[texts.offset : texts.offset + len(texts) + 1]
-    return _frozen(places), _frozen(np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8))
-
-
-def _frozen(array: NDArray[Any]) -> NDArray[Any]:
-    view = array.view()
-    view.flags.writeable = False
-    return view

@@ -1,0 +1,39 @@
+"""Texts as kernels read them: offsets and the bytes that they cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.kernels.find import find_parts
+
+
+def text_buffers(texts: pa.Array) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+    """Offsets, i32 or i64, and bytes, read-only as those of a mapped column are; there are no nulls."""
+    is_large = pa.types.is_large_string(texts.type) or pa.types.is_large_binary(texts.type)
+    width = np.int64 if is_large else np.int32
+    _, offsets, data = texts.buffers()
+    if offsets is None or len(texts) == 0:
+        return _frozen(np.zeros(1, width)), _frozen(np.zeros(0, np.uint8))
+    places = np.frombuffer(offsets, width)[texts.offset : texts.offset + len(texts) + 1]
+    return _frozen(places), _frozen(np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8))
+
+
+def holds_parts(texts: pa.Array, parts: Sequence[str]) -> NDArray[np.bool_]:
+    """Which texts have all parts, none empty, one behind the other."""
+    offsets, data = text_buffers(texts)
+    encoded = [part.encode() for part in parts]
+    starts = np.cumsum([0, *map(len, encoded)])
+    found = np.zeros(len(texts), np.uint8)
+    find_parts(offsets, data, _frozen(np.frombuffer(b"".join(encoded), np.uint8)), starts, found)
+    return found.view(np.bool_)
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view

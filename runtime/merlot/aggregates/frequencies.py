@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from merlot.aggregates.distinct import lists_of_distinct
 from merlot.aggregates.function import INTEGERS, Chosen, Dictionary, Groups, State, StateField, all_in_one, grown
+from merlot.errors import CorruptionError
 from merlot.kernels.aggregate import count_groups
 from merlot.tree.types import DOUBLE, LONG, SqlType
 from merlot.vectors.encoding import MAX_DENSE_SPACE
@@ -93,6 +94,8 @@ class FrequencyState(State):
     def merge(self, columns: Sequence[pa.Array], groups: Groups) -> None:
         owners = np.repeat(groups.astype(np.int64), np.diff(columns[0].offsets.to_numpy()))
         values, counts = (column.flatten().to_numpy(zero_copy_only=False) for column in columns)
+        if not len(owners) == len(values) == len(counts):
+            raise CorruptionError(f"a state counts {len(counts)} values and has {len(values)}")
         self._take(_Counted.of(owners, values, counts))
 
     def columns(self, groups: Chosen) -> list[pa.Array]:

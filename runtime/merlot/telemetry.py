@@ -158,6 +158,18 @@ STREAM_COMMITS: Final = Counter(
 STREAM_COMMIT_SECONDS: Final = Histogram(
     "merlot_stream_commit_seconds", "Seal, upload and commit one segment", buckets=_SLOW_S, registry=REGISTRY
 )
+UPSERT_SNAPSHOTS: Final = Counter(
+    "merlot_upsert_snapshots",
+    "Snapshots of valid docs that checkpoints have named in the records",
+    ["table"],
+    registry=REGISTRY,
+)
+UPSERT_SNAPSHOT_FAILURES: Final = Counter(
+    "merlot_upsert_snapshot_failures",
+    "Checkpoints that could not be kept, or not be read, by family of error",
+    ["table", "error"],
+    registry=REGISTRY,
+)
 STREAM_FAILURES: Final = Counter(
     "merlot_stream_failures", "What failed while consuming, by family of error", ["table", "error"], registry=REGISTRY
 )

@@ -71,7 +71,8 @@ def list_streams(
 
     LAG counts messages, of files bytes; AGE is that of the newest message read
     while others wait behind it. Of upsert tables it shows the keys, how many
-    stored rows are the newest of theirs, and the memory that the index takes;
+    stored rows are the newest of theirs, the memory that the index takes, and
+    the age of the snapshot of valid docs that a restart would begin with;
     wide: rows that were not stored (DROPPED), and rows that producers wrote into
     another partition than the table declares (MISPLACED).
     """
@@ -90,6 +91,7 @@ def list_streams(
     wide: dict[str, str] = {}
     if any(row["keys"] is not None for row in rows):
         columns |= {"KEYS": "keys", "VALID": "valid", "INVALID": "invalid", "EXPIRED": "expired", "INDEX": "index"}
+        columns["SNAPSHOT"] = "snapshot"
         wide = {"DROPPED": "dropped", "MISPLACED": "misplaced"}
     wide |= {"SEGMENT": "segment", "STATUS": "status", "START": "startOffset", "LATEST": "latest", "MEMORY": "memory"}
     wide |= {"BAD": "numBad", "LOST": "lostRanges", "ERROR": "error"}
@@ -100,9 +102,18 @@ def _keys(upsert: Mapping[str, Any] | None) -> dict[str, Any]:
     """What a replica of an upsert table knows of its keys; nothing of other tables."""
     names = ("keys", "valid", "invalid", "expired", "dropped", "misplaced")
     if upsert is None:
-        return dict.fromkeys((*names, "index"))
+        return dict.fromkeys((*names, "index", "snapshot"))
     index = output.size(upsert["memoryBytes"]) if upsert["isBuilt"] else "being built"
-    return {**{name: upsert.get(name, 0) for name in names}, "index": index}
+    return {**{name: upsert.get(name, 0) for name in names}, "index": index, "snapshot": _snapshot(upsert)}
+
+
+def _snapshot(upsert: Mapping[str, Any]) -> str:
+    """Age of the checkpoint, and whether segments are missing in it; empty: none are kept."""
+    if not upsert.get("snapshot"):
+        return ""
+    age_ms, missing = upsert.get("snapshotAgeMs"), upsert.get("snapshotsMissing", 0)
+    age = "none" if age_ms is None else f"{age_ms / 1000:.0f}s"
+    return f"{age}, {missing} missing" if missing else age
 
 
 def _rows(stream: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -214,6 +214,21 @@ class AskedEnd(StrEnum):
     """The next one shall not consume."""
 
 
+class CheckpointRecord(Record):
+    """A partition of an upsert table at the end of a segment: what decides beside the valid docs of its segments, of
+    which each has its `snapshot_url`. Recovery takes them, and goes on behind that end (ADR 34)."""
+
+    largest: int
+    """The largest comparison value seen before the end."""
+    alive_from: int
+    deleted_from: int
+    """Below which values keys, and deleted keys, are dead whatever the time to live comes to."""
+    column: str
+    """The comparison column that these are values of, as `upsert.rules` writes it."""
+    at_ms: int
+    """When it was taken."""
+
+
 class StreamSegmentRecord(SegmentRecord):
     """A segment of a stream's partition, from its first row on. Offsets are numbers; an end is the first one after.
 
@@ -244,6 +259,12 @@ class StreamSegmentRecord(SegmentRecord):
     """Settings of the next segment; empty: the same."""
     next_offset: int | None = None
     """Where the next segment starts; None: at the end of this one."""
+    snapshot_url: str = ""
+    """DONE, of an upsert table: where its valid docs are, as of the partition's checkpoint."""
+    snapshot_time_ms: int = -1
+    """When these were taken."""
+    checkpoint: CheckpointRecord | None = None
+    """Of the segment at whose end the partition's checkpoint was taken; no other one of the partition has it."""
     lost_from: int | None = None
     """The stream had lost the offsets from here to the start before they were read."""
 

@@ -182,4 +182,7 @@ def _replica(told: ProgressRecord | None, partition: int, now_ms: int) -> Json:
     fields: Json = found_one.model_dump(mode="json", by_alias=True, exclude={"partition"})
     if now_ms - told.at_ms > STALE_MS:
         fields["state"] = "UNKNOWN"
+    if found_one.upsert is not None:
+        taken_ms = found_one.upsert.snapshot_ms
+        fields["upsert"]["snapshotAgeMs"] = None if taken_ms is None else max(0, now_ms - taken_ms)
     return {**fields, "atMs": told.at_ms}

@@ -224,6 +224,8 @@ class TableKeeper:
     async def forget(self) -> None:
         """The table is gone: close its segments, delete its files and its report."""
         self.segments.close()
+        if self._stream is not None:
+            await self._stream.forget()
         with contextlib.suppress(MerlotError):
             await self._reporter.clear()
         await self._in_io(lambda: self._around.files.sweep(self.table, ()))

@@ -59,6 +59,8 @@ SEAL_THREADS = 1
 """Segments of streams that are made at a time: rows come in meanwhile."""
 STREAM_WRITE_THREADS = 4
 """Partitions that write to the metastore at a time: writes of one table queue anyway."""
+SNAPSHOT_THREADS = 1
+"""Partitions of upsert tables whose checkpoint is kept at a time."""
 INTAKE_THREADS = 2
 """That work on rows of streams at a time."""
 
@@ -120,6 +122,7 @@ class ServerRole:
         self._indexes = index_threads()
         self._seals = ThreadPoolExecutor(SEAL_THREADS, thread_name_prefix="server-seal")
         self._stream_writes = ThreadPoolExecutor(STREAM_WRITE_THREADS, thread_name_prefix="server-stream-write")
+        self._snapshots = ThreadPoolExecutor(SNAPSHOT_THREADS, thread_name_prefix="server-snapshot")
         self._scheduler = Scheduler(SchedulerConfig.of(config.settings))
         self._keepers: dict[TableName, TableKeeper] = {}
         self._tasks: dict[TableName, asyncio.Task[None]] = {}
@@ -256,6 +259,7 @@ class ServerRole:
         self._loads.shutdown(wait=True, cancel_futures=True)
         self._indexes.shutdown(wait=True, cancel_futures=True)
         self._seals.shutdown(wait=True, cancel_futures=True)
+        self._snapshots.shutdown(wait=True, cancel_futures=True)
         self._stream_writes.shutdown(wait=True, cancel_futures=True)
         self._io.shutdown(wait=True)
 
@@ -288,9 +292,11 @@ class ServerRole:
             streams=StreamThreads(
                 seals=self._seals,
                 writes=self._stream_writes,
+                snapshots=self._snapshots,
                 turns=Turns(INTAKE_THREADS),
                 room=MemoryRoom(self._config.settings.consuming_bytes or memory.total_bytes() // 4),
                 folder=self._config.data_dir / "sealing",
+                snapshot_folder=self._config.data_dir / "snapshots",
                 secrets_of=partial(read_secret, self._config.secrets_dir),
                 allowed=AllowedStreams(self._config.stream_hosts),
             ),

@@ -74,6 +74,14 @@ class PruningStrategy(StrEnum):
     ROTATION = "ROTATION"
 
 
+class SnapshotStore(StrEnum):
+    """Where snapshots of valid docs are kept."""
+
+    LOCAL = "LOCAL"
+    DEEP_STORE = "DEEP_STORE"
+    SEGMENT = "SEGMENT"
+
+
 class ConsistencyMode(StrEnum):
     """What a query sees of a row that moves between two segments."""
 
@@ -152,9 +160,14 @@ class UpsertSpec(SpecModel):
     pruning_interval: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8}(s|m|h|d|w)$")] | None = None
     """Time in which all keys are looked through once; pruning SCAN only, 10m if left out."""
     snapshot: Enablement = Enablement.DEFAULT
-    """Whether the valid docs of sealed segments are kept in the deep store, for a quick and exact restart."""
+    """Whether the valid docs of sealed segments are kept, as of the last commit, for a quick and exact restart. DISABLE
+    deletes those there are. DEFAULT is DISABLE in this version."""
+    snapshot_store: SnapshotStore = SnapshotStore.DEEP_STORE
+    """DEEP_STORE: in the deep store and on the disks of the servers. LOCAL: on these disks only, so that a replica that
+    loses its disk, or that moves, reads the keys of all rows again. SEGMENT is refused: sealed files are not written
+    to again."""
     preload: Enablement = Enablement.DEFAULT
-    """Whether a restart takes keys from the snapshots, without comparing."""
+    """Whatever is written, a restart takes keys from the snapshots, without comparing, if there are any."""
     consistency_mode: ConsistencyMode = ConsistencyMode.NONE
     """What a query may see of a row that is being replaced. Whatever is written, it sees one row of each key: queries
     take a consistent cut of a partition, which costs them nothing."""
@@ -184,6 +197,11 @@ class UpsertSpec(SpecModel):
     def skips_late(self) -> bool:
         """Whether rows that are past their time to live when they come are left out."""
         return self.skip_late_events or self.is_skip_late_events
+
+    @property
+    def snapshots_in(self) -> SnapshotStore | None:
+        """Where snapshots are kept; None: nowhere."""
+        return self.snapshot_store if self.snapshot is Enablement.ENABLE else None
 
     @property
     def scan_ms(self) -> int:

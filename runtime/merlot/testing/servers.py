@@ -65,9 +65,11 @@ class KeeperBench:
             streams=StreamThreads(
                 seals=pool,
                 writes=pool,
+                snapshots=pool,
                 turns=Turns(2),
                 room=MemoryRoom(1 << 30),
                 folder=self._folder / "sealing",
+                snapshot_folder=self._folder / "snapshots",
                 secrets_of=lambda _: {},
             ),
         )

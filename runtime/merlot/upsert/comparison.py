@@ -52,6 +52,11 @@ class ComparisonColumn:
         return self.field.name
 
     @property
+    def is_plain(self) -> bool:
+        """Whether values are what is stored."""
+        return not self._reads_text and not self.is_floating
+
+    @property
     def is_floating(self) -> bool:
         """Whether values are doubles, whose order differs from their distances."""
         return self.field.type in _FLOATING

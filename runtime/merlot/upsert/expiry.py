@@ -52,8 +52,8 @@ class Watermark:
 
 def advance(
     mark: Watermark, rules: Rules, values: Longs, sent_ms: Longs | None
-) -> tuple[Watermark, tuple[Longs, Longs]]:
-    """The watermark after rows of these values, and the bounds that each of them sees: those before it.
+) -> tuple[Watermark, tuple[Longs, Longs], Longs]:
+    """The watermark after rows of these values, the bounds that each of them sees, and the largest value before it.
 
     sent_ms (N,): when their messages were made, as `Rules.sent_ms` has it.
     A value further in the future of its message than the rules allow raises nothing, nor do infinity and NaN."""
@@ -61,7 +61,7 @@ def advance(
     largest = largest_before(values, limits(rules, sent_ms, len(values)), mark.largest, before)
     alive, deleted = _below(rules, before)
     bounds = np.maximum(alive, mark.frozen.alive_from), np.maximum(deleted, mark.frozen.deleted_from)
-    return replace(mark, largest=int(largest)), bounds
+    return replace(mark, largest=int(largest)), bounds, before
 
 
 def _below(rules: Rules, largest: Longs) -> tuple[Longs, Longs]:

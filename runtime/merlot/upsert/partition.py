@@ -25,6 +25,7 @@ from merlot.upsert.expiry import Watermark, advance
 from merlot.upsert.index import SHARDS, Entries, KeyIndex
 from merlot.upsert.partial import PreviousRows, merge
 from merlot.upsert.rules import Rules
+from merlot.upsert.trace import Trace, Traced, undone
 from merlot.upsert.valid_docs import Changes, Cut, ValidDocs
 
 Longs = NDArray[np.int64]
@@ -75,6 +76,7 @@ class PartitionUpserts:
         self._mark = Watermark()
         self._rotated_at = self._mark
         self._pending: list[Changes] = []
+        self._trace = Trace()
         self._num_docs: dict[int, int] = {}
         self._counts = Stats()
         self._next_scan = 0
@@ -128,6 +130,17 @@ class PartitionUpserts:
             self._docs.apply(changes)
         self._pending.clear()
 
+    def cut_at(self, segment: int, num_docs: int) -> tuple[Cut, Watermark] | None:
+        """The valid docs of all segments, and how far the partition had come, when `segment`, the one that rows are
+        added to, had so many docs; what was added is published. None if that is too long ago."""
+        told = self._num_docs.get(segment, 0)
+        if told <= num_docs:
+            return (self.cut, self._mark) if told == num_docs else None
+        tail = self._trace.since(segment, num_docs, told)
+        if tail is None:
+            return None
+        return undone(self.cut, segment, num_docs, tail), replace(self._mark, largest=int(tail[0].before[0]))
+
     def checkpoint(self, end_offset: int) -> Checkpoint:
         """What is kept of the partition at a commit; what was added is published."""
         segments = {
@@ -144,12 +157,27 @@ class PartitionUpserts:
         partition._num_docs = {number: snapshot.num_docs for number, snapshot in checkpoint.segments.items()}
         return partition
 
+    def may_load(self, largest: int) -> bool:
+        """Whether a segment with this largest comparison value may have docs that are alive."""
+        return largest >= min(self._mark.bounds(self._rules))
+
+    @property
+    def may_expire(self) -> bool:
+        """Whether anything can be dead now."""
+        return max(self._mark.bounds(self._rules)) > kernels.NULL
+
+    def alive(self, rows: pa.Table) -> Flags:
+        """Which valid rows of a segment `load` has to be given; of the columns in `Rules.expiring`."""
+        bounds = self._mark.bounds(self._rules)
+        values = self._rules.comparison_values(rows)[:, 0]
+        found: Flags = values >= np.where(self._rules.deleted(rows), max(bounds), bounds.alive_from)
+        return found
+
     def load(self, rows: pa.Table, segment: int, docs: Longs) -> None:
         """Enter valid docs of a segment into the index of a partition that is being recovered, those that are alive;
         raises CorruptionError if a key has two of them."""
-        bounds = self._mark.bounds(self._rules)
+        bounds, alive = self._mark.bounds(self._rules), self.alive(rows)
         deleted, values = self._rules.deleted(rows), self._rules.comparison_values(rows)
-        alive = values[:, 0] >= np.where(deleted, max(bounds), bounds.alive_from)
         count = int(np.count_nonzero(alive))
         entries = Entries(
             keys=self._rules.keys.of(rows.filter(pa.array(alive))),
@@ -165,8 +193,9 @@ class PartitionUpserts:
     def _decide(self, rows: pa.Table, segment: int, first_doc: int, rules: Rules) -> Outcome:
         _check(segment)
         deleted = rules.deleted(rows)
-        batch = self._enter(rules, rows, deleted, segment, first_doc)
+        batch, before = self._enter(rules, rows, deleted, segment, first_doc)
         decided = _Decided(batch, rules, segment, first_doc)
+        self._trace.add(Traced(segment, first_doc, decided.replaced[decided.kept], before[decided.kept]))
         if not decided.kept.all():
             moved = np.flatnonzero(decided.is_indexed)
             self._index.renumber(batch.keys, decided.places, moved)
@@ -185,10 +214,12 @@ class PartitionUpserts:
             num_invalidated=int(np.count_nonzero(batch.replaced)),
         )
 
-    def _enter(self, rules: Rules, rows: pa.Table, deleted: Flags, segment: int, first_doc: int) -> Entries:
+    def _enter(
+        self, rules: Rules, rows: pa.Table, deleted: Flags, segment: int, first_doc: int
+    ) -> tuple[Entries, Longs]:
         values = rules.comparison_values(rows)
         sent_ms = rules.sent_ms(rows)
-        self._mark, (alive_from, deleted_from) = advance(self._mark, rules, values[:, 0].copy(), sent_ms)
+        self._mark, (alive_from, deleted_from), before = advance(self._mark, rules, values[:, 0].copy(), sent_ms)
         docs = np.arange(first_doc, first_doc + rows.num_rows)
         entries = Entries(
             keys=rules.keys.of(rows),
@@ -198,7 +229,7 @@ class PartitionUpserts:
             deleted_from=deleted_from,
         )
         self._index.upsert(entries)
-        return entries
+        return entries, before
 
     def _keep_first(self, rows: pa.Table, segment: int, first_doc: int) -> Outcome:
         """Mode DEDUP: rows whose keys are there are left out."""
@@ -217,7 +248,7 @@ class PartitionUpserts:
         _check(segment)
         rules, docs = self._rules, np.arange(first_doc, first_doc + rows.num_rows)
         values = rules.comparison_values(rows)
-        self._mark, _ = advance(self._mark, rules, values[:, 0], rules.sent_ms(rows))
+        self._mark, _, _ = advance(self._mark, rules, values[:, 0], rules.sent_ms(rows))
         nothing_dead = np.full(rows.num_rows, kernels.NULL)
         entries = Entries(
             keys=rules.keys.of(rows),
@@ -289,6 +320,7 @@ class PartitionUpserts:
             self._rotated_at = self._mark
         self._mark = self._mark.changed(self._rules)
         self._rules = rules
+        self._trace.clear()
 
     def _prune(self, shards: slice) -> None:
         before = self._index.num_keys
@@ -317,6 +349,7 @@ class PartitionUpserts:
 
     def move_tail(self, segment: int, first_doc: int, target: int) -> None:
         """Make the docs of a segment from `first_doc` on those of another, a new one, from 0 on."""
+        self._trace.move_tail(segment, first_doc, target)
         self._index.move_tail(segment, first_doc, target)
         self._docs.move_tail(segment, first_doc, target)
         moved = max(self._num_docs.get(segment, 0) - first_doc, 0)
@@ -326,6 +359,7 @@ class PartitionUpserts:
     def replace_segments(self, sources: Mapping[int, Longs], target: int, num_docs: int) -> int:
         """Put `target`, of so many docs, in the place of other segments, of each of which every doc has its new number
         there, or -1. Returns how many valid docs are in it no more: those were not to be left out."""
+        self._trace.clear()
         before = sum([self.cut.segments[number].num_valid for number in sources if number in self.cut.segments])
         self._index.relocate(dict(sources), target)
         self._docs.exchange(sources, target)
@@ -358,6 +392,8 @@ class _Decided:
         self.replaced_outside: Longs = batch.replaced[(batch.replaced != 0) & ~inside]
         docs = first_doc + np.cumsum(self.kept) - 1
         self.places: Longs = batch.places & ~0xFFFFFFFF | docs
+        self.replaced: Longs = np.where(inside, batch.replaced & ~0xFFFFFFFF | docs[self.replaced_row], batch.replaced)
+        """What each row replaced, by its doc as it is kept."""
 
 
 def _appended(rows: pa.Table, rules: Rules, decided: _Decided) -> pa.Table:

@@ -96,12 +96,25 @@ class Rules:
         compared = [column.field for column in self.comparisons]
         return tuple((field.name, field.type, field.format) for field in (*self.keys.fields, *compared))
 
+    @property
+    def compared_by(self) -> str:
+        """The column that the largest value is of: what was kept of another one, or of another type, means nothing."""
+        field = self.comparisons[0].field
+        return f"{field.name}:{field.type}:{field.format or ''}"
+
     @cached_property
     def fields(self) -> tuple[FieldSpec, ...]:
         """The columns that decide, each once: keys, comparison columns, the one that deletes, the messages' times."""
         others = [field for field in (self.deletes_by, self.sent) if field is not None]
         found = (*self.keys.fields, *(column.field for column in self.comparisons), *others)
         return tuple({field.name: field for field in found}.values())
+
+    @cached_property
+    def expiring(self) -> tuple[FieldSpec, ...]:
+        """Of these, the columns that tell whether a key is dead."""
+        return tuple(
+            field for field in self.fields if field not in self.keys.fields or field == self.comparisons[0].field
+        )
 
     def field(self, name: str) -> FieldSpec:
         """A column that is merged."""

@@ -115,9 +115,8 @@ class Replica:
         self.loaded: set[str] = set()
         self.restart()
 
-    def restart(self) -> None:
-        self.loaded = set(self.chain.sealed)
-        around = Surroundings(
+    def surroundings(self) -> Surroundings:
+        return Surroundings(
             where="in a test",
             rules_of=lambda record: Rules.of(unpin_upsert(record.upsert), SCHEMA, "at"),
             scan_s_of=lambda _: 0.0,
@@ -126,7 +125,10 @@ class Replica:
             borrow=self._borrow,
             on_change=lambda: None,
         )
-        self.sink = UpsertSink(around, lambda: self.chain.records)
+
+    def restart(self) -> None:
+        self.loaded = set(self.chain.sealed)
+        self.sink = UpsertSink(self.surroundings(), lambda: self.chain.records)
         self.heads = Heads(
             cast(
                 Around,

@@ -76,7 +76,9 @@ def test_the_example_that_says_itself_what_it_wants_fits() -> None:
     [
         ("mode: FULL, primaryKeyTtl: 0d", 'spec.primaryKeyTtl: "0d" is no time at all'),
         ("mode: FULL, primaryKeyTtl: 1 day", 'spec.primaryKeyTtl: "1 day" is not allowed; write a duration'),
-        ("mode: FULL, primaryKeyTtl: 1d, snapshot: DISABLE", "spec.snapshot: primaryKeyTtl needs snapshots"),
+        ("mode: FULL, snapshot: DISABLE, preload: ENABLE", "spec.preload: needs snapshot: ENABLE"),
+        ("mode: FULL, snapshotStore: LOCAL", "spec.snapshotStore: needs snapshot: ENABLE"),
+        ("mode: DEDUP, snapshot: ENABLE", "spec.snapshot: DEDUP has none"),
         ("mode: FULL, primaryKeyTtl: 1d, comparisonColumns: [a, b]", "spec.primaryKeyTtl: needs one comparison column"),
         ("mode: FULL, deletedKeysTtl: 1d", "spec.deletedKeysTtl: needs deleteRecordColumn"),
         ("mode: FULL, skipLateEvents: true", "spec.skipLateEvents: needs primaryKeyTtl"),
@@ -166,8 +168,7 @@ def test_all_problems_come_at_once() -> None:
             "mode: PARTIAL, defaultPartialUpsertStrategy: MAX",
             'spec.defaultPartialUpsertStrategy: MAX needs one value per row; "tags" is multi-valued; name its strategy',
         ),
-        ("mode: FULL, snapshot: ENABLE", "spec.snapshot: snapshots do not exist in this version"),
-        ("mode: FULL, preload: ENABLE", "spec.preload: does not exist in this version"),
+        ("mode: FULL, snapshot: ENABLE, snapshotStore: SEGMENT", "spec.snapshotStore: SEGMENT does not exist"),
         ("mode: FULL, comparisonColumns: [tags]", 'spec.comparisonColumns[0]: "tags" is multi-valued'),
         (
             "mode: FULL, comparisonColumns: [version], primaryKeyTtl: 1d",

@@ -70,10 +70,14 @@ class UpsertProgress(BaseModel):
     """Sealed segment that has to come before the index can be built."""
     settings: str = ""
     """`upsert_id` of what rows that come now are decided by."""
+    snapshot: str = ""
+    """Where snapshots of valid docs are kept: LOCAL or DEEP_STORE; empty: nowhere."""
     snapshot_ms: int | None = None
-    """When the oldest of the partition's snapshots that there should be was written; None: there is none."""
+    """When the checkpoint was taken that a restart would begin with; None: there is none."""
     snapshots_missing: int = 0
-    """Sealed segments whose snapshot should be there, and is not."""
+    """Sealed segments that are not in it."""
+    snapshot_error: str = ""
+    """Why the last one could not be kept."""
 
 
 class MemoryProgress(BaseModel):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from merlot.clock import Clock
+from merlot.cluster.consuming.checkpoints import SNAPSHOT_FOLDER
 from merlot.cluster.lineage.replacements import list_entries
 from merlot.cluster.records import LineageState
 from merlot.cluster.segments.discarding import discard
@@ -35,7 +36,9 @@ def collect_orphans(
     store = declared_store(metastore, table)
     files = open_files(store)
     # Files first: what is published while this looks around was there before, or is not in the list.
-    present = [*files.list(table), *files.list_below(table, SHUFFLE_FOLDER)]
+    present = [*files.list(table)]
+    for folder in (SHUFFLE_FOLDER, SNAPSHOT_FOLDER):
+        present += files.list_below(table, folder)
     claims = _claims(metastore, table)
     listed = {canonical(url) for _, one in trash_lists(metastore, table) for url in one.urls}
     named = urls_in_use(metastore, table) | listed

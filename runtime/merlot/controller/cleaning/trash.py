@@ -4,9 +4,9 @@ A removal lists its files in the same transaction (`/TRASH`), so none is forgott
 after them, so that a crash in between only repeats deletions. Deleting a table lists its leftovers as well, which no
 record names. A file that is named again, or was written again since, stays: the same version may have been published
 anew. Whatever a list says, only files of the table's own are deleted, a segment's (`*.mseg`) in its folder or those of
-its shuffle folder, and none that a record of any table names. Files are condemned before the last look at the records,
-so that none can be named between that look and its deletion; they are pardoned at the cleaner's next pass, when whoever
-uploaded the same file in the very moment of its deletion has found it missing.
+its folders of shuffles and snapshots, and none that a record of any table names. Files are condemned before the last
+look at the records, so that none can be named between that look and its deletion; they are pardoned at the cleaner's
+next pass, when whoever uploaded the same file in the very moment of its deletion has found it missing.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Protocol
 
 from merlot.clock import Clock
 from merlot.cluster import paths
+from merlot.cluster.consuming.checkpoints import SNAPSHOT_FOLDER, snapshot_urls
 from merlot.cluster.manifests.tables import find_retained, find_table
 from merlot.cluster.records import TrashRecord
 from merlot.cluster.segments.condemned import check_may_delete, condemn, pardon
@@ -85,7 +86,7 @@ class _Records:
         for table in map(TableName, self._metastore.children(paths.SEGMENTS)):
             view = self._view(table)
             if view is not None:
-                found |= wanted.intersection(canonical(segment.url) for segment in view.segments.values())
+                found |= wanted & _urls_of(view)
         return {url for url in urls if canonical(url) in found}
 
     def _view(self, table: TableName) -> TableView | None:
@@ -182,7 +183,13 @@ def urls_in_use(metastore: Metastore, table: TableName) -> set[str]:
         view = load_retained(metastore, table) or load(metastore, table)
     except NotFoundError:
         return set()
-    return {canonical(segment.url) for segment in view.segments.values()}
+    return _urls_of(view)
+
+
+def _urls_of(view: TableView) -> set[str]:
+    """Segments' files and their snapshots."""
+    urls = {canonical(segment.url) for segment in view.segments.values()}
+    return urls | {canonical(url) for url in snapshot_urls(view.stream_segments)}
 
 
 def _delete_files(cleaner: _Cleaner, table: TableName, files: SegmentFiles, record: TrashRecord) -> int:
@@ -203,7 +210,9 @@ def _delete_leftovers(
         return 0, True
     if any(one.record.table == table for one in queue.list_tasks(metastore, queue.MERGE_ROLLUP).values()):
         raise UnavailableError("tasks of the table are not over yet: a minion takes leave of them")
-    found = [*files.list(table), *files.list_below(table, SHUFFLE_FOLDER)]
+    found = [*files.list(table)]
+    for folder in (SHUFFLE_FOLDER, SNAPSHOT_FOLDER):
+        found += files.list_below(table, folder)
     num_deleted = _delete_old(cleaner, table, files, found, cut_off_ms)
     return num_deleted, record.is_urgent or not found
 
@@ -234,7 +243,8 @@ def _is_own(files: SegmentFiles, table: TableName, url: str) -> bool:
     """Whether a table's files have such names: a record, and what lists it, may have been written by anybody."""
     path = files.path_in(table, url)
     is_own = path is not None and (
-        path.startswith(f"{SHUFFLE_FOLDER}/") or ("/" not in path and path.endswith(SEGMENT_SUFFIX))
+        path.startswith((f"{SHUFFLE_FOLDER}/", f"{SNAPSHOT_FOLDER}/"))
+        or ("/" not in path and path.endswith(SEGMENT_SUFFIX))
     )
     if not is_own:
         _LOG.error("file is none of the table's, left where it is table=%s url=%s", table, redact(url))

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -55,6 +56,8 @@ from merlot.server.realtime.problems import problem_of
 from merlot.server.realtime.progress import Rates
 from merlot.server.realtime.room import KeyRoom
 from merlot.server.realtime.sink import PlainSink, RowSink
+from merlot.server.realtime.snapshot_files import SnapshotFolder
+from merlot.server.realtime.snapshots import Place, Snapshots
 from merlot.server.realtime.upserts import Records, Surroundings, UpsertSink
 from merlot.spec.stream import StreamIngestion
 from merlot.spec.table import TableSpec
@@ -81,10 +84,14 @@ class StreamThreads:
     """Makes and uploads files."""
     writes: Executor
     """Writes to the metastore, which may take its time."""
+    snapshots: Executor
+    """Writes and uploads checkpoints of upsert tables."""
     turns: Turns
     room: MemoryRoom
     folder: Path
     """For files that are being made."""
+    snapshot_folder: Path
+    """For checkpoints; a folder per table."""
     secrets_of: Callable[[str], Mapping[str, str]]
     """Properties in a Secret, by its name."""
     allowed: AllowedStreams = field(default_factory=AllowedStreams)
@@ -202,6 +209,10 @@ class TableStream:
                 _LOG.exception("stream not looked at table=%s", self._host.table)
             await asyncio.sleep(LOOK_S)
 
+    async def forget(self) -> None:
+        """The table is gone: leave nothing of it on the disk."""
+        await asyncio.to_thread(shutil.rmtree, self._threads.snapshot_folder / self._host.table, ignore_errors=True)
+
     async def stop(self) -> None:
         """End all threads; nothing is asked for any more."""
         consumers, self._consumers = list(self._consumers.values()), {}
@@ -242,6 +253,7 @@ class TableStream:
             held.pop(number, None)
         consumer.stop()
         await asyncio.to_thread(consumer.join)
+        await asyncio.to_thread(self._snapshot_folder(number).clear)
         if self._spec is not None and self._view is not None:
             self.follow(self._spec, self._view)
 
@@ -383,9 +395,28 @@ class TableStream:
             clock=self._host.clock,
             borrow=self._host.borrow,
             on_change=self._host.on_change,
+            snapshots=self._snapshots_of(number),
         )
         sink = self._sinks[number] = UpsertSink(around, records)
         return sink
+
+    def _snapshots_of(self, number: int) -> Snapshots:
+        host = self._host
+        return Snapshots(
+            Place(
+                metastore=host.metastore,
+                table=host.table,
+                partition=number,
+                instance=host.instance,
+                folder=self._snapshot_folder(number),
+                store=self._store,
+                clock=host.clock,
+                executor=self._threads.snapshots,
+            )
+        )
+
+    def _snapshot_folder(self, number: int) -> SnapshotFolder:
+        return SnapshotFolder(self._threads.snapshot_folder / self._host.table / str(number))
 
     def _rules_of(self, record: StreamSegmentRecord) -> Rules:
         assert self._spec is not None
@@ -454,7 +485,20 @@ def _upsert_progress(sink: UpsertSink | None) -> UpsertProgress | None:
         memory_bytes=stats.memory_bytes,
         waits_for=sink.waits_for,
         settings=upsert_id(sink.settings),
+        **_snapshot_progress(sink),
     )
+
+
+def _snapshot_progress(sink: UpsertSink) -> dict[str, Any]:
+    snapshots = sink.snapshots
+    if snapshots is None or snapshots.kept_in is None:
+        return {}
+    return {
+        "snapshot": snapshots.kept_in.value,
+        "snapshot_ms": snapshots.at_ms,
+        "snapshots_missing": snapshots.num_missing(sink.records),
+        "snapshot_error": snapshots.error,
+    }
 
 
 def _state(consumer: PartitionConsumer) -> str:

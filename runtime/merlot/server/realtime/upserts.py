@@ -20,17 +20,20 @@ from numpy.typing import NDArray
 
 from merlot.clock import Clock
 from merlot.cluster.consuming import recovery
+from merlot.cluster.consuming.pinned import unpin_upsert
 from merlot.cluster.records import StreamSegmentRecord
 from merlot.errors import MerlotError, UnavailableError
-from merlot.segment.mutable.rows import arrow_column
 from merlot.segment.partly import PartlyValid
 from merlot.segment.reader import Segment, SomeDocs
+from merlot.segment.taken import taken_column
 from merlot.segment.under_schema import column_under
 from merlot.server.realtime.intake import Batch
 from merlot.server.realtime.line import Line, Part
 from merlot.server.realtime.previous import StoredRows
+from merlot.server.realtime.snapshots import Captured, Found, Snapshots
 from merlot.spec.schema import FieldSpec
-from merlot.spec.upserting import PruningStrategy
+from merlot.spec.upserting import PruningStrategy, SnapshotStore
+from merlot.upsert.checkpoint import Checkpoint
 from merlot.upsert.index import SHARDS
 from merlot.upsert.partition import PartitionUpserts, Stats
 from merlot.upsert.rules import Rules
@@ -102,6 +105,8 @@ class Surroundings:
     clock: Clock
     on_change: Callable[[], None]
     """Segments can be asked for, or no more; any thread."""
+    snapshots: Snapshots | None = None
+    """The partition's; None: none are kept, whatever the settings say."""
 
 
 class UpsertSink:
@@ -121,6 +126,11 @@ class UpsertSink:
         """Settings that decided the newest of them."""
         self._next_number = 0
         self._line = Line()
+        self._unloaded: list[int] = []
+        """Segments of a checkpoint whose keys are not in the index yet."""
+        self._begun_with = -1
+        """The last of them, until they are."""
+        self._kept_in: SnapshotStore | None = None
         self._scan_s = 0.0
         self._next_scan = 0.0
         self._settings = ""
@@ -138,6 +148,16 @@ class UpsertSink:
     def settings(self) -> str:
         """What rows that come now are decided by, as it was pinned."""
         return self._settings
+
+    @property
+    def snapshots(self) -> Snapshots | None:
+        """The checkpoint of the partition."""
+        return self._around.snapshots
+
+    @property
+    def records(self) -> Records:
+        """The partition's segments by sequence."""
+        return self._records()
 
     @property
     def stats(self) -> Stats:
@@ -179,6 +199,8 @@ class UpsertSink:
             self._rebuild(self._line)
         if self._index is not None:
             self._index.tidy()
+        if self._around.snapshots is not None and self._index is not None:
+            self._around.snapshots.tend(self._records(), self._kept_in)
         now = self._around.clock.monotonic()
         if self._index is not None and self._index.rules.pruning is PruningStrategy.SCAN and now >= self._next_scan:
             self._index.scan()
@@ -198,6 +220,8 @@ class UpsertSink:
 
     def close(self) -> None:
         """Hold nothing more."""
+        if self._around.snapshots is not None and self._index is not None:
+            self._around.snapshots.close(self._records(), self._kept_in)
         self._forget()
 
     @contextmanager
@@ -216,6 +240,10 @@ class UpsertSink:
         if self._is_to_recover():
             self._rebuild(after, shown=self.view)
             return
+        for part in after.parts:
+            old = before.part(part.sequence)
+            if part.num_docs is not None and (old is None or old.num_docs is None):
+                self._capture(part.sequence, part.num_docs)
         for part in after.parts:
             if part.sequence not in self._numbers:
                 self._open(part, after)
@@ -293,6 +321,11 @@ class UpsertSink:
 
     def _add_sealed(self, before: int | None) -> bool:
         """Tell the index of every sealed doc before a segment that it was not told of; False if one is not here."""
+        if self._index is None:
+            self._recover(before)
+        if not self._load_keys():
+            return False
+        last = self._records().get(self._begun_with)
         for sequence, record in sorted(self._records().items()):
             if record.is_open or (before is not None and sequence >= before):
                 continue
@@ -303,36 +336,124 @@ class UpsertSink:
                     self.waits_for = record.key_text
                     return False
                 self._replay(record, segment)
+                last = record
         self.waits_for = ""
+        if last is not None:
+            self._capture(last.sequence, last.total_docs)
+        self._begun_with = -1
         if self._index is None and (first := min(self._records(), default=None)) is not None:
             self._follow_rules(first)
         return self._index is not None
 
+    def _recover(self, before: int | None) -> None:
+        """Begin with a checkpoint, if there is one: bits are taken as they are, keys come after (`_load_keys`)."""
+        snapshots = self._around.snapshots
+        if snapshots is None:
+            return
+        for find in snapshots.find(self._records()):
+            try:
+                found = find()
+                if found is not None and self._is_usable(found, before):
+                    self._begin_with(found)
+                    return
+            except MerlotError as error:
+                snapshots.note_unread(error)
+
+    def _is_usable(self, found: Found, before: int | None) -> bool:
+        records = self._records()
+        is_before = self._recovered_from() <= found.sequence and (before is None or found.sequence < before)
+        fits = all(one.num_docs == records[sequence].total_docs for sequence, one in found.segments.items())
+        is_same = found.column == self._around.rules_of(records[found.sequence]).compared_by
+        return is_before and fits and is_same
+
+    def _begin_with(self, found: Found) -> None:
+        records = self._records()
+        end = records[found.sequence]
+        numbers = {sequence: self._new_number() for sequence in sorted(found.segments)}
+        checkpoint = Checkpoint(
+            end_offset=end.end_offset or 0,
+            watermark=found.mark,
+            segments={numbers[sequence]: snapshot for sequence, snapshot in found.segments.items()},
+        )
+        self._index = PartitionUpserts.recovered(self._around.rules_of(end), checkpoint, self._previous_rows)
+        self._note_settings(end)
+        self._numbers, self._unloaded, self._begun_with = numbers, sorted(numbers), found.sequence
+        for sequence in numbers:
+            self._num_docs[sequence] = records[sequence].total_docs
+            self._decided_by[sequence] = recovery.decided_by(records, sequence, self._recovered_from())
+        _LOG.info("index begins with a checkpoint %s segment=%s", self._where, end.name)
+
+    def _load_keys(self) -> bool:
+        """Enter the keys of a checkpoint's segments that are alive; False if a segment is not here."""
+        records = self._records()
+        while self._unloaded:
+            record = records.get(self._unloaded[0])
+            if record is not None:
+                with self._around.borrow(record.key_text) as segment:
+                    if segment is None:
+                        self.waits_for = record.key_text
+                        return False
+                    self._load(record.sequence, segment)
+            self._unloaded.pop(0)
+        return True
+
+    def _load(self, sequence: int, segment: Segment) -> None:
+        index, number = self._index, self._numbers[sequence]
+        assert index is not None
+        compared = index.rules.comparisons[0]
+        bounds = segment.bounds(compared.name) if compared.is_plain else None
+        if bounds is not None and not index.may_load(bounds[1]):
+            return
+        kept = index.cut.segments[number]
+        docs = np.concatenate([kept.live.docs(), kept.tombstones.docs()])
+        for first in range(0, len(docs), REPLAY_DOCS):
+            some = docs[first : first + REPLAY_DOCS]
+            if index.may_expire:
+                some = some[index.alive(_rows_at(segment, index.rules.expiring, some))]
+            index.load(_rows_at(segment, index.rules.fields, some), number, some)
+
+    def _capture(self, sequence: int, num_docs: int) -> None:
+        """Have it kept how the partition is at the end of a segment."""
+        if self._around.snapshots is None or self._index is None or not num_docs:
+            return
+        found = self._index.cut_at(self._numbers[sequence], num_docs) if sequence in self._numbers else None
+        if found is None:
+            return
+        told = {one: docs for one, docs in self._num_docs.items() if one < sequence} | {sequence: num_docs}
+        self._around.snapshots.capture(
+            Captured(
+                sequence=sequence,
+                cut=found[0],
+                mark=found[1],
+                column=self._index.rules.compared_by,
+                numbers={one: self._numbers[one] for one in told},
+                num_docs=told,
+            )
+        )
+
     def _replay(self, record: StreamSegmentRecord, segment: Segment) -> None:
         self._follow_rules(record.sequence)
         start = self._num_docs.get(record.sequence, 0)
-        self._tell(record.sequence, self._rows_of(segment), start)
         assert self._index is not None
+        fields = self._index.rules.fields
+        for first in range(start, segment.num_docs, REPLAY_DOCS):
+            docs = np.arange(first, min(first + REPLAY_DOCS, segment.num_docs))
+            self._tell(record.sequence, _rows_at(segment, fields, docs), first)
+        self._tell(record.sequence, pa.table({}), segment.num_docs)
         self._index.committed()
         while self._index.tidy():  # else the keys of all segments would be in memory at once
             pass
 
-    def _tell(self, sequence: int, rows: pa.Table, start: int) -> None:
-        """Rows that are stored, from a doc on."""
+    def _tell(self, sequence: int, rows: pa.Table, first: int) -> None:
+        """Rows that are stored, as docs from the first one on."""
         assert self._index is not None
         if sequence not in self._numbers:
             self._numbers[sequence] = self._new_number()
-        for first in range(start, rows.num_rows, REPLAY_DOCS):
-            self._index.replay(rows.slice(first, REPLAY_DOCS), self._numbers[sequence], first)
+        if rows.num_rows:
+            self._index.replay(rows, self._numbers[sequence], first)
             self._index.publish()
-        self._num_docs[sequence] = rows.num_rows
+        self._num_docs[sequence] = first + rows.num_rows
         self._decided_by[sequence] = self._settings
-
-    def _rows_of(self, segment: Segment) -> pa.Table:
-        """The columns of a sealed segment that the index goes by."""
-        assert self._index is not None
-        fields = self._index.rules.fields
-        return pa.table({one.name: arrow_column(column_under(segment, one), segment.num_docs) for one in fields})
 
     def _follow_rules(self, sequence: int) -> None:
         """Decide by the settings of a segment from here on; they may have changed since the one before."""
@@ -349,7 +470,11 @@ class UpsertSink:
         else:
             _LOG.info("upserts follow new settings %s segment=%s", self._where, record.name)
             self._index.set_rules(rules)
+        self._note_settings(record)
+
+    def _note_settings(self, record: StreamSegmentRecord) -> None:
         self._settings, self._scan_s = record.upsert, self._around.scan_s_of(record)
+        self._kept_in = unpin_upsert(record.upsert).snapshots_in
 
     def _previous_rows(self, numbers: Longs, docs: Longs, fields: Sequence[FieldSpec]) -> pa.Table:
         """What rows are merged into, by the index's numbers of their segments."""
@@ -393,7 +518,9 @@ class UpsertSink:
                 raise UnavailableError(f"sealed segment is not here {self._where} segment={self.waits_for}")
 
     def _forget(self, shown: View | None = None) -> None:
-        self._index, self.view = None, shown
+        self._index, self.view, self._unloaded = None, shown, []
+        if self._around.snapshots is not None:
+            self._around.snapshots.forget()
         self._numbers, self._num_docs, self._decided_by, self._settings = {}, {}, {}, ""
         self._around.on_change()
 
@@ -407,6 +534,12 @@ class UpsertSink:
         self.is_building = False
         if not is_same:
             self._around.on_change()
+
+
+def _rows_at(segment: Segment, fields: Sequence[FieldSpec], docs: Longs) -> pa.Table:
+    """Columns of docs of a sealed segment."""
+    chosen = docs.astype(np.uint32)
+    return pa.table({field.name: taken_column(column_under(segment, field), chosen) for field in fields})
 
 
 def _stored(part: Part) -> int:

@@ -62,9 +62,9 @@ _SPEC_RULES = [
         ".primaryKeyTtl",
     ),
     rule(
-        f"!{_HAS_TTL} || self.snapshot != 'DISABLE'",
-        "primaryKeyTtl needs snapshots: what is valid cannot be derived from keys that have expired",
-        ".snapshot",
+        "self.snapshot == 'ENABLE' || self.preload != 'ENABLE'",
+        "preload needs snapshot: ENABLE, which are what keys are taken from",
+        ".preload",
     ),
     rule(
         "!has(self.deletedKeysTtl) || has(self.deleteRecordColumn)",

@@ -12,7 +12,7 @@ from merlot.spec.manifest.problems import Problem, suggestion
 from merlot.spec.primary_key import is_whole
 from merlot.spec.schema import FieldRole, FieldSpec
 from merlot.spec.table import TableSpec
-from merlot.spec.upserting import Enablement, HashFunction, PartialUpsertStrategy, UpsertMode, UpsertSpec
+from merlot.spec.upserting import HashFunction, PartialUpsertStrategy, SnapshotStore, UpsertMode, UpsertSpec
 from merlot.values.durations import duration_ms
 from merlot.values.types import TypeName
 
@@ -58,6 +58,7 @@ def _check(spec: JsonObject) -> Iterator[Problem]:
     yield from _check_hash(spec)
     yield from _check_order(spec)
     yield from _check_ttl(spec)
+    yield from _check_snapshots(spec)
     yield from _check_consistency(spec)
     columns = spec.get("comparisonColumns")
     listed = columns if isinstance(columns, list) else []
@@ -112,9 +113,6 @@ def _check_ttl(spec: JsonObject) -> Iterator[Problem]:
     if "maxFutureSkew" in spec and not has_ttl:
         yield Problem("spec.maxFutureSkew", "needs primaryKeyTtl; without it no key expires")
     yield from _check_skew(spec)
-    if has_ttl and spec.get("snapshot") == "DISABLE":
-        text = "primaryKeyTtl needs snapshots: what is valid cannot be derived from keys that have expired"
-        yield Problem("spec.snapshot", text)
     if "deletedKeysTtl" in spec and "deleteRecordColumn" not in spec:
         yield Problem("spec.deletedKeysTtl", "needs deleteRecordColumn, which tells what is deleted")
     for name in ("skipLateEvents", "isSkipLateEvents"):
@@ -135,6 +133,18 @@ def _check_skew(spec: JsonObject) -> Iterator[Problem]:
     if "maxFutureSkew" in spec and spec.get("dropOutOfOrderRecord") is True:
         text = "does not go with dropOutOfOrderRecord: rows that are dropped could make keys expire, and leave no trace"
         yield Problem("spec.maxFutureSkew", text)
+
+
+def _check_snapshots(spec: JsonObject) -> Iterator[Problem]:
+    if spec.get("snapshot", "DEFAULT") == "ENABLE":
+        if spec.get("mode") == UpsertMode.DEDUP:
+            text = "DEDUP has none: every row that is stored is valid, and a restart reads the keys; remove it"
+            yield Problem("spec.snapshot", text)
+        return
+    if spec.get("snapshotStore", SnapshotStore.DEEP_STORE) != SnapshotStore.DEEP_STORE:
+        yield Problem("spec.snapshotStore", "needs snapshot: ENABLE, or nothing is kept; remove it")
+    if spec.get("preload") == "ENABLE":
+        yield Problem("spec.preload", "needs snapshot: ENABLE, which are what keys are taken from")
 
 
 def _check_consistency(spec: JsonObject) -> Iterator[Problem]:
@@ -159,10 +169,9 @@ def against_table(spec: UpsertSpec, table: TableSpec) -> list[Problem]:
 
 def _not_executed(spec: UpsertSpec) -> Iterator[Problem]:
     """What would be accepted and ignored."""
-    if spec.preload is Enablement.ENABLE:
-        yield Problem("spec.preload", "does not exist in this version: the keys are read from the segments; remove it")
-    if spec.snapshot is Enablement.ENABLE:
-        yield Problem("spec.snapshot", "snapshots do not exist in this version; remove it")
+    if spec.snapshot_store is SnapshotStore.SEGMENT:
+        text = "SEGMENT does not exist: sealed files are not written to again; write DEEP_STORE or LOCAL"
+        yield Problem("spec.snapshotStore", text)
 
 
 def _table_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:

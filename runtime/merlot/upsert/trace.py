@@ -1,0 +1,118 @@
+"""What the last rows of a partition did, so that its valid docs as of a row a little while ago can still be told.
+
+A segment's end is agreed on when rows behind it may have come already. What these replaced is put back then: the bits
+as of the end are a function of the stream, whoever tells them. Rows are remembered for as long as that takes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.kernels.upsert import DELETED, MAX_SEGMENT
+from merlot.upsert.valid_docs import Bits, Cut, SegmentDocs
+
+Longs = NDArray[np.int64]
+
+REMEMBERED_ROWS: Final = 1 << 19
+"""16 bytes each. What is read while an end is agreed on, and then some."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """Rows of a batch, docs of a segment from `first_doc` on."""
+
+    segment: int
+    first_doc: int
+    replaced: Longs
+    """Place of what each took the place of, as it is numbered now; 0: nothing."""
+    before: Longs
+    """The largest comparison value before each."""
+
+    def __len__(self) -> int:
+        return len(self.replaced)
+
+    def tail(self, doc: int) -> Traced:
+        """The rows from a doc on."""
+        start = min(max(doc - self.first_doc, 0), len(self))
+        return replace(
+            self, first_doc=self.first_doc + start, replaced=self.replaced[start:], before=self.before[start:]
+        )
+
+
+class Trace:
+    """The last rows of a partition. One thread."""
+
+    def __init__(self) -> None:
+        self._batches: deque[Traced] = deque()
+        self._num_rows = 0
+
+    def add(self, batch: Traced) -> None:
+        """Remember a batch, and forget what is long ago."""
+        if not len(batch):
+            return
+        self._batches.append(batch)
+        self._num_rows += len(batch)
+        while self._num_rows - len(self._batches[0]) >= REMEMBERED_ROWS:
+            self._num_rows -= len(self._batches.popleft())
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._batches.clear()
+        self._num_rows = 0
+
+    def move_tail(self, segment: int, first_doc: int, target: int) -> None:
+        """Follow docs of a segment from `first_doc` on, which are another's from 0 on."""
+        batches, self._batches = self._batches, deque()
+        for old in batches:
+            batch = replace(old, replaced=_moved(old.replaced, segment, first_doc, target))
+            if batch.segment != segment:
+                self._batches.append(batch)
+                continue
+            tail = batch.tail(first_doc)
+            num_left = len(batch) - len(tail)
+            if num_left:
+                self._batches.append(replace(batch, replaced=batch.replaced[:num_left], before=batch.before[:num_left]))
+            if len(tail):
+                self._batches.append(replace(tail, segment=target, first_doc=tail.first_doc - first_doc))
+
+    def since(self, segment: int, doc: int, stop: int) -> list[Traced] | None:
+        """The rows of a segment from a doc up to `stop`; None if they are not all remembered."""
+        found = [tail for batch in self._batches if batch.segment == segment and len(tail := batch.tail(doc))]
+        return found if sum(map(len, found)) == stop - doc else None
+
+
+def undone(cut: Cut, segment: int, num_docs: int, tail: list[Traced]) -> Cut:
+    """The valid docs before the rows of a tail, of which `segment` then had so many docs."""
+    segments = dict(cut.segments)
+    current = segments.get(segment, SegmentDocs())
+    segments[segment] = SegmentDocs(_without(current.live, num_docs), _without(current.tombstones, num_docs))
+    places = np.concatenate([batch.replaced for batch in tail])
+    places = places[places != 0]
+    numbers, docs, deleted = places >> 32 & MAX_SEGMENT, places & 0xFFFFFFFF, places & DELETED != 0
+    back = ~((numbers == segment) & (docs >= num_docs))
+    for number in np.unique(numbers[back]).tolist():
+        if number in segments:
+            mine = back & (numbers == number)
+            old = segments[number]
+            segments[number] = SegmentDocs(
+                old.live.changed(docs[mine & ~deleted], to=True), old.tombstones.changed(docs[mine & deleted], to=True)
+            )
+    return Cut(segments)
+
+
+def _without(bits: Bits, num_docs: int) -> Bits:
+    docs = bits.docs()
+    return bits.changed(docs[docs >= num_docs], to=False)
+
+
+def _moved(places: Longs, segment: int, first_doc: int, target: int) -> Longs:
+    is_moved = (places != 0) & (places >> 32 & MAX_SEGMENT == segment) & (places & 0xFFFFFFFF >= first_doc)
+    if not is_moved.any():
+        return places
+    flags = places & ~(MAX_SEGMENT << 32 | 0xFFFFFFFF)
+    return np.where(is_moved, flags | target << 32 | (places & 0xFFFFFFFF) - first_doc, places)

@@ -20,6 +20,7 @@ from e2e_kafka import (
     table,
     with_stream,
 )
+from e2e_upserts import CONFIG, NAME, TTL, Asked, config, upserted
 
 MOST_GAP_S = 10.0
 
@@ -126,6 +127,73 @@ def test_kafka_is_killed_and_knows_the_first_login_no_more(steady: Watched, kafk
     kafka.await_true("another pod", is_new, 60)
     kafka.kubectl("wait", "--for=condition=Ready", f"pod/{HOST}-0", "--timeout=120s")
     kafka.await_true("both servers consume", lambda: is_settled(kafka, 2), 180)
+
+
+@pytest.fixture(scope="module")
+def asked(watched: Watched, kafka: Cluster) -> Iterator[Asked]:
+    """The same rows in an upsert table, applied before its UpsertConfig."""
+    kafka.apply(upserted(kafka))
+    waits = lambda: kafka.condition("table", NAME, "UpsertConfigured").get("reason") == "NoUpsertConfig"  # noqa: E731
+    kafka.await_true("the table waits for its UpsertConfig", waits, 60)
+    kafka.apply(config(primaryKeyTtl=TTL))
+    kafka.await_true("it is in force", lambda: kafka.holds("upsert", CONFIG, "Executed"), 180)
+    kafka.await_true("its brokers answer", lambda: kafka.holds("table", NAME, "Ready"), 60)
+    asked = Asked(kafka)
+    asked.start()
+    kafka.await_true("rows are seen", lambda: asked.last()["visible"] > 0, 60)
+    yield asked
+    kafka.kubectl("delete", "table", NAME, "--timeout=180s")
+    kafka.kubectl("delete", "upsertconfig", CONFIG, "--timeout=60s")
+    kafka.kubectl("delete", "pod", "upserts", "--wait=false")
+
+
+@pytest.fixture
+def exact(asked: Asked, kafka: Cluster) -> Iterator[Asked]:
+    """What the test does makes no answer wrong, and rows go on to be seen, each once."""
+    before = asked.last()
+    yield asked
+    goal = asked.last()["visible"] + 1_000
+    kafka.await_true("more rows are seen", lambda: asked.last()["visible"] >= goal, 60)
+    last = asked.last()
+    assert (last["wrong"] - before["wrong"], last["failed"] - before["failed"]) == (0, 0), last["samples"]
+
+
+def test_upserts_follow_a_time_to_live_that_changes(exact: Asked, steady: Watched, kafka: Cluster) -> None:
+    shown = kafka.kubectl("get", "upsert", CONFIG).splitlines()[0].split()
+    assert shown[1:7] == ["TABLES", "KEYS", "TTL", "MEMORY", "SNAPSHOT", "STATE"]
+    for ttl in (None, "3000"):
+        kafka.patch("upsert", CONFIG, {"spec": {"primaryKeyTtl": ttl}})
+        kafka.await_true(f"{ttl} is in force", lambda: kafka.holds("upsert", CONFIG, "Executed"), 120)
+    (told,) = kafka.get("upsert", CONFIG)["status"]["perTable"]
+    assert (told["table"], told["ttl"], told["replicas"]) == (NAME, "3000", told["replicasInForce"])
+    assert kafka.holds("upsert", CONFIG, "MemorySufficient")
+
+
+def test_upserts_survive_a_volume_that_is_lost(exact: Asked, steady: Watched, kafka: Cluster) -> None:
+    victim = f"merlot-server-{NAME}-1"
+    (volume,) = [one for one in kafka.get("pod", victim)["spec"]["volumes"] if "persistentVolumeClaim" in one]
+    claim, before = volume["persistentVolumeClaim"]["claimName"], kafka.get("pod", victim)["metadata"]["uid"]
+    kafka.kubectl("delete", "pvc", claim, "--wait=false")
+    kafka.kubectl("delete", "pod", victim, "--grace-period=0", "--force", "--wait=false")
+
+    def is_back() -> bool:
+        found = kafka.get("pod", victim)
+        is_other = found.get("metadata", {}).get("uid", before) != before
+        return is_other and is_ready(found) and kafka.holds("upsert", CONFIG, "Executed")
+
+    kafka.await_true("its replicas have the settings in force again", is_back, 180)
+
+
+def test_upserts_are_backfilled_under_queries(exact: Asked, steady: Watched, kafka: Cluster) -> None:
+    """Every key but the last ones has expired: without a backfill, what is read again would be seen twice."""
+    offsets = {str(number): 0 for number in range(PARTITIONS)}
+    backfill = {"name": "again", "table": NAME, "fromOffsets": offsets}
+    kafka.patch("upsert", CONFIG, {"spec": {"backfill": backfill}})
+    begun = lambda: kafka.get("upsert", CONFIG)["status"]["state"].startswith("Backfill")  # noqa: E731
+    kafka.await_true("it has begun", begun, 60)
+    is_over = lambda: kafka.condition("upsert", CONFIG, "BackfillProgressing").get("reason") == "Done"  # noqa: E731
+    kafka.await_true("it is done", is_over, 300)
+    assert kafka.holds("upsert", CONFIG, "Executed")
 
 
 def test_every_row_is_there_once(watched: Watched, kafka: Cluster) -> None:

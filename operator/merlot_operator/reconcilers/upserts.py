@@ -3,9 +3,15 @@ controller takes it up."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from merlot.cluster.manifests import upserts as shared_upserts
 from merlot.errors import ConflictError, InvalidInputError, UnavailableError
+from merlot.metastore.protocol import Metastore
 from merlot.spec import manifest
+from merlot.spec.evolution import compare_upserts
+from merlot.spec.manifest.upsert_checks import against_table
+from merlot.spec.table import Table
 from merlot.spec.upsert import UpsertConfig
 from merlot_operator.context import Context
 from merlot_operator.kube.kinds import TABLES, UPSERTS, Object, as_written, config_ref, is_deleting, name_of
@@ -32,8 +38,9 @@ async def reconcile_upsert(context: Context, namespace: str, name: str) -> float
     is_written = True
     try:
         config = manifest.load_document(as_written(body), UpsertConfig)
-        degraded = degraded_by(config, [(name_of(one), accept(one)[0]) for one in linked])
-        record = await context.metastores.call(namespace, lambda store: shared_upserts.put_upsert(store, config))
+        tables = [(name_of(one), accept(one)[0]) for one in linked]
+        degraded = degraded_by(config, tables)
+        record = await context.metastores.call(namespace, lambda store: _put(store, config, tables))
         revision = record.revision
     except InvalidInputError as error:
         accepted = Condition("Accepted", False, "Invalid", str(error))
@@ -55,6 +62,20 @@ async def reconcile_upsert(context: Context, namespace: str, name: str) -> float
     status = upsert_status(facts, body.get("status") or {}, refused=accepted.holds is not True)
     await write_status(context, body, conditions, status)
     return context.config.resync_s if is_written else WAITING_S
+
+
+def _put(
+    store: Metastore, config: UpsertConfig, tables: Sequence[tuple[str, Table | None]]
+) -> shared_upserts.UpsertRecord:
+    """Write it, unless it would change which rows of a table count that are there."""
+    before = shared_upserts.find_upsert(store, config.metadata.name)
+    if before is not None:
+        old = shared_upserts.spec_of(before)
+        followed = [name for name, table in tables if table is not None and not against_table(old.spec, table.spec)]
+        problems = list(compare_upserts(old.spec, config.spec, "spec"))
+        if problems and followed:
+            raise InvalidInputError(f"{'; '.join(map(str, problems))}; followed by {', '.join(followed)}")
+    return shared_upserts.put_upsert(store, config)
 
 
 def _ttl(body: Object) -> str:

@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 from tests.unit.embedded.test_upserts import CONFIG, POLL_S, Board, Row, at
 
+from merlot.cli.main import run
 from merlot.testing.patience import PATIENCE_S
 
 TTL = "mode: FULL, comparisonColumns: [at], primaryKeyTtl: 2h"
@@ -127,18 +128,25 @@ async def test_a_backfill_that_is_cancelled_lets_keys_expire_again(board: Board)
     await shows(board, 2, 1, 1, 0, 1)
 
 
-@pytest.mark.parametrize(
-    ("query", "reason"),
-    [
-        ("?offsets=7:0", "there is no partition 7"),
-        ("?offsets=0:4000000", "offset 4000000 is not before"),
-        ("?offsets=", "no partition is named"),
-    ],
-)
-async def test_what_cannot_be_read_again_is_refused(board: Board, query: str, reason: str) -> None:
-    async with (
-        aiohttp.ClientSession() as session,
-        session.post(f"{board.node.url}/tables/board/backfill{query}") as answer,
-    ):
-        assert answer.status == 400
-        assert reason in await answer.text()
+async def test_what_cannot_be_read_again_is_refused(board: Board) -> None:
+    refusals = {
+        "?offsets=7:0": "there is no partition 7",
+        "?offsets=0:4000000": "is not before",
+        "?offsets=": "no partition",
+    }
+    async with aiohttp.ClientSession() as session:
+        for query, reason in refusals.items():
+            async with session.post(f"{board.node.url}/tables/board/backfill{query}") as answer:
+                assert answer.status == 400
+                assert reason in await answer.text()
+
+
+async def test_one_command_backfills_and_says_how_far_it_is(board: Board, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["upsert", "backfill", "board", f"--url={board.node.url}"]
+    assert await asyncio.to_thread(run, [*arguments, "--from=0:0"]) == 0
+    steps = [line.split()[1].rstrip(":") for line in capsys.readouterr().out.splitlines()]
+    assert steps[0] == "DISABLE_TTL"
+    assert steps[-1] == "DONE"
+    assert steps == sorted(steps, key=STEPS.index)
+    await shows(board, 1, 1, 1, 0, 1)
+    assert await asyncio.to_thread(run, [*arguments, "--from=0:x"]) == 2

@@ -1,0 +1,137 @@
+"""An UpsertConfig on a real API server: what `kubectl get upsert` shows, and where its settings are in force."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from operator_parts import Api, Controller, Operator, eventually, server_word, table_word
+from test_operator import POOL, flights
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning"),
+]
+
+SERVER = f"Server_{POOL}-0_8098"
+NAME = "latest"
+KINDS = "upsertconfigs"
+SPEC: dict[str, Any] = {"mode": "FULL", "comparisonColumns": ["hour"]}
+TABLE: dict[str, Any] = {
+    "upsert": {"configRef": NAME},
+    "schema": {**flights()["spec"]["schema"], "primaryKey": ["flight", "time_hour"]},
+    "indexing": {},
+    "partitioning": {"columns": {"flight": {"functionName": "Modulo", "numPartitions": 2}}},
+    "ingestion": {"stream": {"type": "kafka", "topic": "t", "properties": {"bootstrap.servers": "kafka:9092"}}},
+}
+WORD: dict[str, Any] = {
+    "revision": 1,
+    "replicas": 2,
+    "inForce": 2,
+    "behind": [],
+    "waitsFor": "",
+    "ttl": "2h",
+    "keys": 1_200_000,
+    "valid": 1_200_000,
+    "invalid": 50_000,
+    "expired": 0,
+    "memoryBytes": 91_000_000,
+    "worst": {"partition": 1, "memoryBytes": 46_000_000},
+    "short": [],
+    "backfill": None,
+    "snapshots": {"wanted": True, "oldestMs": 1_700_000_000_000, "missing": 0},
+}
+STEP: dict[str, Any] = {
+    "name": "again",
+    "step": "LOAD",
+    "message": "1 of 2 partitions are read and committed",
+    "sinceMs": 1,
+    "number": 3,
+    "steps": 6,
+    "cancelled": False,
+    "waitsForMemory": False,
+}
+
+
+@pytest.fixture
+def running(settings: dict[str, str], controller: Controller, tmp_path: Path) -> Iterator[Operator]:
+    says(controller)
+    with Operator(settings | {"MERLOT_STREAM_HOSTS": "kafka:9092"}, tmp_path / "operator.log") as operator:
+        yield operator
+
+
+def says(controller: Controller, **upsert: Any) -> None:
+    controller.tables = {"flights": table_word(servers={SERVER: server_word()}, upsert={**WORD, **upsert})}
+
+
+def wait(operator: Operator, claim: Any, expected: Any = True) -> None:
+    eventually(claim, expected, log=lambda: operator.log)
+
+
+def config(**spec: Any) -> dict[str, Any]:
+    metadata = {"name": NAME}
+    return {"apiVersion": "merlot.dev/v1alpha1", "kind": "UpsertConfig", "metadata": metadata, "spec": {**SPEC, **spec}}
+
+
+def test_it_shows_its_tables_and_where_its_settings_are_in_force(
+    api: Api, controller: Controller, running: Operator, kubectl: Any
+) -> None:
+    api.create("tables", flights(**TABLE))
+    api.create(KINDS, config())
+    wait(running, lambda: api.reason("Executed", NAME, KINDS), "True/Executed")
+    assert api.condition("Executed", NAME, KINDS)["message"] == "in force on 2 of 2 replicas of partitions of flights"
+    lines = kubectl.check("get", "upsert", NAME, "-n", api.namespace).splitlines()
+    assert lines[0].split()[:8] == ["NAME", "TABLES", "KEYS", "TTL", "MEMORY", "SNAPSHOT", "STATE", "READY"]
+    shown = lines[1].split()
+    assert shown[1:4] == ['["flights"]', "1200000", "none"]
+    assert shown[4:6] == ["86.8", "MiB"]
+    assert shown[7] == "Executed"
+    assert api.reason("SnapshotsCurrent", NAME, KINDS) == "True/Current"
+    [told] = api.get(KINDS, NAME)["status"]["perTable"]
+    assert (told["worstPartition"], told["worstPartitionBytes"], told["invalid"]) == (1, 46_000_000, 50_000)
+
+    api.patch(KINDS, NAME, {"spec": {"primaryKeyTtl": "5"}})
+    wait(running, lambda: api.reason("Executed", NAME, KINDS), "False/Progressing")
+    says(controller, revision=2, inForce=1, behind=[f"{SERVER}/1"])
+    wait(running, lambda: SERVER in api.condition("Executed", NAME, KINDS)["message"])
+    says(controller, revision=2, snapshots={"wanted": True, "oldestMs": None, "missing": 3})
+    wait(running, lambda: api.reason("Executed", NAME, KINDS), "True/Executed")
+    assert api.reason("SnapshotsCurrent", NAME, KINDS) == "False/Missing"
+
+
+def test_a_backfill_and_keys_that_outgrow_memory_are_told(api: Api, controller: Controller, running: Operator) -> None:
+    api.create(KINDS, config())
+    wait(running, lambda: api.reason("Executed", NAME, KINDS), "False/NoTable")
+    api.create("tables", flights(**TABLE))
+    wait(running, lambda: api.reason("Executed", NAME, KINDS), "True/Executed")
+    says(controller, backfill=STEP)
+    wait(running, lambda: api.reason("BackfillProgressing", NAME, KINDS), "True/Load")
+    assert api.get(KINDS, NAME)["status"]["state"] == "Backfill 4/6 LOAD"
+    says(controller, backfill={**STEP, "step": "DONE"})
+    wait(running, lambda: api.reason("BackfillProgressing", NAME, KINDS), "False/Done")
+    short = {"server": SERVER, "limitBytes": 2**30, "neededBytes": 2**30 + 2**20, "keysBytes": 2**29}
+    says(controller, short=[short])
+    wait(running, lambda: api.reason("MemorySufficient", NAME, KINDS), "False/MemoryShort")
+    wait(running, lambda: api.reason("Degraded"), "True/MemoryShort")
+    wait(running, lambda: "MemoryShort" in api.event_reasons())
+    assert "raise the limit" in api.condition("MemorySufficient", NAME, KINDS)["message"]
+
+
+def test_what_decides_rows_that_are_there_cannot_change_and_the_rest_can_go(
+    api: Api, controller: Controller, running: Operator
+) -> None:
+    api.create("tables", flights(**TABLE))
+    api.create(KINDS, config())
+    wait(running, lambda: api.reason("Executed", NAME, KINDS), "True/Executed")
+    api.patch(KINDS, NAME, {"spec": {"comparisonColumns": ["time_hour"]}})
+    wait(running, lambda: api.reason("Accepted", NAME, KINDS), "False/Invalid")
+    assert "cannot change on tables that have rows" in api.condition("Accepted", NAME, KINDS)["message"]
+    assert api.get(KINDS, NAME)["status"]["state"] == "Refused"
+    api.patch(KINDS, NAME, {"spec": SPEC})
+    wait(running, lambda: api.reason("Accepted", NAME, KINDS), "True/Valid")
+    api.delete(KINDS, NAME)
+    wait(running, lambda: api.get(KINDS, NAME), None)
+    wait(running, lambda: api.reason("UpsertConfigured"), "False/NoUpsertConfig")

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from tests.bench.report import ROOT, Case, publish
+from tests.bench.upsert_modes import dedup, partial
 
 from merlot.spec.schema import TableSchema
 from merlot.spec.upserting import UpsertSpec
@@ -140,6 +141,8 @@ CASES: dict[str, Callable[[int], dict[str, float]]] = {
     "long": lambda keys: speed("LONG", keys),
     "string": lambda keys: speed("STRING", keys),
     "memory": memory,
+    "partial": partial,
+    "dedup": dedup,
 }
 
 
@@ -167,10 +170,13 @@ def main() -> None:
         return
     keys = 1_000_000 if arguments.quick else arguments.keys
     numbers, texts, held = measured("long", 1_000_000), measured("string", 1_000_000), measured("memory", keys)
+    merged, firsts = measured("partial", 200_000), measured("dedup", 200_000)
     at = f"{keys // 1_000_000} M keys"
     cases = [
         Case("full upserts, LONG key", "rows/s of CPU", numbers["rowsPerS"], PEER, PINOT_ROWS_PER_S),
         Case("full upserts, STRING key", "rows/s of CPU", texts["rowsPerS"], PEER, PINOT_ROWS_PER_S),
+        Case("rows merged and stored, 7 columns", "rows/s of CPU", merged["rowsPerS"], "none", 0.0),
+        Case("rows of first keys, 7 columns", "rows/s of CPU", firsts["rowsPerS"], "none", 0.0),
         Case(f"a key, {at}", "bytes", held["bytesPerKey"], PEER, PINOT_BYTES_PER_KEY),
         Case(f"a key, {at}, peak", "bytes", held["peakBytesPerKey"], PEER, PINOT_BYTES_PER_KEY),
         Case(f"a key, from a quarter of {at} on, worst", "bytes", held["worstBytesPerKey"], PEER, PINOT_BYTES_PER_KEY),

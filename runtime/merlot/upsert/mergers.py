@@ -67,7 +67,10 @@ def _own(name: str) -> Merger:
     points = tuple(entry_points(group=ENTRY_POINTS, name=name))
     if len(points) != 1:
         raise InvalidInputError(f"a merger needs one entry point group={ENTRY_POINTS} name={name} found={len(points)}")
-    merge = points[0].load()
+    try:
+        merge = points[0].load()
+    except Exception as error:
+        raise InvalidInputError(f"merger cannot be had name={name} cause={error!r}") from error
 
     def merged(field: FieldSpec, chains: Chains, values: pa.Array) -> pa.Array:
         return _by_depth(merge, name, chains, values)
@@ -82,15 +85,23 @@ def _by_depth(merge: Callable[[pa.Array, pa.Array], pa.Array], name: str, chains
     for depth in range(deepest + 1):
         numbers = np.flatnonzero((chains.own(depths) == depth) & (chains.prior >= 0))
         before, new = (values.take(pa.array(rows)) for rows in (chains.prior[numbers], numbers + chains.num_previous))
-        found = merge(before, new)
-        if len(found) != len(new) or found.type != values.type:
-            raise InvalidInputError(
-                f"a merger must return as many values of the same type name={name} type={found.type} rows={len(found)}"
-            )
+        found = _called(merge, name, before, new)
         mask = np.zeros(len(values), np.bool_)
         mask[numbers + chains.num_previous] = True
         values = pc.replace_with_mask(values, pa.array(mask), found)
     return chains.own(values)
+
+
+def _called(merge: Callable[[pa.Array, pa.Array], pa.Array], name: str, before: pa.Array, new: pa.Array) -> pa.Array:
+    """What somebody else's function returns, if it is of use; whatever it raises says whose it is."""
+    try:
+        found = merge(before, new)
+    except Exception as error:
+        raise InvalidInputError(f"merger failed name={name} rows={len(new)} cause={error!r}") from error
+    if not isinstance(found, pa.Array) or len(found) != len(new) or found.type != new.type:
+        what = f"type={found.type} rows={len(found)}" if isinstance(found, pa.Array) else f"got={type(found).__name__}"
+        raise InvalidInputError(f"a merger must return as many values of the same type name={name} {what}")
+    return found
 
 
 def _valid(values: pa.Array) -> NDArray[np.uint8]:

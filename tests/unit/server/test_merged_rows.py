@@ -13,6 +13,7 @@ from tests.unit.server.merging_replicas import Replica, Row, Stream, interleave
 
 from merlot.errors import UnavailableError
 from merlot.spec.schema import TableSchema
+from merlot.testing.plugins import installed
 
 SEEDS = int(os.environ.get("MERLOT_REPLICAS", "4"))
 SCHEMA = TableSchema.model_validate(
@@ -124,6 +125,35 @@ def test_replicas_merge_alike_whatever_becomes_of_them(seed: int, tmp_path: Path
         assert as_stored(replica.rows(is_valid=True)) == as_stored(oracle.seen)
 
     interleave(stream, random.Random(seed), message, check)
+
+
+LONGEST = """
+import pyarrow.compute as pc
+
+
+def longest(before, new):
+    is_longer = pc.fill_null(pc.greater(pc.utf8_length(new), pc.utf8_length(before)), True)
+    return pc.if_else(is_longer, pc.coalesce(new, before), before)
+"""
+
+
+def test_replicas_merge_by_a_function_of_ones_own(tmp_path: Path) -> None:
+    points = {"merlot.mergers": {"acme.longest": "acme_longest:longest"}}
+    settings = '{"mode":"PARTIAL","partialUpsertStrategies":{"name":"acme.longest"}}'
+    stream = Stream(SCHEMA, settings, tmp_path)
+
+    def check(replica: Replica) -> None:
+        longest: dict[str, str] = {}
+        newest: dict[str, int] = {}
+        for row in stream.messages[: replica.offset]:
+            if row["at"] >= newest.get(row["key"], -100):
+                newest[row["key"]] = row["at"]
+                longest[row["key"]] = max(longest.get(row["key"]), row["name"], key=lambda name: len(name or ""))
+        seen = {row["key"]: row["name"] or "" for row in replica.rows(is_valid=True)}
+        assert seen == {key: name or "" for key, name in longest.items()}
+
+    with installed(tmp_path / "acme", {"acme_longest": LONGEST}, points):
+        interleave(stream, random.Random(3), message, check)
 
 
 def test_a_row_waits_for_the_file_of_the_row_that_it_is_merged_into(tmp_path: Path) -> None:

@@ -204,11 +204,20 @@ def longest(before, new):
 
 def broken(before, new):
     return new[:0]
+
+
+def lost(before, new):
+    return new.to_pylist()
+
+
+def raising(before, new):
+    raise KeyError("no")
 """
 
 
 def test_a_merger_of_ones_own_is_found_by_its_name(tmp_path: Path) -> None:
     points = {"merlot.mergers": {"acme.longest": "acme_mergers:longest", "acme.broken": "acme_mergers:broken"}}
+    points["merlot.mergers"] |= {f"acme.{name}": f"acme_mergers:{name}" for name in ("lost", "raising", "absent")}
     field = FieldSpec.model_validate({"name": "value", "type": "STRING"})
     chains = Chains(1, np.array([0, 1, -1, 2]))
     values = pa.array(["aa", "b", "cccc", "d", None])
@@ -216,6 +225,12 @@ def test_a_merger_of_ones_own_is_found_by_its_name(tmp_path: Path) -> None:
         assert merger_of("acme.longest")(field, chains, values).to_pylist() == ["aa", "cccc", "d", "cccc"]
         with pytest.raises(InvalidInputError, match=r"name=acme\.broken"):
             merger_of("acme.broken")(field, chains, values)
+        with pytest.raises(InvalidInputError, match=r"same type name=acme\.lost got=list"):
+            merger_of("acme.lost")(field, chains, values)
+        with pytest.raises(InvalidInputError, match=r"merger failed name=acme\.raising rows=1 cause=KeyError"):
+            merger_of("acme.raising")(field, chains, values)
+        with pytest.raises(InvalidInputError, match=r"merger cannot be had name=acme\.absent"):
+            merger_of("acme.absent")
     with pytest.raises(InvalidInputError, match="found=0"):
         merger_of("acme.nobody")
     with pytest.raises(InvalidInputError, match="known=OVERWRITE"):

@@ -124,6 +124,8 @@ class UpsertSink:
         """Docs of each segment that the index was told of."""
         self._decided_by: dict[int, str] = {}
         """Settings that decided the newest of them."""
+        self._changed_at: int | None = None
+        """Segment whose settings are others than those before it, while it has no row: it may come to nothing."""
         self._next_number = 0
         self._line = Line()
         self._unloaded: list[int] = []
@@ -188,7 +190,7 @@ class UpsertSink:
             outcome = index.add(batch.rows, self._numbers[part.sequence], part.rows.num_docs)
             replace(batch, rows=outcome.rows, offsets=batch.offsets[outcome.kept]).append_to(part.rows, now_ms)
         self._num_docs[part.sequence] = part.rows.num_docs
-        self._decided_by[part.sequence] = self._settings
+        self._note_decided(part.sequence)
         index.publish()
         self._show()
         self.num_misplaced += self._around.misplaced(batch.rows)
@@ -234,7 +236,8 @@ class UpsertSink:
             raise
 
     def _follow(self, before: Line, after: Line) -> None:
-        if self._index is None or any(self._is_lost(one, before, after) for one in self._num_docs):
+        is_lost = any(self._is_lost(one, before, after) for one in self._num_docs)
+        if self._index is None or is_lost or self._has_followed_nobody():
             self._rebuild(after)
             return
         if self._is_to_recover():
@@ -310,8 +313,8 @@ class UpsertSink:
         number = self._numbers[part.sequence] = self._new_number()
         self._index.move_tail(self._numbers[previous.sequence], previous.num_docs, number)
         self._index.committed()
-        self._decided_by[part.sequence] = self._settings
         self._num_docs[part.sequence] = self._num_docs[previous.sequence] - previous.num_docs
+        self._note_decided(part.sequence)
         self._num_docs[previous.sequence] = previous.num_docs
 
     def _is_told(self, previous: Part, num_docs: int) -> bool:
@@ -453,7 +456,17 @@ class UpsertSink:
             self._index.replay(rows, self._numbers[sequence], first)
             self._index.publish()
         self._num_docs[sequence] = first + rows.num_rows
+        self._note_decided(sequence)
+
+    def _note_decided(self, sequence: int) -> None:
         self._decided_by[sequence] = self._settings
+        if self._num_docs[sequence] and self._changed_at is not None and sequence >= self._changed_at:
+            self._changed_at = None
+
+    def _has_followed_nobody(self) -> bool:
+        """Whether settings were followed of a segment that is gone, and never had a row. Who begins anew does not know
+        that there was one, and would not take for dead what was dead by it."""
+        return self._changed_at is not None and self._changed_at not in self._records()
 
     def _follow_rules(self, sequence: int) -> None:
         """Decide by the settings of a segment from here on; they may have changed since the one before."""
@@ -470,6 +483,7 @@ class UpsertSink:
         else:
             _LOG.info("upserts follow new settings %s segment=%s", self._where, record.name)
             self._index.set_rules(rules)
+            self._changed_at = sequence
         self._note_settings(record)
 
     def _note_settings(self, record: StreamSegmentRecord) -> None:
@@ -522,6 +536,7 @@ class UpsertSink:
         if self._around.snapshots is not None:
             self._around.snapshots.forget()
         self._numbers, self._num_docs, self._decided_by, self._settings = {}, {}, {}, ""
+        self._changed_at = None
         self._around.on_change()
 
     def _show(self) -> None:

@@ -220,7 +220,7 @@ class _Expressions:
 
     def _call(self, call: Call) -> str:
         name, args = call.function, call.args
-        if any(arg.type.is_array for arg in args) or call.type.is_array:
+        if call.type.is_array or any(arg.type.is_array or self._lacks(arg) for arg in args):
             return self._own(call)
         if name in ("and", "or"):
             return f"({f' {name.upper()} '.join(map(self.write, args))})"
@@ -256,12 +256,16 @@ class _Expressions:
 
     def _is_native(self, call: Call) -> bool:
         """Whether the engine computes a call by itself, whatever it computes it of."""
-        if any(arg.type.is_array for arg in call.args) or call.type.is_array:
+        if call.type.is_array or any(arg.type.is_array or self._lacks(arg) for arg in call.args):
             return False
         if call.function in _COMPARISONS or call.function in ("and", "or", "not"):
             return True
         native = _NATIVE.get(call.function)
         return native is not None and native(self, call) is not None
+
+    def _lacks(self, expr: Expr) -> bool:
+        """Whether it is a BIG_DECIMAL that no function of ours can give the engine: its reader is computed with it."""
+        return isinstance(expr, Call) and expr.type == BIG_DECIMAL and not self._is_native(expr)
 
     def _aggregate(self, aggregate: Aggregate) -> str:
         condition = "" if aggregate.filter is None else f" FILTER (WHERE {self.write(aggregate.filter)})"
@@ -433,9 +437,16 @@ def _arithmetic(writer: _Expressions, call: Call) -> str | None:
             return None
         type_ = ENGINE_TYPES[call.type.base]
         return f"(CAST({writer.write(left)} AS {type_}) {sign} CAST({writer.write(right)} AS {type_}))"
-    if call.type == BIG_DECIMAL and all(arg.type.base in _EXACT for arg in call.args):
-        return f"({writer.write(left)} {sign} {writer.write(right)})"
+    if call.type == BIG_DECIMAL and all(arg.type.base in _EXACT or _is_constant(arg) for arg in call.args):
+        return f"({_exactly(writer, left)} {sign} {_exactly(writer, right)})"
     return None
+
+
+def _exactly(writer: _Expressions, expr: Expr) -> str:
+    """A constant DOUBLE is the number that its digits name."""
+    if isinstance(expr, Literal) and isinstance(expr.value, float) and math.isfinite(expr.value):
+        return decimal_literal(Decimal(repr(expr.value)))
+    return writer.write(expr)
 
 
 def _negate(writer: _Expressions, call: Call) -> str | None:

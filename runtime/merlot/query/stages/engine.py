@@ -184,7 +184,7 @@ def to_engine(column: pa.ChunkedArray | pa.Array, type_: SqlType) -> pa.ChunkedA
     """A leaf's column as the engine reads it: BIG_DECIMAL as a DECIMAL of the digits that there are."""
     if type_.base is not TypeName.BIG_DECIMAL or type_.is_array:
         return column.cast(arrow_type(type_)) if column.type != arrow_type(type_) else column
-    parts = pc.split_pattern(pc.utf8_ltrim(column, characters="-"), ".", max_splits=1)
+    parts = pc.split_pattern(pc.utf8_ltrim(column, characters="-0"), ".", max_splits=1)
     whole = pc.max(pc.utf8_length(pc.list_element(parts, 0))).as_py() if len(column) else 0
     has_point = pc.match_substring(column, ".")
     lengths = pc.subtract(pc.utf8_length(column), pc.add(pc.find_substring(column, "."), 1))

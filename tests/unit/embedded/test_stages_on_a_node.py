@@ -1,0 +1,96 @@
+"""Queries of several stages through a broker: deadline, cancelling, turns, and what answers tell."""
+
+import asyncio
+from typing import Any
+
+import aiohttp
+
+from merlot.codes import QueryErrorCode
+from merlot.embedded.node import Node
+from merlot.testing.patience import until
+from merlot.testing.sample import orders_manifest, total_amount
+
+DAYS = [0, 1, 2]
+ENDLESS = """SELECT COUNT(*) FROM orders a, orders b, orders c, orders d, orders e, orders f, orders g
+    WHERE a.id + b.id + c.id + d.id + e.id + f.id + g.id = -1"""
+JOINED = "SELECT SUM(a.amount), COUNT(*) FROM orders a JOIN orders b ON a.id = b.id AND a.at = b.at"
+
+
+async def ask(session: aiohttp.ClientSession, node: Node, sql: str) -> dict[str, Any]:
+    async with session.post(f"{node.url}/query/sql", json={"sql": sql}) as answer:
+        fields: dict[str, Any] = await answer.json()
+    return fields
+
+
+async def until_served(session: aiohttp.ClientSession, node: Node) -> None:
+    async def are_served() -> bool:
+        answer = await ask(session, node, "SELECT COUNT(*) FROM orders")
+        return not answer["exceptions"] and answer["resultTable"]["rows"] == [[300]]
+
+    await until(are_served)
+
+
+async def test_an_answer_of_stages_tells_what_its_leaves_took(
+    start_with_orders: Any, session: aiohttp.ClientSession
+) -> None:
+    node = await start_with_orders(orders_manifest(), DAYS)
+    await until_served(session, node)
+    answer = await ask(session, node, JOINED + " WHERE a.at < 1704153600000")
+    assert answer["exceptions"] == []
+    assert answer["resultTable"]["rows"] == [[total_amount([0]), 100]]
+    assert answer["numServersQueried"] == answer["numServersResponded"] == 1
+    assert answer["tablesQueried"] == ["orders"]
+    # Each leaf is pruned by its own filter.
+    alone = [await ask(session, node, f"SELECT id FROM orders {rest}") for rest in ("WHERE at < 1704153600000", "")]
+    for name in ("numSegmentsQueried", "numSegmentsPrunedByBroker", "numSegmentsPrunedByServer", "totalDocs"):
+        assert answer[name] == sum(one[name] for one in alone), name
+    assert answer["numSegmentsPrunedByBroker"] + answer["numSegmentsPrunedByServer"] == 2
+
+
+async def test_leaves_that_ask_the_same_are_asked_once(start_with_orders: Any, session: aiohttp.ClientSession) -> None:
+    node = await start_with_orders(orders_manifest(), DAYS)
+    await until_served(session, node)
+    answer = await ask(
+        session, node, "SELECT COUNT(*) FROM (SELECT id FROM orders) a JOIN (SELECT id FROM orders) b ON a.id = b.id"
+    )
+    assert answer["exceptions"] == []
+    assert answer["numSegmentsQueried"] == 3
+
+
+async def test_a_deadline_ends_the_engine(start_with_orders: Any, session: aiohttp.ClientSession) -> None:
+    node = await start_with_orders(orders_manifest(), DAYS)
+    await until_served(session, node)
+    late = await ask(session, node, f"SET timeoutMs = 700; {ENDLESS}")
+    assert [one["errorCode"] for one in late["exceptions"]] == [QueryErrorCode.EXECUTION_TIMEOUT]
+    assert (await ask(session, node, JOINED))["resultTable"]["rows"] == [[total_amount(DAYS), 300]]
+
+
+async def test_more_queries_than_have_a_turn_wait_and_are_told_if_it_does_not_come(
+    start_with_orders: Any, session: aiohttp.ClientSession
+) -> None:
+    node = await start_with_orders(orders_manifest(), DAYS)
+    await until_served(session, node)
+    long = [asyncio.create_task(ask(session, node, f"SET timeoutMs = 60000; {ENDLESS} LIMIT {one}")) for one in (1, 2)]
+    ids = await _running(session, node, 2)
+    waiting = await ask(session, node, f"SET timeoutMs = 300; {JOINED}")
+    assert [one["errorCode"] for one in waiting["exceptions"]] == [QueryErrorCode.QUERY_SCHEDULING_TIMEOUT]
+    for one in ids:
+        async with session.delete(f"{node.url}/query/{one}") as answer:
+            assert answer.status == 200
+    for told in await asyncio.gather(*long):
+        assert [one["errorCode"] for one in told["exceptions"]] == [QueryErrorCode.QUERY_CANCELLATION]
+    assert (await ask(session, node, JOINED))["resultTable"]["rows"] == [[total_amount(DAYS), 300]]
+
+
+async def _running(session: aiohttp.ClientSession, node: Node, number: int) -> list[str]:
+    """Ids of the endless queries, once there are so many."""
+    found: list[str] = []
+
+    async def are_there() -> bool:
+        async with session.get(f"{node.url}/queries") as answer:
+            running = await answer.json()
+        found[:] = [one for one, sql in running.items() if ENDLESS in sql]
+        return len(found) == number
+
+    await until(are_there)
+    return found

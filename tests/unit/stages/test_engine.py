@@ -1,0 +1,130 @@
+"""The engine above the leaves: what it may not reach, and how it ends when it needs more than it may take."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from merlot.codes import QueryErrorCode
+from merlot.query.stages.engine import Engine, EngineLimits, StageError, StageInterruptedError, from_engine, to_engine
+from merlot.query.stages.engine_sql import EngineQuery
+from merlot.tree.types import BIG_DECIMAL, LONG
+from merlot.vectors.errors import LimitExceededError, QueryArithmeticError
+
+ROWS = 600_000
+
+
+def limits(folder: Path, **changed: int) -> EngineLimits:
+    settings = {"memory_bytes": 200_000_000, "spill_bytes": 500_000_000, **changed}
+    return EngineLimits(spill_folder=folder, **settings)
+
+
+def query(sql: str) -> EngineQuery:
+    return EngineQuery(sql, (), ("n",), (LONG,))
+
+
+@pytest.fixture(scope="module")
+def numbers() -> pa.Table:
+    random = np.random.default_rng(5)
+    return pa.table({"c0": random.permutation(ROWS), "c1": [f"{number:060}" for number in range(ROWS)]})
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT COUNT(*) AS c0 FROM read_csv('/etc/passwd')",
+        "SELECT COUNT(*) AS c0 FROM read_text('/proc/self/environ')",
+        "SELECT COUNT(*) AS c0 FROM '/etc/passwd'",
+        "COPY (SELECT 1) TO '/tmp/out-of-the-engine'",
+        "ATTACH '/tmp/out-of-the-engine'",
+        "SELECT COUNT(*) AS c0 FROM 'https://localhost/x.parquet'",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "SET memory_limit = '1TB'",
+        "SET enable_external_access = true",
+    ],
+)
+def test_it_reaches_no_file_no_network_and_no_setting(sql: str, tmp_path: Path) -> None:
+    """Not that such text could come to it: that it would be of no use."""
+    with pytest.raises(StageError):
+        Engine(limits(tmp_path)).run(query(sql), {})
+    assert not Path("/tmp/out-of-the-engine").exists()
+
+
+def test_it_reads_no_variable_of_the_program(tmp_path: Path) -> None:
+    secret = pa.table({"c0": [1]})
+    with pytest.raises(StageError, match="does not exist"):
+        Engine(limits(tmp_path)).run(query("SELECT c0 FROM secret"), {})
+    assert secret.num_rows == 1
+
+
+WIDE = query(
+    """SELECT COUNT(*) AS c0 FROM (SELECT c1, row_number() OVER (ORDER BY c1 DESC) AS r FROM t) x
+    WHERE r > 0 AND c1 <> ''"""
+)
+"""Sorts 50 MB."""
+
+
+def test_it_spills_and_leaves_nothing_behind(tmp_path: Path, numbers: pa.Table) -> None:
+    made = Engine(limits(tmp_path, memory_bytes=30_000_000, threads=1)).run(WIDE, {"t": numbers})
+    assert made.columns[0].to_pylist() == [ROWS]
+    assert os.listdir(tmp_path) == []
+
+
+def test_more_than_memory_and_disk_hold_is_an_error_of_limits(tmp_path: Path, numbers: pa.Table) -> None:
+    with pytest.raises(LimitExceededError, match="stages need more") as caught:
+        Engine(limits(tmp_path, memory_bytes=8_000_000, spill_bytes=1_000_000, threads=1)).run(WIDE, {"t": numbers})
+    assert caught.value.code == QueryErrorCode.SERVER_RESOURCE_LIMIT_EXCEEDED
+    assert os.listdir(tmp_path) == []
+
+
+def test_more_rows_than_allowed_are_an_error_of_limits(tmp_path: Path, numbers: pa.Table) -> None:
+    with pytest.raises(LimitExceededError, match="too many rows limit=100"):
+        Engine(limits(tmp_path, max_rows=100)).run(query("SELECT c0 FROM t"), {"t": numbers})
+
+
+def test_an_interrupt_ends_a_run_from_another_thread(tmp_path: Path, numbers: pa.Table) -> None:
+    engine = Engine(limits(tmp_path))
+    endless = query("SELECT COUNT(*) AS c0 FROM t a, t b, t c WHERE a.c0 + b.c0 + c.c0 = -1")
+    timer = threading.Timer(0.3, engine.interrupt)
+    timer.start()
+    with pytest.raises(StageInterruptedError):
+        engine.run(endless, {"t": numbers})
+    timer.join()
+
+
+def test_an_interrupt_before_a_run_ends_it_at_once(tmp_path: Path, numbers: pa.Table) -> None:
+    engine = Engine(limits(tmp_path))
+    engine.interrupt()
+    with pytest.raises(StageInterruptedError):
+        engine.run(query("SELECT COUNT(*) AS c0 FROM t"), {"t": numbers})
+
+
+def test_a_whole_number_that_does_not_fit_is_an_error_of_arithmetic(tmp_path: Path) -> None:
+    table = pa.table({"c0": pa.array([2**63 - 1, 1], pa.int64())})
+    with pytest.raises(QueryArithmeticError):
+        Engine(limits(tmp_path)).run(query("SELECT CAST(sum(c0) AS BIGINT) AS c0 FROM t"), {"t": table})
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["0", "-1.5", None, "123456789012345678901234567890.12345678"],
+        ["0.00000000000000000000000000000000000001"],
+        [],
+        [None],
+    ],
+)
+def test_decimals_come_back_as_they_went(texts: list[str | None]) -> None:
+    column = pa.array(texts, pa.string())
+    assert from_engine(to_engine(column, BIG_DECIMAL), BIG_DECIMAL).to_pylist() == texts
+
+
+def test_a_decimal_of_too_many_digits_is_an_error_of_limits() -> None:
+    with pytest.raises(LimitExceededError, match="too many digits"):
+        to_engine(pa.array(["1" * 39]), BIG_DECIMAL)

@@ -113,6 +113,12 @@ class Shard:
         """As the kernel."""
         kernels.move_tail(segment, first_doc, target, self._table)
 
+    def reserve(self, num_keys: int) -> None:
+        """Make room for so many keys at once, rather than step by step."""
+        slots = self._slots_for(num_keys)
+        if slots > self._capacity:
+            self._rebuild(slots, kernels.NULL, kernels.NULL)
+
     def prune(self, alive_from: int, deleted_from: int) -> None:
         """Take out what is dead, and give its memory back."""
         if not self.num_keys:
@@ -211,6 +217,11 @@ class KeyIndex:
                 if shards:
                     shards[number].find(rows, keys, found)
         return found
+
+    def reserve(self, num_keys: int) -> None:
+        """Make room for so many keys, which are about to come."""
+        for shard in self._young:
+            shard.reserve(num_keys // SHARDS)
 
     def renumber(self, keys: Keys, places: Longs, rows: Longs) -> None:
         """Give keys of `rows` other places; all were just entered."""

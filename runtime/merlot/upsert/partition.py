@@ -155,6 +155,8 @@ class PartitionUpserts:
         partition._docs = ValidDocs(checkpoint.cut())
         partition._mark = partition._rotated_at = checkpoint.watermark
         partition._num_docs = {number: snapshot.num_docs for number, snapshot in checkpoint.segments.items()}
+        if not partition.may_expire:
+            partition._index.reserve(sum([docs.num_valid for docs in partition.cut.segments.values()]))
         return partition
 
     def may_load(self, largest: int) -> bool:

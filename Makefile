@@ -87,10 +87,11 @@ bench-merge: $(VENV)/.dev ## Measure concat and rollup on one core against DuckD
 bench-ingest: $(VENV)/.dev ## Measure streams on one core, end to end and while consuming, beside Pinot's figures; freshness, memory, restart
 	$(BIN)/python -m tests.bench.ingest
 
-bench-upsert: $(VENV)/.dev ## Measure upserts on one core, beside Pinot's figures: per second, bytes per key; what valid docs cost queries
+bench-upsert: $(VENV)/.dev ## Measure upserts on one core, beside Pinot's figures: per second, bytes per key; restarts; what valid docs cost queries
 	$(BIN)/python -m tests.bench.upsert
 	$(BIN)/python -m tests.bench.upsert_stream
 	$(BIN)/python -m tests.bench.upsert_queries
+	$(BIN)/python -m tests.bench.upsert_restart
 
 bench-clickbench: $(VENV)/.dev ## Measure ClickBench's 43 queries beside DuckDB, literals of SEED (random), ROWS=1000000 or 10000000; first runs
 	$(BIN)/python -m tests.bench.clickbench --rows $(ROWS) $(if $(SEED),--seed $(SEED))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -125,7 +126,7 @@ def lack_one(folder: Path, draw: random.Random) -> None:
 MISHAPS: list[Callable[[Path, random.Random], None]] = [lambda *_: None] * 4 + [lose, damage, cut_off, lack_one]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("MERLOT_RESTARTS", "6"))))
 def test_a_restart_shows_what_was_shown_before_whatever_became_of_the_snapshots(seed: int, tmp_path: Path) -> None:
     """Batches, ends behind and before what was read, tails, files that come first, retention, settings that turn
     snapshots off and on, stops and crashes, and snapshots that are lost, damaged or cut off."""

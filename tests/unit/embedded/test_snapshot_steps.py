@@ -1,0 +1,155 @@
+"""A server that dies at any step of keeping a checkpoint, or cannot take it: answers stay as they are, before a restart
+and after it, and what is kept in the end is whole."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.embedded.test_upsert_snapshots import KEPT, NOT_KEPT, KeepingBoard, files, is_current
+from tests.unit.embedded.test_upserts import CONFIG, POLL_S
+
+from merlot.cluster.consuming import checkpoints
+from merlot.server.realtime import snapshots as module
+from merlot.server.realtime.snapshot_files import LIST, SnapshotFolder
+from merlot.store.deepstore import DeepStore
+from merlot.store.retry import OutOfSpaceError
+from merlot.testing.patience import PATIENCE_S
+
+
+class Dying(BaseException):
+    """The thread is gone, as with its process."""
+
+
+class Steps:
+    """Dies at one step of keeping snapshots, each time that it is reached, and tells whether it was."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: Callable[[], BaseException] = Dying) -> None:
+        self._patch = monkeypatch
+        self._error = error
+        self.was_reached = False
+
+    @contextmanager
+    def at(self, step: str) -> Any:
+        owner, name, is_after, is_meant = STEPS[step]
+        before = getattr(owner, name)
+        self.was_reached = False
+
+        def dies(*arguments: Any, **named: Any) -> Any:
+            if not is_meant(*arguments):
+                return before(*arguments, **named)
+            if is_after:
+                before(*arguments, **named)
+            self.was_reached = True
+            raise self._error()
+
+        with self._patch.context() as patched:
+            patched.setattr(owner, name, dies)
+            yield
+
+
+def always(*_: Any) -> bool:
+    return True
+
+
+def is_snapshot(_: Any, *arguments: Any) -> bool:
+    """Whether a file of the deep store is one."""
+    return any(checkpoints.SNAPSHOT_FOLDER in str(one) for one in arguments)
+
+
+def is_list(_: Any, path: Path, *__: Any) -> bool:
+    return path.name == LIST
+
+
+def is_bits(_: Any, path: Path, *__: Any) -> bool:
+    return path.name != LIST
+
+
+STEPS: dict[str, tuple[Any, str, bool, Callable[..., bool]]] = {
+    "before a file is written": (SnapshotFolder, "_write", False, is_bits),
+    "after a file is written": (SnapshotFolder, "_write", True, is_bits),
+    "before the list is written": (SnapshotFolder, "_write", False, is_list),
+    "after the list is written": (SnapshotFolder, "_write", True, is_list),
+    "before a file is uploaded": (DeepStore, "put", False, is_snapshot),
+    "after a file is uploaded": (DeepStore, "put", True, is_snapshot),
+    "before it is recorded": (checkpoints, "write_checkpoint", False, always),
+    "after it is recorded": (checkpoints, "write_checkpoint", True, always),
+    "before an old one is deleted": (DeepStore, "delete", False, is_snapshot),
+    "after an old one is deleted": (DeepStore, "delete", True, is_snapshot),
+}
+
+
+@pytest.fixture
+async def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(module, "REST_MS", 50)
+    async with KeepingBoard(tmp_path) as started:
+        await started.create("{configRef: latest}", rows=100)
+        await started.apply(CONFIG.format(spec=KEPT))
+        started.write(started.random_rows(250))
+        await started.shows_newest()
+        await is_current(started)
+        yield started
+
+
+async def reached(steps: Steps, board: KeepingBoard) -> None:
+    """Rows come until the step is reached, and are seen all the while."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not steps.was_reached:
+            board.write(board.random_rows(230))
+            await board.shows_newest()
+            await asyncio.sleep(POLL_S)
+
+
+async def test_a_server_may_die_at_any_step_of_keeping_a_checkpoint(
+    board: KeepingBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = Steps(monkeypatch)
+    for number, step in enumerate(STEPS):
+        with steps.at(step):
+            await reached(steps, board)
+        if number % 3 == 2:
+            await board.without_disk()
+        else:
+            await board.restart()
+        await board.shows_newest()
+    await is_current(board)
+    await board.restart()
+    await board.shows_newest()
+
+
+async def test_a_server_may_die_while_snapshots_are_deleted(
+    board: KeepingBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = Steps(monkeypatch)
+    with steps.at("before an old one is deleted"):
+        await board.apply(CONFIG.format(spec=NOT_KEPT))
+        await reached(steps, board)
+    assert files(board.deep)
+    await board.restart()
+    await board.shows_newest()
+    async with asyncio.timeout(PATIENCE_S):
+        while files(board.deep) or files(board.local):
+            await asyncio.sleep(POLL_S)
+    await board.shows_newest()
+
+
+@pytest.mark.parametrize("step", ["before a file is written", "before a file is uploaded", "before it is recorded"])
+async def test_what_cannot_be_kept_is_told_and_kept_once_it_can(
+    board: KeepingBoard, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """A full disk, a deep store that does not answer, shared state that does not."""
+    steps = Steps(monkeypatch, lambda: OutOfSpaceError("no room for it"))
+    with steps.at(step):
+        await reached(steps, board)
+        told = await board.told(lambda told: any(one["snapshotError"] for one in told))
+        assert {one["snapshotError"] for one in told} <= {"", "no room for it"}
+        board.write(board.random_rows(230))
+        await board.shows_newest()
+    board.write(board.random_rows(230))
+    await board.shows_newest()
+    await board.told(lambda told: not any(one["snapshotError"] for one in told))
+    await is_current(board)

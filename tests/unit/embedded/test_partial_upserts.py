@@ -43,6 +43,7 @@ spec:
       mode: PARTIAL
       comparisonColumns: [version]
       deleteRecordColumn: gone
+      snapshot: {snapshot}
       partialUpsertStrategies:
         {{total: INCREMENT, largest: MAX, first: IGNORE, items: APPEND, kinds: UNION, note: FORCE_OVERWRITE}}
 """
@@ -77,8 +78,8 @@ class Carts(OwnNode):
         (self.topic / "0").mkdir(parents=True)
         (self.topic / "0" / "rows.json").touch()
 
-    async def create(self, rows: int) -> None:
-        await apply(self.node, MANIFEST.format(topic=self.topic, rows=rows))
+    async def create(self, rows: int, snapshot: str) -> None:
+        await apply(self.node, MANIFEST.format(topic=self.topic, rows=rows, snapshot=snapshot))
 
     async def rows(self, sql: str) -> list[list[Any]] | None:
         """None while it is not answered."""
@@ -138,9 +139,10 @@ async def carts(tmp_path: Path) -> Any:
         yield started
 
 
-async def test_rows_are_merged_once_over_commits_and_restarts(carts: Carts) -> None:
+@pytest.mark.parametrize("snapshot", ["DISABLE", "ENABLE"])
+async def test_rows_are_merged_once_over_commits_and_restarts(carts: Carts, snapshot: str) -> None:
     draw = random.Random(5)
-    await carts.create(rows=150)
+    await carts.create(rows=150, snapshot=snapshot)
     for number in (1, 40, 400):
         carts.write(carts.random_rows(draw, number))
         await carts.shows()

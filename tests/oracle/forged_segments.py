@@ -105,6 +105,7 @@ QUERIES = (
     "SELECT COUNT(*), SUM(some) FROM t WHERE JSON_MATCH(doc, '\"$.a\" BETWEEN 3 AND 7 AND \"$.b[*].c\" = ''x3''')",
     "SELECT COUNT(*) FROM t WHERE NOT JSON_MATCH(doc, '\"$.b[0].c\" = ''x3''') AND JSON_MATCH(doc, '\"$.a\" <> 9')",
     "SELECT COUNT(*) FROM t WHERE TEXT_MATCH(text, 'x1*') OR TEXT_MATCH(many, 'm015é AND NOT x')",
+    "SELECT COUNT(*) FROM t WHERE many LIKE '%m015%' OR REGEXP_LIKE(text, 'x12.+34') OR doc LIKE '%\"x3\"%'",
     "SELECT COUNT(*), SUM(sorted) FROM t WHERE some BETWEEN 40 AND 44 OR ratio < 0.01 OR few BETWEEN 'f9' AND 'g'",
     "SET enableNullHandling=true; SELECT maybe, few, COUNT(maybe), SUM(maybe) FROM t GROUP BY maybe, few LIMIT 500",
     "SELECT DATETRUNC('hour', at), LENGTH(text), SUM(some + maybe) FROM t GROUP BY 1, 2 LIMIT 500",

@@ -193,4 +193,18 @@ def _like_regex(pattern: str) -> str:
     return rf"(?s)\A{''.join(parts)}\z"
 
 
+def spelled_out_by_like(pattern: str) -> list[str]:
+    """Texts that every match holds."""
+    texts = [""]
+    letters = iter(pattern)
+    for letter in letters:
+        if letter == "\\":
+            texts[-1] += next(letters, "\\")
+        elif letter in _WILDCARDS:
+            texts.append("")
+        else:
+            texts[-1] += letter
+    return texts
+
+
 _WILDCARDS = {"%": ".*", "_": "."}

@@ -104,6 +104,34 @@ def _regexp_like(_type: SqlType, args: Sequence[Vector]) -> Any:
     return to_mask(pc.match_substring_regex(args[0].data, args[1].data.as_py()))
 
 
+_PLACES: Final = frozenset({"\\d", "\\D", "\\w", "\\W", "\\s", "\\S", "\\b", "\\B", "\\A", "\\z", "\\t", "\\n", "\\r"})
+"""Escapes that are no letter, and take no more than theirs."""
+
+
+def spelled_out(pattern: str) -> list[str]:
+    """Texts that every match holds, of a pattern that was checked; none where it is not plain to see."""
+    if "|" in pattern or "(?" in pattern or "\\Q" in pattern:
+        return []
+    texts, depth, is_count = [""], 0, False
+    for _, letter, is_class in _letters(pattern):
+        if is_count:
+            is_count = letter != "}"
+        elif letter in ("*", "?", "{") and not is_class:
+            # What it follows may be missing.
+            texts[-1:] = [texts[-1][:-1], ""]
+            is_count = letter == "{"
+        elif letter in ("(", ")") and not is_class:
+            depth += 1 if letter == "(" else -1
+            texts.append("")
+        elif is_class or depth or letter in (".", "^", "$", "+", "[") or letter in _PLACES:
+            texts.append("")
+        elif len(letter) == 2 and (letter[1].isalnum() or not letter[1].isascii()):
+            return []
+        else:
+            texts[-1] += letter[-1]
+    return texts
+
+
 def _named(pattern: str) -> tuple[str, int]:
     """The pattern with its groups named g1, g2, …, which Arrow asks for, in one called g0; and how many there are."""
     parts: list[str] = []

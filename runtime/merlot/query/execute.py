@@ -89,7 +89,7 @@ def prepare(
 
     Raises TooMuchWorkError if they hold more docs to look at than the caller wants."""
     sources = _sources(leaf, segments, context)
-    targets = resolved(leaf, choice.instead(leaf, sources.every, context), context, resolver)
+    targets = resolved(leaf, choice.instead(leaf, sources.every, context, resolver), context, resolver)
     alive = [target for target in targets if can_match(leaf, target)]
     to_visit = sum([_docs_to_visit(leaf, target) for target in alive])
     if context.most_docs is not None and to_visit > context.most_docs:

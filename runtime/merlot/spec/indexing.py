@@ -71,6 +71,8 @@ class IndexingSpec(SpecModel):
     """Columns of JSON with an index of every scalar by its path, which answers JSON_MATCH."""
     text: Annotated[IndexedColumns, IndexKind(types=TEXTS, raw_types=TEXTS, takes_lists=False)] = ()
     """Columns of text with an index of every word, which answers TEXT_MATCH."""
+    ngram: Annotated[IndexedColumns, IndexKind(types=TEXTS, raw_types=TEXTS, takes_lists=False)] = ()
+    """Columns of text with an index of every three bytes in a row, for LIKE '%…%' and REGEXP_LIKE of few rows."""
     bloom_fpp: Mapping[ColumnName, Annotated[float, Field(gt=0.0, lt=1.0)]] = {}
     """Share of absent values that may pass a filter, by column; 0.01 where nothing is said. A tenth of it costs half as
     much space again."""

@@ -36,7 +36,9 @@ from merlot.vectors.errors import QueryArithmeticError
 Docs = NDArray[np.uint32]
 
 
-def instead(leaf: Leaf, sources: Sequence[Source], context: ExecutionContext) -> Sequence[Source]:
+def instead(
+    leaf: Leaf, sources: Sequence[Source], context: ExecutionContext, resolver: Callable[..., Resolver] = Resolver
+) -> Sequence[Source]:
     """The sources, with documents of star-trees in the place of segments of which trees answer the query."""
     if context.indexing is not None and not context.indexing.star_tree_index_configs:
         return sources
@@ -46,7 +48,7 @@ def instead(leaf: Leaf, sources: Sequence[Source], context: ExecutionContext) ->
     with_trees = [source for source in sources if _has_trees(source)]
     if not with_trees:
         return sources
-    chooser = _Chooser(asked, leaf, context)
+    chooser = _Chooser(asked, leaf, context, resolver)
     joined = chooser.joined([source.columns for source in with_trees]) if len(with_trees) > 1 else None
     if joined is not None:
         return [joined, *(source for source in sources if not _has_trees(source))]
@@ -79,6 +81,8 @@ class _Chooser:
     asked: Question
     leaf: Leaf
     context: ExecutionContext
+    resolver: Callable[..., Resolver]
+    """Of predicates that are looked at document by document."""
 
     def of_segment(self, columns: object) -> Source | None:
         """The documents that answer for a segment with trees; None if none does."""
@@ -171,7 +175,7 @@ class _Chooser:
         if not len(found.docs):
             return Source(documents, live=Live(NOTHING))
         share = len(found.docs) / tree.num_docs
-        resolver = Resolver(documents, null_handling=self.leaf.work.null_handling)
+        resolver = self.resolver(documents, null_handling=self.leaf.work.null_handling, indexing=None)
         nodes = [resolver.resolve(expr) for expr in asked.others]
         if any(isinstance(node, Nothing) for node in nodes):
             return Source(documents, live=Live(NOTHING))

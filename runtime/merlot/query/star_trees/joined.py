@@ -5,7 +5,7 @@ ten. When the same segments are asked for again, the documents of all dimensions
 more, over merged dictionaries, and a tree is grown over those: later queries walk that one. It is as large as the tree
 of one segment where segments hold the same combinations, as those of other days often do; one that is not is given up.
 
-The cache knows its segments weakly, is bounded by documents, and drops what was used longest ago. Any thread; one of
+The cache knows its segments weakly, is bounded by bytes, and drops what was used longest ago. Any thread; one of
 those that ask at once grows the trees.
 """
 
@@ -43,8 +43,8 @@ SIGHTINGS: Final = 2
 """Times that the same segments must be asked for before their trees are joined."""
 MOST_DOCUMENTS: Final = 1 << 20
 """Of a joined tree."""
-MOST_CACHED: Final = 1 << 22
-"""Documents of all joined trees."""
+MOST_CACHED_BYTES: Final = 1 << 28
+"""Of all joined trees."""
 MOST_ENTRIES: Final = 256
 
 Key = tuple[int, ...]
@@ -73,6 +73,12 @@ class JoinedTree(Tree):
             name: _column(type_, dictionary, ids)
             for name, type_, dictionary, ids in zip(self.dimensions, types, dictionaries, self._ids, strict=True)
         }
+
+        arrays = [values, children, nodes.starts, nodes.ends, aggregated, *self._ids]
+        states = [state for one in self._states.values() for state in one]
+        texts = [one.arrow() for one in dictionaries if one.numeric is None]
+        numbers = [one.numeric for one in dictionaries if one.numeric is not None]
+        self.num_bytes = sum(one.nbytes for one in (*arrays, *states, *texts, *numbers))
 
     @property
     def functions(self) -> frozenset[StoredFunction]:
@@ -141,8 +147,8 @@ class Group:
         return found
 
     @property
-    def num_docs(self) -> int:
-        return sum(tree.num_docs for tree in self.trees or ())
+    def num_bytes(self) -> int:
+        return sum(tree.num_bytes for tree in self.trees or ())
 
 
 class TreeCache:
@@ -186,7 +192,7 @@ class TreeCache:
         trees = join(parts)
         with self._lock:
             group.trees = trees
-            while len(self._groups) > 1 and sum(one.num_docs for one in self._groups.values()) > MOST_CACHED:
+            while len(self._groups) > 1 and sum(one.num_bytes for one in self._groups.values()) > MOST_CACHED_BYTES:
                 self._groups.popitem(last=False)
 
 

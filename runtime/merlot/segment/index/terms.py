@@ -170,10 +170,19 @@ class TermIndex(Index[Terms]):
     """An index of terms: what its values' terms are is left to say."""
 
     finds_docs = True
+    value_ns = VALUE_NS
+    """Of a candidate."""
 
     @abstractmethod
     def terms_of(self, values: pa.Array) -> tuple[pa.Array, Offsets]:
         """Terms of texts, as bytes, one text's after another's, and where each text's start."""
+
+    def coded_terms(self, values: pa.Array) -> tuple[pa.Array, Array, Offsets]:
+        """The distinct terms, ascending; the numbers of those of each text, and where each text's start."""
+        terms, ends = self.terms_of(values)
+        coded = code(TypeName.BYTES, terms)
+        assert not isinstance(coded.values, np.ndarray)
+        return coded.values, coded.ids, ends
 
     @abstractmethod
     def search(self, call: Call) -> Search | None:
@@ -187,14 +196,11 @@ class TermIndex(Index[Terms]):
 
     def _grouped(self, column: IndexedColumn) -> tuple[pa.Array, Offsets, Offsets]:
         values = column.values() if column.ids is None else column.distinct
-        terms, ends = self.terms_of(values)
-        coded = code(TypeName.BYTES, terms)
-        ids = coded.ids
+        terms, ids, ends = self.coded_terms(values)
         if column.ids is not None:
             ids, ends = _of_docs(ids, ends, column.ids)
-        assert not isinstance(coded.values, np.ndarray)
-        docs, starts = inverted.grouped(ids, ends, coded.cardinality)
-        return coded.values, starts, docs
+        docs, starts = inverted.grouped(ids, ends, len(terms))
+        return terms, starts, docs
 
     def shapes(self, column: ColumnMetadata, num_docs: int) -> Shapes:
         dtypes = (("i4", "i8"), ("u1",), ("u4",), ("u8",), ("u1",))
@@ -215,7 +221,7 @@ class TermIndex(Index[Terms]):
             return None
         found = index.found(search.wanted)
         count = index.count(found)
-        per_doc = inverted.NS_PER_DOC + (0.0 if search.is_exact else VALUE_NS)
+        per_doc = inverted.NS_PER_DOC + (0.0 if search.is_exact else self.value_ns)
         cost_ns = inverted.NS_PER_ENTRY * (1 + _num_terms(found)) + per_doc * count
         find = partial(index.docs, found)
         return Offer(self.name, count, cost_ns, find, is_exact=search.is_exact, negate=search.negate)

@@ -136,12 +136,15 @@ def prune(leaf: Leaf, segments: Sequence[Segment], statistics: SetStatistics, sc
     first = limits.order_column(leaf.work)
     known = statistics.of(schema, frozenset(name for name in {*names, first or ""} if schema.field(name) is not None))
     verdicts = evaluate(leaf.filter, known, null_handling=leaf.work.null_handling)
-    needed = verdicts != NONE if _hide_rows(leaf, segments) else limits.needed(leaf.work, verdicts, known)
-    num_left = int(np.count_nonzero(needed))
+    needed = limits.needed(leaf.work, verdicts, known)
+    num_left, num_none = int(np.count_nonzero(needed)), int(np.count_nonzero(verdicts == NONE))
+    # To ask every segment takes a tenth of a request's time, so it is done where LIMIT has left some out.
+    if num_left + num_none < len(segments) and _hide_rows(leaf, segments):
+        needed = verdicts != NONE
+        num_left = len(segments) - num_none
     if num_left == len(segments):
         return Kept(segments)
     num_empty = 0 if known.is_empty is None else int(np.count_nonzero(known.is_empty))
-    num_none = int(np.count_nonzero(verdicts == NONE))
     assert known.num_docs is not None
     return Kept(
         [segments[position] for position in np.flatnonzero(needed).tolist()],

@@ -157,6 +157,13 @@ class TableSegments:
 
     def acquire(self, keys: Sequence[str]) -> Acquired:
         """Every asked version that is here, kept open until `release`."""
+        if len(keys) >= SHARED_KEYS and not self.is_upsert:
+            # Asked for before, and sealed then: there is no need to look at each key again.
+            shared = self._shared.get(tuple(keys))
+            if shared is not None:
+                self._shared.move_to_end(tuple(keys))
+                shared.num_readers += 1
+                return shared
         consumed = [key for key in keys if key.endswith(CONSUMING_SUFFIX)]
         if not consumed and not self.is_upsert:
             return self._acquire_sealed(keys)
@@ -201,15 +208,9 @@ class TableSegments:
     def _acquire_sealed(self, keys: Sequence[str]) -> Acquired:
         if len(keys) < SHARED_KEYS:
             return self._acquire(keys, None)
-        wanted = tuple(keys)
-        shared = self._shared.get(wanted)
-        if shared is None:
-            shared = self._shared[wanted] = self._acquire(keys, None)
-            shared.num_readers, shared.is_shared = 0, True
-            self._unshare(MAX_SHARED)
-        else:
-            self._shared.move_to_end(wanted)
-        shared.num_readers += 1
+        shared = self._shared[tuple(keys)] = self._acquire(keys, None)
+        shared.is_shared = True
+        self._unshare(MAX_SHARED)
         return shared
 
     def _acquire(self, keys: Iterable[str], cut: Cut | None) -> Acquired:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Final
 
 from merlot.query.plan.expressions import has_aggregate, replace, walk
@@ -17,8 +18,8 @@ from merlot.query.plan.nodes import (
     Rows,
 )
 from merlot.query.plan.rewrite import rewrite
-from merlot.tree.nodes import Aggregate, BoundQuery, Column, Expr, Literal, OrderKey, Output
-from merlot.tree.types import LONG, SqlType
+from merlot.tree.nodes import Aggregate, BoundQuery, Call, Column, Expr, Literal, OrderKey, Output
+from merlot.tree.types import INT, LONG, SqlType
 from merlot.vectors.errors import UnsupportedQueryError
 
 
@@ -88,7 +89,8 @@ def _selection(query: BoundQuery) -> Reduce:
 
 
 def _grouped(query: BoundQuery, group_by: tuple[Expr, ...]) -> Reduce:
-    keys = tuple(dict.fromkeys(key for key in group_by if not isinstance(key, Literal)))
+    chosen = dict.fromkeys(key for key in group_by if not isinstance(key, Literal))
+    keys = tuple(key for key in chosen if not _follows(key, chosen))
     slots = _Slots(keys)
     outputs = tuple(Output(output.label, slots.rewritten(output.expr)) for output in query.select)
     having = None if query.having is None else slots.rewritten(query.having)
@@ -118,6 +120,20 @@ def _grouped(query: BoundQuery, group_by: tuple[Expr, ...]) -> Reduce:
         max_bytes=_max_bytes(query),
     )
     return Reduce(Leaf(work, query.where), finish)
+
+
+def _follows(key: Expr, keys: Container[Expr]) -> bool:
+    """Whether a key is an INT column, one of the keys too, plus, minus or times a constant: the broker works it out for
+    each group, and it cannot fail, wherever LIMIT cuts."""
+    if not isinstance(key, Call) or key.function not in ("plus", "minus", "times"):
+        return False
+    columns = [arg for arg in key.args if isinstance(arg, Column)]
+    constants = [arg.value for arg in key.args if isinstance(arg, Literal) and arg.type in (INT, LONG)]
+    is_small = len(constants) == 1 and isinstance(constants[0], int) and abs(constants[0]) <= _MOST_CONSTANT
+    return is_small and len(columns) == 1 and columns[0].type == INT and columns[0] in keys
+
+
+_MOST_CONSTANT: Final = 1 << 31
 
 
 class _Slots:

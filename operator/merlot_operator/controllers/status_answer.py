@@ -55,7 +55,7 @@ _UPSERT: Shape = {
     **dict.fromkeys(("waitsFor", "ttl"), str),
     "behind": [str],
     "worst?": {"partition": _COUNT, "memoryBytes": _COUNT},
-    "snapshots": {"wanted": bool, "oldestMs?": _COUNT, "missing": _COUNT},
+    "snapshots": {"wanted": bool, "oldestMs?": _COUNT, "missing": _COUNT, "error?": str},
     "short": [{"server": str, **dict.fromkeys(("limitBytes", "neededBytes", "keysBytes"), _COUNT)}],
     "backfill?": {
         **dict.fromkeys(("name", "step", "message"), str),

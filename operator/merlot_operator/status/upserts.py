@@ -103,7 +103,10 @@ def _is_old(name: str, facts: UpsertFacts) -> bool:
 def _snapshots(facts: UpsertFacts) -> Condition:
     said = {name: word["snapshots"] for name, word in facts.words.items()}
     if said and not any(one["wanted"] for one in said.values()):
-        return Condition("SnapshotsCurrent", False, "Disabled", "snapshot: DISABLE")
+        return Condition("SnapshotsCurrent", False, "Disabled", "snapshot: ENABLE would have them written")
+    errors = [f"{name}: {one['error']}" for name, one in sorted(said.items()) if one.get("error")]
+    if errors:
+        return Condition("SnapshotsCurrent", False, "Failing", "; ".join(errors))
     missing = [f"{name}: {one['missing']} segments" for name, one in sorted(said.items()) if one["missing"]]
     if missing:
         return Condition("SnapshotsCurrent", False, "Missing", f"no snapshot yet of {'; '.join(missing)}")

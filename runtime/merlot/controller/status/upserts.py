@@ -17,7 +17,6 @@ from merlot.cluster.manifests.upserts import Upserting
 from merlot.cluster.segments.view import TableView
 from merlot.controller.status.pinot_json import Json
 from merlot.ids import InstanceId
-from merlot.spec.upserting import Enablement
 
 STALE_MS: Final = 15_000
 """What a server told longer ago is not how it is."""
@@ -83,9 +82,10 @@ def _snapshots(facts: UpsertFacts, said: list[UpsertProgress]) -> Json:
     spec = facts.upserting.spec
     oldest = min((one.snapshot_ms for one in said if one.snapshot_ms is not None), default=None)
     return {
-        "wanted": spec is not None and spec.snapshot is not Enablement.DISABLE,
+        "wanted": spec is not None and spec.snapshots_in is not None,
         "oldestMs": None if oldest is None else oldest // SNAPSHOT_STEP_MS * SNAPSHOT_STEP_MS,
         "missing": sum(one.snapshots_missing for one in said),
+        "error": next((one.snapshot_error for one in said if one.snapshot_error), ""),
     }
 
 

@@ -237,10 +237,10 @@ class UpsertSink:
 
     def _follow(self, before: Line, after: Line) -> None:
         is_lost = any(self._is_lost(one, before, after) for one in self._num_docs)
-        if self._index is None or is_lost or self._has_followed_nobody():
+        if self._index is None or is_lost:
             self._rebuild(after)
             return
-        if self._is_to_recover():
+        if self._has_followed_nobody() or self._is_to_recover():
             self._rebuild(after, shown=self.view)
             return
         for part in after.parts:

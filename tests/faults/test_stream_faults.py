@@ -35,7 +35,7 @@ from merlot_spark.zookeeper import ZooKeeper
 
 pytestmark = pytest.mark.cluster
 
-NUM_FAULTS = int(os.environ.get("MERLOT_STREAM_FAULTS", "30"))
+NUM_FAULTS = int(os.environ.get("MERLOT_STREAM_FAULTS", "20"))
 SEED = int(os.environ.get("MERLOT_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 NUM_BROKERS = 3 if NUM_FAULTS >= 100 else 1
 """Of Kafka. Three take a while to start; only of three does one lead what another one did."""

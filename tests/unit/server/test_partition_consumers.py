@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -438,6 +439,8 @@ def test_a_partition_goes_on_whatever_fails_while_it_is_told_what_came_of_its_st
     cluster: ClusterOnTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partition, "RETRY_S", 0.05)
+    limits = partition._limits
+    monkeypatch.setattr(partition, "_limits", lambda settings: replace(limits(settings), max_retry_ms=200))
     cluster.flush_rows = 30
     cluster.produce(50)
     one = ReplicaOnTest(A, cluster, cluster.folder)

@@ -42,7 +42,7 @@ from merlot_spark.zookeeper import ZooKeeper
 pytestmark = pytest.mark.cluster
 
 NUM_TABLES = int(os.environ.get("MERLOT_INTERLEAVINGS", "1"))
-NUM_STEPS = int(os.environ.get("MERLOT_INTERLEAVED", "9"))
+NUM_STEPS = int(os.environ.get("MERLOT_INTERLEAVED", "10"))
 SEED = int(os.environ.get("MERLOT_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 NUM_SERVERS = 3
 TTLS = (None, 60, 300)
@@ -104,6 +104,8 @@ class Board:
             options["deletedKeysTtl"] = "40"
         if draw.random() < 0.4:
             options |= {"mode": "PARTIAL", "partialUpsertStrategies": {"amount": "INCREMENT"}}
+        if draw.random() < 0.7:
+            options |= {"snapshot": "ENABLE", "snapshotStore": draw.choice(("LOCAL", "DEEP_STORE"))}
         return options
 
     def _ledger(self) -> Ledger:
@@ -164,8 +166,14 @@ class Board:
                 assert {tuple(row) for row in found} <= {row[:2] for row in rows}, sql
 
     async def change_ttl(self) -> None:
-        """The next segments go by another one; each begins where the one before ended, with all rows there are."""
-        self.ttl = self._draw.choice([one for one in TTLS if one != self.ttl])
+        """The next segments go by another one; each begins where the one before ended, with all rows there are. One
+        that is followed by another before a row has come leaves no trace."""
+        others = [one for one in TTLS if one != self.ttl]
+        if self._draw.random() < 0.3:
+            self.ttl = self._draw.choice(others)
+            self._put_config()
+            await asyncio.sleep(self._draw.choice((0.1, 1.0)))
+        self.ttl = self._draw.choice([one for one in others if one != self.ttl])
         self._put_config()
         wanted = None if self.ttl is None else str(self.ttl)
         with self.cluster.metastore() as metastore:
@@ -178,6 +186,12 @@ class Board:
                     await asyncio.sleep(0.05)
         for ledger in self.ledgers:
             ledger.change_ttl(math.inf if self.ttl is None else self.ttl)
+
+    async def change_snapshots(self) -> None:
+        """Keep snapshots elsewhere, or none."""
+        kept = self._draw.choice(({"snapshot": "DISABLE"}, {"snapshot": "ENABLE", "snapshotStore": "DEEP_STORE"}))
+        self._options |= kept
+        self._put_config()
 
     async def post(self, action: str) -> None:
         url = f"{self.cluster.controller.url}/tables/{self.name}/{action}"
@@ -234,6 +248,9 @@ async def step(board: Board, servers: Servers, action: str) -> None:
         case "ttl":
             await board.shows()
             await board.change_ttl()
+        case "snapshots":
+            await board.change_snapshots()
+            board.ingest()
         case "pause":
             await board.post("pauseConsumption")
             board.ingest()
@@ -243,7 +260,7 @@ async def step(board: Board, servers: Servers, action: str) -> None:
             board.ingest()
 
 
-ACTIONS = ("ingest", "commit", "ingest amid a commit", "ttl", "pause", "stop", "kill", "lose the disk of")
+ACTIONS = ("ingest", "commit", "ingest amid a commit", "ttl", "snapshots", "pause", "stop", "kill", "lose the disk of")
 
 
 @pytest.mark.timeout(120 + 20 * NUM_STEPS)

@@ -105,9 +105,25 @@ def of_broker(
             default="8 MB",
         ),
     ] = None,
+    stage_queries: Annotated[
+        int, _option("--stage-queries", "Queries of several stages (joins, windows) that a broker runs at a time.")
+    ] = BROKER.stage_queries,
+    stage_memory: Annotated[
+        int | None,
+        _size("--stage-memory", "Memory of one for its leaves, and as much for its engine.", default="512 MB"),
+    ] = None,
+    stage_spill: Annotated[
+        int | None, _size("--stage-spill", "Disk that one may take once its memory is full.", default="2 GB")
+    ] = None,
 ) -> BrokerSettings:
     """What a command was told of its broker."""
-    return BrokerSettings(inline_values=inline_values, plan_cache_bytes=plan_cache or BROKER.plan_cache_bytes)
+    return BrokerSettings(
+        inline_values=inline_values,
+        plan_cache_bytes=plan_cache or BROKER.plan_cache_bytes,
+        stage_queries=stage_queries,
+        stage_memory_bytes=stage_memory or BROKER.stage_memory_bytes,
+        stage_spill_bytes=stage_spill or BROKER.stage_spill_bytes,
+    )
 
 
 def takes(**makers: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -1,0 +1,41 @@
+"""Random queries of several stages, over several segments: DuckDB's rows. `MERLOT_RANDOM_STAGES` asks for more."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from slt_answers import first_difference, normalize, sort_rows
+from slt_data import datasets
+from slt_layouts import InProcess, twelve_segments
+from slt_oracle import Oracle
+from stage_generator import StageGenerator
+
+NUMBER = int(os.environ.get("MERLOT_RANDOM_STAGES", "40"))
+SEED = int(os.environ.get("MERLOT_STAGE_SEED", "1"))
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
+    used = [dataset for dataset in datasets() if dataset.name in ("things", "edges")]
+    with twelve_segments(used, tmp_path_factory.mktemp("stages")) as made:
+        assert isinstance(made, InProcess)
+        yield made
+
+
+@pytest.mark.timeout(0)
+def test_random_queries_of_stages_are_answered_as_duckdb_answers_them(layout: InProcess) -> None:
+    oracle = Oracle(dataset for dataset in datasets() if dataset.name in ("things", "edges"))
+    generator, problems = StageGenerator(SEED), []
+    for number in range(NUMBER):
+        sql, nulls = generator.query(), number % 3 == 0
+        try:
+            answer = layout.query(f"SET enableNullHandling = {str(nulls).lower()}; {sql}")
+            wanted = sort_rows(normalize(oracle.rows(sql, nulls=nulls), answer.types))
+            difference = first_difference(sort_rows(normalize(answer.rows, answer.types)), wanted)
+        except Exception as error:  # noqa: BLE001 (a crash is one query's result: the others still run)
+            difference = f"{type(error).__name__}: {error}"
+        if difference is not None:
+            problems.append(f"{sql}\n    {difference}")
+    assert not problems, f"{len(problems)} of {NUMBER}\n" + "\n".join(problems[:10])

@@ -84,6 +84,10 @@ async def test_a_restart_compares_no_row_again_and_a_lost_disk_neither(
     await is_current(board)
     assert files(board.deep)
     assert files(board.local)
+    told = await board.call("GET", "/segments/board/metadata")
+    named = {one["segment.upsert.snapshot.download.url"] for one in told.values() if one.get("snapshotUrl")}
+    assert {Path(url).name for url in named} <= {file.name for file in files(board.deep)}
+    assert named
     with counted(monkeypatch) as replayed:
         await board.restart()
         await board.shows_newest()

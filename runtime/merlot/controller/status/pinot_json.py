@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from merlot.cluster.records import InstanceRecord, Role, SegmentRecord, TableRecord
+from merlot.cluster.records import InstanceRecord, Role, SegmentRecord, StreamSegmentRecord, TableRecord
 from merlot.cluster.segments.boundary import BEFORE_ALL
 from merlot.cluster.segments.view import TableView
 from merlot.ids import InstanceId
@@ -148,6 +148,9 @@ def segment_status(
         if name in present and (field := table_schema.field(name)) is not None and field.type != present[name][0]
     }
     answer: Json = record.model_dump(mode="json", by_alias=True, exclude={"made_of"})
+    if isinstance(record, StreamSegmentRecord) and record.snapshot_url:
+        answer["segment.upsert.snapshot.download.url"] = record.snapshot_url
+        answer["segment.upsert.snapshot.time"] = record.snapshot_time_ms
     answer["servers"] = {server: states.get(server, "OFFLINE") for server in assigned}
     answer["defaultedColumns"] = defaulted
     answer["widenedColumns"] = widened

@@ -46,6 +46,10 @@ class SnapshotFolder:
     def __init__(self, path: Path) -> None:
         self._path = path
 
+    def exists(self) -> bool:
+        """Whether anything was kept here."""
+        return self._path.exists()
+
     def path_of(self, name: str) -> Path:
         """Where the file of this name is, or would be."""
         return self._path / name
@@ -111,5 +115,6 @@ class SnapshotFolder:
                 os.fsync(file.fileno())
             partial.rename(path)
         except OSError as error:
-            partial.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)
             raise unavailable("write", str(path), error) from error

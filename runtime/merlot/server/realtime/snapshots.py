@@ -38,6 +38,8 @@ _LOG = logging.getLogger(__name__)
 
 REST_MS: Final = 5_000
 """Between two checkpoints, and before another try. What is captured meanwhile is kept, the last one."""
+LOOK_MS: Final = 500
+"""Between two looks at whether something is due."""
 LATE_MS: Final = 30_000
 """So long after a commit, another replica than the one that made the file uploads its checkpoint."""
 Records = Mapping[int, StreamSegmentRecord]
@@ -128,7 +130,9 @@ class Snapshots:
         if now_ms < self._not_before_ms or self._is_busy.locked():
             return
         work = self._due(records, kept_in, now_ms)
-        if work is not None and self._is_busy.acquire(blocking=False):
+        if work is None:
+            self._not_before_ms = now_ms + min(LOOK_MS, REST_MS)
+        elif self._is_busy.acquire(blocking=False):
             self._not_before_ms = now_ms + REST_MS
             self._place.executor.submit(self._run, work)
 
@@ -163,8 +167,10 @@ class Snapshots:
         if not records:
             return None
         if kept_in is None:
-            is_clear = self._is_clear and not any(one.snapshot_url or one.checkpoint for one in records.values())
-            return None if is_clear else partial(self._clear, records)
+            # The folder goes last: where there is none, nothing was begun that is not over.
+            is_clear = self._is_clear or not self._place.folder.exists()
+            is_named = any(one.snapshot_url or one.checkpoint for one in records.values())
+            return None if is_clear and not is_named else partial(self._clear, records)
         captured = self._captured
         if captured is None or not _is_sealed(captured, records):
             return None

@@ -25,6 +25,7 @@
 /TASKS/{kind}/{id}                      a queued task; the lease `task-{kind}-{id}` says who runs it
 /TASK_PROGRESS/{kind}/{id}              TaskProgress of who runs it
 /TASK_HISTORY/{kind}/{table}            tasks that have ended, the last ones
+/VALID_DOCS/{task}                      ValidDocsRecord: which docs a compaction keeps, as a server has told
 /MINION_TASK_METADATA/{kind}/{table}    WatermarkRecord: how far a table's tasks have come
 /HOME                                   HomeRecord: the Kubernetes namespace whose cluster this is
 /OPERATORS/{namespace}                  the operator that writes what the namespace declares; its version is the fence
@@ -53,6 +54,7 @@ CONDEMNED = "/CONDEMNED"
 TASKS = "/TASKS"
 TASK_PROGRESS = "/TASK_PROGRESS"
 TASK_HISTORY = "/TASK_HISTORY"
+VALID_DOCS = "/VALID_DOCS"
 TASK_METADATA = "/MINION_TASK_METADATA"
 HOME = "/HOME"
 OPERATORS = "/OPERATORS"
@@ -68,6 +70,11 @@ def operator(namespace: str) -> str:
 def table_config(table: str) -> str:
     """The table's TableRecord."""
     return _join(TABLES, table)
+
+
+def valid_docs(task_id: str) -> str:
+    """Which docs of a segment a compaction keeps, as a server has told."""
+    return _join(VALID_DOCS, task_id)
 
 
 def rollup_config(name: str) -> str:

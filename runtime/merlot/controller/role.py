@@ -16,6 +16,7 @@ from merlot.cluster.instances.liveness import Registration, register
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.controller.cleaning.cleaner import CleaningConfig
 from merlot.controller.cleaning.trash import SegmentFiles
+from merlot.controller.compactions.loop import CompactionLoop
 from merlot.controller.http import api
 from merlot.controller.loop import ControllerLoop, LoopConfig
 from merlot.controller.merges.loop import MergeLoop
@@ -106,9 +107,11 @@ class ControllerRole:
         open_files = None if self._files is None else self._open_files
         self._loop = ControllerLoop(self._metastore, config, open_files=open_files, clock=self._clock)
         self._merges = MergeLoop(self._metastore, self._clock, self._fence, self.service.merges.reader)
+        compactions = CompactionLoop(self._metastore, self._clock, self._fence)
         self._tasks = [
             asyncio.create_task(self._loop.run(), name="controller-loop"),
             asyncio.create_task(self._merges.run(), name="merge-loop"),
+            asyncio.create_task(compactions.run(), name="compaction-loop"),
         ]
         return port
 

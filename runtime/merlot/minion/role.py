@@ -17,12 +17,14 @@ from merlot.clock import Clock, SystemClock
 from merlot.cluster.instances.liveness import Registration, register
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.cluster.tasks import queue
+from merlot.cluster.tasks.compactions import UPSERT_COMPACTION
 from merlot.cluster.tasks.queue import QueuedTask, TaskRecord, TaskState
 from merlot.errors import MerlotError, UnavailableError
 from merlot.http.health import health_routes, readiness_of
 from merlot.http.server import HttpServer
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Metastore
+from merlot.minion.compaction import UpsertCompaction
 from merlot.minion.control import CrashPoint
 from merlot.minion.execution import TaskKind
 from merlot.minion.merge_rollup import MergeRollup, MergeSettings
@@ -176,7 +178,10 @@ class MinionRole:
             load_timeout_s=config.load_timeout_s,
             spark=config.spark or (SparkLauncher() if SparkLauncher.is_possible() else None),
         )
-        return {queue.MERGE_ROLLUP: MergeRollup(self._metastore, self._clock, settings)}
+        return {
+            queue.MERGE_ROLLUP: MergeRollup(self._metastore, self._clock, settings),
+            UPSERT_COMPACTION: UpsertCompaction(self._metastore, self._clock, settings),
+        }
 
     def _clear_folder(self) -> None:
         if self._config.data_dir is None:

@@ -7,12 +7,14 @@ unit and value of a table that was written for Pinot. What needs more than one f
 
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import Field, field_validator
 
 from merlot.spec.model import SpecModel
 from merlot.spec.schema import ColumnName
+from merlot.values import periods
 from merlot.values.durations import duration_ms
 
 TTL = r"^[0-9]{1,18}(s|m|h|d|w)?$"
@@ -111,6 +113,26 @@ class TtlSpec(SpecModel):
     """How many."""
 
 
+class CompactionSpec(SpecModel):
+    """When a sealed segment is rewritten without the rows that were replaced; both thresholds have to be reached."""
+
+    buffer_time_period: Annotated[str, Field(pattern=periods.PERIOD, max_length=8)] = "1d"
+    """How long after it was sealed a segment is left alone, such as 1d; 0d: not at all."""
+    invalid_records_threshold_percent: float = Field(30.0, ge=0, le=100)
+    """Least share of its rows that were replaced, in percent."""
+    invalid_records_threshold_count: int = Field(1, ge=1, le=2_000_000_000)
+    """Least number of them."""
+    max_num_parallel_tasks: int = Field(4, ge=1, le=100)
+    """Most segments of a table that are rewritten at a time."""
+    suspend: bool = False
+    """True makes no new tasks, and cancels those that wait."""
+
+    @cached_property
+    def buffer(self) -> periods.Period:
+        """The buffer's period."""
+        return periods.parse(self.buffer_time_period)
+
+
 class UpsertSpec(SpecModel):
     """Which row of a key wins, for how long its key is remembered, and what is kept on disk."""
 
@@ -166,6 +188,9 @@ class UpsertSpec(SpecModel):
     """DEEP_STORE: in the deep store and on the disks of the servers. LOCAL: on these disks only, so that a replica that
     loses its disk, or that moves, reads the keys of all rows again. SEGMENT is refused: sealed files are not written
     to again."""
+    compaction: CompactionSpec | None = None
+    """Have minions rewrite sealed segments without the rows that were replaced, and delete those that have no others.
+    Left out: replaced rows stay until retention removes their segments."""
     preload: Enablement = Enablement.DEFAULT
     """Whatever is written, a restart takes keys from the snapshots, without comparing, if there are any."""
     consistency_mode: ConsistencyMode = ConsistencyMode.NONE

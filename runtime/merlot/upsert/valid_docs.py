@@ -108,6 +108,10 @@ class SegmentDocs:
         words.flags.writeable = False
         return words
 
+    def docs(self) -> Longs:
+        """The docs of both, ascending."""
+        return np.sort(np.concatenate([self.live.docs(), self.tombstones.docs()]))
+
     @property
     def num_valid(self) -> int:
         """Docs that are valid."""

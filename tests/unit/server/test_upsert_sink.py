@@ -27,7 +27,8 @@ from merlot.server.realtime.cuts import Consumer, Source, StreamCut
 from merlot.server.realtime.heads import Heads
 from merlot.server.realtime.intake import Batch
 from merlot.server.realtime.memory import MemoryRoom
-from merlot.server.realtime.upserts import Surroundings, UpsertSink, fitted
+from merlot.server.realtime.upserts import Surroundings, UpsertSink
+from merlot.server.realtime.views import fitted
 from merlot.spec.schema import TableSchema
 from merlot.upsert.rules import Rules
 

@@ -60,4 +60,4 @@ def test_every_field_is_described() -> None:
 
 def test_client_side_apply_fits_into_its_annotation() -> None:
     # It holds the object as JSON.
-    assert max(len(json.dumps(definition)) for definition in DEFINITIONS) < 262_144 / 4
+    assert max(len(json.dumps(definition)) for definition in DEFINITIONS) < 262_144 / 3

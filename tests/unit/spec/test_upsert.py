@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from merlot.cluster.consuming.pinned import pin
 from merlot.spec import manifest
 from merlot.spec.evolution import compare
 from merlot.spec.manifest import ManifestError
@@ -314,3 +315,26 @@ def test_an_upsert_table_stays_one_and_what_decides_its_rows_stays() -> None:
     assert [one.path for one in compare(upserted.spec, plain.spec)] == ["spec.upsert"]
     assert [one.path for one in compare(upserted.spec, other.spec)] == ["spec.upsert.config.comparisonColumns"]
     assert compare(upserted.spec, ttl.spec) == ()
+
+
+@pytest.mark.parametrize(
+    "field", ["primaryKeyTtl: 3d", "ttl: {unit: DAYS, value: 3}", "deleteRecordColumn: gone, deletedKeysTtl: 3d"]
+)
+def test_compaction_does_not_go_with_times_to_live(field: str) -> None:
+    [found] = problems(f"mode: FULL, {field}, compaction: {{}}")
+    assert "spec.compaction" in found
+    assert "does not go with" in found
+
+
+def test_compaction_does_not_go_with_mode_dedup() -> None:
+    [found] = problems("mode: DEDUP, compaction: {}")
+    assert "spec.compaction" in found
+
+
+def test_compaction_has_defaults_and_decides_no_row() -> None:
+    found = config("mode: FULL, compaction: {}").spec.compaction
+    assert found is not None
+    assert (found.buffer_time_period, found.invalid_records_threshold_percent, found.suspend) == ("1d", 30, False)
+    [table] = manifest.load_tables(TABLE)
+    plain, compacted = (config(f"mode: FULL{more}").spec for more in ("", ", compaction: {bufferTimePeriod: 1h}"))
+    assert pin(table.spec, plain) == pin(table.spec, compacted)

@@ -12,11 +12,11 @@ from enum import StrEnum
 from merlot.cluster.consuming import transactions
 from merlot.cluster.consuming.partitions import stream_segment
 from merlot.cluster.consuming.transactions import End, Sealed
-from merlot.cluster.records import StreamSegmentRecord
+from merlot.cluster.records import SegmentRecord, StreamSegmentRecord
 from merlot.cluster.segments.transaction import mutate
 from merlot.cluster.segments.view import TableView
-from merlot.ids import InstanceId, TableName
-from merlot.metastore.protocol import Metastore
+from merlot.ids import InstanceId, SegmentKey, TableName
+from merlot.metastore.protocol import Check, Metastore
 
 
 class CommitOutcome(StrEnum):
@@ -57,6 +57,14 @@ def replace_sealer(
         table,
         lambda view: transactions.replace_sealer(view, segment, old=old, new=new, now_ms=now_ms),
     )
+
+
+def rewrite_segment(
+    metastore: Metastore, table: TableName, key: SegmentKey, file: SegmentRecord | None, now_ms: int, fence: Check
+) -> TableView:
+    """Put another file in the place of a sealed segment's, or remove it; returns the view after it. PreconditionError
+    if the segment is another one by now, FileCondemnedError if the file is about to be deleted."""
+    return mutate(metastore, table, lambda view: transactions.rewrite(view, key, file, now_ms), fence)
 
 
 def commit_segment(

@@ -78,6 +78,8 @@ class UpsertProgress(BaseModel):
     """Sealed segments that are not in it."""
     snapshot_error: str = ""
     """Why the last one could not be kept."""
+    replaced: dict[str, int] = {}
+    """By `name@crc`, how many docs of sealed segments were replaced by others that are sealed; those that have most."""
 
 
 class MemoryProgress(BaseModel):

@@ -16,6 +16,8 @@ from typing import Final
 from merlot.cluster.records import StreamSegmentRecord
 from merlot.spec.upserting import UpsertSpec
 
+NOT_PINNED: Final = {"compaction"}
+"""Of the settings: what decides no row."""
 NUMBER: Final = "recovery"
 """Member of the pinned settings of upserts."""
 _OF_EXPIRY: Final = (
@@ -68,5 +70,6 @@ def text_of(spec: UpsertSpec, number: int) -> str:
 
 def fields_of(spec: UpsertSpec, number: int) -> dict[str, object]:
     """The members of settings as they are pinned."""
-    fields = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, include=set(UpsertSpec.model_fields))
+    decides = set(UpsertSpec.model_fields) - NOT_PINNED
+    fields = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, include=decides)
     return {**fields, NUMBER: number} if number else fields

@@ -20,7 +20,7 @@ from merlot.cluster.consuming.pinned import pinned_upsert
 from merlot.cluster.records import AskedEnd, ConsumingStatus, SegmentRecord, StreamSegmentRecord
 from merlot.cluster.segments.mutations import Assign, Mutation, PreconditionError, PutSegments, RemoveSegments
 from merlot.cluster.segments.view import TableView
-from merlot.ids import InstanceId, TableName, raw_name
+from merlot.ids import InstanceId, SegmentKey, TableName, raw_name
 
 _OF_FILE = (
     "crc",
@@ -37,6 +37,8 @@ _OF_FILE = (
     "latest_time_ms",
 )
 """What a segment's record has from its file."""
+COMPACTED = "UpsertCompactionTask.time"
+"""Key of a segment's custom map: when rows that were replaced were last taken out of it, epoch milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +162,22 @@ def commit(view: TableView, sealed: Sealed) -> list[Mutation]:
         return [RemoveSegments((record.key,), even_open=True), PutSegments((following,), {following.name: None}), moved]
     done = _done(record, sealed, sealed.file)
     return [PutSegments((done, following), {record.name: record.crc, following.name: None}), moved]
+
+
+def rewrite(view: TableView, key: SegmentKey, file: SegmentRecord | None, now_ms: int) -> list[Mutation]:
+    """Put another file in the place of a sealed segment's, of some of its rows; None: it has none, and goes. The
+    segment keeps its place in the chain and its offsets."""
+    record = stream_segment(view, key.name)
+    if record is None or record.is_open or record.crc not in (key.crc, None if file is None else file.crc):
+        raise PreconditionError(f"segment to rewrite was replaced or removed meanwhile segment={key}")
+    if file is None:
+        return [RemoveSegments((key,))]
+    if record.crc == file.crc:
+        return []
+    update: dict[str, object] = {name: getattr(file, name) for name in _OF_FILE}
+    update |= {"custom_map": {**record.custom_map, COMPACTED: str(now_ms)}, "refresh_time_ms": now_ms}
+    update |= {"snapshot_url": "", "snapshot_time_ms": -1}  # of the docs as they were
+    return [PutSegments((record.model_copy(update=update),), {record.name: key.crc})]
 
 
 def ask_to_end(

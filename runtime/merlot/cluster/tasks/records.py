@@ -104,6 +104,34 @@ class MergeTaskConfig(Record):
     executor: Executor = Executor.MINION
 
 
+class CompactionConfig(Record):
+    """What an UpsertCompactionTask does: rewrite a sealed segment of an upsert table without rows that were replaced,
+    or remove it, if it has no others."""
+
+    segment: str
+    """As `name@crc`."""
+    partition: int
+    num_records: int = 0
+    num_invalid: int = 0
+    """Of them, when the task was made."""
+    num_bytes: int = 0
+    level: str = "compaction"
+    """What the task's history is summed up by."""
+
+
+class ValidDocsRecord(PackedRecord):
+    """Which docs of a segment are valid by what is sealed: whatever else is not, stays so."""
+
+    segment: str
+    """As `name@crc`."""
+    num_docs: int
+    """Docs of the segment, valid or not."""
+    docs: str
+    """The valid ones: a roaring bitmap in the portable format, in base64."""
+    instance: str = ""
+    """Who told."""
+
+
 class TaskProgress(Record):
     """How far a running task is. The last writer wins; written at most once a second."""
 

@@ -14,7 +14,8 @@ from merlot.cluster.consuming.names import StreamSegmentName
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.reader import Segment
 from merlot.server.realtime.line import CONSUMING_SUFFIX, Line, Resolved
-from merlot.server.realtime.upserts import UpsertSink, View
+from merlot.server.realtime.upserts import UpsertSink
+from merlot.server.realtime.views import View
 
 
 class Consumer(Protocol):

@@ -33,10 +33,12 @@ from merlot.cluster.consuming.progress import (
     UpsertProgress,
     write_progress,
 )
+from merlot.cluster.consuming.transactions import COMPACTED
 from merlot.cluster.instances.liveness import live_instances
 from merlot.cluster.instances.reports import ReportReader
 from merlot.cluster.records import Role, StreamSegmentRecord
 from merlot.cluster.segments.view import TableView
+from merlot.cluster.tasks.compactions import compaction_config, compactions_of, is_told, tell_valid_docs
 from merlot.errors import MerlotError
 from merlot.ids import InstanceId, TableName, raw_name
 from merlot.ingest.stream import Pipeline
@@ -194,7 +196,12 @@ class TableStream:
         name = StreamSegmentName.parse(key.rpartition("@")[0])
         sink = None if name is None else self._sinks.get(name.partition)
         view = None if sink is None else sink.view
-        return name is not None and view is not None and name.sequence in view.numbers
+        if name is None or view is None or not view.knows(name.sequence, key):
+            return False
+        if name.sequence in view.keys or self._view is None:
+            return True
+        record = self._view.segment(name.segment)
+        return record is None or COMPACTED not in record.custom_map
 
     async def run(self) -> None:
         """Look at the stream and tell of it, until cancelled."""
@@ -279,7 +286,21 @@ class TableStream:
         self._held_elsewhere = self._keys_elsewhere(live)
         for consumer in list(self._consumers.values()):
             consumer.follow_peers(positions, live, self._held_elsewhere)
+        if spec.upsert is not None:
+            self._tell_valid_docs()
         self._measure(declared)
+
+    def _tell_valid_docs(self) -> None:
+        """Say which docs are valid of segments that are to be rewritten."""
+        host = self._host
+        for task in compactions_of(host.metastore, host.table):
+            config = compaction_config(task.record)
+            sink = self._sinks.get(config.partition)
+            settled = None if sink is None else sink.files.settled
+            bitmap = None if settled is None else settled.bitmap(config.segment)
+            if settled is not None and bitmap is not None and not is_told(host.metastore, task.record.id):
+                num_docs = settled.num_docs[config.segment]
+                tell_valid_docs(host.metastore, task.record.id, config.segment, num_docs, bitmap, host.instance)
 
     def _find_partitions(self, declared: StreamIngestion, known: Mapping[int, int]) -> None:
         host, failure = self._host, (StreamProblem.NONE, "")
@@ -486,6 +507,7 @@ def _upsert_progress(sink: UpsertSink | None) -> UpsertProgress | None:
         waits_for=sink.waits_for,
         settings=upsert_id(sink.settings),
         **_snapshot_progress(sink),
+        replaced=sink.files.settled.replaced,
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -23,21 +23,21 @@ from merlot.cluster.consuming import recovery
 from merlot.cluster.consuming.pinned import unpin_upsert
 from merlot.cluster.records import StreamSegmentRecord
 from merlot.errors import MerlotError, UnavailableError
-from merlot.segment.partly import PartlyValid
-from merlot.segment.reader import Segment, SomeDocs
+from merlot.segment.reader import Segment
 from merlot.segment.taken import taken_column
 from merlot.segment.under_schema import column_under
+from merlot.server.realtime.files import FileGoneError, Files
 from merlot.server.realtime.intake import Batch
 from merlot.server.realtime.line import Line, Part
 from merlot.server.realtime.previous import StoredRows
 from merlot.server.realtime.snapshots import Captured, Found, Snapshots
+from merlot.server.realtime.views import View
 from merlot.spec.schema import FieldSpec
 from merlot.spec.upserting import PruningStrategy, SnapshotStore
 from merlot.upsert.checkpoint import Checkpoint
 from merlot.upsert.index import SHARDS
 from merlot.upsert.partition import PartitionUpserts, Stats
 from merlot.upsert.rules import Rules
-from merlot.upsert.valid_docs import Cut
 
 _LOG = logging.getLogger(__name__)
 
@@ -46,46 +46,6 @@ REPLAY_DOCS: Final = 1 << 20
 Words = NDArray[np.uint64]
 Longs = NDArray[np.int64]
 Records = Mapping[int, StreamSegmentRecord]
-
-
-@dataclass(frozen=True)
-class View:
-    """A partition at one moment: what is here, and which docs of it are valid. Any thread.
-
-    Rows may come while it is looked at; docs behind its bits are not valid."""
-
-    line: Line
-    cut: Cut
-    numbers: Mapping[int, int]
-    """What the index calls the segments, by sequence."""
-    _known: dict[tuple[int, int], SomeDocs] = field(default_factory=dict)
-
-    def dressed(self, sequence: int, segment: Segment) -> Segment | None:
-        """The segment with its docs that are rows of the table; None if the index does not have it."""
-        number = self.numbers.get(sequence)
-        if number is None:
-            return None
-        key = (sequence, segment.num_docs)
-        valid = self._known.get(key)
-        if valid is None:
-            valid = self._known[key] = self._valid(number, segment.num_docs)
-        return PartlyValid(segment, valid)
-
-    def _valid(self, number: int, num_docs: int) -> SomeDocs:
-        newest, every = self.cut.queryable(number), self.cut.valid(number)
-        words = fitted(newest, num_docs)
-        return SomeDocs(words, None if every is newest else fitted(every, num_docs))
-
-
-def fitted(words: Words | None, num_docs: int) -> Words:
-    """Bits of so many docs; those that are not there are 0."""
-    size = (num_docs + 63) >> 6
-    found = np.zeros(size, np.uint64)
-    if words is not None:
-        found[: len(words)] = words[:size]
-    if num_docs & 63:
-        found[-1] &= (np.uint64(1) << np.uint64(num_docs & 63)) - np.uint64(1)
-    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +86,8 @@ class UpsertSink:
         """Settings that decided the newest of them."""
         self._changed_at: int | None = None
         """Segment whose settings are others than those before it, while it has no row: it may come to nothing."""
+        self.files = Files(around.where, around.borrow, around.clock)
+        """The files of sealed segments, by which their docs are numbered."""
         self._next_number = 0
         self._line = Line()
         self._unloaded: list[int] = []
@@ -174,6 +136,7 @@ class UpsertSink:
         with self._all_or_nothing():
             is_built = self._add_sealed(None)
             if is_built:
+                self._take_cut()
                 self._show()
         return is_built
 
@@ -203,6 +166,8 @@ class UpsertSink:
             self._index.tidy()
         if self._around.snapshots is not None and self._index is not None:
             self._around.snapshots.tend(self._records(), self._kept_in)
+        if self._index is not None and not self._unloaded:
+            self._follow_files(self._index)
         now = self._around.clock.monotonic()
         if self._index is not None and self._index.rules.pruning is PruningStrategy.SCAN and now >= self._next_scan:
             self._index.scan()
@@ -253,6 +218,8 @@ class UpsertSink:
         if after.head is not None:
             self._follow_rules(after.head.sequence)  # an empty tail had no record to say by which
         self._remove_gone(after)
+        if len(after.parts) != len(before.parts) or after.parts[-1:] != before.parts[-1:]:
+            self._take_cut()
         self._show()
 
     def _is_lost(self, sequence: int, before: Line, after: Line) -> bool:
@@ -264,7 +231,7 @@ class UpsertSink:
         if part is not None and part.rows is not None:
             return told > _stored(part) + self._carried(after.part(sequence + 1))
         if record is not None and not record.is_open:
-            return told > record.total_docs
+            return told > record.total_docs and self.files.is_numbered_by(record)
         old = before.part(sequence)
         return told > 0 and part is None and old is not None and old.rows is not None
 
@@ -382,6 +349,7 @@ class UpsertSink:
         self._note_settings(end)
         self._numbers, self._unloaded, self._begun_with = numbers, sorted(numbers), found.sequence
         for sequence in numbers:
+            self.files.keys[sequence] = records[sequence].key_text
             self._num_docs[sequence] = records[sequence].total_docs
             self._decided_by[sequence] = recovery.decided_by(records, sequence, self._recovered_from())
         _LOG.info("index begins with a checkpoint %s segment=%s", self._where, end.name)
@@ -391,6 +359,10 @@ class UpsertSink:
         records = self._records()
         while self._unloaded:
             record = records.get(self._unloaded[0])
+            if record is not None and record.key_text != self.files.keys[record.sequence]:
+                self._forget()  # its bits are of another file: what is stored is replayed
+                self.waits_for = record.key_text
+                return False
             if record is not None:
                 with self._around.borrow(record.key_text) as segment:
                     if segment is None:
@@ -437,6 +409,7 @@ class UpsertSink:
     def _replay(self, record: StreamSegmentRecord, segment: Segment) -> None:
         self._follow_rules(record.sequence)
         start = self._num_docs.get(record.sequence, 0)
+        self.files.keys[record.sequence] = record.key_text
         assert self._index is not None
         fields = self._index.rules.fields
         for first in range(start, segment.num_docs, REPLAY_DOCS):
@@ -495,7 +468,38 @@ class UpsertSink:
         known, places = np.unique(numbers, return_inverse=True)
         sequence_of = {number: sequence for sequence, number in self._numbers.items()}
         sequences = np.array([sequence_of[number] for number in known.tolist()], np.int64)[places]
-        return StoredRows(self._around.borrow, self._line, self._records()).of(sequences, docs, fields)
+        records = self.files.numbered(self._records(), set(sequences.tolist()))
+        return StoredRows(self._around.borrow, self._line, records).of(sequences, docs, fields)
+
+    def _take_cut(self) -> None:
+        assert self._index is not None
+        self.files.take_cut(self._index.cut, self._numbers, self._num_docs)
+
+    def _follow_files(self, index: PartitionUpserts) -> None:
+        """Number docs by the files that sealed segments have now, as soon as these are here."""
+        records = self._records()
+        if not self.files.is_due(records):
+            return
+        for sequence in sorted(self._numbers):
+            record = records.get(sequence)
+            if record is None or record.is_open:
+                continue
+            self.files.note(record, self._num_docs[sequence])
+            if self._line.part(sequence) is not None:
+                continue  # brokers may ask by its beginning, and what answers is what was read
+            try:
+                renumbered = self.files.renumbered(record, self._num_docs[sequence], index, self._numbers[sequence])
+            except FileGoneError:
+                self._rebuild(self._line)
+                return
+            if renumbered is not None:
+                number = self._new_number()
+                if self._around.snapshots is not None:
+                    self._around.snapshots.forget()
+                index.replace_segments({self._numbers[sequence]: renumbered}, number, record.total_docs)
+                self._numbers[sequence], self._num_docs[sequence] = number, record.total_docs
+        self.files.settle(records)
+        self._show()
 
     def _new_number(self) -> int:
         self._next_number += 1
@@ -511,6 +515,7 @@ class UpsertSink:
                 self._index.remove_segment(self._numbers.pop(sequence))
                 self._num_docs.pop(sequence)
                 self._decided_by.pop(sequence, None)
+                self.files.keys.pop(sequence, None)
 
     def _rebuild(self, line: Line, shown: View | None = None) -> None:
         """The index anew, of what the line and sealed segments have. shown: what readers see meanwhile."""
@@ -524,6 +529,7 @@ class UpsertSink:
     def _build(self, line: Line) -> None:
         if not self._add_sealed(min((part.sequence for part in line.parts), default=None)):
             raise UnavailableError(f"sealed segment is not here {self._where} segment={self.waits_for}")
+        self._take_cut()
         for part in line.parts:
             self._follow_rules(part.sequence)
             if part.rows is not None:
@@ -537,6 +543,7 @@ class UpsertSink:
             self._around.snapshots.forget()
         self._numbers, self._num_docs, self._decided_by, self._settings = {}, {}, {}, ""
         self._changed_at = None
+        self.files.forget()
         self._around.on_change()
 
     def _show(self) -> None:
@@ -545,7 +552,7 @@ class UpsertSink:
         before = self.view
         is_same = before is not None and before.numbers == self._numbers
         numbers = before.numbers if before is not None and is_same else dict(self._numbers)
-        self.view = View(self._line, self._index.cut, numbers)
+        self.view = View(self._line, self._index.cut, numbers, *self.files.shown(before))
         self.is_building = False
         if not is_same:
             self._around.on_change()

@@ -124,6 +124,11 @@ _SPEC_RULES = [
         ".maxFutureSkew",
     ),
     rule(
+        f"!has(self.compaction) || !({_HAS_TTL} || has(self.deletedKeysTtl) || self.mode == 'DEDUP')",
+        "compaction goes neither with a time to live nor with mode DEDUP: rows that it removes would decide others",
+        ".compaction",
+    ),
+    rule(
         "!has(self.comparisonColumns) || !has(self.partialUpsertStrategies)"
         " || self.comparisonColumns.all(c, !(c in self.partialUpsertStrategies))",
         "a comparison column is never merged; take it out of partialUpsertStrategies",

@@ -59,6 +59,7 @@ def _check(spec: JsonObject) -> Iterator[Problem]:
     yield from _check_order(spec)
     yield from _check_ttl(spec)
     yield from _check_snapshots(spec)
+    yield from _check_compaction(spec)
     yield from _check_consistency(spec)
     columns = spec.get("comparisonColumns")
     listed = columns if isinstance(columns, list) else []
@@ -145,6 +146,17 @@ def _check_snapshots(spec: JsonObject) -> Iterator[Problem]:
         yield Problem("spec.snapshotStore", "needs snapshot: ENABLE, or nothing is kept; remove it")
     if spec.get("preload") == "ENABLE":
         yield Problem("spec.preload", "needs snapshot: ENABLE, which are what keys are taken from")
+
+
+def _check_compaction(spec: JsonObject) -> Iterator[Problem]:
+    """Whoever builds the index anew reads what is stored: of rows that are gone it cannot know when keys expired."""
+    for name in (*_TTL_NAMES, "deletedKeysTtl"):
+        if spec.get("compaction") is not None and name in spec:
+            text = f"does not go with {name}: which keys have expired is decided by rows that compaction would remove"
+            yield Problem("spec.compaction", text)
+            return
+    if spec.get("compaction") is not None and spec.get("mode") == UpsertMode.DEDUP:
+        yield Problem("spec.compaction", "mode DEDUP stores no row that is replaced; remove it")
 
 
 def _check_consistency(spec: JsonObject) -> Iterator[Problem]:

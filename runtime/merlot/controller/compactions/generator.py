@@ -1,0 +1,90 @@
+"""Which segments of an upsert table are to be rewritten, or removed: a pure function of what is known and a clock.
+
+A segment is due if it was sealed long enough ago and so many of its rows were replaced, as some replica told of this
+very version. Each partition's last sealed segment stays: should the open one be lost, the partition goes on behind it.
+Nor is anything taken out of a partition while a time to live decides rows of it: whoever builds the index anew reads
+what is stored, and rows that are gone would have told when keys expired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from merlot.cluster.consuming.partitions import chains
+from merlot.cluster.consuming.pinned import unpin_upsert
+from merlot.cluster.records import StreamSegmentRecord
+from merlot.cluster.segments.view import TableView
+from merlot.cluster.segments.visibility import is_held
+from merlot.cluster.tasks.compactions import MAX_DOCS, task_of
+from merlot.cluster.tasks.records import CompactionConfig, TaskRecord
+from merlot.errors import CorruptionError
+from merlot.spec.upserting import CompactionSpec, UpsertMode
+from merlot.values.periods import Period
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """One table at one moment."""
+
+    spec: CompactionSpec
+    view: TableView
+    replaced: Mapping[str, int] = field(default_factory=dict)
+    """By `name@crc`, how many docs were replaced, as replicas told."""
+    queued: Collection[str] = ()
+    """Ids of the table's tasks, those that failed for good among them."""
+    num_running: int = 0
+    """Of them, those that wait or run."""
+    now_ms: int
+
+
+def generate(situation: Situation) -> list[TaskRecord]:
+    """Tasks to queue, those that take most rows away first."""
+    due: list[tuple[int, StreamSegmentRecord]] = []
+    for chain in chains(situation.view.stream_segments).values():
+        due += _due(chain, situation)
+    made = []
+    for num_invalid, record in sorted(due, key=lambda one: (-one[0], one[1].name)):
+        config = CompactionConfig(
+            segment=record.key_text,
+            partition=record.partition,
+            num_records=record.total_docs,
+            num_invalid=num_invalid,
+            num_bytes=record.size_bytes,
+        )
+        task = task_of(situation.view.table, config, situation.now_ms)
+        if task.id not in situation.queued:
+            made.append(task)
+    return made[: max(0, situation.spec.max_num_parallel_tasks - situation.num_running)]
+
+
+def _due(chain: Mapping[int, StreamSegmentRecord], situation: Situation) -> Sequence[tuple[int, StreamSegmentRecord]]:
+    if any(_decides_by_age(record.upsert) for record in chain.values()):
+        return []
+    newest = max((sequence for sequence, record in chain.items() if not record.is_open), default=-1)
+    spec, found = situation.spec, []
+    for sequence, record in chain.items():
+        count = situation.replaced.get(record.key_text, 0)
+        if record.is_open or sequence == newest or not 0 < record.total_docs <= MAX_DOCS or not count:
+            continue
+        is_many = 100 * count >= spec.invalid_records_threshold_percent * record.total_docs
+        is_many &= count >= spec.invalid_records_threshold_count
+        is_free = not is_held(record, situation.view.lineage)
+        if is_many and is_free and _is_old(record, spec.buffer, situation.now_ms):
+            found.append((count, record))
+    return found
+
+
+def _is_old(record: StreamSegmentRecord, buffer: Period, now_ms: int) -> bool:
+    return max(record.push_time_ms, record.refresh_time_ms) <= buffer.before(now_ms)
+
+
+@lru_cache(maxsize=256)
+def _decides_by_age(upsert: str) -> bool:
+    try:
+        spec = unpin_upsert(upsert)
+    except CorruptionError:
+        return True  # of a later version
+    has_ttl = spec.time_to_live is not None or spec.deleted_keys_ttl is not None
+    return has_ttl or spec.mode is UpsertMode.DEDUP

@@ -1,0 +1,134 @@
+"""Makes tasks that rewrite segments of upsert tables: the leader's loop over the tables that want it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from merlot.clock import Clock
+from merlot.cluster import paths
+from merlot.cluster.consuming.progress import read_progress
+from merlot.cluster.manifests.tables import list_tables, spec_of
+from merlot.cluster.manifests.upserts import upserting_of
+from merlot.cluster.records import TableRecord
+from merlot.cluster.segments.view import TableView, load
+from merlot.cluster.tasks import queue
+from merlot.cluster.tasks.compactions import UPSERT_COMPACTION, compaction_config, forget_valid_docs
+from merlot.cluster.tasks.queue import QueuedTask, TaskState
+from merlot.controller.compactions.generator import Situation, generate
+from merlot.errors import ConflictError, MerlotError, NotFoundError
+from merlot.ids import SegmentKey, TableName
+from merlot.metastore.protocol import Check, Metastore
+from merlot.spec.upserting import CompactionSpec
+
+_LOG = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+
+
+class CompactionLoop:
+    """`fence` says whether this controller leads, and fences what it writes."""
+
+    def __init__(self, metastore: Metastore, clock: Clock, fence: Callable[[], Check | None]) -> None:
+        self._metastore = metastore
+        self._clock = clock
+        self._fence = fence
+        self._views: dict[TableName, TableView] = {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.to_thread(self.round)
+            await asyncio.sleep(LOOK_S)
+
+    def round(self) -> None:
+        """Look at everything once. Blocks; never raises."""
+        try:
+            fence = self._fence()
+            if fence is not None:
+                self._act(fence)
+        except MerlotError as error:
+            _LOG.info("round of compactions ends cause=%s", error)
+        except Exception:  # noqa: BLE001 - the outermost loop: without it nothing would be compacted any more
+            _LOG.exception("round of compactions failed by a bug")
+
+    def _act(self, fence: Check) -> None:
+        tables = list_tables(self._metastore)
+        tasks: dict[TableName, list[QueuedTask]] = defaultdict(list)
+        for task in queue.list_tasks(self._metastore, UPSERT_COMPACTION).values():
+            tasks[task.record.table].append(task)
+        self._forget_told({task.record.id for found in tasks.values() for task in found})
+        for table in self._views.keys() - tables.keys():
+            del self._views[table]
+        for table in {*tables, *tasks}:
+            try:
+                self._step(table, tables.get(table), tasks[table], fence)
+            except MerlotError as error:
+                _LOG.info("table is not compacted now table=%s cause=%s", table, error)
+
+    def _step(self, table: TableName, record: TableRecord | None, tasks: Sequence[QueuedTask], fence: Check) -> None:
+        spec = self._spec_of(record)
+        if spec is None and not tasks:
+            return
+        view = None if record is None else load(self._metastore, table, self._views.get(table))
+        if view is not None:
+            self._views[table] = view
+        for task in tasks:
+            if task.record.state is not TaskState.CANCELLED and _is_doomed(task, spec, view):
+                with contextlib.suppress(ConflictError, NotFoundError):
+                    queue.cancel(self._metastore, task, fence)
+        if spec is not None and not spec.suspend and view is not None:
+            self._queue(spec, view, tasks, fence)
+
+    def _queue(self, spec: CompactionSpec, view: TableView, tasks: Sequence[QueuedTask], fence: Check) -> None:
+        situation = Situation(
+            spec=spec,
+            view=view,
+            replaced=self._replaced(view.table),
+            queued={task.record.id for task in tasks},
+            num_running=sum(task.record.state is TaskState.QUEUED for task in tasks),
+            now_ms=self._clock.now_ms(),
+        )
+        made = generate(situation)
+        if made:
+            root = Check(paths.segments_root(view.table), view.version)
+            self._metastore.multi([fence, root, *(queue.creation(task) for task in made)])
+        for task in made:
+            _LOG.info("compaction queued table=%s segment=%s", task.table, task.config["segment"])
+
+    def _spec_of(self, record: TableRecord | None) -> CompactionSpec | None:
+        """None: nothing of the table is to be rewritten."""
+        table = None if record is None else spec_of(record).spec
+        if table is None or table.upsert is None or table.suspend:
+            return None
+        upsert = upserting_of(self._metastore, table).spec
+        return None if upsert is None else upsert.compaction
+
+    def _replaced(self, table: TableName) -> Mapping[str, int]:
+        """What replicas have told, dead ones included: it stays true."""
+        found: dict[str, int] = {}
+        for record in read_progress(self._metastore, table).values():
+            for partition in record.partitions:
+                for key, count in {} if partition.upsert is None else partition.upsert.replaced.items():
+                    found[key] = max(count, found.get(key, 0))
+        return found
+
+    def _forget_told(self, queued: set[str]) -> None:
+        for task in self._metastore.children(paths.VALID_DOCS):
+            if task not in queued:
+                forget_valid_docs(self._metastore, task)
+
+
+def _is_doomed(task: QueuedTask, spec: CompactionSpec | None, view: TableView | None) -> bool:
+    """Whether nobody wants it any more, or its segment is another one by now."""
+    if spec is None or view is None or spec.suspend:
+        return True
+    if task.record.state is not TaskState.POISONED:
+        return False  # who runs it knows best
+    key = SegmentKey.parse(compaction_config(task.record).segment)
+    record = view.segment(key.name)
+    return record is None or record.crc != key.crc

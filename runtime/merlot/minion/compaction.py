@@ -1,0 +1,185 @@
+"""The task UpsertCompactionTask: a sealed segment of an upsert table without the rows that were replaced.
+
+Which docs are valid a server tells (`cluster.tasks.compactions`); the rest of the rows is written to a file of the same
+name in the same order, and takes the place of the segment's in one swap of the table's root. A segment without valid
+docs is removed instead. A run that dies before the swap leaves a file that nobody names, for the cleaner; one that dies
+after it finds the work done.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from merlot.catalog.transfer import check_room, fetch_segments, upload_segments
+from merlot.clock import Clock
+from merlot.cluster.consuming.commits import rewrite_segment
+from merlot.cluster.consuming.partitions import stream_segment
+from merlot.cluster.consuming.transactions import COMPACTED
+from merlot.cluster.manifests.tables import find_table, spec_of
+from merlot.cluster.records import SegmentRecord, StreamSegmentRecord
+from merlot.cluster.segments.mutations import PreconditionError
+from merlot.cluster.segments.view import load
+from merlot.cluster.tasks.compactions import compaction_config, forget_valid_docs, valid_docs
+from merlot.cluster.tasks.queue import EndedTask, TaskOutcome, TaskRecord
+from merlot.cluster.tasks.records import CompactionConfig
+from merlot.errors import CorruptionError, InvalidInputError, UnavailableError
+from merlot.ids import SegmentKey
+from merlot.metastore.protocol import Metastore
+from merlot.minion.control import Deadline, TaskControl
+from merlot.minion.execution import ObsoleteError
+from merlot.minion.merge_rollup import MergeSettings
+from merlot.segment.build.builder import build_segment
+from merlot.segment.build.request import BuildRequest, BuiltSegment
+from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.metadata import CreationFacts
+from merlot.segment.taken import taken_column
+from merlot.segment.under_schema import column_under
+from merlot.spec.table import Table
+from merlot.upsert.valid_docs import Bits, Longs
+
+TELL_TIMEOUT_S: Final = 60.0
+"""How long to wait until a server has told which docs are valid, before the task is tried again later."""
+LOOK_S: Final = 0.1
+DISK_SHARE: Final = 2.0
+"""Room that is needed, in sizes of the segment's file: it and what is made of it."""
+BUILDER: Final = "merlot_minion"
+
+
+@dataclass(frozen=True)
+class UpsertCompaction:
+    """A kind of task: see `execution.TaskKind`."""
+
+    metastore: Metastore
+    clock: Clock
+    settings: MergeSettings
+
+    @property
+    def max_parallel(self) -> int:
+        return self.settings.max_parallel
+
+    def run(self, task: TaskRecord, control: TaskControl) -> EndedTask:
+        record = find_table(self.metastore, task.table)
+        if record is None:
+            raise ObsoleteError(f"table does not exist table={task.table}")
+        try:
+            config = compaction_config(task)
+        except CorruptionError as error:
+            raise InvalidInputError(str(error)) from error
+        folder = self.settings.folder / task.id
+        try:
+            return _Run(self, task, config, spec_of(record), folder, control).run()
+        except PreconditionError as error:
+            raise ObsoleteError(str(error)) from error
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def undo(self, task: TaskRecord, control: TaskControl) -> None:
+        """Nothing of it is seen before it is complete."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    kind: UpsertCompaction
+    task: TaskRecord
+    config: CompactionConfig
+    table: Table
+    folder: Path
+    control: TaskControl
+
+    def run(self) -> EndedTask:
+        self.control.tell("LOOK", rows_total=self.config.num_records)
+        key = SegmentKey.parse(self.config.segment)
+        before = stream_segment(load(self.kind.metastore, self.task.table), key.name)
+        if before is not None and before.crc != key.crc and self._was_swapped(before):
+            return self._done(before.total_docs, before.size_bytes)
+        if before is None or before.crc != key.crc:
+            raise ObsoleteError(f"segment was replaced or removed meanwhile segment={key}")
+        docs = self._valid_docs(before)
+        self.control.reached("docs told")
+        if len(docs) == before.total_docs:
+            raise ObsoleteError(f"no row of the segment was replaced segment={key}")
+        file = self._rewritten(before, docs) if len(docs) else None
+        self.control.check()
+        self.control.tell("SWAP")
+        now_ms = self.kind.clock.now_ms()
+        rewrite_segment(self.kind.metastore, self.task.table, key, file, now_ms, self.control.fence)
+        self.control.reached("segment swapped")
+        return self._done(len(docs), 0 if file is None else file.size_bytes)
+
+    def _was_swapped(self, record: StreamSegmentRecord) -> bool:
+        """Whether an earlier run of the task has done it."""
+        return int(record.custom_map.get(COMPACTED, "-1")) >= self.task.created_ms
+
+    def _done(self, num_docs: int, num_bytes: int) -> EndedTask:
+        forget_valid_docs(self.kind.metastore, self.task.id)
+        self.control.reached("docs forgotten")
+        return EndedTask(
+            id=self.task.id,
+            outcome=TaskOutcome.SUCCEEDED,
+            level=self.config.level,
+            segments_before=1,
+            segments_after=1 if num_docs else 0,
+            bytes_before=self.config.num_bytes,
+            bytes_after=num_bytes,
+            rows_before=self.config.num_records,
+            rows_after=num_docs,
+        )
+
+    def _valid_docs(self, record: StreamSegmentRecord) -> Longs:
+        """As soon as a server has told; raises UnavailableError if none does."""
+        self.control.tell("ASK")
+        deadline = Deadline(TELL_TIMEOUT_S)
+        while True:
+            told = valid_docs(self.kind.metastore, self.task.id)
+            if told is not None:
+                break
+            if deadline.is_over:
+                raise UnavailableError(f"no server has told which docs are valid segment={record.key_text}")
+            self.control.pause(LOOK_S)
+        said, bitmap = told
+        if (said.segment, said.num_docs) != (record.key_text, record.total_docs):
+            raise InvalidInputError(f"server told of another segment segment={record.key_text} told={said.segment}")
+        return Bits.deserialized(bitmap, said.num_docs).docs()
+
+    def _rewritten(self, record: SegmentRecord, docs: Longs) -> SegmentRecord:
+        settings, spec = self.kind.settings, self.table.spec
+        store = settings.open_store(None if spec.deep_store is None else spec.deep_store.uri)
+        check_room(self.folder, round(DISK_SHARE * record.size_bytes))
+        self.control.tell("FETCH")
+        [path] = fetch_segments(store, [record], self.folder / "in")
+        self.control.reached("segment fetched")
+        self.control.tell("BUILD", rows=len(docs))
+        built = self._built(record, path, docs)
+        self.control.reached("segment built")
+        self.control.check()
+        self.control.tell("UPLOAD")
+        [uploaded] = upload_segments(store, [built], self.task.table)
+        self.control.reached("segment uploaded")
+        return uploaded
+
+    def _built(self, record: SegmentRecord, path: Path, docs: Longs) -> BuiltSegment:
+        spec, folder = self.table.spec, self.folder / "out"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        facts = CreationFacts(host=socket.gethostname(), time_ms=self.kind.clock.now_ms(), builder=BUILDER)
+        request = BuildRequest(
+            name=record.name,
+            table=self.table.raw_name,
+            schema=spec.table_schema,
+            indexing=spec.indexing,
+            time_column=spec.time_column,
+            partitioning=spec.partitioning,
+            creation=facts,
+        )
+        chosen = docs.astype("uint32")
+        with ImmutableSegment.open(path) as segment:
+            columns = {
+                field.name: taken_column(column_under(segment, field), chosen) for field in spec.table_schema.fields
+            }
+            return build_segment(request, pa.table(columns), folder)

@@ -1,0 +1,125 @@
+"""Sealed segments that minions rewrite without the rows that were replaced (UpsertCompactionTask): both sides of it.
+
+Before: `Settled` is what may be told of valid docs. A row that is consumed may come to nothing, and what it replaced
+would be valid again; so only what sealed rows have replaced is told, by a cut that was taken when a segment began and
+holds once all that it was told of is sealed.
+
+After: the new file has some docs of the old one in the same order, among them all that are valid. `new_numbers` finds
+which, by their keys, so that a replica needs nobody's word for it; a file that lacks a valid doc is refused. Brokers
+ask for either file for a while: the bits of the old one follow from those of the new one (`Former`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.cluster.records import StreamSegmentRecord
+from merlot.upsert.keys import Keys
+from merlot.upsert.valid_docs import Bits, Cut
+
+Longs = NDArray[np.int64]
+Words = NDArray[np.uint64]
+Records = Mapping[int, StreamSegmentRecord]
+
+MOST_TOLD: Final = 20
+"""Segments of a partition of which is told how many docs were replaced: those with most."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Valid docs of a partition's sealed segments, as sealed rows alone decide. Any thread."""
+
+    cut: Cut = field(default_factory=lambda: Cut({}))
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    """What the cut calls them, by `name@crc`."""
+    num_docs: Mapping[str, int] = field(default_factory=dict)
+
+    def bitmap(self, key: str) -> bytes | None:
+        """The docs of a segment that are not replaced, as a roaring bitmap; None if it is none of these."""
+        found = None if key not in self.numbers else self.cut.segments.get(self.numbers[key])
+        if found is None:
+            return None
+        return Bits().changed(found.docs(), to=True).serialized()
+
+    @cached_property
+    def replaced(self) -> dict[str, int]:
+        """How many docs of segments were replaced, of those with most."""
+        counts = {key: docs - self._num_valid(key) for key, docs in self.num_docs.items()}
+        worst = sorted((key for key, count in counts.items() if count), key=lambda key: (-counts[key], key))
+        return {key: counts[key] for key in worst[:MOST_TOLD]}
+
+    def _num_valid(self, key: str) -> int:
+        found = self.cut.segments.get(self.numbers[key])
+        return 0 if found is None else found.num_valid
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A cut, and how many docs of each segment it was told of, by sequence."""
+
+    cut: Cut
+    numbers: Mapping[int, int]
+    told: Mapping[int, int]
+
+    def settled(self, records: Records, keys: Mapping[int, str]) -> Settled | None:
+        """What it tells once all that it was told of is sealed; None before that. `keys`: by which files the docs of
+        segments are numbered."""
+        for sequence, told in self.told.items():
+            record = records.get(sequence)
+            if told and record is not None and (record.is_open or (sequence not in keys and told > record.total_docs)):
+                return None
+        sealed = {
+            sequence: record.key_text
+            for sequence, record in records.items()
+            if not record.is_open and self.told.get(sequence) == record.total_docs
+            if keys.get(sequence) == record.key_text
+        }
+        return Settled(
+            self.cut,
+            {key: self.numbers[sequence] for sequence, key in sealed.items()},
+            {key: self.told[sequence] for sequence, key in sealed.items()},
+        )
+
+
+@dataclass(frozen=True)
+class Former:
+    """A file that another one has taken the place of."""
+
+    num_docs: int
+    docs: Longs
+    """The doc here of each doc there; -1: one that is not valid."""
+
+    def words(self, newer: Words | None) -> Words:
+        """The bits of its docs, by those of the newer file."""
+        found = np.zeros(((self.num_docs + 63) >> 6) * 64, np.bool_)
+        if newer is not None:
+            bits = np.unpackbits(np.ascontiguousarray(newer).view(np.uint8), bitorder="little")[: len(self.docs)]
+            held = self.docs[: len(bits)][bits.astype(np.bool_)]
+            found[held[held >= 0]] = True
+        return np.packbits(found, bitorder="little").view(np.uint64)
+
+
+def new_numbers(old: Keys, docs: Longs, num_docs: int, new: Keys) -> Longs | None:
+    """The doc in the new file of each of the `num_docs` docs of the old one, -1: none. `old`: keys of `docs`, the valid
+    ones; `new`: keys of all docs there. None if the new file lacks one of the keys, or has it twice."""
+    both_high, both_low = np.concatenate([new.high, old.high]), np.concatenate([new.low, old.low])
+    order = np.lexsort((both_low, both_high))
+    high, low = both_high[order], both_low[order]
+    is_next_same = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
+    is_old = order >= len(new.high)
+    found = np.full(num_docs, -1, np.int64)
+    if (is_next_same & (is_old[1:] == is_old[:-1])).any():
+        return None
+    # The sort is stable: of two equal keys the new file's comes first.
+    pairs = np.flatnonzero(is_next_same)
+    if len(pairs) != len(docs):
+        return None
+    places = docs[order[pairs + 1] - len(new.high)]
+    found[places] = order[pairs]
+    return found if bool(np.all(np.diff(found[np.sort(places)]) > 0)) else None

@@ -1,0 +1,119 @@
+"""Which segments of upsert tables are rewritten, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from merlot.cluster.records import ConsumingStatus, LineageMark, LineageState, StreamSegmentRecord
+from merlot.cluster.segments.view import TableView
+from merlot.cluster.tasks.compactions import MAX_DOCS, compaction_config
+from merlot.controller.compactions.generator import Situation, generate
+from merlot.ids import TableName
+from merlot.spec.upserting import CompactionSpec
+
+HOUR_MS = 3_600_000
+NOW_MS = 100 * HOUR_MS
+NAME = "board_OFFLINE"
+
+
+def sealed(sequence: int, *, partition: int = 0, docs: int = 100, **more: Any) -> StreamSegmentRecord:
+    fields = {
+        "crc": 100 * partition + sequence + 1,
+        "size_bytes": 10,
+        "url": "",
+        "push_time_ms": NOW_MS - 30 * HOUR_MS,
+        "upsert": '{"mode":"FULL"}',
+        "status": ConsumingStatus.DONE.value,
+        **more,
+    }
+    return StreamSegmentRecord(
+        name=f"board__{partition}__{sequence}__20260101T0000Z",
+        total_docs=docs,
+        partition=partition,
+        sequence=sequence,
+        start_offset=0,
+        **fields,
+    )
+
+
+def open_(sequence: int, **more: Any) -> StreamSegmentRecord:
+    return sealed(sequence, docs=0, status=ConsumingStatus.CONSUMING.value, **{"crc": 0, **more})
+
+
+def due(records: list[StreamSegmentRecord], replaced: Mapping[int, int], **more: Any) -> list[str]:
+    """Segments of partition 0 that are due, by what was replaced of each sequence."""
+    lineage = more.pop("lineage", {})
+    view = SimpleNamespace(table=TableName(NAME), stream_segments=tuple(records), lineage=lineage)
+    told = more.pop("told", {record.key_text: replaced.get(record.sequence, 0) for record in records})
+    spec = CompactionSpec.model_validate(more.pop("spec", {}))
+    situation = Situation(spec=spec, view=cast(TableView, view), **{"replaced": told, "now_ms": NOW_MS, **more})
+    return [compaction_config(task).segment.split("__")[2] for task in generate(situation)]
+
+
+LINE = [sealed(0), sealed(1), sealed(2), open_(3)]
+
+
+def test_those_of_which_most_was_replaced_come_first_and_those_of_which_little_was_stay() -> None:
+    assert due(LINE, {0: 40, 1: 90}) == ["1", "0"]
+    assert due(LINE, {0: 29, 1: 30}) == ["1"]
+    assert due(LINE, {0: 40, 1: 90}, spec={"invalidRecordsThresholdCount": 41}) == ["1"]
+    assert due(LINE, {0: 1, 1: 0}, spec={"invalidRecordsThresholdPercent": 0}) == ["0"]
+
+
+def test_the_last_sealed_segment_and_the_open_one_stay() -> None:
+    assert due(LINE, {2: 100, 3: 100}) == []
+    assert due(LINE[:3], {1: 100, 2: 100}) == ["1"]
+
+
+def test_a_segment_is_left_alone_for_as_long_as_the_buffer_says_after_it_was_sealed_or_rewritten() -> None:
+    young = sealed(0, push_time_ms=NOW_MS - 23 * HOUR_MS)
+    rewritten = sealed(1, refresh_time_ms=NOW_MS - 23 * HOUR_MS)
+    line = [young, rewritten, sealed(2), open_(3)]
+    assert due(line, {0: 100, 1: 100}) == []
+    assert due(line, {0: 100, 1: 100}, spec={"bufferTimePeriod": "23h"}) == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    "upsert",
+    [
+        '{"mode":"FULL","primaryKeyTtl":"3d"}',
+        '{"mode":"FULL","deletedKeysTtl":"3d","deleteRecordColumn":"gone"}',
+        '{"mode":"DEDUP"}',
+        '{"mode":"OF A LATER VERSION"}',
+    ],
+)
+def test_a_partition_with_rows_that_a_time_to_live_decided_stays_as_it_is(upsert: str) -> None:
+    assert due([sealed(0), sealed(1, upsert=upsert), sealed(2), open_(3)], {0: 100}) == []
+    assert due([sealed(0), sealed(1), sealed(2), open_(3, upsert=upsert)], {0: 100}) == []
+
+
+def test_as_many_are_made_as_may_run_and_none_twice() -> None:
+    line = [*(sealed(one) for one in range(9)), open_(9)]
+    replaced = dict.fromkeys(range(8), 50)
+    spec = {"maxNumParallelTasks": 3}
+    assert len(due(line, replaced, spec=spec)) == 3
+    assert len(due(line, replaced, spec=spec, num_running=2)) == 1
+    view = SimpleNamespace(table=TableName(NAME), stream_segments=tuple(line), lineage={})
+    told = {record.key_text: 50 for record in line[:8]}
+    situation = Situation(
+        spec=CompactionSpec.model_validate(spec), view=cast(TableView, view), replaced=told, now_ms=NOW_MS
+    )
+    first = {task.id for task in generate(situation)}
+    again = Situation(
+        spec=CompactionSpec.model_validate(spec), view=cast(TableView, view), replaced=told, now_ms=NOW_MS, queued=first
+    )
+    assert first.isdisjoint(task.id for task in generate(again))
+
+
+def test_what_was_told_of_another_version_does_not_count() -> None:
+    assert due(LINE, {}, told={f"{LINE[0].name}@77": 100}) == []
+
+
+def test_segments_of_replacements_and_those_that_are_too_large_stay() -> None:
+    mark = LineageMark(LineageState.IN_PROGRESS, 0, "", 1, 1)
+    assert due([sealed(0, replaced_by="e"), *LINE[1:]], {0: 100}, lineage={"e": mark}) == []
+    assert due([sealed(0, docs=MAX_DOCS + 1), *LINE[1:]], {0: MAX_DOCS}) == []

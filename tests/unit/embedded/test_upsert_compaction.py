@@ -1,0 +1,106 @@
+"""Rows that were replaced leave their segments, and no query sees anything of it: not while it happens, nor after."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.embedded.test_upserts import POLL_S, Board, Row
+
+from merlot.testing.patience import PATIENCE_S
+
+COMPACTED = "UpsertCompactionTask.time"
+EAGER = "compaction: {bufferTimePeriod: 0d, invalidRecordsThresholdPercent: 5}"
+BY_VERSION = f"{{config: {{mode: FULL, comparisonColumns: [version], deleteRecordColumn: gone, {EAGER}}}}}"
+
+
+@pytest.fixture
+async def board(tmp_path: Path) -> Any:
+    async with Board(tmp_path) as started:
+        yield started
+
+
+async def stored(board: Board) -> int:
+    """Rows in sealed segments."""
+    found = await board.call("GET", "/segments/board/metadata")
+    return sum(one["totalDocs"] for one in found.values() if one["crc"] != 0)
+
+
+async def num_compacted(board: Board) -> int:
+    found = await board.call("GET", "/segments/board/metadata")
+    return sum(COMPACTED in one["customMap"] for one in found.values())
+
+
+async def test_replaced_rows_leave_sealed_segments_while_others_replace_more_and_queries_run(board: Board) -> None:
+    await board.create(BY_VERSION, rows=200)
+    async with asyncio.timeout(PATIENCE_S):
+        for number in range(100):
+            board.write(board.random_rows(160))
+            await board.shows_newest()
+            if number > 4 and await num_compacted(board) >= 2:
+                break
+    assert await stored(board) < board.num_rows - 200
+    await board.restart()
+    await board.shows_newest()
+    board.write(board.random_rows(160))
+    await board.shows_newest()
+
+
+async def test_no_answer_lacks_a_key_or_has_it_twice_while_files_take_the_place_of_others(board: Board) -> None:
+    await board.create(BY_VERSION, rows=150)
+    keys, version = range(100), 0
+    draw = random.Random(3)
+    is_over = False
+
+    def some_keys(number: int) -> list[Row]:
+        nonlocal version
+        version += 1
+        at = 1_700_000_000_000 + version
+        return [
+            {"id": key, "version": version, "at": at, "amount": 1, "color": "red", "gone": False}
+            for key in draw.sample(keys, number)
+        ]
+
+    board.write(some_keys(100))
+    await board.shows_newest()
+
+    async def write() -> None:
+        nonlocal is_over
+        async with asyncio.timeout(PATIENCE_S):
+            for _ in range(40):
+                board.write(some_keys(50))
+                await asyncio.sleep(POLL_S)
+            while await num_compacted(board) < 2 or await stored(board) > board.num_rows // 2:
+                board.write(some_keys(1))
+                await asyncio.sleep(POLL_S)
+        is_over = True
+
+    async def look() -> int:
+        number = 0
+        while not is_over:
+            assert await board.rows("SELECT COUNT(*), SUM(amount), COUNT(DISTINCT id) FROM board") == [[100, 100, 100]]
+            number += 1
+        return number
+
+    _, first, second = await asyncio.gather(write(), look(), look())
+    assert first + second > 20
+    await board.shows_newest()
+
+
+async def test_segments_without_a_valid_row_are_removed(board: Board) -> None:
+    await board.create(BY_VERSION, rows=200)
+    async with asyncio.timeout(PATIENCE_S):
+        while await board.num_sealed() < 12:
+            rows = board.random_rows(100, keys=20)
+            board.write([{**row, "version": board.num_rows + place} for place, row in enumerate(rows)])
+            await board.shows_newest()
+        while await board.num_sealed() > 6:
+            await board.shows_newest()
+            await asyncio.sleep(POLL_S)
+    assert await stored(board) <= 1000
+    await board.shows_newest()
+    await board.restart()
+    await board.shows_newest()

@@ -257,7 +257,7 @@ def at(hours: float, *keys: int) -> list[Row]:
     ]
 
 
-@pytest.mark.parametrize(("pruning", "num_expired"), [("COMMIT", 4), ("SCAN, pruningInterval: 1s", 3), ("ROTATION", 0)])
+@pytest.mark.parametrize(("pruning", "num_expired"), [("COMMIT", 3), ("SCAN, pruningInterval: 1s", 3), ("ROTATION", 0)])
 async def test_a_key_past_its_time_to_live_is_a_new_one_whether_or_not_it_has_left_memory(
     board: Board, pruning: str, num_expired: int
 ) -> None:

@@ -22,6 +22,7 @@ from merlot.segment.arrow_types import arrow_schema
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.segment.reader import Segment, SomeDocs
+from merlot.server.realtime import upserts
 from merlot.server.realtime.around import Around, Settings
 from merlot.server.realtime.cuts import Consumer, Source, StreamCut
 from merlot.server.realtime.heads import Heads
@@ -370,7 +371,8 @@ def test_an_index_that_could_not_be_built_anew_is_built_without_another_row(monk
     assert set(replica.seen()[1]) == chain.newest(50)
 
 
-def test_what_a_commit_leaves_to_prune_is_done_between_batches() -> None:
+def test_what_a_commit_leaves_to_prune_is_done_between_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upserts, "TIDY_S", 0.0)
     chain = Chain(random.Random(1))
     chain.records = {0: opened(0, 0, EXPIRING)}
     replica = Replica(chain)

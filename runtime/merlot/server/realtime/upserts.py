@@ -43,6 +43,8 @@ _LOG = logging.getLogger(__name__)
 
 REPLAY_DOCS: Final = 1 << 20
 """Docs of a sealed segment that are read at a time."""
+TIDY_S: Final = 0.01
+"""Longest time between two polls for what a commit left to prune; of a small index that is all of it."""
 Words = NDArray[np.uint64]
 Longs = NDArray[np.int64]
 Records = Mapping[int, StreamSegmentRecord]
@@ -162,8 +164,9 @@ class UpsertSink:
         """Build the index, if it had to be given up; raises UnavailableError while a sealed segment is not here."""
         if self._index is None and self._line.parts:
             self._rebuild(self._line)
-        if self._index is not None:
-            self._index.tidy()
+        until = self._around.clock.monotonic() + TIDY_S
+        while self._index is not None and self._index.tidy() and self._around.clock.monotonic() < until:
+            pass
         if self._around.snapshots is not None and self._index is not None:
             self._around.snapshots.tend(self._records(), self._kept_in)
         if self._index is not None and not self._unloaded:

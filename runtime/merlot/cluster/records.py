@@ -549,8 +549,9 @@ class LeaseRecord(Record):
 class IndexingRecord(Record):
     """How far a server is with indexes and star-trees that were declared after its segments were built."""
 
-    revision: int = 0
-    """Revision of the table by which it looked at all its segments last."""
+    revision: int = -1
+    """Revision of the table by which it looked at all its segments last, 0 before it did; -1 of a server that says
+    nothing of indexes, as those of older releases do."""
     wanted: int = 0
     """Segments that lack something of what the table asks for."""
     built: int = 0

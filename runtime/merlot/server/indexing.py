@@ -121,7 +121,7 @@ class TableIndexer:
     def progress(self) -> IndexingRecord:
         """How many segments need a sidecar, and how many have theirs."""
         wanted = {key: known for key, known in self._known.items() if not known.plan.is_empty}
-        problems = sorted({one.failure.message for one in wanted.values() if one.failure is not None})
+        problems = sorted({one.message for one in self._failures()})
         return IndexingRecord(
             revision=self._looked_revision if self._indexing.asks_for_indexes else 0,
             wanted=len(wanted),
@@ -210,8 +210,13 @@ class TableIndexer:
             self._on_change()
             if self._indexing is not indexing:
                 raise SupersededError(f"indexes are asked for anew table={self._table}")
-        retries = [known.failure.retry_at for known in self._known.values() if known.failure is not None]
-        return min([self._clock.monotonic() + RECHECK_S, *retries])
+        return min([self._clock.monotonic() + RECHECK_S, *(one.retry_at for one in self._failures())])
+
+    def _failures(self) -> list[Failure]:
+        """Of segments that still lack something: one that failed may have been fetched anew with its sidecar."""
+        return [
+            one.failure for key, one in self._known.items() if one.failure is not None and not self._is_done(key, one)
+        ]
 
     async def _plan(self, indexing: IndexingSpec) -> None:
         """Find what each segment needs that was not looked at yet."""
@@ -247,6 +252,11 @@ class TableIndexer:
                 return
             except MerlotError as error:
                 self._failed(key, error)
+                return
+            except Exception as error:  # noqa: BLE001 - else the segments behind it would go without theirs
+                _LOG.exception("sidecar not made by a bug table=%s segment=%s", self._table, key)
+                text = f"internal error, see the server's log error={type(error).__name__}"
+                self._failed(key, UnavailableError(text))
                 return
         if self._segments.get(key) is not segment:
             # It was let go, or fetched anew, meanwhile.

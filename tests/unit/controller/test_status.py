@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
+from merlot.cluster import paths
 from merlot.cluster.fence import FENCE_HEADER, take
 from merlot.cluster.instances.drains import mark, marks, unmark
 from merlot.cluster.instances.echoes import write_echo
@@ -88,10 +89,28 @@ async def test_a_table_tells_how_far_servers_are_with_indexes_that_segments_lack
     put_table(store, declared.model_copy(update={"spec": spec}))
     one = IndexingRecord(revision=2, wanted=3, built=1, problem="no space left")
     ReportWriter(store, TABLE, ONE).write(["x@1", "y@1", "z@1"], {}, revision=2, indexing=one)
-    ReportWriter(store, TABLE, TWO).write(["x@1"], {}, revision=2)
+    ReportWriter(store, TABLE, TWO).write(["x@1"], {}, revision=2, indexing=IndexingRecord(revision=0))
     table = (await status(client))["tables"]["t"]
     assert table["indexes"] == {"wanted": 3, "built": 1, "leftOut": 0, "looking": [TWO], "problem": "no space left"}
     assert table["servers"][ONE]["indexing"]["built"] == 1
+
+
+async def test_no_server_of_an_older_release_is_waited_for_to_look_for_indexes(
+    client: Client, store: SqliteMetastore
+) -> None:
+    """While a cluster is upgraded, its tables stay as much in sync as they were."""
+    go_live(store, ONE)
+    add_table(store)
+    declared = load(MANIFEST)[0]
+    spec = declared.spec.model_copy(update={"indexing": IndexingSpec(inverted=(declared.spec.table_schema.names[-1],))})
+    put_table(store, declared.model_copy(update={"spec": spec}))
+    ReportWriter(store, TABLE, ONE).write(["x@1"], {}, revision=2)
+    written = store.get(paths.report_root(TABLE, ONE))
+    assert written is not None
+    assert b"indexing" not in written.data
+    table = (await status(client))["tables"]["t"]
+    assert table["servers"][ONE]["loaded"] == 1
+    assert table.get("indexes") is None
 
 
 async def test_an_empty_cluster_has_a_status(client: Client) -> None:
@@ -124,7 +143,7 @@ async def test_a_table_tells_what_is_loaded_where_and_which_revision_runs(
         "loaded": 2,
         "numErrors": 1,
         "errors": {"z@1": "disk is full"},
-        "indexing": {"revision": 0, "wanted": 0, "built": 0, "leftOut": 0, "problem": ""},
+        "indexing": {"revision": -1, "wanted": 0, "built": 0, "leftOut": 0, "problem": ""},
         "draining": False,
         "leaving": False,
         "drained": False,

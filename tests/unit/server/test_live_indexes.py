@@ -20,6 +20,7 @@ from merlot.query.plan.make import plan as make_plan
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.sidecar import build
 from merlot.segment.sidecar.plan import plan_of
+from merlot.segment.sidecar.sidecar import Sidecar
 from merlot.server import files, indexing, keeper, loader
 from merlot.server.keeper import TableKeeper
 from merlot.spec.indexing import IndexingSpec
@@ -187,6 +188,42 @@ async def test_a_full_disk_is_said_and_indexes_come_when_there_is_room(
     assert bench.report().indexing.problem == ""
 
 
+async def test_a_segment_that_cannot_be_indexed_by_a_bug_keeps_no_other_from_its_indexes(
+    bench: KeeperBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, records = await start_with(bench)
+
+    def stumble(segment: ImmutableSegment, *rest: Any) -> Path:
+        if segment.key == records[0].key:
+            raise ValueError("not foreseen")
+        return build.build_sidecar(segment, *rest)
+
+    with monkeypatch.context() as buggy:
+        buggy.setattr(indexing, "build_sidecar", stumble)
+        declare(bench, MORE)
+        await until(lambda: bench.report().indexing.built == len(DAYS) - 1)
+        assert "ValueError" in bench.report().indexing.problem
+    await all_built(bench)
+    assert bench.report().indexing.problem == ""
+
+
+async def test_a_failure_is_of_the_past_once_a_segment_has_its_sidecar(
+    bench: KeeperBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when it was fetched anew meanwhile: who waited for the moment to try again would never wait."""
+    started, _ = await start_with(bench)
+    monkeypatch.setattr(files, "SPARE_BYTES", 1 << 60)
+    declare(bench, MORE)
+    await until(lambda: "no space left" in bench.report().indexing.problem)
+    asked = IndexingSpec.model_validate(MORE)
+    for key, segment in started.segments.segments.items():
+        plan = plan_of(segment.look(), asked)
+        path = build.build_sidecar(segment, plan, asked, bench.path_of("x").parent)
+        started.segments.replace(key, segment.beside(Sidecar.open(path, segment.look())))
+    await all_built(bench)
+    await until(lambda: bench.report().indexing.problem == "")
+
+
 async def test_a_tree_that_cannot_be_made_is_left_out_and_said(bench: KeeperBench) -> None:
     started, _ = await start_with(bench)
     small = {**TREE, "dimensionsSplitOrder": ["id", "city"], "maxDocuments": 10, "maxLeafRecords": 1}
@@ -225,6 +262,7 @@ from pathlib import Path
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.sidecar.build import build_sidecar
 from merlot.segment.sidecar.plan import plan_of
+from merlot.segment.sidecar.sidecar import Sidecar
 from merlot.segment.build.file_writer import FileWriter
 from merlot.spec.indexing import IndexingSpec
 path, indexing, step = Path(sys.argv[1]), IndexingSpec.model_validate_json(sys.argv[2]), int(sys.argv[3])

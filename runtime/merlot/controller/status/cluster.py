@@ -192,10 +192,11 @@ def _indexing_json(record: IndexingRecord) -> Json:
 
 def _indexes_json(facts: TableFacts, states: Iterable[_ServerState], cluster: ClusterFacts) -> Json | None:
     """Indexes and star-trees that segments were not built with, of all live servers' copies; None if there are none.
-    `looking`: servers that have not looked at their segments yet since the table was changed."""
+    `looking`: servers that have not looked at their segments yet since the table was changed. One of an older release
+    makes no indexes, and is not waited for: it runs the table as it did before."""
     reports = [state.report for state in states if state.report is not None and state.server in cluster.live]
     revision = facts.record.revision if facts.spec.indexing.asks_for_indexes else 0
-    looking = sorted(one.instance for one in reports if one.loaded and one.indexing.revision < revision)
+    looking = sorted(one.instance for one in reports if one.loaded and 0 <= one.indexing.revision < revision)
     records = [one.indexing for one in reports]
     wanted = sum(one.wanted for one in records)
     if not wanted and not looking:

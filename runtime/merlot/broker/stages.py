@@ -31,6 +31,8 @@ from merlot.vectors.errors import LimitExceededError
 MAX_WAITING: Final = 50
 MAX_ROWS: Final = 10_000_000
 """Of an answer, if no table says less."""
+INTERRUPT_S: Final = 0.1
+"""Between two interrupts of a query that is to end."""
 
 
 class StagesBusyError(UnavailableError):
@@ -131,9 +133,8 @@ class Stages:
         except TimeoutError as error:
             raise StageInterruptedError("query passed its deadline in its stages") from error
         finally:
-            engine.interrupt()
             # The thread is the next query's, and so is the memory: neither before this one has let go of it.
-            await _ended(running)
+            await ended(running, engine)
 
 
 _LeafKey = tuple[bytes, bytes]
@@ -196,10 +197,13 @@ def _add_stats(answer: BrokerAnswer, asked: Mapping[str, Asked]) -> None:
     answer.tables = tuple(sorted({one.table.raw_name for one in each}))
 
 
-async def _ended(running: asyncio.Future[ResultTable]) -> None:
+async def ended(running: asyncio.Future[ResultTable], engine: Engine) -> None:
+    """Interrupt a run until it has ended, whoever gives up waiting for it."""
     while not running.done():
+        # Again and again: DuckDB forgets an interrupt that comes between two of its steps.
+        engine.interrupt()
         try:
-            await asyncio.wait([running])
+            await asyncio.wait([running], timeout=INTERRUPT_S)
         except asyncio.CancelledError:
             continue
     if not running.cancelled():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from merlot.broker.stages import ended
 from merlot.codes import QueryErrorCode
 from merlot.query.stages.engine import Engine, EngineLimits, StageError, StageInterruptedError, from_engine, to_engine
 from merlot.query.stages.engine_sql import EngineQuery
@@ -128,3 +130,22 @@ def test_decimals_come_back_as_they_went(texts: list[str | None]) -> None:
 def test_a_decimal_of_too_many_digits_is_an_error_of_limits() -> None:
     with pytest.raises(LimitExceededError, match="too many digits"):
         to_engine(pa.array(["1" * 39]), BIG_DECIMAL)
+
+
+class Forgetful(Engine):
+    """Loses the first interrupt, as DuckDB does one that comes before it executes."""
+
+    num_lost = 0
+
+    def interrupt(self) -> None:
+        if self.num_lost:
+            super().interrupt()
+        self.num_lost += 1
+
+
+async def test_a_run_whose_first_interrupt_was_lost_ends(tmp_path: Path, numbers: pa.Table) -> None:
+    engine = Forgetful(limits(tmp_path))
+    endless = query("SELECT COUNT(*) AS c0 FROM t a, t b, t c WHERE a.c0 + b.c0 + c.c0 = -1")
+    running = asyncio.ensure_future(asyncio.to_thread(engine.run, endless, {"t": numbers}))
+    await ended(running, engine)
+    assert isinstance(running.exception(), StageInterruptedError)

@@ -91,14 +91,15 @@ class Engine:
     def _run_in(self, folder: str, query: EngineQuery, relations: Mapping[str, pa.Table]) -> ResultTable:
         try:
             with duckdb.connect(":memory:", config=self._config(folder)) as connection:
-                return self._answer(connection, query, relations)
+                try:
+                    return self._answer(connection, query, relations)
+                finally:
+                    with self._lock:
+                        self._connection = None  # before it is closed: a closed one refuses interrupts
         except duckdb.Error as error:
             if self._failure is not None:
                 raise self._failure from error
             raise self._named(error) from error
-        finally:
-            with self._lock:
-                self._connection = None
 
     def _config(self, folder: str) -> dict[str, Any]:
         return {

@@ -147,9 +147,9 @@ class _Writer:
         if block.where is not None:
             text += f" WHERE {write(block.where)}"
         if block.group_by:
-            # A number by itself would be a place.
+            # A number by itself would be a place. A constant key makes no group of no rows, as () would.
             keys = [f"({write(key)})" for key in block.group_by if not _is_constant(key)]
-            text += f" GROUP BY {', '.join(keys) or '()'}"
+            text += f" GROUP BY {', '.join(keys) or 'TRUE'}"
         if block.having is not None:
             text += f" HAVING {write(block.having)}"
         if block.qualify is not None:
@@ -333,8 +333,7 @@ def _aggregate_text(
     if name == "count":
         return (f"count({written[0]})" if written else "count(*)"), _as_it_is
     if name == "distinctcount":
-        counted = written[0] if len(written) == 1 else f"ROW({', '.join(written)})"
-        return f"count(DISTINCT {counted})", lambda text: f"CAST({text} AS {ENGINE_TYPES[type_.base]})"
+        return f"count(DISTINCT {_counted(written)})", lambda text: f"CAST({text} AS {ENGINE_TYPES[type_.base]})"
     if name in ("sum", "sumlong"):
         if type_ == LONG:
             return f"sum(CAST({written[0]} AS BIGINT))", lambda text: f"CAST({text} AS BIGINT)"
@@ -351,6 +350,14 @@ def _aggregate_text(
     if known in ("min", "max", "bool_and", "bool_or"):
         return f"{known}({', '.join(written)})", _as_it_is
     return f"{known}({', '.join(f'CAST({one} AS DOUBLE)' for one in written)})", _as_it_is
+
+
+def _counted(written: Sequence[str]) -> str:
+    """What COUNT(DISTINCT …) counts: of several values, those rows in which none is NULL."""
+    if len(written) == 1:
+        return written[0]
+    known = " AND ".join(f"{one} IS NOT NULL" for one in written)
+    return f"CASE WHEN {known} THEN ROW({', '.join(written)}) END"
 
 
 def _is_constant(expr: Expr) -> bool:

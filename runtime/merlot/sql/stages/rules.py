@@ -27,6 +27,8 @@ def check_block(block: Block) -> None:
         selected = {output.expr for output in block.outputs}
         if any(key.expr not in selected for key in block.order_by):
             raise SqlValidationError("ORDER BY of a SELECT DISTINCT must be among the selected expressions")
+    if block.qualify is not None and not windows_of(block):
+        raise SqlValidationError("QUALIFY needs a window function")
     if is_grouped(block):
         _check_groups(block)
     elif block.having is not None:

@@ -1,5 +1,6 @@
 """`merlot serve` as a process: what it prints, and how it ends."""
 
+import json
 import re
 import signal
 import urllib.error
@@ -60,6 +61,10 @@ def test_it_says_where_it_is_and_ends_in_peace(serve: Serve, number: signal.Sign
     node = serve(is_fresh=is_fresh)
     with urllib.request.urlopen(f"{node.url()}/health", timeout=PATIENCE_S) as answer:
         assert answer.read() == b"OK"
+    # Several stages: what answers them leaves the process without a word, too.
+    query = json.dumps({"sql": "SELECT a.x FROM (VALUES (1), (2)) AS a(x) JOIN (VALUES (2)) AS b(x) ON a.x = b.x"})
+    with urllib.request.urlopen(f"{node.url()}/query/sql", query.encode(), timeout=PATIENCE_S) as answer:
+        assert json.load(answer)["resultTable"]["rows"] == [[2]]
     node.process.send(number)
     assert node.end() == 0
     assert node.said.count("\n") == 1

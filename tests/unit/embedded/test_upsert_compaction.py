@@ -97,10 +97,10 @@ async def test_segments_without_a_valid_row_are_removed(board: Board) -> None:
             rows = board.random_rows(100, keys=20)
             board.write([{**row, "version": board.num_rows + place} for place, row in enumerate(rows)])
             await board.shows_newest()
-        while await board.num_sealed() > 6:
+        # A server lets go of a segment's rows a little after its record is gone.
+        while await board.num_sealed() > 6 or await stored(board) > 1000:
             await board.shows_newest()
             await asyncio.sleep(POLL_S)
-    assert await stored(board) <= 1000
     await board.shows_newest()
     await board.restart()
     await board.shows_newest()

@@ -325,6 +325,11 @@ def _as_it_is(text: str) -> str:
     return text
 
 
+def _with_infinities(text: str) -> str:
+    """A compensated sum or mean, `fsum` or `favg`; of infinities, which those make NaN, the plain `sum` or `avg`."""
+    return f"(CASE WHEN isnan({text}) THEN {text.removeprefix('f')} ELSE {text} END)"
+
+
 def _aggregate_text(
     name: str, args: Sequence[Expr], written: Sequence[str], type_: SqlType
 ) -> tuple[str, Callable[[str], str]]:
@@ -339,10 +344,10 @@ def _aggregate_text(
             return f"sum(CAST({written[0]} AS BIGINT))", lambda text: f"CAST({text} AS BIGINT)"
         if type_ == BIG_DECIMAL:
             return f"sum({written[0]})", _as_it_is
-        return f"fsum(CAST({written[0]} AS DOUBLE))", _as_it_is
+        return f"fsum(CAST({written[0]} AS DOUBLE))", _with_infinities
     if name == "avg" and first is not None:
         if first.base in (TypeName.FLOAT, TypeName.DOUBLE):
-            return f"favg(CAST({written[0]} AS DOUBLE))", _as_it_is
+            return f"favg(CAST({written[0]} AS DOUBLE))", _with_infinities
         return f"avg({written[0]})", lambda text: f"CAST({text} AS DOUBLE)"
     known = _AGGREGATES.get(name)
     if known is None:

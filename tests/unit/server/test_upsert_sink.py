@@ -16,6 +16,7 @@ import pytest
 from merlot.clock import SystemClock
 from merlot.cluster.consuming.pinned import unpin_upsert
 from merlot.cluster.consuming.steps import Switch
+from merlot.cluster.consuming.transactions import COMPACTED
 from merlot.cluster.records import ConsumingStatus, StreamSegmentRecord
 from merlot.errors import InvalidInputError, UnavailableError
 from merlot.segment.arrow_types import arrow_schema
@@ -435,6 +436,31 @@ def test_a_broker_that_has_not_heard_of_what_is_consumed_is_answered_for_that_to
     assert resolved.keys == ()
     assert set(visible(sealed)) | {row for one in resolved.rows for row in visible(one)} == chain.newest(80)
     assert list(cut.behind([key, f"{chain.open.name}@0"])) == [], "the broker knows"
+
+
+@pytest.mark.parametrize("num_read", [3, 5, 12, 20])
+def test_a_replica_that_stood_still_reads_the_whole_file_of_a_segment_that_was_rewritten(num_read: int) -> None:
+    """It had read some rows of the segment: these are not the first docs of the file that has only the valid ones."""
+    chain = Chain(random.Random(3))
+    replica = Replica(chain)
+    chain.produce(40)
+    replica.read(num_read)
+    chain.commit(40)
+    kept = sorted(chain.newest(40))
+    growing = ConsumingSegment(REQUEST, 0)
+    growing.append(chain.table(0, 40).take(kept), np.array(kept), 40)
+    update = {"crc": 6, "total_docs": len(kept), "custom_map": {COMPACTED: "1"}}
+    rewritten = chain.records[0].model_copy(update=update)
+    chain.records = {**chain.records, 0: rewritten}
+    chain.sealed[rewritten.key_text] = growing.snapshot()
+    replica.follow(rewritten, carries=True)
+    replica.heads.release()
+    replica.sink.settle()
+    view = replica.sink.view
+    assert view is not None
+    dressed = view.dressed(0, chain.sealed[rewritten.key_text])
+    assert dressed is not None
+    assert visible(dressed) == kept
 
 
 def test_keys_of_a_segment_that_is_deleted_go_with_it() -> None:

@@ -71,6 +71,10 @@ class Files:
         """Whether docs are numbered by the record's file, or by rows that it was made of."""
         return self.keys.get(record.sequence, record.key_text) == record.key_text
 
+    def is_unknown(self, record: StreamSegmentRecord) -> bool:
+        """Whether docs are numbered by rows that were consumed, of which the record's file has only some."""
+        return COMPACTED in record.custom_map and record.sequence not in self.keys
+
     def numbered(self, records: Records, sequences: Collection[int]) -> Records:
         """The records of some segments, each with the file that its docs are numbered by."""
         found = {}
@@ -96,14 +100,14 @@ class Files:
 
     def note(self, record: StreamSegmentRecord, told: int) -> None:
         """The index was told of so many docs of a sealed segment: if of all, they are those of its file."""
-        if told == record.total_docs:
+        if told == record.total_docs and COMPACTED not in record.custom_map:
             self.keys.setdefault(record.sequence, record.key_text)
 
     def renumbered(self, record: StreamSegmentRecord, told: int, index: PartitionUpserts, number: int) -> Longs | None:
         """The new number of each doc of a segment that has another file now, -1: none, if that file is here; None if
         nothing changes. Raises FileGoneError."""
         key = self.keys.get(record.sequence)
-        if key is None and COMPACTED in record.custom_map and told > record.total_docs:
+        if key is None and COMPACTED in record.custom_map:
             raise FileGoneError(f"docs are of rows whose file was never here segment={record.key_text}")
         if key is None or record.key_text in (key, self._refused):
             return None

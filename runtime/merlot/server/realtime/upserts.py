@@ -234,6 +234,8 @@ class UpsertSink:
         if part is not None and part.rows is not None:
             return told > _stored(part) + self._carried(after.part(sequence + 1))
         if record is not None and not record.is_open:
+            if told and self.files.is_unknown(record):
+                return True
             return told > record.total_docs and self.files.is_numbered_by(record)
         old = before.part(sequence)
         return told > 0 and part is None and old is not None and old.rows is not None

@@ -22,10 +22,11 @@ from merlot import telemetry
 from merlot.clock import Clock
 from merlot.cluster.consuming import checkpoints
 from merlot.cluster.consuming.checkpoints import SNAPSHOT_FOLDER, Checkpoint
-from merlot.cluster.records import CheckpointRecord, StreamSegmentRecord
+from merlot.cluster.records import CheckpointRecord
 from merlot.errors import CorruptionError, MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore
+from merlot.server.realtime.rewritten import Records
 from merlot.server.realtime.snapshot_files import LocalCheckpoint, SnapshotFolder
 from merlot.spec.upserting import SnapshotStore
 from merlot.store.deepstore import DeepStore
@@ -42,7 +43,6 @@ LOOK_MS: Final = 500
 """Between two looks at whether something is due."""
 LATE_MS: Final = 30_000
 """So long after a commit, another replica than the one that made the file uploads its checkpoint."""
-Records = Mapping[int, StreamSegmentRecord]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,11 +56,12 @@ from merlot.server.realtime.partition import PartitionConsumer
 from merlot.server.realtime.placing import misplaced
 from merlot.server.realtime.problems import problem_of
 from merlot.server.realtime.progress import Rates
+from merlot.server.realtime.rewritten import Records
 from merlot.server.realtime.room import KeyRoom
 from merlot.server.realtime.sink import PlainSink, RowSink
 from merlot.server.realtime.snapshot_files import SnapshotFolder
 from merlot.server.realtime.snapshots import Place, Snapshots
-from merlot.server.realtime.upserts import Records, Surroundings, UpsertSink
+from merlot.server.realtime.upserts import Surroundings, UpsertSink
 from merlot.spec.stream import StreamIngestion
 from merlot.spec.table import TableSpec
 from merlot.store.deepstore import DeepStore

@@ -9,7 +9,7 @@ segments of the partition at one moment. Where rows that the index was told of a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -30,6 +30,7 @@ from merlot.server.realtime.files import FileGoneError, Files
 from merlot.server.realtime.intake import Batch
 from merlot.server.realtime.line import Line, Part
 from merlot.server.realtime.previous import StoredRows
+from merlot.server.realtime.rewritten import Records
 from merlot.server.realtime.snapshots import Captured, Found, Snapshots
 from merlot.server.realtime.views import View
 from merlot.spec.schema import FieldSpec
@@ -47,7 +48,6 @@ TIDY_S: Final = 0.01
 """Longest time between two polls for what a commit left to prune; of a small index that is all of it."""
 Words = NDArray[np.uint64]
 Longs = NDArray[np.int64]
-Records = Mapping[int, StreamSegmentRecord]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,22 +327,22 @@ class UpsertSink:
             return
         for find in snapshots.find(self._records()):
             try:
-                found = find()
-                if found is not None and self._is_usable(found, before):
-                    self._begin_with(found)
+                found, records = find(), self._records()  # some may have gone while it was fetched
+                if found is not None and self._is_usable(found, records, before):
+                    self._begin_with(found, records)
                     return
             except MerlotError as error:
                 snapshots.note_unread(error)
 
-    def _is_usable(self, found: Found, before: int | None) -> bool:
-        records = self._records()
+    def _is_usable(self, found: Found, records: Records, before: int | None) -> bool:
+        if not records.keys() >= {found.sequence, *found.segments}:
+            return False
         is_before = self._recovered_from() <= found.sequence and (before is None or found.sequence < before)
         fits = all(one.num_docs == records[sequence].total_docs for sequence, one in found.segments.items())
         is_same = found.column == self._around.rules_of(records[found.sequence]).compared_by
         return is_before and fits and is_same
 
-    def _begin_with(self, found: Found) -> None:
-        records = self._records()
+    def _begin_with(self, found: Found, records: Records) -> None:
         end = records[found.sequence]
         numbers = {sequence: self._new_number() for sequence in sorted(found.segments)}
         checkpoint = Checkpoint(
@@ -414,6 +414,8 @@ class UpsertSink:
     def _replay(self, record: StreamSegmentRecord, segment: Segment) -> None:
         self._follow_rules(record.sequence)
         start = self._num_docs.get(record.sequence, 0)
+        if start and self.files.is_unknown(record):
+            raise UnavailableError(f"segment was rewritten meanwhile {self._where} segment={record.name}")
         self.files.keys[record.sequence] = record.key_text
         assert self._index is not None
         fields = self._index.rules.fields

@@ -11,7 +11,7 @@ import itertools
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from merlot.broker import metrics
 from merlot.broker.asking.channels import Channels
@@ -63,6 +63,19 @@ class SqlRequest:
     client_request_id: str | None = None
     by_column: bool = False
     """Whether the result is left in columns, for who takes it in blocks."""
+
+
+class Answers(Protocol):
+    """What whoever takes requests needs of a broker."""
+
+    @property
+    def broker_id(self) -> str:
+        """`Broker_host_port`."""
+        ...
+
+    async def query(self, request: SqlRequest) -> BrokerAnswer:
+        """Run a query."""
+        ...
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import orjson
 
@@ -94,6 +94,18 @@ class BrokerAnswer:
     time_used_ms: int = 0
     reduce_time_ms: int = 0
     tables: tuple[str, ...] = ()
+
+    @classmethod
+    def refusal(cls, broker_id: str, exception: QueryException, client_request_id: str | None = None) -> Self:
+        """The answer to what is no query."""
+        return cls(
+            request_id="0",
+            client_request_id=client_request_id,
+            broker_id=broker_id,
+            exceptions=(exception,),
+            num_servers_queried=0,
+            num_servers_responded=0,
+        )
 
     @property
     def error_code(self) -> int:

@@ -19,11 +19,11 @@ from merlot.broker.http.queries import (
     ERROR_CODE_HEADER,
     MAX_BODY_BYTES,
     STATUS_HEADER,
-    Answers,
     HttpAnswer,
     answer_body,
     answer_fields,
 )
+from merlot.broker.queries import Answers
 from merlot.cluster.segments.boundary import BEFORE_ALL
 from merlot.errors import InvalidInputError
 from merlot.http.guard import BODY_LIMITS, BodyLimit

@@ -27,10 +27,10 @@ from merlot.broker.http.queries import (
     ERROR_CODE_HEADER,
     MAX_BODY_BYTES,
     STATUS_HEADER,
-    Answers,
     HttpAnswer,
     answer_body,
 )
+from merlot.broker.queries import Answers
 from merlot.clock import Clock
 from merlot.http.crowd import MAX_HELD_BYTES, Crowd
 from merlot.http.guard import BUSY, LATE

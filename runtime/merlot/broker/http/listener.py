@@ -9,7 +9,7 @@ from typing import Final
 from aiohttp import web
 
 from merlot.broker.http.front import Front
-from merlot.broker.http.queries import Answers
+from merlot.broker.queries import Answers
 from merlot.clock import Clock
 from merlot.errors import UnavailableError
 from merlot.http.crowd import Crowd

@@ -7,11 +7,11 @@ query at all (no `sql`, bad JSON) is HTTP 400; and a client may ask for errors a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import orjson
 
-from merlot.broker.queries import SqlRequest
+from merlot.broker.queries import Answers, SqlRequest
 from merlot.broker.query_errors import http_status, named
 from merlot.broker.response import BrokerAnswer
 from merlot.codes import QueryErrorCode
@@ -20,19 +20,6 @@ ERROR_CODE_HEADER: Final = "X-Pinot-Error-Code"
 STATUS_HEADER: Final = "Pinot-Use-Http-Status-For-Errors"
 CORRELATION_HEADER: Final = "X-Correlation-Id"
 MAX_BODY_BYTES: Final = 4 << 20
-
-
-class Answers(Protocol):
-    """What it takes of a broker."""
-
-    @property
-    def broker_id(self) -> str:
-        """`Broker_host_port`."""
-        ...
-
-    async def query(self, request: SqlRequest) -> BrokerAnswer:
-        """Run a query."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +69,6 @@ def _sql_request(fields: Any, client_request_id: str | None) -> SqlRequest:
 
 
 def _refusal(broker: Answers, problem: str, client_request_id: str | None) -> HttpAnswer:
-    answer = BrokerAnswer(
-        request_id="0",
-        client_request_id=client_request_id,
-        broker_id=broker.broker_id,
-        exceptions=(named(QueryErrorCode.JSON_PARSING, problem),),
-        num_servers_queried=0,
-        num_servers_responded=0,
-    )
+    exception = named(QueryErrorCode.JSON_PARSING, problem)
+    answer = BrokerAnswer.refusal(broker.broker_id, exception, client_request_id)
     return HttpAnswer(400, answer.error_code, answer.to_bytes())

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import grpc.aio
 
-from merlot.broker.queries import SqlRequest
+from merlot.broker.queries import Answers, SqlRequest
 from merlot.broker.query_errors import named
 from merlot.broker.response import BrokerAnswer
 from merlot.broker.rpc import blocks
@@ -24,19 +24,6 @@ MAX_REQUEST_BYTES: Final = 4 << 20
 MAX_RUNNING: Final = 1_000
 GRACE_S: Final = 1.0
 CORRELATION: Final = "x-correlation-id"
-
-
-class Answers(Protocol):
-    """What it takes of a broker."""
-
-    @property
-    def broker_id(self) -> str:
-        """`Broker_host_port`."""
-        ...
-
-    async def query(self, request: SqlRequest) -> BrokerAnswer:
-        """Run a query."""
-        ...
 
 
 class RpcListener:
@@ -96,14 +83,8 @@ class RpcListener:
                 yield response(block.payload, block.about)
 
     def _refusal(self, problem: str) -> BrokerAnswer:
-        return BrokerAnswer(
-            request_id="0",
-            client_request_id=None,
-            broker_id=self._broker.broker_id,
-            exceptions=(named(QueryErrorCode.QUERY_VALIDATION, problem),),
-            num_servers_queried=0,
-            num_servers_responded=0,
-        )
+        exception = named(QueryErrorCode.QUERY_VALIDATION, problem)
+        return BrokerAnswer.refusal(self._broker.broker_id, exception)
 
 
 def _blocks(form: BlockForm, answer: BrokerAnswer, start: int) -> list[Block]:

@@ -28,9 +28,10 @@ from merlot.segment.build.request import BuildRequest
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.segment.reader import Segment
+from merlot.server.realtime.indexed import Surroundings
 from merlot.server.realtime.snapshot_files import SnapshotFolder
 from merlot.server.realtime.snapshots import Place, Snapshots
-from merlot.server.realtime.upserts import Surroundings, UpsertSink
+from merlot.server.realtime.upserts import UpsertSink
 from merlot.spec.schema import TableSchema
 from merlot.upsert.rules import Rules
 
@@ -149,13 +150,13 @@ def measured(num_rows: int, num_keys: int) -> tuple[float, float, float]:
         disk.start(pool).close()  # kernels are compiled, files are in the page cache
         disk.forget()
         replayed, sink = timed(lambda: disk.start(pool))
-        before = {number: docs.num_valid for number, docs in sink._index.cut.segments.items()}  # type: ignore[union-attr]
-        sink._kept_in = unpin_upsert(SETTINGS).snapshots_in
+        before = {number: docs.num_valid for number, docs in sink._rows.index.cut.segments.items()}  # type: ignore[union-attr]
+        sink._rows.kept_in = unpin_upsert(SETTINGS).snapshots_in
         stopped = time.perf_counter()
         sink.close()
         stop_s = time.perf_counter() - stopped
         restored, sink = timed(lambda: disk.start(pool))
-        after = {number: docs.num_valid for number, docs in sink._index.cut.segments.items()}  # type: ignore[union-attr]
+        after = {number: docs.num_valid for number, docs in sink._rows.index.cut.segments.items()}  # type: ignore[union-attr]
         assert sorted(after.values()) == sorted(before.values())
         assert sink.stats.keys == num_keys
         sink.close()

@@ -24,9 +24,10 @@ from merlot.segment.taken import taken_column
 from merlot.segment.under_schema import column_under
 from merlot.server.realtime.around import Around, Settings
 from merlot.server.realtime.heads import Heads
+from merlot.server.realtime.indexed import Surroundings
 from merlot.server.realtime.intake import Batch
 from merlot.server.realtime.memory import MemoryRoom
-from merlot.server.realtime.upserts import Surroundings, UpsertSink
+from merlot.server.realtime.upserts import UpsertSink
 from merlot.spec.schema import TableSchema
 from merlot.upsert.rules import Rules
 

@@ -21,9 +21,9 @@ from merlot.cluster.consuming.pinned import unpin_upsert
 from merlot.errors import CorruptionError, MerlotError
 from merlot.metastore.protocol import Metastore
 from merlot.server.realtime import snapshots as module
+from merlot.server.realtime.indexed import Surroundings
 from merlot.server.realtime.snapshot_files import SnapshotFolder
 from merlot.server.realtime.snapshots import Place, Snapshots
-from merlot.server.realtime.upserts import Surroundings
 from merlot.spec.upserting import SnapshotStore
 from merlot.store.deepstore import DeepStore
 from merlot.upsert.checkpoint import SegmentSnapshot

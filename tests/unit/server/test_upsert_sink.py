@@ -27,9 +27,10 @@ from merlot.server.realtime import upserts
 from merlot.server.realtime.around import Around, Settings
 from merlot.server.realtime.cuts import Consumer, Source, StreamCut
 from merlot.server.realtime.heads import Heads
+from merlot.server.realtime.indexed import Surroundings
 from merlot.server.realtime.intake import Batch
 from merlot.server.realtime.memory import MemoryRoom
-from merlot.server.realtime.upserts import Surroundings, UpsertSink
+from merlot.server.realtime.upserts import UpsertSink
 from merlot.server.realtime.views import fitted
 from merlot.spec.schema import TableSchema
 from merlot.upsert.rules import Rules

@@ -48,6 +48,7 @@ from merlot.segment.reader import Segment
 from merlot.server.files import SegmentFiles
 from merlot.server.realtime.around import Around, Settings
 from merlot.server.realtime.cuts import Source, StreamCut
+from merlot.server.realtime.indexed import Surroundings
 from merlot.server.realtime.intake import Counts, Intake, Turns
 from merlot.server.realtime.line import CONSUMING_SUFFIX
 from merlot.server.realtime.memory import MemoryRoom
@@ -61,7 +62,7 @@ from merlot.server.realtime.room import KeyRoom
 from merlot.server.realtime.sink import PlainSink, RowSink
 from merlot.server.realtime.snapshot_files import SnapshotFolder
 from merlot.server.realtime.snapshots import Place, Snapshots
-from merlot.server.realtime.upserts import Surroundings, UpsertSink
+from merlot.server.realtime.upserts import UpsertSink
 from merlot.spec.stream import StreamIngestion
 from merlot.spec.table import TableSpec
 from merlot.store.deepstore import DeepStore

@@ -8,10 +8,12 @@ from typing import Final
 from merlot.aggregates.averages import Average
 from merlot.aggregates.booleans import Boolean
 from merlot.aggregates.counts import Count
+from merlot.aggregates.cpc import DistinctCountCpc, DistinctCountRawCpc
 from merlot.aggregates.distinct import DistinctCount
 from merlot.aggregates.extremes import Extreme
 from merlot.aggregates.function import AggregationFunction
 from merlot.aggregates.hyperloglog import DistinctCountHll, DistinctCountRawHll
+from merlot.aggregates.kll import PercentileKll, PercentileRawKll
 from merlot.aggregates.modes import DistinctSum, Mode
 from merlot.aggregates.moments import MOMENTS
 from merlot.aggregates.of_lists import OfLists
@@ -21,6 +23,7 @@ from merlot.aggregates.ranges import MinMaxRange
 from merlot.aggregates.sums import Sum, SumLong
 from merlot.aggregates.tdigest import PercentileRawTDigest, PercentileTDigest
 from merlot.aggregates.text_extremes import TextExtreme
+from merlot.aggregates.theta import DistinctCountRawTheta, DistinctCountTheta
 from merlot.aggregates.with_time import WithTime
 from merlot.tree.names import canonical_key
 from merlot.vectors.errors import UnsupportedQueryError
@@ -39,12 +42,18 @@ _OF_VALUES: Final[tuple[AggregationFunction, ...]] = (
     DistinctCount(),
     DistinctCountHll(),
     DistinctCountRawHll(),
+    DistinctCountTheta(),
+    DistinctCountRawTheta(),
+    DistinctCountCpc(),
+    DistinctCountRawCpc(),
     DistinctSum("distinctsum", is_average=False),
     DistinctSum("distinctavg", is_average=True),
     Percentile("percentile", is_long=False),
     Percentile("percentileest", is_long=True),
     PercentileTDigest(),
     PercentileRawTDigest(),
+    PercentileKll(),
+    PercentileRawKll(),
     Mode(),
     MinMaxRange(),
     SumPrecision(),
@@ -57,7 +66,7 @@ _OF_VALUES: Final[tuple[AggregationFunction, ...]] = (
 _WITH_LISTS: Final = frozenset(
     {"count", "sum", "min", "max", "minstring", "maxstring", "avg", "minmaxrange", "distinctcount"}
     | {"distinctcounthll", "distinctcountrawhll", "distinctsum", "distinctavg", "percentile", "percentileest"}
-    | {"percentiletdigest", "percentilerawtdigest"}
+    | {"percentiletdigest", "percentilerawtdigest", "percentilekll", "percentilerawkll"}
 )
 """Those that have a …MV form."""
 FUNCTIONS: Final = (*_OF_VALUES, *(OfLists(one) for one in _OF_VALUES if one.name in _WITH_LISTS))

@@ -26,6 +26,7 @@ from merlot.kernels import (
     merge,
     moments,
     murmur,
+    murmur3,
     ordering,
     partial,
     radix,
@@ -303,6 +304,8 @@ def _sketches() -> Iterator[Case]:
     yield hll.hash_bytes, (column(np.int64, size=3), column(np.uint8), hashes)
     yield hll.offer, (hashes, groups, 8, np.zeros(256, np.uint8))
     yield hll.ranks, (hashes, 8, np.zeros(2, np.uint8))
+    yield murmur3.hash_words, (column(np.uint64, size=2), np.zeros(2, np.uint64))
+    yield murmur3.hash_bytes, (column(np.int64, size=3), column(np.uint8), np.zeros(2, np.uint64))
     yield sketch.merge_centroids, (*facts, 100.0, np.zeros(64, np.uint8), places.copy())
     yield sketch.quantiles, (column(np.uint8), np.zeros(2, np.int64), 0.5, np.zeros(2, np.uint64), np.zeros(1))
 

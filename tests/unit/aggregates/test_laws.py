@@ -68,14 +68,21 @@ def call_of(function, base, *, nulls, is_least=False):
 
 each_function = pytest.mark.parametrize("function", registry.FUNCTIONS, ids=lambda function: function.name)
 DIGESTS = ["tdigest", "rawtdigest"]
+KLLS = ["kll", "rawkll"]
 CONSTANTS: dict[tuple[str, str], object] = {
     ("distinctcounthll", "log2m"): 6,
     ("distinctcountrawhll", "log2m"): 4,
     ("distinctcounthllmv", "log2m"): 6,
     ("distinctcountrawhllmv", "log2m"): 4,
     ("mode", "reducer"): "AVG",
-    **{(f"percentile{form}{lists}", "percentile"): 40 for form, lists in product([*DIGESTS, "", "est"], ("", "mv"))},
+    **{
+        (f"percentile{form}{lists}", "percentile"): 40
+        for form, lists in product([*DIGESTS, *KLLS, "", "est"], ("", "mv"))
+    },
     **{(f"percentile{form}{lists}", "compression"): 1000 for form, lists in product(DIGESTS, ("", "mv"))},
+    **{(f"percentile{form}{lists}", "k"): 400 for form, lists in product(KLLS, ("", "mv"))},
+    **{(f"distinctcount{raw}thetasketch", "settings"): "nominalEntries=32" for raw in ("", "raw")},
+    **{(f"distinctcount{raw}cpcsketch", "settings"): 12 for raw in ("", "raw")},
     ("sumprecision", "precision"): 30,
     ("sumprecision", "scale"): 2,
     ("firstwithtime", "type"): "ANY",

@@ -1,0 +1,170 @@
+"""PERCENTILEKLL and PERCENTILERAWKLL: percentiles estimated by KLL sketches of Apache DataSketches.
+
+A state is the image of a sketch of doubles, which the Java library reads; nothing is empty bytes. Up to K values of a
+group stay apart, and are exact. The library throws coins when it makes room, so that estimates of more differ a little
+from query to query. It trusts its images, so those that come in BYTES columns are checked first.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.aggregates.function import (
+    NUMBERS,
+    AggregateCall,
+    AggregationFunction,
+    Chosen,
+    Groups,
+    Input,
+    Parameter,
+    State,
+    StateField,
+    all_in_one,
+    nothing,
+)
+from merlot.aggregates.kll_images import checked, in_order
+from merlot.aggregates.moments import doubles
+from merlot.aggregates.percentiles import PERCENT, percent_problem
+from merlot.aggregates.stored import StoredStates
+from merlot.tree.nodes import Value
+from merlot.tree.types import DOUBLE, STRING, SqlType
+from merlot.values.types import TypeName
+from merlot.vectors.errors import QueryArithmeticError
+from merlot.vectors.vector import Vector
+
+if TYPE_CHECKING:
+    from datasketches import kll_doubles_sketch
+
+DEFAULT_K: Final = 200
+LEAST_K: Final = 8
+MOST_K: Final = 65_535
+MIN_PENDING: Final = 1 << 18
+"""Values that are collected before they are brought to their groups' sketches."""
+
+
+class KllState(State):
+    """A sketch by group, and the values that are in none yet."""
+
+    def __init__(self, num_groups: int, k: int) -> None:
+        self._k = k
+        self._sketches: dict[int, kll_doubles_sketch] = {}
+        self._values: list[tuple[Groups, NDArray[np.float64]]] = []
+        self._num_pending = 0
+
+    def grow(self, num_groups: int) -> None:
+        """Groups have no sketch before they have values."""
+
+    def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
+        numbers = doubles(values[0])
+        if np.isnan(numbers).any():
+            raise QueryArithmeticError("a KLL sketch takes no NaN; PERCENTILE does")
+        self._values.append((all_in_one(groups, num_rows), numbers))
+        self._num_pending += num_rows
+        if self._num_pending > MIN_PENDING:
+            self._take_in()
+
+    def merge(self, columns: Sequence[pa.Array], groups: Groups) -> None:
+        from datasketches import kll_doubles_sketch
+
+        for group, image in zip(groups.tolist(), columns[0].to_pylist(), strict=True):
+            if image:
+                self._of(group).merge(kll_doubles_sketch.deserialize(image))
+
+    def columns(self, groups: Chosen) -> list[pa.Array]:
+        self._take_in()
+        found = [self._sketches.get(group) for group in groups.tolist()]
+        return [pa.array([b"" if one is None else in_order(one.serialize()) for one in found], pa.binary())]
+
+    def _take_in(self) -> None:
+        if not self._num_pending:
+            return
+        owners = np.concatenate([groups for groups, _ in self._values])
+        numbers = np.concatenate([values for _, values in self._values])
+        order = np.argsort(owners, kind="stable")
+        found, firsts = np.unique(owners[order], return_index=True)
+        for group, part in zip(found.tolist(), np.split(numbers[order], firsts[1:]), strict=True):
+            self._of(group).update(part)
+        self._values, self._num_pending = [], 0
+
+    def _of(self, group: int) -> kll_doubles_sketch:
+        sketch = self._sketches.get(group)
+        if sketch is None:
+            from datasketches import kll_doubles_sketch  # 20 ms, with the first query that needs it
+
+            sketch = self._sketches[group] = kll_doubles_sketch(self._k)
+        return sketch
+
+
+class PercentileKll(AggregationFunction):
+    """PERCENTILEKLL(x, p [, K]); NaN of nothing."""
+
+    name = "percentilekll"
+    parameters = (
+        Parameter(name="x", takes=NUMBERS | {TypeName.BYTES}),
+        PERCENT,
+        Parameter(name="k", takes=frozenset({TypeName.INT}), is_constant=True, is_optional=True),
+    )
+    has_bytes = True
+
+    def problem(self, types: Sequence[SqlType], constants: Sequence[Value]) -> str | None:
+        is_sound = len(constants) < 2 or (isinstance(constants[1], int) and LEAST_K <= constants[1] <= MOST_K)
+        wrong = None if is_sound else f"K must be from {LEAST_K} to {MOST_K} got={constants[1]!r}"
+        return percent_problem(constants) or wrong
+
+    def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
+        return DOUBLE
+
+    def fields(self, call: AggregateCall) -> tuple[StateField, ...]:
+        return (StateField("sketch", pa.binary()),)
+
+    def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
+        state = KllState(num_groups, _k(call))
+        return StoredStates(self, state) if call.types[0].base is TypeName.BYTES else state
+
+    def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
+        from datasketches import kll_doubles_sketch
+
+        rank = float(call.constants[0]) / 100  # type: ignore[arg-type]
+        images = columns[0].to_pylist()
+        sketches = [kll_doubles_sketch.deserialize(image) if image else None for image in images]
+        answers = [np.nan if one is None else one.get_quantile(rank, inclusive=True) for one in sketches]
+        return Vector(call.result, np.array(answers, np.float64), nothing(call, _lengths(images)))
+
+    def to_bytes(self, call: AggregateCall, columns: Sequence[pa.Array]) -> pa.Array:
+        return columns[0]
+
+    def from_bytes(self, stored: pa.Array) -> list[pa.Array]:
+        return [checked(stored)]
+
+
+class PercentileRawKll(PercentileKll):
+    """PERCENTILERAWKLL: the sketch itself, in base 64 as Pinot answers it."""
+
+    name = "percentilerawkll"
+
+    def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
+        return STRING
+
+    def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
+        from datasketches import kll_doubles_sketch
+
+        images = columns[0].to_pylist()
+        empty = kll_doubles_sketch(_k(call)).serialize()
+        cells = [base64.b64encode(image or empty).decode() for image in images]
+        return Vector(call.result, pa.array(cells, pa.string()), nothing(call, _lengths(images)))
+
+
+def _lengths(images: Sequence[bytes]) -> NDArray[np.int64]:
+    return np.array([len(image) for image in images], np.int64)
+
+
+def _k(call: AggregateCall) -> int:
+    k = call.constants[1] if len(call.constants) > 1 else DEFAULT_K
+    assert isinstance(k, int)
+    return k

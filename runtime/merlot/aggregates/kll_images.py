@@ -1,0 +1,101 @@
+"""Images of KLL sketches of doubles, looked at before the library reads them: it trusts what they say.
+
+Four bytes of sizes and flags, K and M; of more than one value their number, the least K that was merged in, the number
+of levels and where each begins, the least and the greatest value, and the values that are kept. One of level n stands
+for 2^n.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from merlot.aggregates.sketches import SketchError
+
+NO_SKETCH: Final = "bytes are no serialized KLL sketch of doubles"
+_HEAD: Final = struct.Struct("<BBBBHBB")
+_BODY: Final = struct.Struct("<QHBB")
+_FAMILY: Final = 15
+_EMPTY, _SINGLE = 1, 4
+_SHORT, _FULL = 2, 5
+"""Words before the rest of an image, without and with a body."""
+_M: Final = 8
+_LEAST_K: Final = 8
+_MOST_LEVELS: Final = 60
+_THIRDS: Final[tuple[int, ...]] = tuple(3**power for power in range(31))
+
+
+def checked(stored: pa.Array) -> pa.Array:
+    """The same images, each that of a sketch, or empty; raises SketchError."""
+    for row, image in enumerate(stored.to_pylist()):
+        if image and not is_sound(image):
+            raise SketchError(NO_SKETCH, row)
+    return stored
+
+
+def in_order(image: bytes) -> bytes:
+    """The same sketch with its lowest level in order: then few values have one image, in whatever order they came."""
+    if image[0] != _FULL:
+        return image
+    _, _, num_levels, _ = _BODY.unpack_from(image, _HEAD.size)
+    start = _HEAD.size + _BODY.size
+    bounds = np.frombuffer(image, "<u4", num_levels, start)
+    values_at = start + 4 * num_levels + 2 * 8
+    size = int(bounds[1] - bounds[0]) if num_levels > 1 else (len(image) - values_at) // 8
+    ordered = np.sort(np.frombuffer(image, "<f8", size, values_at))
+    return image[:values_at] + ordered.tobytes() + image[values_at + 8 * size :]
+
+
+def is_sound(image: bytes) -> bool:
+    """Whether the library may read it."""
+    if len(image) < _HEAD.size:
+        return False
+    words, version, family, flags, k, m, _ = _HEAD.unpack_from(image)
+    if family != _FAMILY or m != _M or k < _LEAST_K:
+        return False
+    if flags & _EMPTY:
+        return words == _SHORT and version == 1 and len(image) == _HEAD.size
+    if flags & _SINGLE:
+        is_whole = words == _SHORT and version == 2 and len(image) == _HEAD.size + 8
+        return is_whole and struct.unpack_from("<d", image, _HEAD.size)[0] == struct.unpack_from("<d", image, 8)[0]
+    return words == _FULL and version == 1 and len(image) >= _HEAD.size + _BODY.size and _is_sound_body(image, k)
+
+
+def _is_sound_body(image: bytes, k: int) -> bool:
+    number, least_k, num_levels, _ = _BODY.unpack_from(image, _HEAD.size)
+    start = _HEAD.size + _BODY.size
+    if not _LEAST_K <= least_k <= k or not 1 <= num_levels <= _MOST_LEVELS or len(image) < start + 4 * num_levels:
+        return False
+    capacity = sum(_level_capacity(k, num_levels, level) for level in range(num_levels))
+    bounds = np.append(np.frombuffer(image, "<u4", num_levels, start).astype(np.int64), capacity)
+    sizes = np.diff(bounds)
+    values_at = start + 4 * num_levels
+    if (sizes < 0).any() or len(image) != values_at + 8 * (2 + int(sizes.sum())):
+        return False
+    if sum(int(size) << level for level, size in enumerate(sizes)) != number or number < 1:
+        return False
+    least, greatest, *_ = bounds_and_values = np.frombuffer(image, "<f8", -1, values_at)
+    values = bounds_and_values[2:]
+    if not ((values >= least) & (values <= greatest)).all():
+        return False
+    # Levels but the first are in order.
+    places = bounds - bounds[0]
+    parts = (values[places[level] : places[level + 1]] for level in range(1, num_levels))
+    return all(bool((part[1:] >= part[:-1]).all()) for part in parts)
+
+
+def _level_capacity(k: int, num_levels: int, level: int) -> int:
+    """Room of a level: two thirds of the one above, and M at least."""
+    depth = num_levels - level - 1
+    if depth <= 30:
+        return max(_M, _scaled(k, depth))
+    half = depth // 2
+    return max(_M, _scaled(_scaled(k, half), depth - half))
+
+
+def _scaled(k: int, depth: int) -> int:
+    doubled: int = (k << 1 << depth) // _THIRDS[depth]
+    return (doubled + 1) >> 1

@@ -1,0 +1,50 @@
+"""Settings of sketches in one text, as Pinot's queries give them: 'nominalEntries=4096;accumulatorThreshold=2'."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from merlot.tree.nodes import Value
+
+ENTRIES: Final = "nominalentries"
+LEAST_ENTRIES: Final = 16
+MOST_ENTRIES: Final = 1 << 20
+_TUNING: Final = frozenset({"accumulatorthreshold"})
+"""Say when Pinot merges, never to what."""
+
+
+def nominal_entries_problem(constants: Sequence[Value]) -> str | None:
+    """What is wrong with the settings, if anything is."""
+    if not constants:
+        return None
+    settings = _settings(str(constants[0]))
+    if settings is None:
+        return f"settings must be name=value;name=value got={constants[0]!r}"
+    for name, value in settings.items():
+        if name == "samplingprobability" and value in ("1", "1.0"):
+            continue
+        if name not in _TUNING | {ENTRIES}:
+            return f"setting is not supported, only nominalEntries is: {name}={value}"
+    wanted = settings.get(ENTRIES, str(LEAST_ENTRIES))
+    if not wanted.isdecimal() or not LEAST_ENTRIES <= int(wanted) <= MOST_ENTRIES:
+        return f"nominalEntries must be {LEAST_ENTRIES} to {MOST_ENTRIES} got={wanted}"
+    return None
+
+
+def nominal_entries(constants: Sequence[Value], default: int) -> int:
+    """The power of two that is asked for, or the next above."""
+    settings = _settings(str(constants[0])) if constants else None
+    wanted = int((settings or {}).get(ENTRIES, default))
+    return 1 << (wanted - 1).bit_length()
+
+
+def _settings(text: str) -> Mapping[str, str] | None:
+    """By names without regard to case; None if the text has no such form."""
+    settings: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        name, is_set, value = part.partition("=")
+        if not is_set:
+            return None
+        settings[name.strip().lower()] = value.strip()
+    return settings

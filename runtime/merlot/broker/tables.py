@@ -26,6 +26,7 @@ from merlot.cluster.manifests.tables import get_table, spec_of
 from merlot.cluster.records import TableRecord
 from merlot.cluster.segments import view
 from merlot.cluster.segments.boundary import BoundaryRule
+from merlot.cluster.segments.editions import partitioning_of
 from merlot.cluster.segments.view import TableView
 from merlot.errors import NotFoundError, UnavailableError
 from merlot.ids import InstanceId, RawTableName, TableName, raw_name
@@ -186,6 +187,7 @@ class TableWatch:
             is_whole=state.spec.push_type is PushType.REFRESH,
             is_strict=state.spec.is_strict,
             rule=BoundaryRule.of(state.spec),
+            partitioning=partitioning_of(state.spec),
         )
         served = await self._in_thread(lambda: _serve(self._name, state, inputs, self._served))
         snapshot = served.snapshot

@@ -13,6 +13,7 @@ from merlot.cluster.instances.reports import ReportReader
 from merlot.cluster.manifests import tables
 from merlot.cluster.records import AnnotationRecord, DrainRecord, InstanceRecord, Role, TableRecord
 from merlot.cluster.segments.annotate import AnnotateResult, annotate
+from merlot.cluster.segments.editions import check_partitions, partitioning_of
 from merlot.cluster.segments.publish import PublishRequest, PublishResult, check_files, publish_request
 from merlot.cluster.segments.transaction import Context, RemoveSegments, mutate
 from merlot.cluster.segments.view import TableView, load
@@ -29,6 +30,7 @@ from merlot.ids import InstanceId, TableName, offline, raw_name
 from merlot.metastore.protocol import Metastore
 from merlot.spec import pinot_schema
 from merlot.spec.manifest import Problem
+from merlot.spec.table import TableSpec
 from merlot.store.allowed import AllowedStores
 
 
@@ -165,8 +167,7 @@ class ControllerService:
         spec = tables.spec_of(record).spec
         table, declared = record.name, spec.deep_store
         if spec.upsert is not None:
-            # Nothing says which rows of its keys these would replace: no server would answer for them.
-            raise InvalidInputError(f"an upsert table takes rows of its stream only table={table}")
+            _check_upsert_records(table, spec, request)
         check_files(table, request.records, self._stores.uri_of(None if declared is None else declared.uri))
         context = Context(clock=self._clock)
         return publish_request(self._metastore, table, request, context=context, previous=self.view(table))
@@ -208,6 +209,14 @@ class ControllerService:
     def ping(self) -> None:
         """Raises UnavailableError while the metastore is silent."""
         self._metastore.get("/")
+
+
+def _check_upsert_records(table: TableName, spec: TableSpec, request: PublishRequest) -> None:
+    partitioning = partitioning_of(spec)
+    if partitioning is None:
+        # Nothing says which rows of its keys these would replace: no server would answer for them.
+        raise InvalidInputError(f"an upsert table of a stream takes rows of its stream only table={table}")
+    check_partitions(request.records, partitioning)
 
 
 def problems_of(error: MerlotError) -> tuple[Problem, ...]:

@@ -12,6 +12,7 @@ from merlot.cluster.consuming.progress import ProgressRecord, read_progress
 from merlot.cluster.manifests.tables import get_table, spec_of
 from merlot.cluster.manifests.upserts import upserting_of
 from merlot.cluster.records import AskedEnd
+from merlot.cluster.segments.editions import editions_of, partitioning_of
 from merlot.cluster.segments.transaction import Context, mutate
 from merlot.cluster.segments.view import TableView
 from merlot.controller.realtime.backfill import refused
@@ -63,6 +64,29 @@ class StreamService:
             ],
         }
 
+    def keys(self, name: str) -> Json:
+        """What the replicas of an upsert table's partitions know of their keys."""
+        table, view, now_ms = self._with_upserts(name), self._view_of(name), self._clock.now_ms()
+        spec, told = spec_of(get_table(self._metastore, name)).spec, read_progress(self._metastore, table)
+        segments = {number: record.name for number, record in partitions.open_segments(view).items()}
+        partitioning = partitioning_of(spec)
+        if partitioning is not None:
+            editions = editions_of(view.visible.values(), partitioning).values()
+            segments = {one.partition: one.members[-1].name for one in editions}
+        return {
+            "table": raw_name(table),
+            "waitsFor": upserting_of(self._metastore, spec).waits_for,
+            "partitions": [
+                {
+                    "partition": number,
+                    "replicas": {
+                        server: _keys(_replica(told.get(server), number, now_ms)) for server in view.servers_of(segment)
+                    },
+                }
+                for number, segment in sorted(segments.items())
+            ],
+        }
+
     def _waits_for(self, name: str) -> str:
         """What an upsert table that is not consumed lacks."""
         waits_for = upserting_of(self._metastore, spec_of(get_table(self._metastore, name)).spec).waits_for
@@ -95,7 +119,7 @@ class StreamService:
 
     def begin_backfill(self, name: str, offsets: Mapping[int, int] | None, *, ignores_memory: bool = False) -> Json:
         """Have rows of keys that may have expired read: from these offsets on, or as they are produced."""
-        table, now_ms = self._with_upserts(name), self._clock.now_ms()
+        table, now_ms = self._with_stream(self._with_upserts(name)), self._clock.now_ms()
         upserting = upserting_of(self._metastore, spec_of(get_table(self._metastore, name)).spec)
         if upserting.spec is None:
             raise InvalidInputError(f"nothing is consumed: {upserting.waits_for}")
@@ -171,6 +195,14 @@ def _backfill(record: BackfillRecord) -> Json:
         "sinceMs": record.since_ms,
         "fromOffsets": None if record.offsets is None else {str(one): at for one, at in record.offsets.items()},
         "isCancelled": record.is_cancelled,
+    }
+
+
+def _keys(replica: Json) -> Json:
+    """Of what a replica tells, its keys."""
+    return {
+        **{name: replica[name] for name in ("state", "error", "atMs") if name in replica},
+        **(replica.get("upsert") or {}),
     }
 
 

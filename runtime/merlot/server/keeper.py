@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,27 +23,29 @@ from merlot.cluster import paths
 from merlot.cluster.instances.liveness import live_instances
 from merlot.cluster.instances.reports import ReportReader, ReportWriter
 from merlot.cluster.manifests.tables import get_table, spec_of
+from merlot.cluster.manifests.upserts import Upserting, upserting_of
 from merlot.cluster.records import Role, SegmentRecord
+from merlot.cluster.segments.editions import partitioning_of
 from merlot.cluster.segments.view import TableView, load
 from merlot.errors import CorruptionError, MerlotError, NotFoundError, UnavailableError
 from merlot.ids import InstanceId, TableName
 from merlot.memory import give_back
 from merlot.metastore.protocol import Metastore, Watch
-from merlot.query.context import ExecutionLimits
 from merlot.segment.contents import check_file
 from merlot.segment.immutable import ImmutableSegment, verify_file
 from merlot.segment.reader import Segment
+from merlot.server.batches.upserts import BatchUpserts
+from merlot.server.batches.upserts import Host as BatchHost
 from merlot.server.files import SegmentFiles, Source
 from merlot.server.indexing import IndexerParts, TableIndexer
 from merlot.server.loader import Actions, Desired, Failure, Holdings, decide
 from merlot.server.loads import LoadQueue
-from merlot.server.realtime.cuts import StreamCut
 from merlot.server.realtime.table import Host, StreamThreads, TableStream
 from merlot.server.reporter import Standing, TableReporter
-from merlot.server.tables import TableSegments
+from merlot.server.table_state import TableState
+from merlot.server.tables import Cut, TableSegments
 from merlot.spec.table import TableSpec
 from merlot.store.deepstore import DeepStore
-from merlot.tree.types import SqlType
 from merlot.uris import redact
 from merlot.wakeups import WakeUp, run_on
 
@@ -84,33 +85,9 @@ class Surroundings:
     grace_s: float
     load_threads: int = 4
     """Of `loads`, for one table."""
+    upserts: Executor
+    """Works out which docs of upsert tables of batches are valid."""
     streams: StreamThreads
-
-
-@dataclass(frozen=True)
-class TableState:
-    """A table as it was last read."""
-
-    spec: TableSpec
-    revision: int
-    view: TableView
-    assigned: Mapping[str, SegmentRecord]
-    """What this server is assigned, by `name@crc`; without segments that it consumes."""
-
-    @cached_property
-    def column_types(self) -> Mapping[str, SqlType]:
-        """What a broker that knows the same revision takes the columns for."""
-        return {field.name: SqlType(field.type, field.multi_value) for field in self.spec.table_schema.fields}
-
-    @cached_property
-    def limits(self) -> ExecutionLimits:
-        """The table's bounds, or the default ones."""
-        limits, default = self.spec.limits, ExecutionLimits()
-        return ExecutionLimits(
-            max_groups=limits.max_groups or default.max_groups,
-            max_rows=limits.max_rows or default.max_rows,
-            max_bytes=limits.max_bytes or default.max_bytes,
-        )
 
 
 class TableKeeper:
@@ -145,8 +122,11 @@ class TableKeeper:
         self._indexer = TableIndexer(table, self.segments, parts)
         self._logged = (-1, -1)
         self._has_stream = asyncio.Event()
+        self._has_batches = asyncio.Event()
         self._stream: TableStream | None = None
         """From when the table first has a stream."""
+        self._batches: BatchUpserts | None = None
+        """Of an upsert table of batches."""
 
     @property
     def state(self) -> TableState | None:
@@ -165,10 +145,14 @@ class TableKeeper:
 
     @property
     def missing(self) -> frozenset[str] | None:
-        """Keys of assigned segments that have neither been loaded nor tried; None if the table was never read."""
+        """Keys of assigned segments that have neither been loaded nor tried, or cannot be answered for yet; None if the
+        table was never read."""
         if self._state is None:
             return None
-        return frozenset(key for key in self._state.assigned if key not in self.segments and key not in self._failures)
+        missing = frozenset(
+            key for key in self._state.assigned if key not in self.segments and key not in self._failures
+        )
+        return missing if self._batches is None else missing | self._batches.unknown(self._state.assigned)
 
     def wake(self) -> None:
         """Look again soon; any thread."""
@@ -189,6 +173,7 @@ class TableKeeper:
         state = await self.refresh()
         assigned = state.assigned
         self._indexer.follow(state.spec.indexing, state.revision)
+        self._follow_batches(state)
         await self._in_io(self._indexer.look_at_disk)
         self._loads.add(assigned.values(), self._bring_local)
         await self._loads.wait()
@@ -203,6 +188,7 @@ class TableKeeper:
         helpers = [asyncio.create_task(reporting), asyncio.create_task(self._follow_loads())]
         helpers.append(asyncio.create_task(self._run_stream()))
         helpers.append(asyncio.create_task(self._indexer.run()))
+        helpers.append(asyncio.create_task(self._run_batches()))
         try:
             with contextlib.suppress(NotFoundError):
                 while True:
@@ -214,6 +200,8 @@ class TableKeeper:
             await asyncio.gather(*tasks, self._loads.stop(), self._indexer.stop(), return_exceptions=True)
             if self._stream is not None:
                 await self._stream.stop()
+            if self._batches is not None:
+                await self._batches.stop()
             for watch in watches:
                 watch.cancel()
 
@@ -281,6 +269,7 @@ class TableKeeper:
     async def _pass(self) -> float | None:
         """Read, decide, act; returns when to look again."""
         state = await self.refresh()
+        self._follow_batches(state)
         desired = Desired(records=self._to_load(state), irreplaceable=await self._irreplaceable(state))
         actions = decide(desired, self._holdings(), self._around.clock.monotonic(), self._around.grace_s)
         self._carry_out(actions, state.spec)
@@ -289,7 +278,7 @@ class TableKeeper:
         now = self._around.clock.monotonic()
         moments = [moment for moment in (actions.wake_at,) if moment is not None]
         moments += [now + RECHECK_S] if desired.irreplaceable else []
-        moments += [now + LOOK_S] if self._loads.keys else []
+        moments += [now + LOOK_S] if self._loads.keys or state.upserting.waits_for else []
         return min(moments, default=None)
 
     def _to_load(self, state: TableState) -> Mapping[str, SegmentRecord]:
@@ -366,7 +355,39 @@ class TableKeeper:
         assert self._stream is not None
         await self._stream.run()
 
-    def _cut(self) -> StreamCut | None:
+    def _follow_batches(self, state: TableState) -> None:
+        if partitioning_of(state.spec) is None:
+            return
+        if self._batches is None:
+            around = self._around
+            self._batches = BatchUpserts(
+                BatchHost(
+                    metastore=around.metastore,
+                    table=self.table,
+                    instance=around.instance,
+                    segments=self.segments,
+                    executor=around.upserts,
+                    io=around.io,
+                    clock=around.clock,
+                    keys=around.streams.keys,
+                    on_change=self._editions_changed,
+                )
+            )
+            self._has_batches.set()
+        self._batches.follow(state.spec, state.upserting, state.view, state.assigned)
+
+    def _editions_changed(self) -> None:
+        self._reporter.mark()
+        self.wake()
+
+    async def _run_batches(self) -> None:
+        await self._has_batches.wait()
+        assert self._batches is not None
+        await self._batches.run()
+
+    def _cut(self) -> Cut | None:
+        if self._batches is not None:
+            return self._batches.cut()
         return None if self._stream is None else self._stream.cut()
 
     @contextmanager
@@ -406,6 +427,8 @@ class TableKeeper:
         self._reporter.mark()
         if num_loaded:
             self._indexer.wake()
+            if self._batches is not None:
+                self._batches.wake()
         self._num_come_in += num_loaded.total()
         if not self._loads.keys:
             self._reporter.loading_ended()
@@ -482,6 +505,8 @@ class TableKeeper:
         """Without segments of an upsert table of which it is not known yet which docs count."""
         if not self.segments.is_upsert:
             return list(keys)
+        if self._batches is not None:
+            return self._batches.answerable(keys)
         return [] if self._stream is None else self._stream.answerable(keys)
 
     def _log_progress(self) -> None:
@@ -491,13 +516,15 @@ class TableKeeper:
             _LOG.info("table is served table=%s num_segments=%d num_failed=%d", self.table, *counts)
 
     async def _irreplaceable(self, state: TableState) -> Collection[str]:
-        """Segments that were given to others, of which none has reported to hold them."""
+        """Segments that were given to others, of which none has reported to hold them; and those by which an upsert
+        table is answered until its next edition can be."""
         moved = set()
         for key in self.segments.keys - state.assigned.keys():
             record = state.view.segment(key.rpartition("@")[0])
             if record is not None and record.key_text == key:
                 moved.add(key)
-        return moved and moved - await self._in_io(self._held_elsewhere)
+        needed = set() if self._batches is None else self._batches.needed() & self.segments.keys
+        return needed | (moved and moved - await self._in_io(self._held_elsewhere))
 
     def _held_elsewhere(self) -> set[str]:
         live = live_instances(self._around.metastore, Role.SERVER).keys() - {self._around.instance}
@@ -509,11 +536,15 @@ class TableKeeper:
         previous = None if self._state is None else self._state.view
         view = load(self._around.metastore, self.table, previous)
         before = self._state
-        if before is not None and before.revision == record.revision and before.view is view:
-            return before
         spec = before.spec if before is not None and before.revision == record.revision else spec_of(record).spec
+        upserting = Upserting()
+        if partitioning_of(spec) is not None:
+            upserting = upserting_of(self._around.metastore, spec)
+        is_same = before is not None and before.revision == record.revision and before.view is view
+        if before is not None and is_same and before.upserting == upserting:
+            return before
         assigned = before.assigned if before is not None and before.view is view else self._assigned(view)
-        return TableState(spec, record.revision, view, assigned)
+        return TableState(spec, record.revision, view, assigned, upserting)
 
     def _assigned(self, view: TableView) -> Mapping[str, SegmentRecord]:
         me = self._around.instance

@@ -61,6 +61,8 @@ STREAM_WRITE_THREADS = 4
 """Partitions that write to the metastore at a time: writes of one table queue anyway."""
 SNAPSHOT_THREADS = 1
 """Partitions of upsert tables whose checkpoint is kept at a time."""
+UPSERT_THREADS = 1
+"""Partitions of upsert tables of batches whose index is built at a time."""
 INTAKE_THREADS = 2
 """That work on rows of streams at a time."""
 
@@ -120,6 +122,7 @@ class ServerRole:
         self._io = ThreadPoolExecutor(2, thread_name_prefix="server-io")
         self._loads = ThreadPoolExecutor(config.settings.load_threads, thread_name_prefix="server-load")
         self._indexes = index_threads()
+        self._upserts = ThreadPoolExecutor(UPSERT_THREADS, thread_name_prefix="server-upsert")
         self._seals = ThreadPoolExecutor(SEAL_THREADS, thread_name_prefix="server-seal")
         self._stream_writes = ThreadPoolExecutor(STREAM_WRITE_THREADS, thread_name_prefix="server-stream-write")
         self._snapshots = ThreadPoolExecutor(SNAPSHOT_THREADS, thread_name_prefix="server-snapshot")
@@ -258,6 +261,7 @@ class ServerRole:
     def _close_threads(self) -> None:
         self._loads.shutdown(wait=True, cancel_futures=True)
         self._indexes.shutdown(wait=True, cancel_futures=True)
+        self._upserts.shutdown(wait=True, cancel_futures=True)
         self._seals.shutdown(wait=True, cancel_futures=True)
         self._snapshots.shutdown(wait=True, cancel_futures=True)
         self._stream_writes.shutdown(wait=True, cancel_futures=True)
@@ -289,6 +293,7 @@ class ServerRole:
             store_of=self._store_of,
             grace_s=self._config.grace_s,
             load_threads=self._config.settings.load_threads,
+            upserts=self._upserts,
             streams=StreamThreads(
                 seals=self._seals,
                 writes=self._stream_writes,

@@ -28,10 +28,11 @@ from merlot.query.plan.make import plan
 from merlot.query.plan.nodes import Leaf, LeafKind
 from merlot.query.plan.rewrite import rewritten
 from merlot.server.explain import explain
-from merlot.server.keeper import TableKeeper, TableState
+from merlot.server.keeper import TableKeeper
 from merlot.server.pruning import prune
 from merlot.server.scheduler import Scheduler
 from merlot.server.settings import ServerSettings
+from merlot.server.table_state import TableState
 from merlot.server.tables import Acquired
 from merlot.tree.nodes import Column, Expr, Literal
 from merlot.tree.tree_json import from_json, split, where_from_json

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Protocol
 
+from merlot.cluster.segments.editions import is_edition
 from merlot.ids import TableName
 from merlot.query.answer.partial import Partial
 from merlot.segment.immutable import ImmutableSegment
@@ -34,7 +35,7 @@ class Cut(Protocol):
     """What a table's stream is at one moment, to a single request: all of it is taken from the same."""
 
     def resolve(self, key: str) -> Resolved | None:
-        """What answers for a `name@0`; None if it is not here."""
+        """What answers for a `name@0`, or beside the segments of an edition; None if it is not here."""
 
     def behind(self, keys: Iterable[str]) -> Sequence[tuple[str, Resolved | None]]:
         """What comes behind the keys, of partitions of which only sealed segments are asked for."""
@@ -101,6 +102,11 @@ def _union(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
     return one | other
 
 
+def _is_resolved(key: str) -> bool:
+    """Whether a key is no segment's own."""
+    return key.endswith(CONSUMING_SUFFIX) or is_edition(key)
+
+
 class TableSegments:
     """The open segments of one table."""
 
@@ -164,7 +170,7 @@ class TableSegments:
                 self._shared.move_to_end(tuple(keys))
                 shared.num_readers += 1
                 return shared
-        consumed = [key for key in keys if key.endswith(CONSUMING_SUFFIX)]
+        consumed = [key for key in keys if _is_resolved(key)]
         if not consumed and not self.is_upsert:
             return self._acquire_sealed(keys)
         cut = self._cut()
@@ -186,8 +192,9 @@ class TableSegments:
                 self._close_if_unread(held)
 
     def _acquire_consumed(self, keys: Sequence[str], consumed: Sequence[str], cut: Cut | None) -> Acquired:
-        """Sealed segments and rows that are consumed; these are all of a line, or none."""
-        sealed = [key for key in keys if not key.endswith(CONSUMING_SUFFIX)]
+        """Sealed segments and rows that are consumed; these are all of a line, or none. Of an upsert table of batches,
+        segments of the editions that are named."""
+        sealed = [key for key in keys if not _is_resolved(key)]
         missing: list[str] = []
         rows: list[Segment] = []
         times_ms: list[int] = []

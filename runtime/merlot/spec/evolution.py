@@ -101,6 +101,8 @@ def _compare_table(old: TableSpec, new: TableSpec) -> Iterator[Problem]:
         yield Problem("spec.upsert", f"cannot {action}: rows that are there would change; {NEW_TABLE}")
     elif old.upsert is not None and new.upsert is not None and old.upsert.config and new.upsert.config:
         yield from compare_upserts(old.upsert.config, new.upsert.config, "spec.upsert.config")
+    if old.upsert is not None and new.upsert is not None and old.ingestion.stream is None:
+        yield from _compare_batch_upserts(old, new)
     yield from _compare_streams(old.ingestion.stream, new.ingestion.stream)
 
 
@@ -110,6 +112,16 @@ def compare_upserts(old: UpsertSpec, new: UpsertSpec, path: str) -> Iterator[Pro
         before, after = getattr(old, name), getattr(new, name)
         if before != after:
             yield Problem(f"{path}.{to_camel(name)}", f"cannot change on tables that have rows; {NEW_TABLE}")
+
+
+def _compare_batch_upserts(old: TableSpec, new: TableSpec) -> Iterator[Problem]:
+    """Rows of a key meet by the partitions of their segments."""
+    if new.ingestion.stream is not None:
+        yield Problem("spec.ingestion.stream", f"cannot be added to an upsert table of batches; {NEW_TABLE}")
+    before, after = (None if one.partitioning is None else one.partitioning.columns for one in (old, new))
+    if before != after:
+        message = f"cannot change: segments of an upsert table are partitioned as it was; {NEW_TABLE}"
+        yield Problem("spec.partitioning.columns", message)
 
 
 def _compare_streams(old: StreamIngestion | None, new: StreamIngestion | None) -> Iterator[Problem]:

@@ -180,7 +180,7 @@ class TableSpec(SpecModel):
     deep_store: DeepStoreSpec | None = None
     """Where segment files are kept; the cluster's own deep store if left out."""
     upsert: TableUpsert | None = None
-    """Later rows of the stream replace earlier ones of the same primary key; cannot be added or taken away later."""
+    """Later rows replace earlier ones of the same primary key; cannot be added or taken away later."""
     deletion_policy: DeletionPolicy = DeletionPolicy.RETAIN
     """What deleting the table does to its segment files and, in Kubernetes, to its servers' volumes. Retain: they stay,
     and the next table of the name has the segments again, if its schema fits. Delete: they go."""

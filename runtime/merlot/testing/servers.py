@@ -59,6 +59,7 @@ class KeeperBench:
             io=pool,
             loads=pool,
             indexes=pool,
+            upserts=pool,
             clock=SystemClock(),
             store_of=lambda _: self.deep_store,
             grace_s=grace_s,

@@ -32,6 +32,8 @@ spec:
       - {name: price, type: DOUBLE}
       - {name: tags, type: STRING, multiValue: true}
 """
+
+
 TREE = "{dimensionsSplitOrder: [city], functionColumnPairs: [COUNT__*]}"
 STREAM = "  ingestion: {stream: {type: files, topic: trips, flush: {age: 1h}}}\n"
 
@@ -231,13 +233,47 @@ def test_a_bare_number_is_a_ttl_of_a_version() -> None:
     assert against("mode: FULL, comparisonColumns: [version], primaryKeyTtl: '100', deleteRecordColumn: gone") == []
 
 
+@pytest.mark.parametrize(
+    ("upsert", "problem"),
+    [
+        ("mode: FULL, comparisonColumns: [version], deleteRecordColumn: gone", None),
+        ("mode: PARTIAL", "spec.mode: PARTIAL needs the order of a stream"),
+        ("mode: DEDUP", "spec.mode: DEDUP needs the order of a stream"),
+        ("mode: FULL, primaryKeyTtl: 1d", "spec.primaryKeyTtl: keys expire in the order of a stream"),
+        ("mode: FULL, ttl: {unit: DAYS, value: 1}", "spec.ttl: keys expire in the order of a stream"),
+        (
+            "mode: FULL, deleteRecordColumn: gone, deletedKeysTtl: 1d",
+            "spec.deletedKeysTtl: keys expire in the order of a stream",
+        ),
+        ("mode: FULL, dropOutOfOrderRecord: true", "spec.dropOutOfOrderRecord: rows of batches are stored already"),
+        ("mode: FULL, outOfOrderRecordColumn: gone", "spec.outOfOrderRecordColumn: rows of batches are stored"),
+        ("mode: FULL, snapshot: ENABLE", "spec.snapshot: snapshots are of a stream's segments"),
+        ("mode: FULL, compaction: {}", "spec.compaction: compaction is of a stream's segments"),
+    ],
+)
+def test_a_table_of_batches_takes_what_needs_no_order(upsert: str, problem: str | None) -> None:
+    assert STREAM in TABLE
+    found = against(upsert, TABLE.replace(STREAM, ""))
+    assert not found if problem is None else [one for one in found if one.startswith(problem)], found
+
+
+def test_a_table_of_batches_is_partitioned_by_one_column_and_may_be_sorted() -> None:
+    table = TABLE.replace(STREAM, "").replace("  timeColumn", "  indexing: {sortedColumns: [city]}\n  timeColumn")
+    assert against("mode: FULL", table) == []
+    two = table.replace("primaryKey: [id]", "primaryKey: [id, city]").replace(
+        "{columns: {id:", "{columns: {city: {functionName: Murmur, numPartitions: 4}, id:"
+    )
+    assert against("mode: FULL", two) == [
+        "spec: the table is partitioned by several columns (city, id); upserts of batches go by one"
+    ]
+
+
 TREE = "{dimensionsSplitOrder: [city], functionColumnPairs: [COUNT__*]}"
 
 
 @pytest.mark.parametrize(
     ("edit", "problem"),
     [
-        ((STREAM, ""), "spec: the table has no ingestion.stream; upserts of batches do not exist"),
         (
             ("flush: {age: 1h}}}", "flush: {age: 1h}}, batch: [{sourceUri: /x, format: CSV}]}"),
             "spec: the table has ingestion.batch",

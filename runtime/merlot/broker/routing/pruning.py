@@ -8,7 +8,7 @@ tell, or tells in a way that cannot be read, prunes nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from merlot import telemetry
 from merlot.broker.routing import own_pruners
 from merlot.broker.routing.own_pruners import Keep, OwnPruner
-from merlot.broker.routing.routes import RoutingSnapshot, ServerRoute
+from merlot.broker.routing.routes import RoutedSegment, RoutingSnapshot, ServerRoute
 from merlot.cluster.records import UNREADABLE, PartitionRecord, SegmentRecord
 from merlot.cluster.segments.boundary import BEFORE_ALL, BoundaryRule, Cut
+from merlot.cluster.segments.editions import is_edition
 from merlot.errors import CorruptionError, InvalidInputError
 from merlot.ids import InstanceId
 from merlot.query.pruning import monotone
@@ -71,8 +72,12 @@ class TablePruning:
     cuts: NDArray[np.int8] = field(repr=False)
     """Which rows of each segment queries see (`Cut`)."""
     seen: Keep | None = field(repr=False)
-    """Segments of which queries see any; None: all, as of every table that is not hybrid."""
+    """Segments of which queries see any; None: all, as of every table that is neither hybrid nor has editions."""
     num_seen: int
+    editions: Mapping[int, int] = field(default_factory=dict)
+    """Of an upsert table of batches: the position of each partition's edition, by the number of its group."""
+    groups: Sequence[int | None] = ()
+    """Of such a table: numbers of groups, by position."""
 
     @property
     def statistics(self) -> SegmentStatistics:
@@ -101,8 +106,17 @@ class TablePruning:
         positions = np.flatnonzero(kept)
         if len(positions) == num_segments:
             return Selection(self.snapshot.select(request_number), self.snapshot.unavailable)
+        num_pruned = num_segments - len(positions)
+        if self.editions:
+            positions = self._with_editions(positions)
         turn = self.turns[request_number % len(self.turns)]
-        return self._routes(positions, turn[positions], num_segments - len(positions))
+        return self._routes(positions, turn[positions], num_pruned)
+
+    def _with_editions(self, positions: NDArray[np.intp]) -> NDArray[np.intp]:
+        """And what the segments are editions of, for servers to know which docs of them are valid."""
+        groups = {self.groups[position] for position in positions.tolist()}
+        named = [self.editions[group] for group in groups if group is not None and group in self.editions]
+        return np.concatenate([positions, np.array(named, np.intp)])
 
     def explain(self, where: Expr | None, *, null_handling: bool) -> list[tuple[str, int]]:
         """How many segments each pruner leaves out that those before it kept."""
@@ -155,9 +169,12 @@ def build(snapshot: RoutingSnapshot, spec: TableSpec, previous: TablePruning | N
     if not names or unknown:
         return None
     segments = list(snapshot.segments.values())
-    records = [segment.record if segment.is_known else None for segment in segments]
+    records = [_known_record(segment) for segment in segments]
     cuts = np.array([segment.cut for segment in segments], np.int8)
-    num_seen = int(np.count_nonzero(cuts != Cut.HIDDEN))
+    editions = {one.group: place for place, one in enumerate(segments) if is_edition(one.key) and one.group is not None}
+    seen = cuts != Cut.HIDDEN
+    seen[[place for place, one in enumerate(segments) if is_edition(one.key)]] = False
+    num_seen = int(np.count_nonzero(seen))
     is_alike = previous is not None and previous.spec == spec and _are_same(previous.records, records)
     if previous is not None and is_alike and _are_cut_alike(previous, snapshot, cuts):
         records, stages, own, unreadable = list(previous.records), previous.stages, previous.own, previous.unreadable
@@ -179,9 +196,15 @@ def build(snapshot: RoutingSnapshot, spec: TableSpec, previous: TablePruning | N
         turns=turns,
         servers=servers,
         cuts=cuts,
-        seen=None if num_seen == len(segments) else cuts != Cut.HIDDEN,
+        seen=None if num_seen == len(segments) else seen,
         num_seen=num_seen,
+        editions=editions,
+        groups=[one.group for one in segments] if editions else (),
     )
+
+
+def _known_record(segment: RoutedSegment) -> SegmentRecord | None:
+    return segment.record if segment.is_known and not is_edition(segment.key) else None
 
 
 def unknown_pruners(spec: TableSpec) -> list[str]:

@@ -21,6 +21,8 @@ exactly that key and may be asked (`health.Standing`):
 8. Of a hybrid table, queries see of each segment what its part answers for (`boundary`): the boundary moves in the
    snapshot that routes what is before it.
 9. A table of strict replica groups has all of a partition asked of one server (`groups`).
+10. Of an upsert table of batches, each partition has an edition (`cluster.segments.editions`), a record beside those of
+   its segments. It changes with them, so the partition stays as it is routed until some server answers for the next.
 
 So an answer without exception holds every row of every segment in service, and `total_docs` counts the same segments.
 """
@@ -41,8 +43,10 @@ from merlot.broker.routing.lines import CONSUMING_SUFFIX, Tail
 from merlot.cluster.consuming.names import StreamSegmentName
 from merlot.cluster.records import LineageMark, LineageState, SegmentRecord, StreamSegmentRecord
 from merlot.cluster.segments.boundary import BoundaryRule, Cut, cut
+from merlot.cluster.segments.editions import editions_of, is_edition
 from merlot.cluster.segments.view import TableView
 from merlot.ids import InstanceId, TableName
+from merlot.spec.indexing import PartitioningSpec
 
 NEW_SEGMENT_MS = 5 * 60 * 1000
 MAX_TURNS = 12
@@ -96,6 +100,8 @@ class RoutingInputs:
     """Whether all of a partition is asked of one server."""
     rule: BoundaryRule | None = None
     """Of a hybrid table."""
+    partitioning: PartitioningSpec | None = None
+    """Of an upsert table of batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,9 +227,9 @@ def _table(inputs: RoutingInputs, previous: RoutingSnapshot | None, facts: _Fact
         exchanges: tuple[Exchange, ...] = ()
     else:
         completed = switching.still(view, previous.completed)
-        names = _arriving(previous, lines.present(switching.seen(view, completed)))
+        names = _arriving(previous, _present(inputs, switching.seen(view, completed)))
         exchanges = joined(previous.exchanges, names, now_ms)
-    records = switching.seen(view, completed)
+    records = _present(inputs, switching.seen(view, completed))
     waiting = tuple(
         one for one in exchanges if not all(facts.has_replica(records[n]) for n in one.names & records.keys())
     )
@@ -233,7 +239,8 @@ def _table(inputs: RoutingInputs, previous: RoutingSnapshot | None, facts: _Fact
     )
     frozen = frozenset().union(*(one.names for one in kept))
     switched = switching.follow(view, completed, frozen, facts.has_replica, now_ms)
-    records = lines.present(records if switched.taken == completed else switching.seen(view, switched.taken))
+    if switched.taken != completed:
+        records = _present(inputs, switching.seen(view, switched.taken))
     return _Table(
         records=records,
         completed=switched.taken,
@@ -242,6 +249,15 @@ def _table(inputs: RoutingInputs, previous: RoutingSnapshot | None, facts: _Fact
         tails=_tails(inputs, records, facts),
         deadline_ms=switched.deadline_ms,
     )
+
+
+def _present(inputs: RoutingInputs, records: Mapping[str, SegmentRecord]) -> Mapping[str, SegmentRecord]:
+    """What may be asked for: without what only keeps a place, and with the editions that segments belong to."""
+    found = lines.present(records)
+    if inputs.partitioning is None:
+        return found
+    editions = editions_of(found.values(), inputs.partitioning)
+    return {**found, **{name: edition.record for name, edition in editions.items()}}
 
 
 def _tails(inputs: RoutingInputs, records: Mapping[str, SegmentRecord], facts: _Facts) -> tuple[Tail, ...]:
@@ -435,8 +451,9 @@ def _route(record: SegmentRecord, before: RoutedSegment | None, facts: _Facts) -
         return facts.route(before.key, before.record)
     if before is not None or key in facts.reported or facts.is_continued(record):
         return RoutedSegment(key, record, ())
-    # A file of a segment that has none by its record is told of early: it is routed when the record says so.
-    older = () if record.is_open else facts.versions.get(record.name, ())
+    # A file of a segment that has none by its record is told of early: it is routed when the record says so. Another
+    # edition is of other segments.
+    older = () if record.is_open or is_edition(record.name) else facts.versions.get(record.name, ())
     if len(older) == 1 and not facts.is_whole and facts.are_new_trusted and facts.num_stamped[_stamp(record)] == 1:
         # This broker started in the middle of a refresh: the version that is served goes on being served. Not if others
         # were published with it: rows may have moved between them.

@@ -88,6 +88,10 @@ class _Api:
 
     def _start(self, table: str, body: StartBody, is_forced: bool) -> str:
         record = get_table(self._metastore, table)
+        if spec_of(record).spec.upsert is not None:
+            raise InvalidInputError(
+                f"segments of an upsert table are replaced by publishing others in their place table={record.name}"
+            )
         replacement = Replacement(
             segments_from=[_input(name, body.segment_crcs) for name in body.segments_from],
             segments_to=body.segments_to,

@@ -18,6 +18,7 @@ def routes(service: StreamService) -> list[web.RouteDef]:
     return [
         web.get("/tables/{table}/stream", api.partitions),
         web.get("/tables/{table}/consumingSegmentsInfo", api.partitions),
+        web.get("/tables/{table}/upsert", api.keys),
         web.post("/tables/{table}/pauseConsumption", api.pause),
         web.post("/tables/{table}/resumeConsumption", api.resume),
         web.post("/tables/{table}/forceCommit", api.commit),
@@ -38,6 +39,10 @@ class _StreamApi:
     @answered
     async def partitions(self, request: web.Request) -> web.Response:
         return json_answer(await asyncio.to_thread(self._service.partitions, request.match_info["table"]))
+
+    @answered
+    async def keys(self, request: web.Request) -> web.Response:
+        return json_answer(await asyncio.to_thread(self._service.keys, request.match_info["table"]))
 
     @answered
     async def pause(self, request: web.Request) -> web.Response:

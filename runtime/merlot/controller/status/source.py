@@ -26,6 +26,7 @@ from merlot.cluster.instances.reports import ReportReader
 from merlot.cluster.manifests.tables import get_table, spec_of
 from merlot.cluster.manifests.upserts import upserting_of
 from merlot.cluster.records import Role
+from merlot.cluster.segments.editions import partitioning_of
 from merlot.cluster.segments.view import load
 from merlot.controller.status.cluster import ClusterFacts, TableFacts, instances_status, table_status
 from merlot.controller.status.pinot_json import Json
@@ -106,8 +107,8 @@ class StatusSource:
         with ThreadPoolExecutor(READERS, thread_name_prefix="status-read") as readers:
             for _ in readers.map(_TableSource.refresh, stale):
                 pass
-            consuming = [source for source in self._tables.values() if source.has_stream]
-            for _ in readers.map(lambda source: source.read_stream(cluster, now_ms), consuming):
+            told = [source for source in self._tables.values() if source.is_told_of]
+            for _ in readers.map(lambda source: source.read_told(cluster, now_ms), told):
                 pass
         statuses = {raw_name(name): self._tables[name].status(cluster) for name in sorted(names)}
         return {name: status for name, status in statuses.items() if status is not None}
@@ -168,18 +169,34 @@ class _TableSource:
             raise
 
     @property
-    def has_stream(self) -> bool:
-        """Whether the table consumes one."""
-        return self._facts is not None and self._facts.spec.ingestion.stream is not None
+    def is_told_of(self) -> bool:
+        """Whether servers say of the table how its stream or its keys are."""
+        spec = None if self._facts is None else self._facts.spec
+        return spec is not None and (spec.ingestion.stream is not None or spec.upsert is not None)
 
-    def read_stream(self, cluster: ClusterFacts, now_ms: int) -> None:
-        """Read what servers say of the stream: nobody watches that, since it changes every second."""
+    def read_told(self, cluster: ClusterFacts, now_ms: int) -> None:
+        """Read what servers say of stream and keys: nobody watches that, since it changes every second."""
         facts = self._facts
         assert facts is not None, "refreshed before"
         live = {
             one for one in cluster.of_role(Role.SERVER) if cluster.live[one].tenant == facts.spec.tenants.server.name
         }
         told = read_progress(self._metastore, self._name)
+        if facts.spec.ingestion.stream is not None:
+            self._read_stream(facts, cluster, told, live, now_ms)
+        if facts.spec.upsert is not None:
+            keys = self._read_upserts(facts, told, live, now_ms)
+            if keys != self._upsert:
+                self._upsert = keys
+
+    def _read_stream(
+        self,
+        facts: TableFacts,
+        cluster: ClusterFacts,
+        told: Mapping[InstanceId, ProgressRecord],
+        live: Set[InstanceId],
+        now_ms: int,
+    ) -> None:
         found = stream_status(
             facts.view,
             StreamFacts(
@@ -195,10 +212,6 @@ class _TableSource:
             if found != self._stream:
                 self._stream = found
             self._stream_at_ms = now_ms
-        if facts.spec.upsert is not None:
-            keys = self._read_upserts(facts, told, live, now_ms)
-            if keys != self._upsert:
-                self._upsert = keys
 
     def _read_upserts(
         self, facts: TableFacts, told: Mapping[InstanceId, ProgressRecord], live: Set[InstanceId], now_ms: int
@@ -213,6 +226,7 @@ class _TableSource:
             told=told,
             live=live,
             now_ms=now_ms,
+            partitioning=partitioning_of(facts.spec),
         )
         return upsert_status(facts.view, said)
 

@@ -14,9 +14,11 @@ from merlot.cluster.consuming.partitions import open_segments
 from merlot.cluster.consuming.pinned import pinned_upsert, upsert_id
 from merlot.cluster.consuming.progress import ProgressRecord, UpsertProgress
 from merlot.cluster.manifests.upserts import Upserting
+from merlot.cluster.segments.editions import editions_of
 from merlot.cluster.segments.view import TableView
 from merlot.controller.status.pinot_json import Json
 from merlot.ids import InstanceId
+from merlot.spec.indexing import PartitioningSpec
 
 STALE_MS: Final = 15_000
 """What a server told longer ago is not how it is."""
@@ -37,22 +39,28 @@ class UpsertFacts:
     told: Mapping[InstanceId, ProgressRecord]
     live: Set[InstanceId]
     now_ms: int
+    partitioning: PartitioningSpec | None = None
+    """Of a table of batches."""
 
 
 def upsert_status(view: TableView, facts: UpsertFacts) -> Json:
     """The member `upsert` of a table's part of `GET /status`."""
-    wanted, spec = upsert_id(pinned_upsert(facts.pinned)), facts.upserting.spec
+    spec, wanted = facts.upserting.spec, _wanted(view, facts)
     told: dict[int, list[tuple[InstanceId, UpsertProgress | None]]] = {
-        number: [(server, _said(server, number, facts)) for server in view.servers_of(record.name)]
-        for number, record in open_segments(view).items()
+        number: [(server, _said(server, number, facts)) for server in view.servers_of(one.segment)]
+        for number, one in wanted.items()
     }
-    replicas = [(f"{server}/{number}", said) for number, ones in told.items() for server, said in ones]
-    behind = [name for name, said in replicas if said is None or said.settings != wanted or not said.is_built]
+    replicas = [(number, server, said) for number, ones in told.items() for server, said in ones]
+    behind = [
+        f"{server}/{number}"
+        for number, server, said in replicas
+        if said is None or said.settings != wanted[number].settings or not said.is_built
+    ]
     best = {
         number: max((said for _, said in ones if said is not None), key=lambda one: one.keys, default=UpsertProgress())
         for number, ones in told.items()
     }
-    said = [one for _, one in replicas if one is not None]
+    said = [one for _, _, one in replicas if one is not None]
     bytes_of = {number: max((one.memory_bytes for _, one in ones if one), default=0) for number, ones in told.items()}
     worst = max(bytes_of, key=lambda number: (bytes_of[number], -number), default=None)
     return {
@@ -69,6 +77,24 @@ def upsert_status(view: TableView, facts: UpsertFacts) -> Json:
         "short": list(_short(facts)),
         "backfill": None if facts.filling is None else _backfill(facts.filling),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What each replica of a partition shall come to."""
+
+    segment: str
+    """One that its replicas have."""
+    settings: str
+
+
+def _wanted(view: TableView, facts: UpsertFacts) -> Mapping[int, _Wanted]:
+    """By partition: the settings that decide the rows of a stream, the edition of what batches brought."""
+    if facts.partitioning is not None:
+        editions = editions_of(view.visible.values(), facts.partitioning).values()
+        return {one.partition: _Wanted(one.members[-1].name, one.key) for one in editions}
+    settings = upsert_id(pinned_upsert(facts.pinned))
+    return {number: _Wanted(record.name, settings) for number, record in open_segments(view).items()}
 
 
 def _said(server: InstanceId, partition: int, facts: UpsertFacts) -> UpsertProgress | None:

@@ -190,6 +190,8 @@ def _table_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:
     if not table.table_schema.primary_key:
         yield Problem("spec", "the table has no schema.primaryKey, which tells rows of the same key")
     yield from _layout_problems(table)
+    if table.ingestion.stream is None:
+        yield from _batch_problems(spec)
     if not spec.comparison_columns and table.time_column is None:
         yield Problem("spec.comparisonColumns", "is missing, and the table has no timeColumn to compare by")
     for place, name in enumerate(spec.comparison_columns):
@@ -211,14 +213,14 @@ def _table_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:
 
 
 def _layout_problems(table: TableSpec) -> Iterator[Problem]:
-    """What the table would have to be otherwise: its rows come from a stream, each key in one partition, and stay in
-    the order in which they came."""
+    """What the table would have to be otherwise: its rows come from a stream or from batches, each key in one
+    partition, and those of a stream stay in the order in which they came."""
     ingestion, partitioning = table.ingestion, table.partitioning
-    if ingestion.stream is None:
-        yield Problem("spec", "the table has no ingestion.stream; upserts of batches do not exist in this version")
-    if ingestion.batch:
-        yield Problem("spec", "the table has ingestion.batch; upserts of batches do not exist in this version")
-    if table.indexing.sorted_columns:
+    is_streamed = ingestion.stream is not None
+    if is_streamed and ingestion.batch:
+        text = "the table has ingestion.batch beside ingestion.stream; rows of an upsert table come by one of them"
+        yield Problem("spec", text)
+    if is_streamed and table.indexing.sorted_columns:
         names = ", ".join(table.indexing.sorted_columns)
         yield Problem("spec", f"the table has indexing.sortedColumns ({names}); rows stay in the order of the stream")
     if table.indexing.star_tree_index_configs:
@@ -228,16 +230,42 @@ def _layout_problems(table: TableSpec) -> Iterator[Problem]:
         text = "the table declares no partitioning; name the columns of the key by which producers choose a partition"
         yield Problem("spec", text)
         return
+    if not is_streamed and len(partitioning.columns) > 1:
+        names = ", ".join(partitioning.columns)
+        yield Problem("spec", f"the table is partitioned by several columns ({names}); upserts of batches go by one")
     for name in partitioning.columns:
         if name not in table.table_schema.primary_key:
             text = f'the table is partitioned by "{name}", which is not in schema.primaryKey: rows of a key would part'
             yield Problem("spec", text)
 
 
+def _batch_problems(spec: UpsertSpec) -> Iterator[Problem]:
+    """What needs rows that come in an order: which rows of batches are valid follows from the segments there are."""
+    why = "of a table without ingestion.stream"
+    if spec.mode is not UpsertMode.FULL:
+        yield Problem("spec.mode", f"{spec.mode} needs the order of a stream; write FULL {why}")
+    if spec.time_to_live is not None:
+        yield Problem(_ttl_path(spec), f"keys expire in the order of a stream; remove it {why}")
+    asked: tuple[tuple[str, bool, str], ...] = (
+        ("deletedKeysTtl", spec.deleted_keys_ttl is not None, "keys expire in the order of a stream"),
+        ("dropOutOfOrderRecord", spec.drop_out_of_order_record, "rows of batches are stored already"),
+        ("outOfOrderRecordColumn", spec.out_of_order_record_column is not None, "rows of batches are stored already"),
+        ("snapshot", spec.snapshots_in is not None, "snapshots are of a stream's segments"),
+        ("compaction", spec.compaction is not None, "compaction is of a stream's segments"),
+    )
+    for name, is_asked, text in asked:
+        if is_asked:
+            yield Problem(f"spec.{name}", f"{text}; remove it {why}")
+
+
+def _ttl_path(spec: UpsertSpec) -> str:
+    return f"spec.{'primaryKeyTtl' if spec.primary_key_ttl is not None else 'ttl'}"
+
+
 def _ttl_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:
     if spec.time_to_live is None:
         return
-    path = f"spec.{'primaryKeyTtl' if spec.primary_key_ttl is not None else 'ttl'}"
+    path = _ttl_path(spec)
     name = spec.comparison_columns[0] if spec.comparison_columns else table.time_column
     field = None if name is None else table.table_schema.field(name)
     if field is None:

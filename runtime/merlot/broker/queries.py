@@ -21,6 +21,7 @@ from merlot.broker.leaves import MAX_RUNS, Asking, Leaves, added
 from merlot.broker.planning.explain import Explained, explain
 from merlot.broker.planning.planner import PlannedQuery, Planner
 from merlot.broker.query_errors import QueryException, named
+from merlot.broker.query_log import QueryLog
 from merlot.broker.response import BrokerAnswer, ResultColumns, ResultRows
 from merlot.broker.settings import BrokerSettings
 from merlot.broker.stages import Stages
@@ -100,6 +101,7 @@ class Queries:
         self._numbers = itertools.count(1)
         self._first_number = clock.now_ms() << 20
         self._running: dict[str, _Running] = {}
+        self.log = QueryLog(clock, settings)
         self.broker_id = InstanceId("")
         self.is_open = False
         """Whether the cluster was read: before that no table is known, which says nothing of the tables."""
@@ -107,6 +109,7 @@ class Queries:
     def close(self) -> None:
         """Take no more long texts, and no more queries of several stages."""
         self._planner.close()
+        self.log.close()
         self._stages.close()
 
     async def run(self, request: SqlRequest) -> BrokerAnswer:
@@ -137,6 +140,7 @@ class Queries:
         elapsed_s = self._clock.monotonic() - started
         answer.time_used_ms = int(elapsed_s * 1000)
         metrics.observe(answer, elapsed_s)
+        self.log.observe(request.sql, request.options, answer, elapsed_s)
         return answer
 
     @property

@@ -159,6 +159,10 @@ class BrokerRole:
         """Texts of the queries under way, by request id."""
         return self._queries.running
 
+    def query_log(self, table: str) -> Mapping[str, object]:
+        """What was asked of a table lately, by its raw name."""
+        return self._queries.log.told(table)
+
     def cancel(self, wanted: str, *, by_client_id: bool = False) -> bool:
         """Cancel a running query; False if there is none of that id."""
         return self._queries.cancel(wanted, by_client_id=by_client_id)

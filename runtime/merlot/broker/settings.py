@@ -8,6 +8,8 @@ from typing import Final
 PLAN_CACHE_BYTES: Final = 8_000_000
 STAGE_MEMORY_BYTES: Final = 512_000_000
 STAGE_SPILL_BYTES: Final = 2_000_000_000
+QUERY_LOG_FORMS: Final = 500
+QUERY_LOG_SAMPLES: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,3 +26,7 @@ class BrokerSettings:
     """Of one such query, for what its leaves bring, and as much again for what is made of it."""
     stage_spill_bytes: int = STAGE_SPILL_BYTES
     """Of one such query on disk, once its memory is full."""
+    query_log_forms: int = QUERY_LOG_FORMS
+    """Queries that are remembered for `merlot advise`, those that differ in constants counted as one; 0: none."""
+    query_log_samples: int = QUERY_LOG_SAMPLES
+    """Texts, constants included, that are kept of each; 0: none, so that no constant is kept."""

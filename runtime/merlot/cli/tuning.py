@@ -115,6 +115,14 @@ def of_broker(
     stage_spill: Annotated[
         int | None, _size("--stage-spill", "Disk that one may take once its memory is full.", default="2 GB")
     ] = None,
+    query_log: Annotated[
+        int,
+        _option("--query-log", "Queries that a broker remembers for `merlot advise`; 0 for none.", least=0),
+    ] = BROKER.query_log_forms,
+    query_log_samples: Annotated[
+        int,
+        _option("--query-log-samples", "Texts that it keeps of each; with 0, no constant is kept.", least=0),
+    ] = BROKER.query_log_samples,
 ) -> BrokerSettings:
     """What a command was told of its broker."""
     return BrokerSettings(
@@ -123,6 +131,8 @@ def of_broker(
         stage_queries=stage_queries,
         stage_memory_bytes=stage_memory or BROKER.stage_memory_bytes,
         stage_spill_bytes=stage_spill or BROKER.stage_spill_bytes,
+        query_log_forms=query_log,
+        query_log_samples=query_log_samples,
     )
 
 

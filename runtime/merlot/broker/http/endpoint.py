@@ -51,6 +51,10 @@ class BrokerFace(Answers, Protocol):
         """Texts of the queries under way, by request id."""
         ...
 
+    def query_log(self, table: str) -> Mapping[str, object]:
+        """What was asked of a table lately, by its raw name."""
+        ...
+
     def cancel(self, wanted: str, *, by_client_id: bool = False) -> bool:
         """Cancel a running query; False if there is none of that id."""
         ...
@@ -79,6 +83,7 @@ def routes(broker: BrokerFace) -> list[web.RouteDef]:
         web.get("/debug/routingTable/{table}", paths.routing_table),
         web.get("/debug/timeBoundary/{table}", paths.time_boundary),
         web.get("/debug/lineage/{table}", paths.lineage),
+        web.get("/debug/queryLog/{table}", paths.query_log),
     ]
 
 
@@ -162,6 +167,13 @@ class _Paths:
             raise web.HTTPNotFound(text="no routing for this table")
         snapshot = table.snapshot
         return _json({table.name: {"epoch": snapshot.epoch, "completed": sorted(snapshot.completed)}})
+
+    async def query_log(self, request: web.Request) -> web.Response:
+        """`{"queries": [{"query": normal form, "count": 12, "timeMs": 34.5, "samples": [texts], …}]}`."""
+        table = self._broker.directory.find(request.match_info["table"])
+        if table is None:
+            raise web.HTTPNotFound(text="no routing for this table")
+        return _json(self._broker.query_log(table.raw_name))
 
     async def time_boundary(self, request: web.Request) -> web.Response:
         """`{"timeColumn": …, "timeValue": …}`: as in Pinot, batches answer up to this time, the stream from the next

@@ -1,0 +1,190 @@
+"""What was asked lately, for whoever advises on a table: queries by their normal form, with counts, times and samples.
+
+In memory alone, bounded in every direction. Queries only leave their text and figures behind; they are sorted into
+forms some times a second, a few at a time, and those beyond are counted by the ones that were looked at. Every day
+begins a new generation, and the one before it is kept. On the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from merlot.broker.response import BrokerAnswer
+from merlot.broker.settings import BrokerSettings
+from merlot.clock import Clock
+from merlot.sql.normalised import normalised
+from merlot.values.periods import DAY_MS
+
+FOLD_S: Final = 0.2
+MOST_PENDING: Final = 50
+"""Queries that are looked at each time: 10 us each."""
+MOST_CHARS: Final = 4096
+"""Of a text: longer ones are not kept."""
+_PERSONAL: Final = frozenset({"clientqueryid", "timeoutms"})
+
+
+class Asked(NamedTuple):
+    """One query and what it took."""
+
+    table: str
+    sql: str
+    options: str
+    time_ms: float
+    num_docs_scanned: int
+    num_entries_scanned_in_filter: int
+    num_segments_processed: int
+
+
+@dataclass(slots=True)
+class Form:
+    """Queries of one normal form."""
+
+    table: str
+    normal: str
+    options: str
+    count: float = 0.0
+    time_ms: float = 0.0
+    longest_ms: float = 0.0
+    num_docs_scanned: float = 0.0
+    num_entries_scanned_in_filter: float = 0.0
+    num_segments_processed: float = 0.0
+    last_ms: int = 0
+    samples: list[str] = field(default_factory=list)
+    """Some of the texts, the newest last."""
+
+    def add(self, other: Form, max_samples: int) -> None:
+        """Count what another one counted, too."""
+        self.count += other.count
+        self.time_ms += other.time_ms
+        self.longest_ms = max(self.longest_ms, other.longest_ms)
+        self.num_docs_scanned += other.num_docs_scanned
+        self.num_entries_scanned_in_filter += other.num_entries_scanned_in_filter
+        self.num_segments_processed += other.num_segments_processed
+        self.last_ms = max(self.last_ms, other.last_ms)
+        known = [text for text in self.samples if text not in other.samples]
+        self.samples = (known + other.samples)[-max_samples:] if max_samples else []
+
+    def to_json(self) -> dict[str, Any]:
+        """As the log is read."""
+        return {
+            "query": self.normal,
+            "options": self.options,
+            "count": round(self.count),
+            "timeMs": round(self.time_ms, 3),
+            "longestMs": round(self.longest_ms, 3),
+            "numDocsScanned": round(self.num_docs_scanned),
+            "numEntriesScannedInFilter": round(self.num_entries_scanned_in_filter),
+            "numSegmentsProcessed": round(self.num_segments_processed),
+            "lastMs": self.last_ms,
+            "samples": self.samples,
+        }
+
+
+Forms = OrderedDict[tuple[str, str, str], Form]
+
+
+class QueryLog:
+    """The log of one broker."""
+
+    def __init__(self, clock: Clock, settings: BrokerSettings) -> None:
+        self._clock = clock
+        self._max_forms = settings.query_log_forms
+        self._max_samples = settings.query_log_samples
+        self._forms: Forms = OrderedDict()
+        self._former: Forms = OrderedDict()
+        self._since_ms = self._former_since_ms = clock.now_ms()
+        self._pending: list[Asked] = []
+        self._num_skipped = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def observe(self, sql: str, options: str, answer: BrokerAnswer, elapsed_s: float) -> None:
+        """Note a query that was answered; those that failed, and those of other things than tables, are left out."""
+        if not self._max_forms or not answer.tables or answer.exceptions or len(sql) > MOST_CHARS:
+            return
+        pending = self._pending
+        if len(pending) >= MOST_PENDING:
+            self._num_skipped += 1
+            return
+        if not pending:
+            self._timer = asyncio.get_running_loop().call_later(FOLD_S, self._fold)
+        stats = answer.stats
+        scanned = stats.num_docs_scanned, stats.num_entries_scanned_in_filter, stats.num_segments_processed
+        kept = _kept(options)
+        pending.extend(Asked(table, sql, kept, elapsed_s * 1000, *scanned) for table in answer.tables)
+
+    def told(self, table: str) -> dict[str, Any]:
+        """What was asked of a table, by its raw name: what took longest in all first."""
+        self._fold()
+        merged: Forms = OrderedDict()
+        for form in (*self._former.values(), *self._forms.values()):
+            if form.table == table:
+                _add(merged, form, self._max_samples)
+        queries = sorted(merged.values(), key=lambda form: -form.time_ms)
+        return {
+            "table": table,
+            "sinceMs": self._former_since_ms,
+            "untilMs": self._clock.now_ms(),
+            "queries": [form.to_json() for form in queries],
+        }
+
+    def close(self) -> None:
+        """Look at nothing more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _fold(self) -> None:
+        pending, self._pending = self._pending, []
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not pending:
+            return
+        weight = (len(pending) + self._num_skipped) / len(pending)
+        self._num_skipped = 0
+        now_ms = self._clock.now_ms()
+        self._turn(now_ms)
+        for form in _forms_of(pending, weight, now_ms):
+            _add(self._forms, form, self._max_samples)
+        while len(self._forms) > self._max_forms:
+            self._forms.popitem(last=False)
+
+    def _turn(self, now_ms: int) -> None:
+        """Begin a new generation if it is time."""
+        if now_ms - self._since_ms >= DAY_MS:
+            self._former, self._former_since_ms = self._forms, self._since_ms
+            self._forms, self._since_ms = OrderedDict(), now_ms
+
+
+def _kept(options: str) -> str:
+    """What options say of the work: neither who asks, nor how long it may take."""
+    entries = (entry.strip() for entry in options.split(";"))
+    return ";".join(sorted(one for one in entries if one and one.partition("=")[0].strip().lower() not in _PERSONAL))
+
+
+def _forms_of(pending: Iterable[Asked], weight: float, now_ms: int) -> Iterable[Form]:
+    for one in pending:
+        yield Form(
+            table=one.table,
+            normal=normalised(one.sql),
+            options=one.options,
+            count=weight,
+            time_ms=weight * one.time_ms,
+            longest_ms=one.time_ms,
+            num_docs_scanned=weight * one.num_docs_scanned,
+            num_entries_scanned_in_filter=weight * one.num_entries_scanned_in_filter,
+            num_segments_processed=weight * one.num_segments_processed,
+            last_ms=now_ms,
+            samples=[one.sql],
+        )
+
+
+def _add(forms: Forms, form: Form, max_samples: int) -> None:
+    """Count a form, as the one that was asked last."""
+    key = form.table, form.normal, form.options
+    known = forms.pop(key, None) or Form(*key)
+    known.add(form, max_samples)
+    forms[key] = known

@@ -11,6 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 
 import merlot
 from merlot.cli import (
+    advise,
     apply,
     backfill,
     delete,
@@ -117,6 +118,7 @@ app.command("drain")(drain.drain)
 app.command("undrain")(drain.undrain)
 app.add_typer(get.app, name="get")
 app.command("query")(query.query)
+app.command("advise")(advise.advise)
 app.command("backfill")(backfill.backfill)
 app.add_typer(segment.app, name="segment")
 app.add_typer(stream.app, name="stream")

@@ -29,7 +29,7 @@ from merlot.query.plan.nodes import Leaf, LeafKind, LeafWork
 from merlot.query.read.columns import Columns, SegmentColumns
 from merlot.query.shortcuts import joined_segments, one_row
 from merlot.query.star_trees import choice
-from merlot.query.targets import Found, Sources, Target, Task, apart, can_match, matched, resolved, select
+from merlot.query.targets import Found, Sources, Target, Task, apart, can_match, matched, resolved, select, with_derived
 from merlot.segment.arrow_types import is_fixed_width
 from merlot.segment.index.zones import BLOCK_DOCS
 from merlot.segment.reader import Segment
@@ -54,7 +54,9 @@ def execute(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) 
     num_helpers = _num_helpers(leaf, alive, context)
     tasks = [task for target in alive for task in _split(target, len(alive), num_helpers, context)]
     num_helpers = min(num_helpers, max(0, len(tasks) - 1))
-    is_plain = not num_helpers and all(target.columns.stored_states is None for target in alive)
+    is_plain = not num_helpers and all(
+        target.columns.stored_states is None and target.source.leaf is None for target in alive
+    )
     taken_over = one_row.tally(leaf, tasks, context) if is_plain else None
     content, found = taken_over or _tables(leaf, tasks, num_helpers, context)
     processed = sum([target.num_segments for target in alive])
@@ -89,9 +91,10 @@ def prepare(
 
     Raises TooMuchWorkError if they hold more docs to look at than the caller wants."""
     sources = _sources(leaf, segments, context)
-    targets = resolved(leaf, choice.instead(leaf, sources.every, context, resolver), context, resolver)
+    every = with_derived(leaf, sources.every, context)
+    targets = resolved(leaf, choice.instead(leaf, every, context, resolver), context, resolver)
     alive = [target for target in targets if can_match(leaf, target)]
-    to_visit = sum([_docs_to_visit(leaf, target) for target in alive])
+    to_visit = sum([_docs_to_visit(target.leaf(leaf), target) for target in alive])
     if context.most_docs is not None and to_visit > context.most_docs:
         raise TooMuchWorkError(f"query looks at too many docs limit={context.most_docs}")
     return targets, alive, sources.on_run
@@ -167,7 +170,7 @@ def _work(leaf: Leaf, task: Task, context: ExecutionContext) -> Found:
     docs, num_entries = select(leaf, task, context)
     if not docs.pieces:
         return Found(None, 0, num_entries, False)
-    columns, work = task.target.columns, leaf.work
+    columns, work = task.target.columns, task.target.leaf(leaf).work
     match work.kind:
         case LeafKind.AGGREGATION:
             slots = aggregate(work, columns, docs, context)
@@ -189,7 +192,7 @@ def _select_in_order(leaf: Leaf, tasks: Sequence[Task], context: ExecutionContex
         docs, num_entries = select(leaf, task, context)
         num_rows = min(wanted, docs.count)
         check_size(context.limits, leaf.work.rows_needed - wanted + num_rows, 0)
-        columns = select_first(leaf.work, task.target.columns, docs, num_rows) if num_rows else None
+        columns = select_first(task.target.leaf(leaf).work, task.target.columns, docs, num_rows) if num_rows else None
         found.append(Found(columns, num_rows, num_entries, matched(task, docs)))
         wanted -= num_rows
     return found
@@ -199,10 +202,10 @@ def _num_helpers(leaf: Leaf, targets: Sequence[Target], context: ExecutionContex
     """Threads of the pool worth waking beside the caller's."""
     if context.pool is None:
         return 0
-    names = leaf.columns_read
     work = 0.0
     for target in targets:
-        num_docs = _docs_to_visit(leaf, target)
+        asked = target.leaf(leaf)
+        names, num_docs = asked.columns_read, _docs_to_visit(asked, target)
         work += num_docs * TEXT_DOCS if num_docs and _reads_texts(target.columns, names) else num_docs
     return max(0, min(context.threads, int(work) // context.docs_per_thread) - 1)
 

@@ -65,7 +65,7 @@ def explain(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) 
     targets, alive, _ = prepare(leaf, segments, context, functools.partial(_Noting, origins))
     groups: dict[tuple[str, bool], list[int]] = {}
     for target in alive:
-        plan = orjson.dumps(_operators(leaf.work, target, origins)).decode()
+        plan = orjson.dumps(_operators(target.leaf(leaf).work, target, origins)).decode()
         counts = groups.setdefault((plan, target.source.is_joined), [0, 0])
         counts[0] += target.num_segments
         counts[1] += _num_docs(target)

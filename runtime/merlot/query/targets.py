@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ from merlot.query.context import ExecutionContext
 from merlot.query.filter.docset import DocSet
 from merlot.query.filter.resolve import Live, Node, Nothing, Resolver
 from merlot.query.filter.run import FilterRun
+from merlot.query.plan import derived
 from merlot.query.plan.nodes import Leaf
 from merlot.query.read.columns import Columns, SegmentColumns
 from merlot.segment.reader import Segment
@@ -29,6 +30,9 @@ class Source:
     """The docs that the query's filter keeps, if they are known already."""
     num_joined: int = 1
     """Segments in it where `starts` is None: of which of them a doc is, is not known then."""
+    leaf: Leaf | None = None
+    """What the query comes to here, where expressions are columns that the segment has computed; None: the query's own
+    leaf. Slots are the same."""
 
     @property
     def is_joined(self) -> bool:
@@ -59,6 +63,10 @@ class Target:
     @property
     def columns(self) -> Columns:
         return self.source.columns
+
+    def leaf(self, leaf: Leaf) -> Leaf:
+        """What is run over it of a query's leaf."""
+        return self.source.leaf or leaf
 
     @property
     def num_segments(self) -> int:
@@ -91,6 +99,29 @@ def apart(segments: Sequence[Segment], context: ExecutionContext) -> list[Source
     return [Source(SegmentColumns(segment, context.schema, context.host)) for segment in segments]
 
 
+def with_derived(leaf: Leaf, sources: Sequence[Source], context: ExecutionContext) -> Sequence[Source]:
+    """The sources; those that have computed what the leaf would compute read that."""
+    asked = derived.asked_for(leaf, context.indexing, context.schema)
+    if not asked:
+        return sources
+    forms: dict[frozenset[derived.Computed], Leaf | None] = {frozenset(): None}
+    found = []
+    for source in sources:
+        columns = _computed(source, asked)
+        if columns not in forms:
+            forms[columns] = derived.with_columns(leaf, columns)
+        found.append(replace(source, leaf=forms[columns]))
+    return found
+
+
+def _computed(source: Source, asked: frozenset[derived.Computed]) -> frozenset[derived.Computed]:
+    """The derived columns that a source has."""
+    columns = source.columns
+    if not isinstance(columns, SegmentColumns):
+        return frozenset()
+    return frozenset(one for one in asked if columns.has_derived(one.derived.name, one.unit))
+
+
 def resolved(
     leaf: Leaf, sources: Sequence[Source], context: ExecutionContext, resolver: Callable[..., Resolver] = Resolver
 ) -> list[Target]:
@@ -102,7 +133,7 @@ def resolved(
         if live is None:
             with_nulls = leaf.work.null_handling
             one = resolver(source.columns, null_handling=with_nulls, indexing=context.indexing)
-            live = one.live(leaf.filter, leaf.work.rows)
+            live = one.live((source.leaf or leaf).filter, leaf.work.rows)
         targets.append(Target(source, live))
     return targets
 

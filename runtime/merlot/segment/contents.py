@@ -14,12 +14,15 @@ import pyarrow.compute as pc
 
 from merlot.segment.buffers import Array
 from merlot.segment.column import ColumnReader
+from merlot.segment.derived import truncated, unit_of_column
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index import zones
 from merlot.segment.index.kind import AnyIndex, ColumnIndexes, IndexedColumn
 from merlot.segment.index.registry import INDEXES
 from merlot.segment.json_values import to_json
+from merlot.segment.metadata import ColumnMetadata
 from merlot.segment.startree import agreement
+from merlot.spec.derived import derived_of
 from merlot.values.types import TypeName
 
 
@@ -39,10 +42,37 @@ def check_contents(segment: ImmutableSegment) -> None:
         for is_right, what in _claims(column):
             segment.file.require(is_right(), f"{what} are not those of the values column={name}")
         segment.close()
+    for one in segment.metadata.derived:
+        segment.file.require(_is_derived(segment, one), f"values are not those of its column derived={one.name}")
+        segment.close()
     for tree in segment.star_trees:
         is_right_tree = agreement.agrees(tree, segment.column, segment.num_docs)
         segment.file.require(is_right_tree, f"star-tree is not that of the rows dimensions={','.join(tree.dimensions)}")
         segment.close()
+
+
+def _is_derived(segment: ImmutableSegment, stored: ColumnMetadata) -> bool:
+    derived, column = derived_of(stored.name), segment.column(stored.name)
+    assert derived is not None
+    assert column is not None
+    source = segment.column(derived.column)
+    if source is None or unit_of_column(source.metadata) != stored.format or stored.format is None:
+        return False
+    if not all(is_right() for is_right, _ in _claims(column)):
+        return False
+    wanted = truncated(_numbers(source), derived, stored.format)
+    have, theirs = column.nulls, source.nulls
+    same_nulls = have is theirs is None or (have is not None and theirs is not None and np.array_equal(have, theirs))
+    return same_nulls and np.array_equal(_numbers(column), wanted)
+
+
+def _numbers(column: ColumnReader) -> Array:
+    dictionary = column.dictionary
+    if dictionary is None:
+        return column.values()
+    assert dictionary.numeric is not None
+    values: Array = dictionary.numeric[column.dict_ids()]
+    return values
 
 
 Claims = Iterator[tuple[Callable[[], bool], str]]

@@ -4,6 +4,7 @@ No buffer is read: what is found here is found when a file is opened. What buffe
 `segment.index` when a column is read for the first time.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -17,6 +18,8 @@ from merlot.segment.index.registry import BUFFERS, indexes_in, is_plain
 from merlot.segment.json_values import is_value
 from merlot.segment.layout import damaged
 from merlot.segment.metadata import MAX_DOCS, ColumnEncoding, ColumnMetadata, SegmentMetadata, Shapes
+from merlot.spec.derived import derived_of
+from merlot.values.types import TypeName
 
 _MAX_VALUES: Final = (1 << 32) - 1
 _MAX_MS: Final = 1 << 63
@@ -42,6 +45,8 @@ def check_segment(metadata: SegmentMetadata, file: MappedFile) -> None:
     start, end = metadata.start_time_ms, metadata.end_time_ms
     if not 0 <= metadata.num_docs <= MAX_DOCS:
         raise damaged(file.path, f"no segment has {metadata.num_docs} docs")
+    if len({one.name for one in metadata.derived}) != len(metadata.derived):
+        raise damaged(file.path, "two derived columns have one name")
     if start is not None and end is not None and not -_MAX_MS <= start <= end < _MAX_MS:
         raise damaged(file.path, f"times are none or reversed start={start} end={end}")
 
@@ -54,6 +59,18 @@ def check_column(column: ColumnMetadata, num_docs: int, file: MappedFile) -> Non
         wrong = _wrong_buffers(column, shapes, file)
     if wrong is not None:
         raise damaged(file.path, f"{wrong} column={column.name}")
+
+
+def check_derived(
+    column: ColumnMetadata, columns: Mapping[str, ColumnMetadata], num_docs: int, file: MappedFile
+) -> None:
+    """Raise CorruptionError unless the column can be the derived one of its name."""
+    check_column(column, num_docs, file)
+    derived = derived_of(column.name)
+    source = None if derived is None else columns.get(derived.column)
+    is_one = source is not None and column.num_nulls == source.num_nulls and not source.multi_value
+    if not is_one or column.type is not TypeName.LONG or column.multi_value:
+        raise damaged(file.path, f"no such column is derived column={column.name}")
 
 
 def check_indexes(column: ColumnMetadata, num_docs: int, file: MappedFile) -> None:

@@ -22,7 +22,7 @@ from merlot.errors import CorruptionError, NotFoundError, UnavailableError
 from merlot.ids import SegmentKey
 from merlot.segment.buffers import MappedFile, buffer_problems
 from merlot.segment.column import ColumnReader
-from merlot.segment.footer_checks import check_column, check_segment
+from merlot.segment.footer_checks import check_column, check_derived, check_segment
 from merlot.segment.layout import FORMAT_VERSION, SUFFIX, damaged, read_layout
 from merlot.segment.mapping import read_file
 from merlot.segment.metadata import (
@@ -154,14 +154,15 @@ class ImmutableSegment:
         return tuple(self.metadata.columns)
 
     def column(self, name: str) -> ColumnReader | None:
-        """Reader of a column; None if the segment was built before the column was added."""
+        """Reader of a column, or of a derived one; None if the segment was built before the column was added."""
         opened = self._open()
         reader = opened.readers.get(name)
         if reader is not None:
             return reader
         metadata = opened.metadata.columns.get(name)
         if metadata is None:
-            return None
+            derived = _derived(opened, name) if name.startswith("$") else None
+            return None if derived is None else opened.readers.setdefault(name, derived)
         # Two threads that come at once make two; both are given the same one.
         return opened.readers.setdefault(name, self._reader(metadata, opened))
 
@@ -194,7 +195,10 @@ class ImmutableSegment:
 
     def bounds(self, name: str) -> tuple[int, int] | None:
         """Smallest and largest whole number that the column holds, if it holds such."""
-        stored = self._open().metadata.columns.get(name)
+        opened = self._open()
+        stored = opened.metadata.columns.get(name)
+        if stored is None and name.startswith("$") and (reader := self.column(name)) is not None:
+            stored = reader.metadata
         if stored is None or not isinstance(stored.min, int) or not isinstance(stored.max, int):
             return None
         return stored.min, stored.max
@@ -204,6 +208,8 @@ class ImmutableSegment:
         for a column that is asked for. Raises CorruptionError."""
         for _ in self.metadata.columns.values():
             pass
+        for one in self.metadata.derived:
+            assert self.column(one.name) is not None
         assert len(self.star_trees) >= len(self.metadata.star_trees)
 
     def prepare(self) -> None:
@@ -351,14 +357,27 @@ def _metadata_of(file: MappedFile) -> SegmentMetadata:
 
 
 def _star_tree(metadata: StarTreeMetadata, opened: _Opened) -> StarTree:
-    columns, cardinalities = opened.metadata.columns, []
+    cardinalities = []
+    columns = {one.name: one for one in opened.metadata.derived}
     for name in metadata.dimensions:
-        column = columns.get(name)
+        column = columns[name] if name in columns else opened.metadata.columns.get(name)
         is_dimension = column is not None and not column.multi_value and column.encoding.has_dictionary
         opened.file.require(is_dimension, f"star-tree of a column that has no dictionary column={name}")
         assert column is not None
         cardinalities.append(column.cardinality or 0)
     return StarTree(metadata, cardinalities, opened.file)
+
+
+def _derived(opened: _Opened, name: str) -> ColumnReader | None:
+    """Reader of a derived column, of the segment's own file or of its sidecar; None if neither has it."""
+    metadata = opened.metadata
+    if opened.sidecar is not None and (found := opened.sidecar.column(name)) is not None:
+        return found
+    for one in metadata.derived:
+        if one.name == name:
+            check_derived(one, metadata.columns, metadata.num_docs, opened.file)
+            return ColumnReader(one, metadata.num_docs, opened.file)
+    return None
 
 
 def _column_of(fields: bytes, num_docs: int, file: MappedFile) -> ColumnMetadata:

@@ -96,7 +96,8 @@ def describe(path: Path) -> SegmentReport:
     with ImmutableSegment.open(path) as segment:
         metadata = segment.metadata
         file = segment.file
-        columns = tuple(_describe_column(column, file) for column in metadata.columns.values())
+        every = (*metadata.columns.values(), *metadata.derived)
+        columns = tuple(_describe_column(column, file) for column in every)
         star_trees = tuple(_describe_tree(Drawing(segment, tree), file) for tree in segment.star_trees)
         return SegmentReport(
             path=str(path),

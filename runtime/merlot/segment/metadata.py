@@ -160,6 +160,8 @@ class SegmentMetadata(Model):
     end_time_ms: int | None = None
     sort_order: tuple[str, ...] = ()
     partitions: dict[str, PartitionInfo] = {}
+    derived: tuple[ColumnMetadata, ...] = ()
+    """Columns computed from others, `$ts$DAY`, which no schema has. FORMAT.md §5.15."""
     star_trees: tuple[StarTreeMetadata, ...] = ()
     creation: CreationFacts = CreationFacts()
 

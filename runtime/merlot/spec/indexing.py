@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated, Final
 
 from pydantic import Field
 
+from merlot.spec.derived import Derived, Granularity, derived_of
 from merlot.spec.model import SpecModel
 from merlot.spec.schema import ColumnName
 from merlot.spec.star_tree import StarTreeSpec
@@ -85,6 +87,17 @@ class IndexingSpec(SpecModel):
     star_tree_index_configs: Annotated[tuple[StarTreeSpec, ...], Field(max_length=MAX_STAR_TREES)] = ()
     """Star-trees: rows aggregated ahead, for queries that name their dimensions and functions alone."""
 
+    timestamp_granularities: Mapping[ColumnName, tuple[Granularity, ...]] = {}
+    """Units that columns of times are cut to ahead, in UTC: DATETRUNC('DAY', ts), or $ts$DAY by name, is read, not
+    computed, of segments that are built with it."""
+
+    @cached_property
+    def derived(self) -> tuple[Derived, ...]:
+        """Derived columns, sorted: of `timestampGranularities`, and dimensions of star-trees."""
+        found = {Derived(name, one) for name, every in self.timestamp_granularities.items() for one in every}
+        of_trees = (derived_of(name) for tree in self.star_tree_index_configs for name in tree.dimensions_split_order)
+        return tuple(sorted(found | {one for one in of_trees if one is not None}))
+
     def bloom_fpp_of(self, column: str) -> float | None:
         """Share of absent values that may pass the column's filter; None if it has none."""
         return self.bloom_fpp.get(column, DEFAULT_FPP) if column in self.bloom else None
@@ -101,7 +114,8 @@ class IndexingSpec(SpecModel):
     @property
     def asks_for_indexes(self) -> bool:
         """Whether there is any index or star-tree, so that some segment may lack it."""
-        return bool(self.star_tree_index_configs) or any(self.columns_of(kind) for kind in INDEX_KINDS)
+        asks = self.star_tree_index_configs or self.timestamp_granularities
+        return bool(asks) or any(self.columns_of(kind) for kind in INDEX_KINDS)
 
     def columns_of(self, kind: str) -> IndexedColumns:
         """Columns for which an index is asked for."""

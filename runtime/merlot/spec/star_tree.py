@@ -11,8 +11,8 @@ from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field
 
+from merlot.spec.derived import DimensionName, derived_of
 from merlot.spec.model import SpecModel
-from merlot.spec.schema import ColumnName
 from merlot.values.types import TypeName
 
 MAX_DIMENSIONS: Final = 64
@@ -90,10 +90,10 @@ def stored_functions(function: str, column: str) -> tuple[StoredFunction, ...]:
 class StarTreeSpec(SpecModel):
     """One star-tree of every segment: which queries it answers, and how large it may be."""
 
-    dimensions_split_order: Annotated[tuple[ColumnName, ...], Field(min_length=1, max_length=MAX_DIMENSIONS)]
-    """Dimensions that queries filter and group by, in the order in which the tree is split. First those that most
-    queries name, and among them those of many values."""
-    skip_star_node_creation_for_dimensions: tuple[ColumnName, ...] = ()
+    dimensions_split_order: Annotated[tuple[DimensionName, ...], Field(min_length=1, max_length=MAX_DIMENSIONS)]
+    """Dimensions that queries filter and group by, in the order in which the tree is split: columns, and times cut to a
+    unit, DATETRUNC('DAY', ts). First those that most queries name, and among them those of many values."""
+    skip_star_node_creation_for_dimensions: tuple[DimensionName, ...] = ()
     """Dimensions of the order that nearly every query names: no documents are made for queries that do not."""
     function_column_pairs: Annotated[tuple[Annotated[str, Field(max_length=200)], ...], Field(min_length=1)]
     """What queries aggregate: functions and their columns, such as SUM__impressions and COUNT__*."""
@@ -110,6 +110,11 @@ class StarTreeSpec(SpecModel):
         return tuple(sorted(every))
 
     @property
+    def derived(self) -> tuple[str, ...]:
+        """Dimensions that are derived columns."""
+        return tuple(name for name in self.dimensions_split_order if derived_of(name) is not None)
+
+    @property
     def columns(self) -> frozenset[str]:
-        """Columns that are read to build it."""
+        """Columns that are read to build it, derived ones among them."""
         return frozenset(self.dimensions_split_order) | {one.column for one in self.stored if one.column}

@@ -110,7 +110,7 @@ def _bind_outputs(
 def _label(node: exp.Expr, binder: Binder, scope: Scope) -> str:
     def column_name(column: exp.Column) -> str:
         found = scope.find(column.name)
-        return found.name if found is not None else str(column.name)
+        return found.name if isinstance(found, Column) else str(column.name)
 
     return label(node, column_name, nulls=binder.nulls)
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from merlot.spec.derived import derived_of, unit_of
 from merlot.spec.schema import TableSchema
 from merlot.tree.errors import UnknownColumnError, UnsupportedSqlError
-from merlot.tree.nodes import Column, Expr
+from merlot.tree.nodes import Call, Column, Expr, Literal
 from merlot.tree.types import INT, LONG, STRING, SqlType
 from merlot.values.types import TypeName
 
@@ -54,19 +55,22 @@ class Scope:
             raise UnknownColumnError("SELECT * needs a FROM")
         return tuple(self._typed(name) for name in self.schema.names)
 
-    def column(self, name: str, qualifier: str = "") -> Column:
+    def column(self, name: str, qualifier: str = "") -> Expr:
         """The column of that name; raises UnknownColumnError, with the nearest name there is."""
         found = self.find(name) if not qualifier or qualifier.lower() in self.qualifiers else None
         if found is None:
             raise self._unknown(f"{qualifier}.{name}" if qualifier else name, name)
         return found
 
-    def find(self, name: str) -> Column | None:
-        """The column of that name, or None."""
+    def find(self, name: str) -> Expr | None:
+        """The column of that name, or None. A derived column, `$ts$DAY`, is what it is computed by."""
         if name.startswith("$"):
             if name in _REFUSED_VIRTUAL:
                 raise UnsupportedSqlError(f"virtual column {name}")
-            return None if self.schema is None else VIRTUAL_COLUMNS.get(name)
+            return None if self.schema is None else VIRTUAL_COLUMNS.get(name) or self._derived(name)
+        return self._find(name)
+
+    def _find(self, name: str) -> Column | None:
         if self.schema is None:
             return None
         if self.schema.field(name) is not None:
@@ -74,6 +78,21 @@ class Scope:
         lowered = name.lower()
         same = [candidate for candidate in self.schema.names if candidate.lower() == lowered]
         return self._typed(same[0]) if len(same) == 1 else None
+
+    def _derived(self, name: str) -> Expr | None:
+        """Of the type of its column's times: TIMESTAMP, or the numbers of a unit."""
+        derived = derived_of(name)
+        column = None if derived is None else self._find(derived.column)
+        if derived is None or column is None or column.type.is_array:
+            return None
+        assert self.schema is not None
+        field = self.schema.field(column.name)
+        unit = None if field is None else unit_of(field.type, field.format)
+        if unit is None:
+            return None
+        words = [Literal(word, STRING) for word in (str(derived.granularity), unit, "UTC", unit)]
+        call = Call("datetrunc", (words[0], column, *words[1:]), LONG)
+        return Call("cast", (call,), column.type) if column.type.base is TypeName.TIMESTAMP else call
 
     def alias(self, name: str) -> Expr | None:
         """The SELECT item of that alias, or None."""

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from merlot.spec import manifest
+from merlot.spec.derived import Granularity
 from merlot.spec.manifest import ManifestError
 from merlot.spec.star_tree import StarTreeSpec, StoredFunction
 
@@ -18,7 +19,12 @@ FIELDS = [
     {"name": "raw", "type": "STRING"},
     {"name": "clicks", "type": "LONG", "role": "metric"},
     {"name": "price", "type": "DOUBLE", "role": "metric"},
+    {"name": "ts", "type": "TIMESTAMP", "role": "dateTime"},
+    {"name": "secs", "type": "LONG", "role": "dateTime", "format": "EPOCH|SECONDS"},
+    {"name": "day", "type": "STRING", "role": "dateTime", "format": "SIMPLE_DATE_FORMAT|yyyyMMdd"},
+    {"name": "moments", "type": "LONG", "multiValue": True},
 ]
+AHEAD = "computed ahead is DATETRUNC of TIMESTAMP, LONG and whole units"
 PATH = "spec.indexing.starTreeIndexConfigs[0]"
 
 
@@ -121,6 +127,46 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
         PAIR,
         'column "tags" is multi-valued; DISTINCTCOUNTHLL takes one value per row',
     ),
+    *(
+        ({"dimensionsSplitOrder": ["country", written]}, "dimensionsSplitOrder[1]", message)
+        for written, message in (
+            ("DATETRUNC('day', secz)", 'no column "secz" in spec.schema.fields; did you mean secs?'),
+            ("$secz$DAY", 'no column "secz" in spec.schema.fields; did you mean secs?'),
+            (
+                "DATETRUNC('DAY', moments)",
+                'column "moments" is multi-valued; what is computed ahead has one value per row',
+            ),
+            (
+                "$day$MONTH",
+                f'column "day" is STRING SIMPLE_DATE_FORMAT|yyyyMMdd; {AHEAD}',
+            ),
+            (
+                "DATETRUNC('DAY', ts, 'SECONDS')",
+                'column "ts" is in MILLISECONDS, not in SECONDS; write DATETRUNC(unit, ts) alone',
+            ),
+            (
+                "DATETRUNC('FORTNIGHT', ts)",
+                f"unknown granularity FORTNIGHT; one of {', '.join(Granularity)}",
+            ),
+            (
+                "UPPER('x', country)",
+                "not a function that is computed ahead: UPPER('x', country); write DATETRUNC('DAY', column)",
+            ),
+        )
+    ),
+    (
+        {"dimensionsSplitOrder": ["DATETRUNC('day', ts)", "country", "$ts$DAY"]},
+        "dimensionsSplitOrder[2]",
+        '"$ts$DAY" is named twice; keep one',
+    ),
+    (
+        {
+            "dimensionsSplitOrder": ["DATETRUNC('day', ts)", "country"],
+            "skipStarNodeCreationForDimensions": ["DATETRUNC('DAY',ts)", "$ts$MONTH"],
+        },
+        "skipStarNodeCreationForDimensions[1]",
+        '"$ts$MONTH" is not in dimensionsSplitOrder; one of $ts$DAY, country',
+    ),
     ({"maxLeafRecords": 0}, "maxLeafRecords", "must be at least 1, got 0"),
     ({"dimensionSplitOrder": []}, "dimensionSplitOrder", "unknown field; did you mean dimensionsSplitOrder?"),
 ]
@@ -144,3 +190,35 @@ def test_a_tree_has_up_to_64_dimensions() -> None:
 def test_the_same_tree_twice_is_refused() -> None:
     with pytest.raises(ManifestError, match="declared twice"):
         manifest.load(text(tree(), tree()))
+
+
+def test_a_dimension_that_is_a_function_has_one_name_however_it_is_written() -> None:
+    for written in (
+        "DATETRUNC('day', ts)",
+        "date_trunc( 'DAY' , \"ts\" )",
+        "$ts$DAY",
+        "DATETRUNC('Day', ts, 'milliseconds')",
+    ):
+        [loaded] = manifest.load_tables(text(tree(dimensionsSplitOrder=[written, "DATETRUNC('MONTH', secs)"])))
+        [found] = loaded.spec.indexing.star_tree_index_configs
+        assert found.dimensions_split_order == ("$ts$DAY", "$secs$MONTH")
+        assert [one.name for one in loaded.spec.indexing.derived] == ["$secs$MONTH", "$ts$DAY"]
+
+
+@pytest.mark.parametrize(
+    ("granularities", "field", "message"),
+    [
+        ({"secz": ["DAY"]}, "secz", 'no column "secz" in spec.schema.fields; did you mean secs?'),
+        ({"country": ["DAY"]}, "country", 'column "country" is STRING without a format'),
+        ({"moments": ["DAY"]}, "moments", 'column "moments" is multi-valued'),
+        ({"ts": ["DAY", "DAY"]}, "ts[1]", "DAY is named twice; keep one"),
+    ],
+)
+def test_what_granularities_cannot_be_is_named_with_its_path(
+    granularities: dict[str, list[str]], field: str, message: str
+) -> None:
+    with pytest.raises(ManifestError) as caught:
+        manifest.load(text(timestampGranularities=granularities))
+    [problem] = caught.value.problems
+    assert problem.path == f"spec.indexing.timestampGranularities.{field}"
+    assert message in problem.message

@@ -12,9 +12,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.errors import InvalidInputError
+from merlot.segment.column import ColumnReader
 from merlot.segment.index.dictionary import Dictionary, OrderedDictionary
 from merlot.segment.reader import Reader, Segment, ValidDocs
 from merlot.segment.under_schema import ConstantColumn, column_under
+from merlot.spec.derived import derived_of
 from merlot.spec.schema import TableSchema
 from merlot.values.types import TypeName
 
@@ -71,6 +73,11 @@ class SegmentColumns:
         """Smallest and largest whole number that the column holds, if known."""
         return self.segment.bounds(name)
 
+    def has_derived(self, name: str, unit: str) -> bool:
+        """Whether the segment has the derived column, of times in this unit."""
+        found = self.segment.column(name)
+        return isinstance(found, ColumnReader) and found.metadata.format == unit
+
     def _make(self, name: str) -> Reader:
         if name.startswith("$"):
             return self._virtual(name)
@@ -90,6 +97,8 @@ class SegmentColumns:
             return ConstantColumn(TypeName.LONG, self.segment.key.crc, self.num_docs)
         if name == "$hostName":
             return ConstantColumn(TypeName.STRING, self._host, self.num_docs)
+        if derived_of(name) is not None and (found := self.segment.column(name)) is not None:
+            return found
         raise InvalidInputError(f"unknown column name={name}")
 
 

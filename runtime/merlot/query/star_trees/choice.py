@@ -42,17 +42,32 @@ def instead(
     """The sources, with documents of star-trees in the place of segments of which trees answer the query."""
     if context.indexing is not None and not context.indexing.star_tree_index_configs:
         return sources
+    # Trees know a derived column as a dimension, others its column: each form of the query is asked for.
+    forms = {id(form): form for form in (*(source.leaf for source in sources), leaf) if form is not None}
+    for form in forms.values():
+        sources = _instead(form, form is leaf, sources, context, resolver)
+    return sources
+
+
+def _instead(
+    leaf: Leaf, is_every: bool, sources: Sequence[Source], context: ExecutionContext, resolver: Callable[..., Resolver]
+) -> Sequence[Source]:
+    """By the trees that answer one form of the query, in the place of the sources that have it."""
+
+    def has_trees(source: Source) -> bool:
+        return (is_every or source.leaf is leaf) and _has_trees(source)
+
     asked = question(leaf)
     if asked is None or _is_answered_by_counts(leaf):
         return sources
-    with_trees = [source for source in sources if _has_trees(source)]
+    with_trees = [source for source in sources if has_trees(source)]
     if not with_trees:
         return sources
     chooser = _Chooser(asked, leaf, context, resolver)
     joined = chooser.joined([source.columns for source in with_trees]) if len(with_trees) > 1 else None
     if joined is not None:
-        return [joined, *(source for source in sources if not _has_trees(source))]
-    return [(chooser.of_segment(source.columns) if _has_trees(source) else None) or source for source in sources]
+        return [joined, *(source for source in sources if not has_trees(source))]
+    return [(chooser.of_segment(source.columns) if has_trees(source) else None) or source for source in sources]
 
 
 def _is_answered_by_counts(leaf: Leaf) -> bool:
@@ -108,7 +123,7 @@ class _Chooser:
         if len(known) < len(answers):
             return None
         best = min(known, key=_num_documents)
-        return Source(best.columns, live=best.live, num_joined=len(parts))
+        return Source(best.columns, live=best.live, num_joined=len(parts), leaf=self.leaf)
 
     def _fits(self, tree: Tree) -> bool:
         asked, schema = self.asked, self.context.schema
@@ -173,15 +188,15 @@ class _Chooser:
         tree, asked = found.tree, self.asked
         documents = TreeDocs(tree, columns, [partial(_states, tree, stored) for stored in asked.work.states])
         if not len(found.docs):
-            return Source(documents, live=Live(NOTHING))
+            return Source(documents, live=Live(NOTHING), leaf=self.leaf)
         share = len(found.docs) / tree.num_docs
         resolver = self.resolver(documents, null_handling=self.leaf.work.null_handling, indexing=None)
         nodes = [resolver.resolve(expr) for expr in asked.others]
         if any(isinstance(node, Nothing) for node in nodes):
-            return Source(documents, live=Live(NOTHING))
+            return Source(documents, live=Live(NOTHING), leaf=self.leaf)
         chosen: Node = TreeMatch(found.docs, share, "startree", dimensions=tree.dimensions)
         left = [node for node in nodes if not isinstance(node, All)]
-        return Source(documents, live=Live(And((chosen, *left)) if left else chosen))
+        return Source(documents, live=Live(And((chosen, *left)) if left else chosen), leaf=self.leaf)
 
 
 def _num_documents(source: Source) -> int:

@@ -16,11 +16,12 @@ from merlot.segment.build.request import BuildRequest, BuiltSegment
 from merlot.segment.build.rows import BuildColumn, Rows, stored_column, widened
 from merlot.segment.build.sorting import sorted_order
 from merlot.segment.build.times import time_range
+from merlot.segment.derived import unit_of_column, write_derived
 from merlot.segment.index import bloom
 from merlot.segment.layout import FORMAT_VERSION, Footer
 from merlot.segment.metadata import MAX_DOCS, ColumnMetadata, SegmentMetadata, parse_metadata
 from merlot.segment.startree.source import TreeSources
-from merlot.spec.indexing import PartitionEnforcement, PartitioningSpec
+from merlot.spec.indexing import Encoding, PartitionEnforcement, PartitioningSpec
 
 _LOG = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class SegmentWriter:
         self._num_docs = num_docs
         self._file = FileWriter(directory, request.name)
         self._columns: list[ColumnMetadata] = []
+        self._derived: list[ColumnMetadata] = []
         self._time: dict[str, Any] = {}
         self._partitions: dict[str, Any] = {}
         self._unpartitioned: dict[str, str] = {}
@@ -75,7 +77,8 @@ class SegmentWriter:
         assert column.num_docs == self._num_docs
         written = write_column(column, request_of(request.indexing, field), self._file)
         self._columns.append(written.metadata)
-        self._trees.take(column, written.coded)
+        self._trees.take(field.name, field.type, column, written.coded)
+        self._add_derived(column, written)
         words = written.indexes.get(bloom.WORDS)
         if words is not None and words.nbytes <= bloom.MAX_RECORD_BYTES:
             self._blooms[field.name] = bloom.to_text(words)
@@ -84,6 +87,16 @@ class SegmentWriter:
             self._time |= time_range(field, written.metadata, written.distinct)
         if request.partitioning is not None and field.name in request.partitioning.columns:
             self._add_partitions(request.partitioning, column, written)
+
+    def _add_derived(self, column: BuildColumn, written: WrittenColumn) -> None:
+        indexing, unit = self._request.indexing, unit_of_column(written.metadata)
+        for one in indexing.derived:
+            if one.column != column.field.name or unit is None:
+                continue
+            encoding = Encoding.DICTIONARY if one.name in indexing.tree_dimensions else Encoding.AUTO
+            made = write_derived(one, column, written.coded, unit, encoding=encoding, file=self._file)
+            self._derived.append(made.metadata)
+            self._trees.take(one.name, made.metadata.type, column, made.coded)
 
     def commit(self) -> BuiltSegment:
         """Write star-trees and the footer; the file is whole afterwards."""
@@ -112,6 +125,8 @@ class SegmentWriter:
             "sort_order": list(request.indexing.sorted_columns),
             **self._time,
         }
+        if self._derived:
+            content["derived"] = [column.model_dump(mode="json", exclude_defaults=True) for column in self._derived]
         return content if request.partitioning is None else {**content, "partitions": self._partitions}
 
     def _add_partitions(self, partitioning: PartitioningSpec, column: BuildColumn, written: WrittenColumn) -> None:

@@ -20,18 +20,20 @@ from merlot.segment.build.column_writer import request_of, write_column
 from merlot.segment.build.file_writer import FileWriter
 from merlot.segment.build.rows import StoredColumn
 from merlot.segment.column import ColumnReader
-from merlot.segment.contents import indexed_column, raw_values
+from merlot.segment.contents import indexed_column
+from merlot.segment.derived import unit_of_column, write_derived
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.registry import INDEXES
 from merlot.segment.layout import SIDECAR_SUFFIX, Footer
-from merlot.segment.metadata import StarTreeMetadata
+from merlot.segment.metadata import ColumnMetadata, StarTreeMetadata
 from merlot.segment.sidecar.content import LeftOut, SidecarColumn, SidecarContent, SidecarIdentity
 from merlot.segment.sidecar.plan import SidecarPlan
 from merlot.segment.startree.agreement import source_of
 from merlot.segment.startree.build import build
 from merlot.segment.startree.documents import SourceColumn
 from merlot.segment.startree.written import write
-from merlot.spec.indexing import IndexingSpec
+from merlot.spec.derived import derived_of
+from merlot.spec.indexing import Encoding, IndexingSpec
 from merlot.spec.schema import FieldSpec
 
 _LOG: Final = logging.getLogger(__name__)
@@ -53,6 +55,9 @@ def build_sidecar(
         for name in plan.columns:
             check()
             work.add_column(name)
+        for name in plan.derived:
+            check()
+            work.add_derived(name)
         for tree in range(len(plan.star_trees)):
             check()
             work.add_tree(tree)
@@ -74,6 +79,7 @@ class _Work:
         self._indexing = indexing
         self._file = file
         self._columns: list[SidecarColumn] = []
+        self._derived: list[ColumnMetadata] = []
         self._sources: dict[str, SourceColumn] = {}
         self.trees: list[StarTreeMetadata] = []
         self._left_out: list[LeftOut] = []
@@ -82,6 +88,19 @@ class _Work:
         """Write what the plan has for a column."""
         reader = self._reader(name)
         self._columns.append(self._recoded(reader) if name in self._plan.recoded else self._indexed(reader))
+
+    def add_derived(self, name: str) -> None:
+        """Compute a derived column."""
+        derived = derived_of(name)
+        assert derived is not None
+        reader = self._reader(derived.column)
+        unit, source = unit_of_column(reader.metadata), source_of(reader)
+        assert unit is not None
+        encoding = Encoding.DICTIONARY if name in self._indexing.tree_dimensions else Encoding.AUTO
+        column = self._stored(reader)
+        written = write_derived(derived, column, source.coded, unit, encoding=encoding, file=self._file)
+        self._derived.append(written.metadata)
+        self._sources[name] = SourceColumn(written.metadata.type, written.coded, None)
 
     def add_tree(self, number: int) -> None:
         """Write one of the plan's trees, or note why there is none."""
@@ -101,6 +120,7 @@ class _Work:
         content = SidecarContent(
             num_docs=self._metadata.num_docs,
             added=tuple(self._columns),
+            derived=tuple(self._derived),
             star_trees=tuple(self.trees),
             left_out=tuple(self._left_out),
         )
@@ -123,19 +143,22 @@ class _Work:
 
     def _recoded(self, reader: ColumnReader) -> SidecarColumn:
         """The whole column again, with the dictionary that it lacks."""
-        known = reader.metadata
-        column = StoredColumn(
-            field=FieldSpec(name=known.name, type=known.type, multi_value=known.multi_value),
-            num_docs=reader.num_docs,
-            values=raw_values(reader),
-            offsets=reader.offsets() if reader.multi_value else None,
-            nulls=reader.nulls,
-            num_nulls=known.num_nulls,
-        )
+        known, column = reader.metadata, self._stored(reader)
         written = write_column(column, request_of(self._asked(), column.field), self._file)
         self._sources[known.name] = SourceColumn(known.type, written.coded, None)
         kept = {"role": known.role, "format": known.format, "default_null_value": known.default_null_value}
         return SidecarColumn(name=known.name, stored=written.metadata.model_copy(update=kept))
+
+    def _stored(self, reader: ColumnReader) -> StoredColumn:
+        known = reader.metadata
+        return StoredColumn(
+            field=FieldSpec(name=known.name, type=known.type, multi_value=known.multi_value),
+            num_docs=reader.num_docs,
+            values=indexed_column(reader).values(),
+            offsets=reader.offsets() if reader.multi_value else None,
+            nulls=reader.nulls,
+            num_nulls=known.num_nulls,
+        )
 
     def _asked(self) -> IndexingSpec:
         """What the table says, with the indexes of the plan alone; a dictionary for all columns that are asked for."""

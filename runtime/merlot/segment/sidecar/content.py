@@ -29,6 +29,8 @@ class SidecarContent(Model):
 
     num_docs: int
     added: tuple[SidecarColumn, ...] = ()
+    derived: tuple[ColumnMetadata, ...] = ()
+    """Derived columns that the segment lacks."""
     star_trees: tuple[StarTreeMetadata, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
 

@@ -10,8 +10,10 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from merlot.segment.derived import unit_of_column
 from merlot.segment.index.registry import INDEXES, indexes_in
 from merlot.segment.metadata import ColumnMetadata, SegmentMetadata, StarTreeMetadata
+from merlot.spec.derived import Derived
 from merlot.spec.indexing import INDEX_KINDS, IndexingSpec
 from merlot.spec.star_tree import StarTreeSpec, StoredFunction
 
@@ -36,10 +38,12 @@ class SidecarPlan:
     """Columns that lack the dictionary that an index or a tree needs: they are stored anew, with all their indexes."""
     indexes: tuple[PlannedIndex, ...] = ()
     star_trees: tuple[StarTreeSpec, ...] = ()
+    derived: tuple[str, ...] = ()
+    """Derived columns, by name."""
 
     @property
     def is_empty(self) -> bool:
-        return not self.indexes and not self.star_trees
+        return not self.indexes and not self.star_trees and not self.derived
 
     @cached_property
     def digest(self) -> str:
@@ -50,6 +54,8 @@ class SidecarPlan:
             "indexes": [list(one) for one in self.indexes],
             "star_trees": [tree.model_dump(mode="json") for tree in self.star_trees],
         }
+        if self.derived:
+            content["derived"] = self.derived
         return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
     @property
@@ -71,16 +77,30 @@ def plan_of(segment: SegmentMetadata, indexing: IndexingSpec) -> SidecarPlan:
     if not segment.num_docs or not indexing.asks_for_indexes:
         return NOTHING
     columns = segment.columns
+    wanted_dictionaries = indexing.tree_dimensions
+    stored = {
+        one.name: one.format
+        for one in segment.derived
+        if one.encoding.has_dictionary or one.name not in wanted_dictionaries
+    }
+    units = {one.name: _unit(columns, one) for one in indexing.derived}
+    derived = tuple(name for name, unit in units.items() if unit is not None and stored.get(name) != unit)
+    known = {*columns, *stored, *derived}
     trees = tuple(
         tree
         for tree in indexing.star_tree_index_configs
-        if all(name in columns for name in tree.columns) and not any(_has(one, tree) for one in segment.star_trees)
+        if known.issuperset(tree.columns) and not any(_has(one, tree) for one in segment.star_trees)
     )
-    dimensions = frozenset(name for tree in trees for name in tree.dimensions_split_order)
+    dimensions = frozenset(name for tree in trees for name in tree.dimensions_split_order if name in columns)
     wanted = dict.fromkeys(name for kind in INDEX_KINDS for name in indexing.columns_of(kind) if name in columns)
     recoded = tuple(sorted(name for name in {*wanted, *dimensions} if _is_recoded(columns[name], indexing, dimensions)))
     missing = [one for name in wanted for one in _missing(columns[name], indexing, is_recoded=name in recoded)]
-    return SidecarPlan(recoded, tuple(sorted(missing)), trees)
+    return SidecarPlan(recoded, tuple(sorted(missing)), trees, derived)
+
+
+def _unit(columns: Mapping[str, ColumnMetadata], derived: Derived) -> str | None:
+    source = columns.get(derived.column)
+    return None if source is None else unit_of_column(source)
 
 
 def _is_recoded(column: ColumnMetadata, indexing: IndexingSpec, dimensions: Collection[str]) -> bool:
@@ -122,4 +142,5 @@ def named(plan: SidecarPlan) -> Mapping[str, int]:
     counts: dict[str, int] = {}
     for one in plan.indexes:
         counts[one.kind] = counts.get(one.kind, 0) + 1
+    counts |= {"derived": len(plan.derived)} if plan.derived else {}
     return {**counts, "star_tree": len(plan.star_trees)} if plan.star_trees else counts

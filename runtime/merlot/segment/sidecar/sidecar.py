@@ -12,7 +12,7 @@ from merlot.errors import CorruptionError
 from merlot.ids import SegmentKey
 from merlot.segment.buffers import MappedFile
 from merlot.segment.column import ColumnReader
-from merlot.segment.footer_checks import check_column, check_indexes
+from merlot.segment.footer_checks import check_column, check_derived, check_indexes
 from merlot.segment.index.kind import IndexPlace
 from merlot.segment.index.registry import indexes_in
 from merlot.segment.layout import SIDECAR_SUFFIX, damaged
@@ -42,7 +42,7 @@ class Sidecar:
     places: Mapping[str, IndexPlace]
     """Indexes of columns that are read from the segment."""
     stored: Mapping[str, ColumnMetadata]
-    """Columns that are read from here."""
+    """Columns that are read from here, derived ones too."""
     star_trees: tuple[StarTree, ...]
     left_out: tuple[LeftOut, ...]
 
@@ -66,6 +66,10 @@ class Sidecar:
             known = segment.columns.get(name)
             file.require(known is not None and _is_same(known, column), f"sidecar has another column={name}")
             check_column(column, segment.num_docs, file)
+        for column in content.derived:
+            check_derived(column, segment.columns, segment.num_docs, file)
+            stored[column.name] = column
+        file.require(len(stored) == _num_stored(content), "two columns have one name")
         cardinality = _cardinalities(segment, stored, file)
         trees = tuple(
             StarTree(tree, [cardinality(name) for name in tree.dimensions], file) for tree in content.star_trees
@@ -89,8 +93,10 @@ class Sidecar:
         for name in self.stored:
             reader = self.column(name)
             assert reader is not None
-            assert reader.dictionary is not None
-            reader.dict_ids()
+            if reader.dictionary is None:
+                reader.values()
+            else:
+                reader.dict_ids()
             for index in indexes_in(reader.metadata):
                 reader.index(index)
         for tree in self.star_trees:
@@ -105,6 +111,10 @@ def _parsed(file: MappedFile) -> tuple[SidecarIdentity, SidecarContent]:
         return identity, SidecarContent.model_validate(file.layout.content)
     except ValidationError as error:
         raise damaged(file.path, f"footer is not that of a sidecar: {error}") from error
+
+
+def _num_stored(content: SidecarContent) -> int:
+    return len(content.derived) + sum(one.stored is not None for one in content.added)
 
 
 def _place(one: SidecarColumn, segment: SegmentMetadata, file: MappedFile) -> IndexPlace:
@@ -129,8 +139,10 @@ def _facts(column: ColumnMetadata) -> tuple[object, ...]:
 def _cardinalities(
     segment: SegmentMetadata, stored: Mapping[str, ColumnMetadata], file: MappedFile
 ) -> Callable[[str], int]:
+    own = {one.name: one for one in segment.derived}
+
     def cardinality(name: str) -> int:
-        column = stored.get(name) or segment.columns.get(name)
+        column = stored.get(name) or own.get(name) or segment.columns.get(name)
         is_dimension = column is not None and not column.multi_value and column.encoding.has_dictionary
         if column is None or not is_dimension:
             raise CorruptionError(f"star-tree of a column that has no dictionary path={file.path} column={name}")

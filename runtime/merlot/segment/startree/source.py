@@ -16,6 +16,7 @@ from merlot.segment.startree.build import build
 from merlot.segment.startree.documents import SourceColumn
 from merlot.segment.startree.written import write
 from merlot.spec.star_tree import StarTreeSpec
+from merlot.values.types import TypeName
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -30,12 +31,11 @@ class TreeSources:
         self._wanted = frozenset(name for spec in specs for name in spec.columns)
         self._columns: dict[str, SourceColumn] = {}
 
-    def take(self, column: BuildColumn, coded: Coded | None) -> None:
-        """Keep a column if a tree is made of it."""
-        name = column.field.name
+    def take(self, name: str, type_: TypeName, column: BuildColumn, coded: Coded | None) -> None:
+        """Keep a column if a tree is made of it; its values are those of `column` where it has no dictionary."""
         if name in self._wanted:
             values = column.values if coded is None else None
-            self._columns[name] = SourceColumn(column.field.type, coded, values)
+            self._columns[name] = SourceColumn(type_, coded, values)
 
     def write(self, file: FileWriter, num_rows: int) -> list[StarTreeMetadata]:
         """Make the trees and append their buffers, in the order in which they are declared.

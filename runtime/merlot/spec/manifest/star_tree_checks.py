@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from merlot.spec.manifest import derived_checks
 from merlot.spec.manifest.problems import Problem, suggestion
 from merlot.spec.star_tree import (
     EVERY_ROW,
@@ -36,14 +37,18 @@ def check(indexing: JsonObject, columns: Columns, raw: set[str], missing: Missin
 
 
 def _check_order(path: str, tree: JsonObject, columns: Columns, raw: set[str], missing: Missing) -> Iterator[Problem]:
-    order = _list(tree.get("dimensionsSplitOrder"))
+    written = _list(tree.get("dimensionsSplitOrder"))
+    order = _named(written)
     if len(order) > MAX_DIMENSIONS:
         yield Problem(path, f"a star-tree has up to {MAX_DIMENSIONS} dimensions, got {len(order)}")
     for position, name in enumerate(order):
         where = f"{path}[{position}]"
-        yield from missing(where, name)
         if name in order[:position]:
             yield Problem(where, f'"{name}" is named twice; keep one')
+        if derived_checks.is_derived(name):
+            yield from derived_checks.check_one(where, written[position], columns, missing)
+            continue
+        yield from missing(where, name)
         if not isinstance(name, str):
             continue
         if columns.get(name, {}).get("multiValue") is True:
@@ -54,7 +59,7 @@ def _check_order(path: str, tree: JsonObject, columns: Columns, raw: set[str], m
 
 
 def _check_skipped(path: str, tree: JsonObject) -> Iterator[Problem]:
-    order, skipped = _list(tree.get("dimensionsSplitOrder")), _list(tree.get("skipStarNodeCreationForDimensions"))
+    order, skipped = _named(tree.get("dimensionsSplitOrder")), _named(tree.get("skipStarNodeCreationForDimensions"))
     for position, name in enumerate(skipped):
         where = f"{path}[{position}]"
         if name in skipped[:position]:
@@ -102,6 +107,11 @@ def _check_type(where: str, function: str, column: str, columns: Columns) -> Ite
 def _near(function: str) -> str:
     names = [name.upper() for name in FUNCTIONS]
     return suggestion(function, names) or f"; one of {', '.join(names)}"
+
+
+def _named(value: object) -> list[Any]:
+    """Dimensions by their one name, as far as they have one."""
+    return [derived_checks.name_of(one) for one in _list(value)]
 
 
 def _list(value: object) -> list[Any]:

@@ -15,7 +15,7 @@ from merlot.errors import InvalidInputError
 from merlot.ids import OFFLINE_SUFFIX, REALTIME_SUFFIX
 from merlot.spec import partition_functions, pruners
 from merlot.spec.indexing import INDEX_KINDS, PartitionFunctionSpec
-from merlot.spec.manifest import hybrid_checks, star_tree_checks, stream_checks, upsert_checks
+from merlot.spec.manifest import derived_checks, hybrid_checks, star_tree_checks, stream_checks, upsert_checks
 from merlot.spec.manifest.problems import Problem, suggestion
 from merlot.spec.pruners import SEGMENT_PRUNERS
 from merlot.uris import credentials_problem, s3_option_problems, scheme_of
@@ -145,6 +145,7 @@ def _check_indexing(indexing: JsonObject, columns: _Columns) -> Iterator[Problem
     for kind in INDEX_KINDS:
         yield from _check_index(kind, _list(indexing.get(to_camel(kind))), columns, raw)
     yield from _check_compression(indexing, columns)
+    yield from derived_checks.check(indexing, columns.by_name, columns.missing)
     yield from star_tree_checks.check(indexing, columns.by_name, raw, columns.missing)
 
 

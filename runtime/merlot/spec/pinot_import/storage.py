@@ -119,10 +119,10 @@ def _field(source: Source, found: Indexing) -> None:
         found.put("compression", column, _CODECS[codec])
     elif codec:
         source.note("compressionCodec", f"{codec} has no equivalent; each segment chooses by itself")
-    source.leave({"properties": "settings of one index are not Merlot's", "timestampConfig": _TIMESTAMP})
-
-
-_TIMESTAMP: Final = "there is no timestamp index; DATETRUNC of a sorted time column is worked out once per value"
+    granularities = source.inner("timestampConfig").names("granularities")
+    if granularities:
+        found.put("timestampGranularities", column, granularities)
+    source.leave({"properties": "settings of one index are not Merlot's"})
 
 
 def _index(source: Source, kind: str, column: str, found: Indexing) -> None:
@@ -131,7 +131,7 @@ def _index(source: Source, kind: str, column: str, found: Indexing) -> None:
         found.add(ours, column)
     elif kind.lower() == "sorted":
         found.settings["sortedColumns"] = [*found.settings.get("sortedColumns", []), column]
-    elif kind.lower() not in ("dictionary", "forward"):
+    elif kind.lower() not in ("dictionary", "forward", "timestamp"):
         source.note(kind, f"{column}: there is no such index")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from merlot.spec import manifest
-from merlot.spec.manifest.upsert_checks import against_table
+from merlot.spec.manifest.upsert_checks import against_named
 from merlot.spec.table import Table
 from merlot.spec.upsert import UpsertConfig
 from merlot_operator.kube.kinds import Object, as_written, is_deleting
@@ -24,7 +24,7 @@ def table_condition(name: str, config: Object | None, table: Table | None) -> Co
     except manifest.ManifestError:
         text = f'the UpsertConfig "{name}" is not accepted; see its condition Accepted'
         return Condition("UpsertConfigured", False, "UpsertConfigInvalid", text)
-    problems = [] if table is None else against_table(upsert.spec, table.spec)
+    problems = [] if table is None else against_named(upsert.spec, table)
     if problems:
         text = f'the UpsertConfig "{name}" does not fit: {"; ".join(map(str, problems))}'
         return Condition("UpsertConfigured", False, "UpsertConfigUnfit", text)
@@ -36,7 +36,7 @@ def degraded_by(config: UpsertConfig, tables: Iterable[tuple[str, Table | None]]
     found = [
         f'table "{name}": {"; ".join(map(str, problems))}'
         for name, table in tables
-        if table is not None and (problems := against_table(config.spec, table.spec))
+        if table is not None and (problems := against_named(config.spec, table))
     ]
     if found:
         return Condition("Degraded", True, "DoesNotFit", "; ".join(found))

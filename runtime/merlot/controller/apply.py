@@ -170,7 +170,7 @@ def _upsert_problems(metastore: Metastore, table: Table, documents: Sequence[Man
     if declared.config is not None:
         return upsert_checks.against_table(declared.config, table.spec)
     config = _config_of(metastore, table, documents)
-    problems = [] if config is None else upsert_checks.against_table(config.spec, table.spec)
+    problems = [] if config is None else upsert_checks.against_named(config.spec, table)
     return [Problem("spec.upsert.configRef", f'"{declared.config_ref}" does not fit: {one}') for one in problems]
 
 
@@ -194,7 +194,7 @@ def _problems_of_tables(metastore: Metastore, config: UpsertConfig, documents: S
         table = tables.spec_of(record)
         if table_name in applied or table.spec.upsert is None or table.spec.upsert.config_ref != name:
             continue
-        found = [*upsert_checks.against_table(config.spec, table.spec), *_changed(metastore, config)]
+        found = [*upsert_checks.against_named(config.spec, table), *_changed(metastore, config)]
         problems += [Problem(one.path, f'table "{table.raw_name}": {one.message}') for one in found]
     return problems
 

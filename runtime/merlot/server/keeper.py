@@ -166,6 +166,7 @@ class TableKeeper:
         """Read the table again."""
         self._state = await self._in_io(self._read)
         self.segments.is_upsert = self._state.spec.upsert is not None
+        self.segments.has_editions = partitioning_of(self._state.spec) is not None
         return self._state
 
     async def open_local(self) -> None:
@@ -377,6 +378,7 @@ class TableKeeper:
         self._batches.follow(state.spec, state.upserting, state.view, state.assigned)
 
     def _editions_changed(self) -> None:
+        self.segments.editions_changed()
         self._reporter.mark()
         self.wake()
 

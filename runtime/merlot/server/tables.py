@@ -114,6 +114,8 @@ class TableSegments:
         self.table = table
         self.is_upsert = False
         """Whether some docs of segments are no rows of the table: they are handed out by a cut then, or not at all."""
+        self.has_editions = False
+        """Whether requests say of which edition they want them: then the same keys are the same docs."""
         self._dispose = dispose
         self._cut = cut
         self._held: dict[str, _Held] = {}
@@ -151,6 +153,10 @@ class TableSegments:
         self.add(segment)
         self._held[key].read_columns = read_columns
 
+    def editions_changed(self) -> None:
+        """What was missing may be here now."""
+        self._unshare(0)
+
     def drop(self, key: str) -> ImmutableSegment | None:
         """Hand it out no more; close it when its last reader leaves. Returns it if it has readers."""
         held = self._held.pop(key, None)
@@ -163,7 +169,8 @@ class TableSegments:
 
     def acquire(self, keys: Sequence[str]) -> Acquired:
         """Every asked version that is here, kept open until `release`."""
-        if len(keys) >= SHARED_KEYS and not self.is_upsert:
+        is_fixed = not self.is_upsert or self.has_editions
+        if len(keys) >= SHARED_KEYS and is_fixed:
             # Asked for before, and sealed then: there is no need to look at each key again.
             shared = self._shared.get(tuple(keys))
             if shared is not None:
@@ -173,8 +180,8 @@ class TableSegments:
         consumed = [key for key in keys if _is_resolved(key)]
         if not consumed and not self.is_upsert:
             return self._acquire_sealed(keys)
-        cut = self._cut()
-        return self._acquire_consumed(keys, consumed, cut)
+        acquired = self._acquire_consumed(keys, consumed, self._cut())
+        return self._share(keys, acquired) if self.has_editions else acquired
 
     @contextmanager
     def borrowed(self, key: str) -> Iterator[ImmutableSegment | None]:
@@ -213,12 +220,15 @@ class TableSegments:
         return replace(acquired, rows=tuple(rows), newest_ms=newest_ms, missing=(*acquired.missing, *missing))
 
     def _acquire_sealed(self, keys: Sequence[str]) -> Acquired:
-        if len(keys) < SHARED_KEYS:
-            return self._acquire(keys, None)
-        shared = self._shared[tuple(keys)] = self._acquire(keys, None)
-        shared.is_shared = True
-        self._unshare(MAX_SHARED)
-        return shared
+        return self._share(keys, self._acquire(keys, None))
+
+    def _share(self, keys: Sequence[str], acquired: Acquired) -> Acquired:
+        """Keep a large set for later requests."""
+        if len(keys) >= SHARED_KEYS:
+            self._shared[tuple(keys)] = acquired
+            acquired.is_shared = True
+            self._unshare(MAX_SHARED)
+        return acquired
 
     def _acquire(self, keys: Iterable[str], cut: Cut | None) -> Acquired:
         found: list[_Held] = []

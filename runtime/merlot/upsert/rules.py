@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merlot.errors import InvalidInputError
+from merlot.kernels.upsert import NULL
 from merlot.spec.schema import FieldSpec, TableSchema
 from merlot.spec.upserting import PruningStrategy, UpsertMode, UpsertSpec
 from merlot.upsert.comparison import ComparisonColumn
@@ -43,6 +44,9 @@ class Rules:
     pruning: PruningStrategy = PruningStrategy.COMMIT
     merged: tuple[FieldSpec, ...] = ()
     """The columns that are merged, mode PARTIAL only."""
+    nulls_are_least: bool = False
+    """Whether a row without comparison value is older than all others, as of batches: of a stream it takes over that of
+    the row before it."""
     strategies: Mapping[str, str] = field(default_factory=dict)
     """The merger of each of them."""
 
@@ -138,7 +142,8 @@ class Rules:
 
     def comparison_values(self, rows: pa.Table) -> NDArray[np.int64]:
         """The comparison values of rows, (N, C)."""
-        return np.stack([column.values(rows) for column in self.comparisons], axis=1)
+        values = np.stack([column.values(rows) for column in self.comparisons], axis=1)
+        return np.maximum(values, NULL + 1) if self.nulls_are_least else values
 
 
 def _field(schema: TableSchema, name: str) -> FieldSpec:

@@ -302,3 +302,23 @@ async def test_what_batches_cannot_do_is_refused(board: Board) -> None:
         assert answer.status == 400
         problems = (await answer.json())["problems"]
     assert "spec.upsert.config.mode" in [one["path"] for one in problems]
+
+
+async def test_a_backfill_of_batches_is_refused(board: Board) -> None:
+    """There is no stream that could be read again: it would never begin."""
+    await apply(board.node, CONFIG)
+    await board.create("{configRef: latest}")
+    with pytest.raises(AssertionError, match="table has no stream table=board"):
+        await board.call("POST", "/tables/board/backfill")
+    with pytest.raises(AssertionError, match="has no stream that could be read again"):
+        await apply(board.node, CONFIG.replace("gone}", "gone, backfill: {name: again, table: board}}"))
+
+
+async def test_what_would_part_rows_of_a_key_cannot_be_changed(board: Board) -> None:
+    await board.create()
+    text = MANIFEST.format(upsert=BY_VERSION)
+    with pytest.raises(AssertionError, match=r"spec\.partitioning\.columns.*cannot change"):
+        await apply(board.node, text.replace("numPartitions: 2", "numPartitions: 4"))
+    stream = "ingestion: {stream: {type: files, topic: /t}}\n  partitioning"
+    with pytest.raises(AssertionError, match="cannot be added to an upsert table of batches"):
+        await apply(board.node, text.replace("partitioning", stream).replace(", sortedColumns: [at]", ""))

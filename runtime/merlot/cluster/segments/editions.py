@@ -7,13 +7,13 @@ whichever of the segments its query needs. No file has such a name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from typing import Final
 
-from merlot.cluster.records import PartitionRecord, SegmentRecord
+from merlot.cluster.records import SegmentRecord
 from merlot.errors import InvalidInputError
 from merlot.spec.indexing import PartitioningSpec
 from merlot.spec.table import TableSpec
@@ -85,16 +85,14 @@ def partition_of(record: SegmentRecord, partitioning: PartitioningSpec) -> int |
     """The partition that all rows of a segment are in; None if it says none, several, or one of another function."""
     ((column, function),) = partitioning.columns.items()
     held = record.partitions.get(column)
-    declared = PartitionRecord(
-        function_name=function.function_name,
-        num_partitions=function.num_partitions,
-        partitions=() if held is None else held.partitions,
-        function_config=dict(function.function_config) or None,
-    )
     if held is None or len(record.partitions) != 1 or len(held.partitions) != 1:
         return None
-    same = held.model_copy(update={"function_config": held.function_config or None})
-    return held.partitions[0] if same == declared else None
+    is_declared = (
+        held.function_name == function.function_name
+        and held.num_partitions == function.num_partitions
+        and (held.function_config or {}) == function.function_config
+    )
+    return held.partitions[0] if is_declared else None
 
 
 def check_partitions(records: Iterable[SegmentRecord], partitioning: PartitioningSpec) -> None:
@@ -120,8 +118,3 @@ def _place(record: SegmentRecord) -> tuple[int, str]:
     """Of rows that tie, the one of the segment that was published later counts. A segment that is replaced keeps its
     place."""
     return record.push_time_ms, record.name
-
-
-def names_of(editions: Mapping[str, Edition]) -> dict[str, str]:
-    """The edition of each member, by their keys."""
-    return {key: edition.name for edition in editions.values() for key in edition.keys}

@@ -13,12 +13,13 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 
+from merlot import telemetry
 from merlot.clock import Clock
 from merlot.cluster.consuming.progress import PartitionProgress, ProgressRecord, UpsertProgress, write_progress
 from merlot.cluster.manifests.upserts import Upserting
@@ -88,6 +89,7 @@ class BatchUpserts:
         self._spec: TableSpec | None = None
         self._rules: Rules | None = None
         self._waits_for = ""
+        self._view: TableView | None = None
         self._editions: Mapping[str, Edition] = {}
         self._assigned: Collection[str] = ()
         self._partitions: dict[str, _Partition] = {}
@@ -104,8 +106,11 @@ class BatchUpserts:
         self._spec, self._waits_for = spec, upserting.waits_for
         self._rules = None
         if upserting.spec is not None:
-            self._rules = Rules.of(upserting.spec, spec.table_schema, spec.time_column)
-        self._editions, self._assigned = editions_of(view.visible.values(), partitioning), assigned
+            rules = Rules.of(upserting.spec, spec.table_schema, spec.time_column)
+            self._rules = replace(rules, nulls_are_least=True)
+        if view is not self._view:
+            self._view, self._editions = view, editions_of(view.visible.values(), partitioning)
+        self._assigned = assigned
         self.wake()
 
     def wake(self) -> None:
@@ -133,15 +138,16 @@ class BatchUpserts:
         return {key for known in behind for key in known.views[-1][1].numbers}
 
     def unknown(self, keys: Collection[str]) -> frozenset[str]:
-        """Those of these segments of which it is not known yet which docs count."""
+        """Those of these segments that are here, and of which it is about to be known which docs count."""
+        if self._rules is None:
+            return frozenset()
         known = {key for view in self._views.values() for key in view.numbers}
-        return frozenset(
-            key
-            for name, edition in self._editions.items()
-            if self._is_assigned(name)
-            for key in edition.keys
-            if key in keys and key not in known
-        )
+        found: set[str] = set()
+        for name, edition in self._editions.items():
+            partition = self._partitions.get(name)
+            if (partition is None or not partition.problem) and self._is_here(edition):
+                found |= {key for key in edition.keys if key in keys and key not in known}
+        return frozenset(found)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -182,7 +188,7 @@ class BatchUpserts:
         for name, edition in self._editions.items():
             known = self._partitions.get(name)
             is_due = not self._is_current(name) and (known is None or known.retry_at <= now)
-            if self._rules is not None and is_due and all(key in self._host.segments for key in edition.keys):
+            if self._rules is not None and is_due and self._is_here(edition):
                 return edition
         return None
 
@@ -263,6 +269,9 @@ class BatchUpserts:
     def _is_held(self, view: EditionView) -> bool:
         return all(key in self._host.segments for key in view.numbers)
 
+    def _is_here(self, edition: Edition) -> bool:
+        return all(key in self._host.segments for key in edition.keys)
+
     # What is told
 
     async def _tell(self) -> None:
@@ -270,6 +279,11 @@ class BatchUpserts:
         self._told_at = self._host.clock.monotonic()
         here = [name for name in self._editions if name in self._partitions or self._is_assigned(name)]
         partitions = tuple(self._progress(name) for name in here)
+        for one in partitions:
+            labels = (self._host.table, str(one.partition))
+            telemetry.UPSERT_KEYS.labels(*labels).set(0 if one.upsert is None else one.upsert.keys)
+            telemetry.UPSERT_BYTES.labels(*labels).set(0 if one.upsert is None else one.upsert.memory_bytes)
+            telemetry.STREAM_MISPLACED.labels(*labels).set(0 if one.upsert is None else one.upsert.misplaced)
         sizes = [one.upsert.memory_bytes for one in partitions if one.upsert is not None]
         record = ProgressRecord(
             instance=self._host.instance,

@@ -11,7 +11,8 @@ from typing import Any, Final
 from merlot.spec.manifest.problems import Problem, suggestion
 from merlot.spec.primary_key import is_whole
 from merlot.spec.schema import FieldRole, FieldSpec
-from merlot.spec.table import TableSpec
+from merlot.spec.table import Table, TableSpec
+from merlot.spec.upsert import UpsertConfigSpec
 from merlot.spec.upserting import HashFunction, PartialUpsertStrategy, SnapshotStore, UpsertMode, UpsertSpec
 from merlot.values.durations import duration_ms
 from merlot.values.types import TypeName
@@ -177,6 +178,15 @@ def against_table(spec: UpsertSpec, table: TableSpec) -> list[Problem]:
     problems = [*_table_problems(spec, table), *_not_executed(spec)]
     is_inline = table.upsert is not None and table.upsert.config is not None
     return list(_at(INLINE, problems)) if is_inline else problems
+
+
+def against_named(config: UpsertConfigSpec, table: Table) -> list[Problem]:
+    """The same of an UpsertConfig that the table names, with the backfill that it asks for."""
+    problems, filling = against_table(config, table.spec), config.backfill
+    if filling is not None and filling.table == table.metadata.name and table.spec.ingestion.stream is None:
+        text = f'table "{filling.table}" has no stream that could be read again; publish its segments again'
+        problems.append(Problem("spec.backfill.table", text))
+    return problems
 
 
 def _not_executed(spec: UpsertSpec) -> Iterator[Problem]:

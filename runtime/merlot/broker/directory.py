@@ -48,6 +48,8 @@ class Directory:
         self._drains: Mapping[InstanceId, DrainRecord] = {}
         self._live: frozenset[InstanceId] = frozenset()
         self._subscriptions: list[Watch] = []
+        self.num_brokers = 1
+        """Live ones, this one included."""
         self.on_change: Callable[[], None] = lambda: None
         """Called on the event loop after anything changed that `tables` or `drains` tell."""
         self._tables_refresher = Refresher("tables", self._refresh_tables)
@@ -112,7 +114,9 @@ class Directory:
             subscription.cancel()
 
     async def _refresh_servers(self) -> None:
-        records = await self._in_thread(lambda: live_instances(self._metastore, Role.SERVER))
+        everybody = await self._in_thread(lambda: live_instances(self._metastore))
+        records = {name: record for name, record in everybody.items() if record.role is Role.SERVER}
+        self.num_brokers = max(1, sum(record.role is Role.BROKER for record in everybody.values()))
         self._drains = await self._in_thread(lambda: marks(self._metastore))
         self._live = frozenset(records)
         now = self._clock.monotonic()

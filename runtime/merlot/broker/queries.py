@@ -22,6 +22,7 @@ from merlot.broker.planning.explain import Explained, explain
 from merlot.broker.planning.planner import PlannedQuery, Planner
 from merlot.broker.query_errors import QueryException, named
 from merlot.broker.query_log import QueryLog
+from merlot.broker.quotas import Quotas
 from merlot.broker.response import BrokerAnswer, ResultColumns, ResultRows
 from merlot.broker.settings import BrokerSettings
 from merlot.broker.stages import Stages
@@ -97,6 +98,7 @@ class Queries:
         self._inline_values = settings.inline_values
         self._leaves = Leaves(directory, channels)
         self._stages = Stages(self._leaves, settings)
+        self._quotas = Quotas()
         self._planner = Planner(directory.find, clock, max_bytes=settings.plan_cache_bytes)
         self._numbers = itertools.count(1)
         self._first_number = clock.now_ms() << 20
@@ -168,6 +170,7 @@ class Queries:
                 raise StartingError("broker is starting")
             plan = await self._planner.plan(request.sql, request.options)
             answer.warnings = plan.wishes.warnings
+            self._charge(plan)
             if plan.wishes.client_request_id is not None:
                 answer.client_request_id = plan.wishes.client_request_id
                 self._running[answer.request_id].client_request_id = answer.client_request_id
@@ -192,6 +195,17 @@ class Queries:
             _LOG.exception("query failed by a bug requestId=%s sql=%.1000s", answer.request_id, request.sql)
             text = f"internal error, see the broker's log for requestId={answer.request_id}"
             answer.exceptions = (named(QueryErrorCode.INTERNAL, text),)
+
+    def _charge(self, plan: PlannedQuery) -> None:
+        """Count the query to its tables; raises QuotaExceededError."""
+        if plan.stages is not None:
+            tables = set(plan.stages.revisions)
+        elif plan.table is not None:
+            tables = {plan.table}
+        else:
+            return
+        served = [table for name in sorted(tables) if (table := self._directory.tables.get(name)) is not None]
+        self._quotas.take(served, self._directory.num_brokers, self._clock.monotonic())
 
     async def _fill_from_servers(self, answer: BrokerAnswer, plan: PlannedQuery, number: int, deadline: float) -> None:
         assert plan.table is not None

@@ -21,7 +21,9 @@ from merlot.cluster.segments.visibility import visibility
 from merlot.controller.apply import AppliedDocument, apply_manifests
 from merlot.controller.merges.service import MergeService
 from merlot.controller.placement.rebalance_service import Rebalancing
+from merlot.controller.reading import Reading
 from merlot.controller.status import pinot_json
+from merlot.controller.status.halves import names_by_half
 from merlot.controller.status.pinot_json import Json
 from merlot.controller.status.source import StatusAnswer, StatusSource
 from merlot.controller.streams import StreamService
@@ -51,6 +53,7 @@ class ControllerService:
         """Members that others add to the cluster's status."""
         self._status = StatusSource(metastore, self._stores, self._extras)
         self.streams = StreamService(metastore, self._clock, self.view)
+        self.reading = Reading(metastore, self.view)
         self.rebalancing = Rebalancing(metastore, self._clock)
 
     def status(self) -> StatusAnswer:
@@ -107,7 +110,8 @@ class ControllerService:
 
     def instances_of_table(self, name: str) -> Json:
         """Brokers and servers of a table."""
-        return pinot_json.instances_of_table(raw_name(name), self.view(name), self.instances().values())
+        spec = tables.spec_of(self.table(name)).spec
+        return pinot_json.instances_of_table(raw_name(name), self.view(name), spec, self.instances().values())
 
     def instances(self) -> Mapping[InstanceId, InstanceRecord]:
         """All live processes."""
@@ -130,10 +134,9 @@ class ControllerService:
         """What replacements are read from and written with."""
         return self._metastore, Context(clock=self._clock)
 
-    def segments(self, name: str, *, only_visible: bool = False) -> list[str]:
-        """Names, sorted; without those that a replacement hides, if asked."""
-        view = self.view(name)
-        return sorted(view.visible if only_visible else view.segments)
+    def segments(self, name: str, *, only_visible: bool = False) -> list[Json]:
+        """Names by half; without those that a replacement hides, if asked."""
+        return names_by_half(self.view(name), tables.spec_of(self.table(name)).spec, only_visible=only_visible)
 
     def segment_statuses(self, name: str, segment: str | None = None) -> Json:
         """Record, servers with their states, defaulted columns, and what it is to queries, by segment."""

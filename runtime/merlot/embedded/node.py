@@ -26,6 +26,7 @@ from merlot.controller.role import ControllerConfig, ControllerRole
 from merlot.errors import UnavailableError
 from merlot.http.guard import BODY_LIMITS
 from merlot.http.health import health_routes, readiness_of
+from merlot.http.openapi import with_description
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.minion.role import MinionConfig, MinionRole
 from merlot.server.role import ServerConfig, ServerRole
@@ -195,7 +196,7 @@ class Node:
     async def _serve(self, listener: socket.socket, routes: list[web.RouteDef]) -> None:
         app = web.Application()
         app[BODY_LIMITS] = {**endpoint.QUERY_LIMITS, **api.LIMITS}
-        app.add_routes(_merged([*self._own_routes(), *routes]))
+        app.add_routes(with_description(_merged([*self._own_routes(), *routes]), "Merlot"))
         assert self._broker is not None
         door = Listener(self._broker, app, self._clock or SystemClock())
         self._exits.push_async_callback(door.close)

@@ -148,6 +148,9 @@ class QueryLimits(SpecModel):
     """Most groups that a GROUP BY or DISTINCT may hold."""
     max_bytes: int | None = Field(None, ge=1, le=MAX_COUNT)
     """Most bytes that a server may answer to one query."""
+    max_queries_per_second: float | None = Field(None, gt=0, le=1e9)
+    """Most queries of the table in a second, of the whole cluster: each live broker takes its share of them. More are
+    refused with error 429."""
 
 
 class TableSpec(SpecModel):

@@ -60,8 +60,9 @@ class FaultyServer:
 class Client:
     """One broker and somebody who asks it."""
 
-    def __init__(self, role: BrokerRole, port: int, session: ClientSession) -> None:
+    def __init__(self, role: BrokerRole, port: int, session: ClientSession, store: Metastore) -> None:
         self.role = role
+        self.store = store
         self.url = f"http://127.0.0.1:{port}"
         self.session = session
 
@@ -91,7 +92,7 @@ async def client(tmp_path: Path, server: FaultyServer) -> AsyncIterator[Client]:
     role = BrokerRole(store, BrokerConfig(http_port=0, drain_s=2), lambda record: LocalChannel(server.handle))
     port = await role.start()
     async with ClientSession() as session:
-        yield Client(role, port, session)
+        yield Client(role, port, session, store)
     await role.stop()
     await asyncio.to_thread(store.close)
 
@@ -320,3 +321,43 @@ async def test_changed_schema_makes_a_new_plan(client: Client, tmp_path: Path) -
         if 710 not in await client.codes("SELECT origin FROM flights LIMIT 0"):
             break
         await asyncio.sleep(0.01)
+
+
+async def test_a_table_over_its_quota_refuses_queries_until_there_is_room_again(client: Client) -> None:
+    limited = MANIFEST + "  limits: {maxQueriesPerSecond: 0.01}\n"
+    await asyncio.to_thread(tables.put_table, client.store, load(limited)[0])
+    directory = client.role.directory
+    while directory.tables[FLIGHTS].spec.limits.max_queries_per_second is None:
+        await asyncio.sleep(0.01)
+    first = await client.codes("SELECT COUNT(*) FROM flights")
+    assert 429 not in first
+    assert await client.codes("SELECT COUNT(*) FROM flights") == [429]
+    assert await client.codes("SELECT a.delay FROM flights a JOIN flights b ON a.delay = b.delay") == [429]
+    response, _ = await client.post("SELECT 1 FROM flights", headers={"Pinot-Use-Http-Status-For-Errors": "true"})
+    assert response.status == 429
+    assert await client.codes("SELECT 1") == []
+
+
+async def test_a_text_is_checked_without_being_run(client: Client) -> None:
+    async def checked(body: object) -> tuple[int, Any]:
+        async with client.session.post(f"{client.url}/query/sql/validateSyntax", json=body) as response:
+            return response.status, await response.json(content_type=None) if response.status == 200 else None
+
+    assert await checked({"sql": "SELECT x FROM nowhere"}) == (
+        200,
+        {"compiledSuccessfully": True, "errorMessage": None, "errorCode": None},
+    )
+    status, told = await checked({"sql": "SELEC 1"})
+    assert (status, told["compiledSuccessfully"], told["errorCode"]) == (200, False, 150)
+    assert (await checked({"query": "SELECT 1"}))[0] == 400
+    assert (await checked([]))[0] == 400
+
+
+async def test_every_path_of_the_broker_is_described(client: Client) -> None:
+    async with client.session.get(f"{client.url}/openapi.json") as response:
+        described = (await response.json())["paths"]
+    assert set(described["/query/sql"]) == {"get", "post"}
+    assert {"/tables", "/uptime", "/start-time", "/debug/timeBoundary/{table}", "/openapi.json"} <= set(described)
+    for path in (path for path, methods in described.items() if "get" in methods):
+        async with client.session.get(client.url + path.replace("{", "").replace("}", "")) as response:
+            assert response.status in (200, 400, 404), path

@@ -123,7 +123,7 @@ def test_a_record_may_name_files_of_its_table_s_folder_only(cluster: Cluster, ur
     with pytest.raises(InvalidInputError, match=r"own folder segment=s .*folder=.*/evil_OFFLINE/") as refused:
         cluster.publish(EVIL, named)
     assert named in str(refused.value)
-    assert cluster.service.segments("evil") == []
+    assert cluster.service.segments("evil") == [{"OFFLINE": []}]
 
 
 @pytest.mark.parametrize("spelled", ["file://{quoted}", "FILE://{path}", "file:///{path}", "file://{double}"])

@@ -24,12 +24,15 @@ from merlot.broker.http.queries import (
     answer_fields,
 )
 from merlot.broker.queries import Answers
+from merlot.broker.query_errors import QueryException
 from merlot.cluster.segments.boundary import BEFORE_ALL
 from merlot.errors import InvalidInputError
 from merlot.http.guard import BODY_LIMITS, BodyLimit
 from merlot.http.health import health_routes, readiness_of
+from merlot.http.openapi import with_description
+from merlot.http.process import process_routes
 from merlot.spec import pinot_schema
-from merlot.sql.parse import parse
+from merlot.sql.parse import parse, parse_statement
 
 QUERY_LIMITS: Final = dict.fromkeys(("/query/sql", "/query"), BodyLimit(MAX_BODY_BYTES))
 
@@ -64,7 +67,7 @@ def make_app(broker: BrokerFace) -> web.Application:
     """An application of the broker's paths; unknown paths are 404, for HEAD too."""
     app = web.Application()
     app[BODY_LIMITS] = QUERY_LIMITS
-    app.add_routes([*routes(broker), *table_routes(broker)])
+    app.add_routes(with_description([*routes(broker), *table_routes(broker)], "Merlot broker"))
     return app
 
 
@@ -78,7 +81,9 @@ def routes(broker: BrokerFace) -> list[web.RouteDef]:
         web.get("/query", paths.get_query, allow_head=False),
         web.delete("/query/{id}", paths.cancel_query),
         web.get("/queries", paths.running_queries),
+        web.post("/query/sql/validateSyntax", paths.validate_syntax),
         *health_routes(readiness_of(broker.unready_reason)),
+        *process_routes(),
         web.get("/debug/routingTable/sql", paths.routing_table_of_query),
         web.get("/debug/routingTable/{table}", paths.routing_table),
         web.get("/debug/timeBoundary/{table}", paths.time_boundary),
@@ -114,6 +119,21 @@ class _Paths:
         return _response(
             await answer_fields(self._broker, fields, headers.get(CORRELATION_HEADER), wants_status=wants_status)
         )
+
+    async def validate_syntax(self, request: web.Request) -> web.Response:
+        """Whether a text is a query, of its grammar alone: tables and columns are not looked up."""
+        try:
+            fields = orjson.loads(await request.read())
+        except orjson.JSONDecodeError as error:
+            raise web.HTTPBadRequest(text=f"request body is not JSON: {error}") from error
+        if not isinstance(fields, dict) or not isinstance(fields.get("sql"), str):
+            raise web.HTTPBadRequest(text="request has no 'sql'")
+        try:
+            await asyncio.to_thread(parse_statement, fields["sql"])
+        except InvalidInputError as error:
+            problem = QueryException.of(error)
+            return _json({"compiledSuccessfully": False, "errorMessage": problem.message, "errorCode": problem.code})
+        return _json({"compiledSuccessfully": True, "errorMessage": None, "errorCode": None})
 
     async def cancel_query(self, request: web.Request) -> web.Response:
         """`?client=true`: the id is the client's own (`X-Correlation-Id`, or the option `clientQueryId`)."""

@@ -23,7 +23,7 @@ from merlot.cluster.fence import FENCE_HEADER, Fence
 from merlot.cluster.fence import parse as parse_fence
 from merlot.cluster.records import AnnotationRecord, SegmentRecord
 from merlot.cluster.segments.publish import PublishRequest
-from merlot.controller.http import lineage_api, merge_api, segments_in_window, stream_api
+from merlot.controller.http import lineage_api, merge_api, read_api, segments_in_window, stream_api
 from merlot.controller.http.responses import answered, json_answer, parse_body
 from merlot.controller.service import ControllerService
 from merlot.controller.status import pinot_json
@@ -32,7 +32,9 @@ from merlot.errors import (
 )
 from merlot.http.guard import BODY_LIMITS, BodyLimit
 from merlot.http.health import health_routes
-from merlot.ids import offline, raw_name
+from merlot.http.openapi import with_description
+from merlot.http.process import process_routes
+from merlot.ids import raw_name
 from merlot.uris import redact
 
 _LOG = logging.getLogger(__name__)
@@ -89,7 +91,7 @@ def make_app(service: ControllerService) -> web.Application:
     """An application of these routes only."""
     app = web.Application()
     app[BODY_LIMITS] = LIMITS
-    app.add_routes(routes(service))
+    app.add_routes(with_description(routes(service), "Merlot controller"))
     return app
 
 
@@ -99,6 +101,7 @@ def routes(service: ControllerService) -> list[web.RouteDef]:
     return [
         # A silent metastore is no reason to restart a controller, only to ask another one.
         *health_routes(api.health),
+        *process_routes(),
         web.get("/status", api.status),
         web.get("/version", api.version),
         web.get("/databases", api.databases),
@@ -129,6 +132,7 @@ def routes(service: ControllerService) -> list[web.RouteDef]:
         web.post("/segments/{table}/annotate", api.annotate),
         web.delete("/segments/{table}/{segment}", api.delete_segment),
         web.post("/apply", api.apply),
+        *read_api.routes(service.reading),
         *merge_api.routes(service.merges),
         *stream_api.routes(service.streams),
         *segments_in_window.routes(service),
@@ -241,15 +245,16 @@ class _Api:
     @answered
     async def delete_table(self, request: web.Request) -> web.Response:
         name = request.match_info["table"]
+        names = await asyncio.to_thread(self._service.reading.typed_names_of, name)
         await asyncio.to_thread(self._service.delete_table, name)
-        return json_answer({"status": f"Tables: [{offline(raw_name(name))}] deleted"})
+        return json_answer({"status": f"Tables: [{', '.join(names)}] deleted"})
 
     @answered
     async def live_brokers(self, request: web.Request) -> web.Response:
         asked = [raw_name(name) for text in request.query.getall("tables", []) for name in text.split(",") if name]
         brokers = await asyncio.to_thread(self._service.brokers)
-        names = await asyncio.to_thread(self._service.table_names)
-        return json_answer({offline(raw_name(name)): brokers for name in names if not asked or name in asked})
+        names = await asyncio.to_thread(self._service.reading.typed_names)
+        return json_answer({name: brokers for name in names if not asked or raw_name(name) in asked})
 
     @answered
     async def brokers_by_table(self, _request: web.Request) -> web.Response:
@@ -273,8 +278,7 @@ class _Api:
     async def segments(self, request: web.Request) -> web.Response:
         is_short = request.query.get("excludeReplacedSegments", "").lower() in {"true", "1"}
         table = request.match_info["table"]
-        names = await asyncio.to_thread(lambda: self._service.segments(table, only_visible=is_short))
-        return json_answer([{pinot_json.OFFLINE: names}])
+        return json_answer(await asyncio.to_thread(lambda: self._service.segments(table, only_visible=is_short)))
 
     @answered
     async def segments_metadata(self, request: web.Request) -> web.Response:

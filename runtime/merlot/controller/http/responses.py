@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -39,6 +40,7 @@ STATUS = {
 def answered(handler: Callable[[S, web.Request], Awaitable[web.StreamResponse]]) -> Any:
     """A handler whose expected errors are answers; bugs are logged and answered without a traceback."""
 
+    @functools.wraps(handler)
     async def answer(self: S, request: web.Request) -> web.StreamResponse:
         try:
             return await handler(self, request)

@@ -12,7 +12,7 @@ from merlot.cluster.segments.parts import is_of_stream
 from merlot.cluster.segments.view import TableView
 from merlot.controller.http.responses import answered, json_answer
 from merlot.controller.service import ControllerService
-from merlot.controller.status import pinot_json
+from merlot.controller.status import halves
 from merlot.errors import InvalidInputError
 
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
@@ -61,7 +61,7 @@ class _Api:
         is_strict = request.query.get("excludeOverlapping", "").lower() in _TRUE
         view = await asyncio.to_thread(self._service.view, request.match_info["table"])
         names = select(_of_batches(view), start_ms, end_ms, exclude_overlapping=is_strict)
-        return json_answer([{pinot_json.OFFLINE: names}])
+        return json_answer([{halves.OFFLINE: names}])
 
 
 def _millis(request: web.Request, name: str, default: int) -> int:

@@ -8,13 +8,12 @@ from typing import Any
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord, StreamSegmentRecord, TableRecord
 from merlot.cluster.segments.boundary import BEFORE_ALL
 from merlot.cluster.segments.view import TableView
-from merlot.ids import InstanceId
+from merlot.controller.status.halves import halves
+from merlot.ids import InstanceId, raw_name
 from merlot.spec.table import TableSpec
 from merlot.values.periods import DAY_MS
 
 Json = dict[str, Any]
-
-OFFLINE = "OFFLINE"
 
 
 def table_config(record: TableRecord, spec: TableSpec) -> Json:
@@ -30,9 +29,7 @@ def table_config(record: TableRecord, spec: TableSpec) -> Json:
         is_days = spec.retention_ms % DAY_MS == 0
         segments["retentionTimeUnit"] = "DAYS" if is_days else "MILLISECONDS"
         segments["retentionTimeValue"] = str(spec.retention_ms // DAY_MS if is_days else spec.retention_ms)
-    config = {
-        "tableName": record.name,
-        "tableType": OFFLINE,
+    config: Json = {
         "segmentsConfig": segments,
         "tenants": {"broker": spec.tenants.broker.name, "server": spec.tenants.server.name},
         "tableIndexConfig": {
@@ -43,7 +40,12 @@ def table_config(record: TableRecord, spec: TableSpec) -> Json:
         "metadata": {},
         "isDimTable": False,
     }
-    return {OFFLINE: config}
+    if spec.indexing.bloom:
+        config["tableIndexConfig"]["bloomFilterColumns"] = list(spec.indexing.bloom)
+    if spec.limits.max_queries_per_second is not None:
+        config["quota"] = {"maxQueriesPerSecond": str(spec.limits.max_queries_per_second)}
+    raw = raw_name(record.name)
+    return {half: config | {"tableName": f"{raw}_{half}", "tableType": half} for half in halves(spec)}
 
 
 def size(name: str, view: TableView) -> Json:
@@ -94,14 +96,15 @@ def unpartitioned(record: SegmentRecord, spec: TableSpec) -> list[str]:
     return [column for column in declared if column not in record.partitions]
 
 
-def instances_of_table(name: str, view: TableView, live: Iterable[InstanceRecord]) -> Json:
+def instances_of_table(name: str, view: TableView, spec: TableSpec, live: Iterable[InstanceRecord]) -> Json:
     """`/tables/{t}/instances`: every broker serves every table; servers are those that it is assigned to."""
+    present = halves(spec)
     servers = sorted({server for assigned in view.assignment.values() for server in assigned})
     brokers = sorted(record.id for record in live if record.role is Role.BROKER)
     return {
         "tableName": name,
-        "brokers": [{"tableType": OFFLINE.lower(), "instances": brokers}],
-        "server": [{"tableType": OFFLINE.lower(), "instances": servers}],
+        "brokers": [{"tableType": half.lower(), "instances": brokers} for half in present],
+        "server": [{"tableType": half.lower(), "instances": servers} for half in present],
     }
 
 

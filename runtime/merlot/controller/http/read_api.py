@@ -1,0 +1,158 @@
+"""Pinot's paths to read a cluster by: configs, states, tenants, brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+from merlot.controller.http.responses import answered, json_answer
+from merlot.controller.reading import Reading
+from merlot.errors import InvalidInputError
+
+
+def routes(service: Reading) -> list[web.RouteDef]:
+    """All routes."""
+    api = _ReadApi(service)
+    return [
+        web.get("/tableConfigs", api.table_names),
+        web.get("/tableConfigs/{table}", api.table_configs),
+        web.get("/schemas", api.table_names),
+        web.get("/schemas/{table}", api.schema),
+        web.get("/tables/{table}/idealstate", api.ideal_state),
+        web.get("/tables/{table}/externalview", api.external_view),
+        web.get("/tables/{table}/segmentsStatus", api.segment_states),
+        web.get("/tables/{table}/state", api.state),
+        web.get("/tables/{table}/pauseStatus", api.pause_status),
+        web.get("/tenants", api.tenants),
+        web.get("/tenants/{tenant}", api.tenant),
+        web.get("/brokers", api.brokers),
+        web.get("/brokers/tables", api.brokers_by_table),
+        web.get("/brokers/tables/{table}", api.brokers_of_table),
+        web.get("/brokers/tenants", api.brokers_by_tenant),
+        web.get("/brokers/tenants/{tenant}", api.brokers_of_tenant),
+        web.get("/cluster/info", api.cluster_info),
+        web.get("/cluster/configs", api.cluster_configs),
+        web.get("/pinot-controller/admin", api.admin),
+        web.get("/auth/info", api.auth_info),
+        web.get("/auth/verify", api.auth_verify),
+    ]
+
+
+class _ReadApi:
+    """Handlers over one service."""
+
+    def __init__(self, service: Reading) -> None:
+        self._service = service
+
+    @answered
+    async def table_names(self, _request: web.Request) -> web.Response:
+        """Names of all tables, which are those of their schemas."""
+        return json_answer(await asyncio.to_thread(self._service.table_names))
+
+    @answered
+    async def table_configs(self, request: web.Request) -> web.Response:
+        """A table's schema and the configs of its halves, in Pinot's form."""
+        return await self._of_table(request, self._service.table_configs)
+
+    @answered
+    async def schema(self, request: web.Request) -> web.Response:
+        """A table's schema, in Pinot's form."""
+        return await self._of_table(request, self._service.schema)
+
+    @answered
+    async def ideal_state(self, request: web.Request) -> web.Response:
+        """What every server should have, by half and segment."""
+        return await self._of_table(request, self._service.ideal_state)
+
+    @answered
+    async def external_view(self, request: web.Request) -> web.Response:
+        """What servers say that they have, by half and segment."""
+        return await self._of_table(request, self._service.external_view)
+
+    @answered
+    async def segment_states(self, request: web.Request) -> web.Response:
+        """GOOD, PARTIAL or BAD of each segment."""
+        return await self._of_table(request, self._service.segment_states)
+
+    @answered
+    async def state(self, request: web.Request) -> web.Response:
+        """Whether the table is enabled: `disabled` if its manifest suspends it. To change that, apply the manifest."""
+        if "state" in request.query:
+            raise InvalidInputError("a table's state is changed by its manifest: apply it with spec.suspend")
+        return await self._of_table(request, self._service.state)
+
+    @answered
+    async def pause_status(self, request: web.Request) -> web.Response:
+        """Whether the table's stream is paused, and the segments that still consume."""
+        return await self._of_table(request, self._service.pause_status)
+
+    @answered
+    async def tenants(self, _request: web.Request) -> web.Response:
+        """Names of tenants."""
+        return json_answer(await asyncio.to_thread(self._service.tenants))
+
+    @answered
+    async def tenant(self, request: web.Request) -> web.Response:
+        """Live instances of a tenant."""
+        return json_answer(await asyncio.to_thread(self._service.tenant, request.match_info["tenant"]))
+
+    @answered
+    async def brokers(self, _request: web.Request) -> web.Response:
+        """Names of live brokers, by tenant and by table."""
+        names = await asyncio.to_thread(self._service.broker_names)
+        tables = await asyncio.to_thread(self._service.typed_names)
+        return json_answer({"tenants": {"default": names}, "tables": dict.fromkeys(tables, names)})
+
+    @answered
+    async def brokers_by_table(self, _request: web.Request) -> web.Response:
+        """Names of live brokers, by table."""
+        names = await asyncio.to_thread(self._service.broker_names)
+        return json_answer(dict.fromkeys(await asyncio.to_thread(self._service.typed_names), names))
+
+    @answered
+    async def brokers_of_table(self, request: web.Request) -> web.Response:
+        """Names of the live brokers of a table: every broker serves every table."""
+        await asyncio.to_thread(self._service.state, request.match_info["table"])
+        return json_answer(await asyncio.to_thread(self._service.broker_names))
+
+    @answered
+    async def brokers_by_tenant(self, _request: web.Request) -> web.Response:
+        """Names of live brokers, by tenant."""
+        return json_answer({"default": await asyncio.to_thread(self._service.broker_names)})
+
+    @answered
+    async def brokers_of_tenant(self, _request: web.Request) -> web.Response:
+        """Names of the live brokers of a tenant: every broker serves every table."""
+        return json_answer(await asyncio.to_thread(self._service.broker_names))
+
+    @answered
+    async def cluster_info(self, _request: web.Request) -> web.Response:
+        """The cluster's name."""
+        return json_answer({"clusterName": "merlot"})
+
+    @answered
+    async def cluster_configs(self, _request: web.Request) -> web.Response:
+        """Settings that the cluster keeps: none, each process has its own."""
+        return json_answer({})
+
+    @answered
+    async def admin(self, _request: web.Request) -> web.Response:
+        """GOOD, while the metastore answers."""
+        await asyncio.to_thread(self._service.ping)
+        return web.Response(text="GOOD")
+
+    @answered
+    async def auth_info(self, _request: web.Request) -> web.Response:
+        """That there is no login."""
+        return json_answer({"workflow": "NONE"})
+
+    @answered
+    async def auth_verify(self, _request: web.Request) -> web.Response:
+        """Whether the caller may: who reaches this port may read everything (docs/security.md)."""
+        return json_answer(True)
+
+    async def _of_table(self, request: web.Request, read: Callable[[str], Any]) -> web.Response:
+        return json_answer(await asyncio.to_thread(read, request.match_info["table"]))

@@ -1,0 +1,126 @@
+"""What Pinot's reading paths tell of a cluster. Every call blocks; any thread may call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from merlot.cluster.consuming import found
+from merlot.cluster.consuming.progress import read_progress
+from merlot.cluster.instances import liveness
+from merlot.cluster.instances.reports import ReportReader
+from merlot.cluster.manifests import tables
+from merlot.cluster.records import Role
+from merlot.cluster.segments.view import TableView
+from merlot.controller.status import halves, pinot_json
+from merlot.errors import NotFoundError
+from merlot.ids import InstanceId, TableName, raw_name
+from merlot.metastore.protocol import Metastore
+from merlot.spec import pinot_schema
+from merlot.spec.table import TableSpec
+
+Json = dict[str, Any]
+
+
+class Reading:
+    """Operations on one cluster, none of which changes it."""
+
+    def __init__(self, metastore: Metastore, view_of: Callable[[str], TableView]) -> None:
+        self._metastore = metastore
+        self._view_of = view_of
+
+    def ping(self) -> None:
+        """Raises UnavailableError while the metastore is silent."""
+        self._metastore.get("/")
+
+    def table_names(self) -> list[str]:
+        """Raw names, sorted."""
+        return sorted(raw_name(name) for name in tables.list_tables(self._metastore))
+
+    def typed_names(self) -> list[TableName]:
+        """Names of all tables' halves, sorted."""
+        return sorted(half for name in self.table_names() for half in self.typed_names_of(name))
+
+    def typed_names_of(self, name: str) -> list[TableName]:
+        """Names of a table's halves."""
+        return halves.typed_names(raw_name(name), self._spec(name))
+
+    def schema(self, name: str) -> Json:
+        """Pinot's schema."""
+        return pinot_schema.to_pinot(raw_name(name), self._spec(name).table_schema)
+
+    def table_configs(self, name: str) -> Json:
+        """Pinot's TableConfigs: the schema and the halves' configs."""
+        record = tables.get_table(self._metastore, name)
+        spec = tables.spec_of(record).spec
+        configs = pinot_json.table_config(record, spec)
+        answer: Json = {"tableName": raw_name(name), "schema": self.schema(name)}
+        return answer | {half.lower(): config for half, config in configs.items()}
+
+    def ideal_state(self, name: str) -> Json:
+        """By half and segment, what servers should have."""
+        spec = self._spec(name)
+        return halves.ideal_state(self._view_of(name), spec)
+
+    def external_view(self, name: str) -> Json:
+        """By half and segment, what live servers have."""
+        spec, view = self._spec(name), self._view_of(name)
+        return halves.external_view(view, spec, self._told(view))
+
+    def segment_states(self, name: str) -> list[Json]:
+        """GOOD, PARTIAL or BAD of each segment."""
+        self._spec(name)
+        view = self._view_of(name)
+        return halves.segment_states(view, self._told(view))
+
+    def state(self, name: str) -> Json:
+        """`enabled`, or `disabled` of a suspended table."""
+        return {"state": "disabled" if self._spec(name).suspend else "enabled"}
+
+    def pause_status(self, name: str) -> Json:
+        """Pinot's PauseStatusDetails."""
+        spec, view = self._spec(name), self._view_of(name)
+        if spec.ingestion.stream is None:
+            raise NotFoundError(f"table has no stream table={raw_name(name)}")
+        paused = found.find_control(self._metastore, view.table).is_paused
+        consuming = sorted(record.name for record in view.segments.values() if record.is_open)
+        return {"pauseFlag": paused, "consumingSegments": consuming, "comment": ""}
+
+    def tenants(self) -> Json:
+        """Names by role."""
+        specs = [self._spec(name).tenants for name in self.table_names()]
+        return {
+            "SERVER_TENANTS": sorted({"default", *(spec.server.name for spec in specs)}),
+            "BROKER_TENANTS": sorted({"default", *(spec.broker.name for spec in specs)}),
+        }
+
+    def tenant(self, name: str) -> Json:
+        """Live instances of one tenant."""
+        records = liveness.live_instances(self._metastore).values()
+        servers = sorted(record.id for record in records if record.role is Role.SERVER and record.tenant == name)
+        return {"tenantName": name, "ServerInstances": servers, "BrokerInstances": self.broker_names()}
+
+    def broker_names(self) -> list[InstanceId]:
+        """Of live brokers."""
+        return sorted(liveness.live_instances(self._metastore, Role.BROKER))
+
+    def _spec(self, name: str) -> TableSpec:
+        return tables.spec_of(tables.get_table(self._metastore, name)).spec
+
+    def _told(self, view: TableView) -> Mapping[str, Mapping[InstanceId, str]]:
+        """What live servers say of each segment."""
+        live = liveness.live_instances(self._metastore, Role.SERVER)
+        reports = ReportReader(self._metastore, view.table).read()
+        told: dict[str, dict[InstanceId, str]] = {}
+        for server, progress in read_progress(self._metastore, view.table).items():
+            for partition in progress.partitions if server in live else ():
+                state = "ERROR" if partition.state == "ERROR" else "CONSUMING"
+                told.setdefault(partition.segment, {})[server] = state
+        for name, record in view.segments.items():
+            key = record.key_text
+            for server, report in reports.items():
+                if server in live and not record.is_open and key in report.loaded:
+                    told.setdefault(name, {})[server] = "ONLINE"
+                elif server in live and key in report.errors:
+                    told.setdefault(name, {})[server] = "ERROR"
+        return told

@@ -1,0 +1,141 @@
+"""Pinot's reading paths over HTTP, for tables of either half and of both."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from merlot.cluster.instances.liveness import register
+from merlot.cluster.instances.reports import write_report
+from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
+from merlot.cluster.segments import publish
+from merlot.controller.http.api import make_app, routes
+from merlot.controller.service import ControllerService
+from merlot.ids import InstanceId, TableName
+from merlot.metastore.sqlite import SqliteMetastore
+
+Client = TestClient[web.Request, web.Application]
+
+BATCHES = """
+apiVersion: merlot.dev/v1alpha1
+kind: Table
+metadata: {name: batches}
+spec:
+  suspend: true
+  limits: {maxQueriesPerSecond: 5}
+  schema:
+    fields: [{name: carrier, type: STRING}, {name: delay, type: INT, role: metric}]
+"""
+STREAM = """
+apiVersion: merlot.dev/v1alpha1
+kind: Table
+metadata: {name: live}
+spec:
+  timeColumn: at
+  schema:
+    fields:
+      - {name: at, type: TIMESTAMP, role: dateTime}
+      - {name: carrier, type: STRING}
+  ingestion:
+    stream: {type: files, topic: /tmp/live, decoder: {type: JSON}}
+"""
+HYBRID = STREAM.replace("name: live", "name: both") + "    timeBoundary: {}\n"
+"""The same, with batches beside it."""
+
+
+@pytest.fixture
+async def client(store: SqliteMetastore) -> AsyncIterator[Client]:
+    async with TestClient(TestServer(make_app(ControllerService(store)))) as client:
+        for manifest in (BATCHES, STREAM, HYBRID):
+            answer = await client.post("/apply", data=manifest)
+            assert answer.status == 200, await answer.text()
+        yield client
+
+
+async def get(client: Client, path: str) -> Any:
+    answer = await client.get(path)
+    assert answer.status == 200, await answer.text()
+    return await answer.json()
+
+
+async def test_clients_find_brokers_under_the_names_of_a_table_s_halves(client: Client, store: SqliteMetastore) -> None:
+    record = InstanceRecord(id=InstanceId("Broker_h_1"), role=Role.BROKER, host="h", http_port=1)
+    registration = register(store, record)
+    found = await get(client, "/tables/livebrokers")
+    assert sorted(found) == ["batches_OFFLINE", "both_OFFLINE", "both_REALTIME", "live_REALTIME"]
+    assert sorted(await get(client, "/tables/livebrokers?tables=both")) == ["both_OFFLINE", "both_REALTIME"]
+    assert (await get(client, "/brokers/tables"))["live_REALTIME"] == ["Broker_h_1"]
+    assert await get(client, "/brokers/tables/live") == ["Broker_h_1"]
+    assert await get(client, "/brokers") == {
+        "tenants": {"default": ["Broker_h_1"]},
+        "tables": {name: ["Broker_h_1"] for name in found},
+    }
+    registration.close()
+
+
+async def test_configs_come_by_half_with_their_names_and_types(client: Client) -> None:
+    configs = await get(client, "/tables/both")
+    named = {half: (config["tableName"], config["tableType"]) for half, config in configs.items()}
+    assert named == {"OFFLINE": ("both_OFFLINE", "OFFLINE"), "REALTIME": ("both_REALTIME", "REALTIME")}
+    assert list(await get(client, "/tables/live")) == ["REALTIME"]
+    whole = await get(client, "/tableConfigs/batches")
+    assert sorted(whole) == ["offline", "schema", "tableName"]
+    assert whole["offline"]["quota"] == {"maxQueriesPerSecond": "5.0"}
+    assert await get(client, "/tableConfigs") == await get(client, "/schemas") == ["batches", "both", "live"]
+    assert await get(client, "/schemas/live") == await get(client, "/tables/live/schema")
+
+
+async def test_states_tell_what_servers_should_have_and_what_they_have(client: Client, store: SqliteMetastore) -> None:
+    table, servers = TableName("batches_OFFLINE"), [InstanceId(f"Server_h_{number}") for number in (1, 2)]
+    records = [SegmentRecord(name=name, crc=1, size_bytes=1, url="", total_docs=10) for name in ("a", "b")]
+    publish.publish(store, table, records)
+    for server in servers:
+        register(store, InstanceRecord(id=server, role=Role.SERVER, host="h", query_port=1))
+    write_report(store, table, servers[0], ["a@1"], {"b@1": "disk full"})
+    assert (await get(client, "/tables/batches/externalview"))["OFFLINE"] == {
+        "a": {servers[0]: "ONLINE"},
+        "b": {servers[0]: "ERROR"},
+    }
+    assert await get(client, "/tables/batches/idealstate") == {"OFFLINE": {"a": {}, "b": {}}, "REALTIME": None}
+    states = await get(client, "/tables/batches/segmentsStatus")
+    assert [one["segmentStatus"] for one in states] == ["BAD", "BAD"]
+    assert await get(client, "/segments/batches") == [{"OFFLINE": ["a", "b"]}]
+    assert await get(client, "/segments/both") == [{"OFFLINE": []}, {"REALTIME": []}]
+
+
+async def test_small_facts_are_told_in_pinot_s_words(client: Client) -> None:
+    assert await get(client, "/tables/batches/state") == {"state": "disabled"}
+    assert await get(client, "/tables/live/state") == {"state": "enabled"}
+    assert (await get(client, "/tables/live/pauseStatus"))["pauseFlag"] is False
+    assert (await client.get("/tables/batches/pauseStatus")).status == 404
+    assert (await client.get("/tables/batches/state?state=enable&type=OFFLINE")).status == 400
+    assert await get(client, "/tenants") == {"SERVER_TENANTS": ["default"], "BROKER_TENANTS": ["default"]}
+    assert await (await client.get("/pinot-controller/admin")).text() == "GOOD"
+    assert await get(client, "/auth/info") == {"workflow": "NONE"}
+    assert int(await (await client.get("/uptime")).text()) >= 0
+    for path in ("/tables/none/idealstate", "/tableConfigs/none", "/schemas/none", "/brokers/tables/none"):
+        assert (await client.get(path)).status == 404
+
+
+async def test_every_route_is_described_and_none_else(client: Client, store: SqliteMetastore) -> None:
+    described = (await get(client, "/openapi.json"))["paths"]
+    expected: dict[str, set[str]] = {}
+    for route in routes(ControllerService(store)):
+        expected.setdefault(route.path, set()).add(route.method.lower())
+    assert {path: set(methods) for path, methods in described.items()} == expected | {"/openapi.json": {"get"}}
+    for path, methods in described.items():
+        for operation in methods.values():
+            names = {one["name"] for one in operation.get("parameters", ())}
+            assert all(f"{{{name}}}" in path for name in names)
+            assert path.count("{") == len(names)
+
+
+async def test_every_path_that_reads_answers_of_every_table_without_a_bug(client: Client) -> None:
+    described = (await get(client, "/openapi.json"))["paths"]
+    for path in (path for path, methods in described.items() if "get" in methods and path != "/sql"):
+        for table in ("batches", "live", "both", "none"):
+            filled = path.replace("{table}", table).replace("{", "").replace("}", "")
+            answer = await client.get(filled)
+            assert answer.status in (200, 400, 404, 409), (filled, answer.status, await answer.text())

@@ -130,7 +130,7 @@ WRONG_UPSERTS = [
     (("primaryKeyTtl: 30d", "primaryKeyTtl: 0d"), "a TTL is more than 0"),
     (("primaryKeyTtl: 30d", "primaryKeyTtl: 30 days"), "should match"),
     (("primaryKeyTtl: 30d", "primaryKeyTtl: 30d\n  snapshot: DISABLE\n  preload: ENABLE"), "preload needs snapshot"),
-    (("primaryKeyTtl: 30d", "primaryKeyTtl: 30d\n  compaction: {}"), "compaction goes neither with a time to live"),
+    (("primaryKeyTtl: 30d", "primaryKeyTtl: 30d\n  compaction: {}"), "compaction with a time to live needs snapshot"),
     (("[ordered_ms]", "[ordered_ms, order_id]"), "primaryKeyTtl needs one comparison column"),
     (("primaryKeyTtl: 30d", "primaryKeyTtl: 30d\n  deletedKeysTtl: 7d"), "deletedKeysTtl needs deleteRecordColumn"),
     (("primaryKeyTtl: 30d\n  skipLateEvents: false", "skipLateEvents: true"), "skipLateEvents needs primaryKeyTtl"),

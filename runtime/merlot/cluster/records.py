@@ -227,6 +227,9 @@ class CheckpointRecord(Record):
     """The comparison column that these are values of, as `upsert.rules` writes it."""
     at_ms: int
     """When it was taken."""
+    is_needed: bool = False
+    """Whether rows that it was decided by were taken out of segments since: replaying what is stored would come to
+    other valid docs than it, or a later one, has."""
 
 
 class StreamSegmentRecord(SegmentRecord):

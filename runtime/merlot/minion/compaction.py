@@ -11,16 +11,18 @@ from __future__ import annotations
 import shutil
 import socket
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from merlot.catalog.transfer import check_room, fetch_segments, upload_segments
 from merlot.clock import Clock
-from merlot.cluster.consuming.commits import rewrite_segment
-from merlot.cluster.consuming.partitions import stream_segment
-from merlot.cluster.consuming.transactions import COMPACTED
+from merlot.cluster.consuming.commits import note_staying, rewrite_segment
+from merlot.cluster.consuming.partitions import chains, stream_segment
+from merlot.cluster.consuming.transactions import COMPACTED, MovedSnapshot, Rewritten, is_decided_by_age
 from merlot.cluster.manifests.tables import find_table, spec_of
 from merlot.cluster.records import SegmentRecord, StreamSegmentRecord
 from merlot.cluster.segments.mutations import PreconditionError
@@ -31,6 +33,8 @@ from merlot.cluster.tasks.records import CompactionConfig
 from merlot.errors import CorruptionError, InvalidInputError, UnavailableError
 from merlot.ids import SegmentKey
 from merlot.metastore.protocol import Metastore
+from merlot.minion.checkpointed import put_moved, snapshot_of
+from merlot.minion.checkpointed import valid_docs as valid_docs_of
 from merlot.minion.control import Deadline, TaskControl
 from merlot.minion.execution import ObsoleteError
 from merlot.minion.merge_rollup import MergeSettings
@@ -41,6 +45,9 @@ from merlot.segment.metadata import CreationFacts
 from merlot.segment.taken import taken_column
 from merlot.segment.under_schema import column_under
 from merlot.spec.table import Table
+from merlot.store.deepstore import DeepStore
+from merlot.upsert.keys import KeyColumns
+from merlot.upsert.rewriting import kept_docs
 from merlot.upsert.valid_docs import Bits, Longs
 
 TELL_TIMEOUT_S: Final = 60.0
@@ -48,6 +55,8 @@ TELL_TIMEOUT_S: Final = 60.0
 LOOK_S: Final = 0.1
 DISK_SHARE: Final = 2.0
 """Room that is needed, in sizes of the segment's file: it and what is made of it."""
+MOST_TRIES: Final = 20
+"""Swaps that come to nothing because another checkpoint was named; these come seconds apart."""
 BUILDER: Final = "merlot_minion"
 
 
@@ -95,22 +104,76 @@ class _Run:
     def run(self) -> EndedTask:
         self.control.tell("LOOK", rows_total=self.config.num_records)
         key = SegmentKey.parse(self.config.segment)
-        before = stream_segment(load(self.kind.metastore, self.task.table), key.name)
+        view = load(self.kind.metastore, self.task.table)
+        before = stream_segment(view, key.name)
         if before is not None and before.crc != key.crc and self._was_swapped(before):
             return self._done(before.total_docs, before.size_bytes)
         if before is None or before.crc != key.crc:
             raise ObsoleteError(f"segment was replaced or removed meanwhile segment={key}")
+        if is_decided_by_age(chains(view.stream_segments)[before.partition]):
+            return self._run_by_age(before)
         docs = self._valid_docs(before)
         self.control.reached("docs told")
         if len(docs) == before.total_docs:
             raise ObsoleteError(f"no row of the segment was replaced segment={key}")
         file = self._rewritten(before, docs) if len(docs) else None
+        rewritten = Rewritten(key=before.key, file=file, now_ms=self.kind.clock.now_ms())
+        self._swap(rewritten)
+        return self._done(len(docs), 0 if file is None else file.size_bytes)
+
+    def _run_by_age(self, before: StreamSegmentRecord) -> EndedTask:
+        """As the partition's checkpoint has it, which moves on meanwhile."""
+        self.control.tell("ASK")
+        snapshot = snapshot_of(self._store, before)
+        valid = valid_docs_of(snapshot)
+        self.control.reached("docs told")
+        if len(valid) == before.total_docs:
+            raise ObsoleteError(f"no row of the segment was replaced segment={before.key_text}")
+        kept = valid if not len(valid) else self._kept(before, valid)
+        staying = len(kept) - len(valid)
+        if len(kept) == before.total_docs:
+            note_staying(self.kind.metastore, self.task.table, before.key, staying, self.control.fence)
+            raise ObsoleteError(f"every key with replaced rows has several others segment={before.key_text}")
+        file = self._rewritten(before, kept) if len(kept) else None
+        for _ in range(MOST_TRIES):
+            record = stream_segment(load(self.kind.metastore, self.task.table), before.name)
+            if record is None or record.crc != before.crc:
+                raise ObsoleteError(f"segment was replaced or removed meanwhile segment={before.key_text}")
+            url = self._moved(record, file, kept)
+            rewritten = Rewritten(
+                key=before.key,
+                file=file,
+                now_ms=self.kind.clock.now_ms(),
+                num_staying=staying,
+                snapshot=MovedSnapshot(record.snapshot_url, url),
+            )
+            if self._swap(rewritten):
+                return self._done(len(kept), 0 if file is None else file.size_bytes)
+        raise UnavailableError(f"checkpoints came too fast segment={before.key_text} tries={MOST_TRIES}")
+
+    def _moved(self, record: StreamSegmentRecord, file: SegmentRecord | None, kept: Longs) -> str:
+        """Address of the snapshot that the record names, for the new file; empty if there is no file."""
+        snapshot = snapshot_of(self._store, record)
+        if file is None:
+            if len(valid_docs_of(snapshot)):
+                raise ObsoleteError(f"rows are valid again segment={record.key_text}")
+            return ""
+        url = put_moved(self._store, self.task.table, snapshot, kept, file.key_text, self.folder)
+        if url is None:
+            raise ObsoleteError(f"rows are valid again segment={record.key_text}")
+        self.control.reached("snapshot uploaded")
+        return url
+
+    def _swap(self, rewritten: Rewritten) -> bool:
+        """Whether it has happened: not if another checkpoint was named meanwhile."""
         self.control.check()
         self.control.tell("SWAP")
-        now_ms = self.kind.clock.now_ms()
-        rewrite_segment(self.kind.metastore, self.task.table, key, file, now_ms, self.control.fence)
+        view = rewrite_segment(self.kind.metastore, self.task.table, rewritten, self.control.fence)
+        record = stream_segment(view, rewritten.key.name)
+        if record is not None and record.crc == rewritten.key.crc:
+            return False
         self.control.reached("segment swapped")
-        return self._done(len(docs), 0 if file is None else file.size_bytes)
+        return True
 
     def _was_swapped(self, record: StreamSegmentRecord) -> bool:
         """Whether an earlier run of the task has done it."""
@@ -147,19 +210,35 @@ class _Run:
             raise InvalidInputError(f"server told of another segment segment={record.key_text} told={said.segment}")
         return Bits.deserialized(bitmap, said.num_docs).docs()
 
-    def _rewritten(self, record: SegmentRecord, docs: Longs) -> SegmentRecord:
-        settings, spec = self.kind.settings, self.table.spec
-        store = settings.open_store(None if spec.deep_store is None else spec.deep_store.uri)
+    @cached_property
+    def _store(self) -> DeepStore:
+        spec = self.table.spec
+        return self.kind.settings.open_store(None if spec.deep_store is None else spec.deep_store.uri)
+
+    def _kept(self, record: SegmentRecord, valid: Longs) -> Longs:
+        """The docs that stay (`upsert.rewriting`)."""
+        schema = self.table.spec.table_schema
+        fields = [field for name in schema.primary_key if (field := schema.field(name)) is not None]
+        every = np.arange(record.total_docs, dtype=np.uint32)
+        with ImmutableSegment.open(self._fetched(record)) as segment:
+            columns = {field.name: taken_column(column_under(segment, field), every) for field in fields}
+            return kept_docs(KeyColumns(fields).of(pa.table(columns)), valid)
+
+    def _fetched(self, record: SegmentRecord) -> Path:
         check_room(self.folder, round(DISK_SHARE * record.size_bytes))
         self.control.tell("FETCH")
-        [path] = fetch_segments(store, [record], self.folder / "in")
+        [path] = fetch_segments(self._store, [record], self.folder / "in")
         self.control.reached("segment fetched")
+        return path
+
+    def _rewritten(self, record: SegmentRecord, docs: Longs) -> SegmentRecord:
+        path = self._fetched(record)
         self.control.tell("BUILD", rows=len(docs))
         built = self._built(record, path, docs)
         self.control.reached("segment built")
         self.control.check()
         self.control.tell("UPLOAD")
-        [uploaded] = upload_segments(store, [built], self.task.table)
+        [uploaded] = upload_segments(self._store, [built], self.task.table)
         self.control.reached("segment uploaded")
         return uploaded
 

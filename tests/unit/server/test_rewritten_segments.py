@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merlot.cluster.records import ConsumingStatus, StreamSegmentRecord
-from merlot.server.realtime.rewritten import Former, Taken, new_numbers
+from merlot.server.realtime.rewritten import Former, Taken
+from merlot.upsert.checkpoint import SegmentSnapshot
 from merlot.upsert.keys import Keys
+from merlot.upsert.rewriting import kept_docs, new_numbers, renumbered
 from merlot.upsert.valid_docs import Bits, Cut, SegmentDocs
 
 
@@ -23,32 +25,47 @@ def docs(*values: int) -> np.ndarray:
 
 @given(st.data())
 def test_each_valid_doc_has_its_row_in_the_new_file_and_both_have_the_same_bits(data: st.DataObject) -> None:
-    """Of the docs that were valid when the file was made, some more have been replaced since."""
-    keys = data.draw(st.lists(st.integers(-50, 50), max_size=60))
-    last = {key: doc for doc, key in enumerate(keys)}
-    kept = sorted(data.draw(st.sets(st.sampled_from(sorted(last.values())))) if last else ())
-    valid = sorted(data.draw(st.sets(st.sampled_from(kept))) if kept else ())
-    new = keys_of([keys[doc] for doc in kept])
-    found = new_numbers(keys_of([keys[doc] for doc in valid]), docs(*valid), len(keys), new)
+    """Of the docs that were valid when the file was made, the last one of some keys has been replaced since. A key has
+    several where a time to live has left it more than one row."""
+    keys = data.draw(st.lists(st.integers(-9, 9), max_size=60))
+    every = range(len(keys))
+    old_valid = sorted(data.draw(st.sets(st.sampled_from(every)))) if keys else []
+    kept = kept_docs(keys_of(keys), docs(*old_valid)).tolist()
+    assert set(kept) >= set(old_valid)
+    several = {key for key in keys if [keys[doc] for doc in old_valid].count(key) > 1}
+    assert {doc for doc in kept if doc not in old_valid} <= {doc for doc in every if keys[doc] in several}
+    last = {keys[doc]: doc for doc in old_valid}
+    gone = data.draw(st.sets(st.sampled_from(sorted(last.values())))) if last else set()
+    valid = [doc for doc in old_valid if doc not in gone]
+    found = new_numbers(keys_of(keys), docs(*valid), keys_of([keys[doc] for doc in kept]))
     assert found is not None
-    assert {doc: place for doc, place in enumerate(found.tolist()) if place >= 0} == {
-        doc: kept.index(doc) for doc in valid
-    }
+    assert [found[doc] for doc in valid] == [kept.index(doc) for doc in valid]
     back = np.full(len(kept), -1, np.int64)
     back[found[found >= 0]] = np.flatnonzero(found >= 0)
-    words = Former(len(keys), back).words(Bits().changed(found[found >= 0], to=True).words)
+    words = Former(len(keys), back).words(Bits().changed(found[valid], to=True).words)
     assert len(words) == (len(keys) + 63) // 64
-    assert [doc for doc in range(len(keys)) if words[doc >> 6] >> np.uint64(doc & 63) & np.uint64(1)] == valid
+    assert [doc for doc in every if words[doc >> 6] >> np.uint64(doc & 63) & np.uint64(1)] == valid
+
+
+def test_a_snapshot_tells_of_the_same_rows_in_the_new_file() -> None:
+    bits = SegmentDocs(Bits().changed(docs(1, 4), to=True), Bits().changed(docs(6), to=True))
+    moved = renumbered(SegmentSnapshot.of(bits, 9), docs(1, 2, 4, 6))
+    assert moved is not None
+    assert moved.num_docs == 4
+    assert moved.docs().live.docs().tolist() == [0, 2]
+    assert moved.docs().tombstones.docs().tolist() == [3]
+    assert renumbered(SegmentSnapshot.of(bits, 9), docs(1, 4)) is None
+    assert renumbered(SegmentSnapshot.of(bits, 9), docs()) is None
 
 
 def test_a_file_that_lacks_a_valid_row_has_it_twice_or_in_another_order_is_none() -> None:
-    old = keys_of([7, 8])
-    assert new_numbers(old, docs(1, 3), 4, keys_of([7])) is None
-    assert new_numbers(old, docs(1, 3), 4, keys_of([7, 8, 7])) is None
-    assert new_numbers(old, docs(1, 3), 4, keys_of([8, 7])) is None
-    found = new_numbers(old, docs(1, 3), 4, keys_of([5, 7, 8]))
+    old = keys_of([5, 7, 6, 8])
+    assert new_numbers(old, docs(1, 3), keys_of([7])) is None
+    assert new_numbers(old, docs(1, 3), keys_of([7, 8, 7])) is None
+    assert new_numbers(old, docs(1, 3), keys_of([8, 7])) is None
+    found = new_numbers(old, docs(1, 3), keys_of([5, 7, 8]))
     assert found is not None
-    assert found.tolist() == [-1, 1, -1, 2]
+    assert found.tolist() == [0, 1, -1, 2]
 
 
 def record(sequence: int, num_docs: int | None, crc: int = 5) -> StreamSegmentRecord:

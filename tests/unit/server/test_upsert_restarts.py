@@ -17,8 +17,9 @@ from tests.unit.server.test_upsert_sink import Chain, Replica
 from tests.unit.upsert.oracle import Oracle
 
 from merlot.clock import SystemClock
+from merlot.cluster.consuming.checkpoints import DECIDED_UNTIL
 from merlot.cluster.consuming.pinned import unpin_upsert
-from merlot.errors import CorruptionError, MerlotError
+from merlot.errors import CorruptionError, MerlotError, UnavailableError
 from merlot.metastore.protocol import Metastore
 from merlot.server.realtime import snapshots as module
 from merlot.server.realtime.indexed import Surroundings
@@ -191,6 +192,64 @@ def test_a_restart_with_a_checkpoint_reads_no_row_before_its_end(
     assert loaded
     assert min(loaded) >= max(at for _, at in chain.rows) - TTL, "only keys that are alive are entered"
     assert set(replica.seen()[1]) == expected(chain, 120)
+
+
+def need(chain: Chain, until: int) -> None:
+    """As if rows had been taken out of the first segment, by the checkpoint at the end of that one."""
+    marked = chain.records[0].model_copy(update={"custom_map": {DECIDED_UNTIL: str(until)}})
+    chain.records = {**chain.records, 0: marked}
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("MERLOT_RESTARTS", "6"))))
+def test_an_index_that_needs_its_checkpoint_is_built_of_nothing_else(seed: int, tmp_path: Path) -> None:
+    """Also where parts of the line, which brokers ask for still, are in the checkpoint; never without it."""
+    draw = random.Random(seed)
+    chain, replica = begun(draw, tmp_path)
+    num_built = 0
+    with pytest.MonkeyPatch.context() as patched:
+        replay = PartitionUpserts.replay
+
+        def noted(self: PartitionUpserts, rows: pa.Table, segment: int, first_doc: int) -> Any:
+            replayed.append(rows.num_rows)
+            return replay(self, rows, segment, first_doc)
+
+        patched.setattr(PartitionUpserts, "replay", noted)
+        for _ in range(40):
+            replayed: list[int] = []
+            match draw.choice(("read", "commit", "release", "rebuild", "restart")):
+                case "read":
+                    chain.produce(draw.randrange(1, 30))
+                    replica.read(len(chain.rows))
+                case "commit" if replica.offset > chain.open.start_offset:
+                    old = chain.open
+                    chain.commit(draw.randrange(old.start_offset, replica.offset) + 1, KEPT)
+                    replica.follow(chain.records[old.sequence], carries=True)
+                case "release":
+                    replica.heads.release()
+                case "rebuild" | "restart" as action:
+                    replica.sink.settle()
+                    until = replica.snapshots.sequence
+                    if until < 0:
+                        continue
+                    need(chain, until)
+                    first_needed = chain.records[until].end_offset or 0
+                    before = replica.seen()
+                    if action == "restart":
+                        replica.restart()
+                        replica.read(before[0])
+                    else:
+                        replica.sink._rebuild()
+                    num_built += 1
+                    assert sum(replayed) <= before[0] - first_needed
+                    assert sorted(replica.seen()[1]) == sorted(before[1])
+            replica.sink.settle()
+            check(chain, replica)
+        assert num_built or seed
+        chain.commit(replica.offset, KEPT)
+        if replica.snapshots.sequence >= 0:
+            need(chain, replica.snapshots.sequence + 5)
+            with pytest.raises(UnavailableError, match="a backfill decides"):
+                replica.restart()
 
 
 def test_a_late_row_stays_hidden_by_one_that_retention_has_removed(tmp_path: Path) -> None:

@@ -356,10 +356,19 @@ def test_an_upsert_table_stays_one_and_what_decides_its_rows_stays() -> None:
 @pytest.mark.parametrize(
     "field", ["primaryKeyTtl: 3d", "ttl: {unit: DAYS, value: 3}", "deleteRecordColumn: gone, deletedKeysTtl: 3d"]
 )
-def test_compaction_does_not_go_with_times_to_live(field: str) -> None:
-    [found] = problems(f"mode: FULL, {field}, compaction: {{}}")
+def test_compaction_with_times_to_live_needs_checkpoints_in_the_deep_store(field: str) -> None:
+    for more in ("", ", snapshot: ENABLE, snapshotStore: LOCAL"):
+        [found] = problems(f"mode: FULL, {field}, compaction: {{}}{more}")
+        assert "spec.compaction" in found
+        assert "needs snapshot: ENABLE, in the DEEP_STORE" in found
+    assert config(f"mode: FULL, {field}, compaction: {{}}, snapshot: ENABLE").spec.compaction is not None
+
+
+def test_compaction_does_not_go_with_a_bound_on_the_future() -> None:
+    more = "maxFutureSkew: 10m, messageTimeColumn: sent, snapshot: ENABLE"
+    [found] = problems(f"mode: FULL, primaryKeyTtl: 3d, {more}, compaction: {{}}")
     assert "spec.compaction" in found
-    assert "does not go with" in found
+    assert "maxFutureSkew" in found
 
 
 def test_compaction_does_not_go_with_mode_dedup() -> None:

@@ -8,8 +8,9 @@ checkpoint takes the place of an earlier one, never the other way round.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from merlot.cluster.consuming import recovery
 from merlot.cluster.consuming.partitions import chains
 from merlot.cluster.consuming.pinned import unpin_upsert
 from merlot.cluster.records import CheckpointRecord, StreamSegmentRecord
@@ -22,6 +23,9 @@ from merlot.spec.upserting import SnapshotStore
 
 SNAPSHOT_FOLDER = "upserts"
 """In a table's folder of the deep store."""
+DECIDED_UNTIL = "UpsertCompactionTask.decidedUntil"
+"""Key of a segment's custom map: sequence of the segment at whose end the checkpoint was taken by which rows were taken
+out of it (see `needed`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +51,15 @@ def newest(records: Mapping[int, StreamSegmentRecord]) -> StreamSegmentRecord | 
     return last if is_whole else None
 
 
+def needed(records: Mapping[int, StreamSegmentRecord]) -> int | None:
+    """The least sequence of a checkpoint that a recovery has to begin with, since rows that decided others were taken
+    out of segments; None: what is stored can be replayed. What a backfill decides anew needs none."""
+    point = recovery.point_of(records)
+    marks = [int(one.custom_map[DECIDED_UNTIL]) for one in records.values() if DECIDED_UNTIL in one.custom_map]
+    ends = [sequence for sequence, one in records.items() if one.checkpoint is not None and one.checkpoint.is_needed]
+    return max((sequence for sequence in (*marks, *ends) if sequence >= point), default=None)
+
+
 def is_kept(records: Mapping[int, StreamSegmentRecord]) -> bool:
     """Whether the partition's checkpoints belong into the deep store, as the settings of its last segment say."""
     settings = records[max(records)].upsert if records else ""
@@ -67,7 +80,8 @@ def write_checkpoint(metastore: Metastore, table: TableName, taken: Checkpoint) 
         nonlocal is_written
         records = chains(view.stream_segments).get(taken.partition, {})
         is_written = _fits(records, taken)
-        return _put(_named(record, taken) for record in records.values()) if is_written else []
+        state = taken.state.model_copy(update={"is_needed": needed(records) is not None})
+        return _put(_named(one, replace(taken, state=state)) for one in records.values()) if is_written else []
 
     view = mutate(metastore, table, decide)
     return is_written, view

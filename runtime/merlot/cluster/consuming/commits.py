@@ -11,8 +11,8 @@ from enum import StrEnum
 
 from merlot.cluster.consuming import transactions
 from merlot.cluster.consuming.partitions import stream_segment
-from merlot.cluster.consuming.transactions import End, Sealed
-from merlot.cluster.records import SegmentRecord, StreamSegmentRecord
+from merlot.cluster.consuming.transactions import End, Rewritten, Sealed
+from merlot.cluster.records import StreamSegmentRecord
 from merlot.cluster.segments.transaction import mutate
 from merlot.cluster.segments.view import TableView
 from merlot.ids import InstanceId, SegmentKey, TableName
@@ -59,12 +59,16 @@ def replace_sealer(
     )
 
 
-def rewrite_segment(
-    metastore: Metastore, table: TableName, key: SegmentKey, file: SegmentRecord | None, now_ms: int, fence: Check
-) -> TableView:
-    """Put another file in the place of a sealed segment's, or remove it; returns the view after it. PreconditionError
-    if the segment is another one by now, FileCondemnedError if the file is about to be deleted."""
-    return mutate(metastore, table, lambda view: transactions.rewrite(view, key, file, now_ms), fence)
+def rewrite_segment(metastore: Metastore, table: TableName, rewritten: Rewritten, fence: Check) -> TableView:
+    """Put another file in the place of a sealed segment's, or remove it; returns the view after it, where it has not
+    happened if a later checkpoint was named meanwhile. PreconditionError if the segment is another one by now,
+    FileCondemnedError if the file is about to be deleted."""
+    return mutate(metastore, table, lambda view: transactions.rewrite(view, rewritten), fence)
+
+
+def note_staying(metastore: Metastore, table: TableName, key: SegmentKey, num_staying: int, fence: Check) -> None:
+    """Write down that so many rows of a segment are not valid, and cannot be taken out: it is not tried again."""
+    mutate(metastore, table, lambda view: transactions.note_staying(view, key, num_staying), fence)
 
 
 def commit_segment(

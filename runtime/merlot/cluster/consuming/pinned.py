@@ -6,6 +6,7 @@ is not here, such as when a segment ends and how to connect, is the table's as i
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 
@@ -60,6 +61,16 @@ def unpin_upsert(text: str) -> UpsertSpec:
         return UpsertSpec.model_validate(fields)
     except (ValueError, AttributeError, ValidationError) as error:
         raise CorruptionError("pinned settings of upserts cannot be read") from error
+
+
+@functools.lru_cache(maxsize=256)
+def decides_by_age(text: str) -> bool:
+    """Whether rows are decided by a time to live under these settings, or may be: those of a later version."""
+    try:
+        spec = unpin_upsert(text)
+    except CorruptionError:
+        return True
+    return spec.time_to_live is not None or spec.deleted_keys_ttl is not None
 
 
 def upsert_id(text: str) -> str:

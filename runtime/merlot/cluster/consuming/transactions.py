@@ -14,10 +14,12 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from merlot.cluster.consuming import recovery
+from merlot.cluster.consuming.checkpoints import DECIDED_UNTIL, is_kept, newest
 from merlot.cluster.consuming.names import StreamSegmentName
-from merlot.cluster.consuming.partitions import last_segments, open_segments, stream_segment
-from merlot.cluster.consuming.pinned import pinned_upsert
-from merlot.cluster.records import AskedEnd, ConsumingStatus, SegmentRecord, StreamSegmentRecord
+from merlot.cluster.consuming.partitions import chains, last_segments, open_segments, stream_segment
+from merlot.cluster.consuming.pinned import decides_by_age, pinned_upsert
+from merlot.cluster.records import AskedEnd, CheckpointRecord, ConsumingStatus, SegmentRecord, StreamSegmentRecord
 from merlot.cluster.segments.mutations import Assign, Mutation, PreconditionError, PutSegments, RemoveSegments
 from merlot.cluster.segments.view import TableView
 from merlot.ids import InstanceId, SegmentKey, TableName, raw_name
@@ -39,6 +41,8 @@ _OF_FILE = (
 """What a segment's record has from its file."""
 COMPACTED = "UpsertCompactionTask.time"
 """Key of a segment's custom map: when rows that were replaced were last taken out of it, epoch milliseconds."""
+STAYING = "UpsertCompactionTask.staying"
+"""And how many rows that are not valid stayed (`upsert.rewriting`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +76,27 @@ class Sealed:
     file: SegmentRecord | None
     sealer: InstanceId
     now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class MovedSnapshot:
+    """The snapshot of a segment, and the same docs as its new file has them."""
+
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewritten:
+    """A sealed segment without some of its rows. `file` is the record of what is left; None: nothing is."""
+
+    key: SegmentKey
+    file: SegmentRecord | None
+    now_ms: int
+    num_staying: int = 0
+    """Rows of the file that are not valid, and cannot be taken out."""
+    snapshot: MovedSnapshot | None = None
+    """Of a partition whose rows a time to live decides."""
 
 
 def begin(
@@ -164,20 +189,56 @@ def commit(view: TableView, sealed: Sealed) -> list[Mutation]:
     return [PutSegments((done, following), {record.name: record.crc, following.name: None}), moved]
 
 
-def rewrite(view: TableView, key: SegmentKey, file: SegmentRecord | None, now_ms: int) -> list[Mutation]:
-    """Put another file in the place of a sealed segment's, of some of its rows; None: it has none, and goes. The
-    segment keeps its place in the chain and its offsets."""
+def rewrite(view: TableView, rewritten: Rewritten) -> list[Mutation]:
+    """Put another file in the place of a sealed segment's, of some of its rows. The segment keeps its place in the
+    chain and its offsets. Nothing happens if the snapshot is another one by now: it has to be taken anew."""
+    key, file = rewritten.key, rewritten.file
     record = stream_segment(view, key.name)
     if record is None or record.is_open or record.crc not in (key.crc, None if file is None else file.crc):
         raise PreconditionError(f"segment to rewrite was replaced or removed meanwhile segment={key}")
-    if file is None:
-        return [RemoveSegments((key,))]
-    if record.crc == file.crc:
+    if file is not None and record.crc == file.crc:
         return []
+    chain = chains(view.stream_segments)[record.partition]
+    end = checkpoint_for(chain, record)
+    if end is None and is_decided_by_age(chain):
+        raise PreconditionError(f"no checkpoint tells how rows of the partition were decided segment={key}")
+    if end is not None and (rewritten.snapshot is None or record.snapshot_url != rewritten.snapshot.old):
+        return []
+    marked = [] if end is None or end.checkpoint is None else _needed(end, end.checkpoint)
+    if file is None:
+        return [RemoveSegments((key,)), *marked]
     update: dict[str, object] = {name: getattr(file, name) for name in _OF_FILE}
-    update |= {"custom_map": {**record.custom_map, COMPACTED: str(now_ms)}, "refresh_time_ms": now_ms}
+    marks = {COMPACTED: str(rewritten.now_ms), STAYING: str(rewritten.num_staying)}
     update |= {"snapshot_url": "", "snapshot_time_ms": -1}  # of the docs as they were
-    return [PutSegments((record.model_copy(update=update),), {record.name: key.crc})]
+    if end is not None and rewritten.snapshot is not None:
+        marks[DECIDED_UNTIL] = str(end.sequence)
+        update |= {"snapshot_url": rewritten.snapshot.new, "snapshot_time_ms": record.snapshot_time_ms}
+    update |= {"custom_map": {**record.custom_map, **marks}, "refresh_time_ms": rewritten.now_ms}
+    return [PutSegments((record.model_copy(update=update),), {record.name: key.crc}), *marked]
+
+
+def note_staying(view: TableView, key: SegmentKey, num_staying: int) -> list[Mutation]:
+    """Write down that so many rows of a segment are not valid, and cannot be taken out."""
+    record = stream_segment(view, key.name)
+    if record is None or record.crc != key.crc:
+        return []
+    marks = {**record.custom_map, STAYING: str(num_staying)}
+    return _put(record, record.model_copy(update={"custom_map": marks}))
+
+
+def is_decided_by_age(chain: Mapping[int, StreamSegmentRecord]) -> bool:
+    """Whether a time to live decided rows of a partition: who replays what is stored needs all of them."""
+    return any(decides_by_age(record.upsert) for record in chain.values())
+
+
+def checkpoint_for(chain: Mapping[int, StreamSegmentRecord], record: StreamSegmentRecord) -> StreamSegmentRecord | None:
+    """The segment whose checkpoint tells which rows of a segment before it have to stay; None if there is none, or none
+    is asked for, since no time to live decides rows."""
+    if not is_decided_by_age(chain) or not is_kept(chain):
+        return None
+    end = newest(chain)
+    is_known = end is not None and max(record.sequence + 1, recovery.point_of(chain)) <= end.sequence
+    return end if is_known else None
 
 
 def ask_to_end(
@@ -298,6 +359,10 @@ def _next_start(record: StreamSegmentRecord) -> int:
 
 def _status(paused: bool) -> str:
     return (ConsumingStatus.PAUSED if paused else ConsumingStatus.CONSUMING).value
+
+
+def _needed(end: StreamSegmentRecord, checkpoint: CheckpointRecord) -> list[Mutation]:
+    return _put(end, end.model_copy(update={"checkpoint": checkpoint.model_copy(update={"is_needed": True})}))
 
 
 def _put(old: StreamSegmentRecord, new: StreamSegmentRecord) -> list[Mutation]:

@@ -2,8 +2,8 @@
 
 A segment is due if it was sealed long enough ago and so many of its rows were replaced, as some replica told of this
 very version. Each partition's last sealed segment stays: should the open one be lost, the partition goes on behind it.
-Nor is anything taken out of a partition while a time to live decides rows of it: whoever builds the index anew reads
-what is stored, and rows that are gone would have told when keys expired.
+Where a time to live decides rows, a checkpoint of the partition in the deep store has to have the segment: whoever
+builds the index anew begins with it, since rows that are gone would have told when keys expired.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from merlot.cluster.consuming.partitions import chains
 from merlot.cluster.consuming.pinned import unpin_upsert
+from merlot.cluster.consuming.transactions import STAYING, checkpoint_for, is_decided_by_age
 from merlot.cluster.records import StreamSegmentRecord
 from merlot.cluster.segments.view import TableView
 from merlot.cluster.segments.visibility import is_held
@@ -60,18 +61,20 @@ def generate(situation: Situation) -> list[TaskRecord]:
 
 
 def _due(chain: Mapping[int, StreamSegmentRecord], situation: Situation) -> Sequence[tuple[int, StreamSegmentRecord]]:
-    if any(_decides_by_age(record.upsert) for record in chain.values()):
+    if any(_keeps_first(record.upsert) for record in chain.values()):
         return []
+    is_by_age = is_decided_by_age(chain)
     newest = max((sequence for sequence, record in chain.items() if not record.is_open), default=-1)
     spec, found = situation.spec, []
     for sequence, record in chain.items():
-        count = situation.replaced.get(record.key_text, 0)
-        if record.is_open or sequence == newest or not 0 < record.total_docs <= MAX_DOCS or not count:
+        count = situation.replaced.get(record.key_text, 0) - int(record.custom_map.get(STAYING, "0"))
+        if record.is_open or sequence == newest or not 0 < record.total_docs <= MAX_DOCS or count <= 0:
             continue
         is_many = 100 * count >= spec.invalid_records_threshold_percent * record.total_docs
         is_many &= count >= spec.invalid_records_threshold_count
         is_free = not is_held(record, situation.view.lineage)
-        if is_many and is_free and _is_old(record, spec.buffer, situation.now_ms):
+        is_due = is_many and is_free and _is_old(record, spec.buffer, situation.now_ms)
+        if is_due and (not is_by_age or checkpoint_for(chain, record) is not None):
             found.append((count, record))
     return found
 
@@ -81,10 +84,9 @@ def _is_old(record: StreamSegmentRecord, buffer: Period, now_ms: int) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _decides_by_age(upsert: str) -> bool:
+def _keeps_first(upsert: str) -> bool:
+    """Whether every row is valid that is stored, or it is not known: the settings are of a later version."""
     try:
-        spec = unpin_upsert(upsert)
+        return unpin_upsert(upsert).mode is UpsertMode.DEDUP
     except CorruptionError:
-        return True  # of a later version
-    has_ttl = spec.time_to_live is not None or spec.deleted_keys_ttl is not None
-    return has_ttl or spec.mode is UpsertMode.DEDUP
+        return True

@@ -18,9 +18,10 @@ from merlot.errors import UnavailableError
 from merlot.segment.reader import Segment
 from merlot.segment.taken import taken_column
 from merlot.segment.under_schema import column_under
-from merlot.server.realtime.rewritten import Former, Records, Settled, Taken, new_numbers
+from merlot.server.realtime.rewritten import Former, Records, Settled, Taken
 from merlot.upsert.keys import KeyColumns, Keys
 from merlot.upsert.partition import PartitionUpserts
+from merlot.upsert.rewriting import new_numbers
 from merlot.upsert.valid_docs import Cut, SegmentDocs
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class Files:
             if old is None:
                 raise FileGoneError(f"file was replaced and is gone segment={key}")
             docs, keys = index.cut.segments.get(number, SegmentDocs()).docs(), index.rules.keys
-            found = new_numbers(_keys_of(keys, old, docs), docs, old.num_docs, _keys_of(keys, new, None))
+            found = new_numbers(_keys_of(keys, old), docs, _keys_of(keys, new))
             sizes = (new.num_docs, old.num_docs)
         if found is None:
             self._refused = record.key_text
@@ -143,7 +144,7 @@ class Files:
                 return
 
 
-def _keys_of(keys: KeyColumns, segment: Segment, docs: Longs | None) -> Keys:
-    """Of docs of a sealed segment; None: of all."""
-    chosen = np.arange(segment.num_docs, dtype=np.uint32) if docs is None else docs.astype(np.uint32)
+def _keys_of(keys: KeyColumns, segment: Segment) -> Keys:
+    """Of all docs of a sealed segment."""
+    chosen = np.arange(segment.num_docs, dtype=np.uint32)
     return keys.of(pa.table({one.name: taken_column(column_under(segment, one), chosen) for one in keys.fields}))

@@ -20,6 +20,7 @@ from merlot.clock import Clock
 from merlot.cluster.consuming import recovery
 from merlot.cluster.consuming.pinned import unpin_upsert
 from merlot.cluster.records import StreamSegmentRecord
+from merlot.errors import UnavailableError
 from merlot.segment.reader import Segment
 from merlot.server.realtime.files import Files
 from merlot.server.realtime.line import Line, Part
@@ -122,6 +123,18 @@ class IndexedRows:
         """Whether the index has so many docs behind the end of a part."""
         docs = previous.num_docs
         return docs is not None and self.num_docs.get(previous.sequence, 0) == docs + num_docs
+
+    def has_decided(self, part: Part) -> bool:
+        """Whether the index began with a checkpoint that has the part; raises UnavailableError if that numbers its docs
+        by another file, or if rows of it are not here yet."""
+        if part.sequence not in self.numbers:
+            return False
+        key = self.files.keys.get(part.sequence)
+        is_same = part.key == key if part.rows is None else stored(part) == self.num_docs[part.sequence]
+        if not is_same:
+            where = self.around.where
+            raise UnavailableError(f"segment has other docs than its checkpoint as yet {where} segment={part.name}")
+        return True
 
     def move_tail(self, previous: Part, part: Part) -> None:
         """The docs behind the end of a part are another's now."""

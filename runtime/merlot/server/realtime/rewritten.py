@@ -4,9 +4,9 @@ Before: `Settled` is what may be told of valid docs. A row that is consumed may 
 would be valid again; so only what sealed rows have replaced is told, by a cut that was taken when a segment began and
 holds once all that it was told of is sealed.
 
-After: the new file has some docs of the old one in the same order, among them all that are valid. `new_numbers` finds
-which, by their keys, so that a replica needs nobody's word for it; a file that lacks a valid doc is refused. Brokers
-ask for either file for a while: the bits of the old one follow from those of the new one (`Former`).
+After: the new file has some docs of the old one in the same order, among them all that are valid. Which, is found by
+their keys (`upsert.rewriting`), so that a replica needs nobody's word for it; a file that lacks a valid doc is refused.
+Brokers ask for either file for a while: the bits of the old one follow from those of the new one (`Former`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merlot.cluster.records import StreamSegmentRecord
-from merlot.upsert.keys import Keys
 from merlot.upsert.valid_docs import Bits, Cut
 
 Longs = NDArray[np.int64]
@@ -103,23 +102,3 @@ class Former:
             held = self.docs[: len(bits)][bits.astype(np.bool_)]
             found[held[held >= 0]] = True
         return np.packbits(found, bitorder="little").view(np.uint64)
-
-
-def new_numbers(old: Keys, docs: Longs, num_docs: int, new: Keys) -> Longs | None:
-    """The doc in the new file of each of the `num_docs` docs of the old one, -1: none. `old`: keys of `docs`, the valid
-    ones; `new`: keys of all docs there. None if the new file lacks one of the keys, or has it twice."""
-    both_high, both_low = np.concatenate([new.high, old.high]), np.concatenate([new.low, old.low])
-    order = np.lexsort((both_low, both_high))
-    high, low = both_high[order], both_low[order]
-    is_next_same = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
-    is_old = order >= len(new.high)
-    found = np.full(num_docs, -1, np.int64)
-    if (is_next_same & (is_old[1:] == is_old[:-1])).any():
-        return None
-    # The sort is stable: of two equal keys the new file's comes first.
-    pairs = np.flatnonzero(is_next_same)
-    if len(pairs) != len(docs):
-        return None
-    places = docs[order[pairs + 1] - len(new.high)]
-    found[places] = order[pairs]
-    return found if bool(np.all(np.diff(found[np.sort(places)]) > 0)) else None

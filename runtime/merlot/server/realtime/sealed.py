@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merlot.cluster.consuming import recovery
+from merlot.cluster.consuming import checkpoints, recovery
 from merlot.cluster.records import StreamSegmentRecord
 from merlot.errors import MerlotError, UnavailableError
 from merlot.segment.reader import Segment
@@ -91,23 +91,31 @@ class SealedRows:
             raise UnavailableError(f"sealed segment is not here {self._around.where} segment={self.waits_for}")
 
     def _recover(self, before: int | None) -> None:
-        """Begin with a checkpoint, if there is one: bits are taken as they are, keys come after (`_load_keys`)."""
+        """Begin with a checkpoint, if there is one: bits are taken as they are, keys come after (`_load_keys`).
+
+        Raises UnavailableError if there is none, and rows that decided others have been taken out of segments."""
         snapshots = self._around.snapshots
-        if snapshots is None:
-            return
-        for find in snapshots.find(self._rows.records):
+        for find in () if snapshots is None else snapshots.find(self._rows.records):
             try:
                 found, records = find(), self._rows.records  # some may have gone while it was fetched
                 if found is not None and self._is_usable(found, records, before):
                     self._begin_with(found, records)
                     return
             except MerlotError as error:
+                assert snapshots is not None
                 snapshots.note_unread(error)
+        if (least := checkpoints.needed(self._rows.records)) is not None:
+            text = "rows that decided others were taken out of segments, and no checkpoint after that can be read"
+            where = self._around.where
+            raise UnavailableError(f"{text}: a backfill decides all rows that are left {where} sequence={least}")
 
     def _is_usable(self, found: Found, records: Records, before: int | None) -> bool:
         if not records.keys() >= {found.sequence, *found.segments}:
             return False
-        is_before = self._rows.recovered_from() <= found.sequence and (before is None or found.sequence < before)
+        least = checkpoints.needed(records)
+        is_before = self._rows.recovered_from() <= found.sequence and (
+            found.sequence >= least if least is not None else before is None or found.sequence < before
+        )
         fits = all(one.num_docs == records[sequence].total_docs for sequence, one in found.segments.items())
         is_same = found.column == self._around.rules_of(records[found.sequence]).compared_by
         return is_before and fits and is_same

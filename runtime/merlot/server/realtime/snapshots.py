@@ -170,7 +170,8 @@ class Snapshots:
             # The folder goes last: where there is none, nothing was begun that is not over.
             is_clear = self._is_clear or not self._place.folder.exists()
             is_named = any(one.snapshot_url or one.checkpoint for one in records.values())
-            return None if is_clear and not is_named else partial(self._clear, records)
+            is_over = is_clear and not is_named
+            return None if is_over or checkpoints.needed(records) is not None else partial(self._clear, records)
         captured = self._captured
         if captured is None or not _is_sealed(captured, records):
             return None

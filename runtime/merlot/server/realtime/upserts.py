@@ -233,6 +233,8 @@ class UpsertSink:
         self._sealed.require(min((part.sequence for part in line.parts), default=None))
         self._rows.take_cut()
         for part in line.parts:
+            if self._rows.has_decided(part):
+                continue
             self._rows.follow_rules(part.sequence)
             if part.rows is not None:
                 self._rows.tell(part.sequence, part.rows.rows(stored(part)), 0)

@@ -124,8 +124,14 @@ _SPEC_RULES = [
         ".maxFutureSkew",
     ),
     rule(
-        f"!has(self.compaction) || !({_HAS_TTL} || has(self.deletedKeysTtl) || self.mode == 'DEDUP')",
-        "compaction goes neither with a time to live nor with mode DEDUP: rows that it removes would decide others",
+        "!has(self.compaction) || (self.mode != 'DEDUP' && !has(self.maxFutureSkew))",
+        "compaction goes neither with mode DEDUP nor with maxFutureSkew: rows that it removes would decide others",
+        ".compaction",
+    ),
+    rule(
+        f"!has(self.compaction) || !({_HAS_TTL} || has(self.deletedKeysTtl))"
+        " || (self.snapshot == 'ENABLE' && self.snapshotStore == 'DEEP_STORE')",
+        "compaction with a time to live needs snapshot: ENABLE, in the DEEP_STORE",
         ".compaction",
     ),
     rule(

@@ -150,14 +150,21 @@ def _check_snapshots(spec: JsonObject) -> Iterator[Problem]:
 
 
 def _check_compaction(spec: JsonObject) -> Iterator[Problem]:
-    """Whoever builds the index anew reads what is stored: of rows that are gone it cannot know when keys expired."""
-    for name in (*_TTL_NAMES, "deletedKeysTtl"):
-        if spec.get("compaction") is not None and name in spec:
-            text = f"does not go with {name}: which keys have expired is decided by rows that compaction would remove"
-            yield Problem("spec.compaction", text)
-            return
-    if spec.get("compaction") is not None and spec.get("mode") == UpsertMode.DEDUP:
-        yield Problem("spec.compaction", "mode DEDUP stores no row that is replaced; remove it")
+    """Whoever builds the index anew reads what is stored: of rows that are gone it cannot know when keys expired,
+    unless a checkpoint tells."""
+    if spec.get("compaction") is None:
+        return
+    path = "spec.compaction"
+    if spec.get("mode") == UpsertMode.DEDUP:
+        yield Problem(path, "mode DEDUP stores no row that is replaced; remove it")
+        return
+    has_ttl = [name for name in (*_TTL_NAMES, "deletedKeysTtl") if name in spec]
+    is_kept = spec.get("snapshot") == "ENABLE" and spec.get("snapshotStore", "DEEP_STORE") == "DEEP_STORE"
+    if has_ttl and not is_kept:
+        text = f"with {has_ttl[0]} needs snapshot: ENABLE, in the DEEP_STORE"
+        yield Problem(path, f"{text}: which keys have expired is decided by rows that it removes")
+    if "maxFutureSkew" in spec:
+        yield Problem(path, "does not go with maxFutureSkew: rows that it removes tell how far time has come")
 
 
 def _check_consistency(spec: JsonObject) -> Iterator[Problem]:

@@ -16,6 +16,7 @@ REASONS: Mapping[str, str] = {
     "GONE": "TopicMissing",
     "OUT_OF_RANGE": "OffsetOutOfRange",
     "BAD_MESSAGE": "BadMessage",
+    "MERGER_FAILED": "MergerFailed",
 }
 """Of the problems that servers tell; the first one that some partition has is the condition's."""
 FAILED = "StreamFailed"

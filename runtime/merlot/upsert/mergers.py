@@ -62,6 +62,17 @@ def merger_of(name: str) -> Merger:
     return _own(name)
 
 
+class MergerError(InvalidInputError):
+    """Somebody's own merger fails of a row: nothing behind it is consumed until it does not."""
+
+    def __init__(self, text: str, *, row: int, again: Callable[[], object]) -> None:
+        super().__init__(text)
+        self.row = row
+        """Its number in the batch."""
+        self.again = again
+        """Calls the merger with the same values; raises InvalidInputError as long as it fails of them."""
+
+
 @cache
 def _own(name: str) -> Merger:
     points = tuple(entry_points(group=ENTRY_POINTS, name=name))
@@ -85,7 +96,11 @@ def _by_depth(merge: Callable[[pa.Array, pa.Array], pa.Array], name: str, chains
     for depth in range(deepest + 1):
         numbers = np.flatnonzero((chains.own(depths) == depth) & (chains.prior >= 0))
         before, new = (values.take(pa.array(rows)) for rows in (chains.prior[numbers], numbers + chains.num_previous))
-        found = _called(merge, name, before, new)
+        try:
+            found = _called(merge, name, before, new)
+        except MergerError as error:
+            error.row = int(numbers[error.row])
+            raise
         mask = np.zeros(len(values), np.bool_)
         mask[numbers + chains.num_previous] = True
         values = pc.replace_with_mask(values, pa.array(mask), found)
@@ -93,11 +108,33 @@ def _by_depth(merge: Callable[[pa.Array, pa.Array], pa.Array], name: str, chains
 
 
 def _called(merge: Callable[[pa.Array, pa.Array], pa.Array], name: str, before: pa.Array, new: pa.Array) -> pa.Array:
-    """What somebody else's function returns, if it is of use; whatever it raises says whose it is."""
+    """What somebody else's function returns, if it is of use; else it is said of which row it is not."""
+    try:
+        return _checked(merge, name, before, new)
+    except InvalidInputError as error:
+        count = _first_failing(merge, name, before, new)
+        some = before[:count], new[:count]
+        raise MergerError(str(error), row=count - 1, again=lambda: _checked(merge, name, *some)) from error
+
+
+def _first_failing(merge: Callable[[pa.Array, pa.Array], pa.Array], name: str, before: pa.Array, new: pa.Array) -> int:
+    """The number of rows up to the one that it fails of."""
+    low, high = 0, len(new)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            _checked(merge, name, before[:middle], new[:middle])
+            low = middle
+        except InvalidInputError:
+            high = middle
+    return high
+
+
+def _checked(merge: Callable[[pa.Array, pa.Array], pa.Array], name: str, before: pa.Array, new: pa.Array) -> pa.Array:
     try:
         found = merge(before, new)
     except Exception as error:
-        raise InvalidInputError(f"merger failed name={name} rows={len(new)} cause={error!r}") from error
+        raise InvalidInputError(f"merger failed name={name} cause={error!r}") from error
     if not isinstance(found, pa.Array) or len(found) != len(new) or found.type != new.type:
         what = f"type={found.type} rows={len(found)}" if isinstance(found, pa.Array) else f"got={type(found).__name__}"
         raise InvalidInputError(f"a merger must return as many values of the same type name={name} {what}")

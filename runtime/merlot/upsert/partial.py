@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from merlot.kernels import upsert as kernels
 from merlot.spec.schema import FieldSpec
 from merlot.upsert.index import Entries
-from merlot.upsert.mergers import Chains, merger_of
+from merlot.upsert.mergers import Chains, MergerError, merger_of
 from merlot.upsert.rules import Rules
 
 Longs = NDArray[np.int64]
@@ -39,7 +39,12 @@ def merge(
         place = rows.schema.get_field_index(name)
         field = rules.field(name)
         values = _joined(field, before.column(name), rows.column(name))
-        rows = rows.set_column(place, rows.schema.field(place), merger_of(strategy)(field, chains, values))
+        try:
+            merged = merger_of(strategy)(field, chains, values)
+        except MergerError as error:
+            key = {one.name: rows.column(one.name)[error.row].as_py() for one in rules.keys.fields}
+            raise MergerError(f"{error} column={name} key={key}", row=error.row, again=error.again) from error
+        rows = rows.set_column(place, rows.schema.field(place), merged)
     return rows
 
 

@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 from tests.unit.server.merging_replicas import Replica, Row, Stream, interleave
 
+from merlot.cluster.consuming.progress import StreamProblem
 from merlot.errors import UnavailableError
+from merlot.server.realtime.poison import PoisonRowError
+from merlot.server.realtime.problems import problem_of
+from merlot.server.realtime.upserts import UpsertSink
 from merlot.spec.schema import TableSchema
 from merlot.testing.plugins import installed
 
@@ -177,3 +181,55 @@ def test_a_row_waits_for_the_file_of_the_row_that_it_is_merged_into(tmp_path: Pa
     for row in stream.messages:
         oracle.add(row)
     assert as_stored(replica.rows(is_valid=True)) == as_stored(oracle.seen)
+
+
+POISONED = """
+import pathlib
+
+
+def merged(before, new):
+    if pathlib.Path(__file__).with_suffix(".mended").exists():
+        return new
+    if "poison" in new.to_pylist():
+        raise ValueError("cannot merge that")
+    return new
+"""
+
+
+def test_a_row_that_a_merger_fails_of_stops_consumption_and_says_so_until_it_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upsert = '{"mode":"PARTIAL","partialUpsertStrategies":{"name":"acme.poisoned"}}'
+    stream = Stream(SCHEMA, upsert, tmp_path)
+    draw = random.Random(1)
+    names = ["a", "b", "c", "d", "poison", "e"]
+    stream.messages = [
+        message(draw, number) | {"key": f"key {number % 2}", "gone": False, "at": number, "name": name}
+        for number, name in enumerate(names)
+    ]
+    points = {"merlot.mergers": {"acme.poisoned": "acme_poisoned:merged"}}
+    with installed(tmp_path / "acme", {"acme_poisoned": POISONED}, points):
+        replica = Replica(stream, 0)
+        replica.read(3)
+        built: list[int] = []
+        rebuild = UpsertSink._rebuild
+
+        def counted(self: UpsertSink, *arguments: Any) -> None:
+            built.append(1)
+            rebuild(self, *arguments)
+
+        monkeypatch.setattr(UpsertSink, "_rebuild", counted)
+        said = (
+            r"merger failed name=acme\.poisoned .*cannot merge that.* column=name key={'key': 'key 0'} .*offset=4: mend"
+        )
+        for _ in range(5):
+            with pytest.raises(PoisonRowError, match=said) as caught:
+                replica.read(6)
+            replica.sink.settle()
+            assert [row["name"] for row in replica.rows(is_valid=True)] == ["b", "c"]
+        assert problem_of(caught.value) is StreamProblem.MERGER_FAILED
+        assert len(built) == 1, "the index is built once, not again and again"
+        (tmp_path / "acme" / "acme_poisoned.mended").touch()
+        replica.read(6)
+        assert [row["name"] for row in replica.rows(is_valid=True)] == ["poison", "e"]
+        assert len(built) == 1

@@ -38,6 +38,8 @@ class StreamProblem(StrEnum):
     """What comes next was deleted, and the table's policy is to stop."""
     BAD_MESSAGE = "BAD_MESSAGE"
     """A message is no row, and the table's policy is to stop."""
+    MERGER_FAILED = "MERGER_FAILED"
+    """A merger of the table's own fails of a row: nothing behind it is consumed until it does not."""
     NOT_COMMITTED = "NOT_COMMITTED"
     """It is consumed, and its segment cannot be committed."""
     OTHER = "OTHER"

@@ -251,6 +251,7 @@ class PartitionConsumer:
             self._give(got)
         elif isinstance(got, Batch):
             self._heads.append(got, self._around.clock.now_ms())
+            self._reading.took()
             self._give(self._as_read())
 
     def _as_read(self) -> Read:

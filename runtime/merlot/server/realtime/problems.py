@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from merlot.cluster.consuming.progress import StreamProblem
 from merlot.errors import UnavailableError
+from merlot.server.realtime.poison import PoisonRowError
 from merlot.server.realtime.secrets import SecretMissingError
 from merlot.streams.allowed import HostNotAllowedError
 from merlot.streams.protocol import OffsetOutOfRangeError, StreamAccessError, TopicGoneError
@@ -22,6 +23,8 @@ def problem_of(error: Exception) -> StreamProblem:
             return StreamProblem.GONE
         case OffsetOutOfRangeError():
             return StreamProblem.OUT_OF_RANGE
+        case PoisonRowError():
+            return StreamProblem.MERGER_FAILED
         case UnavailableError():
             return StreamProblem.UNREACHABLE
         case _:

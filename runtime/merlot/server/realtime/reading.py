@@ -94,8 +94,11 @@ class Reading:
         except MerlotError as error:
             self.fail(error)
             return None
-        self._num_failures, self._lost_at, self.error = 0, None, None
         return batch
+
+    def took(self) -> None:
+        """What was read has become rows."""
+        self._num_failures, self._lost_at, self.error = 0, None, None
 
     def note(self, offset: int, *, is_alone: bool) -> None:
         """Take note of how far the rows go. `is_alone`: no other server may be asked for them."""

@@ -20,6 +20,7 @@ from merlot.server.realtime.files import FileGoneError, Files
 from merlot.server.realtime.indexed import IndexedRows, Surroundings, stored
 from merlot.server.realtime.intake import Batch
 from merlot.server.realtime.line import Line, Part
+from merlot.server.realtime.poison import Poison
 from merlot.server.realtime.rewritten import Records
 from merlot.server.realtime.sealed import SealedRows
 from merlot.server.realtime.snapshots import Snapshots
@@ -43,6 +44,7 @@ class UpsertSink:
         self._rows = IndexedRows(around, records)
         self._sealed = SealedRows(self._rows, self._forget)
         self._next_scan = 0.0
+        self._poison = Poison(around.where)
         self.view: View | None = None
         """None: the index is being built, and nothing of the partition can be asked for."""
         self.is_building = False
@@ -101,7 +103,8 @@ class UpsertSink:
         self.settle()
         index = self._rows.index
         assert index is not None
-        with self._all_or_nothing():
+        self._poison.check()
+        with self._all_or_nothing(), self._poison.noted(batch):
             outcome = index.add(batch.rows, self._rows.numbers[part.sequence], part.rows.num_docs)
             replace(batch, rows=outcome.rows, offsets=batch.offsets[outcome.kept]).append_to(part.rows, now_ms)
         self._rows.num_docs[part.sequence] = part.rows.num_docs

@@ -5,6 +5,8 @@ unit and value of a table that was written for Pinot. What needs more than one f
 `upsert_checks`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import cached_property
@@ -183,7 +185,7 @@ class UpsertSpec(SpecModel):
     """Time in which all keys are looked through once; pruning SCAN only, 10m if left out."""
     snapshot: Enablement = Enablement.DEFAULT
     """Whether the valid docs of sealed segments are kept, as of the last commit, for a quick and exact restart. DISABLE
-    deletes those there are. DEFAULT is DISABLE in this version."""
+    deletes those there are. DEFAULT is ENABLE for tables with retention, which need them, else DISABLE."""
     snapshot_store: SnapshotStore = SnapshotStore.DEEP_STORE
     """DEEP_STORE: in the deep store and on the disks of the servers. LOCAL: on these disks only, so that a replica that
     loses its disk, or that moves, reads the keys of all rows again. SEGMENT is refused: sealed files are not written
@@ -227,6 +229,13 @@ class UpsertSpec(SpecModel):
     def snapshots_in(self) -> SnapshotStore | None:
         """Where snapshots are kept; None: nowhere."""
         return self.snapshot_store if self.snapshot is Enablement.ENABLE else None
+
+    def under_retention(self) -> UpsertSpec:
+        """What it means for a table whose segments are removed when they are old. Which rows the removed ones had
+        hidden, nobody who reads the others could tell: so it is kept. In mode DEDUP no stored row is hidden."""
+        if self.mode is UpsertMode.DEDUP or self.snapshot is not Enablement.DEFAULT:
+            return self
+        return self.model_copy(update={"snapshot": Enablement.ENABLE})
 
     @property
     def scan_ms(self) -> int:

@@ -41,6 +41,7 @@ SCHEMA = TableSchema.model_validate(
             {"name": "key", "type": "LONG"},
             {"name": "at", "type": "LONG"},
             {"name": "offset", "type": "LONG"},
+            {"name": "gone", "type": "BOOLEAN"},
         ],
         "primaryKey": ["key"],
     }
@@ -71,7 +72,9 @@ class Chain:
 
     def table(self, start: int, stop: int) -> pa.Table:
         keys, values = zip(*self.rows[start:stop], strict=True) if stop > start else ((), ())
-        return pa.table({"key": keys, "at": values, "offset": range(start, stop)}, schema=arrow_schema(SCHEMA))
+        gone = [is_deletion(offset) for offset in range(start, stop)]
+        rows = {"key": keys, "at": values, "offset": range(start, stop), "gone": gone}
+        return pa.table(rows, schema=arrow_schema(SCHEMA))
 
     def commit(self, end: int, upsert: str = "") -> None:
         """Seal the open segment there, and open the next one, with other settings maybe."""
@@ -101,6 +104,11 @@ class Chain:
             if key not in found or at >= found[key][0]:
                 found[key] = (at, offset)
         return {offset for _, offset in found.values()}
+
+
+def is_deletion(offset: int) -> bool:
+    """Of rows of tables whose settings say that `gone` deletes."""
+    return offset % 4 == 3
 
 
 def opened(sequence: int, start: int, upsert: str = PLAIN) -> StreamSegmentRecord:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from merlot.cluster.consuming.pinned import pin
+from merlot.cluster.consuming.pinned import pin, pinned_upsert, unpin_upsert
 from merlot.spec import manifest
 from merlot.spec.evolution import compare
 from merlot.spec.manifest import ManifestError
@@ -383,3 +383,25 @@ def test_compaction_has_defaults_and_decides_no_row() -> None:
     [table] = manifest.load_tables(TABLE)
     plain, compacted = (config(f"mode: FULL{more}").spec for more in ("", ", compaction: {bufferTimePeriod: 1h}"))
     assert pin(table.spec, plain) == pin(table.spec, compacted)
+
+
+@pytest.mark.parametrize(("spec", "is_kept"), [("mode: FULL", True), ("mode: PARTIAL", True), ("mode: DEDUP", False)])
+def test_a_table_with_retention_keeps_snapshots_of_what_is_hidden(spec: str, *, is_kept: bool) -> None:
+    """Rows that hide others are removed; who begins anew has to know what they had hidden."""
+    [table] = manifest.load_tables(TABLE)
+    retained = table.spec.model_copy(update={"retention": "30d"})
+    upsert = config(spec).spec
+    assert (unpin_upsert(pinned_upsert(pin(retained, upsert))).snapshots_in is not None) == is_kept
+    assert unpin_upsert(pinned_upsert(pin(table.spec, upsert))).snapshots_in is None
+    local = config("mode: FULL, snapshot: ENABLE, snapshotStore: LOCAL").spec
+    assert pinned_upsert(pin(retained, local)) == pinned_upsert(pin(table.spec, local))
+
+
+def test_snapshots_cannot_be_turned_off_under_retention() -> None:
+    retained = TABLE + "  retention: 30d\n"
+    [found] = against("mode: FULL, snapshot: DISABLE", retained)
+    assert "spec.snapshot" in found
+    assert "retention 30d" in found
+    assert against("mode: FULL", retained) == []
+    assert against("mode: DEDUP, snapshot: DISABLE", retained) == []
+    assert against("mode: FULL, snapshot: DISABLE") == []

@@ -39,7 +39,8 @@ def pin(spec: TableSpec, upsert: UpsertSpec | None = None, recovery: int = 0) ->
         "stream": declared.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=NOT_PINNED),
     }
     if upsert is not None:
-        fields["upsert"] = fields_of(upsert, recovery)
+        under = upsert if spec.retention is None else upsert.under_retention()
+        fields["upsert"] = fields_of(under, recovery)
     return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
 

@@ -15,7 +15,7 @@ from merlot.cluster.segments.view import TableView
 from merlot.controller.placement import together
 from merlot.controller.placement.assignment import assign
 from merlot.controller.placement.moves import Situation, step
-from merlot.controller.placement.retention import expired, removable, taken_over
+from merlot.controller.placement.retention import expired, known_without, removable, taken_over
 from merlot.ids import InstanceId
 
 
@@ -26,7 +26,8 @@ def decide(view: TableView, situation: Situation) -> Sequence[Mutation]:
         return []
     mutations: list[Mutation] = []
     now_ms = situation.now_ms
-    old = tuple(sorted({*expired(removable(view), spec.retention_ms, now_ms), *taken_over(view, spec, now_ms)}))
+    due = sorted({*expired(removable(view), spec.retention_ms, now_ms), *taken_over(view, spec, now_ms)})
+    old = known_without(view, due)
     if old:
         mutations.append(RemoveSegments(old))
     changes = _assignment(view, {key.name for key in old}, situation)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from merlot.cluster.records import SegmentRecord
+from merlot.cluster.consuming.partitions import chains
+from merlot.cluster.records import SegmentRecord, StreamSegmentRecord
 from merlot.cluster.segments.boundary import BoundaryRule, Cut, cut
 from merlot.cluster.segments.parts import is_of_stream
 from merlot.cluster.segments.view import TableView
@@ -40,6 +41,25 @@ def taken_over(view: TableView, spec: TableSpec, now_ms: int) -> tuple[SegmentKe
     boundary_ms = rule.lowered(known_ms, view.visible.values(), now_ms)
     of_stream = [one for one in removable(view) if is_of_stream(one) and cut(one, boundary_ms) is Cut.HIDDEN]
     return expired(of_stream, hybrid.stream_retention_ms, now_ms)
+
+
+def known_without(view: TableView, old: Iterable[SegmentKey]) -> tuple[SegmentKey, ...]:
+    """Those of the segments that may go without what they hid coming back: of an upsert table's partition, not the one
+    at whose end its checkpoint was taken, nor any behind it, of which no other checkpoint tells yet."""
+    kept = {
+        record.key
+        for chain in chains(one for one in view.stream_segments if one.upsert).values()
+        for record in chain.values()
+        if record.sequence >= _told_until(chain)
+    }
+    return tuple(key for key in old if key not in kept)
+
+
+def _told_until(chain: Mapping[int, StreamSegmentRecord]) -> int:
+    """The last segment of the partition's checkpoint; on disks of servers alone it is that of the last commit."""
+    named = [sequence for sequence, one in chain.items() if one.checkpoint is not None]
+    sealed = [sequence for sequence, one in chain.items() if not one.is_open]
+    return max(named or sealed, default=0)
 
 
 def removable(view: TableView) -> list[SegmentRecord]:

@@ -108,7 +108,7 @@ def _snapshots(facts: UpsertFacts, said: list[UpsertProgress]) -> Json:
     spec = facts.upserting.spec
     oldest = min((one.snapshot_ms for one in said if one.snapshot_ms is not None), default=None)
     return {
-        "wanted": spec is not None and spec.snapshots_in is not None,
+        "wanted": any(one.snapshot for one in said) or (spec is not None and spec.snapshots_in is not None),
         "oldestMs": None if oldest is None else oldest // SNAPSHOT_STEP_MS * SNAPSHOT_STEP_MS,
         "missing": sum(one.snapshots_missing for one in said),
         "error": next((one.snapshot_error for one in said if one.snapshot_error), ""),

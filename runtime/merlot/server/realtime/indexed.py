@@ -125,7 +125,7 @@ class IndexedRows:
         return docs is not None and self.num_docs.get(previous.sequence, 0) == docs + num_docs
 
     def has_decided(self, part: Part) -> bool:
-        """Whether the index began with a checkpoint that has the part; raises UnavailableError if that numbers its docs
+        """Whether the index was told of the part as a sealed segment; raises UnavailableError if that numbers its docs
         by another file, or if rows of it are not here yet."""
         if part.sequence not in self.numbers:
             return False

@@ -16,12 +16,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.cluster.consuming import checkpoints, recovery
+from merlot.cluster.consuming.transactions import COMPACTED
 from merlot.cluster.records import StreamSegmentRecord
 from merlot.errors import MerlotError, UnavailableError
 from merlot.segment.reader import Segment
 from merlot.segment.taken import taken_column
 from merlot.segment.under_schema import column_under
 from merlot.server.realtime.indexed import IndexedRows
+from merlot.server.realtime.line import Part
 from merlot.server.realtime.rewritten import Records
 from merlot.server.realtime.snapshots import Found
 from merlot.spec.schema import FieldSpec
@@ -84,6 +86,14 @@ class SealedRows:
         if rows.index is None and (first := min(rows.records, default=None)) is not None:
             rows.follow_rules(first)
         return rows.index is not None
+
+    def has(self, part: Part) -> bool:
+        """Whether the file of a part's rows is here."""
+        record = self._rows.records.get(part.sequence)
+        if record is None or record.is_open or COMPACTED in record.custom_map or part.num_docs != record.total_docs:
+            return False
+        with self._around.borrow(record.key_text) as segment:
+            return segment is not None
 
     def require(self, before: int | None) -> None:
         """As `add`; raises UnavailableError if a segment is not here."""

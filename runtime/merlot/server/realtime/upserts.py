@@ -233,7 +233,8 @@ class UpsertSink:
             self._show()
 
     def _build(self, line: Line) -> None:
-        self._sealed.require(min((part.sequence for part in line.parts), default=None))
+        # A checkpoint may be newer than the first part, and then knows what rows that retention removed have hidden.
+        self._sealed.require(next((part.sequence for part in line.parts if not self._sealed.has(part)), None))
         self._rows.take_cut()
         for part in line.parts:
             if self._rows.has_decided(part):

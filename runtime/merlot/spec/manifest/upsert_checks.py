@@ -13,7 +13,7 @@ from merlot.spec.primary_key import is_whole
 from merlot.spec.schema import FieldRole, FieldSpec
 from merlot.spec.table import Table, TableSpec
 from merlot.spec.upsert import UpsertConfigSpec
-from merlot.spec.upserting import HashFunction, PartialUpsertStrategy, SnapshotStore, UpsertMode, UpsertSpec
+from merlot.spec.upserting import Enablement, HashFunction, PartialUpsertStrategy, SnapshotStore, UpsertMode, UpsertSpec
 from merlot.values.durations import duration_ms
 from merlot.values.types import TypeName
 
@@ -220,6 +220,7 @@ def _table_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:
     yield from _ttl_problems(spec, table)
     yield from _skew_problems(spec, table)
     yield from _hash_problems(spec, table)
+    yield from _retention_problems(spec, table)
     if spec.delete_record_column is not None:
         types = (TypeName.BOOLEAN, TypeName.STRING, *NUMBERS)
         yield from _single_value("spec.deleteRecordColumn", spec.delete_record_column, table, types)
@@ -302,6 +303,14 @@ def _ttl_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:
         if duration_ms(spec.time_to_live) <= flush.age_ms:
             text = f"{spec.time_to_live} is not longer than ingestion.stream.flush.age, {flush.age}: keys would expire"
             yield Problem(path, f"{text} before their segment is sealed")
+
+
+def _retention_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:
+    if table.retention is None or table.ingestion.stream is None or spec.mode is UpsertMode.DEDUP:
+        return
+    if spec.snapshot is Enablement.DISABLE:
+        text = f"the table has retention {table.retention}, and a restart would show rows again that removed ones hid"
+        yield Problem("spec.snapshot", f"{text}; write ENABLE, or remove it")
 
 
 def _hash_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:

@@ -27,7 +27,7 @@ from merlot.cluster.segments.coverage import FLAG
 from merlot.cluster.segments.rounding import instant_text, smallest_window
 from merlot.errors import ConflictError, InvalidInputError, UnavailableError
 from merlot.ids import RawTableName
-from merlot.ingest.batch import EVERYTHING, Stretch, check_bad_rows, check_stretch, source_text
+from merlot.ingest.batch import EVERYTHING, Stretch, beside, check_bad_rows, check_stretch, source_text
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.table import PushType, Table
 from merlot.store.deepstore import DeepStore
@@ -92,6 +92,7 @@ def build_segments(
     options = options or JobOptions()
     if controller_url is not None:
         check_stretch(options.stretch, table)
+    options = dataclasses.replace(options, stretch=beside(options.stretch, table, ingestion))
     spark = rows.spark if isinstance(rows, FileSource) else rows.sparkSession
     num_tasks = options.parallelism or TASKS_PER_CORE * spark.sparkContext.defaultParallelism
     task = PrepareTask(manifest_text=frames.manifest_text(table), num_tasks=num_tasks, window=options.stretch.window)

@@ -428,6 +428,29 @@ def test_days_are_split_by_partition_function(
     assert rows_of(files_of(deep), ["ratio"]).num_rows == 3000
 
 
+def test_each_source_of_an_upsert_table_has_segments_of_its_own(
+    spark: SparkSession, source: Path, deep: Path, controller: str
+) -> None:
+    """What corrects some rows of a day does not take the place of the day."""
+    table = table_of(
+        partitioning={"columns": {"code": {"functionName": "Murmur", "numPartitions": 2}}},
+        schema={**MANIFEST["spec"]["schema"], "primaryKey": ["code", "at"]},
+        upsert={"config": {"mode": "FULL", "comparisonColumns": ["count"]}},
+    )
+    apply(controller, table)
+    first = run(spark, source, table, deep, controller)
+    assert first.published == 6
+    pq.write_table(trips(40), source)
+    more = run(spark, source, table, deep, controller, name="corrections")
+    again = run(spark, source, table, deep, controller, name="corrections")
+    assert (more.published, more.replaced, again.unchanged) == (6, 0, 6)
+    assert len(published(controller)) == 12
+    assert sorted(key.partition("@")[0] for key in more.segments)[:2] == [
+        "trips_2013-01-01_p0_corrections",
+        "trips_2013-01-01_p1_corrections",
+    ]
+
+
 def test_segments_that_are_not_partitioned_as_asserted_are_published_without_partition_info_and_counted(
     spark: SparkSession, source: Path, deep: Path, controller: str
 ) -> None:

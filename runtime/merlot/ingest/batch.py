@@ -11,7 +11,7 @@ import itertools
 import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from merlot.ingest.source.plan import SourcePlan
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest, BuiltSegment
 from merlot.segment.metadata import CreationFacts
-from merlot.spec.ingestion import BatchIngestion
+from merlot.spec.ingestion import UNNAMED, BatchIngestion
 from merlot.spec.table import PushType, Table
 from merlot.uris import redact
 from merlot.values.periods import DAY_MS
@@ -72,6 +72,15 @@ class Stretch:
 
 
 EVERYTHING = Stretch()
+
+
+def beside(stretch: Stretch, table: Table, source: BatchIngestion | None) -> Stretch:
+    """With names of the source's own in an upsert table: its rows replace those of other sources by their keys, not a
+    day of theirs."""
+    is_own = table.spec.upsert is not None and source is not None and source.name != UNNAMED
+    if source is None or not is_own or stretch.name_suffix:
+        return stretch
+    return replace(stretch, name_suffix=f"_{source.name}")
 
 
 def check_stretch(stretch: Stretch, table: Table) -> None:

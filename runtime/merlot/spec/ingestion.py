@@ -1,7 +1,7 @@
 """Where rows come from."""
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field, field_validator
 
@@ -58,11 +58,15 @@ class BatchJob(SpecModel):
     """True starts no run, and stops one that is under way."""
 
 
+UNNAMED: Final = "default"
+"""What a source is called that has no name."""
+
+
 class BatchIngestion(SpecModel):
     """One batch source."""
 
-    name: str = Field("default", pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", max_length=63)
-    """Names the source in reports; unique within the table."""
+    name: str = Field(UNNAMED, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", max_length=63)
+    """Names the source in reports; unique within the table. In an upsert table each source has segments of its own."""
     source_uri: str = Field(min_length=1, max_length=MAX_URI)
     """File, folder or glob: a URI such as s3://bucket/flights/*.parquet, or a path."""
     format: BatchFormat

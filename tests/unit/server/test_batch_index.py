@@ -26,7 +26,7 @@ from merlot.spec.schema import TableSchema
 from merlot.spec.upserting import UpsertSpec
 from merlot.upsert.rules import Rules
 
-NUM_WALKS = int(os.environ.get("MERLOT_HISTORIES", "40"))
+NUM_WALKS = int(os.environ.get("MERLOT_HISTORIES", "12"))
 NUM_SEGMENTS = 10
 SCHEMA = TableSchema.model_validate(
     {

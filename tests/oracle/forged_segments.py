@@ -86,7 +86,9 @@ INDEXING = every_index(
             "maxLeafRecords": 5,
         },
         {"dimensionsSplitOrder": ["sorted", "bytes"], "functionColumnPairs": ["COUNT__*"], "maxLeafRecords": 1},
+        {"dimensionsSplitOrder": ["$at$MONTH", "few"], "functionColumnPairs": ["SUM__some"], "maxLeafRecords": 3},
     ],
+    timestamp_granularities={"at": ["DAY", "MILLISECOND"]},
 )
 QUERIES = (
     "SELECT at, sorted, few, many, text, exact, bytes, maybe, tags, marks, some, ratio, wide FROM t LIMIT 100000",
@@ -96,6 +98,7 @@ QUERIES = (
     "SELECT tags, marks, COUNT(*), DISTINCTCOUNT(few) FROM t GROUP BY tags, marks LIMIT 500",
     "SELECT DISTINCT many, exact FROM t ORDER BY exact DESC, many LIMIT 50",
     "SELECT few, some, text FROM t ORDER BY some DESC, text, ratio LIMIT 20",
+    "SELECT DATETRUNC('DAY', at), MAX(some) FROM t WHERE DATETRUNC('MILLISECOND', at) > 5 GROUP BY 1 LIMIT 500",
     "SELECT COUNT(*), SUM(some), MAX(at) FROM t WHERE few = 'f2' AND maybe > 2",
     "SELECT COUNT(*), SUM(wide) FROM t WHERE few IN ('f1', 'f3', 'f9') OR maybe IN (1, 3, 4)",
     "SELECT SUM(some) FROM t WHERE tags = 'b' AND sorted BETWEEN 3 AND 9 OR text LIKE 'x1%'",
@@ -112,6 +115,7 @@ QUERIES = (
     "SELECT SUM(some), AVG(ratio), MAX(wide), DISTINCTCOUNTHLL(text) FROM t WHERE sorted BETWEEN 1 AND 3",
     "SELECT few, sorted, SUM(exact), PERCENTILEEST(some, 50), PERCENTILETDIGEST(wide, 90) FROM t GROUP BY few, sorted",
     "SELECT maybe, COUNT(*), DISTINCTCOUNTRAWHLL(text) FROM t WHERE few <> 'f3' AND maybe < sorted GROUP BY maybe",
+    "SELECT DATETRUNC('MONTH', at), SUM(some) FROM t WHERE few <> 'f3' GROUP BY 1 LIMIT 500",
 )
 TREE_SHARE = 0.3
 """Of the changes: how many are of a column of documents of a star-tree, or of a star-tree's nodes."""
@@ -194,7 +198,10 @@ class Mutator:
                 self.chance.choice(self.changes)()
 
     def column(self) -> dict[str, Any]:
-        return self.chance.choice(self._tree_columns() if self.chance.random() < TREE_SHARE else self.parts.columns)
+        return self.chance.choice(self._tree_columns() if self.chance.random() < TREE_SHARE else self._columns())
+
+    def _columns(self) -> list[dict[str, Any]]:
+        return [*self.parts.columns, *self.parts.content.get("derived", [])]
 
     def tree(self) -> dict[str, Any]:
         return self.chance.choice(self.parts.content["star_trees"])
@@ -205,7 +212,7 @@ class Mutator:
 
     def pick(self) -> tuple[list[Any], int]:
         """A buffer, by its ref and its number."""
-        owners = self.parts.columns
+        owners = self._columns()
         if self.chance.random() < TREE_SHARE:
             owners = self.chance.choice(([self.tree()], self._tree_columns()))
         refs = [
@@ -242,7 +249,7 @@ class Mutator:
         before = self.parts.content["num_docs"]
         docs = self.near(before)
         self.parts.content["num_docs"] = docs
-        for column in self.parts.columns:
+        for column in self._columns():
             if column.get("total_values") == before and self.chance.random() < 0.98:
                 column["total_values"] = docs
 
@@ -381,7 +388,7 @@ class Bench:
         self.context = ExecutionContext(schema=SCHEMA, pool=None)
         self.plans = [plan(bind(parse(sql), SCHEMA, {})) for sql in QUERIES]
         self.sound = [self._built(number) for number in (150, 2_000, 17_000)]
-        self.tree_plans = self.plans[-3:]
+        self.tree_plans = self.plans[-4:]
         self.others = [ImmutableSegment.open(folder / "t_150.mseg") for _ in range(5)]
         self.merged = folder / "merged"
         self.merged.mkdir()

@@ -42,7 +42,8 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Immutable
     stored = IndexingSpec(no_dictionary=("some", "text", "many"))
     built = build_segment(BuildRequest(name="t_0", table="t", schema=SCHEMA, indexing=stored), rows(500), folder)
     trees = [tree.model_dump(by_alias=True) for tree in INDEXING.star_tree_index_configs]
-    asked = every_index(SCHEMA, ("ratio", "marks"), star_tree_index_configs=trees)
+    ahead = INDEXING.timestamp_granularities
+    asked = every_index(SCHEMA, ("ratio", "marks"), star_tree_index_configs=trees, timestamp_granularities=ahead)
     with ImmutableSegment.open(built.path) as segment:
         yield segment, build_sidecar(segment, plan_of(segment.metadata, asked), asked, folder)
 

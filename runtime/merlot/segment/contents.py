@@ -53,10 +53,10 @@ def check_contents(segment: ImmutableSegment) -> None:
 
 def _is_derived(segment: ImmutableSegment, stored: ColumnMetadata) -> bool:
     derived, column = derived_of(stored.name), segment.column(stored.name)
-    assert derived is not None
-    assert column is not None
-    source = segment.column(derived.column)
-    if source is None or unit_of_column(source.metadata) != stored.format or stored.format is None:
+    source = None if derived is None else segment.column(derived.column)
+    if derived is None or column is None or source is None:
+        return False
+    if unit_of_column(source.metadata) != stored.format or stored.format is None:
         return False
     if not all(is_right() for is_right, _ in _claims(column)):
         return False

@@ -45,8 +45,9 @@ def check_segment(metadata: SegmentMetadata, file: MappedFile) -> None:
     start, end = metadata.start_time_ms, metadata.end_time_ms
     if not 0 <= metadata.num_docs <= MAX_DOCS:
         raise damaged(file.path, f"no segment has {metadata.num_docs} docs")
-    if len({one.name for one in metadata.derived}) != len(metadata.derived):
-        raise damaged(file.path, "two derived columns have one name")
+    names = [one.name for one in metadata.derived]
+    if len(set(names)) != len(names) or any(derived_of(name) is None for name in names):
+        raise damaged(file.path, f"derived columns are twice the same, or none names={','.join(names)[:200]}")
     if start is not None and end is not None and not -_MAX_MS <= start <= end < _MAX_MS:
         raise damaged(file.path, f"times are none or reversed start={start} end={end}")
 

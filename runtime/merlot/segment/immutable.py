@@ -177,7 +177,10 @@ class ImmutableSegment:
     def own_column(self, name: str) -> ColumnReader:
         """A column as the segment's own file has it; KeyError if it has none."""
         opened = self._open()
-        return ColumnReader(opened.metadata.columns[name], self.num_docs, opened.file)
+        metadata = _derived_metadata(opened, name) if name.startswith("$") else opened.metadata.columns[name]
+        if metadata is None:
+            raise KeyError(name)
+        return ColumnReader(metadata, self.num_docs, opened.file)
 
     def look(self) -> SegmentMetadata:
         """What the footer says. A segment that is not open is not opened for it."""
@@ -358,9 +361,8 @@ def _metadata_of(file: MappedFile) -> SegmentMetadata:
 
 def _star_tree(metadata: StarTreeMetadata, opened: _Opened) -> StarTree:
     cardinalities = []
-    columns = {one.name: one for one in opened.metadata.derived}
     for name in metadata.dimensions:
-        column = columns[name] if name in columns else opened.metadata.columns.get(name)
+        column = _derived_metadata(opened, name) if name.startswith("$") else opened.metadata.columns.get(name)
         is_dimension = column is not None and not column.multi_value and column.encoding.has_dictionary
         opened.file.require(is_dimension, f"star-tree of a column that has no dictionary column={name}")
         assert column is not None
@@ -370,13 +372,19 @@ def _star_tree(metadata: StarTreeMetadata, opened: _Opened) -> StarTree:
 
 def _derived(opened: _Opened, name: str) -> ColumnReader | None:
     """Reader of a derived column, of the segment's own file or of its sidecar; None if neither has it."""
-    metadata = opened.metadata
     if opened.sidecar is not None and (found := opened.sidecar.column(name)) is not None:
         return found
+    metadata = _derived_metadata(opened, name)
+    return None if metadata is None else ColumnReader(metadata, opened.metadata.num_docs, opened.file)
+
+
+def _derived_metadata(opened: _Opened, name: str) -> ColumnMetadata | None:
+    """What the segment's own file has of a derived column, looked at; None if it has none."""
+    metadata = opened.metadata
     for one in metadata.derived:
         if one.name == name:
             check_derived(one, metadata.columns, metadata.num_docs, opened.file)
-            return ColumnReader(one, metadata.num_docs, opened.file)
+            return one
     return None
 
 

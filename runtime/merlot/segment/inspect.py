@@ -55,6 +55,8 @@ class StarTreeReport:
 
     dimensions: tuple[str, ...]
     functions: tuple[str, ...]
+    is_automatic: bool
+    """Whether it was chosen by the columns."""
     max_leaf_records: int
     num_docs: int
     num_nodes: int
@@ -131,7 +133,8 @@ def draw_star_trees(path: Path, most_nodes: int) -> Iterator[str]:
             drawing = Drawing(segment, tree)
             size = f"{tree.num_docs:,} documents, {tree.metadata.num_nodes:,} nodes"
             size += f", {_tree_bytes(tree, segment.file):,} bytes"
-            yield f"star-tree {number} of {', '.join(tree.dimensions)}: {size}"
+            chosen = ", chosen by its columns" if tree.is_automatic else ""
+            yield f"star-tree {number}{chosen} of {', '.join(tree.dimensions)}: {size}"
             yield from drawing.lines(most_nodes)
 
 
@@ -178,6 +181,7 @@ def _describe_tree(drawing: Drawing, file: MappedFile) -> StarTreeReport:
     return StarTreeReport(
         dimensions=tree.dimensions,
         functions=drawing.headers,
+        is_automatic=tree.is_automatic,
         max_leaf_records=tree.metadata.max_leaf_records,
         num_docs=tree.num_docs,
         num_nodes=tree.metadata.num_nodes,

@@ -122,6 +122,8 @@ class StarTreeMetadata(Model):
     """In the order in which the tree is split."""
     skipped: tuple[str, ...] = ()
     """Those without star nodes."""
+    is_automatic: bool = False
+    """Whether it was chosen by the columns, for `starTree: auto`."""
     max_leaf_records: int
     num_docs: int
     """Documents of the tree."""
@@ -163,6 +165,8 @@ class SegmentMetadata(Model):
     derived: tuple[ColumnMetadata, ...] = ()
     """Columns computed from others, `$ts$DAY`, which no schema has. FORMAT.md §5.15."""
     star_trees: tuple[StarTreeMetadata, ...] = ()
+    lacks_automatic_tree: bool = False
+    """Whether the rows make none that is worth its documents."""
     creation: CreationFacts = CreationFacts()
 
     @property

@@ -11,7 +11,7 @@ from pydantic import Field
 from merlot.spec.derived import Derived, Granularity, derived_of
 from merlot.spec.model import SpecModel
 from merlot.spec.schema import ColumnName
-from merlot.spec.star_tree import StarTreeSpec
+from merlot.spec.star_tree import StarTreeChoice, StarTreeSpec
 from merlot.values.types import TypeName
 
 NUMBERS: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.TIMESTAMP})
@@ -87,6 +87,9 @@ class IndexingSpec(SpecModel):
     star_tree_index_configs: Annotated[tuple[StarTreeSpec, ...], Field(max_length=MAX_STAR_TREES)] = ()
     """Star-trees: rows aggregated ahead, for queries that name their dimensions and functions alone."""
 
+    star_tree: StarTreeChoice = StarTreeChoice.NONE
+    """auto: each segment gets a star-tree that is chosen by its columns, besides those that are declared: dimensions of
+    up to 10,000 values, COUNT and the SUM of metrics, in at most half as many documents as rows."""
     timestamp_granularities: Mapping[ColumnName, tuple[Granularity, ...]] = {}
     """Units that columns of times are cut to ahead, in UTC: DATETRUNC('DAY', ts), or $ts$DAY by name, is read, not
     computed, of segments that are built with it."""
@@ -112,10 +115,18 @@ class IndexingSpec(SpecModel):
         return frozenset(name for tree in self.star_tree_index_configs for name in tree.dimensions_split_order)
 
     @property
+    def has_star_trees(self) -> bool:
+        """Whether segments may have star-trees, declared or chosen."""
+        return bool(self.star_tree_index_configs) or self.star_tree is StarTreeChoice.AUTO
+
+    @property
     def asks_for_indexes(self) -> bool:
         """Whether there is any index or star-tree, so that some segment may lack it."""
-        asks = self.star_tree_index_configs or self.timestamp_granularities
-        return bool(asks) or any(self.columns_of(kind) for kind in INDEX_KINDS)
+        return (
+            self.has_star_trees
+            or bool(self.timestamp_granularities)
+            or any(self.columns_of(kind) for kind in INDEX_KINDS)
+        )
 
     def columns_of(self, kind: str) -> IndexedColumns:
         """Columns for which an index is asked for."""

@@ -7,6 +7,7 @@ here; whether columns exist and have fitting types is in `manifest.star_tree_che
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field
@@ -21,6 +22,13 @@ DEFAULT_DOCUMENTS: Final = 5_000_000
 SEPARATOR: Final = "__"
 EVERY_ROW: Final = "*"
 """The column of COUNT."""
+
+
+class StarTreeChoice(StrEnum):
+    """Who chooses a star-tree."""
+
+    NONE = "none"
+    AUTO = "auto"
 
 
 class StoredFunction(NamedTuple):

@@ -29,7 +29,7 @@ from merlot.query.targets import Source
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.reader import EVERY_DOC
 from merlot.segment.startree.tree import Marks, Tree, Use
-from merlot.spec.star_tree import StoredFunction
+from merlot.spec.star_tree import StarTreeChoice, StoredFunction
 from merlot.tree.nodes import Expr
 from merlot.vectors.errors import QueryArithmeticError
 
@@ -40,7 +40,7 @@ def instead(
     leaf: Leaf, sources: Sequence[Source], context: ExecutionContext, resolver: Callable[..., Resolver] = Resolver
 ) -> Sequence[Source]:
     """The sources, with documents of star-trees in the place of segments of which trees answer the query."""
-    if context.indexing is not None and not context.indexing.star_tree_index_configs:
+    if context.indexing is not None and not context.indexing.has_star_trees:
         return sources
     # Trees know a derived column as a dimension, others its column: each form of the query is asked for.
     forms = {id(form): form for form in (*(source.leaf for source in sources), leaf) if form is not None}
@@ -145,9 +145,9 @@ class _Chooser:
     def _is_declared(self, tree: Tree) -> bool:
         """Whether the table still asks for the tree: one that was taken out finds nothing any more."""
         indexing = self.context.indexing
-        return indexing is None or any(
-            spec.dimensions_split_order == tree.dimensions for spec in indexing.star_tree_index_configs
-        )
+        if indexing is None or (tree.is_automatic and indexing.star_tree is StarTreeChoice.AUTO):
+            return True
+        return any(spec.dimensions_split_order == tree.dimensions for spec in indexing.star_tree_index_configs)
 
     def _touches_nulls(self, has_nulls: Callable[[str], bool]) -> bool:
         asked = self.asked

@@ -53,9 +53,12 @@ Key = tuple[int, ...]
 class JoinedTree(Tree):
     """One tree in memory. Dict ids are of dictionaries of its own."""
 
-    def __init__(self, built: BuiltTree, dictionaries: Sequence[Dictionary], types: Sequence[TypeName]) -> None:
+    def __init__(
+        self, built: BuiltTree, dictionaries: Sequence[Dictionary], types: Sequence[TypeName], *, is_automatic: bool
+    ) -> None:
         self.num_docs = built.documents.count
         self.dimensions = built.spec.dimensions_split_order
+        self.is_automatic = is_automatic
         nodes = built.nodes
         values, children, aggregated = (
             read_only(one.astype(np.uint32)) for one in (nodes.values, nodes.children, nodes.aggregated)
@@ -216,7 +219,7 @@ def _trees_of(part: SegmentColumns) -> dict[object, StarTree]:
     """By what must be equal for trees to be joined."""
     assert isinstance(part.segment, ImmutableSegment)
     return {
-        (tree.dimensions, frozenset((one, tree.type_of(one)) for one in tree.functions)): tree
+        (tree.dimensions, tree.is_automatic, frozenset((one, tree.type_of(one)) for one in tree.functions)): tree
         for tree in part.segment.star_trees
     }
 
@@ -249,7 +252,7 @@ def _join(trees: Sequence[StarTree], parts: Sequence[SegmentColumns]) -> JoinedT
     documents = Documents([len(one) for one in dictionaries], functions, MOST_DOCUMENTS)
     try:
         documents.add_documents(ids, states)
-        return JoinedTree(grow(spec, documents), dictionaries, types)
+        return JoinedTree(grow(spec, documents), dictionaries, types, is_automatic=trees[0].is_automatic)
     except TooManyDocumentsError:
         return None
 

@@ -22,6 +22,7 @@ from merlot.segment.layout import FORMAT_VERSION, Footer
 from merlot.segment.metadata import MAX_DOCS, ColumnMetadata, SegmentMetadata, parse_metadata
 from merlot.segment.startree.source import TreeSources
 from merlot.spec.indexing import Encoding, PartitionEnforcement, PartitioningSpec
+from merlot.spec.star_tree import StarTreeChoice
 
 _LOG = logging.getLogger(__name__)
 
@@ -59,7 +60,8 @@ class SegmentWriter:
         self._unpartitioned: dict[str, str] = {}
         self._blooms: dict[str, str] = {}
         trees = request.indexing.star_tree_index_configs if num_docs else ()
-        self._trees = TreeSources(trees, may_leave_out=request.leaves_out_large_trees)
+        is_automatic = bool(num_docs) and request.indexing.star_tree is StarTreeChoice.AUTO
+        self._trees = TreeSources(trees, is_automatic=is_automatic, may_leave_out=request.leaves_out_large_trees)
 
     def __enter__(self) -> Self:
         self._file.__enter__()
@@ -77,7 +79,7 @@ class SegmentWriter:
         assert column.num_docs == self._num_docs
         written = write_column(column, request_of(request.indexing, field), self._file)
         self._columns.append(written.metadata)
-        self._trees.take(field.name, field.type, column, written.coded)
+        self._trees.take(written.metadata, column, written.coded)
         self._add_derived(column, written)
         words = written.indexes.get(bloom.WORDS)
         if words is not None and words.nbytes <= bloom.MAX_RECORD_BYTES:
@@ -96,12 +98,14 @@ class SegmentWriter:
             encoding = Encoding.DICTIONARY if one.name in indexing.tree_dimensions else Encoding.AUTO
             made = write_derived(one, column, written.coded, unit, encoding=encoding, file=self._file)
             self._derived.append(made.metadata)
-            self._trees.take(one.name, made.metadata.type, column, made.coded)
+            self._trees.take(made.metadata, column, made.coded)
 
     def commit(self) -> BuiltSegment:
         """Write star-trees and the footer; the file is whole afterwards."""
         content = self._content()
-        trees = self._trees.write(self._file, self._num_docs)
+        trees, lacks_one = self._trees.write(self._file, self._num_docs)
+        if lacks_one:
+            content["lacks_automatic_tree"] = True
         if trees:
             content["star_trees"] = [tree.model_dump(mode="json", exclude_defaults=True) for tree in trees]
         content_bytes = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)

@@ -29,6 +29,7 @@ from merlot.segment.metadata import ColumnMetadata, StarTreeMetadata
 from merlot.segment.sidecar.content import LeftOut, SidecarColumn, SidecarContent, SidecarIdentity
 from merlot.segment.sidecar.plan import SidecarPlan
 from merlot.segment.startree.agreement import source_of
+from merlot.segment.startree.automatic import narrowed
 from merlot.segment.startree.build import build
 from merlot.segment.startree.documents import SourceColumn
 from merlot.segment.startree.written import write
@@ -61,6 +62,8 @@ def build_sidecar(
         for tree in range(len(plan.star_trees)):
             check()
             work.add_tree(tree)
+        check()
+        work.choose_tree()
         check()
         size = file.commit(work.footer())
     took = time.monotonic() - started
@@ -114,6 +117,20 @@ class _Work:
             self._left_out.append(LeftOut(what=f"star-tree {order}", why=str(error)[:500]))
             return
         self.trees.append(write(tree, len(self.trees), self._file))
+
+    def choose_tree(self) -> None:
+        """Write the tree that the segment's columns make worth its documents, if one is wanted and there is one."""
+        wanted = self._plan.automatic
+        if wanted is None:
+            return
+        sources = {name: source_of(self._reader(name)) for name in wanted.columns}
+        tree = narrowed(wanted, sources, self._metadata.num_docs)
+        if tree is None:
+            self._left_out.append(LeftOut(what="star-tree of its own choice", why="none is worth its documents"))
+            return
+        order, count = ",".join(tree.spec.dimensions_split_order), tree.documents.count
+        _LOG.info("star-tree chosen path=%s dimensions=%s documents=%d", self._file.path, order, count)
+        self.trees.append(write(tree, len(self.trees), self._file, is_automatic=True))
 
     def footer(self) -> Footer:
         """What was written."""

@@ -13,9 +13,10 @@ import orjson
 from merlot.segment.derived import unit_of_column
 from merlot.segment.index.registry import INDEXES, indexes_in
 from merlot.segment.metadata import ColumnMetadata, SegmentMetadata, StarTreeMetadata
+from merlot.segment.startree.automatic import widest
 from merlot.spec.derived import Derived
 from merlot.spec.indexing import INDEX_KINDS, IndexingSpec
-from merlot.spec.star_tree import StarTreeSpec, StoredFunction
+from merlot.spec.star_tree import StarTreeChoice, StarTreeSpec, StoredFunction
 
 SIDECAR_VERSION: Final = 1
 """Part of every digest: files of another version are made again."""
@@ -40,10 +41,12 @@ class SidecarPlan:
     star_trees: tuple[StarTreeSpec, ...] = ()
     derived: tuple[str, ...] = ()
     """Derived columns, by name."""
+    automatic: StarTreeSpec | None = None
+    """The widest tree that may be chosen by the segment's columns."""
 
     @property
     def is_empty(self) -> bool:
-        return not self.indexes and not self.star_trees and not self.derived
+        return not self.indexes and not self.star_trees and not self.derived and not self.automatic
 
     @cached_property
     def digest(self) -> str:
@@ -56,6 +59,8 @@ class SidecarPlan:
         }
         if self.derived:
             content["derived"] = self.derived
+        if self.automatic:
+            content["automatic"] = self.automatic.model_dump(mode="json")
         return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
     @property
@@ -95,7 +100,15 @@ def plan_of(segment: SegmentMetadata, indexing: IndexingSpec) -> SidecarPlan:
     wanted = dict.fromkeys(name for kind in INDEX_KINDS for name in indexing.columns_of(kind) if name in columns)
     recoded = tuple(sorted(name for name in {*wanted, *dimensions} if _is_recoded(columns[name], indexing, dimensions)))
     missing = [one for name in wanted for one in _missing(columns[name], indexing, is_recoded=name in recoded)]
-    return SidecarPlan(recoded, tuple(sorted(missing)), trees, derived)
+    return SidecarPlan(recoded, tuple(sorted(missing)), trees, derived, _automatic(segment, indexing))
+
+
+def _automatic(segment: SegmentMetadata, indexing: IndexingSpec) -> StarTreeSpec | None:
+    """By columns that the segment's own file has with a dictionary."""
+    has_one = segment.lacks_automatic_tree or any(tree.is_automatic for tree in segment.star_trees)
+    if indexing.star_tree is not StarTreeChoice.AUTO or has_one:
+        return None
+    return widest([*segment.columns.values(), *segment.derived], segment.num_docs)
 
 
 def _unit(columns: Mapping[str, ColumnMetadata], derived: Derived) -> str | None:
@@ -143,4 +156,5 @@ def named(plan: SidecarPlan) -> Mapping[str, int]:
     for one in plan.indexes:
         counts[one.kind] = counts.get(one.kind, 0) + 1
     counts |= {"derived": len(plan.derived)} if plan.derived else {}
-    return {**counts, "star_tree": len(plan.star_trees)} if plan.star_trees else counts
+    trees = len(plan.star_trees) + (plan.automatic is not None)
+    return {**counts, "star_tree": trees} if trees else counts

@@ -66,7 +66,11 @@ class Sidecar:
             known = segment.columns.get(name)
             file.require(known is not None and _is_same(known, column), f"sidecar has another column={name}")
             check_column(column, segment.num_docs, file)
+        kept = {one.name for one in segment.derived if one.encoding.has_dictionary}
         for column in content.derived:
+            # Trees of the segment are split by its own.
+            is_wanted = column.name not in kept or column.encoding.has_dictionary
+            file.require(is_wanted, f"derived column lost its dictionary column={column.name}")
             check_derived(column, segment.columns, segment.num_docs, file)
             stored[column.name] = column
         file.require(len(stored) == _num_stored(content), "two columns have one name")

@@ -11,12 +11,12 @@ from merlot.errors import InvalidInputError
 from merlot.segment.build.coding import Coded
 from merlot.segment.build.file_writer import FileWriter
 from merlot.segment.build.rows import BuildColumn
-from merlot.segment.metadata import StarTreeMetadata
-from merlot.segment.startree.build import build
+from merlot.segment.metadata import ColumnMetadata, StarTreeMetadata
+from merlot.segment.startree import automatic
+from merlot.segment.startree.build import BuiltTree, build
 from merlot.segment.startree.documents import SourceColumn
 from merlot.segment.startree.written import write
 from merlot.spec.star_tree import StarTreeSpec
-from merlot.values.types import TypeName
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -24,21 +24,28 @@ _LOG: Final = logging.getLogger(__name__)
 class TreeSources:
     """Columns of one segment's trees; one thread's. Holds their dict ids or values until the trees are written."""
 
-    def __init__(self, specs: Sequence[StarTreeSpec], *, may_leave_out: bool) -> None:
-        """may_leave_out: whether to go without a tree that cannot be made of the rows."""
+    def __init__(self, specs: Sequence[StarTreeSpec], *, is_automatic: bool, may_leave_out: bool) -> None:
+        """is_automatic: whether to choose one more. may_leave_out: whether to go without a declared tree that cannot be
+        made of the rows."""
         self._specs = specs
+        self._is_automatic = is_automatic
         self._may_leave_out = may_leave_out
         self._wanted = frozenset(name for spec in specs for name in spec.columns)
         self._columns: dict[str, SourceColumn] = {}
+        self._metadata: list[ColumnMetadata] = []
 
-    def take(self, name: str, type_: TypeName, column: BuildColumn, coded: Coded | None) -> None:
-        """Keep a column if a tree is made of it; its values are those of `column` where it has no dictionary."""
-        if name in self._wanted:
+    def take(self, metadata: ColumnMetadata, column: BuildColumn, coded: Coded | None) -> None:
+        """Keep a column if a tree may be made of it; its values are those of `column` where it has no dictionary."""
+        may_be_chosen = self._is_automatic and automatic.takes_part(metadata)
+        if metadata.name in self._wanted or may_be_chosen:
             values = column.values if coded is None else None
-            self._columns[name] = SourceColumn(type_, coded, values)
+            self._columns[metadata.name] = SourceColumn(metadata.type, coded, values)
+        if may_be_chosen:
+            self._metadata.append(metadata)
 
-    def write(self, file: FileWriter, num_rows: int) -> list[StarTreeMetadata]:
-        """Make the trees and append their buffers, in the order in which they are declared.
+    def write(self, file: FileWriter, num_rows: int) -> tuple[list[StarTreeMetadata], bool]:
+        """Make the trees and append their buffers, in the order in which they are declared, the chosen one last; and
+        whether one was to be chosen and there is none.
 
         Raises InvalidInputError if a tree would have too many documents, or a function takes not all values (a t-digest
         no NaN), and UnavailableError."""
@@ -53,8 +60,23 @@ class TreeSources:
                 _LOG.warning("segment goes without a star-tree path=%s cause=%s", file.path, error)
                 continue
             trees.append(write(tree, len(trees), file))
-            order, size = ",".join(spec.dimensions_split_order), (tree.documents.count, len(tree.nodes.values))
-            text = "star-tree built path=%s dimensions=%s rows=%d documents=%d nodes=%d seconds=%.3f"
-            _LOG.info(text, file.path, order, num_rows, *size, time.monotonic() - started)
+            _tell("built", tree, file, num_rows, started)
+        chosen = self._chosen(len(trees), file, num_rows) if self._is_automatic else None
         self._columns = {}
-        return trees
+        return [*trees, *([] if chosen is None else [chosen])], self._is_automatic and chosen is None
+
+    def _chosen(self, number: int, file: FileWriter, num_rows: int) -> StarTreeMetadata | None:
+        started = time.monotonic()
+        wanted = automatic.widest(self._metadata, num_rows)
+        tree = None if wanted is None else automatic.narrowed(wanted, self._columns, num_rows)
+        if tree is None:
+            _LOG.info("no star-tree is worth its documents path=%s rows=%d", file.path, num_rows)
+            return None
+        _tell("chosen", tree, file, num_rows, started)
+        return write(tree, number, file, is_automatic=True)
+
+
+def _tell(what: str, tree: BuiltTree, file: FileWriter, num_rows: int, started: float) -> None:
+    order, size = ",".join(tree.spec.dimensions_split_order), (tree.documents.count, len(tree.nodes.values))
+    text = "star-tree %s path=%s dimensions=%s rows=%d documents=%d nodes=%d seconds=%.3f"
+    _LOG.info(text, what, file.path, order, num_rows, *size, time.monotonic() - started)

@@ -75,6 +75,7 @@ class Tree(ABC):
 
     num_docs: int
     dimensions: tuple[str, ...]
+    is_automatic: bool
 
     @property
     @abstractmethod
@@ -146,6 +147,7 @@ class StarTree(Tree):
         self.metadata = metadata
         self.num_docs = metadata.num_docs
         self.dimensions = metadata.dimensions
+        self.is_automatic = metadata.is_automatic
         self._file = file
         self._cardinalities = tuple(cardinalities)
         self._ids: dict[int, NDArray[Any]] = {}

@@ -34,7 +34,7 @@ def column_name(tree: int, part: str) -> str:
     return f"star_tree.{tree}.{part}"
 
 
-def write(tree: BuiltTree, number: int, file: FileWriter) -> StarTreeMetadata:
+def write(tree: BuiltTree, number: int, file: FileWriter, *, is_automatic: bool = False) -> StarTreeMetadata:
     """Append the buffers of tree `number` of a segment."""
     spec, documents, nodes = tree.spec, tree.documents, tree.nodes
     arrays = (nodes.values, nodes.children, nodes.starts, nodes.ends, nodes.aggregated)
@@ -54,6 +54,7 @@ def write(tree: BuiltTree, number: int, file: FileWriter) -> StarTreeMetadata:
     return StarTreeMetadata(
         dimensions=spec.dimensions_split_order,
         skipped=spec.skip_star_node_creation_for_dimensions,
+        is_automatic=is_automatic,
         max_leaf_records=spec.max_leaf_records,
         num_docs=documents.count,
         num_nodes=len(nodes.values),

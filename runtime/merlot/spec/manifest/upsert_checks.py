@@ -241,8 +241,9 @@ def _layout_problems(table: TableSpec) -> Iterator[Problem]:
     if is_streamed and table.indexing.sorted_columns:
         names = ", ".join(table.indexing.sorted_columns)
         yield Problem("spec", f"the table has indexing.sortedColumns ({names}); rows stay in the order of the stream")
-    if table.indexing.star_tree_index_configs:
-        text = "the table has indexing.starTreeIndexConfigs; rows that are replaced cannot be taken out of a star-tree"
+    if table.indexing.has_star_trees:
+        field = "starTreeIndexConfigs" if table.indexing.star_tree_index_configs else "starTree"
+        text = f"the table has indexing.{field}; rows that are replaced cannot be taken out of a star-tree"
         yield Problem("spec", text)
     if partitioning is None:
         text = "the table declares no partitioning; name the columns of the key by which producers choose a partition"

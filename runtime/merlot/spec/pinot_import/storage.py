@@ -50,6 +50,8 @@ def indexing(index: Source, fields: Sequence[Source]) -> Json:
     found.settings["sortedColumns"] = index.names("sortedColumn")
     _blooms(index.inner("bloomFilterConfigs"), found)
     found.settings["starTreeIndexConfigs"] = [_star_tree(one) for one in index.each("starTreeIndexConfigs")]
+    if index.flag("enableDefaultStarTree"):
+        found.settings["starTree"] = "auto"
     for one in fields:
         _field(one, found)
     partitioning = _partitioning(index.inner("segmentPartitionConfig"))
@@ -146,7 +148,6 @@ _MORE: Final = (
 )
 _REASONS: Final[Mapping[str, str]] = {
     "aggregateMetrics": "rows of a stream are not aggregated as they come; a MergeRollupTask rolls them up later",
-    "enableDefaultStarTree": "name the dimensions and functions in starTreeIndexConfigs",
     "enableDynamicStarTreeCreation": "trees are in segments that are built after they were declared",
     "noDictionaryConfig": "name the columns in noDictionaryColumns",
 }

@@ -45,11 +45,13 @@ def percent_problem(constants: Sequence[Value]) -> str | None:
 
 
 class Percentile(AggregationFunction):
-    """PERCENTILE(x, p) as a DOUBLE, or PERCENTILEEST(x, p) as a LONG."""
+    """PERCENTILE(x, p) as a DOUBLE, or PERCENTILEEST(x, p) as a LONG. Settings say from how many values on Pinot
+    estimates, and do nothing here."""
 
-    def __init__(self, name: str, *, is_long: bool) -> None:
+    def __init__(self, name: str, *, is_long: bool, has_settings: bool = False) -> None:
         self.name = name
-        self.parameters = (Parameter(name="x", takes=NUMBERS), PERCENT)
+        settings = Parameter(name="settings", takes=frozenset({TypeName.STRING}), is_constant=True, is_optional=True)
+        self.parameters = (Parameter(name="x", takes=NUMBERS), PERCENT, *([settings] if has_settings else []))
         self._is_long = is_long
 
     def problem(self, types: Sequence[SqlType], constants: Sequence[Value]) -> str | None:

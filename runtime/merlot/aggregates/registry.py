@@ -7,11 +7,14 @@ from typing import Final
 
 from merlot.aggregates.averages import Average
 from merlot.aggregates.booleans import Boolean
+from merlot.aggregates.collected import ArrayAgg, ListAgg
 from merlot.aggregates.counts import Count
 from merlot.aggregates.cpc import DistinctCountCpc, DistinctCountRawCpc
 from merlot.aggregates.distinct import DistinctCount
+from merlot.aggregates.distinct_forms import DistinctCountBitmap, DistinctForm
 from merlot.aggregates.extremes import Extreme
 from merlot.aggregates.function import AggregationFunction
+from merlot.aggregates.histogram import Histogram
 from merlot.aggregates.hyperloglog import DistinctCountHll, DistinctCountRawHll
 from merlot.aggregates.kll import PercentileKll, PercentileRawKll
 from merlot.aggregates.modes import DistinctSum, Mode
@@ -20,18 +23,20 @@ from merlot.aggregates.of_lists import OfLists
 from merlot.aggregates.percentiles import PERCENT, Percentile
 from merlot.aggregates.precision import SumPrecision
 from merlot.aggregates.ranges import MinMaxRange
-from merlot.aggregates.sums import Sum, SumLong
+from merlot.aggregates.sums import Sum, SumLong, SumOrZero
 from merlot.aggregates.tdigest import PercentileRawTDigest, PercentileTDigest
 from merlot.aggregates.text_extremes import TextExtreme
 from merlot.aggregates.theta import DistinctCountRawTheta, DistinctCountTheta
 from merlot.aggregates.with_time import WithTime
 from merlot.tree.names import canonical_key
+from merlot.tree.types import INT, LONG
 from merlot.vectors.errors import UnsupportedQueryError
 
 _OF_VALUES: Final[tuple[AggregationFunction, ...]] = (
     Count(),
     Sum(),
     SumLong(),
+    SumOrZero(),
     Average(),
     Extreme("min", is_min=True),
     Extreme("max", is_min=False),
@@ -40,6 +45,10 @@ _OF_VALUES: Final[tuple[AggregationFunction, ...]] = (
     Extreme("minlong", is_min=True, is_long=True),
     Extreme("maxlong", is_min=False, is_long=True),
     DistinctCount(),
+    DistinctCountBitmap(),
+    DistinctForm("segmentpartitioneddistinctcount", LONG, has_settings=False),
+    DistinctForm("distinctcountoffheap", INT, has_settings=True),
+    DistinctForm("distinctcountsmarthll", INT, has_settings=True),
     DistinctCountHll(),
     DistinctCountRawHll(),
     DistinctCountTheta(),
@@ -50,12 +59,16 @@ _OF_VALUES: Final[tuple[AggregationFunction, ...]] = (
     DistinctSum("distinctavg", is_average=True),
     Percentile("percentile", is_long=False),
     Percentile("percentileest", is_long=True),
+    Percentile("percentilesmarttdigest", is_long=False, has_settings=True),
     PercentileTDigest(),
     PercentileRawTDigest(),
     PercentileKll(),
     PercentileRawKll(),
     Mode(),
     MinMaxRange(),
+    Histogram(),
+    ArrayAgg(),
+    ListAgg(),
     SumPrecision(),
     WithTime("firstwithtime", is_first=True),
     WithTime("lastwithtime", is_first=False),
@@ -66,7 +79,7 @@ _OF_VALUES: Final[tuple[AggregationFunction, ...]] = (
 _WITH_LISTS: Final = frozenset(
     {"count", "sum", "min", "max", "minstring", "maxstring", "avg", "minmaxrange", "distinctcount"}
     | {"distinctcounthll", "distinctcountrawhll", "distinctsum", "distinctavg", "percentile", "percentileest"}
-    | {"percentiletdigest", "percentilerawtdigest", "percentilekll", "percentilerawkll"}
+    | {"percentiletdigest", "percentilerawtdigest", "percentilekll", "percentilerawkll", "distinctcountbitmap"}
 )
 """Those that have a …MV form."""
 FUNCTIONS: Final = (*_OF_VALUES, *(OfLists(one) for one in _OF_VALUES if one.name in _WITH_LISTS))

@@ -320,10 +320,21 @@ class Sum(AggregationFunction):
         return rounded(type_, columns)
 
 
+class SumOrZero(Sum):
+    """SUM0: SUM that is 0 of nothing in either mode."""
+
+    name = "sum0"
+    one_row = None
+
+    def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
+        return Vector(call.result, self._total(call.types[0], columns))
+
+
 class SumLong(Sum):
     """SUMLONG: every digit of a sum of whole numbers; one that 64 bits cannot hold is an error."""
 
     name = "sumlong"
+    aliases = ("sumint",)
     parameters = (Parameter(name="x", takes=INTEGERS),)
     is_light = False
     one_row = OneLongSum()

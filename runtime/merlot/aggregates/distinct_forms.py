@@ -1,0 +1,81 @@
+"""Pinot's other names of distinct counts that are exact here, and DISTINCTCOUNTBITMAP over stored bitmaps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap
+
+from merlot.aggregates.distinct import DistinctCount, DistinctState
+from merlot.aggregates.function import (
+    ANYTHING,
+    UNKNOWN,
+    AggregateCall,
+    Input,
+    Parameter,
+    State,
+    StateField,
+)
+from merlot.aggregates.sketches import SketchError
+from merlot.aggregates.stored import StoredStates
+from merlot.kernels.jit import read_only
+from merlot.kernels.roaring import count_bitmap
+from merlot.tree.nodes import Value
+from merlot.tree.types import INT, SqlType
+from merlot.values.types import TypeName
+
+NO_BITMAP = "bytes are no serialized roaring bitmap"
+
+
+class DistinctForm(DistinctCount):
+    """Exactly how many values there are, where Pinot counts so by other means, or estimates from some number on; its
+    settings, a text, say by which, and do nothing."""
+
+    def __init__(self, name: str, result: SqlType, *, has_settings: bool) -> None:
+        self.name = name
+        self._result = result
+        settings = Parameter(name="settings", takes=frozenset({TypeName.STRING}), is_constant=True, is_optional=True)
+        self.parameters = (Parameter(name="x", takes=ANYTHING), *([settings] if has_settings else []))
+
+    def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
+        return self._result
+
+
+class DistinctCountBitmap(DistinctCount):
+    """Exactly how many values there are; of BYTES, how many numbers stored bitmaps have together."""
+
+    name = "distinctcountbitmap"
+    parameters = (Parameter(name="x", takes=ANYTHING),)
+    has_bytes = True
+
+    def variant(self, types: Sequence[SqlType]) -> str:
+        return self.name if types[0].base in (TypeName.INT, TypeName.BYTES) else "distinctcount"
+
+    def fields(self, call: AggregateCall) -> tuple[StateField, ...]:
+        return (StateField("values", pa.list_(pa.int32())),)
+
+    def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
+        if call.types[0].base is TypeName.BYTES:
+            return StoredStates(self, DistinctState(INT, num_groups))
+        return DistinctState(INT, num_groups, (*inputs, UNKNOWN)[0].dictionary())
+
+    def to_bytes(self, call: AggregateCall, columns: Sequence[pa.Array]) -> pa.Array:
+        """Roaring bitmaps in their portable form, which Pinot's Java library reads; a negative number is above all
+        others, as there."""
+        values = columns[0].flatten().to_numpy().view(np.uint32)
+        places = np.cumsum(np.diff(columns[0].offsets.to_numpy()))
+        parts = np.split(values, places[:-1])
+        return pa.array([BitMap(part).serialize() if len(part) else b"" for part in parts], pa.binary())
+
+    def from_bytes(self, stored: pa.Array) -> list[pa.Array]:
+        parts = []
+        for row, cell in enumerate(stored.to_pylist()):
+            data = np.frombuffer(cell, np.uint8)
+            if count_bitmap(read_only(data), 1 << 32) < 0:
+                raise SketchError(NO_BITMAP, row)
+            parts.append(np.frombuffer(BitMap.deserialize(cell).to_array(), np.uint32).view(np.int32))
+        offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int32)
+        values = np.concatenate([np.zeros(0, np.int32), *parts])
+        return [pa.ListArray.from_arrays(pa.array(offsets), pa.array(values, pa.int32()))]

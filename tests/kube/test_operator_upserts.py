@@ -120,6 +120,23 @@ def test_a_backfill_and_keys_that_outgrow_memory_are_told(api: Api, controller: 
     assert "raise the limit" in api.condition("MemorySufficient", NAME, KINDS)["message"]
 
 
+def test_what_compaction_does_and_that_it_fails_are_told(api: Api, controller: Controller, running: Operator) -> None:
+    api.create("tables", flights(**TABLE))
+    api.create(KINDS, config())
+    wait(running, lambda: api.reason("CompactionSucceeding", NAME, KINDS), "False/Disabled")
+    done = {"suspended": False, "rewritten": 12, "removed": 3, "rowsRemoved": 91_000, "failing": 0, "error": ""}
+    says(controller, compaction=done)
+    wait(running, lambda: api.reason("CompactionSucceeding", NAME, KINDS), "True/Succeeding")
+    [told] = api.get(KINDS, NAME)["status"]["perTable"]
+    assert (told["segmentsRewritten"], told["segmentsRemoved"], told["rowsRemoved"]) == (12, 3, 91_000)
+    says(controller, compaction={**done, "failing": 2, "error": "segment=f__0__1@7 cause=no room"})
+    wait(running, lambda: api.reason("CompactionSucceeding", NAME, KINDS), "False/Failing")
+    assert "no room" in api.condition("CompactionSucceeding", NAME, KINDS)["message"]
+    wait(running, lambda: api.reason("Degraded"), "True/CompactionFails")
+    says(controller, compaction=done)
+    wait(running, lambda: api.reason("Degraded"), "False/AsDeclared")
+
+
 def test_what_decides_rows_that_are_there_cannot_change_and_the_rest_can_go(
     api: Api, controller: Controller, running: Operator
 ) -> None:

@@ -62,6 +62,11 @@ _UPSERT: Shape = {
         **dict.fromkeys(("number", "steps", "sinceMs"), _COUNT),
         **dict.fromkeys(("cancelled", "waitsForMemory"), bool),
     },
+    "compaction?": {
+        **dict.fromkeys(("rewritten", "removed", "rowsRemoved", "failing"), _COUNT),
+        "suspended": bool,
+        "error": str,
+    },
 }
 _INDEXES: Shape = {**dict.fromkeys(("wanted", "built", "leftOut"), _COUNT), "looking": [str], "problem": str}
 _TABLE: Shape = {

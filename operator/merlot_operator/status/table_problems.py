@@ -131,10 +131,13 @@ def _overdue(facts: TableFacts) -> Iterator[tuple[str, str]]:
 
 
 def _memory_problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
-    """Servers that will be killed when their keys grow."""
+    """Servers that will be killed when their keys grow, and rows that were replaced and stay."""
     upsert = None if facts.table is None else facts.table.get("upsert")
     if upsert is not None and upsert["short"]:
         yield "MemoryShort", shortage(upsert["short"])
+    compaction = None if upsert is None else upsert.get("compaction")
+    if compaction and compaction["failing"]:
+        yield "CompactionFails", compaction_problem(compaction)
 
 
 def _pruning_problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
@@ -143,6 +146,11 @@ def _pruning_problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
     found = sorted({problem for broker in brokers.values() for problem in broker.get("problems", ())})
     if found:
         yield "PruningImpaired", f"brokers prune less than the table wants: {'; '.join(found[:3])}"
+
+
+def compaction_problem(compaction: Mapping[str, Any]) -> str:
+    """Which segment cannot be rewritten, and why."""
+    return f"{compaction['failing']} segments cannot be rewritten, rows that were replaced stay: {compaction['error']}"
 
 
 def shortage(short: Sequence[Mapping[str, Any]]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from merlot_operator.kube.events import timestamp
 from merlot_operator.status.conditions import Condition, Json, human_size
-from merlot_operator.status.table_problems import shortage
+from merlot_operator.status.table_problems import compaction_problem, shortage
 
 Word = Mapping[str, Any]
 DONE = "DONE"
@@ -34,8 +34,9 @@ class UpsertFacts:
 
 
 def upsert_conditions(facts: UpsertFacts) -> list[Condition]:
-    """Whether it is in force, its snapshots are there, it is being backfilled, and memory will do."""
-    return [_executed(facts), _snapshots(facts), _backfill(facts), _memory(facts)]
+    """Whether it is in force, its snapshots are there, it is being backfilled, memory will do, and rows that were
+    replaced can be taken out."""
+    return [_executed(facts), _snapshots(facts), _backfill(facts), _memory(facts), _compaction(facts)]
 
 
 def upsert_status(facts: UpsertFacts, before: Mapping[str, Any], refused: bool) -> Json:
@@ -147,8 +148,23 @@ def _memory(facts: UpsertFacts) -> Condition:
     return Condition("MemorySufficient", True, "Sufficient")
 
 
+def _compaction(facts: UpsertFacts) -> Condition:
+    said = {name: one for name, word in sorted(facts.words.items()) if (one := word.get("compaction"))}
+    if not said:
+        reason, text = (
+            ("Disabled", "compaction would take rows out that were replaced") if facts.words else ("Unknown", "")
+        )
+        return Condition("CompactionSucceeding", False if facts.words else None, reason, text)
+    failing = [f"{name}: {compaction_problem(one)}" for name, one in said.items() if one["failing"]]
+    if failing:
+        return Condition("CompactionSucceeding", False, "Failing", "; ".join(failing))
+    if all(one["suspended"] for one in said.values()):
+        return Condition("CompactionSucceeding", False, "Suspended", "compaction.suspend is true")
+    return Condition("CompactionSucceeding", True, "Succeeding")
+
+
 def _table(name: str, word: Word) -> Json:
-    worst, filling = word.get("worst"), word.get("backfill")
+    worst, filling, compaction = word.get("worst"), word.get("backfill"), word.get("compaction") or {}
     entry: Json = {
         "table": name,
         **{count: word[count] for count in ("keys", "valid", "invalid", "expired")},
@@ -159,5 +175,9 @@ def _table(name: str, word: Word) -> Json:
         "replicasInForce": word["inForce"],
         "ttl": word["ttl"],
         "backfill": None if filling is None else filling["step"],
+        "segmentsRewritten": compaction.get("rewritten"),
+        "segmentsRemoved": compaction.get("removed"),
+        "rowsRemoved": compaction.get("rowsRemoved"),
+        "compactionError": compaction.get("error"),
     }
     return {key: value for key, value in entry.items() if value not in (None, "")}

@@ -157,6 +157,14 @@ class UpsertTableStatus(SpecModel):
     """Those that go by the current settings."""
     backfill: str | None = None
     """Step of the last backfill: DISABLE_TTL, SCALE, RECOVER, LOAD, ENABLE_TTL, PRUNE or DONE."""
+    segments_rewritten: Count | None = None
+    """Times that compaction has rewritten a segment without its replaced rows."""
+    segments_removed: Count | None = None
+    """Segments that it has removed, since all their rows were replaced."""
+    rows_removed: Count | None = None
+    """Rows that it has taken out."""
+    compaction_error: str | None = Field(None, max_length=32768)
+    """Why a segment cannot be rewritten, after several tries."""
 
 
 class UpsertConfigStatus(SpecModel):
@@ -166,7 +174,7 @@ class UpsertConfigStatus(SpecModel):
     """The metadata.generation that this status is about."""
     conditions: tuple[Condition, ...] = ()
     """Aspects of the state: Accepted, Ready, Degraded, Executed, SnapshotsCurrent, BackfillProgressing,
-    MemorySufficient."""
+    MemorySufficient, CompactionSucceeding."""
     revision: Count | None = None
     """Revision of the manifest in the cluster."""
     tables: tuple[str, ...] = ()

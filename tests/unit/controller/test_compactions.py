@@ -10,8 +10,11 @@ import pytest
 
 from merlot.cluster.records import ConsumingStatus, LineageMark, LineageState, StreamSegmentRecord
 from merlot.cluster.segments.view import TableView
-from merlot.cluster.tasks.compactions import MAX_DOCS, compaction_config
+from merlot.cluster.tasks.compactions import MAX_DOCS, compaction_config, task_of
+from merlot.cluster.tasks.queue import QueuedTask
+from merlot.cluster.tasks.records import CompactionConfig, EndedTask, LevelTotals, TaskHistory, TaskOutcome
 from merlot.controller.compactions.generator import Situation, generate
+from merlot.controller.status.compactions import compaction_status
 from merlot.ids import TableName
 from merlot.spec.upserting import CompactionSpec
 
@@ -117,3 +120,33 @@ def test_segments_of_replacements_and_those_that_are_too_large_stay() -> None:
     mark = LineageMark(LineageState.IN_PROGRESS, 0, "", 1, 1)
     assert due([sealed(0, replaced_by="e"), *LINE[1:]], {0: 100}, lineage={"e": mark}) == []
     assert due([sealed(0, docs=MAX_DOCS + 1), *LINE[1:]], {0: MAX_DOCS}) == []
+
+
+def ended(number: int, rows_after: int) -> EndedTask:
+    return EndedTask(
+        id=f"t{number}",
+        outcome=TaskOutcome.SUCCEEDED,
+        level="compaction",
+        segments_before=1,
+        segments_after=int(rows_after > 0),
+        rows_before=100,
+        rows_after=rows_after,
+    )
+
+
+def test_status_tells_what_left_and_which_segment_fails_again_and_again() -> None:
+    spec, totals = CompactionSpec(), LevelTotals()
+    for number, rows_after in enumerate((40, 0, 70)):
+        totals = totals.plus(ended(number, rows_after))
+    history = TaskHistory(totals={"compaction": totals})
+    assert compaction_status(None, history, ()) is None
+    told = {"suspended": False, "rewritten": 2, "removed": 1, "rowsRemoved": 190, "failing": 0, "error": ""}
+    assert compaction_status(spec, history, ()) == told
+    task = task_of(TableName(NAME), CompactionConfig(segment="board__0__1@7", partition=0), NOW_MS)
+    once, often = (
+        QueuedTask(task.model_copy(update={"attempts": attempts, "last_error": "no room"}), 0) for attempts in (1, 4)
+    )
+    assert compaction_status(spec, history, (once,)) == told
+    failing = compaction_status(spec, history, (once, often))
+    assert failing == {**told, "failing": 1, "error": "segment=board__0__1@7 cause=no room"}
+    assert compaction_status(CompactionSpec(suspend=True), history, ()) == {**told, "suspended": True}

@@ -70,6 +70,9 @@ async def test_rows_that_decided_others_leave_and_restarts_decide_the_same(board
                 break
     assert sum(one["totalDocs"] for one in (await board.stored()).values()) < board.num_rows - 200
     assert len(board.expected) > len({row["id"] for row in board.newest.values()}), "no key has expired"
+    [said] = [one for one in (await board.call("GET", "/status"))["tables"].values() if one["name"] == "board"]
+    assert said["upsert"]["compaction"]["rewritten"] >= 2
+    assert said["upsert"]["compaction"]["rowsRemoved"] > 0
     await board.restart()
     await board.shows_expected()
     board.write(board.random_rows(320))

@@ -28,13 +28,17 @@ from merlot.cluster.manifests.upserts import upserting_of
 from merlot.cluster.records import Role
 from merlot.cluster.segments.editions import partitioning_of
 from merlot.cluster.segments.view import load
+from merlot.cluster.tasks.compactions import UPSERT_COMPACTION, compactions_of
+from merlot.cluster.tasks.queue import history
 from merlot.controller.status.cluster import ClusterFacts, TableFacts, instances_status, table_status
+from merlot.controller.status.compactions import compaction_status
 from merlot.controller.status.pinot_json import Json
 from merlot.controller.status.streams import StreamFacts, is_news, stream_status
 from merlot.controller.status.upserts import UpsertFacts, upsert_status
 from merlot.errors import CorruptionError, InvalidInputError, MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName, raw_name
 from merlot.metastore.protocol import Metastore, Watch
+from merlot.spec.upserting import CompactionSpec
 from merlot.store import credentials
 from merlot.store.allowed import AllowedStores
 
@@ -227,8 +231,15 @@ class _TableSource:
             live=live,
             now_ms=now_ms,
             partitioning=partitioning_of(facts.spec),
+            compaction=self._read_compaction(None if upserting.spec is None else upserting.spec.compaction),
         )
         return upsert_status(facts.view, said)
+
+    def _read_compaction(self, spec: CompactionSpec | None) -> Json | None:
+        if spec is None:
+            return None
+        done = history(self._metastore, UPSERT_COMPACTION, self._name)
+        return compaction_status(spec, done, compactions_of(self._metastore, self._name))
 
     def status(self, cluster: ClusterFacts) -> Json | None:
         """None while the table is on its way in or out."""

@@ -41,6 +41,8 @@ class UpsertFacts:
     now_ms: int
     partitioning: PartitioningSpec | None = None
     """Of a table of batches."""
+    compaction: Json | None = None
+    """What is told of compactions; None: none are wanted."""
 
 
 def upsert_status(view: TableView, facts: UpsertFacts) -> Json:
@@ -70,12 +72,13 @@ def upsert_status(view: TableView, facts: UpsertFacts) -> Json:
         "replicas": len(replicas),
         "inForce": len(replicas) - len(behind),
         "behind": sorted(behind)[:MAX_NAMED],
-        **{name: _round(sum(getattr(one, name) for one in best.values())) for name in COUNTS},
-        "memoryBytes": _round(sum(one.memory_bytes for one in said)),
-        "worst": None if worst is None else {"partition": worst, "memoryBytes": _round(bytes_of[worst])},
+        **{name: rounded(sum(getattr(one, name) for one in best.values())) for name in COUNTS},
+        "memoryBytes": rounded(sum(one.memory_bytes for one in said)),
+        "worst": None if worst is None else {"partition": worst, "memoryBytes": rounded(bytes_of[worst])},
         "snapshots": _snapshots(facts, said),
         "short": list(_short(facts)),
         "backfill": None if facts.filling is None else _backfill(facts.filling),
+        "compaction": facts.compaction,
     }
 
 
@@ -124,8 +127,8 @@ def _short(facts: UpsertFacts) -> Iterator[Json]:
         yield {
             "server": server,
             "limitBytes": memory.limit_bytes,
-            "neededBytes": _round(memory.needed_bytes),
-            "keysBytes": _round(memory.keys_bytes),
+            "neededBytes": rounded(memory.needed_bytes),
+            "keysBytes": rounded(memory.keys_bytes),
         }
 
 
@@ -142,7 +145,7 @@ def _backfill(record: BackfillRecord) -> Json:
     }
 
 
-def _round(number: int) -> int:
+def rounded(number: int) -> int:
     """To two digits; small numbers are what they are."""
     unit = int(10 ** max(0, len(str(number)) - 2)) if number >= 1000 else 1
     return number // unit * unit

@@ -1,0 +1,42 @@
+"""What compaction does with the segments of an upsert table, as operators watch it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from merlot.cluster.tasks.queue import QueuedTask
+from merlot.cluster.tasks.records import CompactionConfig, LevelTotals, TaskHistory, TaskState
+from merlot.controller.status.pinot_json import Json
+from merlot.controller.status.upserts import rounded
+from merlot.spec.upserting import CompactionSpec
+
+AGAIN_AND_AGAIN: Final = 3
+"""Attempts of a task that have failed before it is said to fail: one may, when a server or a store is away."""
+
+
+def compaction_status(spec: CompactionSpec | None, history: TaskHistory, tasks: Sequence[QueuedTask]) -> Json | None:
+    """The member `compaction` of a table's upserts; None if nothing is wanted. tasks: those that have not ended."""
+    if spec is None:
+        return None
+    totals = history.totals.get(CompactionConfig.model_fields["level"].default, LevelTotals())
+    failing = sorted(
+        (one.record for one in tasks if one.record.attempts >= AGAIN_AND_AGAIN or _is_poisoned(one)),
+        key=lambda record: (-record.attempts, record.id),
+    )
+    return {
+        "suspended": spec.suspend,
+        "rewritten": rounded(totals.segments_after),
+        "removed": rounded(totals.segments_before - totals.segments_after),
+        "rowsRemoved": rounded(totals.rows_before - totals.rows_after),
+        "failing": len(failing),
+        "error": _told(failing[0].config.get("segment", ""), failing[0].last_error) if failing else "",
+    }
+
+
+def _is_poisoned(task: QueuedTask) -> bool:
+    return task.record.state is TaskState.POISONED
+
+
+def _told(segment: object, error: str) -> str:
+    return f"segment={segment} cause={error}"

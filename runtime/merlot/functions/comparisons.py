@@ -207,4 +207,15 @@ def spelled_out_by_like(pattern: str) -> list[str]:
     return texts
 
 
+def beginning_of_like(pattern: str) -> str:
+    """What every match begins with: the characters before the first wildcard."""
+    letters = iter(pattern)
+    found = []
+    for letter in letters:
+        if letter in _WILDCARDS:
+            break
+        found.append(next(letters, "") if letter == "\\" else letter)
+    return "".join(found)
+
+
 _WILDCARDS = {"%": ".*", "_": "."}

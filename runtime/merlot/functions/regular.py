@@ -132,6 +132,21 @@ def spelled_out(pattern: str) -> list[str]:
     return texts
 
 
+def beginning_of(pattern: str) -> str:
+    """What every match of a checked pattern is at the beginning of the text; empty where it is not plain to see."""
+    if not pattern.startswith("^") or "|" in pattern or "\\Q" in pattern:
+        return ""
+    found = ""
+    for _, letter, is_class in _letters(pattern[1:]):
+        if letter in ("*", "?", "{"):
+            return found[:-1]  # what it follows may be missing
+        is_special = is_class or letter in (".", "^", "$", "+", "[", "(", ")")
+        if is_special or (len(letter) == 2 and (letter[1].isalnum() or not letter[1].isascii())):
+            break
+        found += letter[-1]
+    return found
+
+
 def _named(pattern: str) -> tuple[str, int]:
     """The pattern with its groups named g1, g2, …, which Arrow asks for, in one called g0; and how many there are."""
     parts: list[str] = []

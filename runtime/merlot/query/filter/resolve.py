@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from merlot.functions.evaluate import matches
 from merlot.functions.registry import of
 from merlot.functions.source import ValueSource
+from merlot.query.filter import planning
 from merlot.query.filter.predicates import (
+    SPARSE_SHARE,
     AnyValueMatch,
     BitMatch,
     DocList,
@@ -28,13 +30,14 @@ from merlot.query.filter.predicates import (
     TableMatch,
     ValueMatch,
 )
+from merlot.query.filter.prefixes import ids_to_look_at, takes_all
 from merlot.query.plan.expressions import columns_of, literal_values, walk
 from merlot.query.plan.nodes import Rows
 from merlot.query.read.columns import Columns
 from merlot.segment.index.dictionary import Dictionary, OrderedDictionary
 from merlot.segment.index.kind import Asked, ColumnIndexes, Offer
 from merlot.segment.index.registry import SEARCHES
-from merlot.segment.index.terms import VALUE_NS
+from merlot.segment.index.zones import ZoneMaps
 from merlot.segment.reader import Reader, SomeDocs, ValidDocs
 from merlot.spec.indexing import IndexingSpec
 from merlot.tree.nodes import Call, Column, Expr, Literal
@@ -85,12 +88,12 @@ _EXACT_KEYS = frozenset({TypeName.INT, TypeName.LONG, TypeName.STRING, TypeName.
 """Types whose values are equal as Python values exactly if they are equal in a dictionary."""
 SCAN_NS_PER_DOC = {1: 0.05, 2: 0.07, 4: 0.16, 8: 0.3}
 """By bytes of a value."""
+REFINE_NS_PER_DOC = 2.5
+"""Of docs that are left, one by one."""
+WORDS_NS_PER_DOC = 0.01
+"""Of the words of a list, which are cleared, set and combined."""
 SCAN_START_NS = 15_000.0
 """Of the words of a segment that are scanned into, and listed again."""
-
-
-_SEARCH_NS = {"like": 150.0, "regexplike": 75.0}
-"""Of a value that is looked into, where no Python does."""
 
 
 class Resolver:
@@ -102,6 +105,8 @@ class Resolver:
         self._indexing = indexing
         self._num_docs = columns.num_docs
         self._null_handling = null_handling
+        self._left = columns.num_docs
+        """Docs that the operands which are resolved leave at most, of a conjunction that is being resolved."""
 
     def live(self, expr: Expr | None, rows: Rows = Rows.NEWEST) -> Live:
         """The docs that are rows of the table, as far as a query asks for them, and for which a filter holds."""
@@ -131,10 +136,18 @@ class Resolver:
     def _resolve_all(self, args: tuple[Expr, ...], *, negate: bool, is_and: bool) -> Node:
         """The nodes of operands, combined; those after one that decides are not looked at."""
         nodes: list[Node] = []
-        for arg in args:
-            nodes.append(self.resolve(arg, negate=negate))
-            if isinstance(nodes[-1], Nothing if is_and else All):
+        left = self._left
+        if not is_and:
+            # Each operand of an OR is asked of all docs.
+            self._left = self._num_docs
+        for arg in planning.in_order(args) if is_and else args:
+            node = self.resolve(arg, negate=negate)
+            nodes.append(node)
+            if isinstance(node, Nothing if is_and else All):
                 break
+            if is_and:
+                self._left = min(self._left, planning.docs_left(node, self._num_docs))
+        self._left = left
         return _combine(nodes, is_and=is_and)
 
     def _nulls(self, column: Column, *, wanted: bool) -> Node:
@@ -162,6 +175,8 @@ class Resolver:
         elif reader.multi_value:
             node = self._multi_value(call, name, reader, negate)
         elif reader.dictionary is not None:
+            if self._left < self._num_docs and self._is_for_rows(call, reader):
+                return ValueMatch(_negated(call, negate))
             try:
                 node = self._by_dictionary(call, name, reader, negate, is_plain=is_plain)
             except QueryArithmeticError:
@@ -181,6 +196,19 @@ class Resolver:
             return True
         is_null_aware = any(isinstance(node, Call) and of(node).sees_nulls for node in walk(call))
         return is_null_aware and (self._null_handling or reader.nulls is not None)
+
+    def _is_for_rows(self, call: Call, reader: Reader) -> bool:
+        """Whether so few docs are left that their values are looked into in less time than the distinct ones."""
+        if not planning.looks_into_values(call):
+            return False
+        return planning.rows_ns(call, self._left) < planning.values_ns(call, self._num_values(call, reader))
+
+    def _num_values(self, call: Call, reader: Reader) -> int:
+        """Values that have to be looked into to decide a predicate."""
+        if reader.dictionary is None:
+            return self._num_docs
+        ids = ids_to_look_at(call, reader.type, reader.dictionary)
+        return len(reader.dictionary) if ids is None else len(ids)
 
     # Dictionary columns
 
@@ -213,8 +241,13 @@ class Resolver:
     ) -> tuple[NDArray[np.int64], bool]:
         if is_plain and call.function in ("in", "not_in") and isinstance(dictionary, OrderedDictionary):
             return _ids_of(literal_values(call.args[1:]), reader, dictionary), negate != (call.function == "not_in")
-        verdict = matches(call, ValueSource(reader.type, dictionary.arrow()))
-        return np.flatnonzero(verdict), negate
+        within = ids_to_look_at(call, reader.type, dictionary) if is_plain else None
+        if within is None:
+            return np.flatnonzero(matches(call, ValueSource(reader.type, dictionary.arrow()))), negate
+        if takes_all(call):
+            return np.arange(within.start, within.stop), negate
+        values = dictionary.arrow().slice(within.start, len(within))
+        return np.flatnonzero(matches(call, ValueSource(reader.type, values))) + within.start, negate
 
     def _id_span(self, name: str, reader: Reader, ids: range, negate: bool) -> Node:
         """Docs with these dict ids, or the others."""
@@ -274,10 +307,18 @@ class Resolver:
             may_use = indexing is None or asked.column in indexing.columns_of(offer.name)
             if may_use and (best is None or offer.cost_ns < best.cost_ns):
                 best = offer
+        if best is None or self._is_for_refining(best, asked):
+            return None
         # What scans cost takes longer to find out than what is cheaper than any.
-        if best is None or (best.cost_ns > SCAN_START_NS and best.cost_ns > asked.scan_ns()):
+        if best.cost_ns > SCAN_START_NS and best.cost_ns > asked.scan_ns():
             return None
         return self._found(best, asked.call, negate)
+
+    def _is_for_refining(self, offer: Offer, asked: Asked) -> bool:
+        """Whether a look at the docs that are left costs less than a list of those that match, and their words."""
+        left = self._left
+        is_sparse = left < SPARSE_SHARE * self._num_docs and asked.call is None and not asked.is_multi_value
+        return is_sparse and left * REFINE_NS_PER_DOC < offer.cost_ns + self._num_docs * WORDS_NS_PER_DOC
 
     def _found(self, offer: Offer, call: Call | None, negate: bool) -> Node:
         """What an index finds, or the others; of candidates, those whose values match."""
@@ -293,8 +334,8 @@ class Resolver:
     def _search(self, call: Call, name: str, reader: Reader, negate: bool) -> Node | None:
         """By an index that knows what is inside values, unless the distinct ones are looked at in less time."""
         assert reader.indexes is not None
-        num_values = self._num_docs if reader.dictionary is None else len(reader.dictionary)
-        scan_ns = SCAN_START_NS + num_values * _SEARCH_NS.get(call.function, VALUE_NS)
+        num_values = self._num_values(call, reader)
+        scan_ns = min(SCAN_START_NS + planning.indexed_values_ns(call, num_values), planning.rows_ns(call, self._left))
         asked = Asked(name, self._num_docs, lambda: scan_ns, reader.dict_ids, call=call)
         return self._by_index(reader.indexes, asked, negate=negate)
 
@@ -314,8 +355,10 @@ class Resolver:
             return ALL if negate != flip else NOTHING
         if reader.is_sorted and isinstance(low, np.integer):
             return self._spans([_sorted_span(reader.values(), int(low), int(high) + 1)], negate != flip)
-        zones = reader.zones if self._num_docs > 16_384 else None
-        scan = RangeMatch(reader.values, low, high, negate != flip, 0.3, zones)
+        zones = reader.zones
+        if zones is not None and (known := _folded(zones, low, high)) is not None:
+            return known if negate == flip else NOTHING if known is ALL else ALL
+        scan = RangeMatch(reader.values, low, high, negate != flip, 0.3, zones if self._num_docs > 16_384 else None)
         if negate != flip or (indexes := reader.indexes) is None:
             return scan
         scan_ns = partial(self._scan_ns, lambda: scan, low.itemsize)
@@ -338,11 +381,22 @@ class Resolver:
             return ALL if negate else NOTHING
         if not negate and (indexes := reader.indexes) is not None:
             scan_ns = partial(self._scan_ns, None, 8)
-            asked = Asked(name, self._num_docs, scan_ns, reader.dict_ids, ids=np.flatnonzero(verdict))
+            asked = Asked(
+                name, self._num_docs, scan_ns, reader.dict_ids, ids=np.flatnonzero(verdict), is_multi_value=True
+            )
             if (node := self._by_index(indexes, asked)) is not None:
                 return node
         share = float(verdict.mean())
         return AnyValueMatch(reader, lambda first, last: verdict[reader.dict_ids()[first:last]], negate, share)
+
+
+def _folded(zones: ZoneMaps, low: Any, high: Any) -> Node | None:
+    """Whether all values are between the bounds, or none is, as the least and the greatest tell."""
+    least, greatest = zones.least, zones.greatest
+    if low <= least and greatest <= high:
+        return ALL
+    # A greatest that is NaN says nothing of the numbers below it.
+    return NOTHING if least > high or greatest < low else None
 
 
 def _words(valid: ValidDocs, rows: Rows) -> NDArray[np.uint64] | None:

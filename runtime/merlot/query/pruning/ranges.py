@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from merlot.functions.comparisons import beginning_of_like
 from merlot.query.pruning.verdicts import SOME, Verdicts, complement, constant, verdicts_of
 
 Bound = int | float | str | bytes | Decimal
@@ -124,21 +125,10 @@ class ColumnRanges:
 
     def _like(self, pattern: str) -> Verdicts:
         """By what the pattern begins with; never ALL."""
-        prefix = _literal_prefix(pattern)
+        prefix = beginning_of_like(pattern)
         if not prefix:
             return constant(len(self.low), SOME)
         first = bisect_left(self.scale, prefix)
         after = bisect_left(self.scale, True, key=lambda text: text > prefix and not text.startswith(prefix))
         is_none = (self.high < first) | (self.low >= after)
         return verdicts_of(is_none, np.zeros(len(is_none), np.bool_))
-
-
-def _literal_prefix(pattern: str) -> str:
-    """The characters of a LIKE pattern before its first wildcard; backslashes escape."""
-    prefix = []
-    letters = iter(pattern)
-    for letter in letters:
-        if letter in "%_":
-            break
-        prefix.append(next(letters, "") if letter == "\\" else letter)
-    return "".join(prefix)

@@ -61,6 +61,7 @@ class Asked(NamedTuple):
     """Of a raw column: the smallest and the largest number that match, of its dtype. NaN does not."""
     call: Call | None = None
     """A predicate that looks inside values, which nobody has looked at: none of the other two is given."""
+    is_multi_value: bool = False
 
 
 class Offer(NamedTuple):

@@ -6,7 +6,8 @@ sees it. A column of one block stores none: its minimum and maximum say the same
 """
 
 from dataclasses import dataclass
-from typing import Final
+from functools import cached_property
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +25,23 @@ MAX = "zones.max"
 NULLS = "zones.nulls"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ZoneMaps:
     """Per block; a float block with a NaN has NaN as its maximum, and as its minimum too if it holds nothing else."""
 
     min: Array
     max: Array
     num_nulls: NDArray[np.uint32]
+
+    @cached_property
+    def least(self) -> Any:
+        """Of all values; NaN if there is nothing else."""
+        return np.fmin.reduce(self.min)
+
+    @cached_property
+    def greatest(self) -> Any:
+        """Of all values; NaN if one is."""
+        return self.max.max()
 
 
 # Write

@@ -1,0 +1,49 @@
+"""Patterns that begin with plain text: of an ordered dictionary they ask for a range of ids, found by two searches."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from merlot.functions.comparisons import beginning_of_like
+from merlot.functions.regular import beginning_of
+from merlot.segment.index.dictionary import Dictionary, OrderedDictionary
+from merlot.tree.nodes import Call, Literal
+from merlot.values.types import TypeName
+
+_TEXTS: Final = frozenset({TypeName.STRING, TypeName.JSON})
+_LAST: Final = 0x10FFFF
+_SURROGATES: Final = range(0xD800, 0xE000)
+
+
+def ids_to_look_at(call: Call, type_: TypeName, dictionary: Dictionary) -> range | None:
+    """Ids of all values that a pattern may match, by what it begins with; None if that says nothing."""
+    if (
+        call.function not in ("like", "regexplike")
+        or type_ not in _TEXTS
+        or not isinstance(dictionary, OrderedDictionary)
+    ):
+        return None
+    pattern = call.args[1]
+    if len(call.args) != 2 or not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
+        return None
+    text = beginning_of_like(pattern.value) if call.function == "like" else beginning_of(pattern.value)
+    return range(*dictionary.range_of(text, _after(text), True, False)) if text else None
+
+
+def takes_all(call: Call) -> bool:
+    """Whether a LIKE asks for its beginning and nothing else."""
+    pattern = call.args[1]
+    assert isinstance(pattern, Literal)
+    text = str(pattern.value)
+    return call.function == "like" and text.find("%") == len(text) - 1 and not set(text) & {"_", "\\"}
+
+
+def _after(text: str) -> str | None:
+    """The first text after all that begin like this one, by code points; None if there is none."""
+    for place in range(len(text) - 1, -1, -1):
+        number = ord(text[place]) + 1
+        if number in _SURROGATES:
+            number = _SURROGATES.stop
+        if number <= _LAST:
+            return text[:place] + chr(number)
+    return None

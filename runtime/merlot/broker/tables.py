@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from merlot.broker.refresher import Refresher
-from merlot.broker.routing import pruning, routes
+from merlot.broker.routing import behind, pruning
 from merlot.broker.routing.health import Standing
 from merlot.broker.routing.pruning import Selection, TablePruning
 from merlot.broker.routing.routes import RoutingInputs, RoutingSnapshot
@@ -106,6 +106,8 @@ class TableWatch:
         self._watches: list[Watch] = []
         self._state: _State | None = None
         self._served: ServedTable | None = None
+        self._passed: tuple[TableView, ...] = ()
+        """Between what is served and what the table is (`behind`)."""
         self._is_read_due = True
         self.is_settled = False
         """Whether it was read once, or cannot be for reasons that waiting does not mend."""
@@ -189,7 +191,9 @@ class TableWatch:
             rule=BoundaryRule.of(state.spec),
             partitioning=partitioning_of(state.spec),
         )
-        served = await self._in_thread(lambda: _serve(self._name, state, inputs, self._served))
+        served, self._passed = await self._in_thread(
+            lambda: _serve(self._name, state, inputs, self._served, self._passed)
+        )
         snapshot = served.snapshot
         self._served = served
         self._on_change(self._served)
@@ -200,13 +204,21 @@ class TableWatch:
         if self._served is not None:
             _LOG.info("table is gone table=%s", self._name)
         self._state = self._served = None
+        self._passed = ()
         self._on_change(None)
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._sources.executor, call)
 
 
-def _serve(name: TableName, state: _State, inputs: RoutingInputs, previous: ServedTable | None) -> ServedTable:
-    snapshot = routes.build(inputs, None if previous is None else previous.snapshot)
-    pruned = pruning.build(snapshot, state.spec, None if previous is None else previous.pruning)
-    return ServedTable(name, state.record.revision, state.spec, snapshot, pruned, inputs.rule)
+def _serve(
+    name: TableName,
+    state: _State,
+    inputs: RoutingInputs,
+    previous: ServedTable | None,
+    passed: tuple[TableView, ...],
+) -> tuple[ServedTable, tuple[TableView, ...]]:
+    followed = behind.follow(inputs, None if previous is None else behind.Followed(previous.snapshot, passed))
+    pruned = pruning.build(followed.snapshot, state.spec, None if previous is None else previous.pruning)
+    served = ServedTable(name, state.record.revision, state.spec, followed.snapshot, pruned, inputs.rule)
+    return served, followed.passed

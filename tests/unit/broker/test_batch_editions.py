@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable, Mapping, Set
 
 from merlot.broker.routing import pruning
+from merlot.broker.routing.behind import follow
 from merlot.broker.routing.health import Standing
 from merlot.broker.routing.routes import RoutingInputs, RoutingSnapshot, build, reroute
 from merlot.cluster.records import PartitionRecord, RootRecord, SegmentRecord
@@ -76,17 +77,22 @@ def known(*sets: Iterable[SegmentRecord]) -> set[str]:
 def snapshot_of(
     records: Iterable[SegmentRecord], reports: Reports, previous: RoutingSnapshot | None = None, now_ms: int = NOW_MS
 ) -> RoutingSnapshot:
+    return build(inputs_of(records, reports, now_ms), previous)
+
+
+def inputs_of(
+    records: Iterable[SegmentRecord], reports: Reports, now_ms: int = NOW_MS, epoch: int = 1
+) -> RoutingInputs:
     held = list(records)
     bucket = Bucket("x", {one.name: one for one in held}, {one.name: SERVERS for one in held})
-    inputs = RoutingInputs(
-        view=TableView(TABLE, RootRecord(epoch=1, num_buckets=1), 1, {0: bucket}),
+    return RoutingInputs(
+        view=TableView(TABLE, RootRecord(epoch=epoch, num_buckets=1), 1, {0: bucket}),
         reports=reports,
         standings=dict.fromkeys(reports, Standing.PREFERRED),
         now_ms=now_ms,
         is_strict=True,
         partitioning=PARTITIONING,
     )
-    return build(inputs, previous)
 
 
 def asked(snapshot: RoutingSnapshot) -> set[str]:
@@ -126,6 +132,24 @@ def test_a_partition_is_asked_of_a_server_that_knows_its_edition() -> None:
             assert len({places[key] for key in (edition.key, *edition.keys)}) == 1
     moved = reroute(both, [one for one in asked(both) if is_edition(one)], {A}, set())
     assert {route.instance for route in moved.routes} == {B}
+
+
+def test_steady_pushes_are_routed_as_servers_follow_them() -> None:
+    """Each is heard of before the one before is answered for."""
+    pushes = [[*OLD, *(segment(f"{3 + later % 5}{later:03}0") for later in range(count))] for count in range(12)]
+    followed = follow(inputs_of(pushes[0], {A: known(pushes[0])}, epoch=1), None)
+    routed = []
+    for number, records in enumerate(pushes[1:], start=1):
+        reports = {A: known(pushes[0], pushes[number - 1])}
+        followed = follow(inputs_of(records, reports, epoch=number + 1), followed)
+        followed = follow(inputs_of(records, reports, epoch=number + 1), followed)
+        routed.append(asked(followed.snapshot))
+        assert followed.snapshot.unavailable == ()
+        assert followed.snapshot.epoch == number + 1
+    assert routed == [known(records) for records in pushes[:-1]]
+    followed = follow(inputs_of(pushes[-1], {A: known(pushes[-1])}, epoch=12), followed)
+    assert asked(followed.snapshot) == known(pushes[-1])
+    assert followed.passed == ()
 
 
 def test_what_nobody_comes_to_in_five_minutes_is_said_to_be_missing() -> None:

@@ -22,7 +22,8 @@ exactly that key and may be asked (`health.Standing`):
    snapshot that routes what is before it.
 9. A table of strict replica groups has all of a partition asked of one server (`groups`).
 10. Of an upsert table of batches, each partition has an edition (`cluster.segments.editions`), a record beside those of
-   its segments. It changes with them, so the partition stays as it is routed until some server answers for the next.
+   its segments. It changes with them, so the partition stays as it is routed until some server answers for the next,
+   or for one on the way there (`behind`).
 
 So an answer without exception holds every row of every segment in service, and `total_docs` counts the same segments.
 """

@@ -283,7 +283,9 @@ def _check_depth(tree: exp.Expr) -> bool:
     return has_stages
 
 
-_STAGE_NODES = frozenset({exp.Select, exp.Subquery, exp.Union, exp.Intersect, exp.Except, exp.Window, exp.Exists})
+_STAGE_NODES = frozenset(
+    {exp.Select, exp.Subquery, exp.Union, exp.Intersect, exp.Except, exp.Window, exp.Exists, exp.Values}
+)
 STAGE_CLAUSES = ("with_", "joins", "windows", "qualify")
 
 

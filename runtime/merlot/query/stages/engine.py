@@ -25,6 +25,7 @@ from merlot.errors import InvalidInputError, MerlotError, UnavailableError, firs
 from merlot.functions.evaluate import evaluate
 from merlot.query.answer.result import ResultTable
 from merlot.query.slots import SlotSource
+from merlot.query.stages import engine_words
 from merlot.query.stages.engine_sql import ENGINE_TYPES, MAX_DIGITS, EngineFunction, EngineQuery
 from merlot.query.stages.leaves import StageLeaf
 from merlot.tree.types import SqlType
@@ -172,7 +173,7 @@ class Engine:
             sizes = f"memory={self._limits.memory_bytes} spill={self._limits.spill_bytes}"
             return LimitExceededError(f"stages need more than they may take {sizes}")
         if isinstance(error, duckdb.OutOfRangeException | duckdb.ConversionException):
-            return QueryArithmeticError(text)
+            return QueryArithmeticError(engine_words.of_number(text))
         if "More than one row returned by a subquery" in text:
             return StageError("more than one row returned by a subquery for a value")
         return StageError(f"stages failed: {text}")

@@ -341,6 +341,11 @@ class _StatementBinder:
         alias = node.args.get("alias")
         columns = [column.name for column in alias.args.get("columns") or ()] if alias is not None else []
         if isinstance(node, exp.Subquery):
+            if isinstance(node.this, exp.Table | exp.Values):
+                text = (
+                    "a join in parentheses: write its tables one after another, or as (SELECT … FROM … JOIN …) AS name"
+                )
+                raise UnsupportedSqlError(text if node.this.args.get("joins") else "a table in parentheses")
             for name, value in node.args.items():
                 if value and name not in ("this", "alias", "with_", "joins"):
                     raise UnsupportedSqlError(CLAUSE_NAMES.get(name, name.strip("_").upper()))

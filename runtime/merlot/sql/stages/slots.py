@@ -127,7 +127,7 @@ class Slots:
             raise SqlValidationError(f"IN compares {len(operands)} values with {len(query.outputs)} columns")
         types = []
         for operand, output in zip(operands, query.outputs, strict=True):
-            common = common_type(operand.type, output.expr.type)
+            common = _compared_as(operand.type, output.expr.type)
             if common is None:
                 raise SqlValidationError(f"cannot compare {operand.type} with {output.expr.type}")
             types.append(common)
@@ -180,10 +180,17 @@ class Slots:
         return typed.function, typed.args, typed.type
 
 
+def _compared_as(left: SqlType, right: SqlType) -> SqlType | None:
+    """The type that both are compared in; a NULL has that of the other."""
+    if TypeName.UNKNOWN in (left.base, right.base):
+        return right if left.base is TypeName.UNKNOWN else left
+    return common_type(left, right)
+
+
 def _shifted(key: str, written: str, args: tuple[Expr, ...]) -> tuple[str, tuple[Expr, ...], SqlType]:
     if key == "ntile":
-        if len(args) != 1 or not _is_whole(args[0]):
-            raise SqlValidationError("NTILE takes one whole number")
+        if len(args) != 1 or not _is_whole(args[0]) or not _is_positive(args[0]):
+            raise SqlValidationError("NTILE takes one whole number above 0")
         return "ntile", args, LONG
     if key in _VALUES:
         if len(args) != 1:
@@ -200,6 +207,10 @@ def _shifted(key: str, written: str, args: tuple[Expr, ...]) -> tuple[str, tuple
 
 def _is_whole(expr: Expr) -> bool:
     return isinstance(expr, Literal) and expr.type.is_integer
+
+
+def _is_positive(expr: Expr) -> bool:
+    return isinstance(expr, Literal) and isinstance(expr.value, int) and expr.value > 0
 
 
 def _order(order: Any, binder: Binder) -> tuple[OrderKey, ...]:

@@ -82,6 +82,7 @@ INDEXING = every_index(
             "functionColumnPairs": [
                 *("COUNT__*", "SUM__some", "AVG__ratio", "MINMAXRANGE__wide", "SUM__exact", "DISTINCTCOUNTHLL__text"),
                 *("PERCENTILEEST__some", "PERCENTILETDIGEST__wide"),
+                *("DISTINCTCOUNTBITMAP__maybe", "DISTINCTCOUNTTHETASKETCH__text"),
             ],
             "maxLeafRecords": 5,
         },
@@ -115,6 +116,7 @@ QUERIES = (
     "SELECT SUM(some), AVG(ratio), MAX(wide), DISTINCTCOUNTHLL(text) FROM t WHERE sorted BETWEEN 1 AND 3",
     "SELECT few, sorted, SUM(exact), PERCENTILEEST(some, 50), PERCENTILETDIGEST(wide, 90) FROM t GROUP BY few, sorted",
     "SELECT maybe, COUNT(*), DISTINCTCOUNTRAWHLL(text) FROM t WHERE few <> 'f3' AND maybe < sorted GROUP BY maybe",
+    "SELECT few, DISTINCTCOUNTBITMAP(maybe), DISTINCTCOUNTTHETASKETCH(text) FROM t WHERE sorted > 1 GROUP BY few",
     "SELECT DATETRUNC('MONTH', at), SUM(some) FROM t WHERE few <> 'f3' GROUP BY 1 LIMIT 500",
 )
 TREE_SHARE = 0.3
@@ -388,7 +390,7 @@ class Bench:
         self.context = ExecutionContext(schema=SCHEMA, pool=None)
         self.plans = [plan(bind(parse(sql), SCHEMA, {})) for sql in QUERIES]
         self.sound = [self._built(number) for number in (150, 2_000, 17_000)]
-        self.tree_plans = self.plans[-4:]
+        self.tree_plans = self.plans[-5:]
         self.others = [ImmutableSegment.open(folder / "t_150.mseg") for _ in range(5)]
         self.merged = folder / "merged"
         self.merged.mkdir()

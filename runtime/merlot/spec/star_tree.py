@@ -47,6 +47,9 @@ _WHOLE: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.BOOLEAN, TypeNa
 _HASHED: Final = frozenset(set(TypeName) - {TypeName.BIG_DECIMAL, TypeName.UNKNOWN})
 
 
+_SKETCHED: Final = _HASHED - {TypeName.BYTES}
+
+
 class FunctionRule(NamedTuple):
     """What a function of `functionColumnPairs` is made of, and of which columns it may be."""
 
@@ -67,6 +70,9 @@ FUNCTIONS: Final[dict[str, FunctionRule]] = {
     "minmaxrange": FunctionRule(("min", "max"), _NUMBERS),
     "distinctcounthll": FunctionRule(("distinctcounthll",), _HASHED),
     "distinctcountrawhll": FunctionRule(("distinctcounthll",), _HASHED),
+    "distinctcountbitmap": FunctionRule(("distinctcountbitmap",), frozenset({TypeName.INT})),
+    "distinctcountthetasketch": FunctionRule(("distinctcountthetasketch",), _SKETCHED),
+    "distinctcountrawthetasketch": FunctionRule(("distinctcountthetasketch",), _SKETCHED),
     "percentileest": FunctionRule(("percentileest",), _NUMBERS),
     "percentiletdigest": FunctionRule(("percentiletdigest",), _NUMBERS | {TypeName.BYTES}),
     "percentilerawtdigest": FunctionRule(("percentiletdigest",), _NUMBERS | {TypeName.BYTES}),

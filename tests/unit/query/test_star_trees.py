@@ -26,6 +26,7 @@ from merlot.query.star_trees.joined import SIGHTINGS
 from merlot.segment.arrow_types import arrow_schema
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
+from merlot.segment.contents import check_contents
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.nulls import words_of
 from merlot.segment.reader import SomeDocs
@@ -49,6 +50,8 @@ PAIRS = [
     *("COUNT__*", "AVG__sold", "MINMAXRANGE__sold", "SUMPRECISION__big", "MINMAXRANGE__big", "SUM__exact"),
     *("AVG__price", "MIN__price", "MAX__price", "DISTINCTCOUNTHLL__agent", "DISTINCTCOUNTHLL__city"),
     *("PERCENTILEEST__sold", "PERCENTILETDIGEST__price", "SUM__maybe"),
+    *("DISTINCTCOUNTTHETASKETCH__agent", "DISTINCTCOUNTTHETASKETCH__city", "DISTINCTCOUNTTHETASKETCH__real"),
+    *("DISTINCTCOUNTBITMAP__sold", "DISTINCTCOUNTBITMAP__maybe"),
 ]
 TREES: list[dict[str, Any]] = [
     {
@@ -127,6 +130,8 @@ AGGREGATES = [
     *("COUNT(*)", "SUM(sold)", "AVG(sold)", "MIN(sold)", "MAXLONG(sold)", "MINMAXRANGE(big)", "SUMPRECISION(big)"),
     *("SUM(exact)", "SUMPRECISION(exact)", "AVG(price)", "MIN(price)", "MAX(price)", "SUM(big)", "COUNT(sold)"),
     *("DISTINCTCOUNTHLL(agent)", "DISTINCTCOUNTRAWHLL(city)", "PERCENTILEEST(sold, 40)", "SUM(maybe)"),
+    *("DISTINCTCOUNTTHETASKETCH(agent)", "DISTINCTCOUNTRAWTHETASKETCH(city)", "DISTINCTCOUNTTHETASKETCH(real)"),
+    *("DISTINCTCOUNTBITMAP(sold)", "DISTINCTCOUNT(sold)", "DISTINCTCOUNTBITMAP(maybe)", "COUNT(DISTINCT sold)"),
     *("COUNT(*) FILTER (WHERE city > 'c3')", "SUM(sold) FILTER (WHERE level = 2)"),
 ]
 CONDITIONS = [
@@ -206,6 +211,7 @@ def _sortable(cell: Any) -> tuple[str, str]:
         "SELECT DISTINCTCOUNT(city) FROM t",
         "SELECT SUM(sold + 1) FROM t",
         "SELECT DISTINCTCOUNTHLL(agent, 12) FROM t",
+        "SELECT DISTINCTCOUNTTHETASKETCH(agent, 'nominalEntries=64') FROM t",
         "SELECT PERCENTILETDIGEST(price, 50, 200) FROM t",
         "SELECT SUM(sold) FROM t WHERE tags = 'x'",
         "SELECT city FROM t",
@@ -322,3 +328,52 @@ def test_a_column_that_was_widened_or_added_since_is_read_from_rows(tmp_path: Pa
     by_level = "SELECT level + 9000000000, SUM(exact) FROM t GROUP BY level + 9000000000 ORDER BY level + 9000000000"
     assert uses_tree(today, by_level)
     assert today.query(by_level) == today.query(by_level, useStarTree="false")
+
+
+ANSWERED = {
+    "COUNT__*": ("COUNT(*)",),
+    "MIN__{}": ("MIN({})",),
+    "MAX__{}": ("MAX({})",),
+    "SUM__{}": ("SUM({})",),
+    "AVG__{}": ("AVG({})", "SUM({})", "COUNT(*)"),
+    "MINMAXRANGE__{}": ("MINMAXRANGE({})", "MIN({})", "MAX({})"),
+    "DISTINCTCOUNTHLL__{}": ("DISTINCTCOUNTHLL({})", "DISTINCTCOUNTRAWHLL({})"),
+    "PERCENTILEEST__{}": ("PERCENTILEEST({}, 1)", "PERCENTILEEST({}, 50)", "PERCENTILEEST({}, 99.9)"),
+    "PERCENTILETDIGEST__{}": ("PERCENTILETDIGEST({}, 50)",),
+    "SUMPRECISION__{}": ("SUMPRECISION({})",),
+    "DISTINCTCOUNTBITMAP__{}": ("DISTINCTCOUNTBITMAP({})", "DISTINCTCOUNT({})"),
+    "DISTINCTCOUNTTHETASKETCH__{}": ("DISTINCTCOUNTTHETASKETCH({})", "DISTINCTCOUNTRAWTHETASKETCH({})"),
+}
+"""What each pair answers by itself."""
+TAKEN = {"SUMPRECISION__{}": ("sold", "big", "exact"), "DISTINCTCOUNTBITMAP__{}": ("sold", "maybe")}
+
+
+@pytest.mark.parametrize("pair", ANSWERED)
+@pytest.mark.parametrize("seed", range(3))
+def test_each_function_alone_answers_what_rows_do_on_random_tables(tmp_path: Path, pair: str, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    columns = TAKEN.get(pair, ("sold", "big", "price", "maybe"))
+    pairs = sorted({pair.format(column) for column in columns})
+    leaf_records = int(random.choice([1, 10, 10_000]))
+    order = [str(one) for one in random.permutation(["city", "level", "real"])]
+    tree = {"dimensionsSplitOrder": order, "functionColumnPairs": pairs, "maxLeafRecords": leaf_records}
+    raw = {"noDictionary": ["sold"]} if seed == 1 else {}
+    indexing = IndexingSpec.model_validate({"starTreeIndexConfigs": [tree], **raw})
+    schema = TableSchema.model_validate({"fields": FIELDS})
+    content = pa.Table.from_pylist(rows(int(random.integers(1, 900))), schema=arrow_schema(schema))
+    request = BuildRequest(name="t_0", table="t", schema=schema, indexing=indexing)
+    segment = ImmutableSegment.open(build_segment(request, content, tmp_path).path)
+    check_contents(segment)
+    table = Table(schema, [segment], ExecutionContext(schema=schema))
+    for column in columns:
+        for aggregate in ANSWERED[pair]:
+            for ask in ("SELECT {} FROM t WHERE level >= 2", "SELECT city, {} FROM t GROUP BY city LIMIT 99"):
+                sql = ask.format(aggregate.format(column))
+                assert uses_tree(table, sql)
+                if "TDIGEST" not in pair:
+                    check_answer(table, sql, nulls=False)
+                    continue
+                found, wanted = ordered(table.query(sql)), ordered(table.query(sql, useStarTree="false"))
+                spread = table.query(f"SELECT MAX({column}) - MIN({column}) FROM t", useStarTree="false")[0][0]
+                for left, right in zip(found, wanted, strict=True):
+                    assert left[-1] == pytest.approx(right[-1], abs=0.2 * spread)

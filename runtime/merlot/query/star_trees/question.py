@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from merlot.aggregates.hyperloglog import DEFAULT_LOG2M
+from merlot.aggregates.settings_text import nominal_entries
 from merlot.aggregates.tdigest import DEFAULT_COMPRESSION
+from merlot.aggregates.theta import DEFAULT_ENTRIES
 from merlot.functions.registry import of
 from merlot.query.aggregation import Aggregation
 from merlot.query.plan.expressions import columns_of, walk
@@ -126,7 +128,7 @@ def _stored(one: Aggregation) -> tuple[StoredFunction, ...] | None:
         return None
     argument = one.arguments[0]
     assert isinstance(argument, Column)
-    found = stored_functions(name, argument.name)
+    found = stored_functions("distinctcountbitmap" if name == "distinctcount" else name, argument.name)
     if found and call.nulls and name in _SUMS:
         # With null handling a sum knows of how many values it is: of all, where none is null.
         found += stored_functions("count", "")
@@ -138,6 +140,8 @@ def _has_defaults(one: Aggregation) -> bool:
     constants = one.call.constants
     if "hll" in one.function.name:
         return not constants or constants[0] == DEFAULT_LOG2M
+    if "theta" in one.function.name:
+        return nominal_entries(constants, DEFAULT_ENTRIES) == DEFAULT_ENTRIES
     if "tdigest" in one.function.name:
         return len(constants) < 2 or constants[1] == DEFAULT_COMPRESSION
     return True

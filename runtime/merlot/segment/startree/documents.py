@@ -79,7 +79,26 @@ class Function:
                 state.add_ids(column.coded.ids, groups)
             else:
                 state.add([_values(column)], groups, len(groups))
-        return state.columns(np.arange(num_groups))
+        return _in_order(state.columns(np.arange(num_groups)))
+
+    def merged(self, columns: Sequence[pa.Array], groups: NDArray[np.uint32], num_groups: int) -> list[pa.Array]:
+        """States of each group, of states of its members."""
+        return _in_order(self.function.merge(self.call, columns, groups, num_groups))
+
+
+def _in_order(states: list[pa.Array]) -> list[pa.Array]:
+    """Sets of numbers ascend in a file: equal rows make equal trees, from ids and from values alike."""
+    if len(states) != 1 or not pa.types.is_list(states[0].type):
+        return states
+    [lists] = states
+    values, offsets = lists.flatten().to_numpy(), lists.offsets
+    owners = np.repeat(np.arange(len(lists)), np.diff(offsets.to_numpy()))
+    return [pa.ListArray.from_arrays(_from_zero(offsets), pa.array(values[np.lexsort((values, owners))]))]
+
+
+def _from_zero(offsets: pa.Array) -> pa.Array:
+    places = offsets.to_numpy()
+    return pa.array(places - places[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +177,7 @@ class Documents:
         found = _sorted_groups(list(zip(ids, self.cardinalities, strict=True)), len(ids[0]))
         self._check(len(found))
         merged = [
-            one.function.merge(one.call, columns, found.of_rows, len(found))
-            for one, columns in zip(self.functions, states, strict=True)
+            one.merged(columns, found.of_rows, len(found)) for one, columns in zip(self.functions, states, strict=True)
         ]
         self._append([one[found.first_rows] for one in ids], merged, len(found))
 
@@ -180,7 +198,7 @@ class Documents:
         ]
         taken = pa.array(rows)
         states = [
-            one.function.merge(one.call, [column.take(taken) for column in columns], found.of_rows, len(found))
+            one.merged([column.take(taken) for column in columns], found.of_rows, len(found))
             for one, columns in zip(self.functions, self.states, strict=True)
         ]
         self._append(ids, states, len(found))

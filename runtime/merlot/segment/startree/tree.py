@@ -40,8 +40,8 @@ ENDS: Final = "nodes.ends"
 AGGREGATED: Final = "nodes.aggregated"
 NODE_BUFFERS: Final = (VALUES, CHILDREN, STARTS, ENDS, AGGREGATED)
 
-_LIST_TYPES: Final = frozenset({TypeName.LONG, TypeName.DOUBLE})
-_STATE_TYPES: Final = _LIST_TYPES | {TypeName.BIG_DECIMAL, TypeName.BYTES}
+_LIST_TYPES: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.DOUBLE})
+_STATE_TYPES: Final = frozenset({TypeName.LONG, TypeName.DOUBLE, TypeName.BIG_DECIMAL, TypeName.BYTES})
 """Of columns of states, which are raw."""
 
 

@@ -22,6 +22,7 @@ from merlot.vectors.decimals import plain_text
 
 _RAW: Final = ColumnRequest(encoding=Encoding.RAW)
 _TYPES: Final = {
+    pa.int32(): TypeName.INT,
     pa.int64(): TypeName.LONG,
     pa.float64(): TypeName.DOUBLE,
     pa.string(): TypeName.BIG_DECIMAL,
@@ -79,7 +80,7 @@ def _write_state(name: str, state: pa.Array, file: FileWriter) -> ColumnMetadata
     type_ = _TYPES[flat.type]
     if type_ is TypeName.BIG_DECIMAL:
         flat = pa.array([plain_text(Decimal(text)) for text in flat.to_pylist()], pa.string())
-    is_number = type_ in (TypeName.LONG, TypeName.DOUBLE)
+    is_number = type_ in (TypeName.INT, TypeName.LONG, TypeName.DOUBLE)
     return _write(name, type_, flat.to_numpy() if is_number else flat, offsets, len(state), file)
 
 

@@ -92,6 +92,7 @@ bench-upsert: $(VENV)/.dev ## Measure upserts on one core, beside Pinot's figure
 	$(BIN)/python -m tests.bench.upsert_stream
 	$(BIN)/python -m tests.bench.upsert_queries
 	$(BIN)/python -m tests.bench.upsert_restart
+	$(BIN)/python -m tests.bench.upsert_node
 
 bench-clickbench: $(VENV)/.dev ## Measure ClickBench's 43 queries beside DuckDB, literals of SEED (random), ROWS=1000000 or 10000000; first runs
 	$(BIN)/python -m tests.bench.clickbench --rows $(ROWS) $(if $(SEED),--seed $(SEED))

@@ -157,6 +157,16 @@ def measured(case: str, keys: int) -> dict[str, float]:
     return found
 
 
+def sizes(keys: int) -> list[Case]:
+    """What a key takes among so many."""
+    held, at = measured("memory", keys), f"{keys // 1_000_000} M keys"
+    return [
+        Case(f"a key, {at}", "bytes", held["bytesPerKey"], PEER, PINOT_BYTES_PER_KEY),
+        Case(f"a key, {at}, peak", "bytes", held["peakBytesPerKey"], PEER, PINOT_BYTES_PER_KEY),
+        Case(f"a key, from a quarter of {at} on, worst", "bytes", held["worstBytesPerKey"], PEER, PINOT_BYTES_PER_KEY),
+    ]
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -169,18 +179,16 @@ def main() -> None:
         print(json.dumps(CASES[arguments.case](arguments.keys)))
         return
     keys = 1_000_000 if arguments.quick else arguments.keys
-    numbers, texts, held = measured("long", 1_000_000), measured("string", 1_000_000), measured("memory", keys)
+    numbers, texts = measured("long", 1_000_000), measured("string", 1_000_000)
     merged, firsts = measured("partial", 200_000), measured("dedup", 200_000)
-    at = f"{keys // 1_000_000} M keys"
     cases = [
         Case("full upserts, LONG key", "rows/s of CPU", numbers["rowsPerS"], PEER, PINOT_ROWS_PER_S),
         Case("full upserts, STRING key", "rows/s of CPU", texts["rowsPerS"], PEER, PINOT_ROWS_PER_S),
         Case("rows merged and stored, 7 columns", "rows/s of CPU", merged["rowsPerS"], "none", 0.0),
         Case("rows of first keys, 7 columns", "rows/s of CPU", firsts["rowsPerS"], "none", 0.0),
-        Case(f"a key, {at}", "bytes", held["bytesPerKey"], PEER, PINOT_BYTES_PER_KEY),
-        Case(f"a key, {at}, peak", "bytes", held["peakBytesPerKey"], PEER, PINOT_BYTES_PER_KEY),
-        Case(f"a key, from a quarter of {at} on, worst", "bytes", held["worstBytesPerKey"], PEER, PINOT_BYTES_PER_KEY),
     ]
+    for number in (keys,) if arguments.quick else (keys, 5 * keys):
+        cases += sizes(number)
     publish("upsert", "Upserts, engine alone, one core", cases)
 
 

@@ -32,22 +32,22 @@ PINOT_RESTART_S = 9.8
 NEWEST = "SELECT count(*), sum(amount), min(at), max(at) FROM messages"
 
 
-def manifest(topic: Path, flush_rows: int) -> Table:
-    """The messages of `ingest`, of which later ones of an id replace earlier ones."""
+def manifest(topic: Path, flush_rows: int, **more: str) -> Table:
+    """The messages of `ingest`, of which later ones of an id replace earlier ones. more: of the upsert's settings."""
     stored = ingest.manifest(topic, flush_rows).model_dump(mode="json", by_alias=True, exclude_unset=True)
     modulo = {"functionName": "Modulo", "numPartitions": 1}
     stored["spec"]["schema"]["primaryKey"] = ["id"]
     stored["spec"] |= {
         "partitioning": {"columns": {"id": modulo}},
-        "upsert": {"config": {"mode": "FULL", "comparisonColumns": ["at"]}},
+        "upsert": {"config": {"mode": "FULL", "comparisonColumns": ["at"], **more}},
     }
     return Table.model_validate(stored)
 
 
-def write_versions(file: Path, keys: int) -> None:
+def write_versions(file: Path, keys: int, versions: int = VERSIONS) -> None:
     """Each key once, then each again, with a greater time."""
     with file.open("a") as opened:
-        for version in range(VERSIONS):
+        for version in range(versions):
             for first in range(0, keys, BATCH):
                 numbers = range(first, min(keys, first + BATCH))
                 opened.write("".join(ingest.line(number, 1_700_000_000_000 + version) for number in numbers))

@@ -14,7 +14,9 @@ from typer.testing import CliRunner
 from merlot.cli.main import app, run
 from merlot.errors import InvalidInputError
 from merlot.spec import manifest
+from merlot.spec.manifest.upsert_checks import against_table
 from merlot.spec.pinot_import.documents import Converted, convert
+from merlot.spec.table import Table
 
 SCHEMA = {
     "schemaName": "rides",
@@ -202,6 +204,30 @@ def test_tables_without_duplicates_are_upsert_tables_of_a_mode() -> None:
     spec = spec_of(convert([{**config, "dedupConfig": first}, SCHEMA]))
     assert spec["upsert"] == {"config": {"mode": "DEDUP", "comparisonColumns": ["at"], "primaryKeyTtl": "1d"}}
     assert "upsert" not in spec_of(convert([{**config, "dedupConfig": {**first, "dedupEnabled": False}}, SCHEMA]))
+
+
+def test_upserts_of_batches_are_taken_without_what_they_have_no_use_for() -> None:
+    config = {"mode": "FULL", "comparisonColumns": ["at"], "snapshot": "ENABLE", "preload": "ENABLE"}
+    offline = without(OFFLINE, "task", "tableIndexConfig/starTreeIndexConfigs")
+    converted = convert([{**offline, "upsertConfig": {**config, "hashFunction": "UUID"}}, SCHEMA])
+    assert spec_of(converted)["upsert"] == {"config": {"mode": "FULL", "comparisonColumns": ["at"]}}
+    (table,) = manifest.load(yaml.safe_dump_all(converted.manifests))
+    assert isinstance(table, Table)
+    assert table.spec.upsert is not None
+    assert table.spec.upsert.config is not None
+    assert against_table(table.spec.upsert.config, table.spec) == []
+    assert [one.partition(":")[0] for one in converted.notes if "psert" in one] == [
+        "upsertConfig.hashFunction",
+        "upsertConfig.snapshot",
+        "upsertConfig.preload",
+    ]
+
+
+def test_a_hash_function_is_left_out_with_a_word() -> None:
+    (note,) = (one for one in convert([REALTIME, SCHEMA]).notes if "hashFunction" in one)
+    assert note.startswith("upsertConfig.hashFunction: MURMUR3 is left out: keys of up to 16 bytes are kept whole")
+    plain = {**REALTIME, "upsertConfig": {**REALTIME["upsertConfig"], "hashFunction": "NONE"}}
+    assert not [one for one in convert([plain, SCHEMA]).notes if "hashFunction" in one]
 
 
 def test_both_parts_become_one_table() -> None:

@@ -109,8 +109,11 @@ def _part(table: Source, type_: str) -> Json:
         found["ingestion"] = {"stream": {**_stream(index, ingestion), **shared}}
         if upsert := settings.upsert(table.inner("upsertConfig")) or settings.dedup(table.inner("dedupConfig")):
             found["upsert"] = {"config": upsert}
-    elif shared:
-        table.note("ingestionConfig", f"belongs to each source of ingestion.batch: {shared}")
+    else:
+        if upsert := settings.upsert(table.inner("upsertConfig")):
+            found["upsert"] = {"config": settings.of_batches(upsert, table)}
+        if shared:
+            table.note("ingestionConfig", f"belongs to each source of ingestion.batch: {shared}")
     table.leave(_NO_EQUIVALENT)
     table.ignore("metadata", "tableName", "tableType")
     return found

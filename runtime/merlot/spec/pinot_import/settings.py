@@ -122,11 +122,25 @@ def upsert(source: Source) -> Json:
         value = source.take(theirs)
         if value:
             found[ours] = str(int(value))
-    source.ignore(
-        "hashFunction", "consistencyMode", "upsertViewRefreshIntervalMs", "newSegmentTrackingTimeMs", "ttlOverrides"
-    )
+    _leave_hash(source)
+    source.ignore("consistencyMode", "upsertViewRefreshIntervalMs", "newSegmentTrackingTimeMs", "ttlOverrides")
     source.ignore("enableDeletedKeysCompactionConsistency", "allowPartialUpsertConsumptionDuringCommit")
     return {name: value for name, value in found.items() if value not in _DISABLED}
+
+
+def _leave_hash(source: Source) -> None:
+    name = source.text("hashFunction").upper()
+    if name not in ("", "NONE"):
+        text = f"{name} is left out: keys of up to 16 bytes are kept whole, others as 128 bits of a hash of their own"
+        source.note("hashFunction", f"{text}; answers are the same")
+
+
+def of_batches(upsert: Json, table: Source) -> Json:
+    """`upsertConfig` of a table without a stream: without what such a table has no use for."""
+    for name in ("snapshot", "preload"):
+        if name in upsert:
+            table.note(f"upsertConfig.{name}", "left out: a server takes keys from the segments of batches")
+    return {name: value for name, value in upsert.items() if name not in ("snapshot", "preload")}
 
 
 def dedup(source: Source) -> Json:
@@ -134,7 +148,8 @@ def dedup(source: Source) -> Json:
     if not source.members() or str(source.take("dedupEnabled", "true")).lower() != "true":
         source.ignore("dedupEnabled", "hashFunction")
         return {}
-    source.ignore("hashFunction", "enablePreload", "preload")
+    _leave_hash(source)
+    source.ignore("enablePreload", "preload")
     column, to_live = source.text("dedupTimeColumn"), source.take("metadataTTL")
     found = {"mode": "DEDUP", "comparisonColumns": [column] if column else []}
     return without_empty({**found, "primaryKeyTtl": str(int(to_live)) if to_live else None})

@@ -165,6 +165,13 @@ def test_a_broker_that_starts_amid_a_push_does_not_take_another_edition_for_the_
     assert of_zero not in asked(found)
 
 
+def test_a_broker_that_starts_amid_a_push_routes_what_was_there_before_it() -> None:
+    found = snapshot_of(MORE, {A: known(OLD)})
+    assert asked(found) == known(OLD)
+    assert found.unavailable == ()
+    assert asked(snapshot_of(MORE, {A: known(OLD, MORE)}, found)) == known(MORE)
+
+
 def test_pruning_names_the_editions_of_the_segments_that_are_left() -> None:
     draw = random.Random(4)
     records = [segment(f"{draw.randrange(10)}{number:03}{draw.randrange(2)}") for number in range(60)]

@@ -163,12 +163,26 @@ def build(inputs: RoutingInputs, previous: RoutingSnapshot | None = None) -> Rou
             segment = _route(record, before.get(name), facts)
             if segment is not None:
                 routed[name] = segment
+    if previous is None:
+        routed |= _editions_before(inputs, routed, facts)
     boundary_ms = _boundary_ms(inputs, previous, table, routed)
     if boundary_ms is not None:
         routed = {name: _cut(segment, boundary_ms) for name, segment in routed.items()}
     if inputs.is_strict:
         routed = grouped(routed, inputs.standings)
     return _snapshot(inputs, table, routed, boundary_ms)
+
+
+def _editions_before(
+    inputs: RoutingInputs, routed: Mapping[str, RoutedSegment], facts: _Facts
+) -> dict[str, RoutedSegment]:
+    """Of a broker that started amid a push: editions without those segments that nobody has loaded yet."""
+    if inputs.partitioning is None:
+        return {}
+    loaded = (one.record for one in routed.values() if one.replicas and not is_edition(one.key))
+    editions = editions_of(loaded, inputs.partitioning)
+    waiting = {name: one for name, one in editions.items() if name not in routed or not routed[name].replicas}
+    return {name: facts.route(one.key, one.record) for name, one in waiting.items() if one.key in facts.holders}
 
 
 def _boundary_ms(
@@ -383,7 +397,7 @@ class _Facts:
         segments = inputs.view.segments
         versions: dict[str, list[str]] = defaultdict(list)
         for key in holders.keys() - {record.key_text for record in segments.values()} if is_first else ():
-            if not key.endswith(CONSUMING_SUFFIX):
+            if not key.endswith(CONSUMING_SUFFIX) and not is_edition(key):
                 versions[key.rpartition("@")[0]].append(key)
         spare = {key: servers for key, servers in backups.items() if key in preferred}
         return cls(

@@ -38,7 +38,7 @@ class PartitionIndex:
         self._should_stop = should_stop
         self._index: PartitionUpserts | None = None
         self._rules: Rules | None = None
-        self._told: tuple[str, ...] = ()
+        self._told: list[str] = []
         self.num_misplaced = 0
         """Rows that are another partition's, by what the table declares."""
 
@@ -62,7 +62,7 @@ class PartitionIndex:
         try:
             for name in keys[len(self._told) :]:
                 self._tell(self._index, segments[name])
-                self._told = (*self._told, name)
+                self._told.append(name)
         except BaseException:
             self.forget()
             raise
@@ -70,11 +70,11 @@ class PartitionIndex:
 
     def forget(self) -> None:
         """Hold no keys."""
-        self._index, self._rules, self._told, self.num_misplaced = None, None, (), 0
+        self._index, self._rules, self._told, self.num_misplaced = None, None, [], 0
 
     def _goes_on(self, keys: tuple[str, ...], rules: Rules) -> bool:
         is_same = self._rules is not None and deciding(self._rules) == deciding(rules)
-        return is_same and keys[: len(self._told)] == self._told
+        return is_same and list(keys[: len(self._told)]) == self._told
 
     def _tell(self, index: PartitionUpserts, segment: Segment) -> None:
         number = len(self._told)

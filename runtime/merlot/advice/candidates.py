@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from merlot.advice.filters import Asks, Test, tests_of
-from merlot.advice.statistics import ColumnFacts, Statistics
+from merlot.advice.statistics import ColumnFacts, Statistics, with_derived
 from merlot.advice.trees import trees_for
 from merlot.advice.workload import Question
 from merlot.segment.index.inverted import INDEX as INVERTED
+from merlot.spec.derived import derived_of
 from merlot.spec.indexing import INDEX_KINDS, IndexingSpec
 from merlot.spec.star_tree import StarTreeSpec
 
 SORTED: Final = "sorted"
+DERIVED: Final = "derived"
 STAR_TREE: Final = "star_tree"
 _KINDS: Final[Mapping[Asks, tuple[str, ...]]] = {
     Asks.VALUES: (INVERTED.name,),
@@ -40,9 +42,9 @@ class Candidate:
     """One change of a table's `spec.indexing`."""
 
     kind: str
-    """A field of IndexingSpec, SORTED or STAR_TREE."""
+    """A field of IndexingSpec, SORTED, DERIVED or STAR_TREE."""
     columns: tuple[str, ...]
-    """The column of an index; the whole sort order; the dimensions of a tree."""
+    """The column of an index, or a derived one; the whole sort order; the dimensions of a tree."""
     tree: StarTreeSpec | None = None
     helps: tuple[int, ...]
     """Numbers of the questions that it may help."""
@@ -57,24 +59,40 @@ class Candidate:
         names = ", ".join(self.columns)
         if self.tree is not None:
             return f"star-tree of {names}"
+        if self.kind == DERIVED:
+            return f"column {names}"
         return f"sorted by {names}" if self.kind == SORTED else f"{self.kind} of {names}"
 
     def applied(self, indexing: IndexingSpec) -> IndexingSpec:
         """The table's indexing with it."""
         if self.tree is not None:
             trees = (*indexing.star_tree_index_configs, self.tree)
-            return indexing.model_copy(update={"star_tree_index_configs": trees})
+            return _with(indexing, "star_tree_index_configs", trees)
+        if self.kind == DERIVED:
+            derived = derived_of(self.columns[0])
+            assert derived is not None
+            every = dict(indexing.timestamp_granularities)
+            every[derived.column] = (*every.get(derived.column, ()), derived.granularity)
+            return _with(indexing, "timestamp_granularities", every)
         if self.kind == SORTED:
-            return indexing.model_copy(update={"sorted_columns": self.columns})
-        return indexing.model_copy(update={self.kind: (*indexing.columns_of(self.kind), *self.columns)})
+            return _with(indexing, "sorted_columns", self.columns)
+        return _with(indexing, self.kind, (*indexing.columns_of(self.kind), *self.columns))
+
+
+def _with(indexing: IndexingSpec, field: str, value: object) -> IndexingSpec:
+    """Made anew: a copy would keep what was worked out of the other fields."""
+    fields = {name: getattr(indexing, name) for name in IndexingSpec.model_fields}
+    return IndexingSpec(**{**fields, field: value})
 
 
 def candidates(questions: Sequence[Question], known: Statistics, indexing: IndexingSpec) -> list[Candidate]:
     """What a table lacks and might use, what promises most first."""
     if not known.num_docs:
         return []
+    known = with_derived(known, frozenset().union(*(one.derived for one in questions)))
     shares = _shares(questions)
     found = [*_indexes(questions, shares, known, indexing), *_orders(questions, shares, known, indexing)]
+    found += _times(questions, shares, known, indexing)
     for tree, helps, num_documents in trees_for(questions, known, indexing):
         gain = sum(shares[number] for number in helps) * (1 - num_documents / known.docs_each)
         num_segments = known.num_docs / known.docs_each
@@ -145,6 +163,25 @@ def _orders(
         helped = gains[name]
         yield Candidate(
             kind=SORTED, columns=order, helps=tuple(sorted(helped)), gain=sum(helped.values()) / 2, num_bytes=0
+        )
+
+
+def _times(
+    questions: Sequence[Question], shares: Sequence[float], known: Statistics, indexing: IndexingSpec
+) -> Iterator[Candidate]:
+    """Times cut to a unit that queries compute."""
+    helped: dict[str, list[int]] = {}
+    for number, question in enumerate(questions):
+        for one in question.derived:
+            if one.derived not in indexing.derived and one.derived.name in known.columns:
+                helped.setdefault(one.derived.name, []).append(number)
+    for name, numbers in helped.items():
+        yield Candidate(
+            kind=DERIVED,
+            columns=(name,),
+            helps=tuple(numbers),
+            gain=sum(shares[number] for number in numbers) / 2,
+            num_bytes=2 * known.num_docs,
         )
 
 

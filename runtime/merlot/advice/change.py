@@ -31,7 +31,7 @@ def edited(text: str, table: str, after: IndexingSpec) -> str:
     before = _table(text, table).spec.indexing
     old = _written(before)
     for key, value in _differences(before, after).items():
-        text = _with_field(text, table, key, (old.get(key, []), value))
+        text = _with_field(text, table, key, (old.get(key), value))
     try:
         is_right = _table(text, table).spec.indexing == after
     except (ManifestError, yaml.YAMLError) as error:
@@ -57,8 +57,8 @@ def _written(indexing: IndexingSpec) -> dict[str, Any]:
     return indexing.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
-def _with_field(text: str, table: str, key: str, values: tuple[list[Any], list[Any]]) -> str:
-    """The text with one list of `spec.indexing` replaced, from old to new; one that only grows keeps its lines."""
+def _with_field(text: str, table: str, key: str, values: tuple[Any, Any]) -> str:
+    """The text with one field of `spec.indexing` replaced, from old to new; a list that only grows keeps its lines."""
     old, value = values
     spec = _child(_node_of(text, table), "spec")
     indexing = _child(spec, "indexing")
@@ -67,7 +67,7 @@ def _with_field(text: str, table: str, key: str, values: tuple[list[Any], list[A
     known = _child(indexing, key)
     if known is None:
         return _with_key(text, indexing, key, value)
-    if not old or value[: len(old)] != old:
+    if not old or not isinstance(value, list) or value[: len(old)] != old:
         flow = yaml.safe_dump(value, default_flow_style=True, width=_WIDE).strip()
         return text[: known.start_mark.index] + flow + text[_end(known) :]
     return _with_items(text, known, value[len(old) :])

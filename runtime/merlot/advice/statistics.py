@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
+from merlot.query.plan.derived import Computed
 from merlot.segment.metadata import ColumnMetadata, JsonValue, SegmentMetadata
+from merlot.spec.derived import Granularity
+from merlot.values.periods import DAY_MS
 from merlot.values.types import TypeName
+
+_UNIT_MS: Final = {"MILLISECONDS": 1, "SECONDS": 1000, "MINUTES": 60_000, "HOURS": 3_600_000, "DAYS": DAY_MS}
+_GRANULARITY_MS: Final = {
+    Granularity.MILLISECOND: 1,
+    Granularity.SECOND: 1000,
+    Granularity.MINUTE: 60_000,
+    Granularity.HOUR: 3_600_000,
+    Granularity.DAY: DAY_MS,
+    Granularity.WEEK: 7 * DAY_MS,
+    Granularity.MONTH: 28 * DAY_MS,
+    Granularity.QUARTER: 90 * DAY_MS,
+    Granularity.YEAR: 365 * DAY_MS,
+}
+"""The least that each may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,3 +81,19 @@ def _facts(parts: Sequence[tuple[ColumnMetadata, int]]) -> ColumnFacts:
 
 def _bytes(column: ColumnMetadata) -> int:
     return sum(ref.size for ref in column.buffers.values())
+
+
+def with_derived(known: Statistics, derived: Iterable[Computed]) -> Statistics:
+    """The same with what derived columns would be, which segments may not have yet."""
+    columns = dict(known.columns)
+    for one in derived:
+        base, unit_ms = known.columns.get(one.derived.column), _UNIT_MS.get(one.unit)
+        if base is None or unit_ms is None or one.derived.name in columns:
+            continue
+        if isinstance(base.min, int) and isinstance(base.max, int):
+            span_ms = (base.max - base.min) * unit_ms
+            cardinality = min(base.cardinality, span_ms // _GRANULARITY_MS[one.derived.granularity] + 2)
+            columns[one.derived.name] = ColumnFacts(
+                type=TypeName.LONG, cardinality=cardinality, is_sorted=base.is_sorted, has_nulls=base.has_nulls
+            )
+    return replace(known, columns=columns)

@@ -48,7 +48,7 @@ def trees_for(
 
 def _needs(questions: Sequence[Question], known: Statistics) -> Iterator[_Need]:
     for number, one in enumerate(questions):
-        asked = question(one.leaf)
+        asked = question(one.form)
         if asked is None or (one.leaf.filter is None and not one.leaf.work.columns_after_filter):
             continue
         functions = frozenset(stored for states in asked.work.states for stored in states)

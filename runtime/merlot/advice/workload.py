@@ -9,6 +9,7 @@ from merlot.errors import InvalidInputError
 from merlot.functions.instants import Moment
 from merlot.ids import raw_name
 from merlot.query.plan.binding import bind
+from merlot.query.plan.derived import Computed, asked_for, with_columns
 from merlot.query.plan.make import plan
 from merlot.query.plan.nodes import Leaf
 from merlot.spec.schema import TableSchema
@@ -41,6 +42,13 @@ class Question:
     """Segments that servers look at for one; 0 if nobody knows."""
     time_ms: float
     """That all of them took; 0 if nobody knows."""
+    derived: frozenset[Computed] = frozenset()
+    """Derived columns that it computes."""
+
+    @property
+    def form(self) -> Leaf:
+        """What it would ask of segments that have these."""
+        return with_columns(self.leaf, self.derived) if self.derived else self.leaf
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +80,15 @@ def workload(log: Iterable[LoggedQuery], table: str, schema: TableSchema, now_ms
             except InvalidInputError as error:
                 unread.append(Unread(logged.normal, str(error)))
                 break
-            questions.append(_question(logged, text, leaf))
+            questions.append(_question(logged, text, leaf, asked_for(leaf, None, schema)))
     return Workload(tuple(questions), tuple(unread))
 
 
-def _question(logged: LoggedQuery, text: str, leaf: Leaf) -> Question:
+def _question(logged: LoggedQuery, text: str, leaf: Leaf, derived: frozenset[Computed]) -> Question:
     """One of the texts, with its part of what all of them came to."""
     part = 1 / len(logged.texts)
     each = logged.num_segments / logged.count if logged.count else 0.0
-    return Question(text, leaf, logged.count * part, each, logged.time_ms * part)
+    return Question(text, leaf, logged.count * part, each, logged.time_ms * part, derived)
 
 
 def _leaf(text: str, options: Mapping[str, str], table: str, schema: TableSchema, now_ms: int) -> Leaf:

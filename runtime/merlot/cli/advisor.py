@@ -163,7 +163,7 @@ def advise(order: Order) -> Advice:
 
 
 def _questions(order: Order, table: Table) -> tuple[Question, ...]:
-    log = _log(order, table) if order.queries is None else _written_down(order.queries)
+    log = brokers_log(order, table) if order.queries is None else _written_down(order.queries)
     found = workload(log, table.raw_name, table.spec.table_schema, round(time.time() * 1000))
     for one in found.unread:
         order.warn(f"left out, since {one.why}: {one.normal[:200]}")
@@ -185,7 +185,7 @@ def _written_down(path: Path) -> list[LoggedQuery]:
     return [LoggedQuery(normal=normalised(one), texts=(one.strip(),)) for one in texts]
 
 
-def _log(order: Order, table: Table) -> list[LoggedQuery]:
+def brokers_log(order: Order, table: Table) -> list[LoggedQuery]:
     """Of all brokers, one entry for what several were asked."""
     merged: dict[tuple[str, str], LoggedQuery] = {}
     for url in order.brokers or _broker_urls(order.client):

@@ -1,15 +1,18 @@
 """What might help: by what queries test, and by what segments say of their columns."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from merlot.advice.candidates import SORTED, STAR_TREE, Candidate, candidates
+from merlot.advice.candidates import DERIVED, SORTED, STAR_TREE, Candidate, candidates
 from merlot.advice.statistics import ColumnFacts, Statistics
 from merlot.advice.workload import LoggedQuery, Workload, workload
+from merlot.spec.derived import Granularity
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.manifest import load_tables
 from merlot.spec.star_tree import StarTreeSpec
+from merlot.values.periods import DAY_MS
 from merlot.values.types import TypeName
 
 SCHEMA = load_tables("""
@@ -180,3 +183,21 @@ def test_each_text_of_an_entry_stands_for_its_part() -> None:
     logged = LoggedQuery(normal="n", texts=texts, count=10, time_ms=4.0, num_segments=30)
     told = workload([logged], "t", SCHEMA, 0).questions
     assert [(one.count, one.time_ms, one.segments_each) for one in told] == [(5, 2.0, 3.0)] * 2
+
+
+def test_times_that_queries_cut_are_columns_and_dimensions() -> None:
+    known = replace(FACTS, columns={**FACTS.columns, "at": replace(FACTS.columns["at"], max=10 * DAY_MS)})
+    sql = "SELECT DATETRUNC('DAY', at), SUM(amount) FROM t GROUP BY DATETRUNC('DAY', at)"
+    every = candidates(asked(sql).questions, known, IndexingSpec())
+    assert {one.kind: one.columns for one in every} == {DERIVED: ("$at$DAY",), STAR_TREE: ("$at$DAY",)}
+    after = IndexingSpec()
+    for one in every:
+        after = one.applied(after)
+    assert after.timestamp_granularities == {"at": (Granularity.DAY,)}
+    assert candidates(asked(sql).questions, known, after) == []
+
+
+def test_a_unit_that_makes_no_fewer_values_is_no_dimension() -> None:
+    sql = "SELECT DATETRUNC('SECOND', at), SUM(amount) FROM t GROUP BY DATETRUNC('SECOND', at)"
+    known = replace(FACTS, columns={**FACTS.columns, "at": replace(FACTS.columns["at"], max=10 * DAY_MS)})
+    assert [one.kind for one in candidates(asked(sql).questions, known, IndexingSpec())] == [DERIVED]

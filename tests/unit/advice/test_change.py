@@ -7,6 +7,7 @@ import pytest
 
 from merlot.advice.change import edited, indexing_yaml
 from merlot.errors import InvalidInputError
+from merlot.spec.derived import Granularity
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.manifest import load_tables
 from merlot.spec.star_tree import StarTreeSpec
@@ -88,3 +89,10 @@ def test_what_changes_is_shown_as_it_is_written() -> None:
     assert indexing_yaml(before, after) == (
         "range: [at]\nstarTreeIndexConfigs:\n- dimensionsSplitOrder: [b]\n  functionColumnPairs: [COUNT__*]\n"
     )
+
+
+def test_units_of_times_are_written_as_a_mapping() -> None:
+    for end in ("", "  indexing:\n    timestampGranularities: {at: [HOUR]} # hours\n"):
+        after = IndexingSpec(timestamp_granularities={"at": (Granularity.HOUR, Granularity.DAY)})
+        new = edited(f"{HEAD}{end}", "x", after)
+        assert load_tables(new)[0].spec.indexing == after

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,11 @@ import pytest
 from tests.faults.flights_table import flights_rows
 from tests.unit.embedded.nodes import StartNode, ask, call, until_answer
 
+from merlot.advice.candidates import Candidate
+from merlot.advice.choice import Tried
+from merlot.advice.trial import Trial
 from merlot.catalog.publish import upload
-from merlot.cli.main import run
+from merlot.cli.main import INTERRUPTED, run
 from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.segments.publish import publish
 from merlot.embedded.node import METASTORE_FILE, Node
@@ -127,3 +131,27 @@ async def test_where_nothing_helps_it_says_so(node: Node, tmp_path: Path, capsys
     queries.write_text(FIRST)
     assert await asyncio.to_thread(run, arguments) == 0
     assert "no change pays" in capsys.readouterr().out
+
+
+async def test_interrupted_it_shows_what_it_knows(
+    node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await ask(node, BY_CARRIER)
+    run_trial, tried = Trial.run, []
+
+    def run_once(trial: Trial, candidate: Candidate) -> Tried:
+        if tried:
+            raise KeyboardInterrupt
+        tried.append(candidate)
+        return run_trial(trial, candidate)
+
+    monkeypatch.setattr(Trial, "run", run_once)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    queries = tmp_path / "queries.sql"
+    queries.write_text(f"{BY_CARRIER};SELECT dest, SUM(distance) FROM flights GROUP BY dest")
+    arguments = ["advise", "flights", "--url", node.url, "--queries", str(queries), "-o", "json"]
+    assert await asyncio.to_thread(run, arguments) == INTERRUPTED
+    out, err = capsys.readouterr()
+    assert [one["change"] for one in json.loads(out)["changes"]] == [tried[0].label]
+    assert err.startswith("stopped: 1 change of ")
+    assert not list(tmp_path.glob("merlot-advise-*"))

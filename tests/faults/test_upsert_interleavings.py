@@ -1,7 +1,8 @@
 """What happens to an upsert table, in any order: rows, commits, another time to live, restarts, lost disks, pauses.
 
 After each step every server that runs shows what a dict comes to: which rows are valid, which delete, what is stored,
-and the values that rows were merged to. MERLOT_INTERLEAVINGS tables, of MERLOT_INTERLEAVED steps each.
+and the values that rows were merged to. Of half of the tables rows that were replaced are taken out all the while.
+MERLOT_INTERLEAVINGS tables, of MERLOT_INTERLEAVED steps each.
 """
 
 import asyncio
@@ -71,7 +72,7 @@ LONGEST_DOWN = 3
 def replicated(tmp_path_factory: pytest.TempPathFactory, shared_zookeeper: ZooKeeper) -> Iterator[ClusterProcesses]:
     folder = tmp_path_factory.mktemp("interleavings")
     zookeeper = f"{shared_zookeeper.hosts}/interleavings-{os.getpid()}"
-    with ClusterProcesses(folder, zookeeper, num_servers=NUM_SERVERS) as cluster:
+    with ClusterProcesses(folder, zookeeper, num_servers=NUM_SERVERS, num_minions=1) as cluster:
         yield cluster
 
 
@@ -106,6 +107,8 @@ class Board:
             options |= {"mode": "PARTIAL", "partialUpsertStrategies": {"amount": "INCREMENT"}}
         if draw.random() < 0.7:
             options |= {"snapshot": "ENABLE", "snapshotStore": draw.choice(("LOCAL", "DEEP_STORE"))}
+        if draw.random() < 0.5:
+            options["compaction"] = {"bufferTimePeriod": "0d", "invalidRecordsThresholdPercent": 1}
         return options
 
     def _ledger(self) -> Ledger:
@@ -138,7 +141,8 @@ class Board:
 
     async def shows(self) -> None:
         running = [one for one in self.cluster.servers if one.is_running]
-        await every_replica_shows(self.cluster, running, self.ledgers, self.name)
+        is_compacted = "compaction" in self._options
+        await every_replica_shows(self.cluster, running, self.ledgers, self.name, is_compacted=is_compacted)
 
     async def answers(self) -> None:
         """Some queries, by every way of answering, as DuckDB answers them over the dicts' rows."""

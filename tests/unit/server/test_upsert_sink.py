@@ -472,6 +472,43 @@ def test_a_replica_that_stood_still_reads_the_whole_file_of_a_segment_that_was_r
     assert visible(dressed) == kept
 
 
+def test_a_replica_that_is_behind_follows_a_rewritten_segment_once_it_has_what_replaced_its_rows() -> None:
+    """Others have sealed rows that it has not read, and a minion has taken out what these replaced."""
+    chain = Chain(random.Random(3))
+    replica = Replica(chain)
+    chain.produce(40)
+    replica.read(40)
+    old = chain.open
+    chain.commit(40)
+    replica.follow(chain.records[old.sequence], carries=True)
+    replica.heads.release()
+    replica.sink.settle()
+    chain.produce(8)
+    kept = sorted(offset for offset in chain.newest(48) if offset < 40)
+    assert 0 < len(kept) < len(chain.newest(40))
+    growing = ConsumingSegment(REQUEST, 0)
+    growing.append(chain.table(0, 40).take(kept), np.array(kept), 40)
+    update = {"crc": 6, "total_docs": len(kept), "custom_map": {COMPACTED: "1"}}
+    rewritten = chain.records[0].model_copy(update=update)
+    chain.records = {**chain.records, 0: rewritten}
+    chain.sealed[rewritten.key_text] = growing.snapshot()
+    replica.loaded.add(rewritten.key_text)
+
+    def follow() -> Segment | None:
+        replica.sink.files._seen = None  # it is time to look
+        replica.sink.settle()
+        assert replica.sink.view is not None
+        return replica.sink.view.dressed(0, chain.sealed[rewritten.key_text])
+
+    assert follow() is None
+    replica.read(44)
+    follow()
+    replica.read(48)
+    dressed = follow()
+    assert dressed is not None
+    assert visible(dressed) == kept
+
+
 def test_keys_of_a_segment_that_is_deleted_go_with_it() -> None:
     chain = Chain(random.Random(3))
     replica = Replica(chain)

@@ -48,7 +48,8 @@ class Files:
         self._borrow = borrow
         self._clock = clock
         self._next_look = 0.0
-        self._refused = ""
+        self._refused: dict[str, SegmentDocs] = {}
+        """Files that lacked valid docs, and these: rows that replace them may not be here yet."""
         self.keys: dict[int, str] = {}
         """By sequence, `name@crc`."""
         self.settled = Settled()
@@ -57,7 +58,7 @@ class Files:
 
     def forget(self) -> None:
         """The index is given up."""
-        self.keys, self.settled = {}, Settled()
+        self.keys, self.settled, self._refused = {}, Settled(), {}
         self._former: dict[str, Former] = {}
         self._taken: list[Taken] = []
         """Of the first it is known that all in it is sealed, of the others not yet."""
@@ -110,20 +111,24 @@ class Files:
         key = self.keys.get(record.sequence)
         if key is None and COMPACTED in record.custom_map:
             raise FileGoneError(f"docs are of rows whose file was never here segment={record.key_text}")
-        if key is None or record.key_text in (key, self._refused):
+        docs = index.cut.segments.get(number, SegmentDocs())
+        if key is None or key == record.key_text or self._refused.get(record.key_text) is docs:
             return None
         with self._borrow(record.key_text) as new, self._borrow(key) as old:
             if new is None:
                 return None
             if old is None:
                 raise FileGoneError(f"file was replaced and is gone segment={key}")
-            docs, keys = index.cut.segments.get(number, SegmentDocs()).docs(), index.rules.keys
-            found = new_numbers(_keys_of(keys, old), docs, _keys_of(keys, new))
+            keys = index.rules.keys
+            found = new_numbers(_keys_of(keys, old), docs.docs(), _keys_of(keys, new))
             sizes = (new.num_docs, old.num_docs)
         if found is None:
-            self._refused = record.key_text
-            _LOG.error("rewritten segment lacks rows, it is not answered here %s segment=%s", self._where, record.name)
+            text = "rewritten segment lacks rows that nothing here has replaced, it is not answered until then"
+            if record.key_text not in self._refused:
+                _LOG.warning("%s %s segment=%s", text, self._where, record.name)
+            self._refused[record.key_text] = docs
             return None
+        self._refused.pop(record.key_text, None)
         back = np.full(sizes[0], -1, np.int64)
         back[found[found >= 0]] = np.flatnonzero(found >= 0)
         self._former[key] = Former(sizes[1], back)

@@ -104,7 +104,7 @@ _FAMILIES: Final[tuple[tuple[str, _Form, str], ...]] = (
     (_NOTHING, _DECIMAL, "vectorDistanceThreshold"),
 )
 _REFUSED: Final[Mapping[str, tuple[str, str]]] = {
-    "getCursor": ("false", "answers come whole"),
+    "getCursor": ("false", "ask for a cursor in the URL, ?getCursor=true"),
     "autoRewriteAggregationType": ("false", "write MINLONG, MAXLONG or SUMLONG"),
     "filteredAggregationsSkipEmptyGroups": ("false", "write the filters into WHERE"),
     "enableMultiClusterRouting": ("false", "a broker asks its own cluster"),

@@ -361,3 +361,52 @@ async def test_every_path_of_the_broker_is_described(client: Client) -> None:
     for path in (path for path, methods in described.items() if "get" in methods):
         async with client.session.get(client.url + path.replace("{", "").replace("}", "")) as response:
             assert response.status in (200, 400, 404), path
+
+
+PAGED = "SELECT x FROM (VALUES (1), (2), (3), (4), (5)) AS v (x) ORDER BY x"
+
+
+async def test_a_cursor_has_all_rows_of_one_run_page_by_page(client: Client) -> None:
+    async def get(path: str) -> tuple[int, Any]:
+        async with client.session.get(client.url + path) as response:
+            return response.status, await response.json() if response.status == 200 else await response.text()
+
+    async with client.session.post(
+        f"{client.url}/query/sql?getCursor=true&numRows=2", json={"sql": PAGED}, headers={"X-Correlation-Id": "mine"}
+    ) as response:
+        first = await response.json()
+    assert (response.status, response.headers["X-Pinot-Error-Code"]) == (200, "-1")
+    assert first["resultTable"]["rows"] == [[1], [2]]
+    assert (first["offset"], first["numRows"], first["numRowsResultSet"]) == (0, 2, 5)
+    assert (first["clientRequestId"], first["brokerHost"]) == ("mine", "127.0.0.1")
+    at = f"/responseStore/{first['requestId']}"
+    _, second = await get(f"{at}/results?offset=2&numRows=2")
+    _, last = await get(f"{at}/results?offset=4")
+    _, past = await get(f"{at}/results?offset=99")
+    assert [page["resultTable"]["rows"] for page in (second, last, past)] == [[[3], [4]], [[5]], []]
+    assert {page["requestId"] for page in (first, second, last, past)} == {first["requestId"]}
+    status, head = await get(at + "/")
+    assert (status, head["numRowsResultSet"], "resultTable" in head) == (200, 5, False)
+    assert [one["requestId"] for one in (await get("/responseStore"))[1]] == [first["requestId"]]
+    assert (await get(f"{at}/results?offset=-1"))[0] == 400
+    assert (await get(f"{at}/results?numRows=0"))[0] == 400
+    async with client.session.delete(client.url + at) as response:
+        assert response.status == 200
+    assert (await get(f"{at}/results"))[0] == 404
+    async with client.session.delete(client.url + at) as response:
+        assert response.status == 404
+
+
+async def test_an_answer_with_errors_is_sent_as_it_is_and_not_kept(client: Client) -> None:
+    async def post(body: object, rows: str = "5") -> tuple[int, list[int]]:
+        url = f"{client.url}/query/sql?getCursor=true&numRows={rows}"
+        async with client.session.post(url, json=body) as response:
+            return response.status, [one["errorCode"] for one in (await response.json())["exceptions"]]
+
+    assert await post({"sql": "SELEC 1"}) == (200, [150])
+    assert await post({"sql": "SELECT 1"}, rows="many") == (200, [700])
+    assert await post({"text": 1}) == (400, [100])
+    async with client.session.get(f"{client.url}/query/sql", params={"sql": PAGED, "getCursor": "true"}) as response:
+        assert (await response.json())["numRows"] == 5
+    async with client.session.get(f"{client.url}/responseStore") as response:
+        assert len(await response.json()) == 1

@@ -7,13 +7,16 @@ this app is started with `handler_cancellation=True`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 import orjson
 from aiohttp import web
 
+from merlot.broker.cursors import ResponseStore
 from merlot.broker.directory import Directory
+from merlot.broker.http.cursor_paths import CursorPaths, wants_cursor
 from merlot.broker.http.queries import (
     CORRELATION_HEADER,
     ERROR_CODE_HEADER,
@@ -25,6 +28,7 @@ from merlot.broker.http.queries import (
 )
 from merlot.broker.queries import Answers
 from merlot.broker.query_errors import QueryException
+from merlot.clock import SystemClock
 from merlot.cluster.segments.boundary import BEFORE_ALL
 from merlot.errors import InvalidInputError
 from merlot.http.guard import BODY_LIMITS, BodyLimit
@@ -81,6 +85,7 @@ def routes(broker: BrokerFace) -> list[web.RouteDef]:
         web.get("/query", paths.get_query, allow_head=False),
         web.delete("/query/{id}", paths.cancel_query),
         web.get("/queries", paths.running_queries),
+        *paths.cursor_routes(),
         web.post("/query/sql/validateSyntax", paths.validate_syntax),
         *health_routes(readiness_of(broker.unready_reason)),
         *process_routes(),
@@ -104,11 +109,20 @@ def table_routes(broker: BrokerFace) -> list[web.RouteDef]:
 class _Paths:
     def __init__(self, broker: BrokerFace) -> None:
         self._broker = broker
+        self._cursors = CursorPaths(broker, ResponseStore(SystemClock()))
+
+    def cursor_routes(self) -> list[web.RouteDef]:
+        """Of answers that are kept."""
+        return self._cursors.routes()
 
     async def post_query(self, request: web.Request) -> web.Response:
         body = await request.read()
         headers = request.headers
         wants_status = headers.get(STATUS_HEADER, "").lower() == "true"
+        if wants_cursor(request.query):
+            with contextlib.suppress(orjson.JSONDecodeError):  # what is no JSON is refused below
+                fields = orjson.loads(body)
+                return _response(await self._cursors.begin(request, fields, wants_status=wants_status))
         return _response(
             await answer_body(self._broker, body, headers.get(CORRELATION_HEADER), wants_status=wants_status)
         )
@@ -116,6 +130,8 @@ class _Paths:
     async def get_query(self, request: web.Request) -> web.Response:
         fields, headers = dict(request.query), request.headers
         wants_status = headers.get(STATUS_HEADER, "").lower() == "true"
+        if wants_cursor(request.query):
+            return _response(await self._cursors.begin(request, fields, wants_status=wants_status))
         return _response(
             await answer_fields(self._broker, fields, headers.get(CORRELATION_HEADER), wants_status=wants_status)
         )

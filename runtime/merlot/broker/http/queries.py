@@ -6,7 +6,7 @@ query at all (no `sql`, bad JSON) is HTTP 400; and a client may ask for errors a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
@@ -50,13 +50,22 @@ async def answer_fields(
     broker: Answers, fields: Any, client_request_id: str | None, *, wants_status: bool = False
 ) -> HttpAnswer:
     """Of a GET: the fields of its URL."""
+    answer = await answer_of(broker, fields, client_request_id)
+    if isinstance(answer, HttpAnswer):
+        return answer
+    status = http_status(answer.exceptions) if wants_status else 200
+    return HttpAnswer(status, answer.error_code, answer.to_bytes())
+
+
+async def answer_of(
+    broker: Answers, fields: Any, client_request_id: str | None, *, by_column: bool = False
+) -> BrokerAnswer | HttpAnswer:
+    """What became of the query; a refusal of what is none."""
     try:
         request = _sql_request(fields, client_request_id)
     except _MalformedRequestError as error:
         return _refusal(broker, str(error), client_request_id)
-    answer = await broker.query(request)
-    status = http_status(answer.exceptions) if wants_status else 200
-    return HttpAnswer(status, answer.error_code, answer.to_bytes())
+    return await broker.query(replace(request, by_column=True) if by_column else request)
 
 
 def _sql_request(fields: Any, client_request_id: str | None) -> SqlRequest:

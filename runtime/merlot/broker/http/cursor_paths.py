@@ -1,0 +1,118 @@
+"""Cursors over HTTP: `?getCursor=true` on a query, and Pinot's `/responseStore`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import orjson
+from aiohttp import web
+
+from merlot.broker.cursors import Kept, ResponseStore, page_offset, page_size
+from merlot.broker.http.queries import ERROR_CODE_HEADER, HttpAnswer, answer_of
+from merlot.broker.queries import Answers
+from merlot.broker.query_errors import NO_ERROR, QueryException, http_status
+from merlot.broker.response import BrokerAnswer
+from merlot.errors import InvalidInputError, MerlotError, NotFoundError
+
+INLINE_ROWS: Final = 1_000
+"""More are written in a thread."""
+
+
+def wants_cursor(query: Mapping[str, str]) -> bool:
+    """Whether the answer is to be kept, and only its first page sent."""
+    return query.get("getCursor", "").lower() == "true"
+
+
+class CursorPaths:
+    """Handlers over one store."""
+
+    def __init__(self, broker: Answers, store: ResponseStore) -> None:
+        self._broker = broker
+        self._store = store
+
+    def routes(self) -> list[web.RouteDef]:
+        """All routes."""
+        return [
+            web.get("/responseStore", self.cursors),
+            web.get("/responseStore/{id}", self.cursor),
+            web.get("/responseStore/{id}/", self.cursor),
+            web.get("/responseStore/{id}/results", self.page),
+            web.delete("/responseStore/{id}", self.delete_cursor),
+            web.delete("/responseStore/{id}/", self.delete_cursor),
+        ]
+
+    async def begin(self, request: web.Request, fields: object, *, wants_status: bool) -> HttpAnswer:
+        """Run a query, keep its answer, and send the first page; an error is the answer, and nothing is kept."""
+        try:
+            num_rows = page_size(request.query.get("numRows"))
+        except InvalidInputError as error:
+            return _refused(BrokerAnswer.refusal(self._broker.broker_id, QueryException.of(error)), wants_status)
+        correlation = request.headers.get("X-Correlation-Id")
+        answer = await answer_of(self._broker, fields, correlation, by_column=True)
+        if isinstance(answer, HttpAnswer):
+            return answer
+        if answer.exceptions or answer.result is None:
+            return _refused(answer, wants_status)
+        try:
+            kept = self._store.keep(answer)
+        except MerlotError as error:
+            answer.exceptions, answer.result = (QueryException.of(error),), None
+            return _refused(answer, wants_status)
+        return HttpAnswer(200, NO_ERROR, await _page(kept, 0, num_rows))
+
+    async def cursors(self, _: web.Request) -> web.Response:
+        """Cursors that this broker keeps."""
+        return _json(orjson.dumps([kept.summary() for kept in self._store.all()]))
+
+    async def cursor(self, request: web.Request) -> web.Response:
+        """An answer that is kept, without its rows."""
+        return await _found(lambda: _head(self._store.get(request.match_info["id"])))
+
+    async def page(self, request: web.Request) -> web.Response:
+        """`?offset=&numRows=`: some rows of an answer that is kept."""
+
+        async def read() -> bytes:
+            kept = self._store.get(request.match_info["id"])
+            offset, num_rows = page_offset(request.query.get("offset")), page_size(request.query.get("numRows"))
+            return await _page(kept, offset, num_rows)
+
+        return await _found(read)
+
+    async def delete_cursor(self, request: web.Request) -> web.Response:
+        """Forget an answer."""
+
+        async def delete() -> bytes:
+            self._store.delete(request.match_info["id"])
+            return orjson.dumps({"deleted": request.match_info["id"]})
+
+        return await _found(delete)
+
+
+async def _head(kept: Kept) -> bytes:
+    return kept.head()
+
+
+async def _page(kept: Kept, offset: int, num_rows: int) -> bytes:
+    if min(num_rows, kept.num_rows) > INLINE_ROWS:
+        return await asyncio.to_thread(kept.page, offset, num_rows)
+    return kept.page(offset, num_rows)
+
+
+async def _found(read: Callable[[], Awaitable[bytes]]) -> web.Response:
+    try:
+        return _json(await read())
+    except NotFoundError as error:
+        raise web.HTTPNotFound(text=str(error)) from error
+    except InvalidInputError as error:
+        raise web.HTTPBadRequest(text=str(error)) from error
+
+
+def _refused(answer: BrokerAnswer, wants_status: bool) -> HttpAnswer:
+    status = http_status(answer.exceptions) if wants_status else 200
+    return HttpAnswer(status, answer.error_code, answer.to_bytes())
+
+
+def _json(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type="application/json", headers={ERROR_CODE_HEADER: str(NO_ERROR)})

@@ -46,7 +46,8 @@ NUM_PARTITIONS = 2
 NUM_KEYS = 50
 SHOWN = "SELECT part, seq FROM {table} LIMIT 1000000"
 WITH_DELETED = f"SET skipUpsertDelete = true; {SHOWN}"
-ACTIONS = ("push", "push again", "delete", "put in the place of two", "stop", "kill", "lose the disk of")
+CHANGES = ("push", "push again", "delete", "put in the place of two")
+ACTIONS = (*CHANGES, "stop", "kill", "lose the disk of", "kill the broker")
 Row = dict[str, Any]
 Shown = set[tuple[int, int]]
 
@@ -231,17 +232,18 @@ class Board:
 
 
 async def hurt(cluster: ClusterProcesses, board: Board, action: str, draw: random.Random) -> None:
-    """Take a server away in the middle of a push, and bring it back after another one."""
+    """Take a server, or the broker, away in the middle of a push, and bring it back after another one."""
     number = draw.randrange(NUM_SERVERS)
-    server = cluster.servers[number]
+    server = cluster.broker if action == "kill the broker" else cluster.servers[number]
     pushed = asyncio.create_task(board.step("push"))
     await asyncio.sleep(draw.choice((0.0, 0.05, 0.3)))
     await asyncio.to_thread(server.stop if action == "stop" else server.kill)
     await pushed
     if action == "lose the disk of":
         shutil.rmtree(cluster.server_dir(number))
-    await board.step(draw.choice(ACTIONS[:4]))
-    await board.shows()
+    await board.step(draw.choice(CHANGES))
+    if server is not cluster.broker:
+        await board.shows()
     server.start()
     await asyncio.to_thread(server.wait_ready)
 
@@ -261,7 +263,7 @@ async def test_replicas_and_a_dict_agree_whatever_is_pushed(
     actions = [one for _ in range(-(-NUM_STEPS // len(ACTIONS))) for one in draw.sample(ACTIONS, len(ACTIONS))]
     for place, action in enumerate(actions[:NUM_STEPS]):
         print(f"{place} {action}", flush=True)
-        if action in ACTIONS[:4]:
+        if action in CHANGES:
             await board.step(action)
         else:
             await hurt(replicated, board, action, draw)

@@ -1,4 +1,4 @@
-"""`merlot upsert backfill`: have old rows of an upsert table read, as one command that shows how far it is."""
+"""`merlot upsert`: how the keys of an upsert table are, and old rows read again, as one command that shows how far."""
 
 import time
 from typing import Annotated, Any
@@ -9,7 +9,7 @@ from merlot.cli import output
 from merlot.cli.client import DEFAULT_URL, Client, Url, path_of
 from merlot.cli.errors import CommandError, UsageError
 
-app = typer.Typer(no_args_is_help=True, help="Backfill an upsert table.")
+app = typer.Typer(no_args_is_help=True, help="Look at the keys of an upsert table, or backfill it.")
 
 POLL_S = 1.0
 STREAM = "stream"
@@ -18,7 +18,43 @@ DONE, LOAD = "DONE", "LOAD"
 
 @app.callback()
 def _group() -> None:
-    """Backfill an upsert table."""
+    """Look at the keys of an upsert table, or backfill it."""
+
+
+@app.command("keys")
+def keys(
+    table: Annotated[str, typer.Argument(help="Name of the table.", show_default=False)],
+    how: Annotated[
+        output.ListFormat, typer.Option("--output", "-o", help="Form of the list; wide has more columns.")
+    ] = output.ListFormat.TABLE,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """List what each replica of each partition knows of its keys.
+
+    VALID counts stored rows that are the newest of their key, INVALID those that
+    were replaced; wide: rows of another partition than the table declares
+    (MISPLACED), and the segment or object that a replica waits for.
+    """
+    told = Client(url).get(path_of("tables", table, "upsert"))
+    rows = [
+        {"partition": one["partition"], "server": server, **_of_replica(replica)}
+        for one in told["partitions"]
+        for server, replica in one["replicas"].items()
+    ]
+    if told["waitsFor"]:
+        output.warn(f"table/{told['table']} waits: {told['waitsFor']}")
+    if not rows and how is output.ListFormat.TABLE:
+        output.warn(f"no keys: table/{told['table']} has no partitions yet")
+        return
+    columns = {"PARTITION": "partition", "STATE": "state", "SERVER": "server"}
+    columns |= {"KEYS": "keys", "VALID": "valid", "INVALID": "invalid", "INDEX": "index"}
+    wide = {"MISPLACED": "misplaced", "WAITS FOR": "waitsFor", "ERROR": "error"}
+    output.show_list(rows, columns, wide, how)
+
+
+def _of_replica(replica: dict[str, Any]) -> dict[str, Any]:
+    names = ("state", "keys", "valid", "invalid", "misplaced", "waitsFor", "error")
+    return {**{name: replica.get(name, "") for name in names}, "index": output.size(replica.get("memoryBytes"))}
 
 
 @app.command("backfill")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -16,6 +17,7 @@ import yaml
 from tests.unit.embedded.nodes import OwnNode, apply
 
 from merlot.catalog.publish import upload
+from merlot.cli.main import run
 from merlot.cluster.records import SegmentRecord
 from merlot.ids import TableName
 from merlot.segment.build.builder import build_segment
@@ -284,6 +286,25 @@ async def test_status_tells_keys_and_what_was_replaced(board: Board) -> None:
     assert (told["keys"], told["valid"], told["invalid"]) == (keys, keys, 160 - keys)
     assert told["replicas"] == NUM_PARTITIONS
     assert told["behind"] == []
+
+
+async def test_keys_are_listed_from_the_command_line(board: Board, capsys: pytest.CaptureFixture[str]) -> None:
+    await board.create()
+    command = ["upsert", "keys", "board", "--url", board.node.url]
+    assert await asyncio.to_thread(run, command) == 0
+    assert "has no partitions yet" in capsys.readouterr().err
+    await board.publish({"day0_0": board.random_rows(0, 40)})
+    keys = len({row["id"] for row in board.segments["day0_0"]})
+    async with asyncio.timeout(PATIENCE_S):
+        while (await board.replica(0)).get("keys") != keys:
+            await asyncio.sleep(0.05)
+    assert await asyncio.to_thread(run, [*command, "-o", "wide"]) == 0
+    assert "MISPLACED" in capsys.readouterr().out
+    assert await asyncio.to_thread(run, [*command, "-o", "json"]) == 0
+    (told,) = json.loads(capsys.readouterr().out)
+    shown = {name: told[name] for name in ("partition", "state", "keys", "valid", "invalid", "misplaced")}
+    wanted = {"partition": 0, "state": "CURRENT", "keys": keys, "valid": keys, "invalid": 40 - keys, "misplaced": 0}
+    assert shown == wanted
 
 
 async def test_a_replacement_in_the_lineage_is_refused(board: Board) -> None:

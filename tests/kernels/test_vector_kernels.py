@@ -112,6 +112,30 @@ def test_float_sums_keep_what_rounding_loses(random):
         assert sums[number] + errors[number] == math.fsum(values[groups == number])
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("size", [1, 63, 64, 65, 640, 1000])
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 0.98, 1.0])
+def test_extremes_of_values_whose_bits_are_set(dtype, size, share, random):
+    bounds = np.iinfo(dtype)
+    for values in (
+        random.integers(-1000, 1000, size).astype(dtype),
+        np.arange(size, dtype=dtype),
+        -np.arange(size, dtype=dtype),
+        random.choice(np.array([bounds.min, 0, bounds.max], dtype), size),
+        np.full(size, bounds.max, dtype),
+    ):
+        chosen = random.random(size) < share
+        words = np.zeros((size + 63) // 64, np.uint64)
+        words.view(np.uint8)[: (size + 7) // 8] = np.packbits(chosen, bitorder="little")
+        nothing = [np.iinfo(np.int64).max, np.iinfo(np.int64).min]
+        found = np.array(nothing)
+        aggregate.extremes_where(values, words, found)
+        assert found.tolist() == ([values[chosen].min(), values[chosen].max()] if chosen.any() else nothing)
+        before = np.array([-5, 5])
+        aggregate.extremes_where(values, words, before)
+        assert before.tolist() == [min(-5, found[0]), max(5, found[1])]
+
+
 @pytest.mark.parametrize("dtype", [np.int64, np.float64])
 def test_extremes_by_group(dtype, random):
     values, groups = random.integers(-99, 99, 500).astype(dtype), random.integers(0, 4, 500).astype(np.uint32)

@@ -29,6 +29,28 @@ def sum_int(values: Array) -> int:
 
 
 @kernel
+def extremes_where(values: Array, words: NDArray[np.uint64], out: Longs) -> None:
+    """out[0] = min of it and of each values[d] whose bit d is set, out[1] = max; i32 or i64 values.
+
+    Of 64 values at a time, without a branch, those whose bits are not set too; bits are only looked at if one of them
+    would change anything."""
+    low, high = out[0], out[1]
+    for word in range(words.shape[0]):
+        part = values[word << 6 : (word << 6) + 64]
+        least = most = part[0]
+        for bit in range(part.shape[0]):
+            value = part[bit]
+            least = value if value < least else least
+            most = value if value > most else most
+        if least < low or most > high:
+            left = words[word]
+            for bit in range(part.shape[0]):
+                if left >> np.uint64(bit) & np.uint64(1):
+                    low, high = min(low, np.int64(part[bit])), max(high, np.int64(part[bit]))
+    out[0], out[1] = low, high
+
+
+@kernel
 def sum_halves(values: Longs, out: Longs) -> None:
     """out[0] += sum of high halves, out[1] += sum of low halves."""
     high = np.int64(0)

@@ -230,6 +230,8 @@ def _aggregates() -> Iterator[Case]:
     for values in (np.zeros(64, np.int32), longs, column(np.int32), column(np.int64)):
         yield aggregate.sum_int, (values,)
         yield aggregate.sum_int_groups, (groups, values, longs.copy())
+        for words in (np.zeros(1, np.uint64), column(np.uint64)[:1]):
+            yield aggregate.extremes_where, (values, words, longs[:2].copy())
     for values in (longs, column(np.int64)):
         yield aggregate.sum_halves, (values, longs.copy())
         yield aggregate.sum_halves_groups, (groups, values, longs.copy(), longs.copy())

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from merlot.query.filter import docset
+from merlot.query.shortcuts import one_row
 from merlot.segment.index.nulls import words_of
 from merlot.segment.partly import PartlyValid
 from merlot.segment.reader import SomeDocs
@@ -78,6 +80,24 @@ def test_only_valid_docs_are_seen(
         if "ORDER BY" not in sql:
             got, right = sorted(got, key=str), sorted(right, key=str)
         assert got == right, sql
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.6, 0.99])
+@pytest.mark.parametrize("where", ["", " WHERE k > 4", " WHERE n > 100", " WHERE n BETWEEN 70 AND 300 AND k <> 3"])
+def test_extremes_are_of_valid_docs(
+    make_table: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, share: float, where: str
+) -> None:
+    """Of docs that are told by bits, over several chunks."""
+    monkeypatch.setattr(docset, "FEW_DOCS", 0)
+    monkeypatch.setattr(one_row, "CHUNK_DOCS", 128)
+    part = rows(0, 500)
+    mask = np.random.default_rng(3).random(len(part)) < share
+    table = make_table(FIELDS, part)
+    seen = replace(table, segments=[PartlyValid(table.segments[0], SomeDocs(words_of(mask)))])
+    wanted = make_table(FIELDS, [row for row, is_valid in zip(part, mask, strict=True) if is_valid])
+    for selected in ("MIN(n), MAX(n)", "MIN(k), MAX(n), COUNT(*)", "MAX(k)", "MINMAXRANGE(n)", "SUM(n), MIN(n)"):
+        sql = f"SELECT {selected} FROM t{where}"
+        assert seen.query(sql) == wanted.query(sql), sql
 
 
 def test_options_show_deleted_keys_and_replaced_rows(make_table: Callable[..., Any]) -> None:

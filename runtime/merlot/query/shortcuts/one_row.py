@@ -34,6 +34,8 @@ MAX_PIECES: Final = 8
 """Pieces of a doc set that are read one by one; of more, the small ones are listed together."""
 _MEMO: Final = "one_row"
 _WHOLE: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP})
+_SMALLEST: Final = np.iinfo(np.int64).min
+_LARGEST: Final = np.iinfo(np.int64).max
 _FLOATS: Final = frozenset({TypeName.FLOAT, TypeName.DOUBLE})
 
 
@@ -170,6 +172,7 @@ class Tallies:
         self._columns = {
             column: _Values(column, *wanted) for column, wanted in zip(row.columns, row.wanted, strict=True)
         }
+        self._has_only_extremes = all(wanted == (False, True) for wanted in row.wanted)
         self.num_docs = 0
 
     def add(self, columns: Columns, docs: DocSet, cancel: CancelToken) -> None:
@@ -177,10 +180,29 @@ class Tallies:
         self.num_docs += docs.count
         if not self._columns:
             return
+        if self._has_only_extremes:
+            docs = self._add_extremes(columns, docs, cancel)
         for chunk in _chunks(columns, docs):
             cancel.check()
             for column, values in self._columns.items():
                 values.add(chunk.column(column.name, column.type).data)
+
+    def _add_extremes(self, columns: Columns, docs: DocSet, cancel: CancelToken) -> DocSet:
+        """Take in the pieces that lack few of their docs, without listing these; returns the others."""
+        others = []
+        for piece in docs.pieces:
+            words = piece.words
+            if words is None or 2 * piece.count < piece.stop - piece.start:
+                others.append(piece)
+                continue
+            for start in range(piece.start, piece.stop, CHUNK_DOCS):
+                cancel.check()
+                chunk = Chunk(columns, start, min(start + CHUNK_DOCS, piece.stop))
+                first = start - piece.start >> 6
+                for column, values in self._columns.items():
+                    data = chunk.column(column.name, column.type).data
+                    values.add_where(data, words[first : first + (CHUNK_DOCS >> 6)])
+        return DocSet(tuple(others))
 
     def states(self) -> tuple[list[Any], ...]:
         """State columns, each of one value; of none if no doc was taken in."""
@@ -208,13 +230,23 @@ class _Values:
         if self._floats is not None:
             kernels.sum_float(values.astype(np.float64, copy=False), self._floats)
             return
-        tally = self._tally
         if self._wants_sum:
-            tally.whole += exact_sum(values)
+            self._tally.whole += exact_sum(values)
         if self._wants_extremes:
-            low, high = int(values.min()), int(values.max())
-            tally.low = low if tally.low is None else min(low, tally.low)
-            tally.high = high if tally.high is None else max(high, tally.high)
+            self._note_extremes(int(values.min()), int(values.max()))
+
+    def add_where(self, values: NDArray[Any], words: NDArray[np.uint64]) -> None:
+        """Of values whose bits are set, the extremes."""
+        found = np.array([_LARGEST, _SMALLEST])
+        kernels.extremes_where(values, words, found)
+        low, high = found.tolist()
+        if low <= high:
+            self._note_extremes(low, high)
+
+    def _note_extremes(self, low: int, high: int) -> None:
+        tally = self._tally
+        tally.low = low if tally.low is None else min(low, tally.low)
+        tally.high = high if tally.high is None else max(high, tally.high)
 
     def tally(self, num_rows: int) -> Tally:
         """All of them, of so many rows."""

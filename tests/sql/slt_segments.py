@@ -22,6 +22,7 @@ from merlot.segment.reader import Segment
 from merlot.segment.sidecar.build import build_sidecar
 from merlot.segment.sidecar.plan import plan_of
 from merlot.segment.sidecar.sidecar import Sidecar
+from merlot.spec.derived import unit_of
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import FieldSpec, TableSchema
 from merlot.spec.upserting import UpsertSpec
@@ -101,8 +102,15 @@ STAR_TREES = {
 
 
 def star_trees_of(dataset: Dataset) -> IndexingSpec:
-    """The dataset's trees."""
-    return IndexingSpec.model_validate({"starTreeIndexConfigs": STAR_TREES.get(dataset.name, ())})
+    """The dataset's trees, one that is chosen, and its times cut to units."""
+    times = {
+        field.name: ("DAY", "MONTH", "YEAR")
+        for field in dataset.schema.fields
+        if field.type in ("TIMESTAMP", "LONG") and not field.multi_value and unit_of(field.type, field.format)
+    }
+    trees = STAR_TREES.get(dataset.name, ())
+    asked = {"starTreeIndexConfigs": trees, "starTree": "auto", "timestampGranularities": times}
+    return IndexingSpec.model_validate(asked)
 
 
 def uneven_edges(rows: int) -> list[int]:
@@ -161,7 +169,8 @@ def built_live(dataset: Dataset, folder: Path) -> Iterator[ImmutableSegment]:
 
 
 def _trees(dataset: Dataset) -> dict[str, object]:
-    return {"star_tree_index_configs": star_trees_of(dataset).star_tree_index_configs}
+    asked = star_trees_of(dataset)
+    return {name: getattr(asked, name) for name in ("star_tree_index_configs", "star_tree", "timestamp_granularities")}
 
 
 def overwritten(dataset: Dataset, folder: Path) -> Iterator[tuple[Segment, NDArray[np.bool_]]]:

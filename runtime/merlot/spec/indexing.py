@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -94,7 +93,12 @@ class IndexingSpec(SpecModel):
     """Units that columns of times are cut to ahead, in UTC: DATETRUNC('DAY', ts), or $ts$DAY by name, is read, not
     computed, of segments that are built with it."""
 
-    @cached_property
+    @property
+    def may_derive(self) -> bool:
+        """Whether there may be derived columns; takes no time to tell."""
+        return bool(self.star_tree_index_configs or self.timestamp_granularities)
+
+    @property
     def derived(self) -> tuple[Derived, ...]:
         """Derived columns, sorted: of `timestampGranularities`, and dimensions of star-trees."""
         found = {Derived(name, one) for name, every in self.timestamp_granularities.items() for one in every}

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from tests.unit.query.tables import Table
 
 from merlot.errors import CorruptionError
+from merlot.merge.plan import MergePlan, MergeType
+from merlot.merge.task import run
 from merlot.query.context import ExecutionContext
 from merlot.query.explain import explain
 from merlot.query.plan.binding import bind
@@ -281,3 +283,16 @@ def test_rows_that_do_not_count_are_left_out(segments: list[ImmutableSegment]) -
     partly = replace(table_of(segments[0]), segments=[Partly(segments[0])])
     wanted = sum(row["sold"] for row in rows(900)[::2] if (row["ts"] or 0) >= DAY_MS)
     assert partly.query(sql) == [[float(wanted)]]
+
+
+def test_a_merge_computes_them_of_its_own_rows(tmp_path: Path, plain: list[ImmutableSegment]) -> None:
+    merge = MergePlan(table="t", schema=SCHEMA, indexing=INDEXING, time_column="ts", merge_type=MergeType.CONCAT)
+    outputs = list(run(merge, [one.path for one in plain], tmp_path, lambda *_: None, lambda: False, 1 << 28))
+    segments = [ImmutableSegment.open(one.path) for one in outputs]
+    for segment in segments:
+        assert len(segment.metadata.derived) == 27
+        check_contents(segment)
+    sql = "SELECT DATETRUNC('DAY', ts), SUM(sold) FROM t WHERE \"$secs$MONTH\" > 0 GROUP BY 1 LIMIT 10000"
+    table = table_of(*segments)
+    assert all("$ts$DAY" in told for told in plans(table, sql))
+    check(table, plain, sql)

@@ -36,7 +36,7 @@ def asked_for(leaf: Leaf, indexing: IndexingSpec | None, schema: TableSchema) ->
     """Derived columns that a leaf computes and the table asks for.
 
     indexing: None for whatever segments have."""
-    if indexing is not None and not indexing.derived:
+    if indexing is not None and not indexing.may_derive:
         return frozenset()
     calls = [*_calls_of(leaf.work), *(() if leaf.filter is None else _calls((leaf.filter,)))]
     if not calls:

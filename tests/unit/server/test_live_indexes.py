@@ -31,7 +31,10 @@ from merlot.testing.sample import ORDERS, build_orders, orders_manifest, publish
 from merlot.testing.servers import KeeperBench
 
 TREE = {"dimensionsSplitOrder": ["city"], "functionColumnPairs": ["SUM__amount"]}
-MORE = {"sortedColumns": ["at"], "inverted": ["city", "amount"], "range": ["id"], "starTreeIndexConfigs": [TREE]}
+MORE = {
+    **{"sortedColumns": ["at"], "inverted": ["city", "amount"], "range": ["id"], "starTreeIndexConfigs": [TREE]},
+    **{"starTree": "auto", "timestampGranularities": {"at": ["HOUR"]}},
+}
 """Segments are built with the index of cities alone."""
 BY_CITY = "SELECT city, SUM(amount) FROM orders GROUP BY city"
 DAYS = (0, 1, 2)
@@ -83,6 +86,8 @@ async def test_what_a_live_table_is_given_is_made_beside_its_segments_and_used(b
     await all_built(bench)
     assert "STARTREE" in how(started, BY_CITY)
     assert "inverted" in how(started, "SELECT COUNT(*) FROM orders WHERE amount = 7").lower()
+    assert "$at$HOUR" in how(started, "SELECT id, DATETRUNC('HOUR', at) FROM orders")
+    assert all(any(tree.is_automatic for tree in one.star_trees) for one in started.segments.segments.values())
     assert len(names(bench, ".midx")) == len(DAYS)
     assert names(bench, ".tmp") == []
     # Whoever reads the segments as they were goes on.

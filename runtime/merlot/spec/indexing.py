@@ -88,7 +88,7 @@ class IndexingSpec(SpecModel):
 
     star_tree: StarTreeChoice = StarTreeChoice.NONE
     """auto: each segment gets a star-tree that is chosen by its columns, besides those that are declared: dimensions of
-    up to 10,000 values, COUNT and the SUM of metrics, in at most half as many documents as rows."""
+    up to 10,000 values, COUNT and the SUM of metrics, in at most a tenth as many documents as rows."""
     timestamp_granularities: Mapping[ColumnName, tuple[Granularity, ...]] = {}
     """Units that columns of times are cut to ahead, in UTC: DATETRUNC('DAY', ts), or $ts$DAY by name, is read, not
     computed, of segments that are built with it."""

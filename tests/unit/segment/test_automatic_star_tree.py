@@ -92,13 +92,13 @@ def test_columns_of_most_values_come_first_and_times_last_and_what_makes_too_man
     [tree] = built(tmp_path).star_trees
     assert tree.is_automatic
     assert tree.dimensions == ("city", "kind", "$ts$MONTH", "day")
-    assert tree.num_docs <= 2_000
+    assert tree.num_docs <= 400
     assert sorted(map(tuple, tree.functions)) == [("count", ""), ("sum", "paid"), ("sum", "sold")]
 
 
 def test_a_segment_chooses_by_its_own_rows(tmp_path: Path) -> None:
-    [tree] = built(tmp_path, users=9).star_trees
-    assert tree.dimensions == ("user", "city", "kind", "$ts$MONTH", "day")
+    [tree] = built(tmp_path, users=2).star_trees
+    assert tree.dimensions == ("city", "kind", "user", "$ts$MONTH", "day")
 
 
 def test_more_values_than_a_dimension_may_have_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ def test_more_values_than_a_dimension_may_have_are_none(tmp_path: Path, monkeypa
     assert tree.dimensions == ("kind", "$ts$MONTH", "day")
 
 
-@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("number", [1, 30])
 def test_where_no_tree_is_worth_its_documents_there_is_none_and_none_is_looked_for_again(
     tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

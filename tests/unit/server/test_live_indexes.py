@@ -32,8 +32,12 @@ from merlot.testing.servers import KeeperBench
 
 TREE = {"dimensionsSplitOrder": ["city"], "functionColumnPairs": ["SUM__amount"]}
 MORE = {
-    **{"sortedColumns": ["at"], "inverted": ["city", "amount"], "range": ["id"], "starTreeIndexConfigs": [TREE]},
-    **{"starTree": "auto", "timestampGranularities": {"at": ["HOUR"]}},
+    "sortedColumns": ["at"],
+    "inverted": ["city", "amount"],
+    "range": ["id"],
+    "starTreeIndexConfigs": [TREE],
+    "starTree": "auto",
+    "timestampGranularities": {"at": ["HOUR"]},
 }
 """Segments are built with the index of cities alone."""
 BY_CITY = "SELECT city, SUM(amount) FROM orders GROUP BY city"

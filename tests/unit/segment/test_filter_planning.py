@@ -13,7 +13,7 @@ from tests.unit.segment.segment_tables import build, field_of, matching
 from merlot.functions.comparisons import beginning_of_like
 from merlot.functions.regular import beginning_of
 from merlot.kernels import scan as kernels
-from merlot.query.filter.predicates import DocList, RangeMatch, Scan, SpanMatch, TableMatch, ValueMatch
+from merlot.query.filter.predicates import DocList, LateMatch, RangeMatch, Scan, SpanMatch, TableMatch
 from merlot.query.filter.prefixes import ids_to_look_at
 from merlot.query.filter.resolve import All, And, Node, Nothing, Or
 from merlot.query.read.columns import Columns
@@ -82,13 +82,18 @@ def kinds(node: Node) -> list[type]:
 @pytest.mark.parametrize(
     ("where", "expected"),
     [
-        ("TEXT_MATCH(text, '77') AND id = 77", [DocList, ValueMatch]),
-        ("TEXT_MATCH(text, '77') AND day = 7", [SpanMatch, ValueMatch]),
-        ("NOT TEXT_MATCH(text, '77') AND id = 77", [DocList, ValueMatch]),
-        ("NOT (TEXT_MATCH(text, '77') OR id <> 77)", [DocList, ValueMatch]),
-        ("upper(text) = '07 OF 7' AND id = 77", [DocList, ValueMatch]),
-        ("text LIKE '%of 77%' AND id = 77", [DocList, ValueMatch]),
-        ("text LIKE '%of 77%' AND at > 300000", [RangeMatch, TableMatch]),
+        ("TEXT_MATCH(text, '77') AND id = 77", [DocList, LateMatch]),
+        ("TEXT_MATCH(text, '77') AND day = 7", [SpanMatch, LateMatch]),
+        ("TEXT_MATCH(text, '77') AND real < 1", [RangeMatch, LateMatch]),
+        ("NOT TEXT_MATCH(text, '77') AND id = 77", [DocList, LateMatch]),
+        ("NOT (TEXT_MATCH(text, '77') OR id <> 77)", [DocList, LateMatch]),
+        ("upper(text) = '07 OF 7' AND id = 77", [DocList, LateMatch]),
+        ("upper(text) LIKE '07 OF 7%' AND id = 77", [DocList, LateMatch]),
+        ("text LIKE '%of 77%' AND id = 77", [DocList, LateMatch]),
+        ("text LIKE '%of 77%' AND at > 300000", [RangeMatch, LateMatch]),
+        ("text LIKE '%of 77%' AND NOT TEXT_MATCH(text, '70')", [LateMatch, LateMatch]),
+        ("TEXT_MATCH(city, 'c7') AND id = 77", [DocList, LateMatch]),
+        ("city LIKE '%7' AND id = 77", [DocList, TableMatch]),
         ("text LIKE '%of 77%' OR id = 77", [TableMatch, DocList]),
         ("text LIKE '77 of 1%' AND id = 77", [DocList, RangeMatch]),
         ("id = 77 AND city = 'c7'", [DocList, RangeMatch]),

@@ -1,8 +1,8 @@
 """In which order the operands of a conjunction are resolved, and what looking into values costs. Pure.
 
 A predicate that looks into values (LIKE, REGEXP_LIKE, JSON_MATCH, functions of a column) is decided for each distinct
-value once, unless other operands leave fewer docs than there are values: then it looks at those docs alone. So what
-is known at once is resolved first, and first of that what is likely to leave least.
+value once, unless other operands leave fewer docs than there are values: then it looks at those docs alone. What is
+known at once is resolved first, and first of that what is likely to leave least.
 """
 
 from __future__ import annotations
@@ -67,6 +67,12 @@ def indexed_values_ns(call: Call, num_values: int) -> float:
 def rows_ns(call: Call, num_docs: float) -> float:
     """Of a look into the values of so many docs."""
     return ROWS_START_NS + num_docs * (_VALUE_NS.get(call.function, FUNCTION_NS) + ROW_NS)
+
+
+def docs_worth(call: Call, num_values: int) -> int:
+    """How many docs may be looked at in less time than so many values."""
+    room_ns = values_ns(call, num_values) - ROWS_START_NS
+    return int(room_ns / (_VALUE_NS.get(call.function, FUNCTION_NS) + ROW_NS))
 
 
 def docs_left(node: object, num_docs: int) -> int:

@@ -321,6 +321,34 @@ class ValueMatch:
         return None
 
 
+@dataclass(slots=True)
+class LateMatch:
+    """A predicate on what is inside values, beside others: asked of the docs that these leave, or of each distinct
+    value once, whichever is less work when its turn comes. Any thread."""
+
+    access: ClassVar[Access] = Access("FILTER_EXPRESSION", "dictionary")
+    by_rows: ValueMatch
+    by_values: Callable[[], TableMatch | None]
+    """None where a value fails, which only rows can tell of."""
+    most_docs: int
+    """Up to so many docs are looked at."""
+    share: float = 0.5
+    cost: float = 90.0
+    _made: list[TableMatch | None] = field(default_factory=list)
+
+    def apply(self, scan: Scan, mode: int) -> None:
+        if mode == kernels.AND and kernels.count_words(scan.words) <= self.most_docs:
+            self.by_rows.apply(scan, mode)
+            return
+        if not self._made:
+            # Threads that come at once make the same.
+            self._made.append(self.by_values())
+        (self._made[0] or self.by_rows).apply(scan, mode)
+
+    def blocks(self) -> NDArray[np.bool_] | None:
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class AnyValueMatch:
     """Docs of a multi-value column of which any value matches, or (negate) none does."""

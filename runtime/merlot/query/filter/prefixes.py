@@ -7,7 +7,7 @@ from typing import Final
 from merlot.functions.comparisons import beginning_of_like
 from merlot.functions.regular import beginning_of
 from merlot.segment.index.dictionary import Dictionary, OrderedDictionary
-from merlot.tree.nodes import Call, Literal
+from merlot.tree.nodes import Call, Column, Literal
 from merlot.values.types import TypeName
 
 _TEXTS: Final = frozenset({TypeName.STRING, TypeName.JSON})
@@ -24,7 +24,8 @@ def ids_to_look_at(call: Call, type_: TypeName, dictionary: Dictionary) -> range
     ):
         return None
     pattern = call.args[1]
-    if len(call.args) != 2 or not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
+    is_plain = len(call.args) == 2 and isinstance(call.args[0], Column)
+    if not is_plain or not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
         return None
     text = beginning_of_like(pattern.value) if call.function == "like" else beginning_of(pattern.value)
     return range(*dictionary.range_of(text, _after(text), True, False)) if text else None

@@ -24,6 +24,7 @@ from merlot.query.filter.predicates import (
     AnyValueMatch,
     BitMatch,
     DocList,
+    LateMatch,
     Predicate,
     RangeMatch,
     SpanMatch,
@@ -107,6 +108,8 @@ class Resolver:
         self._null_handling = null_handling
         self._left = columns.num_docs
         """Docs that the operands which are resolved leave at most, of a conjunction that is being resolved."""
+        self._is_beside = False
+        """Whether what is being resolved is one of several operands of a conjunction."""
 
     def live(self, expr: Expr | None, rows: Rows = Rows.NEWEST) -> Live:
         """The docs that are rows of the table, as far as a query asks for them, and for which a filter holds."""
@@ -136,7 +139,8 @@ class Resolver:
     def _resolve_all(self, args: tuple[Expr, ...], *, negate: bool, is_and: bool) -> Node:
         """The nodes of operands, combined; those after one that decides are not looked at."""
         nodes: list[Node] = []
-        left = self._left
+        left, is_beside = self._left, self._is_beside
+        self._is_beside = is_and and len(args) > 1
         if not is_and:
             # Each operand of an OR is asked of all docs.
             self._left = self._num_docs
@@ -147,7 +151,7 @@ class Resolver:
                 break
             if is_and:
                 self._left = min(self._left, planning.docs_left(node, self._num_docs))
-        self._left = left
+        self._left, self._is_beside = left, is_beside
         return _combine(nodes, is_and=is_and)
 
     def _nulls(self, column: Column, *, wanted: bool) -> Node:
@@ -175,8 +179,8 @@ class Resolver:
         elif reader.multi_value:
             node = self._multi_value(call, name, reader, negate)
         elif reader.dictionary is not None:
-            if self._left < self._num_docs and self._is_for_rows(call, reader):
-                return ValueMatch(_negated(call, negate))
+            if (late := self._late(call, reader, negate)) is not None:
+                return late
             try:
                 node = self._by_dictionary(call, name, reader, negate, is_plain=is_plain)
             except QueryArithmeticError:
@@ -197,11 +201,25 @@ class Resolver:
         is_null_aware = any(isinstance(node, Call) and of(node).sees_nulls for node in walk(call))
         return is_null_aware and (self._null_handling or reader.nulls is not None)
 
-    def _is_for_rows(self, call: Call, reader: Reader) -> bool:
-        """Whether so few docs are left that their values are looked into in less time than the distinct ones."""
-        if not planning.looks_into_values(call):
-            return False
-        return planning.rows_ns(call, self._left) < planning.values_ns(call, self._num_values(call, reader))
+    def _late(self, call: Call, reader: Reader, negate: bool) -> LateMatch | None:
+        """A predicate that waits for what other operands leave; None if it is decided in less time than they are."""
+        dictionary = reader.dictionary
+        if not self._is_beside or dictionary is None or reader.is_sorted or not planning.looks_into_values(call):
+            return None
+        most_docs = planning.docs_worth(call, len(dictionary))
+        is_range = ids_to_look_at(call, reader.type, dictionary) is not None
+        if most_docs <= 0 or is_range or (self._null_handling and reader.nulls is not None):
+            return None
+
+        def by_values() -> TableMatch | None:
+            try:
+                verdict = matches(call, ValueSource(reader.type, dictionary.arrow())).astype(np.uint8)
+            except QueryArithmeticError:
+                return None
+            share = float(verdict.mean())
+            return TableMatch(reader.dict_ids, verdict, negate, 1 - share if negate else share)
+
+        return LateMatch(ValueMatch(_negated(call, negate)), by_values, most_docs)
 
     def _num_values(self, call: Call, reader: Reader) -> int:
         """Values that have to be looked into to decide a predicate."""

@@ -39,9 +39,9 @@ from merlot_spark.zookeeper import ZooKeeper
 pytestmark = pytest.mark.cluster
 
 NUM_TABLES = int(os.environ.get("MERLOT_INTERLEAVINGS", "1"))
-NUM_STEPS = int(os.environ.get("MERLOT_INTERLEAVED", "4"))
+NUM_STEPS = int(os.environ.get("MERLOT_INTERLEAVED", "3"))
 SEED = int(os.environ.get("MERLOT_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
-NUM_SERVERS = 3
+NUM_SERVERS = 2
 NUM_PARTITIONS = 2
 NUM_KEYS = 50
 SHOWN = "SELECT part, seq FROM {table} LIMIT 1000000"

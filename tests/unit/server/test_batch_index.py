@@ -26,7 +26,7 @@ from merlot.spec.schema import TableSchema
 from merlot.spec.upserting import UpsertSpec
 from merlot.upsert.rules import Rules
 
-NUM_WALKS = int(os.environ.get("MERLOT_HISTORIES", "12"))
+NUM_WALKS = int(os.environ.get("MERLOT_EDITIONS", "6"))
 NUM_SEGMENTS = 10
 SCHEMA = TableSchema.model_validate(
     {
@@ -147,7 +147,7 @@ def test_replicas_agree_with_a_dict_whatever_came_before(pushed: list[Pushed], s
     draw = random.Random(seed)
     replicas = [Replica() for _ in range(3)]
     edition: list[Pushed] = []
-    for _ in range(12):
+    for _ in range(10):
         edition = changed(edition, pushed, draw)
         # Some miss editions, as servers do that are away or slow.
         views = [one.bring(edition) for one in replicas if draw.random() < 0.6] + [Replica().bring(edition)]

@@ -75,6 +75,12 @@ class Values:
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
         return self.answer(pa.ListArray.from_arrays(pa.array(offsets), self.flat.take(pa.array(values))))
 
+    def without(self, rows: NDArray[np.bool_]) -> Values:
+        """The same rows, some of them empty."""
+        counts = np.where(rows, 0, self.lengths)
+        kept = self.flat.filter(pa.array(~np.repeat(rows, self.lengths)))
+        return Values(kept, np.concatenate([[0], np.cumsum(counts)]), self.is_constant)
+
     def answer(self, per_row: Any) -> Any:
         """A result per row; the one of a constant."""
         if not self.is_constant:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from merlot.functions.addresses import ADDRESSES
 from merlot.functions.arithmetic import ARITHMETIC
 from merlot.functions.bits import BITS
 from merlot.functions.casts import CASTS
@@ -12,6 +13,7 @@ from merlot.functions.comparisons import COMPARISONS
 from merlot.functions.conditional import CONDITIONAL
 from merlot.functions.date_fields import DATE_FIELDS
 from merlot.functions.date_formats import DATE_FORMATS
+from merlot.functions.distances import DISTANCES
 from merlot.functions.epochs import EPOCHS
 from merlot.functions.function import Family, ScalarFunction
 from merlot.functions.instants import INSTANTS
@@ -20,6 +22,7 @@ from merlot.functions.lists import LISTS
 from merlot.functions.logic import LOGIC
 from merlot.functions.matching import MATCHING
 from merlot.functions.mathematics import MATHEMATICS
+from merlot.functions.pieces import PIECES
 from merlot.functions.regular import REGULAR
 from merlot.functions.rounding import ROUNDING
 from merlot.functions.search import SEARCH
@@ -49,6 +52,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     CODES,
     HASHES,
     URLS,
+    ADDRESSES,
     INSTANTS,
     TRUNCATION,
     EPOCHS,
@@ -56,7 +60,9 @@ FAMILIES: Final[tuple[Family, ...]] = (
     DATE_FORMATS,
     JSON_TEXT,
     LISTS,
+    DISTANCES,
     SPLITTING,
+    PIECES,
 )
 FUNCTIONS: Final[tuple[ScalarFunction, ...]] = tuple(function for family in FAMILIES for function in family.functions)
 BY_NAME: Final = {function.name: function for function in FUNCTIONS}

@@ -72,7 +72,7 @@ def _by_dictionary(expr: Expr, reader: Reader, null_handling: bool) -> Key | Non
         return None
     if isinstance(expr, Column) and not has_both_zeros(reader.dictionary):
         return DictionaryKey(reader, SqlType(reader.type))
-    if reader.multi_value or (reader.nulls is not None and not isinstance(expr, Column)):
+    if reader.multi_value or expr.type.is_array or (reader.nulls is not None and not isinstance(expr, Column)):
         return None
     with contextlib.suppress(QueryArithmeticError):
         # An error of a value may be of none of the rows that the filter keeps.

@@ -28,6 +28,7 @@ from merlot.query.slots import SlotSource
 from merlot.query.stages import engine_words
 from merlot.query.stages.engine_sql import ENGINE_TYPES, MAX_DIGITS, EngineFunction, EngineQuery
 from merlot.query.stages.leaves import StageLeaf
+from merlot.tree.errors import UnsupportedSqlError
 from merlot.tree.types import SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.decimals import plain_text
@@ -174,6 +175,9 @@ class Engine:
             return LimitExceededError(f"stages need more than they may take {sizes}")
         if isinstance(error, duckdb.OutOfRangeException | duckdb.ConversionException):
             return QueryArithmeticError(engine_words.of_number(text))
+        if isinstance(error, duckdb.BinderException | duckdb.ParserException):
+            # What is bound here, and means nothing there: as a window within a window.
+            return UnsupportedSqlError(f"in stages above leaves: {text.partition(' Error: ')[2] or text}")
         if "More than one row returned by a subquery" in text:
             return StageError("more than one row returned by a subquery for a value")
         return StageError(f"stages failed: {text}")

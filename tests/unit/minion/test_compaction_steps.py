@@ -1,0 +1,243 @@
+"""A minion that dies at any step of a compaction leaves a segment that is whole, and whoever comes after it ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from merlot.catalog.transfer import fetch_segments, upload_segments
+from merlot.clock import SystemClock
+from merlot.cluster.consuming import checkpoints, transactions
+from merlot.cluster.consuming.checkpoints import SNAPSHOT_FOLDER, Checkpoint, needed, write_checkpoint
+from merlot.cluster.consuming.commits import commit_segment, propose_end
+from merlot.cluster.consuming.partitions import chains, open_segments
+from merlot.cluster.consuming.transactions import Begin, End, Sealed
+from merlot.cluster.instances.leases import Lease
+from merlot.cluster.manifests.tables import put_table
+from merlot.cluster.records import CheckpointRecord, StreamSegmentRecord
+from merlot.cluster.segments.mutations import PutSegments
+from merlot.cluster.segments.transaction import mutate
+from merlot.cluster.segments.view import load
+from merlot.cluster.tasks.compactions import task_of, tell_valid_docs
+from merlot.cluster.tasks.records import CompactionConfig, TaskRecord
+from merlot.ids import InstanceId, TableName
+from merlot.metastore.sqlite import SqliteMetastore
+from merlot.minion.compaction import UpsertCompaction
+from merlot.minion.control import TaskControl
+from merlot.minion.execution import ObsoleteError
+from merlot.minion.merge_rollup import MergeSettings
+from merlot.segment.build.builder import build_segment
+from merlot.segment.build.request import BuildRequest
+from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.taken import taken_column
+from merlot.segment.under_schema import column_under
+from merlot.spec.manifest import load_tables
+from merlot.store.deepstore import DeepStore
+from merlot.testing.faults import ProcessDied
+from merlot.upsert.checkpoint import SegmentSnapshot
+from merlot.upsert.snapshots import decode, encode, file_name
+from merlot.upsert.valid_docs import Bits, SegmentDocs
+
+TABLE = TableName("t_OFFLINE")
+SERVER = InstanceId("Server_a_1")
+MANIFEST = load_tables("""
+apiVersion: merlot.dev/v1alpha1
+kind: Table
+metadata: {name: t}
+spec: {schema: {fields: [{name: id, type: LONG}, {name: at, type: LONG}], primaryKey: [id]}}
+""")[0]
+PLAIN = '{"mode":"FULL","comparisonColumns":["at"]}'
+EXPIRING = '{"mode":"FULL","comparisonColumns":["at"],"primaryKeyTtl":"5","snapshot":"ENABLE"}'
+IDS = (0, 1, 0, 3, 4, 1, 6, 7, 0, 9)
+"""Keys of the rows of the segment that is compacted."""
+STATE = CheckpointRecord(largest=9, alive_from=-1, deleted_from=-1, column="at", at_ms=1)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Which docs are valid, and which rows stay."""
+
+    upsert: str
+    live: tuple[int, ...]
+    tombstones: tuple[int, ...] = ()
+    kept: tuple[int, ...] = ()
+
+
+CASES = {
+    "no key expires": Case(PLAIN, (3, 7), kept=(3, 7)),
+    "nothing is valid": Case(PLAIN, ()),
+    "keys expire": Case(EXPIRING, (3, 7), (9,), kept=(3, 7, 9)),
+    "a key has two rows": Case(EXPIRING, (0, 2, 7), kept=(0, 2, 7, 8)),
+    "keys expire and nothing is valid": Case(EXPIRING, ()),
+}
+
+
+class World:
+    """Three sealed segments, the first of which has rows that were replaced."""
+
+    def __init__(self, folder: Path, case: Case) -> None:
+        self.folder, self.case = folder, case
+        self.metastore = SqliteMetastore(folder / "meta.db")
+        self.store = DeepStore((folder / "deep").as_uri())
+        put_table(self.metastore, MANIFEST)
+        begin = Begin(partition=0, offset=0, servers=(SERVER,))
+        mutate(self.metastore, TABLE, lambda view: transactions.begin(view, [begin], "{}", 1))
+        for number in range(3):
+            self._seal(number)
+        changed = tuple(one.model_copy(update={"upsert": case.upsert}) for one in self.line.values())
+        mutate(self.metastore, TABLE, lambda _: [PutSegments(changed, {one.name: one.crc for one in changed})])
+        self.task = self._task()
+        if case.upsert == EXPIRING:
+            self.take_checkpoint(1, case.live)
+        else:
+            bits = Bits().changed(pa.array(case.live, pa.int64()).to_numpy(), to=True).serialized()
+            tell_valid_docs(self.metastore, self.task.id, self.line[0].key_text, len(IDS), bits, SERVER)
+
+    @property
+    def line(self) -> dict[int, StreamSegmentRecord]:
+        return dict(chains(load(self.metastore, TABLE).stream_segments)[0])
+
+    def _seal(self, number: int) -> None:
+        record = open_segments(load(self.metastore, TABLE))[0]
+        end = record.start_offset + len(IDS)
+        propose_end(self.metastore, TABLE, End(segment=record.name, offset=end, sealer=SERVER, now_ms=1))
+        request = BuildRequest(name=record.name, table="t", schema=MANIFEST.spec.table_schema)
+        (self.folder / f"built{number}").mkdir()
+        rows = pa.table({"id": IDS, "at": [100 * number + place for place in range(len(IDS))]})
+        [file] = upload_segments(self.store, [build_segment(request, rows, self.folder / f"built{number}")], TABLE)
+        sealed = Sealed(
+            segment=record.name, start_offset=record.start_offset, end_offset=end, file=file, sealer=SERVER, now_ms=1
+        )
+        commit_segment(self.metastore, TABLE, sealed)
+
+    def _task(self) -> TaskRecord:
+        config = CompactionConfig(segment=self.line[0].key_text, partition=0, num_records=len(IDS))
+        return task_of(TABLE, config, 1)
+
+    def take_checkpoint(self, sequence: int, live: tuple[int, ...]) -> None:
+        """As a server does at a commit, of whatever file the first segment has."""
+        until = checkpoints.sealed_until(self.line, sequence)
+        urls = {}
+        for record in until:
+            if record.snapshot_url and record.total_docs != len(IDS):
+                urls[record.key_text] = record.snapshot_url
+                continue
+            found = (live, self.case.tombstones) if record.sequence == 0 else (range(len(IDS)), ())
+            bits = SegmentDocs(*(Bits().changed(pa.array(some, pa.int64()).to_numpy(), to=True) for some in found))
+            data = encode(record.key_text, SegmentSnapshot.of(bits, record.total_docs))
+            path = self.folder / file_name(record.key_text, data)
+            path.write_bytes(data)
+            urls[record.key_text] = self.store.url_below(TABLE, SNAPSHOT_FOLDER, path.name)
+            self.store.put(path, urls[record.key_text])
+        taken = Checkpoint(partition=0, sequence=sequence, key=until[-1].key_text, state=STATE, urls=urls)
+        assert write_checkpoint(self.metastore, TABLE, taken)[0]
+
+    def run(self, reached: Callable[[str], None]) -> None:
+        """One run of a minion."""
+        lease = Lease.acquire(self.metastore, "task", "minion", SystemClock())
+        assert lease is not None
+        settings = MergeSettings(folder=self.folder / "minion", open_store=lambda _: self.store)
+        kind = UpsertCompaction(self.metastore, SystemClock(), settings)
+        kind.run(self.task, TaskControl(lease, reached=reached))
+
+    def rows(self) -> list[int]:
+        """Values of `at` in the segment's file; they are its docs."""
+        record = self.line.get(0)
+        if record is None:
+            return []
+        [path] = fetch_segments(self.store, [record], self.folder / "looked")
+        [field] = [one for one in MANIFEST.spec.table_schema.fields if one.name == "at"]
+        with ImmutableSegment.open(path) as segment:
+            docs = pa.array(range(segment.num_docs), pa.uint32()).to_numpy()
+            found: list[int] = taken_column(column_under(segment, field), docs).to_pylist()
+            return found
+
+    def is_whole(self) -> None:
+        """What the records name is there, is of one another, and has every valid row."""
+        rows = self.rows()
+        assert set(rows) >= {*self.case.live, *self.case.tombstones}
+        if self.case.upsert == PLAIN or 0 not in self.line:
+            return
+        record = self.line[0]
+        docs = self.store.read(record.snapshot_url, partial(decode, record.key_text)).docs()
+        assert {rows[doc] for doc in docs.tombstones.docs()} == set(self.case.tombstones)
+        assert {rows[doc] for doc in docs.live.docs()} <= set(self.case.live)
+        assert checkpoints.newest(self.line) is not None
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest) -> Case:
+    return CASES[str(request.param)]
+
+
+@pytest.fixture
+def worlds(tmp_path: Path, case: Case) -> Iterator[Callable[[], World]]:
+    made: list[World] = []
+
+    def make() -> World:
+        folder = tmp_path / str(len(made))
+        folder.mkdir()
+        made.append(World(folder, case))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.metastore.close()
+
+
+def test_a_minion_may_die_at_any_step(worlds: Callable[[], World], case: Case) -> None:
+    steps: list[str] = []
+    worlds().run(steps.append)
+    assert steps[0] == "docs told"
+    assert "segment swapped" in steps
+    for place in range(len(steps)):
+        world, left = worlds(), place
+
+        def die(_: str) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise ProcessDied
+
+        with pytest.raises(ProcessDied):
+            world.run(die)
+        world.is_whole()
+        is_removed = 0 not in world.line  # and the end of the task is not written down
+        with pytest.raises(ObsoleteError) if is_removed else nullcontext():
+            world.run(lambda _: None)
+        world.is_whole()
+        assert world.rows() == list(case.kept)
+        is_by_age = case.upsert == EXPIRING
+        assert (needed(world.line) is not None) == is_by_age, steps[place]
+
+
+@pytest.mark.parametrize("case", ["keys expire", "a key has two rows"], indirect=True)
+@pytest.mark.parametrize("step", ["docs told", "segment built", "segment uploaded", "snapshot uploaded"])
+def test_a_checkpoint_that_is_named_meanwhile_is_what_the_new_snapshot_is_made_of(
+    worlds: Callable[[], World], case: Case, step: str
+) -> None:
+    """A row that it does not count is in the file, and does not count there."""
+    world = worlds()
+    replaced = case.live[-1]
+    seen: list[str] = []
+
+    def reached(name: str) -> None:
+        if name == step and name not in seen:
+            world.take_checkpoint(2, case.live[:-1])
+        seen.append(name)
+
+    world.run(reached)
+    world.is_whole()
+    assert world.rows() == list(case.kept)
+    record = world.line[0]
+    docs = world.store.read(record.snapshot_url, partial(decode, record.key_text)).docs()
+    assert replaced not in [world.rows()[doc] for doc in docs.live.docs()]
+    assert needed(world.line) == 2
+    assert seen.count("snapshot uploaded") == (2 if step == "snapshot uploaded" else 1)
+    assert seen.count("segment uploaded") == 1, "the file is made once"

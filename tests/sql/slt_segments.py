@@ -159,13 +159,19 @@ def built_live(dataset: Dataset, folder: Path) -> Iterator[ImmutableSegment]:
     edges = [0, rows // 4, rows // 2, rows]
     for number, (stored, indexing) in enumerate(zip((_PLAIN, raw, raw), asked, strict=True)):
         cut = edges[number : number + 2]
-        path = build_paths(dataset, folder, cut, varied=False, indexing=stored, first=number)[0]
-        segment = ImmutableSegment.open(path)
-        plan = plan_of(segment.metadata, indexing)
-        if not plan.is_empty:
-            beside = build_sidecar(segment, plan, indexing, folder)
-            segment = segment.beside(Sidecar.open(beside, segment.metadata, verify=True))
-        yield segment
+        yield indexed_beside(dataset, folder, cut, stored, indexing, number)
+
+
+def indexed_beside(
+    dataset: Dataset, folder: Path, cut: Sequence[int], stored: IndexingSpec, asked: IndexingSpec, number: int
+) -> ImmutableSegment:
+    """A segment of the rows of a cut that has what it lacks of what is asked in a file beside it."""
+    (path,) = build_paths(dataset, folder, cut, varied=False, indexing=stored, first=number)
+    segment = ImmutableSegment.open(path)
+    plan = plan_of(segment.metadata, asked)
+    if plan.is_empty:
+        return segment
+    return segment.beside(Sidecar.open(build_sidecar(segment, plan, asked, folder), segment.metadata, verify=True))
 
 
 def _trees(dataset: Dataset) -> dict[str, object]:

@@ -1,7 +1,11 @@
-"""Every case of every `.slt` file, on every layout, against DuckDB or the rows the file gives."""
+"""Every case of every `.slt` file, on every layout, against DuckDB or the rows the file gives.
+
+With MERLOT_INDEX_SETS, layouts of every index by itself, of none and of all are among them.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -9,6 +13,7 @@ from pathlib import Path
 import pytest
 from slt_answers import Answer, Row, first_difference, normalize, sort_rows
 from slt_data import datasets
+from slt_index_sets import INDEXED
 from slt_layouts import LAYOUTS, Layout, star_trees
 from slt_oracle import Oracle
 from slt_reader import Case, read_file
@@ -35,11 +40,12 @@ def oracle() -> Oracle:
 
 _RUNTIME_ERROR = 200
 _MARKS = {"zookeeper-two-servers": [pytest.mark.cluster, pytest.mark.timeout(180)]}
+_LAYOUTS = {**LAYOUTS, **(INDEXED if os.environ.get("MERLOT_INDEX_SETS") else {})}
 
 
-@pytest.fixture(scope="session", params=[pytest.param(name, marks=_MARKS.get(name, [])) for name in LAYOUTS])
+@pytest.fixture(scope="session", params=[pytest.param(name, marks=_MARKS.get(name, [])) for name in _LAYOUTS])
 def layout(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
-    with LAYOUTS[request.param](datasets(), tmp_path_factory.mktemp(request.param)) as made:
+    with _LAYOUTS[request.param](datasets(), tmp_path_factory.mktemp(request.param)) as made:
         yield made
 
 

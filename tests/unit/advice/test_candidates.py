@@ -120,7 +120,7 @@ def test_trees_of_several_queries_are_proposed_together_too() -> None:
     [
         "SELECT user, SUM(amount) FROM t GROUP BY user",
         "SELECT tags, SUM(amount) FROM t GROUP BY tags",
-        "SELECT country, DISTINCTCOUNT(url) FROM t GROUP BY country",
+        "SELECT country, PERCENTILE(amount, 50) FROM t GROUP BY country",
         "SELECT country FROM t WHERE flag = true",
         "SELECT COUNT(*) FROM t",
     ],

@@ -29,6 +29,7 @@ from merlot.kernels import (
     murmur3,
     ordering,
     partial,
+    partition,
     radix,
     roaring,
     scan,
@@ -60,6 +61,7 @@ def query_cases() -> Iterator[Case]:
     yield from _scans()
     yield from _takes()
     yield from _groups()
+    yield from _parts()
     yield from _aggregates()
     yield from _arithmetic()
     yield from _decimals()
@@ -223,6 +225,21 @@ def _groups() -> Iterator[Case]:
     yield group.assign_groups, (keys, 0, slots, np.zeros(64, np.uint64), np.zeros(4, np.uint32))
     yield group.distinct_pairs, (groups, keys, np.full(64, group.EMPTY, np.uint32), groups.copy())
     yield group.fill_slots, (keys[:1], np.full(64, group.EMPTY, np.uint32))
+
+
+def _parts() -> Iterator[Case]:
+    """Many groups, by parts."""
+    words, hashes, rows = np.zeros((1, 4), np.uint64), np.zeros(4, np.uint64), np.zeros(4, np.uint32)
+    counts, bounds = np.zeros(2, np.int64), np.array([0, 4], np.int64)
+    yield partition.hash_words, (words, hashes)
+    yield partition.count_parts, (hashes, 63, counts)
+    yield partition.scatter, (hashes, 0, 63, np.zeros(2, np.int64), hashes.copy(), rows)
+    found = rows.copy(), hashes.copy(), rows.copy(), np.zeros(1, np.int64)
+    yield partition.assign_parts, (words, hashes, rows, bounds, np.zeros(8, np.uint32), *found)
+    yield partition.number_groups, (rows, bounds, rows.copy(), rows.copy(), bounds, rows.copy(), rows.copy())
+    for offsets in (column(np.int32, size=5), column(np.int64, size=5)):
+        yield hashing.hash_spans, (column(np.uint8), offsets, hashes)
+        yield partition.equal_texts, (offsets, column(np.uint8), rows, rows.copy(), 0, 4)
 
 
 def _aggregates() -> Iterator[Case]:

@@ -1,22 +1,20 @@
 """A plan over the segments of one server: tasks on the query's threads, partial answers merged exactly.
 
-A task is a segment, or a range of docs of a large one, so that one segment too uses every thread. Tasks share nothing
-but a queue; the caller works on them as well, so a busy pool delays a query and never stops it.
+A task is a segment, or a range of docs of a large one, so that one segment too uses every thread.
 """
 
 from __future__ import annotations
 
-import threading
+import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from merlot.aggregates.distinct import DistinctCount
 from merlot.query.answer.combine import merge_tables
 from merlot.query.answer.partial import Partial
 from merlot.query.answer.result import QueryStats
@@ -30,16 +28,22 @@ from merlot.query.read.columns import Columns, SegmentColumns
 from merlot.query.shortcuts import joined_segments, one_row
 from merlot.query.star_trees import choice
 from merlot.query.targets import Found, Sources, Target, Task, apart, can_match, matched, resolved, select, with_derived
+from merlot.query.workers import Workers
 from merlot.segment.arrow_types import is_fixed_width
 from merlot.segment.index.zones import BLOCK_DOCS
-from merlot.segment.reader import Segment
-
-R = TypeVar("R")
+from merlot.segment.reader import Reader, Segment
 
 MIN_SPLIT_DOCS = 4 * BLOCK_DOCS
 """Fewest docs of a task when a segment is split; a multiple of the zone maps' block."""
 TEXT_DOCS = 16
 """As many docs is one with a text of its own worth."""
+HASHED_DOCS = 4
+"""As many docs is one worth whose keys, or values to be distinct, go through a table of hashes."""
+DENSE_KEYS = 1 << 16
+"""Up to this many possible keys have a slot each that a cache holds."""
+
+MERGED_ROWS = 8
+"""As many docs is a row of a partial answer worth when it is merged."""
 
 
 def execute(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) -> Partial:
@@ -114,11 +118,18 @@ def _tables(
     if leaf.work.kind is LeafKind.SELECTION and not leaf.work.order_by:
         found = _select_in_order(leaf, tasks, context)
     else:
-        found = _run(tasks, lambda task: _work(leaf, task, context), num_helpers, context)
+        found = Workers(context.pool, num_helpers).run(lambda task: _work(leaf, task, context), tasks)
     tables = [pa.Table.from_arrays(one.columns, schema=schema) for one in found if one.columns is not None]
-    data = merge_tables(leaf.work, tables) if tables else schema.empty_table()
+    data = merge_tables(leaf.work, tables, _mergers(tables, context)) if tables else schema.empty_table()
     _check_partial(leaf.work, data, context.limits)
     return data, found
+
+
+def _mergers(tables: Sequence[pa.Table], context: ExecutionContext) -> Workers:
+    """Threads worth waking for merging."""
+    work = MERGED_ROWS * sum([table.num_rows for table in tables])
+    num_threads = 1 if context.pool is None else min(context.threads, work // context.docs_per_thread)
+    return Workers(context.pool, max(0, num_threads - 1), context.cancel.check)
 
 
 def _check_partial(work: LeafWork, data: pa.Table, limits: ExecutionLimits) -> None:
@@ -205,58 +216,36 @@ def _num_helpers(leaf: Leaf, targets: Sequence[Target], context: ExecutionContex
     work = 0.0
     for target in targets:
         asked = target.leaf(leaf)
-        names, num_docs = asked.columns_read, _docs_to_visit(asked, target)
-        work += num_docs * TEXT_DOCS if num_docs and _reads_texts(target.columns, names) else num_docs
+        num_docs = _docs_to_visit(asked, target)
+        work += num_docs * _weight(asked, target) if num_docs else 0.0
     return max(0, min(context.threads, int(work) // context.docs_per_thread) - 1)
+
+
+def _weight(leaf: Leaf, target: Target) -> int:
+    """As many docs of plain numbers cost as much as one of these."""
+    if target.columns.stored_states is not None:
+        return 1
+    if _reads_texts(target.columns, leaf.columns_read):
+        return TEXT_DOCS
+    # Of a filter that scans, nobody knows how few docs it leaves to hash.
+    is_known = isinstance(target.node, All | DocList | SpanMatch)
+    return HASHED_DOCS if is_known and _hashes(leaf.work, target.columns) else 1
+
+
+def _hashes(work: LeafWork, columns: Columns) -> bool:
+    """Whether groups are many, or distinct values are looked for."""
+    if work.kind is LeafKind.SELECTION:
+        return False
+    space = math.prod([_num_values(columns.reader(name)) for name in work.columns_of_keys])
+    return space > DENSE_KEYS or any(isinstance(one.function, DistinctCount) for one in work.aggregations)
+
+
+def _num_values(reader: Reader) -> int:
+    """How many there may be in a column."""
+    return 1 << 32 if reader.dictionary is None else len(reader.dictionary)
 
 
 def _reads_texts(columns: Columns, names: Iterable[str]) -> bool:
     """Whether there is a column of which every doc's text has to be looked at."""
-    if columns.stored_states is not None:
-        return False
     readers = map(columns.reader, names)
     return any(reader.dictionary is None and not is_fixed_width(reader.type) for reader in readers)
-
-
-def _run(tasks: Sequence[Task], work: Callable[[Task], R], num_helpers: int, context: ExecutionContext) -> list[R]:
-    """Results in the order of tasks; the first error is raised, after helpers stopped."""
-    if not num_helpers:
-        return [work(task) for task in tasks]
-    results: list[R | None] = [None] * len(tasks)
-    queue = _Queue(iter(range(len(tasks))))
-
-    def drain() -> None:
-        try:
-            while (number := queue.take()) is not None:
-                results[number] = work(tasks[number])
-        except BaseException:
-            queue.close()
-            raise
-
-    assert context.pool is not None
-    futures: list[Future[None]] = [context.pool.submit(drain) for _ in range(num_helpers)]
-    try:
-        drain()
-    finally:
-        errors = [future.exception() for future in futures if not future.cancel()]
-    for error in errors:
-        if error is not None:
-            raise error
-    return [result for result in results if result is not None]
-
-
-class _Queue:
-    """Numbers of tasks not yet taken."""
-
-    def __init__(self, numbers: Iterator[int]) -> None:
-        self._numbers = numbers
-        self._lock = threading.Lock()
-        self._closed = False
-
-    def take(self) -> int | None:
-        with self._lock:
-            return None if self._closed else next(self._numbers, None)
-
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from merlot.query.aggregation import Aggregation
 from merlot.query.operators.order import order_table
 from merlot.query.plan.nodes import LeafKind, LeafWork
+from merlot.query.workers import Workers
 from merlot.tree.nodes import Column
 from merlot.tree.types import SqlType
 from merlot.vectors.encoding import group_rows
 from merlot.vectors.groups import Groups
+from merlot.vectors.partitioned import group_many
+
+ALONE: Final = Workers()
+"""The calling thread."""
 
 
 def combine_data(work: LeafWork, tables: Sequence[pa.Table]) -> pa.Table:
@@ -27,13 +34,13 @@ def _as(schema: pa.Schema, table: pa.Table) -> pa.Table:
     return table if table.schema.equals(schema) else table.cast(schema)
 
 
-def merge_tables(work: LeafWork, tables: Sequence[pa.Table]) -> pa.Table:
+def merge_tables(work: LeafWork, tables: Sequence[pa.Table], workers: Workers = ALONE) -> pa.Table:
     """Tables of the plan's `partial_schema` as one, equal keys merged and rows cut to what the answer needs."""
     if work.kind is LeafKind.SELECTION:
         return _merge_rows(work, tables)
     if len(tables) == 1:
         return tables[0]
-    return merge_groups(work, pa.concat_tables(tables))
+    return merge_groups(work, pa.concat_tables(tables), workers)
 
 
 def _merge_rows(work: LeafWork, tables: Sequence[pa.Table]) -> pa.Table:
@@ -54,29 +61,36 @@ def order_columns(work: LeafWork) -> list[tuple[str, SqlType, bool, bool]]:
     return columns
 
 
-def merge_groups(work: LeafWork, table: pa.Table) -> pa.Table:
+def merge_groups(work: LeafWork, table: pa.Table, workers: Workers = ALONE) -> pa.Table:
     """One row per distinct key, states merged."""
-    columns = [_array(column) for column in table.columns]
+    columns = workers.run(_array, table.columns)
     num_keys = len(work.keys)
+    keys, states = columns[:num_keys], columns[num_keys:]
     if work.kind is LeafKind.AGGREGATION:
         groups = Groups(np.zeros(table.num_rows, np.uint32), np.zeros(1, np.uint32))
     else:
-        groups = group_rows(columns[:num_keys], table.num_rows)
-    merged = [column.take(pa.array(groups.first_rows)) for column in columns[:num_keys]]
-    merged += _merge_states(work, columns[num_keys:], groups.of_rows, len(groups))
-    return pa.Table.from_arrays(merged, schema=table.schema)
+        groups = group_many(keys, table.num_rows, workers.run) or group_rows(keys, table.num_rows)
+    first_rows = pa.array(groups.first_rows)
+    parts: list[Callable[[], list[pa.Array]]] = [partial(_taken, column, first_rows) for column in keys]
+    parts += [partial(_merged, one, of_one, groups) for one, of_one in _states(work, states)]
+    merged = workers.run(lambda part: part(), parts)
+    return pa.Table.from_arrays([column for some in merged for column in some], schema=table.schema)
 
 
-def _merge_states(
-    work: LeafWork, columns: Sequence[pa.Array], groups: NDArray[np.uint32], num_groups: int
-) -> list[pa.Array]:
-    merged: list[pa.Array] = []
+def _taken(column: pa.Array, rows: pa.Array) -> list[pa.Array]:
+    return [column.take(rows)]
+
+
+def _merged(one: Aggregation, columns: Sequence[pa.Array], groups: Groups) -> list[pa.Array]:
+    return list(one.function.merge(one.call, columns, groups.of_rows, len(groups)))
+
+
+def _states(work: LeafWork, columns: Sequence[pa.Array]) -> Iterator[tuple[Aggregation, Sequence[pa.Array]]]:
+    """The columns of each aggregate's states."""
     position = 0
     for one in work.aggregations:
-        end = position + len(one.fields)
-        merged += one.function.merge(one.call, columns[position:end], groups, num_groups)
-        position = end
-    return merged
+        yield one, columns[position : position + len(one.fields)]
+        position += len(one.fields)
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:

@@ -88,6 +88,11 @@ class LeafWork:
         return frozenset().union(*(columns_of(expr) for expr in exprs))
 
     @cached_property
+    def columns_of_keys(self) -> frozenset[str]:
+        """Columns of the table that group keys are made of."""
+        return frozenset().union(*(columns_of(expr) for expr in self.keys))
+
+    @cached_property
     def aggregations(self) -> tuple[Aggregation, ...]:
         """The aggregates, found in the registry. Raises UnsupportedQueryError."""
         return tuple(aggregation(one, nulls=self.null_handling) for one in self.aggregates)

@@ -1,0 +1,157 @@
+"""Grouping of many distinct keys: rows are scattered by the top bits of their hashes, so that each part's table of
+groups stays in the cache, and parts are grouped side by side.
+
+A row's hash mixes its words; of one word it is a bijection, so equal hashes are equal keys. Parts are ranges of places,
+rows of a part in ascending order; groups are numbered within their part by order of arrival.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.kernels.jit import kernel
+
+Hashes = NDArray[np.uint64]
+Rows = NDArray[np.uint32]
+Places = NDArray[np.int64]
+
+EMPTY = np.uint32(0xFFFFFFFF)
+"""Marks a free slot of a table."""
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+@kernel
+def hash_words(words: NDArray[np.uint64], hashes: Hashes) -> None:
+    """Hash of each key; words (W, N)."""
+    for row in range(words.shape[1]):
+        mixed = np.uint64(0)
+        for word in range(words.shape[0]):
+            mixed = (mixed ^ words[word, row]) * _MIX
+            mixed ^= mixed >> np.uint64(32)
+        hashes[row] = mixed * _MIX
+
+
+@kernel
+def count_parts(hashes: Hashes, shift: int, counts: Places) -> None:
+    """counts[p] += how many hashes have p in front, behind which there are `shift` bits."""
+    by = np.uint64(shift)
+    for row in range(hashes.shape[0]):
+        counts[hashes[row] >> by] += 1
+
+
+@kernel
+def scatter(hashes: Hashes, first_row: int, shift: int, starts: Places, out_hashes: Hashes, out_rows: Rows) -> None:
+    """Write hashes with their rows, numbered from first_row, to the places of their parts, which starts[p] counts."""
+    by = np.uint64(shift)
+    for row in range(hashes.shape[0]):
+        mixed = hashes[row]
+        part = mixed >> by
+        place = starts[part]
+        starts[part] = place + 1
+        out_hashes[place] = mixed
+        out_rows[place] = first_row + row
+
+
+@kernel
+def assign_parts(
+    words: NDArray[np.uint64],
+    hashes: Hashes,
+    rows: Rows,
+    bounds: Places,
+    slots: Rows,
+    groups: Rows,
+    group_hashes: Hashes,
+    first_rows: Rows,
+    num_groups: Places,
+) -> None:
+    """Group the rows of each part [bounds[p], bounds[p + 1]) by their words (W, N).
+
+    groups[k] is the group within its part of rows[k]; first_rows and group_hashes, those of the part's group g at its
+    beginning + g; num_groups[p] how many there are. slots: a power of two, twice the largest part or more."""
+    width = words.shape[0]
+    for part in range(num_groups.shape[0]):
+        start, stop = bounds[part], bounds[part + 1]
+        size = 2
+        while size < 2 * (stop - start):
+            size *= 2
+        last_slot = np.uint64(size - 1)
+        slots[:size] = EMPTY
+        found = 0
+        for place in range(start, stop):
+            mixed = hashes[place]
+            row = rows[place]
+            slot = mixed & last_slot
+            while True:
+                group = slots[slot]
+                if group == EMPTY:
+                    group = np.uint32(found)
+                    slots[slot] = group
+                    group_hashes[start + found] = mixed
+                    first_rows[start + found] = row
+                    found += 1
+                    break
+                other = start + np.int64(group)
+                if group_hashes[other] == mixed:
+                    is_equal = True
+                    if width > 1:
+                        for word in range(width):
+                            if words[word, first_rows[other]] != words[word, row]:
+                                is_equal = False
+                                break
+                    if is_equal:
+                        break
+                slot = (slot + np.uint64(1)) & last_slot
+            groups[place] = group
+        num_groups[part] = found
+
+
+@kernel
+def number_groups(
+    rows: Rows, bounds: Places, groups: Rows, part_rows: Rows, bases: Places, of_rows: Rows, first_rows: Rows
+) -> None:
+    """Groups of parts as groups of all: those of part p are bases[p] up to bases[p + 1].
+
+    of_rows[rows[k]] = bases[p] + groups[k]; first_rows[bases[p] + g] is the first row of the part's group g."""
+    for part in range(bounds.shape[0] - 1):
+        start, base = bounds[part], bases[part]
+        for group in range(bases[part + 1] - base):
+            first_rows[base + group] = part_rows[start + group]
+        for place in range(start, bounds[part + 1]):
+            of_rows[rows[place]] = base + groups[place]
+
+
+@kernel
+def _word(data: Any, place: Any) -> Any:
+    """Eight bytes from `place` on as one number."""
+    word = np.uint64(0)
+    for offset in range(8):
+        word |= np.uint64(data[place + offset]) << np.uint64(8 * offset)
+    return word
+
+
+@kernel
+def equal_texts(
+    offsets: NDArray[Any], data: NDArray[np.uint8], of_rows: Rows, first_rows: Rows, start: int, stop: int
+) -> bool:
+    """Whether each of the rows [start, stop) has the text of the first row of its group."""
+    for row in range(start, stop):
+        first = first_rows[of_rows[row]]
+        if first == row:
+            continue
+        here, there = np.int64(offsets[row]), np.int64(offsets[first])
+        end = np.int64(offsets[row + 1])
+        if np.int64(offsets[first + 1]) - there != end - here:
+            return False
+        while here + 8 <= end:
+            if _word(data, here) != _word(data, there):
+                return False
+            here += 8
+            there += 8
+        while here < end:
+            if data[here] != data[there]:
+                return False
+            here += 1
+            there += 1
+    return True

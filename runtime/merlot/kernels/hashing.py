@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.kernels.jit import kernel
+from merlot.kernels.jit import kernel, load_word
 
 _MASK: Final = (1 << 64) - 1
 _PRIMES: Final = (
@@ -76,17 +76,17 @@ def _hash_span(data: Any, start: Any, stop: Any, seed: Any) -> Any:
     if stop - start >= 32:
         one, two, three, four = seed + _P1 + _P2, seed + _P2, seed, seed - _P1
         while place + 32 <= stop:
-            one = _round(one, _lane(data, place, 8))
-            two = _round(two, _lane(data, place + 8, 8))
-            three = _round(three, _lane(data, place + 16, 8))
-            four = _round(four, _lane(data, place + 24, 8))
+            one = _round(one, load_word(data, place))
+            two = _round(two, load_word(data, place + 8))
+            three = _round(three, load_word(data, place + 16))
+            four = _round(four, load_word(data, place + 24))
             place += 32
         mixed = _rotate(one, 1) + _rotate(two, 7) + _rotate(three, 12) + _rotate(four, 18)
         for state in (one, two, three, four):
             mixed = (mixed ^ _round(np.uint64(0), state)) * _P1 + _P4
     mixed += np.uint64(stop - start)
     while place + 8 <= stop:
-        mixed = _rotate(mixed ^ _round(np.uint64(0), _lane(data, place, 8)), 27) * _P1 + _P4
+        mixed = _rotate(mixed ^ _round(np.uint64(0), load_word(data, place)), 27) * _P1 + _P4
         place += 8
     if place + 4 <= stop:
         mixed = _rotate(mixed ^ (_lane(data, place, 4) * _P1), 23) * _P2 + _P3

@@ -1,4 +1,4 @@
-"""The one door to numba: how every kernel is compiled, and the two instructions that numba does not expose.
+"""The one door to numba: how every kernel is compiled, and the three instructions that numba does not expose.
 
 `nogil`, so that segments of a query run side by side on the server's threads; never `parallel`, whose threads would
 fight the segment pool; cached on disk, because a cold query must not wait seconds for LLVM. `cache` and
@@ -45,6 +45,18 @@ def _ctpop_intrinsic(_context: Any, word: Any) -> Any:
     return numba.int64(word), generate
 
 
+def _load_intrinsic(_context: Any, data: Any, place: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        start = builder.gep(array.data, [arguments[1]])
+        word = builder.load(builder.bitcast(start, ir.IntType(64).as_pointer()))
+        word.align = 1
+        return word
+
+    return numba.uint64(data, numba.int64), generate
+
+
+_load: Any = intrinsic(_load_intrinsic)
 _cttz: Any = intrinsic(_cttz_intrinsic)
 _ctpop: Any = intrinsic(_ctpop_intrinsic)
 
@@ -57,6 +69,10 @@ if cast(Any, numba.config).DISABLE_JIT:
     def count_bits(word: int) -> int:
         """Number of set bits of a u64."""
         return int(word).bit_count()
+
+    def load_word(data: Any, place: Any) -> Any:
+        """data[place:place + 8], of bytes, as a u64, the first lowest; the caller knows that there are as many."""
+        return data[place : place + 8].view("<u8")[0]
 
 else:
 
@@ -71,3 +87,8 @@ else:
         """Number of set bits of a u64."""
         number: int = _ctpop(word)
         return number
+
+    @kernel
+    def load_word(data: Any, place: Any) -> Any:
+        """data[place:place + 8], of bytes, as a u64, the first lowest; the caller knows that there are as many."""
+        return _load(data, place)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.kernels.jit import kernel
+from merlot.kernels.jit import kernel, load_word
 
 Hashes = NDArray[np.uint64]
 Rows = NDArray[np.uint32]
@@ -123,15 +123,6 @@ def number_groups(
 
 
 @kernel
-def _word(data: Any, place: Any) -> Any:
-    """Eight bytes from `place` on as one number."""
-    word = np.uint64(0)
-    for offset in range(8):
-        word |= np.uint64(data[place + offset]) << np.uint64(8 * offset)
-    return word
-
-
-@kernel
 def equal_texts(
     offsets: NDArray[Any], data: NDArray[np.uint8], of_rows: Rows, first_rows: Rows, start: int, stop: int
 ) -> bool:
@@ -144,14 +135,18 @@ def equal_texts(
         end = np.int64(offsets[row + 1])
         if np.int64(offsets[first + 1]) - there != end - here:
             return False
-        while here + 8 <= end:
-            if _word(data, here) != _word(data, there):
+        apart = there - here
+        if end - here < 8:
+            for place in range(here, end):
+                if data[place] != data[place + apart]:
+                    return False
+            continue
+        # The last eight bytes are compared once more, together.
+        last = end - 8
+        while here < last:
+            if load_word(data, here) != load_word(data, here + apart):
                 return False
             here += 8
-            there += 8
-        while here < end:
-            if data[here] != data[there]:
-                return False
-            here += 1
-            there += 1
+        if load_word(data, last) != load_word(data, last + apart):
+            return False
     return True

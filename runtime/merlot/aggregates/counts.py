@@ -19,6 +19,7 @@ from merlot.aggregates.function import (
     Parameter,
     State,
     StateField,
+    chosen,
     grown,
 )
 from merlot.aggregates.one_row import OneCount
@@ -52,7 +53,7 @@ class CountState(State):
         kernels.sum_int_groups(groups, columns[0].to_numpy(), self._counts)
 
     def columns(self, groups: Chosen) -> list[pa.Array]:
-        return [pa.array(self._counts[groups])]
+        return [pa.array(chosen(self._counts, groups))]
 
     def rows_by_group(self) -> NDArray[np.int64] | None:
         return self._counts

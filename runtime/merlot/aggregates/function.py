@@ -220,6 +220,12 @@ def grown(array: NDArray[Any], num_groups: int, fill: Any = 0) -> NDArray[Any]:
     return larger
 
 
+def chosen(values: NDArray[Any], groups: Chosen) -> NDArray[Any]:
+    """Elements of chosen groups; those of the first so many are not copied."""
+    number = len(groups)
+    return values[:number] if number == 0 or groups[-1] == number - 1 else values[groups]
+
+
 def all_in_one(groups: Groups | None, num_rows: int) -> Groups:
     """The groups, spelled out."""
     return np.zeros(num_rows, np.uint32) if groups is None else groups

@@ -30,6 +30,7 @@ from merlot.aggregates.function import (
     State,
     StateField,
     all_in_one,
+    chosen,
     grown,
     nothing,
 )
@@ -109,8 +110,8 @@ class IntegerSum(State):
 
     def halves(self, groups: Chosen) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """High and low halves of the sums of chosen groups."""
-        lows = self._widened()[groups]
-        return self._sums[groups] + (lows >> 32), lows & LOW_MASK
+        lows = chosen(self._widened(), groups)
+        return chosen(self._sums, groups) + (lows >> 32), lows & LOW_MASK
 
     def _widened(self) -> NDArray[np.int64]:
         """Low halves, beside high ones in `_sums`."""
@@ -147,7 +148,7 @@ class FloatSum(State):
         kernels.sum_float_groups(groups, np.where(np.isfinite(errors), errors, 0.0), self._sums, self._errors)
 
     def columns(self, groups: Chosen) -> list[pa.Array]:
-        return [pa.array(self._sums[groups]), pa.array(self._errors[groups])]
+        return [pa.array(chosen(self._sums, groups)), pa.array(chosen(self._errors, groups))]
 
 
 class DecimalSum(State):
@@ -208,7 +209,7 @@ class DecimalSum(State):
         ((scale, _, _), total), *_ = self._scaled.items()
         sums = total.narrow()
         if sums is not None:
-            return texts_of(sums[groups], scale)
+            return texts_of(chosen(sums, groups), scale)
         high, low = total.halves(groups)
         return texts_of((high << 32) + low, scale) if np.all((high < 1 << 31) & (high >= -(1 << 31))) else None
 

@@ -21,6 +21,7 @@ from merlot.query.answer.result import QueryStats
 from merlot.query.context import ExecutionContext, ExecutionLimits, TooMuchWorkError, check_groups, check_size
 from merlot.query.filter.predicates import DocList, SpanMatch
 from merlot.query.filter.resolve import All, And, Resolver
+from merlot.query.operators import ungrouped
 from merlot.query.operators.group_by import aggregate, group
 from merlot.query.operators.selection import select_first, select_top
 from merlot.query.plan.nodes import Leaf, LeafKind, LeafWork
@@ -118,9 +119,12 @@ def _tables(
     if leaf.work.kind is LeafKind.SELECTION and not leaf.work.order_by:
         found = _select_in_order(leaf, tasks, context)
     else:
-        found = Workers(context.pool, num_helpers).run(lambda task: _work(leaf, task, context), tasks)
+        total = sum([task.stop - task.start for task in tasks])
+        found = Workers(context.pool, num_helpers).run(lambda task: _work(leaf, task, context, total), tasks)
     tables = [pa.Table.from_arrays(one.columns, schema=schema) for one in found if one.columns is not None]
-    data = merge_tables(leaf.work, tables, _mergers(tables, context)) if tables else schema.empty_table()
+    is_merged = len(tables) == 1 and all(one.is_grouped for one in found)
+    workers = _mergers(tables, context)
+    data = merge_tables(leaf.work, tables, workers, is_merged=is_merged) if tables else schema.empty_table()
     _check_partial(leaf.work, data, context.limits)
     return data, found
 
@@ -176,12 +180,17 @@ def _split(target: Target, num_targets: int, num_helpers: int, context: Executio
     return [Task(target, start, min(start + size, num_docs)) for start in range(0, num_docs, size)]
 
 
-def _work(leaf: Leaf, task: Task, context: ExecutionContext) -> Found:
+def _work(leaf: Leaf, task: Task, context: ExecutionContext, total: int) -> Found:
+    """total: docs that all tasks look at."""
     context.cancel.check()
     docs, num_entries = select(leaf, task, context)
     if not docs.pieces:
         return Found(None, 0, num_entries, False)
     columns, work = task.target.columns, task.target.leaf(leaf).work
+    slots: Sequence[pa.Array | pa.ChunkedArray]
+    rows = None if work.kind is not LeafKind.GROUP_BY else ungrouped.rows(work, columns, docs, context, total)
+    if rows is not None:
+        return Found(rows, docs.count, num_entries, matched(task, docs), is_grouped=False)
     match work.kind:
         case LeafKind.AGGREGATION:
             slots = aggregate(work, columns, docs, context)

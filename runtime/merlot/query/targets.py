@@ -87,11 +87,13 @@ class Task:
 class Found:
     """What one task found: slot columns (None if no doc matched), matching docs, entries looked at."""
 
-    columns: list[pa.Array] | None
+    columns: Sequence[pa.Array | pa.ChunkedArray] | None
     num_docs: int
     num_entries: int
     matched: NDArray[np.bool_] | bool
     """Which segments of the target hold a match; a target of one, whether it does."""
+    is_grouped: bool = True
+    """Whether equal keys are one row."""
 
 
 def apart(segments: Sequence[Segment], context: ExecutionContext) -> list[Source]:

@@ -7,14 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from merlot.kernels import hashing
 from merlot.query.answer.combine import merge_tables
-from merlot.query.context import CancelToken, QueryCancelledError
+from merlot.query.context import CancelToken, ExecutionLimits, QueryCancelledError
+from merlot.query.operators import ungrouped
 from merlot.query.plan.binding import bind
 from merlot.query.plan.make import plan
 from merlot.query.workers import Workers
+from merlot.spec.indexing import IndexingSpec
 from merlot.sql.parse import parse
 from merlot.vectors import partitioned
 from merlot.vectors.encoding import group_rows
@@ -143,6 +146,82 @@ def test_merged_by_parts_answers_are_the_same(make_table, monkeypatch):
     monkeypatch.setattr(partitioned, "LEAST_ROWS", 1 << 60)
     assert table.query(SQL) == by_parts
     assert len(by_parts) > 2000
+
+
+ASKED = [
+    "SELECT k, s, COUNT(*), SUM(n), AVG(n), SUM(n + 3) FROM t GROUP BY k, s ORDER BY k, s LIMIT 10000",
+    "SELECT s, b, SUM(d) FROM t WHERE n <> 7 GROUP BY s, b ORDER BY s, b LIMIT 10000",
+    "SELECT DISTINCT d, f FROM t ORDER BY d, f LIMIT 10000",
+    "SELECT k + n, UPPER(s), MINMAXRANGE(d), COUNT(*) FILTER (WHERE n > 3) FROM t GROUP BY 1, 2 ORDER BY 1, 2 LIMIT 99",
+]
+
+
+@pytest.mark.parametrize("null_handling", ["false", "true"])
+@pytest.mark.parametrize("num_segments", [1, 3])
+@pytest.mark.parametrize("sql", ASKED)
+def test_rows_that_tasks_leave_to_the_merge_are_grouped_there(
+    make_table, monkeypatch, sql, num_segments, null_handling
+):
+    fields = [*FIELDS, {"name": "b", "type": "BOOLEAN"}, {"name": "f", "type": "FLOAT"}]
+    data = []
+    for seed in range(num_segments):
+        random = np.random.default_rng(seed)
+        nulls = random.random(3000) < 0.05
+        zeros = pa.array(random.choice([0.0, -0.0, np.nan, 1.5], 3000).astype(np.float32), mask=nulls)
+        flags = pa.array(random.random(3000) < 0.5, mask=nulls)
+        data.append(rows(seed).append_column("b", flags).append_column("f", zeros))
+    table = make_table(fields, *data, indexing=IndexingSpec(no_dictionary=("s", "f")))
+    grouped = table.query(sql, enableNullHandling=null_handling)
+    monkeypatch.setattr(ungrouped, "LEAST_DOCS", 1)
+    monkeypatch.setattr(ungrouped, "LEAST_SHARE", 0)
+    monkeypatch.setattr(ungrouped, "LEAST_SHARE_OF_TEXTS", 0)
+    reads = CountedCalls(ungrouped._read)
+    monkeypatch.setattr(ungrouped, "_read", reads)
+    assert repr(table.query(sql, enableNullHandling=null_handling)) == repr(grouped)
+    assert reads.results
+
+
+@pytest.mark.parametrize(
+    ("limits", "is_tried"),
+    [(ExecutionLimits(max_groups=5999), False), (ExecutionLimits(max_bytes=800_000), True)],
+    ids=["groups", "bytes"],
+)
+def test_rows_past_the_limits_of_groups_and_bytes_are_grouped_by_their_tasks(make_table, monkeypatch, limits, is_tried):
+    data = [rows(1), rows(2)]
+    long = [one.set_column(1, "s", pc.utf8_rpad(one["s"], 200)) for one in data]
+    table = make_table(FIELDS, *long, indexing=IndexingSpec(no_dictionary=("s",)))
+    grouped = table.query(ASKED[0])
+    monkeypatch.setattr(ungrouped, "LEAST_DOCS", 1)
+    monkeypatch.setattr(ungrouped, "LEAST_SHARE_OF_TEXTS", 0)
+    read = CountedCalls(ungrouped._read)
+    monkeypatch.setattr(ungrouped, "_read", read)
+    assert replace(table, context=replace(table.context, limits=limits)).query(ASKED[0]) == grouped
+    assert bool(read.results) == is_tried
+    assert all(result is None for result in read.results)
+
+
+class CountedCalls:
+    """A function, and what it returned."""
+
+    def __init__(self, function):
+        self.results = []
+        self._function = function
+
+    def __call__(self, *args):
+        self.results.append(self._function(*args))
+        return self.results[-1]
+
+
+def test_docs_with_few_keys_are_grouped_by_their_tasks(make_table, monkeypatch):
+    table = make_table(FIELDS, rows(1))
+    monkeypatch.setattr(ungrouped, "LEAST_DOCS", 1)
+    read = CountedCalls(ungrouped._read)
+    monkeypatch.setattr(ungrouped, "_read", read)
+    assert len(table.query("SELECT s, COUNT(*) FROM t GROUP BY s")) == 3
+    assert len(table.query("SELECT s, d, DISTINCTCOUNT(n) FROM t GROUP BY s, d LIMIT 5000")) == 3000
+    assert not read.results
+    assert len(table.query("SELECT s, d, SUM(n) FROM t GROUP BY s, d LIMIT 5000")) == 3000
+    assert len(read.results) == 1
 
 
 def test_a_cancelled_query_stops_merging(make_table):

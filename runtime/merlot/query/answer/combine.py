@@ -34,11 +34,15 @@ def _as(schema: pa.Schema, table: pa.Table) -> pa.Table:
     return table if table.schema.equals(schema) else table.cast(schema)
 
 
-def merge_tables(work: LeafWork, tables: Sequence[pa.Table], workers: Workers = ALONE) -> pa.Table:
-    """Tables of the plan's `partial_schema` as one, equal keys merged and rows cut to what the answer needs."""
+def merge_tables(
+    work: LeafWork, tables: Sequence[pa.Table], workers: Workers = ALONE, *, is_merged: bool | None = None
+) -> pa.Table:
+    """Tables of the plan's `partial_schema` as one, equal keys merged and rows cut to what the answer needs.
+
+    is_merged: whether no key is there twice, as in one table unless it is told otherwise."""
     if work.kind is LeafKind.SELECTION:
         return _merge_rows(work, tables)
-    if len(tables) == 1:
+    if len(tables) == 1 if is_merged is None else is_merged:
         return tables[0]
     return merge_groups(work, pa.concat_tables(tables), workers)
 

@@ -40,7 +40,7 @@ MAX_COMBINATIONS = 1 << 62
 
 def aggregate(work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionContext) -> list[pa.Array]:
     """State columns of one row."""
-    accumulators = _accumulators(work, columns, 1)
+    accumulators = accumulators_of(work, columns, 1)
     for chunk in docs.chunks(columns, null_handling=work.null_handling):
         context.cancel.check()
         for one in accumulators:
@@ -60,7 +60,7 @@ def group(work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionCont
     return _group_hashed(work, columns, docs, context, keys)
 
 
-def _accumulators(
+def accumulators_of(
     work: LeafWork, columns: Columns, num_groups: int
 ) -> Sequence[Accumulator | ShiftedSum | StateAccumulator]:
     stored = columns.stored_states
@@ -82,7 +82,7 @@ def _group_dense(
     work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionContext, keys: list[Key]
 ) -> list[pa.Array]:
     packing = Packing([key.cardinality for key in keys])
-    accumulators = _accumulators(work, columns, packing.space)
+    accumulators = accumulators_of(work, columns, packing.space)
     rows = next((one for one in accumulators if one.rows_by_group is not None), None)
     present = np.zeros(packing.space, np.uint8) if rows is None else None
     scratch = np.zeros(min(CHUNK_DOCS, docs.count), np.uint32)
@@ -105,7 +105,7 @@ def _group_hashed(
 ) -> list[pa.Array]:
     packing = Packing([key.cardinality for key in keys])
     table = GroupTable(packing.width, docs.count)
-    accumulators = _accumulators(work, columns, 1024)
+    accumulators = accumulators_of(work, columns, 1024)
     scratch = np.zeros(packing.width * HASH_CHUNK_DOCS, np.uint64)
     for chunk in docs.chunks(columns, null_handling=work.null_handling, max_docs=HASH_CHUNK_DOCS):
         context.cancel.check()
@@ -125,7 +125,7 @@ def _group_encoded(
     known = [_encoded(key, expr, every) for key, expr in zip(keys, work.keys, strict=True)]
     packing = Packing([key.cardinality for key in keys])
     table = GroupTable(packing.width, every.num_rows)
-    accumulators = _accumulators(work, columns, 1024)
+    accumulators = accumulators_of(work, columns, 1024)
     for rows, places in _blocks(every.num_rows, [None if one is None else one.offsets for one in known]):
         context.cancel.check()
         chunk = every.at(rows)

@@ -261,6 +261,11 @@ def _in_order(names: Collection[str], table: Table) -> tuple[str, ...]:
     return tuple(name for name in table.spec.table_schema.names if name in names)
 
 
+def together(prepared: DataFrame, order: PrepareTask) -> DataFrame:
+    """Parcels where the task is that builds from them, lot after lot."""
+    return prepared.repartitionById(order.num_tasks, parcels.TASK).sortWithinPartitions(parcels.LOT)
+
+
 def _run(prepared: DataFrame, order: PrepareTask, table: Table, deep_store: str, options: JobOptions) -> _Built:
     spark = prepared.sparkSession
     context = spark.sparkContext
@@ -273,8 +278,7 @@ def _run(prepared: DataFrame, order: PrepareTask, table: Table, deep_store: str,
         on_built=segments.add,
         name_suffix=options.stretch.name_suffix,
     )
-    together = prepared.repartitionById(order.num_tasks, parcels.TASK).sortWithinPartitions(parcels.LOT)
-    results = together.mapInArrow(executor.build(task), from_arrow_schema(executor.RESULT_SCHEMA))
+    results = together(prepared, order).mapInArrow(executor.build(task), from_arrow_schema(executor.RESULT_SCHEMA))
     group = f"merlot-{uuid.uuid4()}"
     context.setJobGroup(group, f"build segments of {table.raw_name}", interruptOnCancel=True)
     try:

@@ -23,7 +23,13 @@ from merlot.ids import RawTableName
 TIMEOUT_S = 60.0
 WAITS_S = (0.2, 0.5, 1.0, 2.0, 4.0)
 """Waits before each further attempt while the controller cannot be reached."""
-_FAMILIES: Mapping[int, type[MerlotError]] = {400: InvalidInputError, 404: NotFoundError, 409: ConflictError}
+_FAMILIES: Mapping[int, type[MerlotError]] = {
+    400: InvalidInputError,
+    404: NotFoundError,
+    409: ConflictError,
+    413: InvalidInputError,
+}
+"""Of what would be answered the same again; of all others another attempt may be answered better."""
 
 
 @dataclass(frozen=True, slots=True)

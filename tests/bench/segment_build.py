@@ -34,6 +34,7 @@ REPEATS = 3
 TYPES = {
     pa.int32(): TypeName.INT,
     pa.int64(): TypeName.LONG,
+    pa.float64(): TypeName.DOUBLE,
     pa.string(): TypeName.STRING,
     pa.timestamp("ms"): TypeName.TIMESTAMP,
 }
@@ -86,7 +87,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def schema_of(rows: pa.Table, metrics: tuple[str, ...]) -> TableSchema:
-    """INT, LONG, STRING and TIMESTAMP columns as dimensions, except `metrics`."""
+    """INT, LONG, DOUBLE, STRING and TIMESTAMP columns as dimensions, except `metrics`."""
     return TableSchema(
         fields=tuple(
             FieldSpec(

@@ -2,7 +2,8 @@
 
 A session of two cores in this process, and a controller's HTTP API over SQLite. The first build warms JVM and workers
 and is not counted; of the others, each into an empty deep store, the median counts. CPU is that of the JVM and of
-Python's workers, which other work on the machine blurs less.
+Python's workers, which other work on the machine blurs less. Spark's own share is what a job takes that reads, shuffles
+and builds nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
+from tests.bench import segment_build, tpch
 from tests.bench.report import Case, publish
-from tests.bench.segment_build import FLIGHT_METRICS, SSB_METRICS, flights, schema_of
+from tests.bench.segment_build import FLIGHT_METRICS, SSB_METRICS, flights
 from tests.bench.ssb_data import generate
 
 from merlot.controller.http.api import make_app
@@ -33,12 +35,14 @@ from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.schema import TableSchema
 from merlot.spec.table import Table
 from merlot.testing.apps import serve_app
-from merlot_spark import sources
-from merlot_spark.build_segments import build_segments
+from merlot_spark import frames, sources
+from merlot_spark.build_segments import TASKS_PER_CORE, build_segments, together
+from merlot_spark.preparing import PrepareTask
 from merlot_spark.publish import ControllerClient
 from merlot_spark.session import create_session
 
 BAR = 250.0
+LINEITEM_METRICS = ("l_quantity", "l_extendedprice", "l_discount", "l_tax")
 START_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
 
@@ -61,7 +65,7 @@ def spread(rows: pa.Table, num_days: int) -> pa.Table:
 
 
 def table_of(source: Source) -> Table:
-    schema: TableSchema = schema_of(source.rows, source.metrics)
+    schema: TableSchema = segment_build.schema_of(source.rows, source.metrics)
     fields: list[dict[str, Any]] = [
         {"name": field.name, "type": field.type.value, "role": "dateTime" if field.name == source.time else field.role}
         for field in schema.fields
@@ -74,6 +78,25 @@ def table_of(source: Source) -> Table:
     }
     (table,) = manifest.load_tables(json.dumps(document))
     return table
+
+
+def read_only(spark: SparkSession, table: Table, path: Path) -> tuple[float, float]:
+    """Wall and CPU seconds of a job that reads and shuffles the same rows and builds nothing of them."""
+    num_tasks = TASKS_PER_CORE * spark.sparkContext.defaultParallelism
+    task = PrepareTask(manifest_text=frames.manifest_text(table), num_tasks=num_tasks)
+    batch = BatchIngestion.model_validate({"sourceUri": str(path), "format": "PARQUET"})
+    rows = sources.read(spark, batch, table)
+    assert isinstance(rows, sources.FileSource)
+    started, worked = time.monotonic(), cpu_s(spark)
+    parted = together(rows.prepare(table, task).rows, task)
+    counted = parted.mapInArrow(_count, "num_rows long").collect()
+    assert sum(row.num_rows for row in counted) > 0
+    return time.monotonic() - started, cpu_s(spark) - worked
+
+
+def _count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield pa.RecordBatch.from_pydict({"num_rows": [batch.num_rows]})
 
 
 def build(spark: SparkSession, table: Table, path: Path) -> tuple[float, float, Mapping[str, float]]:
@@ -91,6 +114,11 @@ def build(spark: SparkSession, table: Table, path: Path) -> tuple[float, float, 
         )
         assert report.rows_out == pq.read_metadata(path).num_rows
         return time.monotonic() - started, cpu_s(spark) - worked, report.seconds
+
+
+def lineitem(scale: float) -> pa.Table:
+    """TPC-H's, of 2,526 days, in no order of them; metrics are DOUBLE."""
+    return tpch.rows_of(tpch.generated(scale), "lineitem", "DOUBLE")
 
 
 class SqliteStore:
@@ -136,10 +164,13 @@ def measure(spark: SparkSession, source: Source, folder: Path, repeats: int) -> 
     for wall, cpu, seconds in runs:
         print(f"{source.name}: {wall:.2f} s, CPU {cpu:.2f} s, {dict(seconds)}", flush=True)
     wall, cpu = (statistics.median(run[place] for run in runs) for place in (0, 1))
+    spark_wall, spark_cpu = read_only(spark, table, path)
+    print(f"{source.name}: {spark_wall:.2f} s, CPU {spark_cpu:.2f} s without a builder", flush=True)
     label = f"{source.name} {source.rows.num_rows:,} rows × {source.rows.num_columns}"
     return [
         Case(f"{label}: Parquet to published", "k rows/s", source.rows.num_rows / wall / 1e3, "bar", BAR),
         Case(f"{label}: CPU of two cores", "k rows/s", 2 * source.rows.num_rows / cpu / 1e3, "bar", BAR),
+        Case(f"{label}: CPU without a builder", "s", spark_cpu, "with it", cpu),
     ]
 
 
@@ -152,6 +183,7 @@ def main() -> None:
     found = [
         Source("ssb", spread(generate(num_rows), 60), SSB_METRICS, "at"),
         Source("flights", flights(), FLIGHT_METRICS, "time_hour"),
+        Source("lineitem", lineitem(0.1 if options.quick else 1), LINEITEM_METRICS, "l_shipdate"),
     ]
     spark = create_session("local[2]", memory="2g")
     cases: list[Case] = []

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from merlot.controller.http.api import make_app
 from merlot.controller.service import ControllerService
 from merlot.errors import InvalidInputError
+from merlot.http.guard import MAX_LARGE_BODIES
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec import manifest
 from merlot.spec.formats import BatchFormat
@@ -155,8 +156,10 @@ def run(spark: SparkSession, source: Path, table: Table, deep: Path, url: str) -
 def run_together(
     spark: SparkSession, table: Table, metastore: SqliteMetastore, tmp_path: Path, *files: Path
 ) -> list[JobReport | InvalidInputError]:
-    """Jobs that have all built before any of them publishes: in the order of the files, reports or refusals."""
+    """Jobs of which as many as a controller takes at once have built before any of them publishes: in the order of the
+    files, reports or refusals."""
     gate = Gate(is_before=True)
+    num_waiting = min(len(files), MAX_LARGE_BODIES)
 
     def run_one(source: Path) -> JobReport | InvalidInputError:
         try:
@@ -166,8 +169,8 @@ def run_together(
 
     with gated(metastore, gate) as url, ThreadPoolExecutor(len(files)) as threads:
         jobs = [threads.submit(run_one, source) for source in files]
-        wait_until(lambda: gate.num_waiting == len(files) or any(job.done() for job in jobs), START_S)
-        assert gate.num_waiting == len(files)
+        wait_until(lambda: gate.num_waiting == num_waiting or any(job.done() for job in jobs), START_S)
+        assert gate.num_waiting == num_waiting
         gate.open()
         return [job.result() for job in jobs]
 

@@ -11,14 +11,17 @@ from merlot.http.crowd import Crowd
 from merlot.http.guard import SERVER_LOG, Guard
 
 BACKLOG = 128
+SHUTDOWN_S = 60.0
 
 
 class HttpServer:
-    """Serves between `start` and `stop`, on one event loop."""
+    """Serves between `start` and `stop`, on one event loop; `stop` waits `shutdown_s` for requests under way."""
 
-    def __init__(self, app: web.Application) -> None:
+    def __init__(self, app: web.Application, *, shutdown_s: float = SHUTDOWN_S) -> None:
         self._app = app
-        self._runner = web.AppRunner(app, access_log=None, logger=SERVER_LOG, auto_decompress=False)
+        self._runner = web.AppRunner(
+            app, access_log=None, logger=SERVER_LOG, auto_decompress=False, shutdown_timeout=shutdown_s
+        )
         self._crowd: Crowd | None = None
         self._server: asyncio.Server | None = None
 

@@ -105,7 +105,7 @@ bench-plots: $(VENV)/.dev ## Measure and draw the plots of the documentation, do
 
 fuzz: $(VENV)/.dev ## Run the seeded random tests for FUZZ_SECONDS (600), the seed printed
 	MERLOT_FUZZ_SECONDS=$(FUZZ_SECONDS) MERLOT_KILLS=200 MERLOT_STREAM_FAULTS=500 MERLOT_SINKS=1000 MERLOT_EXPIRIES=200 MERLOT_EDITIONS=500 MERLOT_INTERLEAVINGS=20 MERLOT_INTERLEAVED=25 MERLOT_HYBRID_FAULTS=100 MERLOT_ROUTING_CASES=5000 MERLOT_LATE_S=10 MERLOT_SILENCE_S=60 MERLOT_TABLES=1000 MERLOT_SIMULATIONS=10000 MERLOT_UPSERTS=10000 MERLOT_RANDOM_STAGES=5000 MERLOT_INDEX_SETS=yes \
-	  $(BIN)/python -m pytest tests/fuzz tests/sql tests/simulation tests/oracle tests/unit/query/pruning tests/unit/upsert tests/unit/server/test_upsert_sink.py tests/unit/server/test_batch_index.py tests/unit/broker/test_time_boundary.py tests/faults tests/kube/test_operator_scale.py \
+	  $(BIN)/python -m pytest tests/fuzz tests/sql tests/simulation tests/oracle tests/unit/query/pruning tests/unit/upsert tests/unit/server/test_upsert_sink.py tests/unit/server/test_batch_index.py tests/unit/broker/test_lines.py tests/unit/broker/test_time_boundary.py tests/faults tests/kube/test_operator_scale.py \
 	  --timeout=0 $(PYTEST_ARGS)
 
 fuzz-bounds: $(VENV)/.dev ## Run SQL cases, kernels and random queries with every index of every kernel checked (FUZZ_SECONDS)

@@ -1,6 +1,7 @@
 """The end of a stream's partition is asked for as one; where it begins moves with each commit, in one snapshot."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ TABLE = TableName("flights_OFFLINE")
 NOW_MS = 1_700_000_000_000
 A, B = (InstanceId(f"Server_host_{port}") for port in (1, 2))
 ROWS = 10
+CASES = int(os.environ.get("MERLOT_ROUTING_CASES", "100"))
 
 
 def segment(sequence: int, status: ConsumingStatus = ConsumingStatus.DONE, partition: int = 0) -> StreamSegmentRecord:
@@ -40,17 +42,25 @@ def chain(num_done: int, last: ConsumingStatus | None = ConsumingStatus.CONSUMIN
     return records if last is None else [*records, segment(num_done, last)]
 
 
+def rewritten(sequence: int, partition: int = 0) -> StreamSegmentRecord:
+    """Another file of the segment, with some of its rows."""
+    return segment(sequence, partition=partition).model_copy(update={"crc": 900 + sequence, "total_docs": 3})
+
+
 def snapshot_of(
-    records: list[SegmentRecord],
+    records: Sequence[SegmentRecord],
     reports: Mapping[InstanceId, set[str]],
     previous: RoutingSnapshot | None = None,
     now_ms: int = NOW_MS,
     backups: frozenset[InstanceId] = frozenset(),
+    *,
+    is_strict: bool = False,
 ) -> RoutingSnapshot:
     bucket = Bucket("x", {one.name: one for one in records}, {one.name: (A, B) for one in records})
     view = TableView(TABLE, RootRecord(epoch=1, num_buckets=1), 1, {0: bucket})
     standings = {one: Standing.BACKUP if one in backups else Standing.PREFERRED for one in reports}
-    return build(RoutingInputs(view=view, reports=reports, standings=standings, now_ms=now_ms), previous)
+    inputs = RoutingInputs(view=view, reports=reports, standings=standings, now_ms=now_ms, is_strict=is_strict)
+    return build(inputs, previous)
 
 
 def consumed(sequence: int) -> str:
@@ -185,6 +195,64 @@ def test_other_segments_of_the_table_are_not_held_up_by_a_commit() -> None:
     before = snapshot_of([batch, *chain(0)], {A: {"batch@1", consumed(0)}})
     both = snapshot_of([newer, *chain(1)], {A: {"batch@2", consumed(0)}}, before)
     assert keys_of(both) == {"batch@2", consumed(0)}
+
+
+def test_a_rewritten_segment_is_asked_for_as_it_was_until_somebody_has_its_new_file() -> None:
+    held = {sealed(0), sealed(1), consumed(2)}
+    before = snapshot_of(chain(2), {A: held})
+    after = snapshot_of([rewritten(0), *chain(2)[1:]], {A: held}, before)
+    assert (keys_of(after), after.unavailable) == (held, ())
+    loaded = snapshot_of([rewritten(0), *chain(2)[1:]], {A: held | {rewritten(0).key_text}}, after)
+    assert keys_of(loaded) == {rewritten(0).key_text, sealed(1), consumed(2)}
+
+
+def test_segments_that_were_rewritten_at_once_do_not_wait_for_each_other() -> None:
+    """The cut moves back to one that nobody has, and on once somebody has it, whatever becomes of the other."""
+    records = [rewritten(0), segment(1), rewritten(2), segment(3, ConsumingStatus.CONSUMING)]
+    held = {sealed(0), sealed(1), sealed(2), consumed(2), consumed(3)}
+    before = snapshot_of(chain(3), {A: held})
+    assert keys_of(before) == {sealed(0), sealed(1), sealed(2), consumed(3)}
+    back = snapshot_of(records, {A: held}, before)
+    assert keys_of(back) == {sealed(0), sealed(1), consumed(2)}
+    on = snapshot_of(records, {A: held | {rewritten(2).key_text}}, back)
+    assert keys_of(on) == {sealed(0), sealed(1), rewritten(2).key_text, consumed(3)}
+
+
+def held_of(number: int) -> st.SearchStrategy[set[str]]:
+    """Any keys of a chain whose sealed segments may have been rewritten."""
+    keys = [key for one in range(number + 1) for key in (sealed(one), rewritten(one).key_text, consumed(one))]
+    return st.sets(st.sampled_from(keys))
+
+
+@settings(max_examples=CASES, deadline=None)
+@given(data=st.data(), num_done=st.integers(0, 3))
+def test_whatever_becomes_of_segments_and_servers_no_row_is_asked_for_twice(data: st.DataObject, num_done: int) -> None:
+    """Segments are committed, rewritten and removed, beside a batch that others replace; servers come and go."""
+    snapshot, files, batches = None, [segment(one) for one in range(num_done)], ["x"]
+    for _ in range(data.draw(st.integers(2, 5), "steps")):
+        for place, one in enumerate(files):
+            if data.draw(st.booleans(), f"rewrite {one.sequence}"):
+                files[place] = rewritten(one.sequence)
+        if files and data.draw(st.integers(0, 4), "remove") == 0:
+            files.pop(0)
+        if num_done < 4 and data.draw(st.booleans(), "commit"):
+            files.append(segment(num_done))
+            num_done += 1
+        if data.draw(st.booleans(), "replace"):
+            batches = ["y", "z"] if batches == ["x"] else ["x"]
+        others = [SegmentRecord(name=one, crc=1, size_bytes=1, url="x", total_docs=5) for one in batches]
+        reports = {server: data.draw(held_of(num_done), server) | {"x@1", "y@1"} for server in (A, B)}
+        is_strict = data.draw(st.booleans(), "strict")
+        records: list[SegmentRecord] = [*others, *files, segment(num_done, ConsumingStatus.CONSUMING)]
+        snapshot = snapshot_of(records, reports, snapshot, is_strict=is_strict)
+        for turn in snapshot.turns:
+            asked = [key for route in turn for key in route.segments if "__" in key]
+            names = [key.partition("@")[0] for key in asked]
+            assert len(names) == len(set(names))
+            cuts = [number for number in range(num_done + 1) if consumed(number) in asked]
+            assert len(cuts) <= 1
+            assert not cuts or all(name <= segment(cuts[0]).name for name in names)
+            assert all(set(route.segments) <= reports[route.instance] for route in turn)
 
 
 @settings(max_examples=300, deadline=None)

@@ -34,7 +34,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import lcm
+from math import inf, lcm
 
 from merlot.broker.routing import boundary, lines, switching
 from merlot.broker.routing.exchanges import Exchange, arriving, joined
@@ -152,14 +152,15 @@ def build(inputs: RoutingInputs, previous: RoutingSnapshot | None = None) -> Rou
     facts = _Facts.of(inputs, previous)
     table = _table(inputs, previous, facts)
     before = previous.segments if previous is not None else {}
-    routed = {name: facts.route(before[name].key, before[name].record) for name in table.frozen & before.keys()}
+    frozen = _kept(table, before)
+    routed = {name: facts.route(before[name].key, before[name].record) for name in frozen & before.keys()}
     routed |= {tail.record.name: facts.route(tail.record.key_text, tail.record) for tail in table.tails}
     for name, record in table.records.items():
         if name in table.in_tails:
             continue
         if name in table.late:
             routed[name] = facts.route(record.key_text, record)
-        elif name not in table.frozen:
+        elif name not in frozen:
             segment = _route(record, before.get(name), facts)
             if segment is not None:
                 routed[name] = segment
@@ -171,6 +172,19 @@ def build(inputs: RoutingInputs, previous: RoutingSnapshot | None = None) -> Rou
     if inputs.is_strict:
         routed = grouped(routed, inputs.standings)
     return _snapshot(inputs, table, routed, boundary_ms)
+
+
+def _kept(table: _Table, before: Mapping[str, RoutedSegment]) -> Set[str]:
+    """Names whose routes an exchange keeps as they were. Not what was asked for by where it begins: the cut has moved
+    since, and what comes behind it is asked for by itself. Nor what is behind a cut now."""
+    cuts = {tail.record.partition: tail.record.sequence for tail in table.tails}
+
+    def is_moved(segment: RoutedSegment) -> bool:
+        record = segment.record
+        is_behind = isinstance(record, StreamSegmentRecord) and record.sequence >= cuts.get(record.partition, inf)
+        return is_behind or _is_consumed(segment)
+
+    return {name for name in table.frozen if name not in before or not is_moved(before[name])}
 
 
 def _editions_before(
@@ -291,10 +305,14 @@ def _tails(inputs: RoutingInputs, records: Mapping[str, SegmentRecord], facts: _
 
 def _arriving(previous: RoutingSnapshot, now: Mapping[str, SegmentRecord]) -> frozenset[str]:
     """Names to exchange; not those of a stream whose rows the cut of their line moves: open ones, and those that were
-    opened and sealed since."""
+    opened and sealed since. Nor those that were rewritten in place: each has its rows by itself."""
     before = previous.records
     moving = lines.open_names(before) | lines.open_names(now) | _names_of(previous.tails)
-    moving |= {name for name in now.keys() - before.keys() if isinstance(now[name], StreamSegmentRecord)}
+    moving |= {
+        name
+        for name, record in now.items()
+        if isinstance(record, StreamSegmentRecord) and (name not in before or before[name].crc != record.crc)
+    }
     if moving:
         before, now = ({name: one for name, one in side.items() if name not in moving} for side in (before, now))
     return arriving(before, now)
@@ -462,7 +480,7 @@ def _route(record: SegmentRecord, before: RoutedSegment | None, facts: _Facts) -
     key = record.key_text
     if key in facts.holders:
         return facts.route(key, record)
-    if before is not None and before.key != key and not isinstance(record, StreamSegmentRecord):
+    if before is not None and before.key != key and not _is_consumed(before):
         return facts.route(before.key, before.record)
     if before is not None or key in facts.reported or facts.is_continued(record):
         return RoutedSegment(key, record, ())
@@ -475,6 +493,11 @@ def _route(record: SegmentRecord, before: RoutedSegment | None, facts: _Facts) -
         return facts.route(older[0], record)
     is_new = not (older or facts.is_switched(record)) and facts.are_new_trusted
     return None if is_new and facts.now_ms < _ends_being_new(record) else RoutedSegment(key, record, ())
+
+
+def _is_consumed(segment: RoutedSegment) -> bool:
+    """Whether it stands for everything from where it begins on."""
+    return segment.key.endswith(CONSUMING_SUFFIX)
 
 
 def _ends_being_new(record: SegmentRecord) -> int:

@@ -33,7 +33,7 @@ MOST_SHIFT: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class _Family:
+class Family:
     """What sums that differ in a constant have in common."""
 
     argument: Expr
@@ -89,7 +89,7 @@ class ShiftedSum:
 class _Member:
     """An aggregate that shares a sum: the family's own, and how much is added to each number."""
 
-    family: _Family
+    family: Family
     average: Aggregation
     shift: int
 
@@ -99,7 +99,7 @@ def accumulators(work: LeafWork, num_groups: int, columns: Columns) -> list[Accu
     if _MEMO not in work.memo:
         work.memo[_MEMO] = _members(work.aggregations)
     decimals = Decimals(columns)
-    shared: dict[_Family, _Shared] = {}
+    shared: dict[Family, _Shared] = {}
     found: list[Accumulator | ShiftedSum] = []
     for aggregation, member in zip(work.aggregations, work.memo[_MEMO], strict=True):
         if member is None:
@@ -114,7 +114,7 @@ def accumulators(work: LeafWork, num_groups: int, columns: Columns) -> list[Accu
 
 def _members(aggregations: Sequence[Aggregation]) -> tuple[_Member | None, ...]:
     """Of families that have several."""
-    split = [_split(one) for one in aggregations]
+    split = [family_of(one) for one in aggregations]
     sizes = Counter(one[0] for one in split if one is not None)
     averages = {
         one[0]: _average(each, one[0]) for each, one in zip(aggregations, split, strict=True) if one is not None
@@ -124,13 +124,15 @@ def _members(aggregations: Sequence[Aggregation]) -> tuple[_Member | None, ...]:
     )
 
 
-def _split(aggregation: Aggregation) -> tuple[_Family, int] | None:
-    """The family and the constant of a sum or an average of INT numbers; None of others."""
+def family_of(aggregation: Aggregation) -> tuple[Family, int] | None:
+    """The family and the constant of a sum or an average of INT numbers; None of others.
+
+    None can overflow: INT and a constant add up to a LONG."""
     if type(aggregation.function) not in (Sum, Average) or len(aggregation.arguments) != 1:
         return None
     expr = aggregation.arguments[0]
     if expr.type == INT:
-        return _Family(expr, aggregation.filter), 0
+        return Family(expr, aggregation.filter), 0
     if not isinstance(expr, Call) or expr.function not in ("plus", "minus"):
         return None
     left, right = expr.args
@@ -140,10 +142,10 @@ def _split(aggregation: Aggregation) -> tuple[_Family, int] | None:
         return None
     if not isinstance(right.value, int) or abs(right.value) >= MOST_SHIFT:
         return None
-    return _Family(left, aggregation.filter), right.value if expr.function == "plus" else -right.value
+    return Family(left, aggregation.filter), right.value if expr.function == "plus" else -right.value
 
 
-def _average(aggregation: Aggregation, family: _Family) -> Aggregation:
+def _average(aggregation: Aggregation, family: Family) -> Aggregation:
     """What has the sum and the count of a family."""
     function = registry.named(Average.name)
     call = replace(aggregation.call, types=(SqlType(family.argument.type.base),))

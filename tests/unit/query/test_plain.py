@@ -34,6 +34,7 @@ SELECTED = [
     "SUMLONG(i), MINLONG(day), MAXLONG(day)",
     "SUM(d), AVG(f), COUNT(d)",
     "SUM(l), SUM(l) AS again, MIN(day)",
+    "SUM(i), SUM(i + 3), AVG(i - 7), AVG(i), SUM(536870912 + i), COUNT(*)",
 ]
 FILTERS = [
     "k >= 0",
@@ -96,10 +97,24 @@ def test_plain_numbers_and_tables_agree(make_table: Any, num_servers: int, *, hu
                 assert "d" in selected or "f" in selected
 
 
+def test_a_sum_of_a_column_and_a_constant_is_one_of_the_column(make_table: Any) -> None:
+    data = [rows(seed, start=50 * seed) for seed in range(3)]
+    table = make_table(FIELDS, *data)
+    numbers = [row["i"] for some in data for row in some]
+    asked = "SUM(i), SUM(i + 3), AVG(i - 7), SUM(536870912 + i)"
+    got, _ = both(table, f"SELECT {asked} FROM t", 2)
+    total, many = sum(numbers), len(numbers)
+    assert got == [total, total + 3 * many, (total - 7 * many) / many, total + 536870912 * many]
+    got, _ = both(table, f"SELECT {asked} FROM t WHERE k > 1000", 2)
+    assert got == [0.0, 0.0, "-Infinity", 0.0]
+
+
 @pytest.mark.parametrize(
     "sql",
     [
         "SELECT SUM(l + 1) FROM t",
+        "SELECT SUM(i + 1073741824) FROM t",
+        "SELECT SUM(i * 2) FROM t",
         "SELECT DISTINCTCOUNT(l) FROM t",
         "SELECT COUNT(*) FILTER (WHERE k > 5) FROM t",
         "SELECT MIN(d) FROM t",

@@ -54,12 +54,14 @@ def _finished(work: LeafWork, data: pa.Table) -> SlotSource:
     if work.kind is LeafKind.AGGREGATION and data.num_rows == 0:
         data = work.empty_states
     slots: dict[str, Vector] = {}
+    # A table makes all of its columns anew whenever it is asked for them.
+    columns = data.columns
     for number, key in enumerate(work.keys):
-        slots[f"k{number}"] = from_arrow(SqlType(key.type.base), data.column(number))
+        slots[f"k{number}"] = from_arrow(SqlType(key.type.base), columns[number])
     position = len(work.keys)
     for number, one in enumerate(work.aggregations):
         end = position + len(one.fields)
-        states = [_array(column) for column in data.columns[position:end]]
+        states = [_array(column) for column in columns[position:end]]
         slots[f"a{number}"] = one.function.finish(one.call, states)
         position = end
     return SlotSource(slots, data.num_rows)

@@ -26,6 +26,7 @@ from merlot.query.filter.docset import CHUNK_DOCS, DocSet
 from merlot.query.plan.nodes import Finish, Leaf, LeafKind, LeafWork, Reduce
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns
+from merlot.query.shifted_sums import family_of
 from merlot.query.targets import Found, Task, matched, select
 from merlot.tree.nodes import Column
 from merlot.values.types import TypeName
@@ -50,6 +51,8 @@ class Term:
     """Whether the answer is a LONG; else it is a DOUBLE."""
     start: int
     width: int
+    shift: int = 0
+    """What is added to each value of the column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +128,14 @@ def _term(aggregation: Aggregation, start: int) -> Term | None:
     width = len(aggregation.fields)
     if not form.wants_values:
         return Term(form, None, True, is_long, start, width)
-    argument = aggregation.arguments[0]
+    family, shift = family_of(aggregation) or (None, 0)
+    argument = aggregation.arguments[0] if family is None else family.argument
     if not isinstance(argument, Column) or argument.type.is_array or argument.name.startswith("$"):
         return None
     is_whole = argument.type.base in _WHOLE
     if not is_whole and (argument.type.base not in _FLOATS or form.wants_extremes):
         return None
-    return Term(form, argument, is_whole, is_long, start, width)
+    return Term(form, argument, is_whole, is_long, start, width, shift)
 
 
 def _wanted(column: Column, terms: Sequence[Term]) -> tuple[bool, bool]:
@@ -213,6 +217,8 @@ class Tallies:
         found: list[list[Any]] = []
         for term in self._row.terms:
             tally = rows if term.column is None else tallies[term.column]
+            if term.shift:
+                tally = Tally(self.num_docs, tally.whole + term.shift * self.num_docs)
             found += [[value] for value in term.form.state(tally, is_whole=term.is_whole)]
         return tuple(found)
 

@@ -1,4 +1,4 @@
-"""Dict ids by arrival against a Python dict."""
+"""Dict ids by arrival against a Python dict, and the first and last texts of groups against min and max."""
 
 import numpy as np
 from hypothesis import given
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from merlot.kernels.hashing import hash_spans
 from merlot.kernels.jit import read_only
-from merlot.kernels.texts import EMPTY, assign_texts, fill_text_slots
+from merlot.kernels.texts import EMPTY, assign_texts, best_texts, fill_text_slots
 
 TEXTS = st.lists(st.binary(max_size=3) | st.binary(max_size=40), max_size=60)
 
@@ -54,3 +54,20 @@ def test_a_table_that_grew_finds_what_it_held(texts: list[bytes]) -> None:
     assert row == len(texts)
     assert ids.tolist() == list(range(len(texts)))
     assert count[0] == len(texts)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.binary(max_size=3) | st.text("ab\x7f\x80", max_size=20))), st.booleans()
+)
+def test_the_best_text_of_each_owner_is_the_first_of_those_equal(
+    pairs: list[tuple[int, bytes | str]], is_least: bool
+) -> None:
+    texts = [text.encode() if isinstance(text, str) else text for _, text in pairs]
+    offsets, data, _ = spans(texts)
+    owners = np.array([owner for owner, _ in pairs], np.int64)
+    rows = np.full(5, -1)
+    best_texts(read_only(offsets), data, owners, is_least, rows)
+    for owner in range(5):
+        mine = [row for row in range(len(texts)) if owners[row] == owner]
+        best = (min if is_least else max)(mine, key=texts.__getitem__, default=-1)
+        assert rows[owner] == best

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merlot.aggregates.function import (
@@ -25,14 +24,18 @@ from merlot.aggregates.function import (
     grown,
 )
 from merlot.kernels import aggregate as kernels
+from merlot.kernels.texts import best_texts
 from merlot.tree.nodes import Value
 from merlot.tree.types import STRING, SqlType
 from merlot.values.types import TypeName
+from merlot.vectors.texts import text_buffers
 from merlot.vectors.vector import Vector, from_arrow
 
 TEXTS: Final = frozenset({TypeName.STRING, TypeName.JSON})
 MAX_PARTS: Final = 64
 """Chunks whose best texts are kept apart before they are held against one another."""
+SPARSE: Final = 16
+"""Groups for each text, up to which an array with an element for every group is cheaper than sorting their numbers."""
 
 
 class TextExtremeState(State):
@@ -86,13 +89,15 @@ class TextExtremeState(State):
         return self._best(np.concatenate([owners for owners, _ in parts]), pa.concat_arrays([one for _, one in parts]))
 
     def _best(self, owners: NDArray[np.int64], texts: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
-        encoded = pc.dictionary_encode(texts)
-        ranks = np.empty(len(encoded.dictionary), np.int64)
-        ranks[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(encoded.dictionary))
-        keys = ranks[encoded.indices.to_numpy()]
-        order = np.lexsort((keys if self._is_min else -keys, owners))
-        rows = order[np.concatenate([[True], np.diff(owners[order]) != 0])]
-        return owners[rows], texts.take(pa.array(rows))
+        if not len(owners):
+            return owners, texts
+        distinct: NDArray[np.int64] | None = None
+        if int(owners.max()) > SPARSE * len(owners):
+            distinct, owners = np.unique(owners, return_inverse=True)
+        rows = np.full(int(owners.max()) + 1, -1)
+        best_texts(*text_buffers(texts), owners, self._is_min, rows)
+        found = np.flatnonzero(rows >= 0)
+        return found if distinct is None else distinct[found], texts.take(pa.array(rows[found]))
 
 
 class TextExtreme(AggregationFunction):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.kernels.jit import kernel
+from merlot.kernels.jit import kernel, load_word
 
 EMPTY = np.uint32(0xFFFFFFFF)
 """Marks a free slot."""
@@ -79,3 +79,30 @@ def fill_text_slots(entry_hashes: NDArray[np.uint64], slots: NDArray[np.uint32])
         while slots[slot] != EMPTY:
             slot = (slot + np.uint64(1)) & last_slot
         slots[slot] = np.uint32(entry)
+
+
+@kernel
+def _precedes(offsets: Any, data: Any, one: Any, other: Any) -> int:
+    """Whether the text of row `one` is less (1), equal (0) or greater (-1) than the other's, by bytes."""
+    here, there = np.int64(offsets[one]), np.int64(offsets[other])
+    length, other_length = np.int64(offsets[one + 1]) - here, np.int64(offsets[other + 1]) - there
+    shorter = min(length, other_length)
+    place = np.int64(0)
+    while place + 8 <= shorter and load_word(data, here + place) == load_word(data, there + place):
+        place += 8
+    while place < shorter:
+        byte, other_byte = data[here + place], data[there + place]
+        if byte != other_byte:
+            return 1 if byte < other_byte else -1
+        place += 1
+    return 1 if length < other_length else 0 if length == other_length else -1
+
+
+@kernel
+def best_texts(offsets: Any, data: Any, owners: Any, is_least: bool, rows: Any) -> None:
+    """rows[g], -1 at first, becomes the first row of owner g with the least, or the greatest, text by bytes."""
+    wanted = 1 if is_least else -1
+    for row in range(owners.shape[0]):
+        owner = owners[row]
+        if rows[owner] < 0 or _precedes(offsets, data, row, rows[owner]) == wanted:
+            rows[owner] = row

@@ -62,6 +62,7 @@ def query_cases() -> Iterator[Case]:
     yield from _takes()
     yield from _groups()
     yield from _parts()
+    yield from _best_texts()
     yield from _aggregates()
     yield from _arithmetic()
     yield from _decimals()
@@ -225,6 +226,11 @@ def _groups() -> Iterator[Case]:
     yield group.assign_groups, (keys, 0, slots, np.zeros(64, np.uint64), np.zeros(4, np.uint32))
     yield group.distinct_pairs, (groups, keys, np.full(64, group.EMPTY, np.uint32), groups.copy())
     yield group.fill_slots, (keys[:1], np.full(64, group.EMPTY, np.uint32))
+
+
+def _best_texts() -> Iterator[Case]:
+    for offsets in (column(np.int32, size=2), column(np.int64, size=2)):
+        yield texts.best_texts, (offsets, column(np.uint8), np.zeros(1, np.int64), True, np.zeros(1, np.int64))
 
 
 def _parts() -> Iterator[Case]:

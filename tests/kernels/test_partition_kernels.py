@@ -70,12 +70,12 @@ def test_rows_are_scattered_to_their_parts_in_order(values: list[int], bits: int
     assert bounds.tolist() == [sum(value >> (64 - bits) < part for value in values) for part in range((1 << bits) + 1)]
 
 
-def grouped(words: NDArray[np.uint64], hashes: NDArray[np.uint64], bits: int) -> tuple[list[int], list[int]]:
+def grouped(hashes: NDArray[np.uint64], bits: int) -> tuple[list[int], list[int]]:
     """Group of each row, first row of each group."""
     scattered, rows, bounds = parts_of(hashes, bits)
     slots = np.zeros(1 << (2 * max(1, len(rows))).bit_length(), np.uint32)
     groups, firsts, found = np.zeros_like(rows), np.zeros_like(rows), np.zeros(1 << bits, np.int64)
-    kernels.assign_parts(words, scattered, rows, bounds, slots, groups, np.zeros_like(hashes), firsts, found)
+    kernels.assign_parts(scattered, rows, bounds, slots, groups, np.zeros_like(hashes), firsts, found)
     bases = np.concatenate([[0], np.cumsum(found)])
     of_rows, first_rows = np.zeros_like(rows), np.zeros(int(bases[-1]), np.uint32)
     kernels.number_groups(rows, bounds, groups, firsts, bases, of_rows, first_rows)
@@ -93,17 +93,21 @@ def by_part(keys: list[Any], hashes: list[int], bits: int) -> tuple[list[int], l
 
 
 @given(st.lists(st.integers(0, 9) | U64, max_size=60), st.integers(1, 3))
-def test_equal_words_are_groups_by_part_and_arrival(values: list[int], bits: int) -> None:
+def test_equal_hashes_are_groups_by_part_and_arrival(values: list[int], bits: int) -> None:
     hashes = [hash_of((value,)) for value in values]
-    none = np.zeros((1, 0), np.uint64)
-    assert grouped(none, np.array(hashes, np.uint64), bits) == by_part(values, hashes, bits)
+    assert grouped(np.array(hashes, np.uint64), bits) == by_part(values, hashes, bits)
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=60), st.integers(0, 2))
-def test_keys_of_several_words_with_one_hash_are_told_apart(pairs: list[tuple[int, int]], kept: int) -> None:
-    hashes = [hash_of(pair) & ~(MASK >> kept) for pair in pairs]
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1), st.integers(0, 1)), max_size=20))
+def test_words_of_a_group_are_compared(triples: list[tuple[int, int, int]]) -> None:
+    groups = [group for group, *_ in triples]
+    pairs = [tuple(pair) for _, *pair in triples]
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+    firsts = [groups.index(group) for group in numbers]
     words = np.array(pairs, np.uint64).reshape(-1, 2).T.copy()
-    assert grouped(words, np.array(hashes, np.uint64), 2) == by_part(pairs, hashes, 2)
+    of_rows = np.array([numbers[group] for group in groups], np.uint32)
+    found = kernels.equal_words(words, of_rows, np.array(firsts, np.uint32), 0, len(triples))
+    assert found == all(pair == pairs[groups.index(group)] for pair, group in zip(pairs, groups, strict=True))
 
 
 @given(st.lists(st.tuples(st.text("ab", max_size=20), st.integers(0, 3)), max_size=20), st.booleans())

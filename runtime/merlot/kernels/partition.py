@@ -1,8 +1,10 @@
 """Grouping of many distinct keys: rows are scattered by the top bits of their hashes, so that each part's table of
 groups stays in the cache, and parts are grouped side by side.
 
-A row's hash mixes its words; of one word it is a bijection, so equal hashes are equal keys. Parts are ranges of places,
-rows of a part in ascending order; groups are numbered within their part by order of arrival.
+A row's hash mixes its words; of one word it is a bijection, so equal hashes are equal keys. Of several words, and of
+texts, each row is compared with the first of its group afterwards: that equal hashes were of different keys is not to
+be expected, and whoever finds it so groups in another way. Parts are ranges of places, rows of a part in ascending
+order; groups are numbered within their part by order of arrival.
 """
 
 from typing import Any
@@ -56,7 +58,6 @@ def scatter(hashes: Hashes, first_row: int, shift: int, starts: Places, out_hash
 
 @kernel
 def assign_parts(
-    words: NDArray[np.uint64],
     hashes: Hashes,
     rows: Rows,
     bounds: Places,
@@ -66,11 +67,10 @@ def assign_parts(
     first_rows: Rows,
     num_groups: Places,
 ) -> None:
-    """Group the rows of each part [bounds[p], bounds[p + 1]) by their words (W, N).
+    """Group the rows of each part [bounds[p], bounds[p + 1]) by their hashes.
 
     groups[k] is the group within its part of rows[k]; first_rows and group_hashes, those of the part's group g at its
     beginning + g; num_groups[p] how many there are. slots: a power of two, twice the largest part or more."""
-    width = words.shape[0]
     for part in range(num_groups.shape[0]):
         start, stop = bounds[part], bounds[part + 1]
         size = 2
@@ -92,16 +92,8 @@ def assign_parts(
                     first_rows[start + found] = row
                     found += 1
                     break
-                other = start + np.int64(group)
-                if group_hashes[other] == mixed:
-                    is_equal = True
-                    if width > 1:
-                        for word in range(width):
-                            if words[word, first_rows[other]] != words[word, row]:
-                                is_equal = False
-                                break
-                    if is_equal:
-                        break
+                if group_hashes[start + np.int64(group)] == mixed:
+                    break
                 slot = (slot + np.uint64(1)) & last_slot
             groups[place] = group
         num_groups[part] = found
@@ -120,6 +112,16 @@ def number_groups(
             first_rows[base + group] = part_rows[start + group]
         for place in range(start, bounds[part + 1]):
             of_rows[rows[place]] = base + groups[place]
+
+
+@kernel
+def equal_words(words: NDArray[np.uint64], of_rows: Rows, first_rows: Rows, start: int, stop: int) -> bool:
+    """Whether each of the rows [start, stop) has the words (W, N) of the first row of its group."""
+    different = np.uint64(0)
+    for word in range(words.shape[0]):
+        for row in range(start, stop):
+            different |= words[word, row] ^ words[word, first_rows[of_rows[row]]]
+    return not different
 
 
 @kernel

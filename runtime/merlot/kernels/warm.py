@@ -241,7 +241,8 @@ def _parts() -> Iterator[Case]:
     yield partition.count_parts, (hashes, 63, counts)
     yield partition.scatter, (hashes, 0, 63, np.zeros(2, np.int64), hashes.copy(), rows)
     found = rows.copy(), hashes.copy(), rows.copy(), np.zeros(1, np.int64)
-    yield partition.assign_parts, (words, hashes, rows, bounds, np.zeros(8, np.uint32), *found)
+    yield partition.equal_words, (words, rows, rows.copy(), 0, 4)
+    yield partition.assign_parts, (hashes, rows, bounds, np.zeros(8, np.uint32), *found)
     yield partition.number_groups, (rows, bounds, rows.copy(), rows.copy(), bounds, rows.copy(), rows.copy())
     for offsets in (column(np.int32, size=5), column(np.int64, size=5)):
         yield hashing.hash_spans, (column(np.uint8), offsets, hashes)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
@@ -77,6 +78,10 @@ class _Texts:
     def append(self, start: int, stop: int, radix: int, out: NDArray[np.uint64]) -> None:
         hashing.hash_spans(self.data, self.offsets[start : stop + 1], out)
 
+    def are_equal(self, groups: Groups, start: int, stop: int) -> bool:
+        """Whether some rows have the texts of the first rows of their groups."""
+        return kernels.equal_texts(self.offsets, self.data, groups.of_rows, groups.first_rows, start, stop)
+
 
 _Column = _Numbers | _Floats | _Texts
 
@@ -92,9 +97,9 @@ def group_many(columns: Sequence[pa.Array], num_rows: int, run: Run) -> Groups |
     packing = Packing([one.cardinality for one in known])
     if None in every or (packing.width == 1 and is_dense(packing.space, num_rows)):
         return None
-    groups = _Partitioned(known, packing, num_rows, run).groups()
-    texts = [one for one in known if isinstance(one, _Texts)]
-    return groups if _are_equal(texts, groups, run) else None
+    partitioned = _Partitioned(known, packing, num_rows, run)
+    groups = partitioned.groups()
+    return groups if partitioned.are_equal(groups) else None
 
 
 def _columns_of(column: pa.Array) -> list[_Column] | None:
@@ -119,18 +124,6 @@ def _columns_of(column: pa.Array) -> list[_Column] | None:
     if pa.types.is_string(type_) or pa.types.is_binary(type_):
         return [*nulls, _Texts(*text_buffers(column.fill_null(b"" if pa.types.is_binary(type_) else "")))]
     return None
-
-
-def _are_equal(texts: Sequence[_Texts], groups: Groups, run: Run) -> bool:
-    """Whether no group has two texts."""
-    pieces = [(one, piece) for one in texts for piece in _pieces(len(groups.of_rows), ROWS_PER_PIECE)]
-
-    def is_equal(item: tuple[_Texts, tuple[int, int]]) -> bool:
-        one, (start, stop) = item
-        equal = kernels.equal_texts(one.offsets, one.data, groups.of_rows, groups.first_rows, start, stop)
-        return bool(equal)
-
-    return all(run(is_equal, pieces))
 
 
 def _pieces(length: int, size: int) -> list[tuple[int, int]]:
@@ -192,7 +185,7 @@ class _Partitioned:
             first, last = piece
             slots, parts = np.empty(num_slots, np.uint32), bounds[first : last + 1]
             found = num_groups[first:last]
-            kernels.assign_parts(self._words, hashes, rows, parts, slots, groups, group_hashes, part_rows, found)
+            kernels.assign_parts(hashes, rows, parts, slots, groups, group_hashes, part_rows, found)
 
         self._run(assign, pieces)
         bases = np.zeros(self._num_parts + 1, np.int64)
@@ -206,3 +199,13 @@ class _Partitioned:
 
         self._run(number, pieces)
         return Groups(of_rows, first_rows)
+
+    def are_equal(self, groups: Groups) -> bool:
+        """Whether no group has two keys."""
+        of_rows, first_rows = groups.of_rows, groups.first_rows
+        checks: list[Callable[[int, int], bool]] = []
+        if self._packing.width > 1:
+            checks.append(lambda start, stop: kernels.equal_words(self._words, of_rows, first_rows, start, stop))
+        checks += [partial(one.are_equal, groups) for one in self._columns if isinstance(one, _Texts)]
+        pieces = [(check, piece) for check in checks for piece in _pieces(self._num_rows, ROWS_PER_PIECE)]
+        return all(self._run(lambda item: item[0](*item[1]), pieces))

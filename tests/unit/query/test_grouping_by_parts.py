@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from merlot.kernels import hashing
+from merlot.kernels import partition as kernels
 from merlot.query.answer.combine import merge_tables
 from merlot.query.context import CancelToken, ExecutionLimits, QueryCancelledError
 from merlot.query.operators import ungrouped
@@ -115,6 +116,17 @@ def test_texts_that_share_a_hash_are_left_to_others(monkeypatch):
     monkeypatch.setattr(hashing, "hash_spans", poor)
     assert group_many([pa.array(["a", "a", "bb"] * 40)], 120, Workers().run) is not None
     assert group_many([pa.array(["a", "a", "b"] * 40)], 120, Workers().run) is None
+
+
+def test_keys_of_several_words_that_share_a_hash_are_left_to_others(monkeypatch):
+    def poor(words, hashes):
+        hashes[:] = words[0]
+
+    numbers = np.arange(120) * 2**57
+    assert group_many([pa.array(numbers), pa.array(numbers)], 120, Workers().run) is not None
+    monkeypatch.setattr(kernels, "hash_words", poor)
+    assert group_many([pa.array(numbers), pa.array(numbers)], 120, Workers().run) is not None
+    assert group_many([pa.array(numbers % 2**60), pa.array(numbers)], 120, Workers().run) is None
 
 
 FIELDS = [

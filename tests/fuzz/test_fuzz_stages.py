@@ -1,4 +1,4 @@
-"""Trees of queries of several stages, grafted onto one another: a node answers them, or says what is wrong."""
+"""Trees of the queries in every `.slt` file, grafted onto one another: a node answers them, or says what is wrong."""
 
 from __future__ import annotations
 
@@ -6,28 +6,38 @@ import contextlib
 import http.client
 import json
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
 from fuzzing import CASE_S, Loud, cases
-from slt_nodes import Remote
+from slt_data import datasets
+from slt_nodes import Remote, embedded_node
 from slt_reader import read_file
 from sqlglot import exp, parse_one
 
+from merlot.functions.registry import FUNCTIONS
 from merlot.sql.dialect import MerlotDialect
 
 SLT = Path(__file__).parents[1] / "sql"
-FILES = ("joins", "subqueries", "windows", "set_operations", "aggregates", "collected")
+STAGED = ("joins", "subqueries", "windows", "set_operations", "aggregates", "collected")
+EVERY = tuple(sorted(path.stem for path in SLT.glob("*.slt")))
 ANSWERED_BY_A_BUG = {450, 500, 1000}
+NAMES = [name for function in FUNCTIONS if not function.syntax for name in (function.name, *function.aliases)]
+NUMBERS = ("0", "1", "2147483648", "9223372036854775807", "0.1", "1e308")
 
 
-def corpus() -> list[exp.Expr]:
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
+    """Every table that the files ask for."""
+    with embedded_node(datasets(), tmp_path_factory.mktemp("fuzz")) as made:
+        yield made
+
+
+def corpus(files: tuple[str, ...]) -> list[exp.Expr]:
     """Trees of what the files ask, without the options before."""
-    texts = [
-        case.sql.rpartition(";")[2].replace(" edges", " things")
-        for name in FILES
-        for case in read_file(SLT / f"{name}.slt")
-    ]
+    texts = [case.sql.rpartition(";")[2] for name in files for case in read_file(SLT / f"{name}.slt")]
     trees = []
     for text in texts:
         with contextlib.suppress(Exception):  # some texts are there to be refused
@@ -55,6 +65,8 @@ class Grafts:
                 continue
             if rng.random() < 0.15 and isinstance(node.parent.args.get(node.arg_key), list):
                 node.pop()
+            elif isinstance(node, _WRAPPED) and rng.random() < 0.2:
+                node.replace(_wrapped(rng, node.copy()))
             else:
                 node.replace(rng.choice(self._nodes[kind]).copy())
         nulls = "SET enableNullHandling = true; " if rng.random() < 0.3 else ""
@@ -64,12 +76,30 @@ class Grafts:
             return self.grafted(rng)
 
 
-def test_no_graft_is_answered_by_a_bug_or_not_at_all(node: Remote, loud: Loud) -> None:
-    grafts = Grafts(corpus())
+_WRAPPED = (exp.Column, exp.Literal, exp.Anonymous, exp.Binary)
+
+
+def _wrapped(rng: random.Random, node: exp.Expr) -> exp.Expr:
+    """The node within another, or another in its place."""
+    match rng.randrange(5):
+        case 0:
+            return exp.Anonymous(this=rng.choice(NAMES), expressions=[node])
+        case 1:
+            return exp.Not(this=exp.Paren(this=node))
+        case 2:
+            return exp.Cast(this=node, to=exp.DataType.build(rng.choice(("INT", "BOOLEAN", "TIMESTAMP", "DOUBLE"))))
+        case 3:
+            return exp.Anonymous(this=rng.choice(NAMES), expressions=[node, node.copy()])
+    return rng.choice((exp.null(), exp.Literal(this="", is_string=True), exp.Literal.number(rng.choice(NUMBERS))))
+
+
+@pytest.mark.parametrize("name", ["stages", "corpus"])
+def test_no_graft_is_answered_by_a_bug_or_not_at_all(node: Remote, loud: Loud, name: str) -> None:
+    grafts = Grafts(corpus(STAGED if name == "stages" else EVERY))
     problems: list[str] = []
     num_answered = 0
     with contextlib.closing(http.client.HTTPConnection(urlsplit(node.url).netloc, timeout=CASE_S)) as connection:
-        for rng in cases("stages", 150):
+        for rng in cases(name, 150):
             sql = grafts.grafted(rng)
             connection.request("POST", "/query/sql", json.dumps({"sql": sql, "queryOptions": "timeoutMs=5000"}))
             answer = json.loads(connection.getresponse().read())

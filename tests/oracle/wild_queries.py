@@ -12,6 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from query_generator import Pair, RandomQuery
+from registry_expressions import KEYS, SHOWN, Expressions
+from registry_folds import Fold
+from registry_recipe import Recipe
 from wild_table import DECIMAL_PLACES, NAME, WildTable
 
 from merlot.tree.literals import timestamp_text
@@ -83,15 +86,18 @@ _GUARDS: tuple[tuple[str, str, str], ...] = (
 class WildGenerator:
     """Queries without end over one table; the same seed gives the same ones."""
 
-    def __init__(self, table: WildTable, generator: random.Random, *, nulled: bool = True) -> None:
+    def __init__(self, table: WildTable, generator: random.Random, *, nulled: bool = True, calls: float = 0.0) -> None:
+        """`calls` is the share of calls of the registries' functions, for which the oracle needs the references."""
         self._random = generator
+        self._calls = calls
+        self.expressions = Expressions(generator, lambda: self.condition(0))
         self._samples = table.samples
         self._has_nulled = nulled
         self._nulls = False
 
     def query(self) -> RandomQuery:
         """The next query."""
-        self._nulls = self._random.random() < 0.4
+        self._toss(0.4)
         kinds = (
             self._selection,
             self._aggregation,
@@ -104,9 +110,32 @@ class WildGenerator:
         ours, theirs, is_ordered = kind()
         return RandomQuery(self._option() + ours, theirs, self._nulls, is_ordered)
 
+    def query_of(self, name: str, asked: Recipe | Fold) -> RandomQuery:
+        """A query with a call of that function or aggregate in it."""
+        self._toss(0.4)
+        if isinstance(asked, Fold):
+            keys = [self._key()] if self._random.random() < 0.5 else []
+            tails = (" GROUP BY " + keys[0][0] + " LIMIT 5000000", " GROUP BY 1") if keys else ("", "")
+            ours, theirs = self._assemble([*keys, self.expressions.fold(name, asked)], *tails)
+            return RandomQuery(self._option() + ours, theirs, self._nulls, False)
+        if asked.needs_nulls:
+            self._nulls = self.expressions.nulls = True
+        call = self.expressions.call(name, asked)
+        if asked.gives in KEYS and self._random.random() < 0.3:
+            ours, theirs = self._assemble(
+                [call, ("COUNT(*)",) * 2, self._aggregate()], f" GROUP BY {call[0]} LIMIT 5000000", " GROUP BY 1"
+            )
+            return RandomQuery(self._option() + ours, theirs, self._nulls, False)
+        tail = f" ORDER BY id LIMIT {self._random.choice((1, 40, 5000))}"
+        ours, theirs = self._assemble([("id", "id"), call], tail, tail)
+        return RandomQuery(self._option() + ours, theirs, self._nulls, True)
+
+    def _toss(self, share: float) -> None:
+        self._nulls = self.expressions.nulls = self._random.random() < share
+
     def fallible(self) -> str:
         """A query that may have no answer."""
-        self._nulls = self._random.random() < 0.5
+        self._toss(0.5)
         parts = [self._random.choice(_FALLIBLE), *(self.condition(1)[0] for _ in range(self._random.randrange(3)))]
         self._random.shuffle(parts)
         word = self._random.choice((" AND ", " OR "))
@@ -125,7 +154,7 @@ class WildGenerator:
 
     def thirds(self) -> tuple[str, list[str]]:
         """A query of the whole table, and ones of the rows for which a condition is true, false and unknown."""
-        self._nulls = self._random.random() < 0.6
+        self._toss(0.6)
         condition = self.condition(3)[0]
         aggregates = "COUNT(*), SUMLONG(m), SUM(t), MINLONG(k), MAXLONG(k), MIN(j), MAX(j)"
         select = f"{self._option()}SELECT {aggregates} FROM {NAME}"
@@ -134,7 +163,7 @@ class WildGenerator:
 
     def groups(self) -> tuple[str, str]:
         """A query of all rows that pass a filter, and the same by groups."""
-        self._nulls = self._random.random() < 0.4
+        self._toss(0.4)
         keys = ", ".join(dict.fromkeys(self._key()[0] for _ in range(self._random.randrange(1, 4))))
         aggregates = "COUNT(*), SUMLONG(m), SUM(t), MINLONG(k), MAXLONG(k), MIN(j), MAX(j)"
         tail = f"FROM {NAME} WHERE {self.condition()[0]}"
@@ -154,6 +183,8 @@ class WildGenerator:
             parts = [self.condition(depth - 1) for _ in range(self._random.randrange(2, 4))]
             ours, theirs = (f"({f' {word} '.join(part[side] for part in parts)})" for side in (0, 1))
             return ours, theirs
+        if depth > 0 and self._is_call():
+            return self._random.choice((self._called, lambda: self.expressions.of(("b",))))()
         kinds = (self._whole, self._whole, self._real, self._real, self._decimal, self._instant, self._text, self._text)
         return self._random.choice((*kinds, self._list, self._list, self._computed, self._guarded, self._other))()
 
@@ -164,7 +195,8 @@ class WildGenerator:
 
     def _selection(self) -> tuple[str, str, bool]:
         names = self._random.sample((*_KEYS, "q", "t", "ms", "li", "ls", "ld"), 3)
-        columns = [*map(_shown, names), self._random.choice((*_NARROW, *_OTHERS)), ("id", "id")]
+        computed = self.expressions.of(SHOWN) if self._is_call() else self._random.choice((*_NARROW, *_OTHERS))
+        columns = [*map(_shown, names), computed, ("id", "id")]
         orders = [f"{key} {self._random.choice(_DIRECTIONS)}" for key in self._random.sample(_ORDERED, 2)]
         order = ", ".join([*orders[: self._random.randrange(3)], "id"])
         tail = f" ORDER BY {order} LIMIT {self._random.choice((1, 7, 40, 500))} OFFSET {self._random.choice((0, 0, 3))}"
@@ -206,12 +238,19 @@ class WildGenerator:
         )
 
     def _key(self) -> Pair:
+        if self._is_call():
+            return self.expressions.of(KEYS)
         pick = self._random.random()
         if pick < 0.5:
             return _shown(self._random.choice(_KEYS))
         return self._random.choice(_NARROW if pick < 0.8 else _OTHERS)
 
+    def _is_call(self) -> bool:
+        return self._calls > 0 and self._random.random() < self._calls
+
     def _aggregate(self) -> Pair:
+        if self._is_call():
+            return self.expressions.aggregate()
         function = self._random.choice(("COUNT(*)", "COUNT", "DISTINCTCOUNT", "SUM", "MIN", "MAX", "AVG", "LONG"))
         ours, theirs, empty = self._unfiltered(function)
         if self._random.random() < 0.25:
@@ -365,6 +404,18 @@ class WildGenerator:
             [pair for pair in _OTHERS if pair[0].startswith("DATETRUNC") and "ms" in pair[0]]
         )
         return self._over(truncated, lambda: (text := str(self._sample("ms")), text))
+
+    def _called(self) -> Pair:
+        """What a function gives, compared."""
+        kind = self._random.choice(("w", "s", "m"))
+        names = {"w": "j", "s": "s", "m": "ms"}
+
+        def literal() -> Pair:
+            value = str(self._sample(names[kind]))
+            text = _quoted(value) if kind == "s" else value
+            return text, text
+
+        return self._over(self.expressions.of((kind,)), literal)
 
     def _guarded(self) -> Pair:
         guard, ours, theirs = self._random.choice(_GUARDS)

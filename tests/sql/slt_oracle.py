@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import duckdb
@@ -24,6 +24,10 @@ class Oracle:
         for dataset in datasets:
             self._load("defaulted", dataset, dataset.defaulted())
             self._load("nulled", dataset, dataset.rows)
+
+    def install(self, functions: Callable[[Any], None]) -> None:
+        """Give the connection functions that DuckDB lacks."""
+        functions(self._connection)
 
     def rows(self, sql: str, *, nulls: bool) -> list[Sequence[Any]]:
         """The rows of a query, over the tables with or without nulls."""

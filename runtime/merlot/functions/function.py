@@ -174,6 +174,10 @@ class ScalarFunction:
         repeats = any(parameter.repeats for parameter in self.parameters)
         return least, None if repeats else len(self.parameters)
 
+    def wants_list(self, position: int) -> bool:
+        """Whether that argument has to be a list."""
+        return bool(self.parameters) and self.parameters[min(position, len(self.parameters) - 1)].is_list
+
     def _check(self, args: tuple[Expr, ...]) -> None:
         least, most = self.arity
         if len(args) < least or (most is not None and len(args) > most):

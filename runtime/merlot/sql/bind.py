@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from merlot.functions import registry
 from merlot.functions.instants import Moment
 from merlot.spec.schema import TableSchema
 from merlot.sql import limits, query_options
@@ -211,6 +212,8 @@ def _check(query: BoundQuery) -> None:
             _check_grouped(output.expr, keys, "SELECT")
         for key in query.order_by:
             _check_grouped(key.expr, keys, "ORDER BY")
+            if key.expr.type.is_array and key.expr not in keys:
+                raise SqlValidationError(f"ORDER BY of a list that an aggregate answers type={key.expr.type}")
         if query.having is not None:
             _check_grouped(query.having, keys, "HAVING")
     elif query.having is not None:
@@ -230,6 +233,9 @@ def _check_distinct(query: BoundQuery) -> None:
     selected = {output.expr for output in query.select}
     if any(key.expr not in selected for key in query.order_by):
         raise SqlValidationError("ORDER BY of a SELECT DISTINCT must be among the selected expressions")
+    for expr in selected:
+        if expr.type.is_array and expr not in query.group_by and has_aggregate(expr):
+            raise SqlValidationError(f"SELECT DISTINCT of a list that an aggregate answers type={expr.type}")
 
 
 def _check_grouped(expr: Expr, keys: frozenset[Expr], place: str) -> None:
@@ -238,7 +244,10 @@ def _check_grouped(expr: Expr, keys: frozenset[Expr], place: str) -> None:
     if isinstance(expr, Column):
         raise SqlValidationError(f"{place} uses a column that is neither grouped nor aggregated column={expr.name}")
     assert isinstance(expr, Call)
-    for arg in expr.args:
+    for position, arg in enumerate(expr.args):
+        if arg in keys and registry.of(expr).wants_list(position):
+            problem = f"{place} needs a list of which GROUP BY takes each value function={expr.function}"
+            raise SqlValidationError(problem)
         _check_grouped(arg, keys, place)
 
 

@@ -12,7 +12,7 @@ import struct
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_DOWN, Decimal, InvalidOperation
 
-from merlot.tree.errors import SqlValidationError
+from merlot.tree.errors import SqlParseError, SqlValidationError
 from merlot.tree.nodes import Literal, Value
 from merlot.tree.types import BIG_DECIMAL, DOUBLE, INT, LONG, UNKNOWN, SqlType
 from merlot.values.periods import DAY_MS
@@ -39,11 +39,13 @@ _SPECIAL = {**_INFINITIES, "nan": math.nan}
 
 
 def number(text: str) -> Literal:
-    """The literal of a number as SQL spells it, with or without a sign."""
+    """The literal of a number as SQL spells it, with or without a sign; raises SqlParseError, SqlValidationError."""
     if text.lstrip("+-").isdigit():
         if len(text) > _MAX_DIGITS:
             raise SqlValidationError(f"number of more than {_MAX_DIGITS} digits")
         return integer(int(text))
+    if _NUMBER.fullmatch(text) is None:  # the tokenizer takes `1E` for one
+        raise SqlParseError(f"not a number value='{text}'")
     exact = _decimal(text)
     approximate = float(text)
     if exact is None or math.isinf(approximate) or Decimal(repr(approximate)) == exact:

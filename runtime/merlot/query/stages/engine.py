@@ -175,8 +175,8 @@ class Engine:
             return LimitExceededError(f"stages need more than they may take {sizes}")
         if isinstance(error, duckdb.OutOfRangeException | duckdb.ConversionException):
             return QueryArithmeticError(engine_words.of_number(text))
-        if isinstance(error, duckdb.BinderException | duckdb.ParserException):
-            # What is bound here, and means nothing there: as a window within a window.
+        if isinstance(error, duckdb.BinderException | duckdb.ParserException | duckdb.NotImplementedException):
+            # What is bound here, and means nothing there, as a window within a window, or what there is none of yet.
             return UnsupportedSqlError(f"in stages above leaves: {text.partition(' Error: ')[2] or text}")
         if "More than one row returned by a subquery" in text:
             return StageError("more than one row returned by a subquery for a value")
@@ -221,9 +221,13 @@ def _engine_type(type_: SqlType) -> str:
     return f"{base}[]" if type_.is_array else base
 
 
+def _of_type(column: Any, type_: pa.DataType) -> Any:
+    return pa.nulls(len(column)) if pa.types.is_null(type_) else column.cast(type_)
+
+
 def _evaluated(function: EngineFunction, columns: Sequence[Any]) -> Any:
     vectors = {
-        f"x{number}": from_arrow(type_, column.cast(arrow_type(type_)))
+        f"x{number}": from_arrow(type_, _of_type(column, arrow_type(type_)))
         for number, (column, type_) in enumerate(zip(columns, function.arguments, strict=True))
     }
     num_rows = len(columns[0])

@@ -31,7 +31,7 @@ from merlot.tree.relations import (
     Values,
     Window,
 )
-from merlot.tree.types import BIG_DECIMAL, DOUBLE, LONG, SqlType
+from merlot.tree.types import BIG_DECIMAL, DOUBLE, INT, LONG, SqlType
 from merlot.values.types import TypeName
 
 ENGINE_TYPES: Mapping[TypeName, str] = {
@@ -242,6 +242,8 @@ class _Expressions:
         assert isinstance(inner, Call)
         if call.type == BIG_DECIMAL:
             raise UnsupportedSqlError(f"{call.function.upper()} of BIG_DECIMAL above a join, a window or a subquery")
+        if not columns:  # a list of constants, which is no constant itself: its rows are those of an argument
+            columns[Literal(0, INT)] = Column("x0", INT)
         function = self._writer.function(inner, tuple(column.type for column in columns.values()))
         arguments = ", ".join(_to_function(self.write(expr), expr.type) for expr in columns)
         return f"{function.name}({arguments})"

@@ -226,7 +226,7 @@ def _num_helpers(leaf: Leaf, targets: Sequence[Target], context: ExecutionContex
     for target in targets:
         asked = target.leaf(leaf)
         num_docs = _docs_to_visit(asked, target)
-        work += num_docs * _weight(asked, target) if num_docs else 0.0
+        work += num_docs * _weight(asked, target) + TEXT_DOCS * _num_mapped(asked.work, target) if num_docs else 0.0
     return max(0, min(context.threads, int(work) // context.docs_per_thread) - 1)
 
 
@@ -239,6 +239,14 @@ def _weight(leaf: Leaf, target: Target) -> int:
     # Of a filter that scans, nobody knows how few docs it leaves to hash.
     is_known = isinstance(target.node, All | DocList | SpanMatch)
     return HASHED_DOCS if is_known and _hashes(leaf.work, target.columns) else 1
+
+
+def _num_mapped(work: LeafWork, target: Target) -> int:
+    """Distinct texts that a function is applied to for the sake of a key, whatever the filter keeps."""
+    if target.columns.stored_states is not None:
+        return 0
+    dictionaries = [target.columns.reader(name).dictionary for name in work.columns_of_called_keys]
+    return sum([len(one) for one in dictionaries if one is not None and one.numeric is None])
 
 
 def _hashes(work: LeafWork, columns: Columns) -> bool:

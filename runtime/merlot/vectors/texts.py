@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.kernels.find import find_parts
+
+ASCII: Final = 0x80
+"""Bytes below are characters by themselves."""
 
 
 def text_buffers(texts: pa.Array) -> tuple[NDArray[Any], NDArray[np.uint8]]:
@@ -21,6 +24,12 @@ def text_buffers(texts: pa.Array) -> tuple[NDArray[Any], NDArray[np.uint8]]:
         return _frozen(np.zeros(1, width)), _frozen(np.zeros(0, np.uint8))
     places = np.frombuffer(offsets, width)[texts.offset : texts.offset + len(texts) + 1]
     return _frozen(places), _frozen(np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8))
+
+
+def is_ascii(texts: pa.Array) -> bool:
+    """Whether every character is one byte."""
+    offsets, data = text_buffers(texts)
+    return int(data[offsets[0] : offsets[-1]].max(initial=0)) < ASCII
 
 
 def holds_parts(texts: pa.Array, parts: Sequence[str]) -> NDArray[np.bool_]:

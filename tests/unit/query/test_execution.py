@@ -122,6 +122,18 @@ def test_a_doc_whose_text_is_looked_at_is_worth_more_help(make_table, monkeypatc
         assert pool.num_asked == num_helpers
 
 
+@pytest.mark.parametrize("layout", ["apart"], indirect=True)
+def test_texts_that_a_key_maps_one_by_one_are_worth_more_help(make_table):
+    data = pa.table({"k": [1] * 1000, "s": [f"s{number}" for number in range(1000)]})
+    fields = [{"name": "k", "type": "LONG"}, {"name": "s", "type": "STRING"}]
+    table = make_table(fields, data, data.slice(0, 999))
+    for key, num_helpers in (("s", 0), ("UPPER(s)", 1), ("k + 1", 0)):
+        with CountingPool(2) as pool:
+            context = replace(table.context, pool=pool, docs_per_thread=8000)
+            replace(table, context=context).query(f"SELECT {key}, COUNT(*) FROM t WHERE k = 1 GROUP BY {key}")
+            assert pool.num_asked == num_helpers
+
+
 def test_selection_without_order_stops_at_its_limit(make_table):
     data = rows(600)
     table = make_table(FIELDS, *(data.slice(start, 100) for start in range(0, 600, 100)))

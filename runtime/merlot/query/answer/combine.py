@@ -74,6 +74,8 @@ def merge_groups(work: LeafWork, table: pa.Table, workers: Workers = ALONE) -> p
         groups = Groups(np.zeros(table.num_rows, np.uint32), np.zeros(1, np.uint32))
     else:
         groups = group_many(keys, table.num_rows, workers.run) or group_rows(keys, table.num_rows)
+    if len(groups) == table.num_rows:
+        return pa.Table.from_arrays(columns, schema=table.schema)
     first_rows = pa.array(groups.first_rows)
     parts: list[Callable[[], list[pa.Array]]] = [partial(_taken, column, first_rows) for column in keys]
     parts += [partial(_merged, one, of_one, groups) for one, of_one in _states(work, states)]

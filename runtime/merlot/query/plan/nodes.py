@@ -93,6 +93,11 @@ class LeafWork:
         return frozenset().union(*(columns_of(expr) for expr in self.keys))
 
     @cached_property
+    def columns_of_called_keys(self) -> frozenset[str]:
+        """Columns of the table that group keys apply functions to."""
+        return frozenset().union(*(columns_of(expr) for expr in self.keys if not isinstance(expr, Column)))
+
+    @cached_property
     def aggregations(self) -> tuple[Aggregation, ...]:
         """The aggregates, found in the registry. Raises UnsupportedQueryError."""
         return tuple(aggregation(one, nulls=self.null_handling) for one in self.aggregates)

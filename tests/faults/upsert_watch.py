@@ -7,6 +7,7 @@ some row: never a key twice, never one that is missing (Pinot's #7971), never on
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 from bisect import bisect_left
@@ -22,10 +23,13 @@ from kafka_brokers import KafkaBrokers
 from numpy.typing import NDArray
 from tests.unit.upsert.oracle import Newest, Oracle
 
+from merlot.broker.routing.health import Standing
+from merlot.broker.routing.routes import RoutingInputs, RoutingSnapshot, build
+from merlot.clock import SystemClock
 from merlot.cluster.instances.reports import ReportReader
-from merlot.cluster.segments.view import TableView, load
+from merlot.cluster.segments.view import load
 from merlot.errors import MerlotError
-from merlot.ids import offline
+from merlot.ids import InstanceId, offline
 from merlot.metastore.protocol import Metastore
 from merlot.query.plan.binding import bind
 from merlot.spec.table import Table
@@ -259,9 +263,11 @@ class UpsertWatcher:
     cluster: ClusterProcesses
     rows: Rows
     ledgers: list[Ledger]
+    draw: random.Random
     rows_per_s: int = 400
     num_answers: int = 0
     num_flagged: int = 0
+    num_late: int = 0
     wrong: list[str] = field(default_factory=list)
     is_stopping: bool = False
     _told: dict[str, Any] = field(default_factory=dict)
@@ -292,7 +298,30 @@ class UpsertWatcher:
                     print(self.wrong[-1], flush=True)
             await asyncio.sleep(0.02)
 
-    def check(self, sql: str, found: list[list[int]]) -> list[str]:
+    async def ask_late(self) -> None:
+        """As brokers ask that stood still: servers as they are now, by any route that was ever to be taken."""
+        snapshot: RoutingSnapshot | None = None
+        routes: dict[tuple[InstanceId, tuple[str, ...]], None] = {}
+        with self.cluster.metastore() as metastore:
+            while not self.is_stopping:
+                await asyncio.sleep(0.1)
+                with contextlib.suppress(MerlotError):  # ZooKeeper may be gone: the old ones can be asked still
+                    snapshot = await asyncio.to_thread(_routed, metastore, snapshot)
+                    routes |= {(one.instance, one.segments): None for turn in snapshot.turns for one in turn}
+                if routes:
+                    await self._ask_by(*self.draw.choice(list(routes)))
+
+    async def _ask_by(self, instance: InstanceId, keys: tuple[str, ...]) -> None:
+        channel = TcpChannel("127.0.0.1", int(instance.rpartition("_")[2]))
+        try:
+            found = await asked(channel, BOARD, keys, SHOWN.format(table=BOARD))
+        finally:
+            await channel.close()
+        if found is not None:
+            self.num_late += 1
+            self.wrong += [f"late answer of {instance} by {keys}: {one}" for one in self.check(SHOWN, found)]
+
+    def check(self, sql: str, found: Sequence[Sequence[int]]) -> list[str]:
         """What is wrong with an answer."""
         if sql == SUMS:
             by_part = {int(part): tuple(map(int, sums)) for part, *sums in found}
@@ -353,8 +382,9 @@ def rows_of(ledgers: Sequence[Ledger], seqs: Sequence[Seqs]) -> list[tuple[int, 
 @asynccontextmanager
 async def upserts_watched(cluster: ClusterProcesses, topic: Topic, draw: random.Random) -> AsyncIterator[UpsertWatcher]:
     """Rows come, and answers are looked at, until the block ends."""
-    watcher = UpsertWatcher(cluster, Rows(topic, draw), [Ledger(Oracle(TTL)) for _ in range(NUM_PARTITIONS)])
-    tasks = [asyncio.create_task(one) for one in (watcher.append(), watcher.ask())]
+    ledgers = [Ledger(Oracle(TTL)) for _ in range(NUM_PARTITIONS)]
+    watcher = UpsertWatcher(cluster, Rows(topic, draw), ledgers, random.Random(draw.random()))
+    tasks = [asyncio.create_task(one) for one in (watcher.append(), watcher.ask(), watcher.ask_late())]
     try:
         yield watcher
     finally:
@@ -403,7 +433,7 @@ class _Replica:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 while found != wanted:
-                    found = await self._rows(await asyncio.to_thread(load, self.metastore, offline(self.table)), sql)
+                    found = await self._rows(sql)
                     await asyncio.sleep(0.02)
         except TimeoutError:
             has, lacks = sorted(set(found or ()) - set(wanted)), sorted(set(wanted) - set(found or ()))
@@ -411,8 +441,9 @@ class _Replica:
             text = f"{self.server.name}: {sql}: rows={num_rows} of {len(wanted)} has {has[:9]} lacks {lacks[:9]}"
             raise AssertionError(text) from None
 
-    def _held(self, view: TableView) -> Iterator[str]:
+    def _held(self) -> Iterator[str]:
         """Each segment as the server reports it: one that was rewritten may be answered by its old file for a while."""
+        view = load(self.metastore, offline(self.table))
         port = self.server.port("--query-port")
         reports = ReportReader(self.metastore, offline(self.table)).read()
         loaded = {key for name, one in reports.items() if name.endswith(f"_{port}") for key in one.loaded}
@@ -420,19 +451,37 @@ class _Replica:
         for record in view.segments.values():
             yield record.key_text if record.key_text in loaded else of_name.get(record.name, record.key_text)
 
-    async def _rows(self, view: TableView, sql: str) -> list[tuple[int, ...]] | None:
-        """None while it does not answer."""
-        schema = board_manifest("-", flush_rows=1, replication=1, upsert={"config": upsert_spec()}).spec.table_schema
-        query = to_json(bind(parse(sql), schema, {}))
-        keys = tuple(self._held(view))
-        request = ServerRequest(
-            request_id="look", table=offline(self.table), query=query, segments=keys, timeout_ms=5000
-        )
+    async def _rows(self, sql: str) -> list[tuple[int, ...]] | None:
+        """None while it, or ZooKeeper, does not answer."""
         try:
-            answer = await self.channel.execute(request, 5.0)
+            keys = await asyncio.to_thread(lambda: tuple(self._held()))
         except MerlotError:
             return None
-        if answer.missing or answer.error or answer.partial is None:
-            return None
-        columns = [column.to_pylist() for column in answer.partial.data.columns]
-        return sorted(zip(*columns, strict=True))
+        return await asked(self.channel, self.table, keys, sql)
+
+
+def _routed(metastore: Metastore, previous: RoutingSnapshot | None) -> RoutingSnapshot:
+    """What a broker would ask now."""
+    table = offline(BOARD)
+    reports = {one: frozenset(report.loaded) for one, report in ReportReader(metastore, table).read().items()}
+    view = load(metastore, table)
+    standings = dict.fromkeys(reports, Standing.PREFERRED)
+    now_ms = SystemClock().now_ms()
+    return build(
+        RoutingInputs(view=view, reports=reports, standings=standings, now_ms=now_ms, is_strict=True), previous
+    )
+
+
+async def asked(channel: TcpChannel, table: str, keys: Sequence[str], sql: str) -> list[tuple[int, ...]] | None:
+    """What a server answers by these keys; None if it does not, or lacks some."""
+    schema = board_manifest("-", flush_rows=1, replication=1, upsert={"config": upsert_spec()}).spec.table_schema
+    query = to_json(bind(parse(sql), schema, {}))
+    request = ServerRequest(request_id="look", table=offline(table), query=query, segments=tuple(keys), timeout_ms=5000)
+    try:
+        answer = await channel.execute(request, 5.0)
+    except MerlotError:
+        return None
+    if answer.missing or answer.error or answer.partial is None:
+        return None
+    columns = [column.to_pylist() for column in answer.partial.data.columns]
+    return sorted(zip(*columns, strict=True))

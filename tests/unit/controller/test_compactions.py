@@ -13,7 +13,7 @@ from merlot.cluster.segments.view import TableView
 from merlot.cluster.tasks.compactions import MAX_DOCS, compaction_config, task_of
 from merlot.cluster.tasks.queue import QueuedTask
 from merlot.cluster.tasks.records import CompactionConfig, EndedTask, LevelTotals, TaskHistory, TaskOutcome
-from merlot.controller.compactions.generator import ASKED_MS, Situation, generate
+from merlot.controller.compactions.generator import Situation, generate
 from merlot.controller.status.compactions import compaction_status
 from merlot.ids import TableName
 from merlot.spec.upserting import CompactionSpec
@@ -78,11 +78,6 @@ def test_a_segment_is_left_alone_for_as_long_as_the_buffer_says_after_it_was_sea
     line = [young, rewritten, sealed(2), open_(3)]
     assert due(line, {0: 100, 1: 100}) == []
     assert due(line, {0: 100, 1: 100}, spec={"bufferTimePeriod": "23h"}) == ["0", "1"]
-
-
-def test_a_segment_stays_as_it_is_while_brokers_may_ask_by_where_its_rows_begin() -> None:
-    line = [sealed(0, push_time_ms=NOW_MS - ASKED_MS + 1), sealed(1, push_time_ms=NOW_MS - ASKED_MS), sealed(2)]
-    assert due([*line, open_(3)], {0: 100, 1: 100}, spec={"bufferTimePeriod": "0d"}) == ["1"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from tests.unit.embedded.test_upsert_snapshots import KeepingBoard
 from tests.unit.embedded.test_upserts import NUM_PARTITIONS, POLL_S, Row
 from tests.unit.upsert.oracle import Oracle
 
-from merlot.controller.compactions import generator
 from merlot.server.realtime import snapshots
 from merlot.testing.patience import PATIENCE_S
 
@@ -56,7 +55,6 @@ class ExpiringBoard(KeepingBoard):
 @pytest.fixture
 async def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(snapshots, "REST_MS", 100)
-    monkeypatch.setattr(generator, "ASKED_MS", 0)
     async with ExpiringBoard(tmp_path) as started:
         yield started
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from tests.unit.embedded.test_upserts import POLL_S, Board, Row
 
-from merlot.controller.compactions import generator
 from merlot.testing.patience import PATIENCE_S
 
 COMPACTED = "UpsertCompactionTask.time"
@@ -19,8 +18,7 @@ BY_VERSION = f"{{config: {{mode: FULL, comparisonColumns: [version], deleteRecor
 
 
 @pytest.fixture
-async def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(generator, "ASKED_MS", 0)
+async def board(tmp_path: Path) -> Any:
     async with Board(tmp_path) as started:
         yield started
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final
 
 from merlot.cluster.consuming.partitions import chains
 from merlot.cluster.consuming.pinned import unpin_upsert
@@ -24,10 +23,6 @@ from merlot.cluster.tasks.records import CompactionConfig, TaskRecord
 from merlot.errors import CorruptionError
 from merlot.spec.upserting import CompactionSpec, UpsertMode
 from merlot.values.periods import Period
-
-ASKED_MS: Final = 180_000
-"""So long after its commit at least a segment stays as it is, whatever the table says: brokers ask for it by where its
-rows begin (`name@0`) for a minute, and servers answer that by what was consumed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +80,7 @@ def _due(chain: Mapping[int, StreamSegmentRecord], situation: Situation) -> Sequ
 
 
 def _is_old(record: StreamSegmentRecord, buffer: Period, now_ms: int) -> bool:
-    is_asked_by_key = now_ms - record.push_time_ms >= ASKED_MS
-    return is_asked_by_key and max(record.push_time_ms, record.refresh_time_ms) <= buffer.before(now_ms)
+    return max(record.push_time_ms, record.refresh_time_ms) <= buffer.before(now_ms)
 
 
 @lru_cache(maxsize=256)

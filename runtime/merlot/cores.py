@@ -6,20 +6,11 @@ up the quota of a period in its first milliseconds.
 
 import math
 import os
-from pathlib import Path
-from typing import Final
 
-_CGROUP_QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")
-"""`quota period` in microseconds, or `max period`."""
+from merlot import cgroups
 
 
 def usable() -> int:
     """At least one."""
-    affine = len(os.sched_getaffinity(0))
-    try:
-        quota, _, period = _CGROUP_QUOTA.read_text().strip().partition(" ")
-    except OSError:
-        return affine
-    if not quota.isdecimal() or not period.isdecimal() or not int(period):
-        return affine
-    return max(1, min(affine, math.ceil(int(quota) / int(period))))
+    affine, quota = len(os.sched_getaffinity(0)), cgroups.num_cpus()
+    return affine if quota is None else max(1, min(affine, math.ceil(quota)))

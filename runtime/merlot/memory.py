@@ -10,8 +10,9 @@ import os
 from pathlib import Path
 from typing import Final
 
+from merlot import cgroups
+
 NUM_HEAPS: Final = 2
-_CGROUP_MAX: Final = Path("/sys/fs/cgroup/memory.max")
 _ARENA_MAX: Final = -8
 """M_ARENA_MAX of malloc.h."""
 
@@ -24,12 +25,8 @@ def keep_few_heaps() -> None:
 
 def total_bytes() -> int:
     """Memory that this process may take: the container's, or the machine's."""
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        bound = _CGROUP_MAX.read_text().strip()
-    except OSError:
-        return machine
-    return min(machine, int(bound)) if bound.isdecimal() else machine
+    machine, bound = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), cgroups.memory_bytes()
+    return machine if bound is None else min(machine, bound)
 
 
 def taken_bytes() -> int:

@@ -1,0 +1,272 @@
+"""Recipes of the functions of texts, bytes, URLs, addresses, JSON and lists."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from registry_recipe import Recipe, recipe
+
+_COUNTS = ("1", "2", "3", "7")
+_FINDS = ("'a'", "'an'", "'1'", "'ß'", "'-'", "'😀'")
+_PATTERNS = ("'[0-9]+'", "'^a'", "'s+'", "'(.)1'", "'é|a'")
+
+
+def _texts() -> dict[str, tuple[Recipe, ...]]:
+    return {
+        "upper": (recipe("s", "upper({0})", "s"),),
+        "lower": (recipe("s", "lower({0})", "s"),),
+        "length": (recipe("s", "length({0})", "w"),),
+        "reverse": (recipe("s", "ref_reverse({0})", "s"),),
+        "concat": (recipe("s s", "{0} || {1}", "s"), recipe("s s s", "{0} || {2} || {1}", "s")),
+        "concatws": (
+            recipe("s s s", "{1} || {0} || {2}", "s"),
+            recipe("s s s s", "{1} || {0} || {2} || {0} || {3}", "s"),
+        ),
+        "substr": (
+            recipe("s i", "ref_slice({0}, {1}, 1000000)", "s", i=("0", "1", "3")),
+            recipe("s i n", "ref_slice({0}, {1}, {2})", "s", i=("0", "1"), n=("1", "2", "4")),
+        ),
+        "substring": (
+            recipe("s n", "ref_slice({0}, {1} - 1, 1000000)", "s", n=("1", "2", "4")),
+            recipe("s n n", "ref_slice({0}, {1} - 1, {1} - 1 + {2})", "s", n=("1", "2", "4")),
+        ),
+        "leftsubstr": (recipe("s n", "ref_left({0}, {1})", "s", n=("0", "1", "3", "9")),),
+        "rightsubstr": (recipe("s n", "ref_right({0}, {1})", "s", n=("0", "1", "3", "9")),),
+        "trim": (recipe("s", "trim({0})", "s"),),
+        "ltrim": (recipe("s", "ltrim({0})", "s"),),
+        "rtrim": (recipe("s", "rtrim({0})", "s"),),
+        "lpad": (recipe("s n x", "ref_lpad({0}, {1}, {2})", "s", n=("0", "2", "5"), x=("'0'", "'xy'")),),
+        "rpad": (recipe("s n x", "ref_rpad({0}, {1}, {2})", "s", n=("0", "2", "5"), x=("'0'", "'xy'")),),
+        "repeat": (
+            recipe("s n", "ref_repeat({0}, '', {1})", "s", n=_COUNTS),
+            recipe("s x n", "ref_repeat({0}, {1}, {2})", "s", n=_COUNTS, x=("'-'", "''")),
+        ),
+        "initcap": (recipe("p", "ref_initcap({0})", "s"),),
+        "replace": (recipe("s x x", "replace({0}, {1}, {2})", "s", x=_FINDS),),
+        "remove": (recipe("s x", "replace({0}, {1}, '')", "s", x=_FINDS),),
+        "normalize": (recipe("s", "ref_nfc({0})", "s"), recipe("s x", "ref_nfkc({0})", "s", x=("'NFKC'",))),
+        "startswith": (
+            recipe("s s", "starts_with({0}, {1})", "b"),
+            recipe("s x", "starts_with({0}, {1})", "b", x=_FINDS),
+        ),
+        "endswith": (recipe("s s", "ends_with({0}, {1})", "b"), recipe("s x", "ends_with({0}, {1})", "b", x=_FINDS)),
+        "contains": (recipe("s s", "contains({0}, {1})", "b"), recipe("s x", "contains({0}, {1})", "b", x=_FINDS)),
+        "strpos": (
+            recipe("s x", "ref_find({0}, {1})", "w", x=_FINDS),
+            recipe("s x n", "ref_occurrence({0}, {1}, {2})", "w", x=_FINDS, n=_COUNTS),
+        ),
+        "strrpos": (
+            recipe("s x", "ref_last({0}, {1})", "w", x=_FINDS),
+            recipe("s x n", "ref_rfind({0}, {1}, {2})", "w", x=_FINDS, n=_COUNTS),
+        ),
+        "strcmp": (recipe("s s", "ref_compare({0}, {1})", "w"),),
+        "hammingdistance": (recipe("s s", "ref_hamming({0}, {1})", "w"),),
+        "levenshteindistance": (recipe("s s", "ref_levenshtein({0}, {1})", "w"),),
+        "regexplike": (
+            recipe("s x", "regexp_matches({0}, {1})", "b", x=_PATTERNS),
+            recipe("s x i", "regexp_matches({0}, {1}, {2})", "b", x=_PATTERNS, i=("'i'",)),
+        ),
+        "regexpextract": (
+            recipe("s x", "ref_extract({0}, {1}, 0, '')", "s", x=_PATTERNS),
+            recipe(
+                "s x n d",
+                "ref_extract({0}, {1}, {2}, {3})",
+                "s",
+                x=("'(.)1'", "'(a|b)'"),
+                n=("0", "1"),
+                d=("'none'", "''"),
+            ),
+        ),
+        "regexpreplace": (
+            recipe("s x y", "ref_replace({0}, {1}, {2}, 0, -1)", "s", x=_PATTERNS, y=("'-'", "''")),
+            recipe(
+                "s x y n m",
+                "ref_replace({0}, {1}, {2}, {3}, {4})",
+                "s",
+                x=_PATTERNS,
+                y=("'-'",),
+                n=("0", "1"),
+                m=("-1", "0"),
+            ),
+        ),
+        "split": (recipe("c x", "ref_split({0}, {1})", "e", x=("','", "'a'")),),
+        "splitpart": (recipe("c x n", "ref_part({0}, {1}, {2})", "s", x=("','",), n=("0", "1", "2")),),
+        "prefixes": (recipe("s n", "ref_prefixes({0}, {1})", "e", n=_COUNTS),),
+        "suffixes": (recipe("s n", "ref_suffixes({0}, {1})", "e", n=_COUNTS),),
+        "uniquengrams": (recipe("s n", "ref_grams({0}, {1})", "e", n=_COUNTS),),
+    }
+
+
+def _codes() -> dict[str, tuple[Recipe, ...]]:
+    hashes = {"md5": "md5", "sha": "sha1", "sha224": "sha224", "sha256": "sha256", "sha512": "sha512"}
+    return {
+        **{name: (recipe("x", f"ref_hash({{0}}, '{word}')", "s"),) for name, word in hashes.items()},
+        "codepoint": (recipe("S", "unicode({0})", "w"),),
+        "chr": (recipe("n", "chr({0})", "s", n=("97", "8364", "128512")),),
+        "toutf8": (recipe("s", "encode({0})", "x"),),
+        "fromutf8": (Recipe(("s",), "{0}", "s", (), "FROMUTF8(TOUTF8({0}))"),),
+        "toascii": (recipe("s", "ref_ascii({0})", "x"),),
+        "fromascii": (Recipe(("s",), "ref_from_ascii(ref_ascii({0}))", "s", (), "FROMASCII(TOASCII({0}))"),),
+        "tobase64": (recipe("x", "to_base64({0})", "s"),),
+        "frombase64": (Recipe(("x",), "{0}", "x", (), "FROMBASE64(TOBASE64({0}))"),),
+        "bytestohex": (recipe("x", "lower(hex({0}))", "s"),),
+        "hextobytes": (Recipe(("x",), "{0}", "x", (), "HEXTOBYTES(BYTESTOHEX({0}))"),),
+        "touuidbytes": (recipe("x", "ref_uuid_bytes({0})", "x", x=("'00000000-0000-0001-0000-000000000002'",)),),
+        "fromuuidbytes": (
+            Recipe(
+                ("x",),
+                "ref_uuid_text(from_hex(md5(lower(hex({0})))))",
+                "s",
+                (),
+                "FROMUUIDBYTES(HEXTOBYTES(MD5(TOUTF8(BYTESTOHEX({0})))))",
+            ),
+        ),
+        "encodeurl": (recipe("s", "ref_encode_url({0})", "s"),),
+        "decodeurl": (Recipe(("s",), "{0}", "s", (), "DECODEURL(ENCODEURL({0}))"),),
+        "murmurhash2": (recipe("x", "ref_murmur2({0})", "W"),),
+        "murmurhash2utf8": (recipe("s", "ref_murmur2(encode({0}))", "W"),),
+        "crc32": (recipe("x", "ref_crc32({0})", "W"),),
+        "adler32": (recipe("x", "ref_adler32({0})", "W"),),
+        "urlprotocol": (recipe("u", "ref_protocol({0})", "s"),),
+        "urldomain": (recipe("u", "ref_domain({0})", "s"),),
+        "urldomainwithoutwww": (recipe("u", "regexp_replace(ref_domain({0}), '^www.', '')", "s"),),
+        "urltopleveldomain": (recipe("u", "list_last(string_split(ref_domain({0}), '.'))", "s"),),
+        "urlpath": (recipe("u", "ref_path({0})", "s"),),
+        "urlquerystring": (recipe("u", "ref_query({0})", "s"),),
+        "urlfragment": (recipe("u", "ref_fragment({0})", "s"),),
+        "urlport": (recipe("u", "ref_port({0})", "w"),),
+        "extracturlparameter": (recipe("u x", "ref_parameter({0}, {1})", "s", x=("'x'", "'y'", "'z'")),),
+        "extracturlparameters": (recipe("u", "ref_parameters({0})", "e"),),
+        "extracturlparameternames": (recipe("u", "ref_parameter_names({0})", "e"),),
+        "issubnetof": (recipe("x p", "ref_in_subnet({0}, {1})", "b", x=("'10.1.0.0/16'", "'10.1.2.0/28'")),),
+        "ipprefix": (recipe("p n", "ref_prefix({0}, {1})", "s", n=("8", "24", "29", "32")),),
+        "ipsubnetmin": (Recipe(("p",), "ref_subnet_min({0} || '/29')", "s", (), "IPSUBNETMIN(CONCAT({0}, '/29'))"),),
+        "ipsubnetmax": (Recipe(("p",), "ref_subnet_max({0} || '/29')", "s", (), "IPSUBNETMAX(CONCAT({0}, '/29'))"),),
+        "jsonextractscalar": (
+            Recipe(
+                ("w",),
+                "{0}",
+                "W",
+                (),
+                "JSONEXTRACTSCALAR(CONCAT('{{\"a\":[', CONCAT(CAST({0} AS STRING), ']}}')), '$.a[0]', 'LONG')",
+            ),
+        ),
+        "jsonpathlong": (
+            Recipe(
+                ("w",), "{0}", "W", (), "JSONPATHLONG(CONCAT('{{\"a\":', CONCAT(CAST({0} AS STRING), '}}')), '$.a', 0)"
+            ),
+        ),
+        "jsonpathdouble": (
+            Recipe(
+                ("w",),
+                "{0}::DOUBLE",
+                "r",
+                (),
+                "JSONPATHDOUBLE(CONCAT('{{\"a\":', CONCAT(CAST({0} AS STRING), '}}')), '$.a', 0)",
+            ),
+        ),
+        "jsonpathstring": (
+            Recipe(
+                ("s",), "{0}", "s", (), "JSONPATHSTRING(CONCAT('{{\"a\":', CONCAT(JSONFORMAT({0}), '}}')), '$.a', 'x')"
+            ),
+        ),
+        "jsonpatharray": (
+            Recipe(
+                ("s", "s"),
+                "CASE WHEN {0} IS NOT NULL AND {1} IS NOT NULL THEN [{0}, {1}] END",
+                "e",
+                (),
+                "JSONPATHARRAY(CONCAT('[', CONCAT(JSONFORMAT({0}), CONCAT(JSONFORMAT({1}), ']'), ','), ''), '$[*]')",
+            ),
+        ),
+        "jsonformat": (recipe("s", "ref_json_text({0})", "s"),),
+        "isjson": (recipe("p", "ref_is_json({0})", "b"), recipe("s", "ref_is_json({0})", "b")),
+    }
+
+
+def _by_type(
+    name: str, ints: str, texts: str, rest: str, gives: tuple[str, str], **constants: tuple[str, ...]
+) -> tuple[Recipe, ...]:
+    """One for lists of numbers, one for lists of texts; the name ends as its type does."""
+    found = []
+    for code, words, result, theirs in (("a", ("int", "long"), gives[0], ints), ("e", ("string",), gives[1], texts)):
+        arguments = tuple(
+            constants.get(f"{word}_{code}", constants.get(word, code if word == "list" else word))
+            for word in f"list {rest}".split()
+        )
+        found.append(Recipe(arguments, theirs, result, tuple(f"{name}{word}" for word in words)))
+    return tuple(found)
+
+
+_ELEMENTS = {"x_a": ("5", "6", "-2147483648", "8"), "x_e": ("'a'", "'é'", "''", "'ß'")}
+_PLACES = {"from": ("0", "1"), "to": ("1", "2", "3")}
+
+
+def _lists() -> dict[str, tuple[Recipe, ...]]:
+    return {
+        "arraylength": (recipe("a", "len({0})", "w"), recipe("e", "len({0})", "w")),
+        "arraymin": (recipe("A", "list_min({0})", "W"), recipe("E", "list_min({0})", "s")),
+        "arraymax": (recipe("A", "list_max({0})", "W"), recipe("E", "list_max({0})", "s")),
+        "arraysum": (recipe("a", "CASE WHEN {0} IS NOT NULL THEN COALESCE(list_sum({0})::DOUBLE, 0) END", "r"),),
+        "arrayaverage": (recipe("A", "list_sum({0})::DOUBLE / len({0})", "y"),),
+        "arraysumlong": (recipe("a", "CASE WHEN {0} IS NOT NULL THEN COALESCE(list_sum({0})::BIGINT, 0) END", "W"),),
+        "arraysumint": (
+            Recipe(
+                ("a",),
+                "CASE WHEN {0} IS NOT NULL"
+                " THEN COALESCE(list_sum(list_filter({0}, lambda x: x IN (5, 6))), 0)::BIGINT END",
+                "w",
+                (),
+                "ARRAYSUMINT(VALUEIN({0}, 5, 6))",
+            ),
+        ),
+        "valuein": (
+            recipe("a x", "list_filter({0}, lambda v: v = {1})", "a", x=_ELEMENTS["x_a"]),
+            recipe("e x", "list_filter({0}, lambda v: v = {1})", "e", x=_ELEMENTS["x_e"]),
+        ),
+        "arraycontainsint": _by_type(
+            "arraycontains", "list_contains({0}, {1})", "list_contains({0}, {1})", "x", ("b", "b"), **_ELEMENTS
+        ),
+        "arrayindexofint": _by_type(
+            "arrayindexof", "ref_place_li({0}, {1})", "ref_place_ls({0}, {1})", "x", ("w", "w"), **_ELEMENTS
+        ),
+        "arraysortint": _by_type("arraysort", "ref_sorted_li({0})", "ref_sorted_ls({0})", "", ("a", "e")),
+        "arrayreverseint": _by_type("arrayreverse", "ref_reversed_li({0})", "ref_reversed_ls({0})", "", ("a", "e")),
+        "arraydistinctint": _by_type("arraydistinct", "ref_once_li({0})", "ref_once_ls({0})", "", ("a", "e")),
+        "arraysliceint": _by_type(
+            "arrayslice", "ref_slice_li({0}, {1}, {2})", "ref_slice_ls({0}, {1}, {2})", "from to", ("a", "e"), **_PLACES
+        ),
+        "arrayremoveint": _by_type(
+            "arrayremove", "ref_without_li({0}, {1})", "ref_without_ls({0}, {1})", "x", ("a", "e"), **_ELEMENTS
+        ),
+        "arrayconcatint": _by_type("arrayconcat", "ref_both_li({0}, {1})", "ref_both_ls({0}, {1})", "list", ("a", "e")),
+        "arrayunionint": _by_type("arrayunion", "ref_union_li({0}, {1})", "ref_union_ls({0}, {1})", "list", ("a", "e")),
+        "arrayelementatint": _by_type(
+            "arrayelementat", "ref_at_li({0}, {1})", "ref_at_ls({0}, {1})", "to", ("W", "s"), **_PLACES
+        ),
+        "arraytostring": (recipe("e x", "array_to_string({0}, {1})", "s", x=("'-'", "', '")),),
+        "vectordims": (recipe("a", "len({0})", "w"),),
+        "vectornorm": (recipe("a", "ref_norm({0})", "y"),),
+        **{
+            name: (
+                Recipe(
+                    ("a",),
+                    f"ref_{word}({{0}}, ref_reversed_li({{0}}))",
+                    "y",
+                    (),
+                    f"{name.upper()}({{0}}, ARRAYREVERSEINT({{0}}))",
+                ),
+            )
+            for name, word in (
+                ("cosinedistance", "cosine"),
+                ("innerproduct", "dot"),
+                ("l1distance", "l1"),
+                ("l2distance", "l2"),
+                ("euclideandistance", "squared"),
+            )
+        },
+    }
+
+
+TEXT_RECIPES: Final = {**_texts(), **_codes()}
+LIST_RECIPES: Final = _lists()

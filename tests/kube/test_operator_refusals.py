@@ -218,6 +218,32 @@ def _ended(condition: dict[str, Any]) -> dict[str, Any]:
     return {**times, "active": 0, "succeeded": 1, "conditions": [criteria, condition]}
 
 
+def test_a_star_tree_that_columns_cannot_have_is_refused_with_its_path(api: Api, running: Operator) -> None:
+    """All that is wrong is named at once, and what was accepted before stays in force."""
+    fields = [*flights()["spec"]["schema"]["fields"], {"name": "stops", "type": "STRING", "multiValue": True}]
+    schema = {**flights()["spec"]["schema"], "fields": fields}
+    api.create("tables", flights(schema=schema))
+    wait(running, lambda: api.reason("Accepted"), "True/Valid")
+    order, pairs = ["carrier", "stops", "karrier"], ["SUM__distance", "SUN__distance", "MAX__nothing", "AVG__stops"]
+    tree = {"dimensionsSplitOrder": order, "functionColumnPairs": pairs}
+    api.patch("tables", "flights", {"spec": {"indexing": {"starTreeIndexConfigs": [tree]}}})
+    wait(running, lambda: api.reason("Accepted"), "False/Invalid")
+    said, path = api.condition("Accepted")["message"], "spec.indexing.starTreeIndexConfigs[0]"
+    for words in (
+        'dimensionsSplitOrder[1]: column "stops" is multi-valued',
+        'dimensionsSplitOrder[2]: no column "karrier" in spec.schema.fields; did you mean carrier?',
+        'functionColumnPairs[1]: unknown function "SUN"; did you mean SUM?',
+        'functionColumnPairs[2]: no column "nothing"',
+        'functionColumnPairs[3]: column "stops" is multi-valued',
+    ):
+        assert f"{path}.{words}" in said
+    assert api.get("tables", "flights")["status"]["revision"] == 1
+    wait(running, lambda: "Invalid" in api.event_reasons())
+    right = {"dimensionsSplitOrder": ["carrier"], "functionColumnPairs": ["SUM__distance"]}
+    api.patch("tables", "flights", {"spec": {"indexing": {"starTreeIndexConfigs": [right]}}})
+    wait(running, lambda: api.reason("Accepted"), "True/Valid")
+
+
 def test_table_that_was_never_accepted_gets_no_servers(api: Api, running: Operator) -> None:
     api.create("tables", flights(indexing={"inverted": ["carrier"], "noDictionary": ["carrier"]}))
     wait(running, lambda: api.reason("Accepted"), "False/Invalid")

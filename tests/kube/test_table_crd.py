@@ -98,6 +98,42 @@ def test_wrong_manifest_is_refused(tables: Any, edit: tuple[str, str], message: 
         manifest.load(edited(edit))
 
 
+def with_tree(**changed: Any) -> str:
+    """The flights table with a star-tree."""
+    tree = {"dimensionsSplitOrder": ["carrier", "origin"], "functionColumnPairs": ["SUM__distance"], **changed}
+    return edited(("  indexing:\n", f"  indexing:\n    starTreeIndexConfigs: [{json.dumps(tree)}]\n"))
+
+
+TREE = "spec.indexing.starTreeIndexConfigs[0]"
+
+
+@pytest.mark.parametrize(
+    ("changed", "path", "message"),
+    [
+        ({"dimensionsSplitOrder": ["carrier", "origin", "carrier"]}, "dimensionsSplitOrder[2]", "Duplicate value"),
+        ({"dimensionsSplitOrder": [f"c{n}" for n in range(65)]}, "dimensionsSplitOrder", "must have at most 64 items"),
+        ({"dimensionsSplitOrder": []}, "dimensionsSplitOrder", "should have at least 1 items"),
+        ({"functionColumnPairs": []}, "functionColumnPairs", "should have at least 1 items"),
+        (
+            {"skipStarNodeCreationForDimensions": ["origin", "dest"]},
+            "skipStarNodeCreationForDimensions",
+            "not in dimensionsSplitOrder",
+        ),
+    ],
+)
+def test_a_broken_star_tree_is_refused_with_its_path(
+    tables: Any, changed: dict[str, Any], path: str, message: str
+) -> None:
+    """What names and types of columns decide is the operator's to refuse."""
+    assert "created" in tables.check("apply", "--dry-run=server", "-f", "-", text=with_tree())
+    refused = tables("apply", "--dry-run=server", "-f", "-", text=with_tree(**changed))
+    assert refused.returncode != 0
+    assert f"{TREE}.{path}: " in refused.stderr
+    assert message in refused.stderr
+    with pytest.raises(manifest.ManifestError):
+        manifest.load(with_tree(**changed))
+
+
 @pytest.mark.parametrize(
     "uri",
     ["s3://KEY:hush@bucket/x", "s3://hush@bucket/x", "s3://bucket/x?region=eu&secret_key=hush", "hdfs://u:hush@host/x"],

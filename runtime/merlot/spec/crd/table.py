@@ -100,6 +100,10 @@ def _declare_lists(spec: JsonSchema) -> None:
         keyed |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
     for key in (*map(to_camel, INDEX_KINDS), "noDictionary"):
         properties["indexing"]["properties"][key]["x-kubernetes-list-type"] = "set"
+    tree = properties["indexing"]["properties"]["starTreeIndexConfigs"]["items"]
+    for key in ("dimensionsSplitOrder", "skipStarNodeCreationForDimensions"):
+        tree["properties"][key]["x-kubernetes-list-type"] = "set"
+    tree["x-kubernetes-validations"] = _TREE_RULES
 
 
 def _credentials(uri: str) -> str:
@@ -174,6 +178,14 @@ _SPEC_RULES = [
         f"p in [{', '.join(repr(name) for name in SEGMENT_PRUNERS)}] || p.contains('.'))",
         f"unknown segment pruner; one of {', '.join(SEGMENT_PRUNERS)}, or a package's, which has a dot in its name",
         ".routing.segmentPruners",
+    ),
+]
+_TREE_RULES = [
+    rule(
+        "!has(self.skipStarNodeCreationForDimensions)"
+        " || self.skipStarNodeCreationForDimensions.all(d, d in self.dimensionsSplitOrder)",
+        "a dimension that is skipped is not in dimensionsSplitOrder",
+        ".skipStarNodeCreationForDimensions",
     ),
 ]
 _WIDENINGS = " || ".join(

@@ -1,10 +1,11 @@
-"""A server that dies at any step of keeping a checkpoint, or cannot take it: answers stay as they are, before a restart
-and after it, and what is kept in the end is whole."""
+"""A server that dies or stands still at any step of keeping a checkpoint, or cannot take it: answers stay as they are,
+before a restart and after it, and what is kept in the end is whole."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,63 @@ async def test_a_server_may_die_at_any_step_of_keeping_a_checkpoint(
         await board.shows_newest()
     await is_current(board)
     await board.restart()
+    await board.shows_newest()
+
+
+@contextmanager
+def standing_still(monkeypatch: pytest.MonkeyPatch, step: str) -> Iterator[threading.Event]:
+    """Whoever keeps snapshots stands still at the step until the block ends; the event says that it was reached."""
+    owner, name, is_after, is_meant = STEPS[step]
+    before = getattr(owner, name)
+    reached, goes_on = threading.Event(), threading.Event()
+
+    def waits(*arguments: Any, **named: Any) -> Any:
+        if is_meant(*arguments) and not is_after:
+            reached.set()
+            assert goes_on.wait(PATIENCE_S)
+        found = before(*arguments, **named)
+        if is_meant(*arguments) and is_after:
+            reached.set()
+            assert goes_on.wait(PATIENCE_S)
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, waits)
+        try:
+            yield reached
+        finally:
+            goes_on.set()
+
+
+async def named_snapshots(board: KeepingBoard) -> set[str]:
+    """Files that segments say their snapshots are in."""
+    told = await board.call("GET", "/segments/board/metadata")
+    urls = (one.get("segment.upsert.snapshot.download.url") for one in told.values())
+    return {Path(url).name for url in urls if url}
+
+
+@pytest.mark.parametrize("step", [one for one in STEPS if "upload" in one or "record" in one or "list" in one])
+async def test_rows_come_and_segments_are_committed_while_a_checkpoint_is_not_finished(
+    board: KeepingBoard, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """As with a deep store that hangs."""
+    with standing_still(monkeypatch, step) as is_reached:
+        async with asyncio.timeout(PATIENCE_S):
+            while not is_reached.is_set():
+                board.write(board.random_rows(230))
+                await board.shows_newest()
+                await asyncio.sleep(POLL_S)
+            before = await board.num_sealed()
+            named = await named_snapshots(board)
+            while await board.num_sealed() < before + 4:
+                board.write(board.random_rows(230))
+                await board.shows_newest()
+                await asyncio.sleep(POLL_S)
+        assert await named_snapshots(board) == named, "nothing that is not whole is told of"
+        assert named <= {file.name for file in files(board.deep)}
+    await is_current(board)
+    assert await named_snapshots(board) <= {file.name for file in files(board.deep)}
+    await board.without_disk()
     await board.shows_newest()
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -27,6 +28,7 @@ from merlot.server.realtime.snapshot_files import SnapshotFolder
 from merlot.server.realtime.snapshots import Place, Snapshots
 from merlot.spec.upserting import SnapshotStore
 from merlot.store.deepstore import DeepStore
+from merlot.testing.patience import PATIENCE_S
 from merlot.upsert.checkpoint import SegmentSnapshot
 from merlot.upsert.partition import PartitionUpserts
 from merlot.upsert.snapshots import decode, encode
@@ -192,6 +194,36 @@ def test_a_restart_with_a_checkpoint_reads_no_row_before_its_end(
     assert loaded
     assert min(loaded) >= max(at for _, at in chain.rows) - TTL, "only keys that are alive are entered"
     assert set(replica.seen()[1]) == expected(chain, 120)
+
+
+def test_a_partition_is_let_go_while_the_deep_store_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is sealed since is on the disk all the same, and what was on its way comes to an end by itself."""
+    chain, replica = begun(random.Random(5), tmp_path, KEPT.replace("LOCAL", "DEEP_STORE"))
+    is_put, answers = threading.Event(), threading.Event()
+    answered: list[bool] = []
+
+    def hangs(*_: object) -> None:
+        is_put.set()
+        answered.append(answers.wait(PATIENCE_S))
+
+    monkeypatch.setattr(DeepStore, "put", hangs)
+    monkeypatch.setattr(module.checkpoints, "write_checkpoint", lambda *_: (False, None))
+    with ThreadPoolExecutor(1) as threads:
+        replica.snapshots._place = replace(replica.snapshots._place, executor=threads)
+        for stop in (40, 80):
+            chain.produce(40)
+            replica.read(stop)
+            old = chain.open
+            chain.commit(stop)
+            replica.follow(chain.records[old.sequence], carries=True)
+            replica.sink.settle()
+            assert is_put.wait(PATIENCE_S)
+        replica.sink.close()
+        found = SnapshotFolder(tmp_path / "local").find()
+        answers.set()
+    assert all(answered), "it was waited for"
+    assert found is not None
+    assert found.sequence == 1
 
 
 def need(chain: Chain, until: int) -> None:

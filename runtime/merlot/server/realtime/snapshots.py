@@ -112,6 +112,9 @@ class Snapshots:
         self._superseded: Set[str] = frozenset()
         self._is_clear = False
         self._is_busy = threading.Lock()
+        self._disk = threading.Lock()
+        """Held while the folder changes; the deep store may take as long as it likes."""
+        self._is_closed = False
         self._not_before_ms = 0
 
     def capture(self, captured: Captured) -> None:
@@ -138,9 +141,10 @@ class Snapshots:
 
     def close(self, records: Records, kept_in: SnapshotStore | None) -> None:
         """The partition is consumed here no more: what is not on the disk yet goes there, so that a server that comes
-        back goes on where it was."""
+        back goes on where it was. Whatever is on its way to the deep store is not waited for."""
         captured = self._captured
-        with self._is_busy:
+        with self._disk:
+            self._is_closed = True
             if kept_in is None or captured is None or captured is self._written or not _is_sealed(captured, records):
                 return
             with self._told():
@@ -163,7 +167,7 @@ class Snapshots:
 
     # What follows blocks.
 
-    def _due(self, records: Records, kept_in: SnapshotStore | None, now_ms: int) -> Callable[[], None] | None:
+    def _due(self, records: Records, kept_in: SnapshotStore | None, now_ms: int) -> Callable[[], object] | None:
         if not records:
             return None
         if kept_in is None:
@@ -187,7 +191,7 @@ class Snapshots:
         is_mine = end.sealer == self._place.instance or now_ms - end.push_time_ms >= LATE_MS
         return last < captured.sequence and is_mine
 
-    def _run(self, work: Callable[[], None]) -> None:
+    def _run(self, work: Callable[[], object]) -> None:
         try:
             with self._told():
                 work()
@@ -208,11 +212,12 @@ class Snapshots:
         else:
             self.error = ""
 
-    def _keep(self, captured: Captured, records: Records) -> None:
-        self._write(captured, records)
+    def _keep(self, captured: Captured, records: Records) -> LocalCheckpoint | None:
+        """On the disk; None if the partition is consumed here no more."""
+        with self._disk:
+            return None if self._is_closed else self._write(captured, records)
 
     def _write(self, captured: Captured, records: Records) -> LocalCheckpoint:
-        """On the disk."""
         files: dict[str, str] = {}
         known: dict[str, _Known] = {}
         for record in checkpoints.sealed_until(records, captured.sequence):
@@ -251,7 +256,9 @@ class Snapshots:
         """On the disk and in the deep store, and named in the records; what these named before is deleted the next
         time, for whoever is about to read it."""
         place = self._place
-        local = self._write(captured, records)
+        local = self._keep(captured, records)
+        if local is None:
+            return
         store = place.store()
         named = checkpoints.snapshot_urls(records.values())
         urls = {key: store.url_below(place.table, SNAPSHOT_FOLDER, name) for key, name in local.files.items()}
@@ -289,8 +296,9 @@ class Snapshots:
         ]
         for url in {*named, *found}:
             store.delete(url)
-        number = max(place.folder.clear(), len({*named, *found}))
-        self._known, self._written, self._superseded = {}, None, frozenset()
+        with self._disk:
+            number = max(place.folder.clear(), len({*named, *found}))
+            self._known, self._written, self._superseded = {}, None, frozenset()
         self.at_ms, self.sequence, self._is_clear = None, -1, True
         if number:
             _LOG.info("snapshots are deleted, as the settings say %s num_snapshots=%d", self._where, number)

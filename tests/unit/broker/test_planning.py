@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from merlot.broker.planning.planner import Planner
+from merlot.broker.planning.planner import PlanCounts, Planner
 from merlot.broker.planning.threads import MAX_WAITING, PlanningBusyError
 from merlot.broker.routing.routes import RoutingInputs, build
 from merlot.broker.tables import ServedTable
@@ -185,6 +185,20 @@ async def test_least_recently_used_plans_make_room() -> None:
     await planner.plan(texts[2], "")
     assert await planner.plan(texts[0], "") is first
     assert await planner.plan(texts[1], "") is not second
+
+
+async def test_fifty_dashboards_do_not_evict_one_another() -> None:
+    """Twelve panels each, which a time picker asks anew for another range and a reload for the same."""
+    planner = Planner(Tables().find, CLOCK)
+    num_panels = 50 * 12
+
+    async def ask(carrier: str) -> None:
+        for panel in range(num_panels):
+            await planner.plan(f"SELECT COUNT(*) AS p{panel} FROM flights WHERE carrier = '{carrier}'", "")
+
+    for carrier in ("AA", "B6", "DL", "UA", "UA", "AA"):
+        await ask(carrier)
+    assert planner.counts == PlanCounts(made=2 * num_panels, filled=3 * num_panels, found=num_panels)
 
 
 async def test_long_texts_do_not_fill_the_memory() -> None:

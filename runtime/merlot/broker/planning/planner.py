@@ -37,8 +37,8 @@ from merlot.tree.nodes import BoundQuery, Expr
 INLINE_SQL_CHARS = 512
 """Planned on the event loop: a hundred conditions and their template take 15 ms there, most texts half a one."""
 MAX_PLANS = 2000
-
-MAX_SHAPES = 500
+MAX_SHAPES = 2000
+"""No fewer than plans: dashboards that ask one shape after the other, and more than there are, would find none."""
 SIGHTINGS = 2
 """Queries of one shape before a template is made: that costs two more of them."""
 
@@ -85,6 +85,18 @@ class PlannedStages:
 
 
 @dataclass(slots=True)
+class PlanCounts:
+    """How plans came about, since the broker started."""
+
+    found: int = 0
+    """By their text."""
+    filled: int = 0
+    """In the template of their shape."""
+    made: int = 0
+    """From the text on."""
+
+
+@dataclass(slots=True)
 class _KnownShape:
     """What is remembered of a shape: the plan that its template is of, once there is one."""
 
@@ -108,6 +120,7 @@ class Planner:
         self._plans: OrderedDict[tuple[str, str], PlannedQuery] = OrderedDict()
         self._shapes: OrderedDict[tuple[str, str], _KnownShape] = OrderedDict()
         self._threads = PlanningThreads()
+        self.counts = PlanCounts()
 
     async def plan(self, sql: str, options: str) -> PlannedQuery:
         """The plan for this text; raises what parsing and binding raise, NotFoundError for an unknown table,
@@ -115,6 +128,7 @@ class Planner:
         cached = self._plans.get((sql, options))
         if cached is not None and self._is_current(cached):
             self._plans.move_to_end((sql, options))
+            self.counts.found += 1
             return cached
         planned = await self._make_by_shape(sql, options)
         if not planned.is_momentary:
@@ -152,7 +166,9 @@ class Planner:
         if shape is not None and known.template is not None and known.planned is not None:
             filled = _fill(known.template, known.planned, shape)
             if filled is not None:
+                self.counts.filled += 1
                 return filled
+        self.counts.made += 1
         known.sightings += 1
         is_template_due = known.sightings >= SIGHTINGS and known.planned is None
         made = await self._make_somewhere(sql, options, shape if is_template_due else None)

@@ -110,7 +110,9 @@ AGGREGATES: Final[dict[str, tuple[Fold, ...]]] = {
         ),
     ),
     "minmaxrange": (Fold(("w",), "ref_minmaxrange(list({0}::DOUBLE){F})", _LEAST),),
-    "histogram": (Fold(("w", ("-20",), ("20",), ("5",)), "ref_histogram(list({0}::DOUBLE){F})", "[0.0, 0, 0, 0, 0]"),),
+    "histogram": (
+        Fold(("w", ("-20",), ("20",), ("5",)), "COALESCE(ref_histogram(list({0}::DOUBLE){F}), [0.0, 0, 0, 0, 0])"),
+    ),
     "arrayagg": (
         Fold(("m", ("'LONG'",)), "ref_all_whole(list({0}){F})", "[]"),
         Fold(("s", ("'STRING'",)), "ref_all_texts(list({0}){F})", "[]"),

@@ -5,6 +5,7 @@ Each is a function of DuckDB, `ref_…`. Those of lists are told all values that
 
 from __future__ import annotations
 
+import calendar
 import hashlib
 import inspect
 import ipaddress
@@ -305,8 +306,9 @@ def _months(start: int, end: int) -> int:
         return -_months(end, start)
     a, b = _moment(start), _moment(end)
     months = (b.year - a.year) * 12 + b.month - a.month
-    rest_a, rest_b = ((x.day, x.hour, x.minute, x.second, ms % 1000) for x, ms in ((a, start), (b, end)))
-    return months - (rest_b < rest_a)
+    last = calendar.monthrange(b.year, b.month)[1]
+    rests = [(min(x.day, last), x.hour, x.minute, x.second, ms % 1000) for x, ms in ((a, start), (b, end))]
+    return months - (rests[1] < rests[0])
 
 
 _plain(

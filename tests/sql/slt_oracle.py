@@ -17,6 +17,7 @@ class Oracle:
 
     def __init__(self, datasets: Iterable[Dataset]) -> None:
         self._connection = duckdb.connect(config={"threads": 1})
+        self._kept: dict[tuple[str, bool], list[Sequence[Any]]] = {}
         self._connection.execute("SET default_null_order = 'nulls_last_on_asc_first_on_desc'")
         self._connection.execute("SET TimeZone = 'UTC'")
         for schema in ("defaulted", "nulled"):
@@ -33,6 +34,12 @@ class Oracle:
         """The rows of a query, over the tables with or without nulls."""
         self._connection.execute(f"SET schema = '{'nulled' if nulls else 'defaulted'}'")
         return self._connection.execute(sql).fetchall()
+
+    def kept_rows(self, sql: str, *, nulls: bool) -> list[Sequence[Any]]:
+        """The rows of a query that every layout is asked: DuckDB answers once."""
+        if (sql, nulls) not in self._kept:
+            self._kept[sql, nulls] = self.rows(sql, nulls=nulls)
+        return self._kept[sql, nulls]
 
     def _load(self, schema: str, dataset: Dataset, rows: pa.Table) -> None:
         self._connection.register("incoming", rows)

@@ -100,15 +100,20 @@ class PartitionUpserts:
 
     @property
     def stats(self) -> Stats:
-        """How the partition is. Any thread."""
+        """How the partition is; of one moment if nobody adds rows meanwhile."""
         valid = sum([segment.num_valid for segment in self.cut.segments.values()])
         return replace(
             self._counts,
             keys=self._index.num_keys,
             valid=valid,
             invalid=sum(list(self._num_docs.values())) - valid,
-            memory_bytes=self._index.nbytes + self._docs.nbytes,
+            memory_bytes=self.nbytes,
         )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that keys and valid docs take. Any thread."""
+        return self._index.nbytes + self._docs.nbytes
 
     def add(self, rows: pa.Table, segment: int, first_doc: int) -> Outcome:
         """Decide rows that arrive, of which those that are kept become docs of `segment` from `first_doc` on."""

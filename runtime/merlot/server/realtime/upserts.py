@@ -51,6 +51,14 @@ class UpsertSink:
         """Whether what is shown is of an index that another one is about to replace."""
         self.num_misplaced = 0
         """Rows since the partition is consumed here that are another partition's, by what the table declares."""
+        self._stats = Stats()
+        """Of the moment that `view` shows: amid a batch the index knows keys whose rows nobody sees yet."""
+
+    @property
+    def stats(self) -> Stats:
+        """Counts of keys and docs that are shown, and what the index takes now."""
+        index = self._rows.index
+        return replace(self._stats, memory_bytes=0 if index is None else index.nbytes)
 
     @property
     def settings(self) -> str:
@@ -77,12 +85,6 @@ class UpsertSink:
         """The partition's segments by sequence."""
         return self._rows.records
 
-    @property
-    def stats(self) -> Stats:
-        """Counts of keys and docs."""
-        index = self._rows.index
-        return Stats() if index is None else index.stats
-
     # What the partition's thread tells; see `RowSink`.
 
     def may_begin(self) -> bool:
@@ -100,7 +102,7 @@ class UpsertSink:
         if not len(batch):
             batch.append_to(part.rows, now_ms)
             return
-        self.settle()
+        self._settle()
         index = self._rows.index
         assert index is not None
         self._poison.check()
@@ -115,6 +117,10 @@ class UpsertSink:
 
     def settle(self) -> None:
         """Build the index, if it had to be given up; raises UnavailableError while a sealed segment is not here."""
+        self._settle()
+        self._count()
+
+    def _settle(self) -> None:
         if self._rows.index is None and self._rows.line.parts:
             self._rebuild()
         if self._rows.index is None:
@@ -247,9 +253,15 @@ class UpsertSink:
 
     def _forget(self, shown: View | None = None) -> None:
         self.view = shown
+        if shown is None:
+            self._stats = Stats()
         self._rows.forget()
         self._sealed.forget()
         self._around.on_change()
+
+    def _count(self) -> None:
+        if self._rows.index is not None:
+            self._stats = self._rows.index.stats
 
     def _show(self) -> None:
         """Let readers see what the index has."""
@@ -259,5 +271,6 @@ class UpsertSink:
         numbers = before.numbers if before is not None and is_same else dict(rows.numbers)
         self.view = View(rows.line, rows.index.cut, numbers, *rows.files.shown(before))
         self.is_building = False
+        self._count()
         if not is_same:
             self._around.on_change()

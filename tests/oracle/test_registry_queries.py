@@ -1,6 +1,6 @@
 """Random queries over every function and aggregate give the answers of DuckDB, and of Python where DuckDB has none.
 
-`MERLOT_REGISTRY_QUERIES` sets how many (3,000 of a fixed seed; with MERLOT_FUZZ_SECONDS
+`MERLOT_REGISTRY_QUERIES` sets how many (2,000 of a fixed seed; with MERLOT_FUZZ_SECONDS
 of a random one), `MERLOT_SEED` repeats.
 """
 
@@ -31,7 +31,7 @@ from merlot.query.plan.binding import bind
 from merlot.sql.parse import parse
 from merlot.tree.nodes import Call, Expr
 
-_COUNT = int(os.environ.get("MERLOT_REGISTRY_QUERIES", "3000"))
+_COUNT = int(os.environ.get("MERLOT_REGISTRY_QUERIES", "2000"))
 _PER_TABLE = 500
 _ASKED = [(name, one) for found in (RECIPES, AGGREGATES) for name, several in found.items() for one in several]
 

@@ -29,6 +29,9 @@ from merlot.segment.arrow_types import arrow_schema
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.sidecar.build import build_sidecar
+from merlot.segment.sidecar.plan import plan_of
+from merlot.segment.sidecar.sidecar import Sidecar
 from merlot.server.pruning import SetStatistics, prune
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import TableSchema
@@ -61,27 +64,58 @@ _TREES = IndexingSpec.model_validate(
                 "functionColumnPairs": ["SUM__sold", "MAX__sold"],
                 "maxLeafRecords": 100,
             },
+            {"dimensionsSplitOrder": ["note", "day"], "functionColumnPairs": ["SUM__sold"]},
         ],
     }
 )
 _RAW = IndexingSpec(no_dictionary=("day", "city", "level", "agent", "price", "note", "tags", "sold"))
 
 
+PAGES = TableSchema.model_validate(
+    {
+        "fields": [
+            {"name": "session", "type": "LONG"},
+            {"name": "url", "type": "STRING"},
+            {"name": "words", "type": "STRING"},
+            {"name": "extra", "type": "JSON"},
+            {"name": "latency", "type": "INT"},
+            {"name": "at", "type": "TIMESTAMP"},
+        ]
+    }
+)
+_PAGES_RAW = ("session", "url", "words", "extra", "latency")
+_PAGES_PLAIN = IndexingSpec(no_dictionary=_PAGES_RAW)
+_PAGES_INDEXED = IndexingSpec.model_validate(
+    {
+        "noDictionary": _PAGES_RAW,
+        "bloom": ["session"],
+        "ngram": ["url"],
+        "text": ["words"],
+        "jsonPaths": ["extra"],
+        "range": ["latency"],
+        "timestampGranularities": {"at": ["DAY"]},
+    }
+)
+_OWN = ("star_trees", "indexes")
+"""Files that have layouts of their own; all others share theirs."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """Segments of the same rows. `is_known`: every query was asked before, so that small segments are joined.
-    `has_trees`: for the file of star-trees, and no other."""
+    `file`: the one that it is for, of those that have their own."""
 
     name: str
     segments: Sequence[ImmutableSegment]
     is_known: bool = False
-    has_trees: bool = False
+    file: str | None = None
+    schema: TableSchema = SCHEMA
 
     def groups(self, sql: str) -> Iterator[str]:
         """What EXPLAIN tells of these segments, a line each, indented."""
-        leaf = plan(bind(parse(sql), SCHEMA)).leaf
-        context = ExecutionContext(schema=SCHEMA)
-        kept = prune(leaf, self.segments, SetStatistics(self.segments), SCHEMA)
+        leaf = plan(bind(parse(sql), self.schema)).leaf
+        context = ExecutionContext(schema=self.schema)
+        kept = prune(leaf, self.segments, SetStatistics(self.segments), self.schema)
         for _ in range(2 if self.is_known else 0):
             execute(leaf, kept.segments, context)
         rows = explain(leaf, kept.segments, context)
@@ -116,6 +150,44 @@ def rows_of(number: int) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=arrow_schema(SCHEMA))
 
 
+def pages_of(number: int) -> pa.Table:
+    """Rows from a fixed seed in which values of every column are spread."""
+    random = np.random.default_rng(20130102)
+    shelves, kinds = random.integers(0, 2000, number), random.integers(0, 500, number)
+    columns = {
+        "session": random.integers(0, 1 << 40, number),
+        "url": [f"https://shop.example/{shelf:04}/{kind:03}.html" for shelf, kind in zip(shelves, kinds, strict=True)],
+        "words": [f"shelf{shelf} of kind{kind} for sale" for shelf, kind in zip(shelves, kinds, strict=True)],
+        "extra": [f'{{"shelf": {shelf}, "kind": "k{kind}"}}' for shelf, kind in zip(shelves, kinds, strict=True)],
+        "latency": random.integers(0, 100_000, number).astype(np.int32),
+        "at": 1_356_998_400_000 + random.integers(0, 30 * 86_400_000, number),
+    }
+    arrays = [pa.array(columns[field.name], field.type) for field in arrow_schema(PAGES)]
+    return pa.Table.from_arrays(arrays, schema=arrow_schema(PAGES))
+
+
+def _pages(stack: ExitStack, folder: Path) -> Iterator[Layout]:
+    """Without an index, with one of each kind, and with the same ones in a file beside a segment built without; of the
+    segments of the last, a Bloom filter leaves most out."""
+    rows = pages_of(40_000)
+
+    def build(name: str, indexing: IndexingSpec, cut: pa.Table = rows) -> ImmutableSegment:
+        request = BuildRequest(name=name, table="pages", schema=PAGES, indexing=indexing)
+        return stack.enter_context(ImmutableSegment.open(build_segment(request, cut, folder).path))
+
+    plain = build("pages_plain", _PAGES_PLAIN)
+    made = build_sidecar(plain, plan_of(plain.metadata, _PAGES_INDEXED), _PAGES_INDEXED, folder)
+    live = plain.beside(Sidecar.open(made, plain.metadata, verify=True))
+    eight = [build(f"pages_{number}", _PAGES_INDEXED, rows.slice(number * 5_000, 5_000)) for number in range(8)]
+    for name, segments in (
+        ("no index", [plain]),
+        ("every index", [build("pages_indexed", _PAGES_INDEXED)]),
+        ("every index, in a sidecar", [live]),
+        ("8 of every index", eight),
+    ):
+        yield Layout(name, segments, file="indexes", schema=PAGES)
+
+
 @contextmanager
 def layouts(folder: Path) -> Iterator[list[Layout]]:
     """Each layout, open."""
@@ -139,8 +211,9 @@ def layouts(folder: Path) -> Iterator[list[Layout]]:
             Layout("large, raw", build("raw", (_RAW,), (0, 40_000))),
             Layout("11 small ones", build("small", mixed, cuts)),
             Layout("11 small ones, asked before", build("known", mixed, cuts), is_known=True),
-            Layout("large, star-trees", build("tree", (_TREES,), (0, 40_000)), has_trees=True),
-            Layout("3, asked before", build("trees", (_TREES,), thirds), is_known=True, has_trees=True),
+            Layout("large, star-trees", build("tree", (_TREES,), (0, 40_000)), file="star_trees"),
+            Layout("3, asked before", build("trees", (_TREES,), thirds), is_known=True, file="star_trees"),
+            *_pages(stack, folder),
         ]
 
 
@@ -152,7 +225,7 @@ def rendered(path: Path, made: Sequence[Layout]) -> str:
     def finish() -> None:
         if query:
             sql = " ".join(query)
-            for layout in (one for one in made if one.has_trees == (path.stem == "star_trees")):
+            for layout in (one for one in made if one.file == (path.stem if path.stem in _OWN else None)):
                 out.append(f"  {layout.name}")
                 out.extend(f"    {line}" for line in layout.groups(sql))
             query.clear()

@@ -56,7 +56,8 @@ IndexedColumns = tuple[ColumnName, ...]
 
 class IndexingSpec(SpecModel):
     """Storage and indexes, by column. A change of storage applies to segments that are built after it. An index that is
-    added is made of older segments, too, while queries go on; one that is taken out finds no rows any more."""
+    added is made of older segments, too, while queries go on; one that is taken out finds no rows any more. Consuming
+    segments have none until they are sealed."""
 
     sorted_columns: tuple[ColumnName, ...] = ()
     """Columns that rows are sorted by within a segment, most significant first."""

@@ -1,16 +1,14 @@
 """Indexes and star-trees that a table was given after its segments were built, made while queries go on.
 
 One task per table looks for segments that lack something, and has sidecars made of them on a thread that the whole
-server has one of, and that yields to others. A segment is handed out with its sidecar once that is whole and was read
-back; until then, and whenever that fails, it is handed out without. What is no longer asked for is deleted.
+server has one of; each rests as long as it worked. A segment is handed out with its sidecar once that is whole and was
+read back; until then, and whenever that fails, it is handed out without. What is no longer asked for is deleted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import threading
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -42,20 +40,14 @@ PLANNED_AT_A_TIME: Final = 64
 """Segments whose footers are looked at in one turn of the thread."""
 RECHECK_S: Final = 60.0
 """Until segments are looked at again, for those that turned out to have no sidecar any more."""
-NICENESS: Final = 10
-"""Of the thread: queries come first where the processor is busy."""
+MOST_REST_S: Final = 1.0
+"""After a turn, which is followed by a rest as long as itself: queries come first where the processor is busy. A lower
+priority of the thread would hold them up instead: it keeps the interpreter's lock while it waits for the processor."""
 
 
 def index_threads() -> ThreadPoolExecutor:
     """The thread that makes sidecars: one for all tables of a server."""
-    return ThreadPoolExecutor(1, thread_name_prefix="server-index", initializer=_yield_to_others)
-
-
-def _yield_to_others() -> None:
-    try:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
-    except OSError as error:
-        _LOG.info("indexes are made at the priority of queries cause=%s", error.strerror)
+    return ThreadPoolExecutor(1, thread_name_prefix="server-index")
 
 
 class SupersededError(MerlotError):
@@ -206,8 +198,10 @@ class TableIndexer:
             is_due = known.failure is None or known.failure.retry_at <= self._clock.monotonic()
             if segment is None or not is_due or self._is_done(key, known):
                 continue
+            started = self._clock.monotonic()
             await self._tend(key, segment, known.plan, indexing)
             self._on_change()
+            await self._rest(started)
             if self._indexing is not indexing:
                 raise SupersededError(f"indexes are asked for anew table={self._table}")
         return min([self._clock.monotonic() + RECHECK_S, *(one.retry_at for one in self._failures())])
@@ -229,7 +223,9 @@ class TableIndexer:
             return
         for start in range(0, len(unknown), PLANNED_AT_A_TIME):
             some = unknown[start : start + PLANNED_AT_A_TIME]
+            started = self._clock.monotonic()
             plans = await self._in_thread(partial(_plans, some, indexing))
+            await self._rest(started)
             if self._indexing is not indexing:
                 raise SupersededError(f"indexes are asked for anew table={self._table}")
             # One object for the many segments that need the same.
@@ -305,6 +301,10 @@ class TableIndexer:
     async def _remove(self, paths: Collection[Path]) -> None:
         for path in paths:
             await self._in_thread(partial(path.unlink, missing_ok=True))
+
+    async def _rest(self, started: float) -> None:
+        """As long as the work took that began then."""
+        await asyncio.sleep(min(MOST_REST_S, self._clock.monotonic() - started))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         running = self._running = self._loop.run_in_executor(self._executor, work)

@@ -26,6 +26,15 @@ def namespaces_of_tables(metastore: Metastore) -> frozenset[str]:
     return frozenset(namespace for namespace in declared if namespace)
 
 
+def declaring_namespace(metastore: Metastore) -> str | None:
+    """The namespace whose operator writes the tables here; None if no operator does."""
+    home = find_home(metastore)
+    if home is not None:
+        return home.namespace
+    operators = metastore.children(paths.OPERATORS)
+    return next(iter(sorted(operators)), None)
+
+
 def is_home_of(metastore: Metastore, namespace: str) -> bool:
     """Whether the namespace's state is here: it says so, or tables of the namespace do."""
     home = find_home(metastore)

@@ -3,6 +3,7 @@
 /CONFIGS/TABLE/{table}                  TableRecord
 /CONFIGS/ROLLUP/{name}                  RollupRecord: a MergeRollupTask as applied
 /CONFIGS/UPSERT/{name}                  UpsertRecord: an UpsertConfig as applied
+/CONFIGS/SCHEMA/{name}                  SchemaRecord: a schema in Pinot's form that was written apart from its table
 /SEGMENTS/{table}                       root of the table's segments: one compare-and-set publishes anything; of a
                                         deleted table whose files stay, what the next one of its name begins with
 /SEGMENTS/{table}/{bucket}-{content}    immutable bucket of segment records and their assignment
@@ -36,6 +37,7 @@ from merlot.errors import InvalidInputError
 TABLES = "/CONFIGS/TABLE"
 ROLLUPS = "/CONFIGS/ROLLUP"
 UPSERTS = "/CONFIGS/UPSERT"
+SCHEMAS = "/CONFIGS/SCHEMA"
 SEGMENTS = "/SEGMENTS"
 LINEAGE = "/SEGMENT_LINEAGE"
 POSITIONS = "/POSITIONS"
@@ -85,6 +87,11 @@ def rollup_config(name: str) -> str:
 def upsert_config(name: str) -> str:
     """An UpsertConfig as it was applied."""
     return _join(UPSERTS, name)
+
+
+def schema(name: str) -> str:
+    """A schema in Pinot's form."""
+    return _join(SCHEMAS, name)
 
 
 def segments_root(table: str) -> str:

@@ -51,11 +51,14 @@ class Reading:
 
     def table_configs(self, name: str) -> Json:
         """Pinot's TableConfigs: the schema and the halves' configs."""
-        record = tables.get_table(self._metastore, name)
-        spec = tables.spec_of(record).spec
-        configs = pinot_json.table_config(record, spec)
+        configs = self.configs_by_half(name)
         answer: Json = {"tableName": raw_name(name), "schema": self.schema(name)}
         return answer | {half.lower(): config for half, config in configs.items()}
+
+    def configs_by_half(self, name: str) -> Json:
+        """Pinot's table configs, by OFFLINE and REALTIME."""
+        record = tables.get_table(self._metastore, name)
+        return pinot_json.table_config(record, tables.spec_of(record).spec)
 
     def ideal_state(self, name: str) -> Json:
         """By half and segment, what servers should have."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
@@ -20,6 +21,7 @@ from merlot.cluster.segments.view import TableView, load
 from merlot.cluster.segments.visibility import visibility
 from merlot.controller.apply import AppliedDocument, apply_manifests
 from merlot.controller.merges.service import MergeService
+from merlot.controller.pinot_writes import PinotWrites
 from merlot.controller.placement.rebalance_service import Rebalancing
 from merlot.controller.reading import Reading
 from merlot.controller.status import pinot_json
@@ -54,6 +56,7 @@ class ControllerService:
         self._status = StatusSource(metastore, self._stores, self._extras)
         self.streams = StreamService(metastore, self._clock, self.view)
         self.reading = Reading(metastore, self.view)
+        self.pinot_writes = PinotWrites(metastore, self._clock, self._stores, self.reading)
         self.rebalancing = Rebalancing(metastore, self._clock)
 
     def status(self) -> StatusAnswer:
@@ -194,10 +197,17 @@ class ControllerService:
         mutate(self._metastore, table, decide, previous=self.view(table), context=Context(clock=self._clock))
 
     def delete_table(self, name: str) -> None:
-        """Remove a table with all of its segments."""
+        """Remove a table with all of its segments. ConflictError if an operator declares it."""
+        self.pinot_writes.check_owner(f"table {raw_name(name)}")
         tables.delete_table(self._metastore, name, clock=self._clock)
         with self._lock:
             self._views.pop(offline(raw_name(name)), None)
+
+    def delete_table_and_schema(self, name: str) -> None:
+        """Remove a table, and the schema of its name if one was written apart."""
+        self.delete_table(name)
+        with contextlib.suppress(NotFoundError):
+            self.pinot_writes.delete_schema(raw_name(name))
 
     def view(self, name: str) -> TableView:
         """The table's current view; what has not changed since the last call is not read again."""

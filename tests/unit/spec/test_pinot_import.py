@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -342,3 +344,27 @@ def test_the_command_was_called_wrongly_if_a_file_is_no_config(tmp_path: Path) -
     (tmp_path / "text").write_text("no json")
     for path in (tmp_path / "text", tmp_path / "nothing", tmp_path):
         assert run(["import", str(path)]) == 2
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every member of a document, inner ones too."""
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, inner in members:
+        yield (*path, name)
+        yield from _places(inner, (*path, name))
+
+
+@pytest.mark.parametrize("document", [OFFLINE, REALTIME, SCHEMA], ids=["batches", "stream", "schema"])
+def test_a_value_of_another_kind_is_refused_or_noted_wherever_it_stands(document: dict[str, Any]) -> None:
+    odd = (None, 5, -1, 1e300, True, "x", "²", "1e400", "9" * 5000, "1d", [], {}, ["x"], [1], [{"name": 1}], {"a": {}})
+    for path in list(_places(document)):
+        for value in odd:
+            changed = copy.deepcopy(document)
+            inner: Any = changed
+            for name in path[:-1]:
+                inner = inner[name]
+            inner[path[-1]] = value
+            others = [one for one in ([OFFLINE, SCHEMA] if document is SCHEMA else [SCHEMA]) if one is not document]
+            with contextlib.suppress(InvalidInputError):
+                found = convert([changed, *others])
+                assert json.dumps(found.manifests, allow_nan=False), (path, value)

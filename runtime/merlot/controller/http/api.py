@@ -23,7 +23,7 @@ from merlot.cluster.fence import FENCE_HEADER, Fence
 from merlot.cluster.fence import parse as parse_fence
 from merlot.cluster.records import AnnotationRecord, SegmentRecord
 from merlot.cluster.segments.publish import PublishRequest
-from merlot.controller.http import lineage_api, merge_api, read_api, segments_in_window, stream_api
+from merlot.controller.http import lineage_api, merge_api, pinot_api, read_api, segments_in_window, stream_api
 from merlot.controller.http.responses import answered, json_answer, parse_body
 from merlot.controller.service import ControllerService
 from merlot.controller.status import pinot_json
@@ -133,6 +133,7 @@ def routes(service: ControllerService) -> list[web.RouteDef]:
         web.delete("/segments/{table}/{segment}", api.delete_segment),
         web.post("/apply", api.apply),
         *read_api.routes(service.reading),
+        *pinot_api.routes(service),
         *merge_api.routes(service.merges),
         *stream_api.routes(service.streams),
         *segments_in_window.routes(service),

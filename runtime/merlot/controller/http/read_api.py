@@ -19,8 +19,6 @@ def routes(service: Reading) -> list[web.RouteDef]:
     return [
         web.get("/tableConfigs", api.table_names),
         web.get("/tableConfigs/{table}", api.table_configs),
-        web.get("/schemas", api.table_names),
-        web.get("/schemas/{table}", api.schema),
         web.get("/tables/{table}/idealstate", api.ideal_state),
         web.get("/tables/{table}/externalview", api.external_view),
         web.get("/tables/{table}/segmentsStatus", api.segment_states),
@@ -49,18 +47,13 @@ class _ReadApi:
 
     @answered
     async def table_names(self, _request: web.Request) -> web.Response:
-        """Names of all tables, which are those of their schemas."""
+        """Names of all tables."""
         return json_answer(await asyncio.to_thread(self._service.table_names))
 
     @answered
     async def table_configs(self, request: web.Request) -> web.Response:
         """A table's schema and the configs of its halves, in Pinot's form."""
         return await self._of_table(request, self._service.table_configs)
-
-    @answered
-    async def schema(self, request: web.Request) -> web.Response:
-        """A table's schema, in Pinot's form."""
-        return await self._of_table(request, self._service.schema)
 
     @answered
     async def ideal_state(self, request: web.Request) -> web.Response:

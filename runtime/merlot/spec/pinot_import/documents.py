@@ -64,6 +64,15 @@ def convert(documents: Sequence[Mapping[str, Any]]) -> Converted:
     return Converted(tuple(manifests), tuple(notes))
 
 
+def convert_schema(document: Mapping[str, Any]) -> tuple[Json, tuple[str, ...]]:
+    """A schema by itself: `spec.schema`, and notes."""
+    notes: list[str] = []
+    source = Source(document, "", notes)
+    found = columns.schema(source)
+    source.close()
+    return found, tuple(notes)
+
+
 def _sorted_out(documents: Sequence[Mapping[str, Any]], notes: list[str]) -> tuple[list[Source], list[Source]]:
     """Schemas and table configs."""
     schemas, tables = [], []

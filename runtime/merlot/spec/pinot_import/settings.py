@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from merlot.errors import InvalidInputError
-from merlot.spec.pinot_import.source import Json, Source, duration, seconds_of, unit_seconds, without_empty
+from merlot.spec.pinot_import.source import Json, Source, duration, is_count, seconds_of, unit_seconds, without_empty
 from merlot.values import datetime_format
 
 _TENANT_SUFFIXES: Final = ("_OFFLINE", "_REALTIME", "_BROKER")
@@ -35,15 +35,15 @@ _DISABLED: Final[tuple[object, ...]] = (None, "", "NONE", "DEFAULT", "DISABLE", 
 
 def segments(source: Source) -> Json:
     """`segmentsConfig` as members of the spec."""
-    replication = source.take("replication") or source.take("replicasPerPartition")
+    replication = source.whole("replication") or source.whole("replicasPerPartition")
     source.ignore("replicasPerPartition", "replication", "schemaName", "timeType", "minimizeDataMovement")
-    unit, value = source.text("retentionTimeUnit"), source.text("retentionTimeValue")
+    unit, value = source.text("retentionTimeUnit"), source.number("retentionTimeValue")
     push = source.text("segmentPushType").upper()
     source.ignore("segmentPushFrequency")
     found = {
         "timeColumn": source.text("timeColumnName"),
-        "replication": int(replication) if replication else None,
-        "retention": duration(float(value) * unit_seconds(unit)) if unit and value else None,
+        "replication": replication or None,
+        "retention": duration(value * unit_seconds(unit)) if unit and value else None,
         "pushType": push if push in ("APPEND", "REFRESH") else None,
     }
     source.leave(_SEGMENTS)
@@ -77,10 +77,10 @@ def routing(source: Source) -> Json:
 
 def limits(source: Source) -> Json:
     """`query`."""
-    timeout, size = source.take("timeoutMs"), source.take("maxServerResponseSizeBytes")
+    timeout, size = source.whole("timeoutMs"), source.whole("maxServerResponseSizeBytes")
     source.ignore("disableGroovy", "useApproximateFunction")
     source.leave({"maxQueryResponseSizeBytes": "limits.maxBytes is of one server's answer"})
-    found = without_empty({"timeoutMs": timeout and int(timeout), "maxBytes": size and int(size)})
+    found = without_empty({"timeoutMs": timeout, "maxBytes": size})
     return {"limits": found} if found else {}
 
 
@@ -119,9 +119,9 @@ def upsert(source: Source) -> Json:
     if column:
         found["comparisonColumns"] = [column]
     for theirs, ours in (("metadataTTL", "primaryKeyTtl"), ("deletedKeysTTL", "deletedKeysTtl")):
-        value = source.take(theirs)
+        value = source.whole(theirs)
         if value:
-            found[ours] = str(int(value))
+            found[ours] = str(value)
     _leave_hash(source)
     source.ignore("consistencyMode", "upsertViewRefreshIntervalMs", "newSegmentTrackingTimeMs", "ttlOverrides")
     source.ignore("enableDeletedKeysCompactionConsistency", "allowPartialUpsertConsumptionDuringCommit")
@@ -150,9 +150,9 @@ def dedup(source: Source) -> Json:
         return {}
     _leave_hash(source)
     source.ignore("enablePreload", "preload")
-    column, to_live = source.text("dedupTimeColumn"), source.take("metadataTTL")
+    column, to_live = source.text("dedupTimeColumn"), source.whole("metadataTTL")
     found = {"mode": "DEDUP", "comparisonColumns": [column] if column else []}
-    return without_empty({**found, "primaryKeyTtl": str(int(to_live)) if to_live else None})
+    return without_empty({**found, "primaryKeyTtl": str(to_live) if to_live else None})
 
 
 def as_durations(upsert: Json, fields: Sequence[Json], time_column: str | None) -> Json:
@@ -206,6 +206,8 @@ def merges(source: Source) -> Json:
 
 def _setting(name: str, text: str) -> object:
     if name.startswith("max"):
+        if not is_count(text):
+            raise InvalidInputError(f"{name} is no whole number: {text!r:.40}")
         return int(text)
     if name == "eraseDimensionValues":
         return [one.strip() for one in text.split(",") if one.strip()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -10,10 +11,12 @@ from merlot.errors import InvalidInputError
 
 Json = dict[str, Any]
 
-_PERIOD: Final = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.IGNORECASE)
+_PERIOD: Final = re.compile(r"(?:(\d{1,12})d)?(?:(\d{1,12})h)?(?:(\d{1,12})m)?(?:(\d{1,12})s)?", re.IGNORECASE)
 _PART_S: Final = (86_400, 3_600, 60, 1)
 _UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 _TIME_UNITS: Final = {"DAYS": 86_400, "HOURS": 3_600, "MINUTES": 60, "SECONDS": 1, "MILLISECONDS": 0.001}
+_LONGEST_S: Final = 1e12
+_MOST_DIGITS: Final = 18
 _NOTHING: Final[tuple[object, ...]] = (None, "", [], {}, False)
 """Values that ask for nothing."""
 
@@ -36,6 +39,24 @@ class Source:
         """The same as text; "" if there is none."""
         return str(self.take(name, "")).strip()
 
+    def number(self, name: str) -> float | None:
+        """The same as a number, which Pinot's configs write as texts too; None if there is none."""
+        text = self.text(name)
+        try:
+            found = float(text) if text else None
+        except ValueError:
+            found = math.nan
+        if found is not None and not math.isfinite(found):
+            raise InvalidInputError(f"{self.path}.{name} is no number: {text!r:.40}")
+        return found
+
+    def whole(self, name: str) -> int | None:
+        """The same as a whole number."""
+        found = self.number(name)
+        if found is not None and found != int(found):
+            raise InvalidInputError(f"{self.path}.{name} is no whole number: {found}")
+        return None if found is None else int(found)
+
     def flag(self, name: str) -> bool:
         """The same as a truth, which Pinot's configs write as texts too."""
         return str(self.take(name, "")).lower() == "true"
@@ -46,6 +67,13 @@ class Source:
         if not isinstance(value, list):
             raise InvalidInputError(f"{self.path}.{name} is no list")
         return [str(one) for one in value]
+
+    def texts(self, name: str) -> dict[str, str]:
+        """The same as an object whose values are texts."""
+        value = self.take(name, {})
+        if not isinstance(value, dict):
+            raise InvalidInputError(f"{self.path}.{name} is no object")
+        return {key: str(one) for key, one in value.items()}
 
     def inner(self, name: str) -> Source:
         """A member that is an object; empty if it is not there."""
@@ -93,8 +121,15 @@ class Source:
             one.close()
 
 
+def is_count(text: str) -> bool:
+    """Whether it is a whole number that a LONG can be."""
+    return text.isdecimal() and len(text) <= _MOST_DIGITS
+
+
 def duration(seconds: float) -> str:
-    """In the largest unit that fits; seconds are rounded up."""
+    """In the largest unit that fits; seconds are rounded up. InvalidInputError for one that nobody lives to see."""
+    if not abs(seconds) < _LONGEST_S:
+        raise InvalidInputError(f"too long a time seconds={seconds:g}")
     whole = max(1, -int(-seconds // 1))
     return next(f"{whole // size}{letter}" for letter, size in _UNITS if whole % size == 0)
 

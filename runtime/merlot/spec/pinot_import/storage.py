@@ -96,7 +96,7 @@ def _partitioning(source: Source) -> Json | None:
             {
                 "functionName": one.text("functionName"),
                 "numPartitions": one.take("numPartitions"),
-                "functionConfig": {key: str(value) for key, value in dict(one.take("functionConfig", {})).items()},
+                "functionConfig": one.texts("functionConfig"),
             }
         )
     return {"columns": found} if found else None

@@ -6,7 +6,7 @@ import re
 from typing import Any, Final
 
 from merlot.errors import InvalidInputError
-from merlot.spec.pinot_import.source import Json, Source, duration, seconds_of, without_empty
+from merlot.spec.pinot_import.source import Json, Source, duration, is_count, seconds_of, without_empty
 from merlot.spec.stream import SECRET_PROPERTIES
 
 _DECODERS: Final = (
@@ -23,7 +23,7 @@ _SEGMENT_BYTES: Final = (
     "realtime.segment.flush.desired.size",
 )
 _AGE: Final = "realtime.segment.flush.threshold.time"
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)([KMGT]?)B?", re.IGNORECASE)
+_SIZE: Final = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)([KMGT]?)B?", re.IGNORECASE)
 _POWERS: Final = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _STARTS: Final = {"smallest": "earliest", "earliest": "earliest", "largest": "latest", "latest": "latest"}
 _OF_OTHERS: Final = ("group.id", "enable.auto.commit", "auto.offset.reset", "isolation.level")
@@ -83,7 +83,7 @@ def _flush(source: Source) -> Json:
     found: Json = {}
     for name in _ROWS:
         rows = source.text(name)
-        if rows.isdigit() and int(rows):
+        if is_count(rows) and int(rows):
             found["rows"] = int(rows)
     for name in _SEGMENT_BYTES:
         size = source.text(name)
@@ -92,7 +92,7 @@ def _flush(source: Source) -> Json:
             found["bytes"] = _bytes(size)
     age = source.text(_AGE)
     if age:
-        found["age"] = duration(int(age) / 1000 if age.isdigit() else seconds_of(age))
+        found["age"] = duration(int(age) / 1000 if is_count(age) else seconds_of(age))
     return found
 
 

@@ -1,0 +1,157 @@
+"""Pinot's paths to write tables and schemas by Pinot's configs. `notes` of an answer are ours: what became of settings
+that have no equivalent."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from merlot.controller.http.responses import answered, json_answer
+from merlot.controller.pinot_writes import Written
+from merlot.controller.service import ControllerService
+from merlot.errors import InvalidInputError
+
+Json = dict[str, Any]
+
+
+def routes(service: ControllerService) -> list[web.RouteDef]:
+    """All routes."""
+    api = _PinotApi(service)
+    return [
+        web.post("/tables", api.create_table),
+        web.post("/tables/validate", api.validate_table),
+        web.put("/tables/{table}", api.change_table),
+        web.get("/schemas", api.schema_names),
+        web.post("/schemas", api.create_schema),
+        web.post("/schemas/validate", api.validate_schema),
+        web.get("/schemas/{schema}", api.schema),
+        web.put("/schemas/{schema}", api.change_schema),
+        web.delete("/schemas/{schema}", api.delete_schema),
+        web.post("/tableConfigs", api.create_configs),
+        web.post("/tableConfigs/validate", api.validate_configs),
+        web.put("/tableConfigs/{table}", api.change_configs),
+        web.delete("/tableConfigs/{table}", api.delete_configs),
+    ]
+
+
+class _PinotApi:
+    """Handlers over one service."""
+
+    def __init__(self, service: ControllerService) -> None:
+        self._service = service
+        self._writes = service.pinot_writes
+
+    @answered
+    async def create_table(self, request: web.Request) -> web.Response:
+        """Add a table of Pinot's table config, or the half of one that it lacks; its schema was written before."""
+        config = await _object(request)
+        written = await asyncio.to_thread(self._writes.create_table, config)
+        return _done(f"Table {_typed(config)} successfully added", written)
+
+    @answered
+    async def validate_table(self, request: web.Request) -> web.Response:
+        """Say whether a table config could be added, and what of it has no equivalent."""
+        config = await _object(request)
+        written = await asyncio.to_thread(self._writes.create_table, config, dry_run=True)
+        return _told({str(config["tableType"]).upper(): config}, written)
+
+    @answered
+    async def change_table(self, request: web.Request) -> web.Response:
+        """Change a table as Pinot's table config says; what such a config cannot say stays."""
+        config = await _object(request)
+        written = await asyncio.to_thread(self._writes.change_table, request.match_info["table"], config)
+        return _done(f"Table config updated for {_typed(config)}", written)
+
+    @answered
+    async def schema_names(self, _request: web.Request) -> web.Response:
+        """Names of all schemas: those of tables, and those that were written apart."""
+        return json_answer(await asyncio.to_thread(self._writes.schema_names))
+
+    @answered
+    async def schema(self, request: web.Request) -> web.Response:
+        """A schema, in Pinot's form."""
+        return json_answer(await asyncio.to_thread(self._writes.schema, request.match_info["schema"]))
+
+    @answered
+    async def create_schema(self, request: web.Request) -> web.Response:
+        """Keep a schema for tables of its name, or change their columns. `?override=false`: only if it is new."""
+        document, is_new = await _object(request), request.query.get("override", "true").lower() == "false"
+        written = await asyncio.to_thread(self._writes.write_schema, document, is_new=is_new)
+        return _done(f"{document['schemaName']} successfully added", written)
+
+    @answered
+    async def validate_schema(self, request: web.Request) -> web.Response:
+        """Answer the schema if a table could have it."""
+        return json_answer(await asyncio.to_thread(self._writes.check_schema, await _object(request)))
+
+    @answered
+    async def change_schema(self, request: web.Request) -> web.Response:
+        """Change a schema, and the columns of the table that has it: columns are added and widened, none goes."""
+        document = await _object(request)
+        written = await asyncio.to_thread(self._writes.write_schema, document, request.match_info["schema"])
+        return _done(f"{document['schemaName']} successfully added", written)
+
+    @answered
+    async def delete_schema(self, request: web.Request) -> web.Response:
+        """Forget a schema that no table has."""
+        name = request.match_info["schema"]
+        await asyncio.to_thread(self._writes.delete_schema, name)
+        return json_answer({"status": f"Schema {name} deleted"})
+
+    @answered
+    async def create_configs(self, request: web.Request) -> web.Response:
+        """Add a schema and its table, at once, of Pinot's TableConfigs."""
+        document = await _object(request)
+        written = await asyncio.to_thread(self._writes.write_configs, document, creates=True)
+        return _done(f"TableConfigs {written.names[0]} successfully added", written)
+
+    @answered
+    async def validate_configs(self, request: web.Request) -> web.Response:
+        """Say whether TableConfigs could be added, and what of them has no equivalent."""
+        document = await _object(request)
+        written = await asyncio.to_thread(self._writes.write_configs, document, creates=True, dry_run=True)
+        return _told(document, written)
+
+    @answered
+    async def change_configs(self, request: web.Request) -> web.Response:
+        """Change a table and its schema, at once."""
+        document, name = await _object(request), request.match_info["table"]
+        if document.get("tableName", name) != name:
+            raise InvalidInputError(f"the configs are of another table expected={name} got={document['tableName']}")
+        document = {**document, "tableName": name}
+        written = await asyncio.to_thread(self._writes.write_configs, document, creates=False)
+        return _done(f"TableConfigs updated for {name}", written)
+
+    @answered
+    async def delete_configs(self, request: web.Request) -> web.Response:
+        """Delete a table with its schema and all of its segments."""
+        name = request.match_info["table"]
+        await asyncio.to_thread(self._service.delete_table_and_schema, name)
+        return json_answer({"status": f"Deleted TableConfigs: {name}"})
+
+
+async def _object(request: web.Request) -> Json:
+    try:
+        content = orjson.loads(await request.read())
+    except orjson.JSONDecodeError as error:
+        raise InvalidInputError(f"the body is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise InvalidInputError("the body is no JSON object")
+    return content
+
+
+def _typed(config: Json) -> str:
+    """The table's name as Pinot writes it, with its type."""
+    name, half = config["tableName"], str(config["tableType"]).upper()
+    return name if name.endswith(f"_{half}") else f"{name}_{half}"
+
+
+def _done(status: str, written: Written) -> web.Response:
+    return _told({"status": status}, written)
+
+
+def _told(answer: Json, written: Written) -> web.Response:
+    return json_answer({**answer, "unrecognizedProperties": {}, "notes": list(written.notes)})

@@ -1,0 +1,225 @@
+"""Pinot's configs, written through Pinot's paths: turned into manifests, and applied as those are. Blocks; any thread.
+
+A write is one transaction, whatever it consists of: a table, its merges, its schema. A config of half a table changes
+what it says of that half; what Pinot's configs cannot say stays as the manifest has it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from merlot.clock import Clock
+from merlot.cluster import homes
+from merlot.cluster.manifests import schemas, tables
+from merlot.cluster.together import Together
+from merlot.controller.apply import apply_manifests
+from merlot.controller.reading import Reading
+from merlot.errors import ConflictError, InvalidInputError, NotFoundError
+from merlot.ids import RawTableName, raw_name
+from merlot.metastore.protocol import Metastore
+from merlot.spec import manifest
+from merlot.spec.manifest import ManifestError
+from merlot.spec.pinot_import import changes
+from merlot.spec.pinot_import.documents import Converted, convert, convert_schema
+from merlot.store.allowed import AllowedStores
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+_ATTEMPTS = 5
+_HALVES = ("OFFLINE", "REALTIME")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What a write came to: names as clients know them, and what became of settings that have no equivalent."""
+
+    names: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+class PinotWrites:
+    """Operations on one cluster."""
+
+    def __init__(self, metastore: Metastore, clock: Clock, stores: AllowedStores, reading: Reading) -> None:
+        self._metastore = metastore
+        self._clock = clock
+        self._stores = stores
+        self._reading = reading
+
+    def check_owner(self, what: str) -> None:
+        """ConflictError in a cluster that an operator declares: what was written here it would take back."""
+        namespace = homes.declaring_namespace(self._metastore)
+        if namespace is not None:
+            raise ConflictError(
+                f"{what} is declared in Kubernetes namespace={namespace}: the operator would undo what is written here;"
+                " change the manifest and run kubectl apply (merlot import makes one of Pinot's configs)"
+            )
+
+    def create_table(self, config: Mapping[str, Any], *, dry_run: bool = False) -> Written:
+        """Add a table, or the half that it lacks; its schema was written before. ConflictError if it is there."""
+        raw, half = _named(config)
+        return self._written(raw, lambda: self._with_halves(raw, {half: config}, creates=True), dry_run=dry_run)
+
+    def change_table(self, name: str, config: Mapping[str, Any]) -> Written:
+        """Change half of a table; NotFoundError if it is not there."""
+        raw, half = _named(config)
+        if raw_name(name) != raw:
+            raise InvalidInputError(f"the config is of another table expected={name} got={raw}_{half}")
+        return self._written(raw, lambda: self._with_halves(raw, {half: config}, creates=False))
+
+    def write_configs(self, document: Mapping[str, Any], *, creates: bool, dry_run: bool = False) -> Written:
+        """Pinot's TableConfigs: a schema and one or two halves, at once."""
+        schema = document.get("schema")
+        configs = [document[half.lower()] for half in _HALVES if isinstance(document.get(half.lower()), dict)]
+        if not isinstance(schema, dict) or not configs:
+            raise InvalidInputError("TableConfigs hold tableName, schema, and offline or realtime or both")
+        named = [_named(config) for config in configs]
+        raw = named[0][0]
+        if any(name != raw for name, _ in named) or document.get("tableName", raw) != raw:
+            raise InvalidInputError(f"the configs are not of one table names={sorted({name for name, _ in named})}")
+        halves = {half: config for (_, half), config in zip(named, configs, strict=True)}
+        decide = lambda: self._with_halves(raw, halves, creates=creates, schema=schema)  # noqa: E731
+        return self._written(raw, decide, schema=schema, dry_run=dry_run)
+
+    def write_schema(self, document: Mapping[str, Any], name: str | None = None, *, is_new: bool = False) -> Written:
+        """Keep a schema for the tables of its name, or change the columns of the one that is there. `name`: of a schema
+        that is there, else NotFoundError. `is_new`: ConflictError if it is there."""
+        raw = self._check_schema(document)
+        if name is not None and name != raw:
+            raise InvalidInputError(f"the schema is another one expected={name} got={raw}")
+        if name is not None or is_new:
+            is_there = self.find_schema(raw) is not None
+            if is_there and is_new:
+                raise ConflictError(f"schema exists already name={raw}; override=true changes it")
+            if not is_there and not is_new:
+                raise NotFoundError(f"schema does not exist name={raw}")
+        return self._written(raw, lambda: self._with_schema(raw, document), schema=document)
+
+    def check_schema(self, document: Mapping[str, Any]) -> Json:
+        """The schema, if a table could have it; raises InvalidInputError."""
+        self._check_schema(document)
+        return dict(document)
+
+    def find_schema(self, name: str) -> Mapping[str, Any] | None:
+        """In Pinot's form: a table's, or one that was written apart."""
+        if tables.find_table(self._metastore, name) is not None:
+            return self._reading.schema(name)
+        return schemas.find_schema(self._metastore, raw_name(name))
+
+    def schema(self, name: str) -> Mapping[str, Any]:
+        """As `find_schema`; NotFoundError if there is none."""
+        found = self.find_schema(name)
+        if found is None:
+            raise NotFoundError(f"schema does not exist name={name}")
+        return found
+
+    def schema_names(self) -> list[str]:
+        """Of all schemas, sorted."""
+        return sorted({*self._reading.table_names(), *schemas.schema_names(self._metastore)})
+
+    def delete_schema(self, name: str) -> None:
+        """Forget a schema that no table has; ConflictError if one has it."""
+        if tables.find_table(self._metastore, name) is not None:
+            names = ", ".join(self._reading.typed_names_of(name))
+            raise ConflictError(f"cannot delete schema name={name}: it is that of tables: {names}")
+        if schemas.find_schema(self._metastore, name) is None:
+            raise NotFoundError(f"schema does not exist name={name}")
+        schemas.delete_schema(self._metastore, name)
+
+    def _check_schema(self, document: Mapping[str, Any]) -> RawTableName:
+        """Its name; InvalidInputError if no table could have it."""
+        name = document.get("schemaName")
+        if not isinstance(name, str) or not name:
+            raise InvalidInputError("a schema has a schemaName")
+        table_schema, _ = convert_schema(document)
+        try:
+            manifest.load(_text([changes.table_manifest(name, {"schema": table_schema})]))
+        except ManifestError as error:
+            told = [one for one in error.problems if one.path.startswith(("spec.schema.fields", "metadata"))]
+            if told:
+                raise ManifestError(tuple(told)) from error
+        return RawTableName(name)
+
+    def _with_halves(
+        self,
+        raw: RawTableName,
+        halves: Mapping[str, Mapping[str, Any]],
+        *,
+        creates: bool,
+        schema: Mapping[str, Any] | None = None,
+    ) -> Converted:
+        """The manifests of a table with these halves."""
+        record = tables.find_table(self._metastore, raw)
+        present: Mapping[str, Json] = {} if record is None else self._reading.configs_by_half(raw)
+        for half in halves:
+            if creates and half in present:
+                raise ConflictError(f"table exists already table={raw}_{half}; PUT changes it")
+            if not creates and half not in present:
+                raise NotFoundError(f"table does not exist table={raw}_{half}")
+        declared = schema or self.find_schema(raw)
+        if declared is None:
+            raise InvalidInputError(f"schema does not exist name={raw}: write it first, to /schemas")
+        wanted = convert([{**declared, "schemaName": raw}, *{**present, **halves}.values()])
+        if record is None:
+            return wanted
+        before = convert([self._reading.schema(raw), *present.values()])
+        return changes.applied(record.manifest, before, wanted)
+
+    def _with_schema(self, raw: RawTableName, document: Mapping[str, Any]) -> Converted:
+        record = tables.find_table(self._metastore, raw)
+        wanted, notes = convert_schema(document)
+        if record is None:
+            return Converted((), notes)
+        before, _ = convert_schema(self._reading.schema(raw))
+        made = [changes.table_manifest(raw, {"schema": one}) for one in (before, wanted)]
+        return changes.applied(record.manifest, Converted((made[0],), ()), Converted((made[1],), notes))
+
+    def _written(
+        self,
+        raw: RawTableName,
+        decide: Callable[[], Converted],
+        *,
+        schema: Mapping[str, Any] | None = None,
+        dry_run: bool = False,
+    ) -> Written:
+        """Write manifests, and the schema, at once; decided anew when somebody else writes meanwhile."""
+        if not dry_run:
+            self.check_owner(f"table {raw}")
+        for _ in range(_ATTEMPTS):
+            converted = decide()
+            together = Together(self._metastore)
+            notes = list(converted.notes)
+            if converted.manifests:
+                text = _text(converted.manifests)
+                found = apply_manifests(together, text, self._clock, self._stores, dry_run=dry_run)
+                notes += [warning for one in found for warning in one.warnings]
+            operation = None if schema is None else schemas.writing(self._metastore, raw, schema, self._clock.now_ms())
+            if operation is not None:
+                together.add(operation)
+            if dry_run or _is_committed(together):
+                return Written(names=(raw,), notes=tuple(notes))
+        raise ConflictError(f"table is written by too many at once table={raw}")
+
+
+def _is_committed(together: Together) -> bool:
+    try:
+        together.commit()
+    except ConflictError:
+        return False
+    return True
+
+
+def _named(config: Mapping[str, Any]) -> tuple[RawTableName, str]:
+    """Raw name and half of a table config."""
+    name, half = config.get("tableName"), str(config.get("tableType", "")).upper()
+    if not isinstance(name, str) or not name or half not in _HALVES:
+        raise InvalidInputError("a table config has a tableName, and a tableType: OFFLINE or REALTIME")
+    return raw_name(name), half
+
+
+def _text(manifests: Sequence[Mapping[str, Any]]) -> str:
+    return "\n---\n".join(map(json.dumps, manifests))

@@ -155,19 +155,29 @@ class PinotWrites:
         """The manifests of a table with these halves."""
         record = tables.find_table(self._metastore, raw)
         present: Mapping[str, Json] = {} if record is None else self._reading.configs_by_half(raw)
-        for half in halves:
-            if creates and half in present:
-                raise ConflictError(f"table exists already table={raw}_{half}; PUT changes it")
-            if not creates and half not in present:
-                raise NotFoundError(f"table does not exist table={raw}_{half}")
+        taken = [half for half in halves if half in present]
+        if creates and taken:
+            raise ConflictError(f"table exists already table={raw}_{taken[0]}; PUT changes it")
+        if not creates and not taken:
+            raise NotFoundError(f"table does not exist table={raw}_{next(iter(halves))}")
         declared = schema or self.find_schema(raw)
         if declared is None:
             raise InvalidInputError(f"schema does not exist name={raw}: write it first, to /schemas")
-        wanted = convert([{**declared, "schemaName": raw}, *{**present, **halves}.values()])
+        wanted = {**declared, "schemaName": raw}
         if record is None:
-            return wanted
-        before = convert([self._reading.schema(raw), *present.values()])
-        return changes.applied(record.manifest, before, wanted)
+            return convert([wanted, *halves.values()])
+        before = self._reading.schema(raw)
+        # Each half by itself: what both say, either may change.
+        converted = Converted((record.manifest,), ())
+        for half in taken:
+            old, new = convert([before, present[half]]), convert([wanted, halves[half]])
+            converted = changes.applied(converted, old, new)
+        if len(taken) < len(halves):
+            whole = {**present, **halves}
+            converted = changes.applied(
+                converted, convert([before, *present.values()]), convert([wanted, *whole.values()])
+            )
+        return converted
 
     def _with_schema(self, raw: RawTableName, document: Mapping[str, Any]) -> Converted:
         record = tables.find_table(self._metastore, raw)
@@ -176,7 +186,8 @@ class PinotWrites:
             return Converted((), notes)
         before, _ = convert_schema(self._reading.schema(raw))
         made = [changes.table_manifest(raw, {"schema": one}) for one in (before, wanted)]
-        return changes.applied(record.manifest, Converted((made[0],), ()), Converted((made[1],), notes))
+        now = Converted((record.manifest,), ())
+        return changes.applied(now, Converted((made[0],), ()), Converted((made[1],), notes))
 
     def _written(
         self,

@@ -159,6 +159,13 @@ async def test_the_second_half_makes_a_hybrid_table(client: Client) -> None:
     spec = (await call(client, "GET", "/tables/rides/manifest"))["manifest"]["spec"]
     assert spec["ingestion"]["stream"]["topic"] == "rides"
     await call(client, "POST", "/tables", REALTIME, 409)
+    for half, replication in (("OFFLINE", 2), ("REALTIME", 3)):  # either may say what both have
+        config = (await call(client, "GET", "/tables/rides"))[half]
+        config["segmentsConfig"]["replication"] = str(replication)
+        await call(client, "PUT", "/tables/rides", config)
+        after = (await call(client, "GET", "/tables/rides/manifest"))["manifest"]["spec"]
+        assert after["replication"] == replication
+        assert after["ingestion"] == spec["ingestion"]
 
 
 async def test_whole_table_configs_are_written_changed_and_deleted(client: Client) -> None:

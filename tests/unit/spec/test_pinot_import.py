@@ -14,9 +14,12 @@ import yaml
 from typer.testing import CliRunner
 
 from merlot.cli.main import app, run
+from merlot.cluster.records import TableRecord
+from merlot.controller.status import pinot_json
 from merlot.errors import InvalidInputError
 from merlot.spec import manifest
 from merlot.spec.manifest.upsert_checks import against_table
+from merlot.spec.pinot_import.changes import applied
 from merlot.spec.pinot_import.documents import Converted, convert
 from merlot.spec.table import Table
 
@@ -251,7 +254,7 @@ def test_both_parts_become_one_table() -> None:
 @pytest.mark.parametrize(
     ("where", "value", "words"),
     [
-        ("quota", {"maxQueriesPerSecond": "10"}, "quota: queries per second"),
+        ("quota", {"storage": "10G"}, "quota.storage: files of a table"),
         ("isDimTable", True, "isDimTable: a table is not copied"),
         ("nobodyKnowsThis", 1, "nobodyKnowsThis: has no equivalent"),
         ("tableIndexConfig/aggregateMetrics", True, "tableIndexConfig.aggregateMetrics: rows of a stream"),
@@ -368,3 +371,65 @@ def test_a_value_of_another_kind_is_refused_or_noted_wherever_it_stands(document
             with contextlib.suppress(InvalidInputError):
                 found = convert([changed, *others])
                 assert json.dumps(found.manifests, allow_nan=False), (path, value)
+
+
+def _model(converted: Converted) -> Table:
+    text = "\n---\n".join(map(json.dumps, converted.manifests))
+    (table,) = manifest.load_tables(text)
+    return table
+
+
+def _half(half: dict[str, Any], table: Table) -> dict[str, Any]:
+    """The config that a controller answers for the table made of it."""
+    record = TableRecord(name=table.name, revision=1, manifest=manifest.dump(table))
+    answered: dict[str, Any] = pinot_json.table_config(record, table.spec)[half["tableType"]]
+    return answered
+
+
+BATCHES = {
+    **OFFLINE,
+    "quota": {"maxQueriesPerSecond": "10"},
+    "query": {"timeoutMs": 5000, "maxServerResponseSizeBytes": 1000000},
+    "upsertConfig": {"mode": "NONE"},
+}
+DEDUP = {
+    **without(REALTIME, "upsertConfig"),
+    "dedupConfig": {"dedupEnabled": True, "dedupTimeColumn": "at", "metadataTTL": 60},
+}
+"""Of a stream, without repeated rows."""
+
+
+@pytest.mark.parametrize("config", [BATCHES, REALTIME, DEDUP], ids=["batches", "upserts", "dedup"])
+def test_what_a_controller_answers_makes_the_same_table_again(config: dict[str, Any]) -> None:
+    made = _model(convert([SCHEMA, config]))
+    again = _model(convert([SCHEMA, _half(config, made)]))
+    assert _without_filter(again) == _without_filter(made)
+
+
+@pytest.mark.parametrize("config", [BATCHES, REALTIME, DEDUP], ids=["batches", "upserts", "dedup"])
+def test_what_is_taken_out_of_an_answer_is_taken_out_of_the_table(config: dict[str, Any]) -> None:
+    made = _model(convert([SCHEMA, config]))
+    answered = _half(config, made)
+    before = convert([SCHEMA, answered])
+    now = Converted((manifest.dump(made),), ())
+    outer = ("tableIndexConfig", "query", "quota", "routing", "fieldConfigList", "ingestionConfig", "upsertConfig")
+    places = [(name, inner) for name in outer for inner in answered.get(name, ()) if isinstance(inner, str)]
+    num_changes = 0
+    for name, inner in places:
+        wanted = convert([SCHEMA, without(answered, f"{name}/{inner}")])
+        if wanted.manifests[0] == before.manifests[0] or inner == "streamIngestionConfig":  # no table is without
+            continue
+        (changed, *_) = applied(now, before, wanted).manifests
+        assert _without_filter(manifest.from_stored(changed)) == _without_filter(
+            manifest.from_stored(wanted.manifests[0])
+        ), inner
+        num_changes += _without_filter(manifest.from_stored(changed)) != _without_filter(made)
+    assert num_changes >= 2
+
+
+def _without_filter(table: Table) -> dict[str, Any]:
+    """Of a stream's filter, the negation of a negation is answered."""
+    spec = table.spec.model_dump()
+    if spec["ingestion"]["stream"]:
+        spec["ingestion"]["stream"]["filter"] = None
+    return spec

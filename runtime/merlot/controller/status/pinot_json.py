@@ -8,8 +8,9 @@ from typing import Any
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord, StreamSegmentRecord, TableRecord
 from merlot.cluster.segments.boundary import BEFORE_ALL
 from merlot.cluster.segments.view import TableView
-from merlot.controller.status.halves import halves
+from merlot.controller.status.halves import REALTIME, halves
 from merlot.ids import InstanceId, raw_name
+from merlot.spec import pinot_table
 from merlot.spec.table import TableSpec
 from merlot.values.periods import DAY_MS
 
@@ -32,20 +33,15 @@ def table_config(record: TableRecord, spec: TableSpec) -> Json:
     config: Json = {
         "segmentsConfig": segments,
         "tenants": {"broker": spec.tenants.broker.name, "server": spec.tenants.server.name},
-        "tableIndexConfig": {
-            "sortedColumn": list(spec.indexing.sorted_columns),
-            "invertedIndexColumns": list(spec.indexing.inverted),
-            "noDictionaryColumns": list(spec.indexing.no_dictionary),
-        },
         "metadata": {},
         "isDimTable": False,
+        **pinot_table.shared_members(spec),
     }
-    if spec.indexing.bloom:
-        config["tableIndexConfig"]["bloomFilterColumns"] = list(spec.indexing.bloom)
-    if spec.limits.max_queries_per_second is not None:
-        config["quota"] = {"maxQueriesPerSecond": str(spec.limits.max_queries_per_second)}
     raw = raw_name(record.name)
-    return {half: config | {"tableName": f"{raw}_{half}", "tableType": half} for half in halves(spec)}
+    found = {half: config | {"tableName": f"{raw}_{half}", "tableType": half} for half in halves(spec)}
+    if spec.ingestion.stream is not None:
+        found[REALTIME]["ingestionConfig"] = pinot_table.stream_members(spec.ingestion.stream)
+    return found
 
 
 def size(name: str, view: TableView) -> Json:

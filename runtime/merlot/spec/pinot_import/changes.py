@@ -19,12 +19,18 @@ def table_manifest(name: str, spec: Json) -> Json:
     return {"apiVersion": API_VERSION, "kind": "Table", "metadata": {"name": name}, "spec": spec}
 
 
-def applied(manifest: Mapping[str, Any], before: Converted, wanted: Converted) -> Converted:
-    """The manifest with what differs between the two; other kinds are as wanted."""
-    old, new = (next(one for one in each.manifests if one["kind"] == "Table") for each in (before, wanted))
+def applied(now: Converted, before: Converted, wanted: Converted) -> Converted:
+    """The table as it is `now`, with what differs between the other two; of other kinds, what is wanted besides."""
+    manifest, old, new = map(_table, (now, before, wanted))
     changed = {**manifest, "spec": _changed(manifest["spec"], old["spec"], new["spec"])}
-    others = [one for one in wanted.manifests if one["kind"] != "Table" and one not in before.manifests]
-    return Converted((changed, *others), wanted.notes)
+    known = {one["kind"] for one in wanted.manifests}
+    others = [one for one in now.manifests if one["kind"] not in known]
+    others += [one for one in wanted.manifests if one["kind"] != "Table"]
+    return Converted((changed, *others), tuple(dict.fromkeys((*now.notes, *wanted.notes))))
+
+
+def _table(converted: Converted) -> Json:
+    return next(one for one in converted.manifests if one["kind"] == "Table")
 
 
 def _changed(now: Mapping[str, Any], before: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:

@@ -15,7 +15,6 @@ from merlot.spec.table import API_VERSION
 OFFLINE: Final = "OFFLINE"
 REALTIME: Final = "REALTIME"
 _NO_EQUIVALENT: Final[Mapping[str, str]] = {
-    "quota": "queries per second and storage are not limited by table",
     "tierConfigs": "there is one tier of servers",
     "instanceAssignmentConfigMap": "segments are spread by replication alone",
     "instancePartitionsMap": "segments are spread by replication alone",
@@ -108,7 +107,7 @@ def _part(table: Source, type_: str) -> Json:
         **storage.indexing(index, table.each("fieldConfigList")),
         **settings.tenants(table.inner("tenants")),
         **settings.routing(table.inner("routing")),
-        **settings.limits(table.inner("query")),
+        **settings.limits(table.inner("query"), table.inner("quota")),
     }
     batch = ingestion.inner("batchIngestionConfig")
     batch.ignore("segmentIngestionFrequency", "consistentDataPush")

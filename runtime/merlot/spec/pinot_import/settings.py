@@ -75,13 +75,19 @@ def routing(source: Source) -> Json:
     return without_empty({"routing": without_empty(found)})
 
 
-def limits(source: Source) -> Json:
-    """`query`."""
+def limits(source: Source, quota: Source) -> Json:
+    """`query` and `quota`."""
     timeout, size = source.whole("timeoutMs"), source.whole("maxServerResponseSizeBytes")
     source.ignore("disableGroovy", "useApproximateFunction")
     source.leave({"maxQueryResponseSizeBytes": "limits.maxBytes is of one server's answer"})
-    found = without_empty({"timeoutMs": timeout, "maxBytes": size})
+    found = without_empty({"timeoutMs": timeout, "maxBytes": size, "maxQueriesPerSecond": _rate(quota)})
     return {"limits": found} if found else {}
+
+
+def _rate(quota: Source) -> float | None:
+    quota.leave(dict.fromkeys(("rateLimiterUnit", "rateLimiterDuration"), "queries are counted by the second"))
+    quota.leave({"storage": "files of a table are not limited"})
+    return quota.number("maxQueriesPerSecond")
 
 
 def transforms(source: Source) -> Json:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from merlot.errors import InvalidInputError
 from merlot.spec.pinot_import.source import Json, Source, duration, is_count, seconds_of, without_empty
-from merlot.spec.stream import SECRET_PROPERTIES
+from merlot.spec.stream import SECRET_PROPERTIES, STREAM_TYPES
 
 _DECODERS: Final = (
     (re.compile(r"confluent.*avro|KafkaConfluentSchemaRegistryAvro", re.IGNORECASE), "AVRO"),
@@ -34,7 +34,7 @@ _ASIDE: Final = re.compile(r"\.(consumer\.factory\.class\.name|consumer\.type|hl
 def stream(source: Source) -> Json:
     """Of one map of stream configs, whose values are texts."""
     kind = source.text("streamType").lower() or "kafka"
-    if kind != "kafka":
+    if kind not in STREAM_TYPES:
         source.note("streamType", f"{kind} is no stream of Merlot's; a package may bring it (merlot.streams)")
     prefix = f"stream.{kind}."
     found = {

@@ -214,9 +214,9 @@ def test_a_row_that_a_merger_fails_of_stops_consumption_and_says_so_until_it_doe
         built: list[int] = []
         rebuild = UpsertSink._rebuild
 
-        def counted(self: UpsertSink, *arguments: Any) -> None:
+        def counted(self: UpsertSink, **shown: Any) -> None:
             built.append(1)
-            rebuild(self, *arguments)
+            rebuild(self, **shown)
 
         monkeypatch.setattr(UpsertSink, "_rebuild", counted)
         said = (

@@ -29,9 +29,10 @@ from merlot.server.realtime.cuts import Consumer, Source, StreamCut
 from merlot.server.realtime.heads import Heads
 from merlot.server.realtime.indexed import Surroundings
 from merlot.server.realtime.intake import Batch
+from merlot.server.realtime.line import Line
 from merlot.server.realtime.memory import MemoryRoom
 from merlot.server.realtime.upserts import UpsertSink
-from merlot.server.realtime.views import fitted
+from merlot.server.realtime.views import View, fitted
 from merlot.spec.schema import TableSchema
 from merlot.upsert.rules import Rules
 
@@ -272,13 +273,38 @@ def test_an_index_that_knows_of_rows_that_were_not_stored_is_built_anew(monkeypa
         patched.setattr(ConsumingSegment, "append", fails)
         with pytest.raises(InvalidInputError):
             replica.read(20)
-    assert replica.sink.view is None, "nothing is answered by an index that is ahead of the rows"
+    assert set(replica.seen()[1]) == chain.newest(10), "nothing is answered by an index that is ahead of the rows"
+    assert replica.sink.is_building
     replica.sink.settle()
+    assert not replica.sink.is_building
     assert set(replica.seen()[1]) == chain.newest(10)
     replica.read(40)
     assert set(replica.seen()[1]) == chain.newest(40)
 
 
+@pytest.fixture
+def _shown_amid_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While an index is built anew, what was shown before is shown."""
+    build = UpsertSink._rebuild
+
+    def checked(sink: UpsertSink, shown: View | None = None) -> None:
+        before, look = sink.view, sink._build
+
+        def amid(line: Line) -> None:
+            if before is not None:
+                assert sink.view is not None, "hidden by a change of settings"
+                assert (sink.view.line, sink.view.cut, sink.view.numbers) == (before.line, before.cut, before.numbers)
+                assert sink.is_building
+            look(line)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(sink, "_build", amid)
+            build(sink, shown)
+
+    monkeypatch.setattr(UpsertSink, "_rebuild", checked)
+
+
+@pytest.mark.usefixtures("_shown_amid_it")
 @pytest.mark.parametrize("seed", range(NUM_SEEDS // 2))
 def test_replicas_show_the_same_rows_whenever_settings_change(seed: int) -> None:
     """One that goes on, with and without a tail beyond the end, and one that begins anew at every step."""
@@ -299,6 +325,39 @@ def test_replicas_show_the_same_rows_whenever_settings_change(seed: int) -> None
         fresh = Replica(chain)
         fresh.read(replica.offset)
         assert sorted(replica.seen()[1]) == sorted(fresh.seen()[1])
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_rows_are_shown_while_those_of_a_tail_are_decided_by_other_settings(
+    is_noted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of the tail's segment are not: which docs of one of them count is not known by the former settings."""
+    chain = Chain(random.Random(1))
+    replica = Replica(chain)
+    chain.rows = [(1, 100), (2, 200), (1, 150), (2, 190)]
+    replica.read(4)
+    first = chain.open
+    if is_noted:
+        replica.heads.end(2, takes_tail=True)
+    chain.commit(2, EXPIRING)
+    replica.loaded |= set(chain.sealed)
+    looks: list[tuple[list[int], bool, bool]] = []
+
+    def look() -> None:
+        view = replica.sink.view
+        assert view is not None
+        known = [view.knows(one.sequence, f"{one.name}@7") for one in chain.records.values()]
+        looks.append((sorted(replica.seen()[1]), known[0], known[1]))
+
+    build = replica.sink._build
+    monkeypatch.setattr(replica.sink, "_build", lambda line: (look(), build(line))[1])
+    replica.heads.end(2, takes_tail=False)
+    replica.heads.switch(Switch(record=chain.open, keep=False, carry=False), chain.records[first.sequence], SETTINGS)
+    assert looks == [([1, 2], is_noted, False)]
+    replica.heads.release()
+    replica.sink.settle()
+    replica.read(4)
+    assert sorted(replica.seen()[1]) == [0, 1, 2]
 
 
 def test_settings_count_from_the_first_row_behind_a_segment_that_ended_where_a_replica_was() -> None:

@@ -229,10 +229,10 @@ class IndexedRows:
 
     # What becomes of parts.
 
-    def is_lost(self, before: Line, after: Line) -> bool:
-        """Whether the index was told of rows that are in no part of the line any more, nor in a sealed segment, or
-        decided them by other settings than their segment turned out to have."""
-        return any(self._is_lost(one, before, after) for one in self.num_docs)
+    def undone(self, before: Line, after: Line) -> list[int]:
+        """Segments with rows that the index was told of and that are in no part of the line any more, nor in a sealed
+        segment, or that it decided by other settings than their segment turned out to have."""
+        return [one for one in self.num_docs if self._is_lost(one, before, after)]
 
     def _is_lost(self, sequence: int, before: Line, after: Line) -> bool:
         told, part, record = self.num_docs[sequence], after.part(sequence), self.records.get(sequence)

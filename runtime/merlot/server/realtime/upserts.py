@@ -3,14 +3,14 @@
 The index (`merlot.upsert`) is fed by the partition's thread: first with the sealed segments in the order of the stream
 (`sealed`), then with rows as they come, so that every replica, and one that begins anew, comes to the same valid docs.
 Docs of a segment keep their numbers when it is sealed; so do their bits. Readers take a `View`, one reference to the
-bits of all segments of the partition at one moment. Where rows that the index was told of are given up, it is built
-anew.
+bits of all segments of the partition at one moment. Where rows that the index was told of are given up, or were decided
+by other settings than their segment has, it is built anew, and readers see the view of before until it is.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
@@ -106,7 +106,7 @@ class UpsertSink:
         index = self._rows.index
         assert index is not None
         self._poison.check()
-        with self._all_or_nothing(), self._poison.noted(batch):
+        with self._all_or_nothing(shown=self.view), self._poison.noted(batch):
             outcome = index.add(batch.rows, self._rows.numbers[part.sequence], part.rows.num_docs)
             replace(batch, rows=outcome.rows, offsets=batch.offsets[outcome.kept]).append_to(part.rows, now_ms)
         self._rows.num_docs[part.sequence] = part.rows.num_docs
@@ -122,7 +122,7 @@ class UpsertSink:
 
     def _settle(self) -> None:
         if self._rows.index is None and self._rows.line.parts:
-            self._rebuild()
+            self._rebuild(shown=self.view)
         if self._rows.index is None:
             return
         until = self._around.clock.monotonic() + TIDY_S
@@ -154,21 +154,23 @@ class UpsertSink:
         self._forget()
 
     @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        """Give the index up if it was told of some rows only, or of rows that nobody has; `settle` builds it anew."""
+    def _all_or_nothing(self, shown: View | None = None) -> Iterator[None]:
+        """Give the index up if it was told of some rows only, or of rows that nobody has; `settle` builds it anew.
+        shown: what readers see until then."""
         try:
             yield
         except BaseException:
-            self._forget()
+            self._forget(shown)
             raise
 
     def _follow(self, before: Line, after: Line) -> None:
         rows = self._rows
-        if rows.index is None or rows.is_lost(before, after):
+        if rows.index is None:
             self._rebuild()
             return
-        if rows.has_followed_nobody() or rows.is_to_recover():
-            self._rebuild(shown=self.view)
+        undone = rows.undone(before, after)
+        if undone or rows.has_followed_nobody() or rows.is_to_recover():
+            self._rebuild(shown=self._without_files(undone))
             return
         for part in after.parts:
             old = before.part(part.sequence)
@@ -222,7 +224,7 @@ class UpsertSink:
             try:
                 renumbered = files.renumbered(record, rows.num_docs[sequence], index, rows.numbers[sequence])
             except FileGoneError:
-                self._rebuild()
+                self._rebuild(shown=self._without_files([sequence]))
                 return
             if renumbered is not None:
                 rows.renumber(record, renumbered)
@@ -233,7 +235,6 @@ class UpsertSink:
         """The index anew, of what the line and sealed segments have. shown: what readers see meanwhile."""
         _LOG.info("index of keys is built anew %s", self._around.where)
         self._forget(shown)
-        self.is_building = True
         with self._all_or_nothing():
             self._build(self._rows.line)
             self._show()
@@ -252,12 +253,16 @@ class UpsertSink:
                 self._sealed.require(part.sequence + 1)
 
     def _forget(self, shown: View | None = None) -> None:
-        self.view = shown
+        self.view, self.is_building = shown, True
         if shown is None:
             self._stats = Stats()
         self._rows.forget()
         self._sealed.forget()
         self._around.on_change()
+
+    def _without_files(self, sequences: Collection[int]) -> View | None:
+        """What is shown, which is right by itself, but says nothing of files that may have other docs."""
+        return None if self.view is None else self.view.without_files(sequences)
 
     def _count(self) -> None:
         if self._rows.index is not None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,10 @@ class View:
         if sequence not in self.numbers:
             return False
         return self.keys.get(sequence, key) == key or key in self.former
+
+    def without_files(self, sequences: Collection[int]) -> View:
+        """The same rows, of which sealed files of some segments are not known: their docs may be others."""
+        return replace(self, keys={**self.keys, **dict.fromkeys(sequences, "")}) if sequences else self
 
     def _valid(self, number: int, num_docs: int, former: Former | None) -> SomeDocs:
         newest, every = self.cut.queryable(number), self.cut.valid(number)

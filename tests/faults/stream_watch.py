@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from confluent_kafka import Producer
 from kafka_brokers import KafkaBrokers
@@ -101,6 +103,7 @@ class Watcher:
     events: Events
     num_answers: int = 0
     num_flagged: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
     num_looks: int = 0
     wrong: list[str] = field(default_factory=list)
     is_stopping: bool = False
@@ -129,6 +132,7 @@ class Watcher:
         self.num_answers += 1
         if answer["exceptions"] or not answer.get("resultTable"):
             self.num_flagged += 1
+            self.reasons.update(reasons_of(answer))
             return None
         row: list[float] = answer["resultTable"]["rows"][0]
         return row
@@ -158,6 +162,11 @@ class Watcher:
                 counts = await self.counts()
                 await asyncio.sleep(0.05)
         assert counts == [self.events.num_events] * 3
+
+
+def reasons_of(answer: Mapping[str, Any]) -> set[str]:
+    """Why an answer says that it is not whole, without the numbers that differ from one to the next."""
+    return {f"{one['errorCode']} {re.sub(r'[0-9]+', '#', one['message'])[:120]}" for one in answer["exceptions"]}
 
 
 class _Replica:

@@ -110,7 +110,8 @@ async def test_whatever_dies_each_row_is_there_once(
             await asyncio.sleep(0.05)
         for number, fault in enumerate(faults):
             await asyncio.sleep(rng.uniform(0.1, 0.5))
-            print(f"{number} {fault.name}: answers={watcher.num_answers} rows={events.num_events}", flush=True)
+            told = [f"{one.num_answers} answers, {one.num_flagged} flagged" for one in (watcher, board)]
+            print(f"{number} {fault.name}: {'; '.join(told)}; {events.num_events} rows", flush=True)
             await fault.act(rng)
     for topic in (events, board_topic):
         await asyncio.to_thread(topic.settle)
@@ -120,7 +121,8 @@ async def test_whatever_dies_each_row_is_there_once(
     await every_replica_shows(shared, shared.servers, board.ledgers)
     for name, one, num_rows in (("events", watcher, events.num_events), ("board", board, board.rows.num_rows)):
         print(f"{name}: rows={num_rows} answers={one.num_answers} flagged={one.num_flagged}")
-    print(f"looks={watcher.num_looks}")
+        print(*(f"  {count} x {reason}" for reason, count in one.reasons.most_common(10)), sep="\n")
+    print(f"faults={len(faults)} looks={watcher.num_looks}")
     assert watcher.wrong == []
     assert board.wrong == []
     assert board.num_answers - board.num_flagged > NUM_FAULTS, "answers that are not whole prove little"

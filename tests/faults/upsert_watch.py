@@ -11,6 +11,7 @@ import contextlib
 import json
 import random
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ import numpy as np
 from confluent_kafka import Producer
 from kafka_brokers import KafkaBrokers
 from numpy.typing import NDArray
+from stream_watch import reasons_of
 from tests.unit.upsert.oracle import Newest, Oracle
 
 from merlot.broker.routing.health import Standing
@@ -267,6 +269,7 @@ class UpsertWatcher:
     rows_per_s: int = 400
     num_answers: int = 0
     num_flagged: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
     num_late: int = 0
     wrong: list[str] = field(default_factory=list)
     is_stopping: bool = False
@@ -350,6 +353,7 @@ class UpsertWatcher:
         self.num_answers += 1
         if answer["exceptions"] or not answer.get("resultTable"):
             self.num_flagged += 1
+            self.reasons.update(reasons_of(answer))
             return None
         self._told = {name: answer.get(name) for name in TOLD}
         rows: list[list[int]] = answer["resultTable"]["rows"]

@@ -12,6 +12,7 @@ import typer
 import merlot
 from merlot.broker.role import BrokerConfig, BrokerRole
 from merlot.broker.settings import BrokerSettings
+from merlot.catalog import uploaded
 from merlot.cli.processes import STOP_SIGNALS, run_until_signal
 from merlot.cli.sizes import parse_size
 from merlot.cli.tuning import of_broker, of_server, takes
@@ -248,6 +249,7 @@ def controller(
             open_store=DeepStore,
             stores=AllowedStores(own=deep_store, prefixes=tuple(deep_store_prefix or ())),
         )
+        role.service.uploads.take = uploaded.take
 
         async def start() -> str:
             return f"controller serves at http://{host}:{await role.start()}"

@@ -29,6 +29,7 @@ from merlot.controller.status.halves import names_by_half
 from merlot.controller.status.pinot_json import Json
 from merlot.controller.status.source import StatusAnswer, StatusSource
 from merlot.controller.streams import StreamService
+from merlot.controller.uploads import Uploads
 from merlot.errors import InvalidInputError, MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName, offline, raw_name
 from merlot.metastore.protocol import Metastore
@@ -57,6 +58,7 @@ class ControllerService:
         self.streams = StreamService(metastore, self._clock, self.view)
         self.reading = Reading(metastore, self.view)
         self.pinot_writes = PinotWrites(metastore, self._clock, self._stores, self.reading)
+        self.uploads = Uploads(metastore, self._stores, self.publish, self.view)
         self.rebalancing = Rebalancing(metastore, self._clock)
 
     def status(self) -> StatusAnswer:
@@ -183,6 +185,12 @@ class ControllerService:
         table = self.table(name).name
         context = Context(clock=self._clock)
         return annotate(self._metastore, table, annotations, context=context, previous=self.view(table))
+
+    def check_segment(self, name: str, segment: str | None) -> None:
+        """NotFoundError if the table, or the segment of it, is not there."""
+        self.table(name)
+        if segment is not None and self.view(name).segment(segment) is None:
+            raise NotFoundError(f"segment does not exist table={raw_name(name)} segment={segment}")
 
     def delete_segment(self, name: str, segment: str) -> None:
         """Remove a segment, whatever its version; its file follows after the grace period."""

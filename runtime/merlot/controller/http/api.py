@@ -23,7 +23,15 @@ from merlot.cluster.fence import FENCE_HEADER, Fence
 from merlot.cluster.fence import parse as parse_fence
 from merlot.cluster.records import AnnotationRecord, SegmentRecord
 from merlot.cluster.segments.publish import PublishRequest
-from merlot.controller.http import lineage_api, merge_api, pinot_api, read_api, segments_in_window, stream_api
+from merlot.controller.http import (
+    lineage_api,
+    merge_api,
+    pinot_api,
+    read_api,
+    segment_api,
+    segments_in_window,
+    stream_api,
+)
 from merlot.controller.http.responses import answered, json_answer, parse_body
 from merlot.controller.service import ControllerService
 from merlot.controller.status import pinot_json
@@ -45,7 +53,11 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 PUBLISH_LIMIT = BodyLimit(256 << 20, timeout_s=600.0)
 """For 100,000 records with many columns."""
+UPLOAD_LIMIT = BodyLimit(64 << 20, timeout_s=600.0)
+"""A controller holds two such bodies at a time, within half a gigabyte."""
 LIMITS = {
+    "/segments": UPLOAD_LIMIT,
+    "/v2/segments": UPLOAD_LIMIT,
     "/segments/{table}/publish": PUBLISH_LIMIT,
     "/segments/{table}/annotate": PUBLISH_LIMIT,
     "/segments/{table}/startReplaceSegments": BodyLimit(32 << 20, timeout_s=120.0),
@@ -134,6 +146,7 @@ def routes(service: ControllerService) -> list[web.RouteDef]:
         web.post("/apply", api.apply),
         *read_api.routes(service.reading),
         *pinot_api.routes(service),
+        *segment_api.routes(service),
         *merge_api.routes(service.merges),
         *stream_api.routes(service.streams),
         *segments_in_window.routes(service),

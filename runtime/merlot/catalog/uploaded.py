@@ -1,0 +1,61 @@
+"""A segment file that somebody sends: checked against its table, and put where the table's files are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from merlot.catalog.publish import record_of
+from merlot.cluster.records import SegmentRecord
+from merlot.errors import CorruptionError, InvalidInputError
+from merlot.ids import TableName, raw_name
+from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.layout import HEADER_MAGIC
+from merlot.segment.observed import small_blooms
+from merlot.segment.under_schema import column_under
+from merlot.spec.table import TableSpec
+from merlot.store.deepstore import DeepStore
+
+_GZIP = b"\x1f\x8b"
+_TAR = b"ustar"
+_TAR_AT = 257
+
+
+def take(path: Path, table: TableName, spec: TableSpec, store_uri: str) -> SegmentRecord:
+    """Upload a file; returns the record to publish. InvalidInputError if it is no segment, or none of this table; then
+    nothing was uploaded. Rerunning it is harmless."""
+    _check_kind(path)
+    try:
+        segment = ImmutableSegment.open(path, verify=True)
+    except CorruptionError as error:
+        raise InvalidInputError(f"the file is damaged: {error}") from error
+    with segment:
+        _check(segment, table, spec)
+        store = DeepStore(store_uri)
+        url = store.url_of(table, segment.metadata.key)
+        store.put(path, url)
+        return record_of(segment.metadata, url, path.stat().st_size, small_blooms(segment, spec.indexing))
+
+
+def _check_kind(path: Path) -> None:
+    with path.open("rb") as file:
+        start = file.read(_TAR_AT + len(_TAR))
+    if start.startswith(HEADER_MAGIC):
+        return
+    if start.startswith(_GZIP) or start[_TAR_AT:] == _TAR:
+        raise InvalidInputError(
+            "this is an archive, as Pinot's segments are, which Merlot does not read: build segments of the rows "
+            "instead, by spec.ingestion.batch of the manifest or merlot_spark.build_segments (docs/ingestion.md)"
+        )
+    raise InvalidInputError("this is no segment file of Merlot's (*.mseg)")
+
+
+def _check(segment: ImmutableSegment, table: TableName, spec: TableSpec) -> None:
+    metadata = segment.metadata
+    if metadata.table != raw_name(table):
+        raise InvalidInputError(f"the segment is of another table expected={raw_name(table)} got={metadata.table}")
+    if metadata.time_column != spec.time_column:
+        raise InvalidInputError(
+            f"the segment has another time column expected={spec.time_column} got={metadata.time_column}"
+        )
+    for field in spec.table_schema.fields:
+        column_under(segment, field)

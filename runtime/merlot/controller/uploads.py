@@ -1,0 +1,69 @@
+"""Segment files that clients send: from bytes to a published segment. Blocks; any thread.
+
+The file is in the deep store before its record is published: who dies in between leaves a file that no record names,
+which the cleaner takes away, and the same upload made again is the same file.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from merlot.cluster.manifests import tables
+from merlot.cluster.records import SegmentRecord
+from merlot.cluster.segments.publish import PublishRequest, PublishResult
+from merlot.cluster.segments.view import TableView
+from merlot.controller.status.halves import OFFLINE, halves
+from merlot.errors import ConflictError, InvalidInputError
+from merlot.ids import TableName, raw_name
+from merlot.metastore.protocol import Metastore
+from merlot.spec.table import TableSpec
+from merlot.store.allowed import AllowedStores
+
+Publish = Callable[[str, PublishRequest], PublishResult]
+
+
+class TakeSegment(Protocol):
+    """Checks a file and puts it into a deep store, for whoever loads what reads segments."""
+
+    def __call__(self, path: Path, table: TableName, spec: TableSpec, store_uri: str) -> SegmentRecord:
+        """The record of the file; InvalidInputError if it is no segment of the table."""
+        ...
+
+
+class Uploads:
+    """Uploads to one cluster."""
+
+    def __init__(
+        self, metastore: Metastore, stores: AllowedStores, publish: Publish, view_of: Callable[[str], TableView]
+    ) -> None:
+        self._metastore = metastore
+        self._stores = stores
+        self._publish = publish
+        self._view_of = view_of
+        self.take: TakeSegment | None = None
+        """Set by who starts the process; None: it cannot."""
+
+    def upload(self, name: str, content: memoryview, *, may_replace: bool) -> str:
+        """Publish a segment of a table's batches, in place of the one of its name if there is one; its name.
+
+        ConflictError if there is one and `may_replace` is not set."""
+        record = tables.get_table(self._metastore, name)
+        spec = tables.spec_of(record).spec
+        if OFFLINE not in halves(spec):
+            raise InvalidInputError(f"a table of a stream alone takes rows of its stream only table={raw_name(name)}")
+        declared = spec.deep_store
+        store_uri = self._stores.uri_of(None if declared is None else declared.uri)
+        if self.take is None or store_uri is None:
+            raise InvalidInputError("this controller has no deep store: start it with --deep-store")
+        with tempfile.TemporaryDirectory(prefix="merlot-upload-") as folder:
+            path = Path(folder) / "segment.mseg"
+            path.write_bytes(content)
+            made = self.take(path, record.name, spec, store_uri)
+        known = self._view_of(name).segment(made.name)
+        if known is not None and known.key != made.key and not may_replace:
+            raise ConflictError(f"segment exists already table={raw_name(name)} segment={made.name}")
+        self._publish(name, PublishRequest(records=(made,), replace=(made.name,)))
+        return made.name

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from merlot.clock import Clock
@@ -27,8 +29,13 @@ RETRY_S = 1.0
 """Until the metastore is asked again after it failed."""
 SETTLE_S = 0.05
 """Segments that come in within it are reported together."""
+SHARE = 4
+"""Reports take one part of the time and the rest of the server so many: a report costs what all keys cost."""
 LOADING_SHARE = 8
-"""While segments come in, reports take one part of the time and loads so many: a report costs what all keys cost."""
+"""The same while segments come in."""
+LONGEST_WAIT_S = 1.0
+"""Longest rest after a report that waited more than it worked: who was frozen, or waited for the metastore, has all the
+more to say."""
 TAKE_OVER_ATTEMPTS = 5
 
 
@@ -41,6 +48,12 @@ class Standing:
     errors: Mapping[str, str]
     revision: int
     indexing: IndexingRecord = NOT_INDEXING
+
+
+def rest_s(took_s: float, worked_s: float, *, is_loading: bool) -> float:
+    """How long to rest after a report that took so long, of which the processor was busy so long."""
+    share = LOADING_SHARE if is_loading else SHARE
+    return max(share * worked_s, min(share * took_s, LONGEST_WAIT_S))
 
 
 class TableReporter:
@@ -71,6 +84,8 @@ class TableReporter:
         self._num_asked = 0
         """Reports that somebody waits for; `_num_written` of them have been written."""
         self._num_written = 0
+        self._worked_s = 0.0
+        """Of the processor's time, for the last report."""
         self._is_doubtful = False
         self._is_withdrawn = False
         self._is_superseded = False
@@ -131,31 +146,39 @@ class TableReporter:
                 await asyncio.sleep(RETRY_S)
                 continue
             on_written()
-            took_s = self._clock.monotonic() - started
-            if self._is_loading():
-                await self._rest(max(SETTLE_S / 2, LOADING_SHARE * took_s))
+            is_loading, took_s = self._is_loading(), self._clock.monotonic() - started
+            longest_s = rest_s(took_s, self._worked_s, is_loading=is_loading)
+            if is_loading:
+                await self._rest(max(SETTLE_S / 2, longest_s))
             else:
-                await asyncio.sleep(max(SETTLE_S / 2, 4 * took_s) if has_changed else 4 * took_s)
+                await asyncio.sleep(max(SETTLE_S / 2, longest_s) if has_changed else longest_s)
 
     async def write(self) -> bool:
         """Say what is so; returns whether that was news."""
         async with self._writing:
             # What is so is looked at under the lock: of two reports, the one written last is the newer one.
             asked, is_doubtful, self._is_doubtful = self._num_asked, self._is_doubtful, False
+            started = time.thread_time()
             standing = self._standing()
+            looked_s = time.thread_time() - started
             loaded = () if self._is_withdrawn else standing.loaded
             if is_doubtful:
                 self._writer.doubt()
-            has_changed = await self._in_io(
-                lambda: self._writer.write(
-                    loaded, standing.errors, revision=standing.revision, indexing=standing.indexing
-                )
-            )
+            has_changed, wrote_s = await self._in_io(partial(self._write, loaded, standing))
+            self._worked_s = looked_s + wrote_s
         async with self._written:
             self._num_written = max(self._num_written, asked)
             self._written.notify_all()
         self._note_superseded()
         return has_changed
+
+    def _write(self, loaded: Collection[str], standing: Standing) -> tuple[bool, float]:
+        """Whether that was news, and the processor's time that it took."""
+        started = time.thread_time()
+        has_changed = self._writer.write(
+            loaded, standing.errors, revision=standing.revision, indexing=standing.indexing
+        )
+        return has_changed, time.thread_time() - started
 
     def _note_superseded(self) -> None:
         if self._writer.is_superseded and not self._is_superseded:

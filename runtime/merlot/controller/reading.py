@@ -18,8 +18,17 @@ from merlot.ids import InstanceId, TableName, raw_name
 from merlot.metastore.protocol import Metastore
 from merlot.spec import pinot_schema
 from merlot.spec.table import TableSpec
+from merlot.uris import redact
 
 Json = dict[str, Any]
+
+
+def _redacted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _redacted(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_redacted(one) for one in value]
+    return redact(value) if isinstance(value, str) else value
 
 
 class Reading:
@@ -56,9 +65,10 @@ class Reading:
         return answer | {half.lower(): config for half, config in configs.items()}
 
     def configs_by_half(self, name: str) -> Json:
-        """Pinot's table configs, by OFFLINE and REALTIME."""
+        """Pinot's table configs, by OFFLINE and REALTIME, without secrets that a property's URI may hold."""
         record = tables.get_table(self._metastore, name)
-        return pinot_json.table_config(record, tables.spec_of(record).spec)
+        found: Json = _redacted(pinot_json.table_config(record, tables.spec_of(record).spec))
+        return found
 
     def ideal_state(self, name: str) -> Json:
         """By half and segment, what servers should have."""

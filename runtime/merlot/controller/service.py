@@ -96,11 +96,6 @@ class ControllerService:
         """NotFoundError if there is no such table."""
         return tables.get_table(self._metastore, name)
 
-    def table_config(self, name: str) -> Json:
-        """Pinot's table config."""
-        record = self.table(name)
-        return pinot_json.table_config(record, tables.spec_of(record).spec)
-
     def schema(self, name: str) -> Json:
         """Pinot's schema."""
         return pinot_schema.to_pinot(raw_name(name), tables.spec_of(self.table(name)).spec.table_schema)

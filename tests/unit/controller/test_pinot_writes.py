@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from merlot.clock import SystemClock
-from merlot.cluster import homes
+from merlot.cluster import homes, paths
 from merlot.cluster.manifests import rollups, schemas, tables
 from merlot.cluster.records import HomeRecord
 from merlot.controller.http.api import make_app
@@ -166,6 +166,28 @@ async def test_the_second_half_makes_a_hybrid_table(client: Client) -> None:
         after = (await call(client, "GET", "/tables/rides/manifest"))["manifest"]["spec"]
         assert after["replication"] == replication
         assert after["ingestion"] == spec["ingestion"]
+
+
+async def test_secrets_in_uris_are_not_told_and_survive_a_config_that_comes_back(
+    client: Client, store: SqliteMetastore
+) -> None:
+    await call(client, "POST", "/schemas", SCHEMA)
+    await call(client, "POST", "/tables", REALTIME)
+    record = tables.get_table(store, "rides")
+    manifest = copy.deepcopy(record.manifest)
+    manifest["spec"]["ingestion"]["stream"]["properties"]["client.id"] = "http://me:hidden@proxy/"
+    path = paths.table_config("rides_OFFLINE")
+    node = store.get(path)
+    assert node is not None
+    store.put(path, record.model_copy(update={"manifest": manifest}).to_bytes(), node.version)
+    config = (await call(client, "GET", "/tables/rides"))["REALTIME"]
+    assert b"hidden" not in orjson.dumps(config)
+    config["segmentsConfig"]["replication"] = "2"
+    await call(client, "PUT", "/tables/rides", config)
+    spec = tables.spec_of(tables.get_table(store, "rides")).spec
+    assert spec.replication == 2
+    assert spec.ingestion.stream is not None
+    assert spec.ingestion.stream.properties["client.id"] == "http://me:hidden@proxy/"
 
 
 async def test_whole_table_configs_are_written_changed_and_deleted(client: Client) -> None:

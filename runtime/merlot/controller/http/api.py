@@ -217,7 +217,7 @@ class _Api:
 
     @answered
     async def table(self, request: web.Request) -> web.Response:
-        return await self._of_table(request, self._service.table_config)
+        return await self._of_table(request, self._service.reading.configs_by_half)
 
     @answered
     async def manifest(self, request: web.Request) -> web.Response:

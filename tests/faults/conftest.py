@@ -2,7 +2,8 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,25 @@ from merlot.testing.sample import ORDERS, order_rows, orders_manifest, upload_or
 from merlot_spark.zookeeper import ZooKeeper
 
 DAYS = range(8)
+UPSERT_FAULTS = "upsert faults"
+"""Property of tests: how often a process was killed, stopped or frozen, or lost its disk, beside an upsert table whose
+answers were looked at."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How many faults upsert tables have met in this run."""
+    by_file: Counter[str] = Counter()
+    for report in (*terminalreporter.stats.get("passed", ()), *terminalreporter.stats.get("failed", ())):
+        by_file[report.nodeid.partition("::")[0]] += dict(report.user_properties).get(UPSERT_FAULTS, 0)
+    if total := by_file.total():
+        parts = ", ".join(f"{count} in {file}" for file, count in by_file.items() if count)
+        terminalreporter.write_line(f"real faults beside upsert tables: {total} ({parts})")
+
+
+@pytest.fixture
+def met_faults(record_property: Callable[[str, object], None]) -> Callable[[int], None]:
+    """Take note of so many faults of a test with an upsert table."""
+    return partial(record_property, UPSERT_FAULTS)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ With MERLOT_KAFKA_CONTROL the stream is a real Kafka, whose brokers are hurt too
 import asyncio
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,11 @@ def make_board(cluster: ClusterProcesses, kafka: KafkaBrokers | None, folder: Pa
 
 @pytest.mark.timeout(240 + 15 * NUM_FAULTS)
 async def test_whatever_dies_each_row_is_there_once(
-    shared: ClusterProcesses, kafka: KafkaBrokers | None, tmp_path: Path, zookeeper_to_hurt: ZooKeeper
+    shared: ClusterProcesses,
+    kafka: KafkaBrokers | None,
+    tmp_path: Path,
+    zookeeper_to_hurt: ZooKeeper,
+    met_faults: Callable[[int], None],
 ) -> None:
     rng = random.Random(SEED)
     print(f"seed={SEED} (MERLOT_SEED), faults={NUM_FAULTS} (MERLOT_STREAM_FAULTS), kafka={kafka and kafka.numbers}")
@@ -113,6 +117,7 @@ async def test_whatever_dies_each_row_is_there_once(
             told = [f"{one.num_answers} answers, {one.num_flagged} flagged" for one in (watcher, board)]
             print(f"{number} {fault.name}: {'; '.join(told)}; {events.num_events} rows", flush=True)
             await fault.act(rng)
+    met_faults(len(faults))
     for topic in (events, board_topic):
         await asyncio.to_thread(topic.settle)
     await watcher.shows_all()

@@ -11,14 +11,14 @@ import os
 import random
 import shutil
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
-from tests.unit.upsert.oracle import Oracle
+from tests.unit.upsert.oracle import Firsts, Oracle
 from upsert_watch import (
     NUM_PARTITIONS,
     FileTopic,
@@ -101,8 +101,10 @@ class Board:
         options: dict[str, Any] = {"pruning": draw.choice(("COMMIT", "SCAN", "ROTATION"))}
         if options["pruning"] == "SCAN":
             options["pruningInterval"] = "1s"
-        options["dropOutOfOrderRecord"] = draw.random() < 0.3
         options["skipLateEvents"] = draw.random() < 0.3
+        if draw.random() < 0.2:
+            return options | {"mode": "DEDUP", "deleteRecordColumn": None}
+        options["dropOutOfOrderRecord"] = draw.random() < 0.3
         if draw.random() < 0.4:
             options["deletedKeysTtl"] = "40"
         if draw.random() < 0.4:
@@ -113,10 +115,18 @@ class Board:
             options["compaction"] = {"bufferTimePeriod": "0d", "invalidRecordsThresholdPercent": 1}
         return options
 
+    @property
+    def is_of_firsts(self) -> bool:
+        """Whether the first row of a key is kept, and no other stored."""
+        return self._options.get("mode") == "DEDUP"
+
     def _ledger(self) -> Ledger:
         options = self._options
+        to_live = math.inf if self.ttl is None else self.ttl
+        if self.is_of_firsts:
+            return Ledger(Firsts(to_live, skips_late=options["skipLateEvents"]))
         oracle = Oracle(
-            math.inf if self.ttl is None else self.ttl,
+            to_live,
             float(options.get("deletedKeysTtl", math.inf)),
             skips_late=options["skipLateEvents"],
             drops=options["dropOutOfOrderRecord"],
@@ -195,6 +205,8 @@ class Board:
 
     async def change_snapshots(self) -> None:
         """Keep snapshots elsewhere, or none."""
+        if self.is_of_firsts:
+            return  # such tables have none
         kept = self._draw.choice(({"snapshot": "DISABLE"}, {"snapshot": "ENABLE", "snapshotStore": "DEEP_STORE"}))
         self._options |= kept
         self._put_config()
@@ -218,6 +230,7 @@ class Servers:
         self._draw = draw
         self._down: int | None = None
         self._steps_down = 0
+        self.num_hurt = 0
 
     async def hurt(self, how: str) -> None:
         await self.mend()
@@ -227,6 +240,7 @@ class Servers:
         if how == "lose the disk of":
             shutil.rmtree(self._cluster.server_dir(number))
         self._down, self._steps_down = number, 0
+        self.num_hurt += 1
 
     async def tick(self) -> None:
         self._steps_down += 1
@@ -272,7 +286,7 @@ ACTIONS = ("ingest", "commit", "ingest amid a commit", "ttl", "snapshots", "paus
 @pytest.mark.timeout(120 + 20 * NUM_STEPS)
 @pytest.mark.parametrize("number", range(NUM_TABLES))
 async def test_replicas_and_a_dict_agree_whatever_happens(
-    replicated: ClusterProcesses, tmp_path: Path, number: int
+    replicated: ClusterProcesses, tmp_path: Path, number: int, met_faults: Callable[[int], None]
 ) -> None:
     draw = random.Random(SEED + number)
     board = Board(replicated, tmp_path / "topic", number, draw)
@@ -289,3 +303,4 @@ async def test_replicas_and_a_dict_agree_whatever_happens(
         await board.answers()
     await servers.mend()
     await board.shows()
+    met_faults(servers.num_hurt)

@@ -93,7 +93,7 @@ class Ledger:
         else:
             self._amounts.append(event.amount)
         self._died.append(ALIVE if (0, seq) in self._oracle.valid else seq)
-        self._deletes.append(event.is_deleted)
+        self._deletes.append(self._oracle.valid.get((0, seq), event.is_deleted))
         self._is_stored.append(is_stored)
 
     def _before(self, event: Event) -> Newest | None:

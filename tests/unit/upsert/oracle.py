@@ -55,3 +55,17 @@ class Oracle:
     def move(self, moved: Callable[[Place], Place]) -> None:
         self.valid = {moved(place): is_deleted for place, is_deleted in self.valid.items()}
         self.newest = {key: found._replace(place=moved(found.place)) for key, found in self.newest.items()}
+
+
+class Firsts(Oracle):
+    """Mode DEDUP: the first row of a key is kept, until it is dead."""
+
+    def add(self, key: int, value: int, is_deleted: bool, place: Place) -> bool:
+        dead, _ = self.bounds()
+        found = self.newest.get(key)
+        if (found is not None and found.value >= dead) or (value < dead and self.skips_late):
+            return False
+        self.largest = max(self.largest, value) if value <= self.ceiling else self.largest
+        self.newest[key] = Newest(value if found is None else max(value, found.value), False, place)
+        self.valid[place] = False
+        return True

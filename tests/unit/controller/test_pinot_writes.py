@@ -20,8 +20,9 @@ from merlot.controller.pinot_writes import PinotWrites
 from merlot.controller.reading import Reading
 from merlot.controller.service import ControllerService
 from merlot.errors import ConflictError
-from merlot.metastore.protocol import Op
+from merlot.metastore.protocol import Metastore, Op
 from merlot.metastore.sqlite import SqliteMetastore
+from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot.store.allowed import AllowedStores
 
 Client = TestClient[web.Request, web.Application]
@@ -321,7 +322,7 @@ def _writes(store: Any) -> PinotWrites:
     return PinotWrites(store, SystemClock(), AllowedStores(own=None), Reading(store, lambda _: pytest.fail("no view")))
 
 
-def _seen(store: SqliteMetastore) -> tuple[bool, bool, bool]:
+def _seen(store: Metastore) -> tuple[bool, bool, bool]:
     names = rollups.list_rollups(store)
     return tables.find_table(store, "rides") is not None, bool(names), schemas.find_schema(store, "rides") is not None
 
@@ -351,6 +352,18 @@ def test_whoever_dies_amid_a_write_leaves_all_of_it_or_nothing(store: SqliteMeta
             assert schemas.find_schema(store, "rides") == SCHEMA
     assert tables.spec_of(tables.get_table(store, "rides")).spec.replication == 4
     assert schemas.find_schema(store, "rides") == changed["schema"]
+
+
+def test_a_write_is_one_transaction_of_zookeeper_too(zookeeper: str) -> None:
+    store = ZooKeeperMetastore(zookeeper)
+    try:
+        _writes(store).write_configs(CONFIGS, creates=True)
+        assert _seen(store) == (True, True, True)
+        with pytest.raises(ConflictError, match="already"):
+            _writes(store).write_configs(CONFIGS, creates=True)
+        _writes(store).write_schema(SCHEMA, "rides")
+    finally:
+        store.close()
 
 
 def test_a_write_that_meets_another_one_is_decided_anew(store: SqliteMetastore) -> None:

@@ -5,6 +5,10 @@ pages go when the last array does. Every array is read-only, mapped or decoded, 
 """
 
 import itertools
+import mmap
+import os
+import shutil
+import tempfile
 import threading
 import zlib
 from collections import OrderedDict
@@ -28,6 +32,14 @@ CacheKey = tuple[int, str]
 
 CHUNKED_SHARE: Final = 4
 """A lookup that needs more than one in this many chunks decodes the whole buffer, which is then cached."""
+LARGE_SHARE: Final = 8
+"""An array of more than one part in this many of the cache's bound is decoded into a file …"""
+SMALL_BYTES: Final = 1 << 20
+"""… unless it is no larger than this."""
+FILE_SHARE: Final = 16
+"""Of an array in a file one byte in this many counts: the kernel drops its pages when memory is short."""
+FREE_SHARE: Final = 10
+"""Such files leave one part in this many of their disk free."""
 
 
 class DecodeCache:
@@ -70,7 +82,11 @@ class DecodeCache:
         """Forget all arrays of one mapped file."""
         with self._lock:
             for name in self._names.pop(owner, set()):
-                self._bytes -= self._entries.pop((owner, name)).nbytes
+                self._bytes -= _held_bytes(self._entries.pop((owner, name)))
+
+    def is_large(self, size_bytes: int) -> bool:
+        """Whether an array of that size would take a good part of the bound."""
+        return size_bytes > SMALL_BYTES and size_bytes * LARGE_SHARE > self._capacity
 
     def resize(self, capacity_bytes: int) -> None:
         """Set the bound; evicts at once."""
@@ -91,10 +107,11 @@ class DecodeCache:
             }
 
     def _insert(self, key: CacheKey, array: Array) -> None:
-        if array.nbytes > self._capacity:
+        held = _held_bytes(array)
+        if held > self._capacity:
             return
         old = self._entries.pop(key, None)
-        self._bytes += array.nbytes - (old.nbytes if old is not None else 0)
+        self._bytes += held - (_held_bytes(old) if old is not None else 0)
         self._entries[key] = array
         self._names.setdefault(key[0], set()).add(key[1])
         self._evict()
@@ -102,7 +119,7 @@ class DecodeCache:
     def _evict(self) -> None:
         while self._bytes > self._capacity and self._entries:
             (owner, name), evicted = self._entries.popitem(last=False)
-            self._bytes -= evicted.nbytes
+            self._bytes -= _held_bytes(evicted)
             self._evictions += 1
             self._names[owner].discard(name)
             if not self._names[owner]:
@@ -161,11 +178,28 @@ class MappedFile:
             if stored.length != length:
                 raise damaged(self.path, f"buffer {ref.number} has {stored.length} bytes instead of {length}")
             return np.frombuffer(self._view[stored.offset : stored.offset + length], dtype=dtype)
-        return DECODE_CACHE.get((self.owner, str(ref.number)), lambda: self._decode(ref, dtype))
+        return DECODE_CACHE.get((self.owner, str(ref.number)), lambda: self._expanded(ref, dtype))
+
+    def decoded(self, name: str, count: int, dtype: np.dtype[Any], fill: Callable[[Array], None]) -> Array:
+        """The array of `count` elements that `fill` writes into zeros, kept under a name of this file's.
+
+        A large one lies in a file without a name beside this one, whose pages the kernel may write out and drop: many
+        rows are read with little memory, if slowly."""
+
+        def decode() -> Array:
+            out = self._room(count, dtype)
+            fill(out)
+            return out
+
+        return DECODE_CACHE.get((self.owner, name), decode)
+
+    def peek(self, name: str) -> Array | None:
+        """The array of that name if it is decoded already."""
+        return DECODE_CACHE.peek((self.owner, name))
 
     def take(self, ref: BufferRef, positions: NDArray[np.uint32]) -> Array:
         """Elements of a buffer; of a compressed one that is not decoded, by its chunks if they are few."""
-        if not self.is_compressed(ref) or DECODE_CACHE.peek((self.owner, str(ref.number))) is not None:
+        if not self.is_compressed(ref) or self.peek(str(ref.number)) is not None:
             return self.array(ref)[positions]
         dtype = _dtype_of(ref.dtype)
         with self._damage_of(ref):
@@ -209,9 +243,18 @@ class MappedFile:
             raise damaged(self.path, f"buffer {ref.number} is not in the directory")
         return self.layout.buffers[ref.number]
 
-    def _decode(self, ref: BufferRef, dtype: np.dtype[Any]) -> Array:
+    def _room(self, count: int, dtype: np.dtype[Any]) -> Array:
+        """Zeros to write to."""
+        size = count * dtype.itemsize
+        mapped = _nameless(size, self.path.parent) if DECODE_CACHE.is_large(size) else None
+        return np.zeros(count, dtype) if mapped is None else np.frombuffer(mapped, dtype)
+
+    def _expanded(self, ref: BufferRef, dtype: np.dtype[Any]) -> Array:
         with self._damage_of(ref):
-            return np.frombuffer(self._chunks(ref, dtype).expand(), dtype=dtype)
+            table = self._chunks(ref, dtype)
+            out = self._room(ref.size, dtype)
+            table.expand(out.view(np.uint8))
+        return out
 
     def _chunks(self, ref: BufferRef, dtype: np.dtype[Any]) -> compression.ChunkTable:
         stored = self.stored(ref)
@@ -224,3 +267,23 @@ class MappedFile:
             yield
         except compression.ChunkError as error:
             raise damaged(self.path, f"buffer {ref.number}: {error}") from error
+
+
+def _nameless(size_bytes: int, folder: Path) -> mmap.mmap | None:
+    """A file of zeros that goes with its last array; None where the disk has no room for it."""
+    try:
+        disk = shutil.disk_usage(folder)
+        if disk.free - size_bytes < disk.total // FREE_SHARE:
+            return None
+        with tempfile.TemporaryFile(dir=folder) as file:
+            # Reserved: a disk that is full only when a page is written would end the process.
+            os.posix_fallocate(file.fileno(), 0, size_bytes)
+            return mmap.mmap(file.fileno(), size_bytes)
+    except OSError:
+        return None
+
+
+def _held_bytes(array: Array) -> int:
+    """What an array counts in the cache."""
+    is_file = isinstance(getattr(array.base, "obj", None), mmap.mmap)
+    return array.nbytes // FILE_SHARE if is_file else array.nbytes

@@ -83,14 +83,12 @@ class ChunkTable:
         self._stored = stored
         self._ends: NDArray[Any] = np.frombuffer(stored[_HEADER.size : self._start], dtype="<u8")
 
-    def expand(self) -> bytearray:
-        """All chunks; raises ChunkError."""
-        out = bytearray(self._length)
+    def expand(self, out: NDArray[np.uint8]) -> None:
+        """All chunks, into as many bytes as they have; raises ChunkError."""
         for number in range(self.num_chunks):
             chunk = self.chunk(number)
             start = number * self.chunk_bytes
-            out[start : start + len(chunk)] = chunk
-        return out
+            out[start : start + len(chunk)] = np.frombuffer(chunk, np.uint8)
 
     def chunk(self, number: int) -> bytes:
         """The bytes of chunk `number`; raises ChunkError."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from merlot.segment.arrow_types import ARROW_TYPES, is_fixed_width
 from merlot.segment.reader import Docs, RowReader
 from merlot.values.types import TypeName
+from merlot.vectors.runs import rows_of_runs
 
 
 def taken_column(reader: RowReader, docs: Docs) -> pa.Array:
@@ -24,7 +25,7 @@ def taken_column(reader: RowReader, docs: Docs) -> pa.Array:
     starts = reader.offsets()
     firsts, lengths = starts[docs].astype(np.int64), (starts[docs + 1] - starts[docs]).astype(np.int64)
     ends = np.concatenate([[0], np.cumsum(lengths)])
-    places = np.arange(ends[-1]) + np.repeat(firsts - ends[:-1], lengths)
+    places = rows_of_runs(firsts, ends)
     flat = _values_at(reader, places.astype(np.uint32))
     mask = None if is_null is None else pa.array(is_null)
     return pa.LargeListArray.from_arrays(pa.array(ends), flat, mask=mask)

@@ -6,6 +6,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import orjson
 
 from merlot.segment.compression import ChunkTable
@@ -45,7 +46,9 @@ def expand(parts: Parts, number: int, length: int) -> None:
     """Have a buffer stored plainly from now on. length: of its plain bytes."""
     if parts.codecs[number]:
         table = ChunkTable(memoryview(parts.buffers[number]), parts.codecs[number], length)
-        parts.buffers[number], parts.codecs[number] = bytes(table.expand()), ""
+        expanded = np.zeros(length, np.uint8)
+        table.expand(expanded)
+        parts.buffers[number], parts.codecs[number] = expanded.tobytes(), ""
 
 
 def put_together(parts: Parts) -> bytes:

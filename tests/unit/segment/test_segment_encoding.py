@@ -8,13 +8,13 @@ import pytest
 from tests.unit.segment.segment_tables import build, field_of
 
 from merlot.segment.build.encoding import ColumnStatistics, choose
-from merlot.segment.build.partitions import java_text
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index import inverted
 from merlot.segment.index.inverted import PLAIN_DOCS
 from merlot.segment.metadata import ColumnEncoding
 from merlot.spec.indexing import Encoding, IndexingSpec
 from merlot.spec.schema import FieldRole, TableSchema
+from merlot.values.number_text import java_text
 from merlot.values.types import TypeName
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merlot.kernels import bits
-from merlot.segment.buffers import DECODE_CACHE, Array, MappedFile
+from merlot.segment.buffers import Array, MappedFile
 from merlot.segment.metadata import BufferRef, ColumnEncoding, ColumnMetadata, Shapes
 
 ALIGNED = "ids"
@@ -101,7 +101,7 @@ class DictIds:
         self._aligned = buffers.get(ALIGNED)
         self._packed = buffers.get(PACKED)
         self._runs = buffers.get(RUNS)
-        self._key = (file.owner, f"{metadata.name}/ids")
+        self._place = f"{metadata.name}/ids"
         self._name = metadata.name
         self._is_checked = False
 
@@ -116,7 +116,7 @@ class DictIds:
         if self._cardinality <= 1:
             self._file.require(self._cardinality == 1 or not self._count, f"values of no value column={self._name}")
             return _zeros(self._count)
-        return DECODE_CACHE.get(self._key, self._decode)
+        return self._file.decoded(self._place, self._count, self._dtype, self._decode)
 
     def take(self, docs: NDArray[np.uint32]) -> Array:
         """Ids at `docs`; of a packed column without decoding the rest."""
@@ -126,7 +126,7 @@ class DictIds:
             return self._check(self._file.take(self._aligned, docs))
         if self._packed is None or self._file.is_compressed(self._packed) or len(docs) * 8 > self._count:
             return self.all()[docs]
-        decoded = DECODE_CACHE.peek(self._key)
+        decoded = self._file.peek(self._place)
         if decoded is not None:
             return decoded[docs]
         out = np.empty(len(docs), dtype=self._dtype)
@@ -142,14 +142,13 @@ class DictIds:
         self._file.require(covers, f"runs are not those of all docs column={self._name}")
         return starts
 
-    def _decode(self) -> Array:
-        out = np.empty(self._count, dtype=self._dtype)
+    def _decode(self, out: Array) -> None:
         starts = self.runs()
         if starts is not None:
             bits.expand_runs(starts, out)
         elif self._packed is not None:
             bits.unpack(self._words(self._packed), self._width, 0, 0, out)
-        return self._check(out)
+        self._check(out)
 
     def _words(self, ref: BufferRef) -> Array:
         return self._file.array(ref, bits.packed_words(self._count, self._width))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merlot.kernels import bits
-from merlot.segment.buffers import DECODE_CACHE, MappedFile
+from merlot.segment.buffers import Array, MappedFile
 from merlot.segment.metadata import BufferRef, ColumnMetadata, Shapes
 
 LENGTHS = "mv.lengths"
@@ -50,14 +50,13 @@ class MultiValueOffsets:
         self._name = metadata.name
         self._width = metadata.max_values_per_doc.bit_length()
         self._words = buffers[LENGTHS]
-        self._key = (file.owner, f"{metadata.name}/offsets")
+        self._place = f"{metadata.name}/offsets"
 
     def all(self) -> NDArray[np.uint32]:
         """(num_docs + 1,), read-only."""
-        return DECODE_CACHE.get(self._key, self._decode)
+        return self._file.decoded(self._place, self._num_docs + 1, np.dtype(np.uint32), self._decode)
 
-    def _decode(self) -> NDArray[np.uint32]:
-        offsets = np.zeros(self._num_docs + 1, dtype=np.uint32)
+    def _decode(self, offsets: Array) -> None:
         if self._width:
             lengths = np.empty(self._num_docs, dtype=np.uint32)
             words = self._file.array(self._words, bits.packed_words(self._num_docs, self._width))
@@ -67,4 +66,3 @@ class MultiValueOffsets:
         else:
             num_values = 0
         self._file.require(num_values == self._num_values, f"docs list {num_values} values column={self._name}")
-        return offsets

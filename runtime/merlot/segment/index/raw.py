@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from merlot.kernels import bits
 from merlot.segment.arrow_types import STORED_DTYPES, STORED_NAMES
-from merlot.segment.buffers import DECODE_CACHE, Array, MappedFile
+from merlot.segment.buffers import Array, MappedFile
 from merlot.segment.metadata import BufferRef, ColumnEncoding, ColumnMetadata, Shapes
 
 VALUES = "raw.values"
@@ -62,13 +62,13 @@ class RawValues:
         self._width = metadata.bits or 0
         self._plain = buffers.get(VALUES)
         self._packed = buffers.get(PACKED)
-        self._key = (file.owner, f"{metadata.name}/values")
+        self._place = f"{metadata.name}/values"
 
     def all(self) -> Array:
         """Every value, read-only."""
         if self._plain is not None:
             return self._file.array(self._plain, self._count)
-        return DECODE_CACHE.get(self._key, self._decode)
+        return self._file.decoded(self._place, self._count, self._dtype, self._decode)
 
     def take(self, docs: NDArray[np.uint32]) -> Array:
         """Values at `docs`; of a packed column without decoding the rest."""
@@ -76,7 +76,7 @@ class RawValues:
             return self._file.take(self._plain, docs)
         if self._packed is None or not self._width or self._file.is_compressed(self._packed):
             return self.all()[docs]
-        decoded = DECODE_CACHE.peek(self._key)
+        decoded = self._file.peek(self._place)
         if decoded is not None:
             return decoded[docs]
         if len(docs) * 8 > self._count:
@@ -85,13 +85,11 @@ class RawValues:
         bits.unpack_at(self._words(self._packed), self._width, docs, self._base, out)
         return out
 
-    def _decode(self) -> Array:
-        out = np.empty(self._count, dtype=self._dtype)
+    def _decode(self, out: Array) -> None:
         if self._width and self._packed is not None:
             bits.unpack(self._words(self._packed), self._width, 0, self._base, out)
         else:
             out[:] = self._base
-        return out
 
     def _words(self, ref: BufferRef) -> Array:
         return self._file.array(ref, bits.packed_words(self._count, self._width))

@@ -29,6 +29,7 @@ from merlot.segment.metadata import ColumnMetadata, Shapes
 from merlot.spec.indexing import IndexingSpec
 from merlot.tree.nodes import Call
 from merlot.values.types import TypeName
+from merlot.vectors.runs import rows_of_runs
 
 Offsets = NDArray[np.uint32]
 VALUE_NS: Final = 3000.0
@@ -98,7 +99,7 @@ def _of_docs(ids: Array, ends: Offsets, value_of: Array) -> tuple[Array, Offsets
     """Ids of terms by doc and where each doc's start, from those by value; value_of: which value a doc has."""
     starts, lengths = ends[:-1].astype(np.int64)[value_of], np.diff(ends).astype(np.int64)[value_of]
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+    places = rows_of_runs(starts, offsets)
     return ids[places], offsets.astype(np.uint32)
 
 

@@ -19,6 +19,8 @@ from merlot.values.types import TypeName
 OFFSETS = "offsets"
 BYTES = "bytes"
 _PREFIX = "raw."
+TEXTS = _PREFIX + BYTES
+"""The buffer with the bytes of a raw column."""
 _EMPTY = np.zeros(0, dtype=np.uint8)
 
 # Estimate

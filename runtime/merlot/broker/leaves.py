@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from merlot.broker import metrics
 from merlot.broker.asking import scatter
 from merlot.broker.asking.channels import Channels
+from merlot.broker.asking.pieces import Piece
 from merlot.broker.asking.scatter import Gathered, ScatterRequest
 from merlot.broker.directory import Directory
 from merlot.broker.planning.cuts import cut_filters
@@ -87,10 +88,38 @@ class Leaves:
             deadline=asking.deadline,
             unavailable=selection.unavailable,
         )
+        return Asked(table, selection, await self._gather(request, table))
+
+    async def ask_settled(self, plan: PlannedQuery, asking: Asking) -> Asked:
+        """Ask the plan's table; again if what is lost has moved on meanwhile."""
+        assert plan.table is not None
+        for _ in range(1, MAX_RUNS):
+            asked = await self.ask(plan, self.table(plan.table), asking)
+            if not self.has_moved_on(asked):
+                return asked
+        return await self.ask(plan, self.table(plan.table), asking)
+
+    async def ask_for(self, piece: Piece, plan: PlannedQuery, asked: Asked, asking: Asking) -> Gathered:
+        """Ask for a piece of what was asked for before, of the same state of the table."""
+        cuts = cut_filters(asked.table, plan.where)
+        request = ScatterRequest(
+            request_id=asking.request_id,
+            table=asked.table.name,
+            query=plan.query,
+            where=piece.where(plan.where),
+            cut_wheres={cut: piece.where(where) for cut, where in cuts.items()},
+            snapshot=asked.table.snapshot,
+            routes=(piece.route,),
+            deadline=asking.deadline,
+            unavailable=(),
+        )
+        return await self._gather(request, asked.table)
+
+    async def _gather(self, request: ScatterRequest, table: ServedTable) -> Gathered:
         gathered = await scatter.gather(request, self._channels, self._directory.report_call)
         if gathered.num_retries:
             metrics.observe_retries(table.raw_name, gathered.num_retries)
-        return Asked(table, selection, gathered)
+        return gathered
 
     def has_moved_on(self, asked: Asked) -> bool:
         """Whether what was lost is no longer what should be asked for."""

@@ -17,13 +17,14 @@ from merlot.broker import metrics
 from merlot.broker.asking.channels import Channels
 from merlot.broker.asking.scatter import Gathered
 from merlot.broker.directory import Directory
-from merlot.broker.leaves import MAX_RUNS, Asking, Leaves, added
+from merlot.broker.leaves import Asking, Leaves, added
 from merlot.broker.planning.explain import Explained, explain
 from merlot.broker.planning.planner import PlannedQuery, Planner
 from merlot.broker.query_errors import QueryException, named
 from merlot.broker.query_log import QueryLog
 from merlot.broker.quotas import Quotas
 from merlot.broker.response import BrokerAnswer, ResultColumns, ResultRows
+from merlot.broker.selections import Selections, Taker
 from merlot.broker.settings import BrokerSettings
 from merlot.broker.stages import Stages
 from merlot.broker.tables import ServedTable
@@ -41,7 +42,6 @@ from merlot.query.shortcuts import one_row
 from merlot.query.slots import SlotSource
 from merlot.tree.errors import UnsupportedSqlError
 from merlot.tree.nodes import BoundQuery
-from merlot.vectors.errors import LimitExceededError
 
 _LOG = logging.getLogger(__name__)
 
@@ -65,6 +65,8 @@ class SqlRequest:
     client_request_id: str | None = None
     by_column: bool = False
     """Whether the result is left in columns, for who takes it in blocks."""
+    taker: Taker | None = None
+    """Who takes the rows of a large answer as they come; what it was given is not in the answer."""
 
 
 class Answers(Protocol):
@@ -97,6 +99,7 @@ class Queries:
         self._clock = clock
         self._inline_values = settings.inline_values
         self._leaves = Leaves(directory, channels)
+        self._selections = Selections(self._leaves)
         self._stages = Stages(self._leaves, settings)
         self._quotas = Quotas()
         self._planner = Planner(directory.find, clock, max_bytes=settings.plan_cache_bytes)
@@ -186,7 +189,12 @@ class Queries:
                     answer.result = _constant_rows(plan.constant)
                 answer.num_servers_queried = answer.num_servers_responded = 1
             else:
-                await self._fill_from_servers(answer, plan, number, deadline_base + plan.timeout_ms / 1000)
+                ask = Asking(
+                    request_id=answer.request_id, number=number, deadline=deadline_base + plan.timeout_ms / 1000
+                )
+                taker = request.taker
+                if taker is None or not await self._selections.fill(answer, plan, ask, taker):
+                    await self._fill_from_servers(answer, plan, ask)
             if plan.wishes.drops_rows:
                 answer.result = None
         except MerlotError as error:
@@ -207,15 +215,10 @@ class Queries:
         served = [table for name in sorted(tables) if (table := self._directory.tables.get(name)) is not None]
         self._quotas.take(served, self._directory.num_brokers, self._clock.monotonic())
 
-    async def _fill_from_servers(self, answer: BrokerAnswer, plan: PlannedQuery, number: int, deadline: float) -> None:
-        assert plan.table is not None
+    async def _fill_from_servers(self, answer: BrokerAnswer, plan: PlannedQuery, ask: Asking) -> None:
         assert plan.tree is not None
-        ask = Asking(request_id=answer.request_id, number=number, deadline=deadline)
-        for run in range(1, MAX_RUNS + 1):
-            table = self._leaves.table(plan.table)
-            asked = await self._leaves.ask(plan, table, ask)
-            if run == MAX_RUNS or not self._leaves.has_moved_on(asked):
-                break
+        asked = await self._leaves.ask_settled(plan, ask)
+        table = asked.table
         explained = None
         if plan.is_explain and asked.gathered.failed is None:
             explained = explain(plan, plan.tree, table, asked.selection, asked.gathered.partials)
@@ -252,19 +255,13 @@ class Queries:
 def _reduce(
     plan: Reduce, partials: Sequence[Partial], table: ServedTable, *, by_column: bool
 ) -> ResultRows | ResultColumns:
-    limits = table.spec.limits
     taken_over = one_row.answer(plan, partials)
     if taken_over is not None:
         return ResultRows(*taken_over[:2], [taken_over[2]])
-    reduced = reduce(plan, partials, table.schema, max_groups=limits.max_groups)
+    reduced = reduce(plan, partials, table.schema, max_groups=table.spec.limits.max_groups)
     columns = ResultColumns(reduced)
-    _check_rows(columns.num_rows, limits.max_rows)
+    table.check_rows(columns.num_rows)
     return columns if by_column else ResultRows(columns.column_names, columns.column_types, columns.rows)
-
-
-def _check_rows(num_rows: int, max_rows: int | None) -> None:
-    if max_rows is not None and num_rows > max_rows:
-        raise LimitExceededError(f"answer has more rows than the table allows rows={num_rows} limit={max_rows}")
 
 
 def _constant_rows(bound: BoundQuery) -> ResultRows:

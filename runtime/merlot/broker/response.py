@@ -80,6 +80,8 @@ class BrokerAnswer:
     broker_id: str
     by_column: bool = False
     """Whether the result is to stay in columns."""
+    num_rows: int = 0
+    """Of a result whose rows go another way as they come."""
     result: ResultRows | ResultColumns | None = None
     exceptions: tuple[QueryException, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -118,7 +120,7 @@ class BrokerAnswer:
 
     def without_rows(self) -> bytes:
         """The JSON object of an answer whose rows go another way."""
-        return self._bytes({"numRowsResultSet": 0 if self.result is None else self.result.num_rows})
+        return self._bytes({"numRowsResultSet": self.num_rows if self.result is None else self.result.num_rows})
 
     def _bytes(self, result: dict[str, Any]) -> bytes:
         fields = {**result, **self._rest_json()}

@@ -21,6 +21,7 @@ from merlot.broker.routing.pruning import Selection, TablePruning
 from merlot.broker.routing.routes import RoutingInputs, RoutingSnapshot
 from merlot.clock import Clock
 from merlot.cluster import paths
+from merlot.cluster.consuming.merged import is_merged
 from merlot.cluster.instances.reports import ReportReader
 from merlot.cluster.manifests.tables import get_table, spec_of
 from merlot.cluster.records import TableRecord
@@ -34,6 +35,7 @@ from merlot.metastore.protocol import Metastore, Watch
 from merlot.spec.schema import TableSchema
 from merlot.spec.table import PushType, TableSpec
 from merlot.tree.nodes import Expr
+from merlot.vectors.errors import LimitExceededError
 
 _LOG = logging.getLogger(__name__)
 
@@ -64,6 +66,12 @@ class ServedTable:
         if self.pruning is not None:
             return self.pruning.problems()
         return tuple(f"pruner is unknown name={name}" for name in pruning.unknown_pruners(self.spec))
+
+    def check_rows(self, num_rows: int) -> None:
+        """Raise LimitExceededError if an answer has more rows than the table allows."""
+        limit = self.spec.limits.max_rows
+        if limit is not None and num_rows > limit:
+            raise LimitExceededError(f"answer has more rows than the table allows rows={num_rows} limit={limit}")
 
     @property
     def raw_name(self) -> RawTableName:
@@ -174,8 +182,11 @@ class TableWatch:
         # Reports before the view: a segment whose record is here and whose report is not is at worst routed later.
         reports = {instance: report.loaded for instance, report in self._reader.read().items()}
         loaded = view.load(metastore, self._name, None if before is None else before.view)
-        if before is None and loaded.root.time_boundary_ms is not None:
-            # What batches have before the boundary was reported before it moved: with the very first view, too.
+        is_new = before is None or before.view is not loaded
+        is_moved = before is None and loaded.root.time_boundary_ms is not None
+        if is_moved or (is_new and spec.upsert is not None and is_merged(loaded.stream_segments)):
+            # What batches have before the boundary was reported before it moved: with the very first view, too. And a
+            # file that segments were merged into before these went.
             reports = {instance: report.loaded for instance, report in self._reader.read().items()}
         return _State(record, spec, loaded, reports)
 

@@ -11,6 +11,7 @@ from merlot.cluster.instances import liveness
 from merlot.cluster.instances.reports import ReportReader
 from merlot.cluster.manifests import tables
 from merlot.cluster.records import Role
+from merlot.cluster.segments.halves import typed_names
 from merlot.cluster.segments.view import TableView
 from merlot.controller.status import halves, pinot_json
 from merlot.errors import NotFoundError
@@ -52,7 +53,7 @@ class Reading:
 
     def typed_names_of(self, name: str) -> list[TableName]:
         """Names of a table's halves."""
-        return halves.typed_names(raw_name(name), self._spec(name))
+        return typed_names(raw_name(name), self._spec(name))
 
     def schema(self, name: str) -> Json:
         """Pinot's schema."""

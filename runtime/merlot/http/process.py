@@ -1,19 +1,30 @@
-"""Paths that tell of the process itself, as Pinot's brokers have them."""
+"""Paths that tell of the process itself, as Pinot's have them."""
 
 from __future__ import annotations
 
+import platform
+import threading
 import time
 from typing import Final
 
 from aiohttp import web
+
+import merlot
+from merlot import cores, memory
+from merlot.http.loggers import logger_routes
 
 _BEGAN_S: Final = time.time()
 _BEGAN_MONOTONIC_S: Final = time.monotonic()
 
 
 def process_routes() -> list[web.RouteDef]:
-    """`/uptime` and `/start-time`."""
-    return [web.get("/uptime", uptime), web.get("/start-time", start_time)]
+    """`/uptime`, `/start-time`, `/appconfigs` and `/loggers`."""
+    return [
+        web.get("/uptime", uptime),
+        web.get("/start-time", start_time),
+        web.get("/appconfigs", app_configs),
+        *logger_routes(),
+    ]
 
 
 async def uptime(_: web.Request) -> web.Response:
@@ -24,3 +35,27 @@ async def uptime(_: web.Request) -> web.Response:
 async def start_time(_: web.Request) -> web.Response:
     """When the process began, in UTC."""
     return web.Response(text=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(_BEGAN_S)))
+
+
+async def app_configs(_: web.Request) -> web.Response:
+    """Machine, processors and memory, in bytes, that the process may use. Settings are not told: they name stores."""
+    return web.json_response(
+        {
+            "systemConfig": {
+                "arch": platform.machine(),
+                "name": platform.system(),
+                "version": platform.release(),
+                "availableProcessors": cores.usable(),
+                "totalPhysicalMemory": memory.total_bytes(),
+            },
+            "jvmConfig": None,
+            "runtimeConfig": {
+                "python": platform.python_version(),
+                "merlot": merlot.__version__,
+                "numCurrentThreads": threading.active_count(),
+                "maxHeapSize": memory.total_bytes(),
+                "currentHeapSize": memory.taken_bytes(),
+            },
+            "pinotConfig": {},
+        }
+    )

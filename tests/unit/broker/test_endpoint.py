@@ -247,6 +247,14 @@ async def test_routing_table_names_servers_and_segments(client: Client) -> None:
         assert response.status == 404
 
 
+async def test_routing_table_is_of_the_half_that_a_name_says(client: Client) -> None:
+    for path in ("routingTable", "lineage"):
+        async with client.session.get(f"{client.url}/debug/{path}/flights_OFFLINE") as response:
+            assert list(await response.json()) == ["flights_OFFLINE"]
+        async with client.session.get(f"{client.url}/debug/{path}/flights_REALTIME") as response:
+            assert response.status == 404
+
+
 async def test_a_broker_tells_which_replacements_it_follows(client: Client) -> None:
     async with client.session.get(f"{client.url}/debug/lineage/flights") as response:
         assert (await response.json())["flights_OFFLINE"]["completed"] == []
@@ -351,6 +359,19 @@ async def test_a_text_is_checked_without_being_run(client: Client) -> None:
     assert (status, told["compiledSuccessfully"], told["errorCode"]) == (200, False, 150)
     assert (await checked({"query": "SELECT 1"}))[0] == 400
     assert (await checked([]))[0] == 400
+
+
+async def test_texts_that_differ_in_constants_have_one_fingerprint(client: Client) -> None:
+    async def fingerprint(sql: str) -> tuple[int, Any]:
+        async with client.session.post(f"{client.url}/query/sql/queryFingerprint", json={"sql": sql}) as response:
+            return response.status, await response.json() if response.status == 200 else await response.text()
+
+    status, told = await fingerprint("SELECT x FROM t WHERE y IN (1, 2) AND z = 'a'")
+    assert (status, told["fingerprint"]) == (200, "SELECT x FROM t WHERE y IN (?) AND z = ?")
+    assert len(told["queryHash"]) == 16
+    assert await fingerprint("SELECT x FROM  t WHERE y IN (3) AND z = 'b'") == (200, told)
+    assert (await fingerprint("SELECT x FROM t WHERE y > 3"))[1]["queryHash"] != told["queryHash"]
+    assert (await fingerprint("SELEC 1"))[0] == 400
 
 
 async def test_every_path_of_the_broker_is_described(client: Client) -> None:

@@ -169,6 +169,23 @@ async def test_the_second_half_makes_a_hybrid_table(client: Client) -> None:
         assert after["ingestion"] == spec["ingestion"]
 
 
+async def test_half_of_a_hybrid_table_is_not_deleted_with_the_other_one(client: Client) -> None:
+    await call(client, "POST", "/tableConfigs", {**CONFIGS, "realtime": REALTIME})
+    for path in ("/tables/rides_OFFLINE", "/tables/rides_REALTIME", "/tables/rides?type=offline"):
+        assert "name the table, rides, to delete both" in (await call(client, "DELETE", path, status=409))["error"]
+    await call(client, "DELETE", "/tableConfigs/rides_OFFLINE", status=409)
+    assert sorted(await call(client, "GET", "/tables/rides")) == ["OFFLINE", "REALTIME"]
+    assert "rides_OFFLINE, rides_REALTIME" in (await call(client, "DELETE", "/tables/rides"))["status"]
+
+
+async def test_half_that_is_all_of_a_table_is_deleted_by_its_name(client: Client) -> None:
+    await call(client, "POST", "/tableConfigs", CONFIGS)
+    for path in ("/tables/rides_REALTIME", "/tables/rides?type=REALTIME"):
+        assert "no such half" in (await call(client, "DELETE", path, status=404))["error"]
+    await call(client, "DELETE", "/tables/rides_OFFLINE")
+    await call(client, "GET", "/tables/rides/manifest", status=404)
+
+
 async def test_secrets_in_uris_are_not_told_and_survive_a_config_that_comes_back(
     client: Client, store: SqliteMetastore
 ) -> None:

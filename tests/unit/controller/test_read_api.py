@@ -119,6 +119,23 @@ async def test_small_facts_are_told_in_pinot_s_words(client: Client) -> None:
         assert (await client.get(path)).status == 404
 
 
+@pytest.mark.parametrize(
+    ("path", "instead"),
+    [
+        ("/zk/ls?path=/", "/idealstate"),
+        ("/users", "no users"),
+        ("/tasks/tasktypes", "/rollups"),
+        ("/debug/tables/batches", "/segmentsStatus"),
+        ("/tables/batches/indexes", "/tables/{table}"),
+    ],
+)
+async def test_paths_of_pinot_that_are_not_there_say_what_to_ask(client: Client, path: str, instead: str) -> None:
+    answer = await client.get(path)
+    assert answer.status == 404
+    assert instead in (await answer.json())["error"]
+    assert (await client.head(path)).status == 404
+
+
 async def test_every_route_is_described_and_none_else(client: Client, store: SqliteMetastore) -> None:
     described = (await get(client, "/openapi.json"))["paths"]
     expected: dict[str, set[str]] = {}

@@ -7,7 +7,7 @@ import io
 import json
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,7 +85,7 @@ def _zstd(data: bytes) -> bytes:
     return content
 
 
-UNPACKERS = {
+UNPACKERS: dict[str, Callable[[bytes], bytes]] = {
     "ZSTD": _zstd,
     "ZSTANDARD": _zstd,
     "LZ4": _lz4,
@@ -98,7 +98,7 @@ UNPACKERS = {
 }
 
 
-def _content(message: Message) -> bytes:
+def content_of(message: Message) -> bytes:
     about = message.metadata
     assert int(about["compressedSize"]) == len(message.payload)
     if about["compression"] == "SNAPPY":
@@ -122,7 +122,7 @@ def schema_of(payload: bytes) -> tuple[list[str], list[str]]:
 
 
 def rows_of(message: Message) -> list[list[Any]]:
-    content = _content(message)
+    content = content_of(message)
     if message.metadata["encoding"] == "ARROW":
         table = pa.ipc.open_stream(content).read_all()
         rows = [list(row) for row in zip(*(column.to_pylist() for column in table.columns), strict=True)]

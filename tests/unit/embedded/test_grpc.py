@@ -174,3 +174,19 @@ async def test_a_client_that_hangs_up_ends_its_query(node: Node) -> None:
 async def test_clients_learn_the_port_from_the_controller(node: Node) -> None:
     brokers = await nodes.call(node, "GET", "/tables/livebrokers")
     assert [broker["grpcPort"] for known in brokers.values() for broker in known] == [node.grpc_port]
+
+
+async def test_many_rows_of_a_stream_come_whole(start_node: StartNode, tmp_path: Path) -> None:
+    """More than are gathered: what servers have of the end of a partition is asked for as one piece."""
+    topic, num_rows = tmp_path / "topic", 30_000
+    for partition in range(2):
+        rows = ({"id": number, "at": number} for number in range(partition, num_rows, 2))
+        (topic / f"{partition}").mkdir(parents=True)
+        (topic / f"{partition}" / "rows.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    node = await start_node(grpc_port=0)
+    await nodes.apply(node, MANIFEST.format(topic=topic))
+    await nodes.until_rows(node, "SELECT COUNT(*) FROM things", [[num_rows]])
+    answer = await grpc_client.ask(node.grpc_port, "SELECT id, word FROM things LIMIT 1000000")
+    assert sorted(row[0] for row in answer.rows) == list(range(num_rows))
+    assert answer.head["numRowsResultSet"] == answer.head["totalDocs"] == num_rows
+    assert answer.head["numConsumingSegmentsQueried"] == 2

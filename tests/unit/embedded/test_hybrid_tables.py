@@ -165,6 +165,17 @@ async def test_parts_are_merged_apart_and_a_restart_goes_on_with_the_boundary(or
     merged = [one for one in visible if one["name"].startswith(("merged_", "spilled_"))]
     assert {bool(one.get("streamOffsets")) for one in merged} == {True, False}
     assert sum(one["totalDocs"] for one in merged if not one.get("streamOffsets")) == 4 * PER_DAY
+    routes = await orders.call("GET", "/debug/routingTable/orders")
+    assert {
+        (half, bool(segments[name].get("streamOffsets") or "__" in name))
+        for half, servers in routes.items()
+        for names in servers.values()
+        for name in names
+    } == {("orders_OFFLINE", False), ("orders_REALTIME", True)}
+    assert await orders.call("GET", "/debug/routingTable/orders_REALTIME") == {
+        "orders_REALTIME": routes["orders_REALTIME"]
+    }
+    assert sorted(await orders.call("GET", "/debug/lineage/orders")) == ["orders_OFFLINE", "orders_REALTIME"]
     await orders.restart()
     await until_rows(orders.node, TOTALS, [orders.expected()])
     await orders.until_boundary(3)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import Any, Final, Protocol
 
 import orjson
@@ -28,14 +29,18 @@ from merlot.broker.http.queries import (
 )
 from merlot.broker.queries import Answers
 from merlot.broker.query_errors import QueryException
+from merlot.broker.tables import ServedTable
 from merlot.clock import SystemClock
 from merlot.cluster.segments.boundary import BEFORE_ALL
+from merlot.cluster.segments.halves import half_of, typed_name, typed_names
 from merlot.errors import InvalidInputError
 from merlot.http.guard import BODY_LIMITS, BodyLimit
 from merlot.http.health import health_routes, readiness_of
 from merlot.http.openapi import with_description
 from merlot.http.process import process_routes
+from merlot.ids import TableName, raw_name
 from merlot.spec import pinot_schema
+from merlot.sql.normalised import normalised
 from merlot.sql.parse import parse, parse_statement
 
 QUERY_LIMITS: Final = dict.fromkeys(("/query/sql", "/query"), BodyLimit(MAX_BODY_BYTES))
@@ -87,6 +92,7 @@ def routes(broker: BrokerFace) -> list[web.RouteDef]:
         web.get("/queries", paths.running_queries),
         *paths.cursor_routes(),
         web.post("/query/sql/validateSyntax", paths.validate_syntax),
+        web.post("/query/sql/queryFingerprint", paths.query_fingerprint),
         *health_routes(readiness_of(broker.unready_reason)),
         *process_routes(),
         web.get("/debug/routingTable/sql", paths.routing_table_of_query),
@@ -138,18 +144,23 @@ class _Paths:
 
     async def validate_syntax(self, request: web.Request) -> web.Response:
         """Whether a text is a query, of its grammar alone: tables and columns are not looked up."""
+        sql = await _sql_of(request)
         try:
-            fields = orjson.loads(await request.read())
-        except orjson.JSONDecodeError as error:
-            raise web.HTTPBadRequest(text=f"request body is not JSON: {error}") from error
-        if not isinstance(fields, dict) or not isinstance(fields.get("sql"), str):
-            raise web.HTTPBadRequest(text="request has no 'sql'")
-        try:
-            await asyncio.to_thread(parse_statement, fields["sql"])
+            await asyncio.to_thread(parse_statement, sql)
         except InvalidInputError as error:
             problem = QueryException.of(error)
             return _json({"compiledSuccessfully": False, "errorMessage": problem.message, "errorCode": problem.code})
         return _json({"compiledSuccessfully": True, "errorMessage": None, "errorCode": None})
+
+    async def query_fingerprint(self, request: web.Request) -> web.Response:
+        """A query without its constants, and a hash of that: one for all that ask the same of different values."""
+        sql = await _sql_of(request)
+        try:
+            await asyncio.to_thread(parse_statement, sql)
+        except InvalidInputError as error:
+            raise web.HTTPBadRequest(text=QueryException.of(error).message) from error
+        fingerprint = normalised(sql)
+        return _json({"queryHash": sha256(fingerprint.encode()).hexdigest()[:16], "fingerprint": fingerprint})
 
     async def cancel_query(self, request: web.Request) -> web.Response:
         """`?client=true`: the id is the client's own (`X-Correlation-Id`, or the option `clientQueryId`)."""
@@ -176,7 +187,7 @@ class _Paths:
         return _json(pinot_schema.to_pinot(table.raw_name, table.schema))
 
     async def routing_table(self, request: web.Request) -> web.Response:
-        """`{tableWithType: {server: [segments]}}`: one of the equivalent assignments, as Trino reads it."""
+        """`{tableWithType: {server: [segments]}}`, by half: one of the equivalent assignments, as Trino reads it."""
         return self._routing_table(request.match_info["table"])
 
     async def routing_table_of_query(self, request: web.Request) -> web.Response:
@@ -188,21 +199,18 @@ class _Paths:
         return self._routing_table(table or "")
 
     def _routing_table(self, name: str) -> web.Response:
-        table = self._broker.directory.find(name)
-        if table is None:
-            raise web.HTTPNotFound(text="no routing for this table")
-        servers: dict[str, list[str]] = {}
-        for route in table.snapshot.select(0):
-            servers.setdefault(route.instance, []).extend(key.rpartition("@")[0] for key in route.segments)
-        return _json({table.name: servers})
+        table = self._broker.directory.find(raw_name(name))
+        return _halves_answer(name, {} if table is None else _routes_by_half(table))
 
     async def lineage(self, request: web.Request) -> web.Response:
-        """`{tableWithType: {"epoch": 7, "completed": [entries]}}`: replacements whose outputs queries are sent to."""
-        table = self._broker.directory.find(request.match_info["table"])
+        """`{tableWithType: {"epoch": 7, "completed": [entries]}}`: replacements whose outputs queries are sent to. Both
+        halves of a table have one lineage."""
+        name = request.match_info["table"]
+        table = self._broker.directory.find(raw_name(name))
         if table is None:
-            raise web.HTTPNotFound(text="no routing for this table")
-        snapshot = table.snapshot
-        return _json({table.name: {"epoch": snapshot.epoch, "completed": sorted(snapshot.completed)}})
+            return _halves_answer(name, {})
+        told = {"epoch": table.snapshot.epoch, "completed": sorted(table.snapshot.completed)}
+        return _halves_answer(name, dict.fromkeys(typed_names(table.raw_name, table.spec), told))
 
     async def query_log(self, request: web.Request) -> web.Response:
         """`{"queries": [{"query": normal form, "count": 12, "timeMs": 34.5, "samples": [texts], …}]}`."""
@@ -219,6 +227,36 @@ class _Paths:
         if table is None or table.rule is None or boundary_ms is None or boundary_ms == BEFORE_ALL:
             raise web.HTTPNotFound(text="no time boundary for this table")
         return _json({"timeColumn": table.rule.column, "timeValue": str(table.rule.value(boundary_ms) - 1)})
+
+
+def _routes_by_half(table: ServedTable) -> Mapping[TableName, Mapping[str, Sequence[str]]]:
+    """Names of segments by half and server."""
+    found: dict[TableName, dict[str, list[str]]] = {half: {} for half in typed_names(table.raw_name, table.spec)}
+    for route in table.snapshot.select(0):
+        for key in route.segments:
+            half = typed_name(table.raw_name, half_of(table.snapshot.by_key[key].record))
+            found.setdefault(half, {}).setdefault(route.instance, []).append(key.rpartition("@")[0])
+    return found
+
+
+def _halves_answer(name: str, by_half: Mapping[TableName, object]) -> web.Response:
+    """Of the half that a name says, or of all; 404 if there is none."""
+    is_typed = raw_name(name) != name
+    asked = {half: told for half, told in by_half.items() if not is_typed or half.lower() == name.lower()}
+    if not asked:
+        raise web.HTTPNotFound(text="no routing for this table")
+    return _json(asked)
+
+
+async def _sql_of(request: web.Request) -> str:
+    try:
+        fields = orjson.loads(await request.read())
+    except orjson.JSONDecodeError as error:
+        raise web.HTTPBadRequest(text=f"request body is not JSON: {error}") from error
+    if not isinstance(fields, dict) or not isinstance(fields.get("sql"), str):
+        raise web.HTTPBadRequest(text="request has no 'sql'")
+    sql: str = fields["sql"]
+    return sql
 
 
 def _response(answer: HttpAnswer) -> web.Response:

@@ -24,6 +24,8 @@ exactly that key and may be asked (`health.Standing`):
 10. Of an upsert table of batches, each partition has an edition (`cluster.segments.editions`), a record beside those of
    its segments. It changes with them, so the partition stays as it is routed until some server answers for the next,
    or for one on the way there (`behind`).
+11. Of segments of an upsert table that a minion has merged, all are part of the table, or the one with their rows: once
+   that has a replica (`cluster.consuming.merges`).
 
 So an answer without exception holds every row of every segment in service, and `total_docs` counts the same segments.
 """
@@ -41,6 +43,7 @@ from merlot.broker.routing.exchanges import Exchange, arriving, joined
 from merlot.broker.routing.groups import grouped
 from merlot.broker.routing.health import Standing
 from merlot.broker.routing.lines import CONSUMING_SUFFIX, Tail
+from merlot.cluster.consuming.merged import taken
 from merlot.cluster.consuming.names import StreamSegmentName
 from merlot.cluster.records import LineageMark, LineageState, SegmentRecord, StreamSegmentRecord
 from merlot.cluster.segments.boundary import BoundaryRule, Cut, cut
@@ -256,9 +259,9 @@ def _table(inputs: RoutingInputs, previous: RoutingSnapshot | None, facts: _Fact
         exchanges: tuple[Exchange, ...] = ()
     else:
         completed = switching.still(view, previous.completed)
-        names = _arriving(previous, _present(inputs, switching.seen(view, completed)))
+        names = _arriving(previous, _present(inputs, switching.seen(view, completed), facts))
         exchanges = joined(previous.exchanges, names, now_ms)
-    records = _present(inputs, switching.seen(view, completed))
+    records = _present(inputs, switching.seen(view, completed), facts)
     waiting = tuple(
         one for one in exchanges if not all(facts.has_replica(records[n]) for n in one.names & records.keys())
     )
@@ -269,7 +272,7 @@ def _table(inputs: RoutingInputs, previous: RoutingSnapshot | None, facts: _Fact
     frozen = frozenset().union(*(one.names for one in kept))
     switched = switching.follow(view, completed, frozen, facts.has_replica, now_ms)
     if switched.taken != completed:
-        records = _present(inputs, switching.seen(view, switched.taken))
+        records = _present(inputs, switching.seen(view, switched.taken), facts)
     return _Table(
         records=records,
         completed=switched.taken,
@@ -280,9 +283,13 @@ def _table(inputs: RoutingInputs, previous: RoutingSnapshot | None, facts: _Fact
     )
 
 
-def _present(inputs: RoutingInputs, records: Mapping[str, SegmentRecord]) -> Mapping[str, SegmentRecord]:
-    """What may be asked for: without what only keeps a place, and with the editions that segments belong to."""
+def _present(inputs: RoutingInputs, records: Mapping[str, SegmentRecord], facts: _Facts) -> Mapping[str, SegmentRecord]:
+    """What may be asked for: without what only keeps a place, and with the editions that segments belong to. Of an
+    upsert table without segments that were merged into another one, as soon as anybody answers for that."""
     found = lines.present(records)
+    if inputs.is_strict and (merged := taken(found.values())):
+        gone = {name for name, into in merged.items() if facts.has_replica(into)}
+        found = {name: record for name, record in found.items() if name not in gone}
     if inputs.partitioning is None:
         return found
     editions = editions_of(found.values(), inputs.partitioning)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import grpc.aio
 
 from merlot.broker.queries import Answers, SqlRequest
 from merlot.broker.query_errors import named
-from merlot.broker.response import BrokerAnswer
+from merlot.broker.response import BrokerAnswer, ResultColumns, ResultRows
 from merlot.broker.rpc import blocks
 from merlot.broker.rpc.blocks import Block, BlockForm
 from merlot.broker.rpc.messages import METHOD, SERVICE, BrokerRequest, response
@@ -24,6 +24,15 @@ MAX_REQUEST_BYTES: Final = 4 << 20
 MAX_RUNNING: Final = 1_000
 GRACE_S: Final = 1.0
 CORRELATION: Final = "x-correlation-id"
+_STATUSES: Final[dict[int, grpc.StatusCode]] = {
+    QueryErrorCode.EXECUTION_TIMEOUT: grpc.StatusCode.DEADLINE_EXCEEDED,
+    QueryErrorCode.BROKER_TIMEOUT: grpc.StatusCode.DEADLINE_EXCEEDED,
+    QueryErrorCode.SERVER_NOT_RESPONDING: grpc.StatusCode.UNAVAILABLE,
+    QueryErrorCode.BROKER_SEGMENT_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
+    QueryErrorCode.SERVER_RESOURCE_LIMIT_EXCEEDED: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    QueryErrorCode.QUERY_CANCELLATION: grpc.StatusCode.CANCELLED,
+}
+"""How a call ends whose answer breaks off."""
 
 
 class RpcListener:
@@ -55,40 +64,67 @@ class RpcListener:
         if self._server is not None:
             await self._server.stop(GRACE_S)
 
-    async def _submit(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        """The messages of one answer. A client that hangs up cancels its query."""
+    async def _submit(self, request: Any, context: Any) -> None:
+        """Write the messages of one answer. A client that hangs up cancels its query."""
         try:
-            async for message in self._messages(request, dict(context.invocation_metadata() or ())):
-                yield message
+            answer = await self._answered(request, context)
         except Exception:
             _LOG.exception("call failed by a bug")
             raise
+        if answer is not None:
+            problem = answer.exceptions[0]
+            await context.abort(
+                _STATUSES.get(problem.code, grpc.StatusCode.INTERNAL), f"{problem.code} {problem.message}"
+            )
 
-    async def _messages(self, request: Any, headers: dict[str, Any]) -> AsyncIterator[Any]:
+    async def _answered(self, request: Any, context: Any) -> BrokerAnswer | None:
+        """The answer if it failed after rows had been sent."""
         try:
             form = BlockForm.of(request.metadata)
         except InvalidInputError as error:
-            yield response(self._refusal(str(error)).to_bytes())
-            return
-        options = request.metadata.get("queryOptions", "")
-        answer = await self._broker.query(SqlRequest(request.sql, options, headers.get(CORRELATION), by_column=True))
-        result = answer.result
-        if answer.exceptions or result is None or not result.num_rows:
-            yield response(await asyncio.to_thread(answer.to_bytes))
-            return
-        yield response(answer.without_rows())
-        yield response(blocks.schema(result.column_names, result.column_types))
-        for start in range(0, result.num_rows, form.rows):
-            for block in await asyncio.to_thread(_blocks, form, answer, start):
-                yield response(block.payload, block.about)
+            await context.write(response(self._refusal(str(error)).to_bytes()))
+            return None
+        blocks_of = _Blocks(context.write, form)
+        headers = dict(context.invocation_metadata() or ())
+        asked = SqlRequest(
+            request.sql,
+            request.metadata.get("queryOptions", ""),
+            headers.get(CORRELATION),
+            by_column=True,
+            taker=blocks_of,
+        )
+        answer = await self._broker.query(asked)
+        if blocks_of.has_begun:
+            return answer if answer.exceptions else None
+        if answer.exceptions or answer.result is None or not answer.result.num_rows:
+            await context.write(response(await asyncio.to_thread(answer.to_bytes)))
+        else:
+            await blocks_of.take(answer, answer.result)
+        return None
 
     def _refusal(self, problem: str) -> BrokerAnswer:
         exception = named(QueryErrorCode.QUERY_VALIDATION, problem)
         return BrokerAnswer.refusal(self._broker.broker_id, exception)
 
 
-def _blocks(form: BlockForm, answer: BrokerAnswer, start: int) -> list[Block]:
-    result = answer.result
-    assert result is not None
-    columns = result.values(start, min(start + form.rows, result.num_rows))
-    return form.blocks(result.column_names, result.column_types, columns)
+class _Blocks:
+    """Writes rows as messages, the head of their answer before the first ones."""
+
+    def __init__(self, write: Callable[[Any], Awaitable[None]], form: BlockForm) -> None:
+        self._write = write
+        self._form = form
+        self.has_begun = False
+
+    async def take(self, answer: BrokerAnswer, rows: ResultRows | ResultColumns) -> None:
+        """Returns once the client has room for more."""
+        if not self.has_begun:
+            self.has_begun = True
+            await self._write(response(answer.without_rows()))
+            await self._write(response(blocks.schema(rows.column_names, rows.column_types)))
+        for start in range(0, rows.num_rows, self._form.rows):
+            for block in await asyncio.to_thread(self._made, rows, start):
+                await self._write(response(block.payload, block.about))
+
+    def _made(self, rows: ResultRows | ResultColumns, start: int) -> list[Block]:
+        columns = rows.values(start, min(start + self._form.rows, rows.num_rows))
+        return self._form.blocks(rows.column_names, rows.column_types, columns)

@@ -24,6 +24,7 @@ from merlot.cluster.fence import parse as parse_fence
 from merlot.cluster.records import AnnotationRecord, SegmentRecord
 from merlot.cluster.segments.publish import PublishRequest
 from merlot.controller.http import (
+    absent_api,
     lineage_api,
     merge_api,
     pinot_api,
@@ -145,6 +146,7 @@ def routes(service: ControllerService) -> list[web.RouteDef]:
         web.delete("/segments/{table}/{segment}", api.delete_segment),
         web.post("/apply", api.apply),
         *read_api.routes(service.reading),
+        *absent_api.routes(),
         *pinot_api.routes(service),
         *segment_api.routes(service),
         *merge_api.routes(service.merges),
@@ -258,7 +260,10 @@ class _Api:
 
     @answered
     async def delete_table(self, request: web.Request) -> web.Response:
-        name = request.match_info["table"]
+        """`?type=OFFLINE` names a half, as a name's suffix does."""
+        name, half = request.match_info["table"], request.query.get("type")
+        if half is not None:
+            name = f"{raw_name(name)}_{half.upper()}"
         names = await asyncio.to_thread(self._service.reading.typed_names_of, name)
         await asyncio.to_thread(self._service.delete_table, name)
         return json_answer({"status": f"Tables: [{', '.join(names)}] deleted"})

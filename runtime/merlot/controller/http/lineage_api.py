@@ -23,7 +23,7 @@ from merlot.cluster.records import InstanceRecord, Role
 from merlot.cluster.segments.transaction import Context
 from merlot.controller.http.responses import answered, json_answer, parse_body
 from merlot.errors import InvalidInputError, UnavailableError
-from merlot.ids import OFFLINE_SUFFIX, SegmentKey, SegmentName, TableName
+from merlot.ids import OFFLINE_SUFFIX, SegmentKey, SegmentName, TableName, raw_name
 from merlot.metastore.protocol import Metastore
 from merlot.spec.table import PushType
 
@@ -159,14 +159,14 @@ class _Api:
 
 async def _routing(session: aiohttp.ClientSession, broker: InstanceRecord, table: TableName, entry: str) -> str:
     """Of one broker: Routed, Behind, or Unreachable."""
-    url = f"http://{broker.host}:{broker.http_port}/debug/lineage/{quote(table)}"
+    url = f"http://{broker.host}:{broker.http_port}/debug/lineage/{quote(raw_name(table))}"
     try:
         async with session.get(url) as answer:
-            found = (await answer.json()).get(table, {}) if answer.status == HTTPStatus.OK else {}
+            halves = list((await answer.json()).values()) if answer.status == HTTPStatus.OK else []
     except (aiohttp.ClientError, TimeoutError) as error:
         _LOG.info("broker does not say what it routes to url=%s cause=%r", url, error)
         return "Unreachable"
-    return "Routed" if entry in found.get("completed", ()) else "Behind"
+    return "Routed" if halves and all(entry in half["completed"] for half in halves) else "Behind"
 
 
 def _to_json(entry: LineageEntry) -> dict[str, Any]:

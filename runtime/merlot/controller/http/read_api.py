@@ -36,6 +36,7 @@ def routes(service: Reading) -> list[web.RouteDef]:
         web.get("/pinot-controller/admin", api.admin),
         web.get("/auth/info", api.auth_info),
         web.get("/auth/verify", api.auth_verify),
+        web.get("/auth/verify/v2", api.auth_verify),
     ]
 
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from aiohttp import web
 
 from merlot.cluster.records import SegmentRecord
+from merlot.cluster.segments import halves
 from merlot.cluster.segments.parts import is_of_stream
 from merlot.cluster.segments.view import TableView
 from merlot.controller.http.responses import answered, json_answer
 from merlot.controller.service import ControllerService
-from merlot.controller.status import halves
 from merlot.errors import InvalidInputError
 
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1

@@ -1,38 +1,16 @@
-"""A table as Pinot's clients see it: an OFFLINE half, a REALTIME half, or both. Pure."""
+"""What Pinot's clients are told of a table's segments, by the half that they lie in. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
-from merlot.cluster.records import SegmentRecord, StreamSegmentRecord
+from merlot.cluster.segments.halves import OFFLINE, REALTIME, half_of, halves
 from merlot.cluster.segments.view import TableView
-from merlot.ids import InstanceId, RawTableName, TableName, offline, realtime
+from merlot.ids import InstanceId
 from merlot.spec.table import TableSpec
 
-OFFLINE: Final = "OFFLINE"
-REALTIME: Final = "REALTIME"
-
 Json = dict[str, Any]
-
-
-def halves(spec: TableSpec) -> tuple[str, ...]:
-    """Which a table has: REALTIME with a stream, OFFLINE without one or with batches beside it."""
-    ingestion = spec.ingestion
-    if ingestion.stream is None:
-        return (OFFLINE,)
-    has_batches = bool(ingestion.batch) or ingestion.time_boundary is not None
-    return (OFFLINE, REALTIME) if has_batches else (REALTIME,)
-
-
-def typed_names(raw: RawTableName, spec: TableSpec) -> list[TableName]:
-    """`flights_OFFLINE`, `flights_REALTIME`, or both."""
-    return [offline(raw) if half == OFFLINE else realtime(raw) for half in halves(spec)]
-
-
-def half_of(record: SegmentRecord) -> str:
-    """Where a segment lies: what came of a stream is REALTIME."""
-    return REALTIME if isinstance(record, StreamSegmentRecord) else OFFLINE
 
 
 def names_by_half(view: TableView, spec: TableSpec, *, only_visible: bool) -> list[Json]:

@@ -7,8 +7,8 @@ from typing import Any
 
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord, StreamSegmentRecord, TableRecord
 from merlot.cluster.segments.boundary import BEFORE_ALL
+from merlot.cluster.segments.halves import REALTIME, halves
 from merlot.cluster.segments.view import TableView
-from merlot.controller.status.halves import REALTIME, halves
 from merlot.ids import InstanceId, raw_name
 from merlot.spec import pinot_table
 from merlot.spec.table import TableSpec

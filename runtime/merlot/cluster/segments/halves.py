@@ -1,0 +1,37 @@
+"""A table as Pinot's clients name it: an OFFLINE half, a REALTIME half, or both. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from merlot.cluster.records import SegmentRecord
+from merlot.cluster.segments.parts import is_of_stream
+from merlot.ids import RawTableName, TableName, offline, realtime
+from merlot.spec.table import TableSpec
+
+OFFLINE: Final = "OFFLINE"
+REALTIME: Final = "REALTIME"
+
+
+def halves(spec: TableSpec) -> tuple[str, ...]:
+    """Which a table has: REALTIME with a stream, OFFLINE without one or with batches beside it."""
+    ingestion = spec.ingestion
+    if ingestion.stream is None:
+        return (OFFLINE,)
+    has_batches = bool(ingestion.batch) or ingestion.time_boundary is not None
+    return (OFFLINE, REALTIME) if has_batches else (REALTIME,)
+
+
+def typed_name(raw: RawTableName, half: str) -> TableName:
+    """`flights_OFFLINE` or `flights_REALTIME`."""
+    return offline(raw) if half == OFFLINE else realtime(raw)
+
+
+def typed_names(raw: RawTableName, spec: TableSpec) -> list[TableName]:
+    """`flights_OFFLINE`, `flights_REALTIME`, or both."""
+    return [typed_name(raw, half) for half in halves(spec)]
+
+
+def half_of(record: SegmentRecord) -> str:
+    """Where a segment lies: what came of a stream is REALTIME, and what took the place of such."""
+    return REALTIME if is_of_stream(record) else OFFLINE

@@ -16,16 +16,32 @@ DAYS = range(8)
 UPSERT_FAULTS = "upsert faults"
 """Property of tests: how often a process was killed, stopped or frozen, or lost its disk, beside an upsert table whose
 answers were looked at."""
+LEAST_FAULTS = int(os.environ.get("MERLOT_LEAST_FAULTS", "0"))
+"""A run that has met fewer fails."""
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Whether upsert tables have met enough faults."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and session.exitstatus == pytest.ExitCode.OK and faults(reporter).total() < LEAST_FAULTS:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """How many faults upsert tables have met in this run."""
-    by_file: Counter[str] = Counter()
-    for report in (*terminalreporter.stats.get("passed", ()), *terminalreporter.stats.get("failed", ())):
-        by_file[report.nodeid.partition("::")[0]] += dict(report.user_properties).get(UPSERT_FAULTS, 0)
-    if total := by_file.total():
+    by_file = faults(terminalreporter)
+    if (total := by_file.total()) or LEAST_FAULTS:
         parts = ", ".join(f"{count} in {file}" for file, count in by_file.items() if count)
-        terminalreporter.write_line(f"real faults beside upsert tables: {total} ({parts})")
+        wanted = f" of {LEAST_FAULTS} at least" if LEAST_FAULTS else ""
+        terminalreporter.write_line(f"real faults beside upsert tables: {total}{wanted} ({parts})")
+
+
+def faults(reporter: pytest.TerminalReporter) -> Counter[str]:
+    """Of upsert tables, by file."""
+    by_file: Counter[str] = Counter()
+    for report in (*reporter.stats.get("passed", ()), *reporter.stats.get("failed", ())):
+        by_file[report.nodeid.partition("::")[0]] += dict(report.user_properties).get(UPSERT_FAULTS, 0)
+    return by_file
 
 
 @pytest.fixture

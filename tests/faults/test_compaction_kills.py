@@ -47,6 +47,13 @@ TTL = 200
 EAGER = {"compaction": {"bufferTimePeriod": "0d", "invalidRecordsThresholdPercent": 1}}
 KINDS: dict[str, dict[str, Any]] = {
     "whole rows": {},
+    "whole rows of small segments that become one": {
+        "compaction": {
+            "bufferTimePeriod": "0d",
+            "invalidRecordsThresholdPercent": 50,
+            "merge": {"maxNumSegmentsPerTask": 4},
+        }
+    },
     "whole rows that expire": {"ttl": TTL, "snapshot": "ENABLE"},
     "merged rows that expire": {
         "ttl": TTL,
@@ -150,7 +157,7 @@ async def test_every_row_is_what_it_was_whoever_dies_while_segments_are_compacte
     cluster: ClusterProcesses, zookeeper_to_hurt: ZooKeeper, tmp_path: Path, kind: str
 ) -> None:
     draw = random.Random(SEED)
-    options = {**KINDS[kind], **EAGER}
+    options = {**EAGER, **KINDS[kind]}
     ttl = options.pop("ttl", None)
     print(f"seed={SEED} (MERLOT_SEED), kills={NUM_KILLS} (MERLOT_KILLS)")
     topic = FileTopic(tmp_path / "topic")

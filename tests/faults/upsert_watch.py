@@ -310,7 +310,8 @@ class UpsertWatcher:
                 await asyncio.sleep(0.1)
                 with contextlib.suppress(MerlotError):  # ZooKeeper may be gone: the old ones can be asked still
                     snapshot = await asyncio.to_thread(_routed, metastore, snapshot)
-                    routes |= {(one.instance, one.segments): None for turn in snapshot.turns for one in turn}
+                    if not snapshot.unavailable:  # what lacks a segment is told so by the broker, not by servers
+                        routes |= {(one.instance, one.segments): None for turn in snapshot.turns for one in turn}
                 if routes:
                     await self._ask_by(*self.draw.choice(list(routes)))
 

@@ -124,11 +124,13 @@ def test_what_compaction_does_and_that_it_fails_are_told(api: Api, controller: C
     api.create("tables", flights(**TABLE))
     api.create(KINDS, config())
     wait(running, lambda: api.reason("CompactionSucceeding", NAME, KINDS), "False/Disabled")
-    done = {"suspended": False, "rewritten": 12, "removed": 3, "rowsRemoved": 91_000, "failing": 0, "error": ""}
+    counts = {"rewritten": 12, "removed": 3, "merged": 7, "rowsRemoved": 91_000, "failing": 0}
+    done = {"suspended": False, **counts, "error": ""}
     says(controller, compaction=done)
     wait(running, lambda: api.reason("CompactionSucceeding", NAME, KINDS), "True/Succeeding")
     [told] = api.get(KINDS, NAME)["status"]["perTable"]
     assert (told["segmentsRewritten"], told["segmentsRemoved"], told["rowsRemoved"]) == (12, 3, 91_000)
+    assert told["segmentsMerged"] == 7
     says(controller, compaction={**done, "failing": 2, "error": "segment=f__0__1@7 cause=no room"})
     wait(running, lambda: api.reason("CompactionSucceeding", NAME, KINDS), "False/Failing")
     assert "no room" in api.condition("CompactionSucceeding", NAME, KINDS)["message"]

@@ -63,7 +63,7 @@ _UPSERT: Shape = {
         **dict.fromkeys(("cancelled", "waitsForMemory"), bool),
     },
     "compaction?": {
-        **dict.fromkeys(("rewritten", "removed", "rowsRemoved", "failing"), _COUNT),
+        **dict.fromkeys(("rewritten", "removed", "merged?", "rowsRemoved", "failing"), _COUNT),
         "suspended": bool,
         "error": str,
     },

@@ -27,6 +27,7 @@ class Cost(StrEnum):
     REFUSED = "refused"
 
 
+STORED = "matters to segments built from now on; those that are there stay as they are"
 COSTS: tuple[tuple[str, Cost, str], ...] = (
     ("routing", Cost.HOT, "brokers and servers take it up within seconds"),
     ("limits", Cost.HOT, "brokers and servers take it up within seconds"),
@@ -34,7 +35,11 @@ COSTS: tuple[tuple[str, Cost, str], ...] = (
     ("deletionPolicy", Cost.HOT, "matters when the table is deleted"),
     ("pushType", Cost.HOT, "matters to the next batch"),
     ("partitioning", Cost.HOT, "matters to the next batch; segments that are there stay as they are"),
-    ("indexing", Cost.HOT, "matters to segments built from now on; those that are there stay as they are"),
+    ("indexing.sortedColumns", Cost.HOT, STORED),
+    ("indexing.noDictionary", Cost.HOT, STORED),
+    ("indexing.encodings", Cost.HOT, STORED),
+    ("indexing.compression", Cost.HOT, STORED),
+    ("indexing", Cost.HOT, "servers make the indexes of segments that are there, one after the other; queries go on"),
     ("schema", Cost.RELOAD, "servers answer new columns from the segments they have, by default values"),
     ("replication", Cost.SCALE, "segments are copied to or dropped from servers; queries go on"),
     ("ingestion.stream.secretRef", Cost.RESTART, "servers restart with it, one by one"),

@@ -177,6 +177,7 @@ def _table(name: str, word: Word) -> Json:
         "backfill": None if filling is None else filling["step"],
         "segmentsRewritten": compaction.get("rewritten"),
         "segmentsRemoved": compaction.get("removed"),
+        "segmentsMerged": compaction.get("merged"),
         "rowsRemoved": compaction.get("rowsRemoved"),
         "compactionError": compaction.get("error"),
     }

@@ -30,7 +30,7 @@ from merlot.controller.status.pinot_json import Json
 from merlot.controller.status.source import StatusAnswer, StatusSource
 from merlot.controller.streams import StreamService
 from merlot.controller.uploads import Uploads
-from merlot.errors import InvalidInputError, MerlotError, NotFoundError
+from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName, offline, raw_name
 from merlot.metastore.protocol import Metastore
 from merlot.spec import pinot_schema
@@ -200,11 +200,27 @@ class ControllerService:
         mutate(self._metastore, table, decide, previous=self.view(table), context=Context(clock=self._clock))
 
     def delete_table(self, name: str) -> None:
-        """Remove a table with all of its segments. ConflictError if an operator declares it."""
+        """Remove a table with all of its segments. ConflictError if a half is named and there is another one, or if an
+        operator declares the table."""
         self.pinot_writes.check_owner(f"table {raw_name(name)}")
+        self._check_halves(name)
         tables.delete_table(self._metastore, name, clock=self._clock)
         with self._lock:
             self._views.pop(offline(raw_name(name)), None)
+
+    def _check_halves(self, name: str) -> None:
+        """A hybrid table is one table, of one manifest: whoever names one half does not mean the other one's rows."""
+        present = self.reading.typed_names_of(name)
+        if raw_name(name) == name or present == [name]:
+            return
+        if name not in present:
+            raise NotFoundError(
+                f"table has no such half table={raw_name(name)} half={name} halves={', '.join(present)}"
+            )
+        raise ConflictError(
+            f"one half of a hybrid table cannot be deleted alone half={name} halves={', '.join(present)}: "
+            f"name the table, {raw_name(name)}, to delete both"
+        )
 
     def delete_table_and_schema(self, name: str) -> None:
         """Remove a table, and the schema of its name if one was written apart."""

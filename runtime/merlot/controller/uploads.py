@@ -13,9 +13,9 @@ from typing import Protocol
 
 from merlot.cluster.manifests import tables
 from merlot.cluster.records import SegmentRecord
+from merlot.cluster.segments.halves import OFFLINE, halves
 from merlot.cluster.segments.publish import PublishRequest, PublishResult
 from merlot.cluster.segments.view import TableView
-from merlot.controller.status.halves import OFFLINE, halves
 from merlot.errors import ConflictError, InvalidInputError
 from merlot.ids import TableName, raw_name
 from merlot.metastore.protocol import Metastore

@@ -9,24 +9,24 @@ after it finds the work done.
 from __future__ import annotations
 
 import shutil
-import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-import pyarrow as pa
-
-from merlot.catalog.transfer import check_room, fetch_segments, upload_segments
 from merlot.clock import Clock
-from merlot.cluster.consuming.commits import note_staying, rewrite_segment
+from merlot.cluster.consuming.answering import by_rows, of_members
+from merlot.cluster.consuming.commits import merge_segments, note_staying, rewrite_segment
+from merlot.cluster.consuming.merges import Merged
 from merlot.cluster.consuming.partitions import chains, stream_segment
 from merlot.cluster.consuming.transactions import COMPACTED, MovedSnapshot, Rewritten, is_decided_by_age
+from merlot.cluster.instances.liveness import live_instances
+from merlot.cluster.instances.reports import ReportReader
 from merlot.cluster.manifests.tables import find_table, spec_of
-from merlot.cluster.records import SegmentRecord, StreamSegmentRecord
+from merlot.cluster.records import Role, SegmentRecord, StreamSegmentRecord
 from merlot.cluster.segments.mutations import PreconditionError
-from merlot.cluster.segments.view import load
+from merlot.cluster.segments.view import TableView, load
 from merlot.cluster.tasks.compactions import compaction_config, forget_valid_docs, valid_docs
 from merlot.cluster.tasks.queue import EndedTask, TaskOutcome, TaskRecord
 from merlot.cluster.tasks.records import CompactionConfig
@@ -38,26 +38,16 @@ from merlot.minion.checkpointed import valid_docs as valid_docs_of
 from merlot.minion.control import Deadline, TaskControl
 from merlot.minion.execution import ObsoleteError
 from merlot.minion.merge_rollup import MergeSettings
-from merlot.segment.build.builder import build_segment
-from merlot.segment.build.request import BuildRequest, BuiltSegment
-from merlot.segment.immutable import ImmutableSegment
-from merlot.segment.metadata import CreationFacts
-from merlot.segment.taken import taken_column
-from merlot.segment.under_schema import column_under
+from merlot.minion.rewritten import FileMaker
 from merlot.spec.table import Table
 from merlot.store.deepstore import DeepStore
-from merlot.upsert.keys import KeyColumns
-from merlot.upsert.rewriting import kept_docs
 from merlot.upsert.valid_docs import Bits, Longs
 
 TELL_TIMEOUT_S: Final = 60.0
 """How long to wait until a server has told which docs are valid, before the task is tried again later."""
 LOOK_S: Final = 0.1
-DISK_SHARE: Final = 2.0
-"""Room that is needed, in sizes of the segment's file: it and what is made of it."""
 MOST_TRIES: Final = 20
 """Swaps that come to nothing because another checkpoint was named; these come seconds apart."""
-BUILDER: Final = "merlot_minion"
 
 
 @dataclass(frozen=True)
@@ -110,16 +100,49 @@ class _Run:
             return self._done(before.total_docs, before.size_bytes)
         if before is None or before.crc != key.crc:
             raise ObsoleteError(f"segment was replaced or removed meanwhile segment={key}")
+        if self.config.merged:
+            return self._run_merge(view)
         if is_decided_by_age(chains(view.stream_segments)[before.partition]):
             return self._run_by_age(before)
-        docs = self._valid_docs(before)
+        docs = self._valid_docs([before])
         self.control.reached("docs told")
         if len(docs) == before.total_docs:
             raise ObsoleteError(f"no row of the segment was replaced segment={key}")
-        file = self._rewritten(before, docs) if len(docs) else None
+        file = self._maker.make([before], docs) if len(docs) else None
         rewritten = Rewritten(key=before.key, file=file, now_ms=self.kind.clock.now_ms())
         self._swap(rewritten)
         return self._done(len(docs), 0 if file is None else file.size_bytes)
+
+    def _run_merge(self, view: TableView) -> EndedTask:
+        """Once all that a server was told of is sealed, which it then tells of all segments at once, one row of a key
+        is valid in all of them: whoever has the files finds it in the new one by its key."""
+        keys = tuple(SegmentKey.parse(one) for one in self.config.segments)
+        records = [record for key in keys if (record := stream_segment(view, key.name)) and record.crc == key.crc]
+        if len(records) < len(keys):
+            raise ObsoleteError(f"a segment was replaced or removed meanwhile segment={keys[-1]}")
+        docs = self._valid_docs(records)
+        self.control.reached("docs told")
+        if not len(docs):
+            raise ObsoleteError(f"all rows of the segments were replaced segment={keys[-1]}")
+        file = self._maker.make(records, docs)
+        self._require_files(records[-1])
+        self.control.check()
+        self.control.tell("SWAP")
+        merged = Merged(keys=keys, file=file, now_ms=self.kind.clock.now_ms())
+        merge_segments(self.kind.metastore, self.task.table, merged, self.control.fence)
+        self.control.reached("segment swapped")
+        return self._done(file.total_docs, file.size_bytes)
+
+    def _require_files(self, last: StreamSegmentRecord) -> None:
+        """Raise UnavailableError if a server answers by rows that it consumed: whoever asks for them from where one of
+        the segments began would not get those of the segments before it."""
+        metastore, table = self.kind.metastore, self.task.table
+        reports = {one: report.loaded for one, report in ReportReader(metastore, table).read().items()}
+        live = live_instances(metastore, Role.SERVER)
+        asked = of_members(reports, load(metastore, table), last.partition, live)
+        first = by_rows(asked).get(last.partition)
+        if first is not None and first <= last.sequence:
+            raise UnavailableError(f"a server still answers by rows that it consumed segment={last.key}")
 
     def _run_by_age(self, before: StreamSegmentRecord) -> EndedTask:
         """As the partition's checkpoint has it, which moves on meanwhile."""
@@ -129,12 +152,12 @@ class _Run:
         self.control.reached("docs told")
         if len(valid) == before.total_docs:
             raise ObsoleteError(f"no row of the segment was replaced segment={before.key_text}")
-        kept = valid if not len(valid) else self._kept(before, valid)
+        kept = valid if not len(valid) else self._maker.kept(before, valid)
         staying = len(kept) - len(valid)
         if len(kept) == before.total_docs:
             note_staying(self.kind.metastore, self.task.table, before.key, staying, self.control.fence)
             raise ObsoleteError(f"every key with replaced rows has several others segment={before.key_text}")
-        file = self._rewritten(before, kept) if len(kept) else None
+        file = self._maker.make([before], kept) if len(kept) else None
         for _ in range(MOST_TRIES):
             record = stream_segment(load(self.kind.metastore, self.task.table), before.name)
             if record is None or record.crc != before.crc:
@@ -186,7 +209,7 @@ class _Run:
             id=self.task.id,
             outcome=TaskOutcome.SUCCEEDED,
             level=self.config.level,
-            segments_before=1,
+            segments_before=len(self.config.segments),
             segments_after=1 if num_docs else 0,
             bytes_before=self.config.num_bytes,
             bytes_after=num_bytes,
@@ -194,8 +217,10 @@ class _Run:
             rows_after=num_docs,
         )
 
-    def _valid_docs(self, record: StreamSegmentRecord) -> Longs:
-        """As soon as a server has told; raises UnavailableError if none does."""
+    def _valid_docs(self, records: Sequence[StreamSegmentRecord]) -> Longs:
+        """Of segments, numbered from one to the next, as soon as a server has told; raises UnavailableError if none
+        does."""
+        record, num_docs = records[-1], sum(one.total_docs for one in records)
         self.control.tell("ASK")
         deadline = Deadline(TELL_TIMEOUT_S)
         while True:
@@ -206,7 +231,7 @@ class _Run:
                 raise UnavailableError(f"no server has told which docs are valid segment={record.key_text}")
             self.control.pause(LOOK_S)
         said, bitmap = told
-        if (said.segment, said.num_docs) != (record.key_text, record.total_docs):
+        if (said.segment, said.num_docs) != (record.key_text, num_docs):
             raise InvalidInputError(f"server told of another segment segment={record.key_text} told={said.segment}")
         return Bits.deserialized(bitmap, said.num_docs).docs()
 
@@ -215,50 +240,13 @@ class _Run:
         spec = self.table.spec
         return self.kind.settings.open_store(None if spec.deep_store is None else spec.deep_store.uri)
 
-    def _kept(self, record: SegmentRecord, valid: Longs) -> Longs:
-        """The docs that stay (`upsert.rewriting`)."""
-        schema = self.table.spec.table_schema
-        fields = [field for name in schema.primary_key if (field := schema.field(name)) is not None]
-        every = np.arange(record.total_docs, dtype=np.uint32)
-        with ImmutableSegment.open(self._fetched(record)) as segment:
-            columns = {field.name: taken_column(column_under(segment, field), every) for field in fields}
-            return kept_docs(KeyColumns(fields).of(pa.table(columns)), valid)
-
-    def _fetched(self, record: SegmentRecord) -> Path:
-        check_room(self.folder, round(DISK_SHARE * record.size_bytes))
-        self.control.tell("FETCH")
-        [path] = fetch_segments(self._store, [record], self.folder / "in")
-        self.control.reached("segment fetched")
-        return path
-
-    def _rewritten(self, record: SegmentRecord, docs: Longs) -> SegmentRecord:
-        path = self._fetched(record)
-        self.control.tell("BUILD", rows=len(docs))
-        built = self._built(record, path, docs)
-        self.control.reached("segment built")
-        self.control.check()
-        self.control.tell("UPLOAD")
-        [uploaded] = upload_segments(self._store, [built], self.task.table)
-        self.control.reached("segment uploaded")
-        return uploaded
-
-    def _built(self, record: SegmentRecord, path: Path, docs: Longs) -> BuiltSegment:
-        spec, folder = self.table.spec, self.folder / "out"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        facts = CreationFacts(host=socket.gethostname(), time_ms=self.kind.clock.now_ms(), builder=BUILDER)
-        request = BuildRequest(
-            name=record.name,
-            table=self.table.raw_name,
-            schema=spec.table_schema,
-            indexing=spec.indexing,
-            time_column=spec.time_column,
-            partitioning=spec.partitioning,
-            creation=facts,
+    @cached_property
+    def _maker(self) -> FileMaker:
+        return FileMaker(
+            table=self.table,
+            name=self.task.table,
+            store=self._store,
+            folder=self.folder,
+            control=self.control,
+            clock=self.kind.clock,
         )
-        chosen = docs.astype("uint32")
-        with ImmutableSegment.open(path) as segment:
-            columns = {
-                field.name: taken_column(column_under(segment, field), chosen) for field in spec.table_schema.fields
-            }
-            return build_segment(request, pa.table(columns), folder)

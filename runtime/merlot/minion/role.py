@@ -21,6 +21,7 @@ from merlot.cluster.tasks.compactions import UPSERT_COMPACTION
 from merlot.cluster.tasks.queue import QueuedTask, TaskRecord, TaskState
 from merlot.errors import MerlotError, UnavailableError
 from merlot.http.health import health_routes, readiness_of
+from merlot.http.process import process_routes
 from merlot.http.server import HttpServer
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Metastore
@@ -197,7 +198,8 @@ class MinionRole:
         if self._config.http_port is None:
             return
         app = web.Application()
-        app.add_routes([*health_routes(readiness_of(self.not_ready)), web.get("/tasks", self._tasks)])
+        health = health_routes(readiness_of(self.not_ready))
+        app.add_routes([*health, *process_routes(), web.get("/tasks", self._tasks)])
         self._http = HttpServer(app)
         self.http_port = await self._http.start(self._config.bind_host or self._config.host, self._config.http_port)
 

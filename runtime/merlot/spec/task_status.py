@@ -161,6 +161,8 @@ class UpsertTableStatus(SpecModel):
     """Times that compaction has rewritten a segment without its replaced rows."""
     segments_removed: Count | None = None
     """Segments that it has removed, since all their rows were replaced."""
+    segments_merged: Count | None = None
+    """Segments that it has put into others, which are gone."""
     rows_removed: Count | None = None
     """Rows that it has taken out."""
     compaction_error: str | None = Field(None, max_length=32768)

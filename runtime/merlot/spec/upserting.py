@@ -115,6 +115,17 @@ class TtlSpec(SpecModel):
     """How many."""
 
 
+class SegmentMergeSpec(SpecModel):
+    """How small sealed segments become one, as an UpsertCompactMergeTask does."""
+
+    max_num_segments_per_task: int = Field(10, ge=2, le=100)
+    """Most segments that become one."""
+    max_num_records_per_segment: int = Field(5_000_000, ge=1, le=5_000_000)
+    """Most rows that it may have."""
+    output_segment_max_size_in_bytes: int = Field(1 << 30, ge=1, le=1 << 40)
+    """Most bytes that the files which become one may have together."""
+
+
 class CompactionSpec(SpecModel):
     """When a sealed segment is rewritten without the rows that were replaced; both thresholds have to be reached."""
 
@@ -126,6 +137,8 @@ class CompactionSpec(SpecModel):
     """Least number of them."""
     max_num_parallel_tasks: int = Field(4, ge=1, le=100)
     """Most segments of a table that are rewritten at a time."""
+    merge: SegmentMergeSpec | None = None
+    """Which small segments that follow each other become one; left out, none. Not with a time to live."""
     suspend: bool = False
     """True makes no new tasks, and cancels those that wait."""
 

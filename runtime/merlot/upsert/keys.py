@@ -83,6 +83,11 @@ class KeyColumns:
             mix_pairs(high, low)
 
 
+def joined(parts: Sequence[Keys]) -> Keys:
+    """The keys of rows one part after the other."""
+    return Keys(np.concatenate([one.high for one in parts]), np.concatenate([one.low for one in parts]))
+
+
 def _filled(field: FieldSpec, rows: pa.Table) -> pa.Array:
     column = rows.column(field.name).combine_chunks()
     if isinstance(column, pa.ChunkedArray):

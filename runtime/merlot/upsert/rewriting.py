@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merlot.upsert.checkpoint import SegmentSnapshot
-from merlot.upsert.keys import Keys
+from merlot.upsert.keys import Keys, joined
 from merlot.upsert.valid_docs import Bits, SegmentDocs
 
 Longs = NDArray[np.int64]
@@ -34,7 +34,7 @@ def new_numbers(old: Keys, valid: Longs, new: Keys) -> Longs | None:
     """The doc in the new file of each doc of the old one, -1: none. `valid`: docs of the old file that must be there.
     None if one of them is not, or might be another."""
     num_old, num_new = len(old.high), len(new.high)
-    groups, number = _groups(Keys(np.concatenate([old.high, new.high]), np.concatenate([old.low, new.low])))
+    groups, number = _groups(joined([old, new]))
     of_old, of_new = groups[:num_old], groups[num_old:]
     in_old, in_new, in_valid = (np.bincount(some, minlength=number) for some in (of_old, of_new, of_old[valid]))
     are_all = in_old == in_new

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from merlot.cluster.consuming.merged import MERGED
 from merlot.cluster.records import ConsumingStatus, LineageMark, LineageState, StreamSegmentRecord
 from merlot.cluster.segments.view import TableView
 from merlot.cluster.tasks.compactions import MAX_DOCS, compaction_config, task_of
@@ -122,6 +123,75 @@ def test_segments_of_replacements_and_those_that_are_too_large_stay() -> None:
     assert due([sealed(0, docs=MAX_DOCS + 1), *LINE[1:]], {0: MAX_DOCS}) == []
 
 
+def merged(
+    records: list[StreamSegmentRecord], replaced: Mapping[int, int] | None = None, **more: Any
+) -> list[list[int]]:
+    """Sequences of the segments of partition 0 that are to become one."""
+    spec = {"merge": more.pop("merge", {"maxNumSegmentsPerTask": 3}), "invalidRecordsThresholdCount": 10**9}
+    view = SimpleNamespace(table=TableName(NAME), stream_segments=tuple(records), lineage={})
+    told = {record.key_text: (replaced or {}).get(record.sequence, 0) for record in records}
+    fields = {"spec": CompactionSpec.model_validate(spec), "view": cast(TableView, view), "by_rows": {}}
+    situation = Situation(**{**fields, "replaced": told, "now_ms": NOW_MS, **more})
+    tasks = [compaction_config(task) for task in generate(situation)]
+    return [[int(key.split("__")[2]) for key in task.segments] for task in tasks if task.merged]
+
+
+def line_of(*docs: int, **more: Any) -> list[StreamSegmentRecord]:
+    """Sealed segments of so many docs, one more, and the open one."""
+    found = [sealed(sequence, docs=number, **more) for sequence, number in enumerate((*docs, 100))]
+    return [*found, open_(len(found))]
+
+
+def test_small_segments_that_follow_each_other_are_merged_but_for_the_last_sealed_one() -> None:
+    assert merged(line_of(100, 100)) == [[0, 1]]
+    assert merged(line_of(*[100] * 7)) == [[0, 1, 2], [3, 4, 5]]
+    assert merged(line_of(100)) == []
+    assert merged(line_of(100, 100), merge=None) == []
+
+
+def test_segments_are_merged_up_to_what_one_may_have() -> None:
+    assert merged(line_of(100, 100, 100), merge={"maxNumRecordsPerSegment": 200}) == [[0, 1]]
+    assert merged(line_of(100, 100, 100), {0: 100}, merge={"maxNumRecordsPerSegment": 200}) == [[0, 1, 2]]
+    assert merged(line_of(100, 100, 100), merge={"outputSegmentMaxSizeInBytes": 25}) == [[0, 1]]
+    assert merged(line_of(MAX_DOCS, MAX_DOCS)) == [], "their bits are too large for a node"
+    assert merged(line_of(100, 100), {0: 100, 1: 100}) == [], "they are removed"
+
+
+def test_a_large_segment_is_not_written_again_for_a_small_one() -> None:
+    assert merged(line_of(1000, 100, 100)) == [[1, 2]]
+    assert merged(line_of(100, 100, 1000)) == [[0, 1]]
+    assert merged(line_of(300, 100, 100)) == [[1, 2]]
+    assert merged(line_of(200, 100, 100)) == [[0, 1, 2]]
+
+
+def test_segments_that_are_not_to_be_touched_end_a_run() -> None:
+    line = line_of(*[100] * 5)
+    key = line[2].key_text
+    assert merged(line, busy={key}) == [[0, 1], [3, 4]]
+    assert merged(line, by_rows={0: 3}) == [[0, 1, 2]]
+    assert merged(line, by_rows=None) == []
+    for change in ({"push_time_ms": NOW_MS}, {"upsert": '{"mode":"FULL","comparisonColumns":["at"]}'}):
+        young = [*line[:2], line[2].model_copy(update=change), *line[3:]]
+        assert merged(young) == [[0, 1], [3, 4]], change
+    lost = [*line[:2], line[2].model_copy(update={"lost_from": 7}), *line[3:]]
+    assert merged(lost) == [[0, 1], [2, 3, 4]]
+
+
+def test_segments_of_a_merge_that_is_not_over_are_left_alone() -> None:
+    line = line_of(*[100] * 5)
+    marks = {MERGED: f"{line[0].key_text},{line[1].name}@99"}
+    under_way = [line[0], line[1].model_copy(update={"custom_map": marks}), *line[2:]]
+    assert merged(under_way) == [[2, 3, 4]]
+    assert due(under_way, {0: 100, 1: 100, 2: 50}) == ["2"]
+    assert merged(under_way[1:]) == [[1, 2, 3]], "it is over"
+
+
+def test_what_expires_is_not_merged() -> None:
+    expiring = line_of(100, 100, upsert='{"mode":"FULL","primaryKeyTtl":"3d","snapshot":"ENABLE"}')
+    assert merged(expiring) == []
+    assert merged(line_of(100, 100, upsert='{"mode":"DEDUP"}')) == []
+
+
 def ended(number: int, rows_after: int) -> EndedTask:
     return EndedTask(
         id=f"t{number}",
@@ -140,7 +210,15 @@ def test_status_tells_what_left_and_which_segment_fails_again_and_again() -> Non
         totals = totals.plus(ended(number, rows_after))
     history = TaskHistory(totals={"compaction": totals})
     assert compaction_status(None, history, ()) is None
-    told = {"suspended": False, "rewritten": 2, "removed": 1, "rowsRemoved": 190, "failing": 0, "error": ""}
+    told = {
+        "suspended": False,
+        "rewritten": 2,
+        "removed": 1,
+        "merged": 0,
+        "rowsRemoved": 190,
+        "failing": 0,
+        "error": "",
+    }
     assert compaction_status(spec, history, ()) == told
     task = task_of(TableName(NAME), CompactionConfig(segment="board__0__1@7", partition=0), NOW_MS)
     once, often = (

@@ -13,19 +13,22 @@ import pytest
 
 from merlot.catalog.transfer import fetch_segments, upload_segments
 from merlot.clock import SystemClock
-from merlot.cluster.consuming import checkpoints, transactions
+from merlot.cluster.consuming import checkpoints, merges, transactions
 from merlot.cluster.consuming.checkpoints import SNAPSHOT_FOLDER, Checkpoint, needed, write_checkpoint
 from merlot.cluster.consuming.commits import commit_segment, propose_end
+from merlot.cluster.consuming.merged import merged_keys
 from merlot.cluster.consuming.partitions import chains, open_segments
 from merlot.cluster.consuming.transactions import Begin, End, Sealed
 from merlot.cluster.instances.leases import Lease
+from merlot.cluster.instances.reports import ReportWriter
 from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.records import CheckpointRecord, StreamSegmentRecord
-from merlot.cluster.segments.mutations import PutSegments
+from merlot.cluster.segments.mutations import PutSegments, RemoveSegments
 from merlot.cluster.segments.transaction import mutate
 from merlot.cluster.segments.view import load
 from merlot.cluster.tasks.compactions import task_of, tell_valid_docs
 from merlot.cluster.tasks.records import CompactionConfig, TaskRecord
+from merlot.errors import UnavailableError
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.minion.compaction import UpsertCompaction
@@ -146,9 +149,9 @@ class World:
         kind = UpsertCompaction(self.metastore, SystemClock(), settings)
         kind.run(self.task, TaskControl(lease, reached=reached))
 
-    def rows(self) -> list[int]:
-        """Values of `at` in the segment's file; they are its docs."""
-        record = self.line.get(0)
+    def rows(self, sequence: int = 0) -> list[int]:
+        """Values of `at` in the segment's file; of the first one they are its docs."""
+        record = self.line.get(sequence)
         if record is None:
             return []
         [path] = fetch_segments(self.store, [record], self.folder / "looked")
@@ -241,3 +244,100 @@ def test_a_checkpoint_that_is_named_meanwhile_is_what_the_new_snapshot_is_made_o
     assert needed(world.line) == 2
     assert seen.count("snapshot uploaded") == (2 if step == "snapshot uploaded" else 1)
     assert seen.count("segment uploaded") == 1, "the file is made once"
+
+
+def is_told(world: World) -> TaskRecord:
+    """A merge of the first two segments, of which a server has told which docs are valid."""
+    config = CompactionConfig(
+        segment=world.line[1].key_text, merged=(world.line[0].key_text,), partition=0, num_records=2 * len(IDS)
+    )
+    task = task_of(TABLE, config, 1)
+    bits = Bits().changed(pa.array(MERGED_DOCS, pa.int64()).to_numpy(), to=True).serialized()
+    tell_valid_docs(world.metastore, task.id, config.segment, 2 * len(IDS), bits, SERVER)
+    return task
+
+
+MERGED_DOCS = (3, 7, 9, 10, 12, 19)
+MERGED_ROWS = [3, 7, 9, 100, 102, 109]
+"""Values of `at` of these docs, of the two segments one after the other."""
+
+
+@pytest.mark.parametrize("case", ["no key expires"], indirect=True)
+def test_a_minion_may_die_at_any_step_of_a_merge(worlds: Callable[[], World]) -> None:
+    steps: list[str] = []
+    world = worlds()
+    world.task = is_told(world)
+    world.run(steps.append)
+    assert steps == [
+        "docs told",
+        "segment fetched",
+        "segment built",
+        "segment uploaded",
+        "segment swapped",
+        "docs forgotten",
+    ]
+    for place in range(len(steps)):
+        world, left = worlds(), place
+        world.task = is_told(world)
+        keys = [record.key_text for record in world.line.values()]
+
+        def die(_: str) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise ProcessDied
+
+        with pytest.raises(ProcessDied):
+            world.run(die)
+        is_swapped = steps[place] in ("segment swapped", "docs forgotten")
+        assert ([record.key_text for record in world.line.values()] == keys) != is_swapped
+        world.run(lambda _: None)
+        assert sorted(world.line) == [0, 1, 2, 3], "the others stay beside it"
+        assert world.rows(1) == MERGED_ROWS
+        assert merged_keys(world.line[1]) == tuple(keys[:2])
+        first = world.line[0].start_offset
+        for _ in range(2):
+            mutate(world.metastore, TABLE, partial(merges.finish, key=world.line[1].key))
+            assert sorted(world.line) == [1, 2, 3]
+            assert world.line[1].start_offset == first
+        assert world.rows(1) == MERGED_ROWS
+
+
+@pytest.mark.parametrize("case", ["no key expires"], indirect=True)
+def test_what_happens_to_segments_meanwhile_ends_a_merge(worlds: Callable[[], World]) -> None:
+    world = worlds()
+    world.task = is_told(world)
+
+    def reached(step: str) -> None:
+        if step == "segment uploaded":
+            mutate(world.metastore, TABLE, lambda view: [RemoveSegments((world.line[0].key,))])
+
+    with pytest.raises(ObsoleteError, match="replaced or removed"):
+        world.run(reached)
+    assert sorted(world.line) == [1, 2, 3]
+    assert not merged_keys(world.line[1])
+
+
+@pytest.mark.parametrize("case", ["no key expires"], indirect=True)
+def test_segments_wait_while_a_server_answers_by_the_rows_that_it_consumed(worlds: Callable[[], World]) -> None:
+    world = worlds()
+    world.task = is_told(world)
+    report = ReportWriter(world.metastore, TABLE, SERVER)
+    report.write([f"{world.line[1].name}@0"], {})
+    with pytest.raises(UnavailableError, match="still answers by rows"):
+        world.run(lambda _: None)
+    assert not merged_keys(world.line[1])
+    report.write([f"{world.line[2].name}@0"], {})
+    world.run(lambda _: None)
+    assert merged_keys(world.line[1])
+
+
+@pytest.mark.parametrize("case", ["no key expires"], indirect=True)
+def test_nothing_else_happens_to_segments_of_a_merge_that_is_not_over(worlds: Callable[[], World]) -> None:
+    world = worlds()
+    plain = world.task
+    world.task = is_told(world)
+    world.run(lambda _: None)
+    world.task = plain
+    with pytest.raises(ObsoleteError, match="is being merged"):
+        world.run(lambda _: None)

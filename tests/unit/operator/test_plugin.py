@@ -116,6 +116,17 @@ def test_nothing_changes_nothing() -> None:
     assert summary(changes(TABLE, copy.deepcopy(TABLE), {})) == "nothing changes"
 
 
+@pytest.mark.parametrize(
+    ("indexing", "effect"),
+    [({"inverted": ["n"]}, "servers make the indexes"), ({"sortedColumns": ["n"]}, "segments built from now on")],
+)
+def test_an_index_is_made_of_what_is_there_and_an_order_is_not(indexing: Any, effect: str) -> None:
+    after = copy.deepcopy(TABLE)
+    after["spec"]["indexing"] = indexing
+    (change,) = changes(TABLE, after, {})
+    assert (change.cost, effect in change.effect) == (Cost.HOT, True), change
+
+
 def test_a_new_column_is_a_reload() -> None:
     after = copy.deepcopy(TABLE)
     after["spec"]["schema"]["fields"].append({"name": "more", "type": "LONG"})

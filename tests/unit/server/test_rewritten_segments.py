@@ -42,7 +42,7 @@ def test_each_valid_doc_has_its_row_in_the_new_file_and_both_have_the_same_bits(
     assert [found[doc] for doc in valid] == [kept.index(doc) for doc in valid]
     back = np.full(len(kept), -1, np.int64)
     back[found[found >= 0]] = np.flatnonzero(found >= 0)
-    words = Former(len(keys), back).words(Bits().changed(found[valid], to=True).words)
+    words = Former(0, len(keys), back).words(Bits().changed(found[valid], to=True).words)
     assert len(words) == (len(keys) + 63) // 64
     assert [doc for doc in every if words[doc >> 6] >> np.uint64(doc & 63) & np.uint64(1)] == valid
 
@@ -91,10 +91,11 @@ def test_what_rows_replace_that_are_not_sealed_yet_is_not_told() -> None:
     assert settled is not None
     assert settled.replaced == {key: 1}
     assert settled.num_docs == {key: 4}
-    bitmap = settled.bitmap(key)
-    assert bitmap is not None
-    assert Bits.deserialized(bitmap, 4).docs().tolist() == [0, 2, 3]
-    assert settled.bitmap("other@1") is None
+    told = settled.bitmap([key, key])
+    assert told is not None
+    assert Bits.deserialized(told[0], 8).docs().tolist() == [0, 2, 3, 4, 6, 7]
+    assert told[1] == 8
+    assert settled.bitmap([key, "other@1"]) is None
 
 
 def test_a_cut_without_rows_of_the_segment_that_began_is_told_at_once() -> None:

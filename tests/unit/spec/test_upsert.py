@@ -376,6 +376,16 @@ def test_compaction_does_not_go_with_mode_dedup() -> None:
     assert "spec.compaction" in found
 
 
+@pytest.mark.parametrize("field", ["primaryKeyTtl: 3d", "deletedKeysTtl: 3d, deleteRecordColumn: gone"])
+def test_segments_are_not_merged_where_a_time_to_live_decides_rows(field: str) -> None:
+    [found] = problems(f"mode: FULL, {field}, compaction: {{merge: {{}}}}, snapshot: ENABLE")
+    assert "spec.compaction.merge" in found
+    merge = config("mode: FULL, compaction: {merge: {}}").spec.compaction
+    assert merge is not None
+    assert merge.merge is not None
+    assert (merge.merge.max_num_segments_per_task, merge.merge.max_num_records_per_segment) == (10, 5_000_000)
+
+
 def test_compaction_has_defaults_and_decides_no_row() -> None:
     found = config("mode: FULL, compaction: {}").spec.compaction
     assert found is not None

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from merlot.cluster.consuming import transactions
+from merlot.cluster.consuming import merges, transactions
+from merlot.cluster.consuming.merges import Merged
 from merlot.cluster.consuming.partitions import stream_segment
 from merlot.cluster.consuming.transactions import End, Rewritten, Sealed
 from merlot.cluster.records import StreamSegmentRecord
@@ -82,3 +83,14 @@ def commit_segment(
         return Committed(CommitOutcome.GONE, view, None)
     is_same = sealed.file is not None and record.crc == sealed.file.crc
     return Committed(CommitOutcome.COMMITTED if is_same else CommitOutcome.OTHER, view, record)
+
+
+def merge_segments(metastore: Metastore, table: TableName, merged: Merged, fence: Check) -> TableView:
+    """Put a file with the rows of several segments in the place of the last one's; returns the view after it.
+    PreconditionError if one of them is another one by now, FileCondemnedError if the file is about to be deleted."""
+    return mutate(metastore, table, lambda view: merges.merge(view, merged), fence)
+
+
+def finish_merge(metastore: Metastore, table: TableName, key: SegmentKey, fence: Check) -> None:
+    """Remove the segments whose rows this one has, now that every server answers by it."""
+    mutate(metastore, table, lambda view: merges.finish(view, key), fence)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from merlot.cluster.consuming import recovery
 from merlot.cluster.consuming.checkpoints import DECIDED_UNTIL, is_kept, newest
+from merlot.cluster.consuming.merged import names_under_way
 from merlot.cluster.consuming.names import StreamSegmentName
 from merlot.cluster.consuming.partitions import chains, last_segments, open_segments, stream_segment
 from merlot.cluster.consuming.pinned import decides_by_age, pinned_upsert
@@ -24,7 +25,7 @@ from merlot.cluster.segments.mutations import Assign, Mutation, PreconditionErro
 from merlot.cluster.segments.view import TableView
 from merlot.ids import InstanceId, SegmentKey, TableName, raw_name
 
-_OF_FILE = (
+OF_FILE = (
     "crc",
     "size_bytes",
     "url",
@@ -199,6 +200,8 @@ def rewrite(view: TableView, rewritten: Rewritten) -> list[Mutation]:
     if file is not None and record.crc == file.crc:
         return []
     chain = chains(view.stream_segments)[record.partition]
+    if record.name in names_under_way(chain.values()):
+        raise PreconditionError(f"segment to rewrite is being merged segment={key}")
     end = checkpoint_for(chain, record)
     if end is None and is_decided_by_age(chain):
         raise PreconditionError(f"no checkpoint tells how rows of the partition were decided segment={key}")
@@ -207,7 +210,7 @@ def rewrite(view: TableView, rewritten: Rewritten) -> list[Mutation]:
     marked = [] if end is None or end.checkpoint is None else _needed(end, end.checkpoint)
     if file is None:
         return [RemoveSegments((key,)), *marked]
-    update: dict[str, object] = {name: getattr(file, name) for name in _OF_FILE}
+    update: dict[str, object] = {name: getattr(file, name) for name in OF_FILE}
     marks = {COMPACTED: str(rewritten.now_ms), STAYING: str(rewritten.num_staying)}
     update |= {"snapshot_url": "", "snapshot_time_ms": -1}  # of the docs as they were
     if end is not None and rewritten.snapshot is not None:
@@ -285,7 +288,7 @@ def resume(view: TableView, now_ms: int) -> list[Mutation]:
 
 
 def _done(record: StreamSegmentRecord, sealed: Sealed, file: SegmentRecord) -> StreamSegmentRecord:
-    update = {name: getattr(file, name) for name in _OF_FILE}
+    update = {name: getattr(file, name) for name in OF_FILE}
     update |= {
         "status": ConsumingStatus.DONE.value,
         "push_time_ms": sealed.now_ms,

@@ -27,7 +27,7 @@ MAX_DOCS: Final = 5_000_000
 def task_of(table: TableName, config: CompactionConfig, now_ms: int) -> TaskRecord:
     """The task, whose id follows from the version of the segment: it is not queued twice."""
     return TaskRecord(
-        id=f"{table}-{stable_hash(table, config.segment)}",
+        id=f"{table}-{stable_hash(table, ','.join(config.segments))}",
         kind=UPSERT_COMPACTION,
         table=table,
         created_ms=now_ms,

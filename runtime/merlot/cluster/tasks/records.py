@@ -6,7 +6,7 @@ Fields that a version does not know are kept, as in `records`.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from pydantic import Field
 
@@ -104,12 +104,18 @@ class MergeTaskConfig(Record):
     executor: Executor = Executor.MINION
 
 
+MERGE_LEVEL: Final = "merge"
+"""By which the history sums up tasks that merge segments."""
+
+
 class CompactionConfig(Record):
     """What an UpsertCompactionTask does: rewrite a sealed segment of an upsert table without rows that were replaced,
-    or remove it, if it has no others."""
+    or remove it, if it has no others; or merge it with those before it."""
 
     segment: str
     """As `name@crc`."""
+    merged: tuple[str, ...] = ()
+    """Segments before it whose rows go into its file, too, as `name@crc` in the order of the stream."""
     partition: int
     num_records: int = 0
     num_invalid: int = 0
@@ -118,14 +124,20 @@ class CompactionConfig(Record):
     level: str = "compaction"
     """What the task's history is summed up by."""
 
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """All that are read, in the order of the stream."""
+        return (*self.merged, self.segment)
+
 
 class ValidDocsRecord(PackedRecord):
-    """Which docs of a segment are valid by what is sealed: whatever else is not, stays so."""
+    """Which docs of a segment are valid by what is sealed: whatever else is not, stays so. Of a merge, all its segments
+    one after the other."""
 
     segment: str
-    """As `name@crc`."""
+    """The last one, as `name@crc`."""
     num_docs: int
-    """Docs of the segment, valid or not."""
+    """Docs of the segments, valid or not."""
     docs: str
     """The valid ones: a roaring bitmap in the portable format, in base64."""
     instance: str = ""

@@ -1,4 +1,4 @@
-"""Which segments of an upsert table are to be rewritten, or removed: a pure function of what is known and a clock.
+"""Which segments of an upsert table are rewritten, removed or merged: a pure function of what is known and a clock.
 
 A segment is due if it was sealed long enough ago and so many of its rows were replaced, as some replica told of this
 very version. Each partition's last sealed segment stays: should the open one be lost, the partition goes on behind it.
@@ -8,10 +8,11 @@ builds the index anew begins with it, since rows that are gone would have told w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from merlot.cluster.consuming.merged import names_under_way
 from merlot.cluster.consuming.partitions import chains
 from merlot.cluster.consuming.pinned import unpin_upsert
 from merlot.cluster.consuming.transactions import STAYING, checkpoint_for, is_decided_by_age
@@ -20,6 +21,7 @@ from merlot.cluster.segments.view import TableView
 from merlot.cluster.segments.visibility import is_held
 from merlot.cluster.tasks.compactions import MAX_DOCS, task_of
 from merlot.cluster.tasks.records import CompactionConfig, TaskRecord
+from merlot.controller.compactions.merging import merges
 from merlot.errors import CorruptionError
 from merlot.spec.upserting import CompactionSpec, UpsertMode
 from merlot.values.periods import Period
@@ -35,35 +37,59 @@ class Situation:
     """By `name@crc`, how many docs were replaced, as replicas told."""
     queued: Collection[str] = ()
     """Ids of the table's tasks, those that failed for good among them."""
+    busy: Collection[str] = ()
+    """Keys of the segments that tasks have which wait or run."""
+    by_rows: Mapping[int, int] | None = None
+    """By partition, the first segment that servers answer for by rows that they consumed; None: it is not known."""
     num_running: int = 0
-    """Of them, those that wait or run."""
+    """Of the tasks, those that wait or run."""
     now_ms: int
 
 
 def generate(situation: Situation) -> list[TaskRecord]:
-    """Tasks to queue, those that take most rows away first."""
+    """Tasks to queue: those that merge segments, then those that take most rows away."""
+    configs = list(_merges(situation))
+    busy = {*situation.busy, *(key for config in configs for key in config.segments)}
     due: list[tuple[int, StreamSegmentRecord]] = []
     for chain in chains(situation.view.stream_segments).values():
         due += _due(chain, situation)
-    made = []
     for num_invalid, record in sorted(due, key=lambda one: (-one[0], one[1].name)):
-        config = CompactionConfig(
-            segment=record.key_text,
-            partition=record.partition,
-            num_records=record.total_docs,
-            num_invalid=num_invalid,
-            num_bytes=record.size_bytes,
-        )
-        task = task_of(situation.view.table, config, situation.now_ms)
-        if task.id not in situation.queued:
-            made.append(task)
-    return made[: max(0, situation.spec.max_num_parallel_tasks - situation.num_running)]
+        if record.key_text not in busy:
+            configs.append(_config(record, num_invalid))
+    made = [task_of(situation.view.table, config, situation.now_ms) for config in configs]
+    free = max(0, situation.spec.max_num_parallel_tasks - situation.num_running)
+    return [task for task in made if task.id not in situation.queued][:free]
+
+
+def _config(record: StreamSegmentRecord, num_invalid: int) -> CompactionConfig:
+    return CompactionConfig(
+        segment=record.key_text,
+        partition=record.partition,
+        num_records=record.total_docs,
+        num_invalid=num_invalid,
+        num_bytes=record.size_bytes,
+    )
+
+
+def _merges(situation: Situation) -> Iterator[CompactionConfig]:
+    spec, by_rows = situation.spec, situation.by_rows
+    if spec.merge is None or by_rows is None:
+        return
+
+    def is_free(record: StreamSegmentRecord) -> bool:
+        is_asked = record.sequence >= by_rows.get(record.partition, record.sequence + 1)
+        is_held_back = is_held(record, situation.view.lineage) or record.key_text in situation.busy
+        return not is_asked and not is_held_back and _is_old(record, spec.buffer, situation.now_ms)
+
+    for chain in chains(situation.view.stream_segments).values():
+        if not any(_keeps_first(record.upsert) for record in chain.values()):
+            yield from merges(chain, spec.merge, situation.replaced, is_free)
 
 
 def _due(chain: Mapping[int, StreamSegmentRecord], situation: Situation) -> Sequence[tuple[int, StreamSegmentRecord]]:
     if any(_keeps_first(record.upsert) for record in chain.values()):
         return []
-    is_by_age = is_decided_by_age(chain)
+    is_by_age, busy = is_decided_by_age(chain), names_under_way(chain.values())
     newest = max((sequence for sequence, record in chain.items() if not record.is_open), default=-1)
     spec, found = situation.spec, []
     for sequence, record in chain.items():
@@ -72,7 +98,7 @@ def _due(chain: Mapping[int, StreamSegmentRecord], situation: Situation) -> Sequ
             continue
         is_many = 100 * count >= spec.invalid_records_threshold_percent * record.total_docs
         is_many &= count >= spec.invalid_records_threshold_count
-        is_free = not is_held(record, situation.view.lineage)
+        is_free = not is_held(record, situation.view.lineage) and record.name not in busy
         is_due = is_many and is_free and _is_old(record, spec.buffer, situation.now_ms)
         if is_due and (not is_by_age or checkpoint_for(chain, record) is not None):
             found.append((count, record))

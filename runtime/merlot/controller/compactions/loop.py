@@ -11,10 +11,15 @@ from typing import Final
 
 from merlot.clock import Clock
 from merlot.cluster import paths
+from merlot.cluster.consuming.answering import Reports, by_rows, is_everywhere
+from merlot.cluster.consuming.commits import finish_merge
+from merlot.cluster.consuming.merged import taken
 from merlot.cluster.consuming.progress import read_progress
+from merlot.cluster.instances.liveness import live_instances
+from merlot.cluster.instances.reports import ReportReader
 from merlot.cluster.manifests.tables import list_tables, spec_of
 from merlot.cluster.manifests.upserts import upserting_of
-from merlot.cluster.records import TableRecord
+from merlot.cluster.records import Role, TableRecord
 from merlot.cluster.segments.view import TableView, load
 from merlot.cluster.tasks import queue
 from merlot.cluster.tasks.compactions import UPSERT_COMPACTION, compaction_config, forget_valid_docs
@@ -72,11 +77,12 @@ class CompactionLoop:
 
     def _step(self, table: TableName, record: TableRecord | None, tasks: Sequence[QueuedTask], fence: Check) -> None:
         spec = self._spec_of(record)
-        if spec is None and not tasks:
+        if not tasks and (record is None or not _is_upsert_stream(record)):
             return
         view = None if record is None else load(self._metastore, table, self._views.get(table))
         if view is not None:
             self._views[table] = view
+            self._finish(view, fence)
         for task in tasks:
             if task.record.state is not TaskState.CANCELLED and _is_doomed(task, spec, view):
                 with contextlib.suppress(ConflictError, NotFoundError):
@@ -90,7 +96,9 @@ class CompactionLoop:
             view=view,
             replaced=self._replaced(view.table),
             queued={task.record.id for task in tasks},
-            num_running=sum(task.record.state is TaskState.QUEUED for task in tasks),
+            busy={key for task in tasks if _is_queued(task) for key in compaction_config(task.record).segments},
+            by_rows=None if spec.merge is None else by_rows(self._reports(view.table)),
+            num_running=sum(map(_is_queued, tasks)),
             now_ms=self._clock.now_ms(),
         )
         made = generate(situation)
@@ -99,6 +107,20 @@ class CompactionLoop:
             self._metastore.multi([fence, root, *(queue.creation(task) for task in made)])
         for task in made:
             _LOG.info("compaction queued table=%s segment=%s", task.table, task.config["segment"])
+
+    def _finish(self, view: TableView, fence: Check) -> None:
+        """Remove segments that were merged into others by which every server answers."""
+        merged = {record.key: record for record in taken(view.stream_segments).values()}
+        if not merged:
+            return
+        reports, live = self._reports(view.table), live_instances(self._metastore, Role.SERVER)
+        for key, record in merged.items():
+            if is_everywhere(record, reports, view, live):
+                finish_merge(self._metastore, view.table, key, fence)
+                _LOG.info("segments were merged table=%s segment=%s", view.table, key)
+
+    def _reports(self, table: TableName) -> Reports:
+        return {one: report.loaded for one, report in ReportReader(self._metastore, table).read().items()}
 
     def _spec_of(self, record: TableRecord | None) -> CompactionSpec | None:
         """None: nothing of the table is to be rewritten."""
@@ -129,6 +151,18 @@ def _is_doomed(task: QueuedTask, spec: CompactionSpec | None, view: TableView | 
         return True
     if task.record.state is not TaskState.POISONED:
         return False  # who runs it knows best
-    key = SegmentKey.parse(compaction_config(task.record).segment)
-    record = view.segment(key.name)
-    return record is None or record.crc != key.crc
+    for key in map(SegmentKey.parse, compaction_config(task.record).segments):
+        record = view.segment(key.name)
+        if record is None or record.crc != key.crc:
+            return True
+    return False
+
+
+def _is_queued(task: QueuedTask) -> bool:
+    """Whether it waits or runs."""
+    return task.record.state is TaskState.QUEUED
+
+
+def _is_upsert_stream(record: TableRecord) -> bool:
+    spec = spec_of(record).spec
+    return spec.upsert is not None and spec.ingestion.stream is not None

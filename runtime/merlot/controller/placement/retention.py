@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from merlot.cluster.consuming.merged import names_under_way
 from merlot.cluster.consuming.partitions import chains
 from merlot.cluster.records import SegmentRecord, StreamSegmentRecord
 from merlot.cluster.segments.boundary import BoundaryRule, Cut, cut
@@ -45,13 +46,15 @@ def taken_over(view: TableView, spec: TableSpec, now_ms: int) -> tuple[SegmentKe
 
 def known_without(view: TableView, old: Iterable[SegmentKey]) -> tuple[SegmentKey, ...]:
     """Those of the segments that may go without what they hid coming back: of an upsert table's partition, not the one
-    at whose end its checkpoint was taken, nor any behind it, of which no other checkpoint tells yet."""
+    at whose end its checkpoint was taken, nor any behind it, of which no other checkpoint tells yet, nor any of a merge
+    that is not over."""
     kept = {
         record.key
         for chain in chains(one for one in view.stream_segments if one.upsert).values()
         for record in chain.values()
         if record.sequence >= _told_until(chain)
     }
+    kept |= {view.segments[name].key for name in names_under_way(view.stream_segments)}
     return tuple(key for key in old if key not in kept)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from merlot.cluster.tasks.queue import QueuedTask
-from merlot.cluster.tasks.records import CompactionConfig, LevelTotals, TaskHistory, TaskState
+from merlot.cluster.tasks.records import MERGE_LEVEL, CompactionConfig, LevelTotals, TaskHistory, TaskState
 from merlot.controller.status.pinot_json import Json
 from merlot.controller.status.upserts import rounded
 from merlot.spec.upserting import CompactionSpec
@@ -20,6 +20,7 @@ def compaction_status(spec: CompactionSpec | None, history: TaskHistory, tasks: 
     if spec is None:
         return None
     totals = history.totals.get(CompactionConfig.model_fields["level"].default, LevelTotals())
+    merges = history.totals.get(MERGE_LEVEL, LevelTotals())
     failing = sorted(
         (one.record for one in tasks if one.record.attempts >= AGAIN_AND_AGAIN or _is_poisoned(one)),
         key=lambda record: (-record.attempts, record.id),
@@ -28,7 +29,8 @@ def compaction_status(spec: CompactionSpec | None, history: TaskHistory, tasks: 
         "suspended": spec.suspend,
         "rewritten": rounded(totals.segments_after),
         "removed": rounded(totals.segments_before - totals.segments_after),
-        "rowsRemoved": rounded(totals.rows_before - totals.rows_after),
+        "merged": rounded(merges.segments_before - merges.segments_after),
+        "rowsRemoved": rounded(sum(one.rows_before - one.rows_after for one in (totals, merges))),
         "failing": len(failing),
         "error": _told(failing[0].config.get("segment", ""), failing[0].last_error) if failing else "",
     }

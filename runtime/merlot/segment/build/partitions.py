@@ -4,7 +4,6 @@ Where rows are asserted to be partitioned, a segment with rows of several partit
 then nothing is written, and the segment counts as unpartitioned.
 """
 
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from merlot.segment.buffers import Array
 from merlot.segment.index.variable import buffers_of
 from merlot.spec import partition_functions
 from merlot.spec.indexing import PartitionFunctionSpec
+from merlot.values.number_text import java_text
 from merlot.values.types import TypeName
 
 SHOWN_PARTITIONS = 5
@@ -94,21 +94,3 @@ def texts(type_name: TypeName, distinct: Array | pa.Array) -> list[str]:
     if type_name is TypeName.DOUBLE:
         return [java_text(repr(value)) for value in values]
     return [str(value) for value in values]
-
-
-def java_text(shortest: str) -> str:
-    """A float's shortest decimal text, laid out as by Java's `Double.toString`: `1.0E7`, `0.001`, `1.0E-4`."""
-    number = Decimal(shortest)
-    if not number.is_finite():
-        return "NaN" if number.is_nan() else "-Infinity" if number < 0 else "Infinity"
-    sign, digits, exponent = number.as_tuple()
-    text = "".join(map(str, digits)).rstrip("0")
-    minus = "-" if sign else ""
-    if not text:
-        return minus + "0.0"
-    power = len(digits) + int(exponent) - 1
-    if -3 <= power < 7:
-        plain = format(abs(number), "f")
-        whole, _, fraction = plain.partition(".")
-        return f"{minus}{whole}.{fraction.rstrip('0') or '0'}"
-    return f"{minus}{text[0]}.{text[1:] or '0'}E{power}"

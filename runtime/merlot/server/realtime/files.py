@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.clock import Clock
+from merlot.cluster.consuming.merged import MERGED, merged_sequences, sequence_of
 from merlot.cluster.consuming.transactions import COMPACTED
 from merlot.cluster.records import StreamSegmentRecord
 from merlot.errors import UnavailableError
@@ -19,7 +20,7 @@ from merlot.segment.reader import Segment
 from merlot.segment.taken import taken_column
 from merlot.segment.under_schema import column_under
 from merlot.server.realtime.rewritten import Former, Records, Settled, Taken
-from merlot.upsert.keys import KeyColumns, Keys
+from merlot.upsert.keys import KeyColumns, Keys, joined
 from merlot.upsert.partition import PartitionUpserts
 from merlot.upsert.rewriting import new_numbers
 from merlot.upsert.valid_docs import Cut, SegmentDocs
@@ -48,7 +49,7 @@ class Files:
         self._borrow = borrow
         self._clock = clock
         self._next_look = 0.0
-        self._refused: dict[str, SegmentDocs] = {}
+        self._refused: dict[str, tuple[SegmentDocs, ...]] = {}
         """Files that lacked valid docs, and these: rows that replace them may not be here yet."""
         self.keys: dict[int, str] = {}
         """By sequence, `name@crc`."""
@@ -100,41 +101,92 @@ class Files:
         self._seen, self._next_look = records, now + LOOK_S
         return True
 
+    def awaited(self, records: Records) -> set[int]:
+        """Segments whose docs are to be found in a file that others were merged into, and that is not here yet."""
+        found: set[int] = set()
+        for record in records.values():
+            if MERGED in record.custom_map and not self.is_numbered_by(record):
+                found |= merged_sequences(record).keys()
+        return found
+
     def note(self, record: StreamSegmentRecord, told: int) -> None:
         """The index was told of so many docs of a sealed segment: if of all, they are those of its file."""
         if told == record.total_docs and COMPACTED not in record.custom_map:
             self.keys.setdefault(record.sequence, record.key_text)
 
-    def renumbered(self, record: StreamSegmentRecord, told: int, index: PartitionUpserts, number: int) -> Longs | None:
-        """The new number of each doc of a segment that has another file now, -1: none, if that file is here; None if
-        nothing changes. Raises FileGoneError."""
-        key = self.keys.get(record.sequence)
-        if key is None and COMPACTED in record.custom_map:
+    def renumbered(
+        self, record: StreamSegmentRecord, index: PartitionUpserts, numbers: Mapping[int, int]
+    ) -> Mapping[int, Longs] | None:
+        """What becomes of docs now that a segment has another file, if that is here: by sequence of the segments whose
+        rows it has, the new number of each of their docs, -1: none. None if nothing changes. Raises FileGoneError."""
+        if self.is_unknown(record):
             raise FileGoneError(f"docs are of rows whose file was never here segment={record.key_text}")
-        docs = index.cut.segments.get(number, SegmentDocs())
-        if key is None or key == record.key_text or self._refused.get(record.key_text) is docs:
+        if self.is_numbered_by(record):
             return None
-        with self._borrow(record.key_text) as new, self._borrow(key) as old:
+        sources = self._sources(record)
+        docs = [index.cut.segments.get(numbers[one], SegmentDocs()) for one in sources]
+        refused = self._refused.get(record.key_text, ())
+        if len(refused) == len(docs) and all(one is other for one, other in zip(refused, docs, strict=True)):
+            return None
+        found = self._found(record, list(sources.values()), docs, index.rules.keys)
+        if found is None:
+            return None
+        self._taken = [one.without(sources) for one in self._taken]
+        for sequence in sources:
+            self.keys.pop(sequence)
+        self.keys[record.sequence] = record.key_text
+        _LOG.info("rewritten segment is followed %s segment=%s of=%d", self._where, record.name, len(sources))
+        return dict(zip(sources, found, strict=True))
+
+    def _sources(self, record: StreamSegmentRecord) -> Mapping[int, str]:
+        """The files that a segment's is made of, by sequence: its own former one, and those of segments that were
+        merged into it since. Raises FileGoneError if docs are numbered by others."""
+        key, merged = self.keys[record.sequence], merged_sequences(record)
+        if all(self.keys.get(one) == other for one, other in merged.items()) and merged:
+            return merged
+        is_behind = any(one in self.keys for one in merged if one != record.sequence)
+        if is_behind or key in merged.values():
+            raise FileGoneError(f"docs are numbered by other files than were merged segment={record.key_text}")
+        return {record.sequence: key}
+
+    def _found(
+        self, record: StreamSegmentRecord, olds: Sequence[str], docs: Sequence[SegmentDocs], keys: KeyColumns
+    ) -> list[Longs] | None:
+        """The docs of old files in the new one, which is `former` to them from now on; None if it is not here, or
+        lacks valid docs."""
+        with ExitStack() as opened:
+            new = opened.enter_context(self._borrow(record.key_text))
             if new is None:
                 return None
-            if old is None:
-                raise FileGoneError(f"file was replaced and is gone segment={key}")
-            keys = index.rules.keys
-            found = new_numbers(_keys_of(keys, old), docs.docs(), _keys_of(keys, new))
-            sizes = (new.num_docs, old.num_docs)
+            segments = [opened.enter_context(self._borrow(key)) for key in olds]
+            gone = [key for key, one in zip(olds, segments, strict=True) if one is None]
+            if gone:
+                raise FileGoneError(f"file was replaced and is gone segment={gone[0]}")
+            old = [_keys_of(keys, one) for one in segments if one is not None]
+            firsts = np.cumsum([0, *(len(one.high) for one in old)])
+            valid = np.concatenate([first + one.docs() for first, one in zip(firsts, docs, strict=False)])
+            found = new_numbers(joined(old), valid, _keys_of(keys, new))
+            num_docs = new.num_docs
         if found is None:
             text = "rewritten segment lacks rows that nothing here has replaced, it is not answered until then"
             if record.key_text not in self._refused:
                 _LOG.warning("%s %s segment=%s", text, self._where, record.name)
-            self._refused[record.key_text] = docs
+            self._refused[record.key_text] = tuple(docs)
             return None
         self._refused.pop(record.key_text, None)
-        back = np.full(sizes[0], -1, np.int64)
-        back[found[found >= 0]] = np.flatnonzero(found >= 0)
-        self._former[key] = Former(sizes[1], back)
-        self.keys[record.sequence] = record.key_text
-        _LOG.info("rewritten segment is followed %s segment=%s docs=%d of %d", self._where, record.name, *sizes)
-        return found
+        parts = np.split(found, firsts[1:-1])
+        self._note_former(record.sequence, dict(zip(olds, parts, strict=True)), num_docs)
+        return parts
+
+    def _note_former(self, sequence: int, olds: Mapping[str, Longs], num_docs: int) -> None:
+        """Files that a new one of so many docs has taken the place of, and those before them."""
+        known, self._former = self._former, dict(self._former)
+        for key, docs in olds.items():
+            back = np.full(num_docs, -1, np.int64)
+            back[docs[docs >= 0]] = np.flatnonzero(docs >= 0)
+            before = {one: former for one, former in known.items() if former.sequence == sequence_of(key)}
+            self._former |= {one: former.behind(sequence, back) for one, former in before.items()}
+            self._former[key] = Former(sequence, len(docs), back)
 
     def settle(self, records: Records) -> None:
         """Tell what is known for good by now, and let go of files that are asked for no more."""

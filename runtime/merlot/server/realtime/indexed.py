@@ -8,7 +8,7 @@ it is the consuming thread's.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -147,13 +147,17 @@ class IndexedRows:
         self.note_decided(part.sequence)
         self.num_docs[previous.sequence] = previous.num_docs
 
-    def renumber(self, record: StreamSegmentRecord, docs: Longs) -> None:
-        """A sealed segment has another file, in which each doc has its new number, or -1."""
+    def renumber(self, record: StreamSegmentRecord, docs: Mapping[int, Longs]) -> None:
+        """A sealed segment has another file, in which each doc of some segments has its new number, or -1."""
         assert self.index is not None
         sequence, number = record.sequence, self.new_number()
         if self.around.snapshots is not None:
             self.around.snapshots.forget()
-        self.index.replace_segments({self.numbers[sequence]: docs}, number, record.total_docs)
+        sources = {self.numbers.pop(one): some for one, some in docs.items()}
+        self.index.replace_segments(sources, number, record.total_docs)
+        for one in docs.keys() - {sequence}:
+            self.num_docs.pop(one)
+            self.decided_by.pop(one, None)
         self.numbers[sequence], self.num_docs[sequence] = number, record.total_docs
 
     def remove_gone(self) -> None:
@@ -161,7 +165,8 @@ class IndexedRows:
         assert self.index is not None
         records = self.records
         last = max(records, default=-1)
-        for sequence in sorted(self.numbers):
+        awaited = self.files.awaited(records)
+        for sequence in sorted(self.numbers.keys() - awaited):
             if sequence < last and sequence not in records and self.line.part(sequence) is None:
                 self.index.remove_segment(self.numbers.pop(sequence))
                 self.num_docs.pop(sequence)
@@ -278,6 +283,7 @@ class IndexedRows:
                 column=self.index.rules.compared_by,
                 numbers={one: self.numbers[one] for one in told},
                 num_docs=told,
+                keys=dict(self.files.keys),
             )
         )
 

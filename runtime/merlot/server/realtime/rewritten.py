@@ -11,8 +11,8 @@ Brokers ask for either file for a while: the bits of the old one follow from tho
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
@@ -39,12 +39,17 @@ class Settled:
     """What the cut calls them, by `name@crc`."""
     num_docs: Mapping[str, int] = field(default_factory=dict)
 
-    def bitmap(self, key: str) -> bytes | None:
-        """The docs of a segment that are not replaced, as a roaring bitmap; None if it is none of these."""
-        found = None if key not in self.numbers else self.cut.segments.get(self.numbers[key])
-        if found is None:
-            return None
-        return Bits().changed(found.docs(), to=True).serialized()
+    def bitmap(self, keys: Sequence[str]) -> tuple[bytes, int] | None:
+        """The docs of segments that are not replaced, as a roaring bitmap, numbered from one segment to the next, and
+        how many docs these have; None if one is none of these."""
+        parts, first = [np.zeros(0, np.int64)], 0
+        for key in keys:
+            found = None if key not in self.numbers else self.cut.segments.get(self.numbers[key])
+            if found is None:
+                return None
+            parts.append(first + found.docs())
+            first += self.num_docs[key]
+        return Bits().changed(np.concatenate(parts), to=True).serialized(), first
 
     @cached_property
     def replaced(self) -> dict[str, int]:
@@ -85,14 +90,25 @@ class Taken:
             {key: self.told[sequence] for sequence, key in sealed.items()},
         )
 
+    def without(self, sequences: Collection[int]) -> Taken:
+        """The same, but for segments whose docs have other numbers by now."""
+        told = {sequence: docs for sequence, docs in self.told.items() if sequence not in sequences}
+        return replace(self, told=told)
+
 
 @dataclass(frozen=True)
 class Former:
     """A file that another one has taken the place of."""
 
+    sequence: int
+    """Of the segment whose file that is: of another one, if segments were merged."""
     num_docs: int
     docs: Longs
     """The doc here of each doc there; -1: one that is not valid."""
+
+    def behind(self, sequence: int, docs: Longs) -> Former:
+        """The same, now that yet another file is there, each doc of which was that one there, or -1: none."""
+        return Former(sequence, self.num_docs, np.where(docs >= 0, self.docs[docs], -1))
 
     def words(self, newer: Words | None) -> Words:
         """The bits of its docs, by those of the newer file."""

@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.cluster.consuming import checkpoints, recovery
+from merlot.cluster.consuming.merged import sequence_of, taken
 from merlot.cluster.consuming.transactions import COMPACTED
 from merlot.cluster.records import StreamSegmentRecord
 from merlot.errors import MerlotError, UnavailableError
@@ -68,9 +69,12 @@ class SealedRows:
         if not self._load_keys():
             return False
         last = rows.records.get(self._begun_with)
+        merged = _merged_before(rows.records, before)
         for sequence, record in sorted(rows.records.items()):
-            if record.is_open or (before is not None and sequence >= before):
+            if record.is_open or sequence in merged or (before is not None and sequence >= before):
                 continue
+            if not rows.files.is_numbered_by(record):
+                continue  # its rows are known as another file has them
             if rows.num_docs.get(sequence, -1) >= record.total_docs:
                 continue
             with self._around.borrow(record.key_text) as segment:
@@ -195,6 +199,15 @@ class SealedRows:
         index.committed()
         while index.tidy():  # else the keys of all segments would be in memory at once
             pass
+
+
+def _merged_before(records: Records, before: int | None) -> set[int]:
+    """Segments whose rows are read with those of another one, before the same place."""
+    found = set()
+    for name, into in taken(records.values()).items():
+        if before is None or into.sequence < before:
+            found.add(sequence_of(f"{name}@0"))
+    return found
 
 
 def _rows_at(segment: Segment, fields: tuple[FieldSpec, ...], docs: Longs) -> pa.Table:

@@ -22,7 +22,8 @@ from merlot import telemetry
 from merlot.clock import Clock
 from merlot.cluster.consuming import checkpoints
 from merlot.cluster.consuming.checkpoints import SNAPSHOT_FOLDER, Checkpoint
-from merlot.cluster.records import CheckpointRecord
+from merlot.cluster.consuming.transactions import COMPACTED
+from merlot.cluster.records import CheckpointRecord, StreamSegmentRecord
 from merlot.errors import CorruptionError, MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore
@@ -57,6 +58,8 @@ class Captured:
     """What the cut calls the sealed segments, by sequence."""
     num_docs: Mapping[int, int]
     """Of these."""
+    keys: Mapping[int, str]
+    """The files that docs of segments are numbered by; none of a segment that is numbered as its rows came."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,7 +348,11 @@ def _is_sealed(captured: Captured, records: Records) -> bool:
     end = records.get(captured.sequence)
     if end is None or end.is_open:
         return False
-    return all(
-        captured.num_docs.get(one.sequence) == one.total_docs
-        for one in checkpoints.sealed_until(records, captured.sequence)
-    )
+    return all(_is_of(captured, one) for one in checkpoints.sealed_until(records, captured.sequence))
+
+
+def _is_of(captured: Captured, record: StreamSegmentRecord) -> bool:
+    """Whether docs of a segment were numbered by its file."""
+    key = captured.keys.get(record.sequence)
+    is_same = key == record.key_text if key is not None else COMPACTED not in record.custom_map
+    return is_same and captured.num_docs.get(record.sequence) == record.total_docs

@@ -200,7 +200,7 @@ class TableStream:
         view = None if sink is None else sink.view
         if name is None or view is None or not view.knows(name.sequence, key):
             return False
-        if name.sequence in view.keys or self._view is None:
+        if key in view.former or name.sequence in view.keys or self._view is None:
             return True
         record = self._view.segment(name.segment)
         return record is None or COMPACTED not in record.custom_map
@@ -298,10 +298,9 @@ class TableStream:
         for task in compactions_of(host.metastore, host.table):
             config = compaction_config(task.record)
             sink = self._sinks.get(config.partition)
-            settled = None if sink is None else sink.files.settled
-            bitmap = None if settled is None else settled.bitmap(config.segment)
-            if settled is not None and bitmap is not None and not is_told(host.metastore, task.record.id):
-                num_docs = settled.num_docs[config.segment]
+            told = None if sink is None else sink.files.settled.bitmap(config.segments)
+            if told is not None and not is_told(host.metastore, task.record.id):
+                bitmap, num_docs = told
                 tell_valid_docs(host.metastore, task.record.id, config.segment, num_docs, bitmap, host.instance)
 
     def _find_partitions(self, declared: StreamIngestion, known: Mapping[int, int]) -> None:

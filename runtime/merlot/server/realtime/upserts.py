@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
+from merlot.cluster.consuming.merged import merged_sequences
 from merlot.errors import MerlotError
 from merlot.server.realtime.files import FileGoneError, Files
 from merlot.server.realtime.indexed import IndexedRows, Surroundings, stored
@@ -219,10 +220,10 @@ class UpsertSink:
             if record is None or record.is_open:
                 continue
             files.note(record, rows.num_docs[sequence])
-            if rows.line.part(sequence) is not None:
+            if any(rows.line.part(one) is not None for one in (sequence, *merged_sequences(record))):
                 continue  # brokers may ask by its beginning, and what answers is what was read
             try:
-                renumbered = files.renumbered(record, rows.num_docs[sequence], index, rows.numbers[sequence])
+                renumbered = files.renumbered(record, index, rows.numbers)
             except FileGoneError:
                 self._rebuild(shown=self._without_files([sequence]))
                 return

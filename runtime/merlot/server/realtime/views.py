@@ -31,25 +31,26 @@ class View:
     """Files of segments, as `name@crc`, by which their docs are numbered: none yet of a segment that is not sealed."""
     former: Mapping[str, Former] = field(default_factory=dict)
     """Files that those have taken the place of, and that may be asked for still."""
-    _known: dict[tuple[int, int], SomeDocs] = field(default_factory=dict)
+    _known: dict[tuple[int, int, int], SomeDocs] = field(default_factory=dict)
 
     def dressed(self, sequence: int, segment: Segment) -> Segment | None:
         """The segment with its docs that are rows of the table; None if the index does not have it."""
-        number = self.numbers.get(sequence)
+        former = self.former.get(str(segment.key)) if self.former else None
+        number = self.numbers.get(sequence if former is None else former.sequence)
         if number is None or (segment.key.crc and not self.knows(sequence, str(segment.key))):
             return None
-        key = (sequence, segment.num_docs)
+        key = (sequence, segment.key.crc, segment.num_docs)
         valid = self._known.get(key)
         if valid is None:
-            former = self.former.get(str(segment.key)) if self.former else None
             valid = self._known[key] = self._valid(number, segment.num_docs, former)
         return PartlyValid(segment, valid)
 
     def knows(self, sequence: int, key: str) -> bool:
         """Whether it is known which docs of a sealed segment's file count."""
-        if sequence not in self.numbers:
-            return False
-        return self.keys.get(sequence, key) == key or key in self.former
+        former = self.former.get(key)
+        if former is not None:
+            return former.sequence in self.numbers
+        return sequence in self.numbers and self.keys.get(sequence, key) == key
 
     def without_files(self, sequences: Collection[int]) -> View:
         """The same rows, of which sealed files of some segments are not known: their docs may be others."""

@@ -135,6 +135,11 @@ _SPEC_RULES = [
         ".compaction",
     ),
     rule(
+        f"!has(self.compaction) || !has(self.compaction.merge) || !({_HAS_TTL} || has(self.deletedKeysTtl))",
+        "compaction.merge does not go with a time to live in this version: segments stay apart",
+        ".compaction",
+    ),
+    rule(
         "!has(self.comparisonColumns) || !has(self.partialUpsertStrategies)"
         " || self.comparisonColumns.all(c, !(c in self.partialUpsertStrategies))",
         "a comparison column is never merged; take it out of partialUpsertStrategies",

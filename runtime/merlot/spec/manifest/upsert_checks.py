@@ -163,6 +163,9 @@ def _check_compaction(spec: JsonObject) -> Iterator[Problem]:
     if has_ttl and not is_kept:
         text = f"with {has_ttl[0]} needs snapshot: ENABLE, in the DEEP_STORE"
         yield Problem(path, f"{text}: which keys have expired is decided by rows that it removes")
+    compaction = spec["compaction"]
+    if has_ttl and isinstance(compaction, dict) and compaction.get("merge") is not None:
+        yield Problem(f"{path}.merge", f"does not go with {has_ttl[0]} in this version; remove it: segments stay apart")
     if "maxFutureSkew" in spec:
         yield Problem(path, "does not go with maxFutureSkew: rows that it removes tell how far time has come")
 

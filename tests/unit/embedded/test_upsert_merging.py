@@ -1,0 +1,105 @@
+"""Small sealed segments become one, and no query sees anything of it: not while it happens, nor after."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.embedded.test_upserts import POLL_S, Board, Row
+
+from merlot.cluster.consuming.merged import MERGED
+from merlot.embedded.node import Node, NodeConfig
+from merlot.testing.patience import PATIENCE_S
+
+EAGER = "compaction: {bufferTimePeriod: 0d, invalidRecordsThresholdCount: 1000000, merge: {maxNumSegmentsPerTask: 4}}"
+COUNTS = "SELECT COUNT(*), SUM(amount), COUNT(DISTINCT id) FROM board"
+MODES = {
+    "whole rows": f"{{config: {{mode: FULL, comparisonColumns: [version], deleteRecordColumn: gone, {EAGER}}}}}",
+    "snapshots": f"{{config: {{mode: FULL, comparisonColumns: [version], deleteRecordColumn: gone, snapshot: ENABLE, "
+    f"{EAGER}}}}}",
+}
+
+
+class MergingBoard(Board):
+    """Its server answers by files soon after a commit, so that these can be merged."""
+
+    def _made(self) -> Node:
+        return Node(NodeConfig(data_dir=self._data, http_port=0, grace_s=4))
+
+    async def sealed(self) -> dict[str, Any]:
+        found = await self.call("GET", "/segments/board/metadata")
+        return {name: one for name, one in found.items() if one["crc"] != 0}
+
+    async def num_merged(self) -> int:
+        """Segments that others were merged into, and that are alone by now."""
+        found = await self.sealed()
+        keys = {f"{name}@{one['crc']}" for name, one in found.items()}
+        merged = [one["customMap"][MERGED].split(",") for one in found.values() if MERGED in one["customMap"]]
+        return sum(keys.isdisjoint(one) for one in merged)
+
+
+@pytest.fixture
+async def board(tmp_path: Path) -> Any:
+    async with MergingBoard(tmp_path) as started:
+        yield started
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_small_segments_become_one_while_rows_come_and_over_a_restart(board: MergingBoard, mode: str) -> None:
+    await board.create(MODES[mode], rows=100)
+    async with asyncio.timeout(PATIENCE_S):
+        while await board.num_merged() < 2:
+            if await board.num_sealed() < 30:
+                board.write(board.random_rows(80))
+            await board.shows_newest()
+    before = await board.num_sealed()
+    await board.restart()
+    await board.shows_newest()
+    board.write(board.random_rows(160))
+    await board.shows_newest()
+    assert await board.num_sealed() < before + 4
+    counts = {"keys": len(board.newest), "valid": len(board.newest)}
+    await board.told(lambda told: {name: sum(one[name] for one in told) for name in counts} == counts)
+
+
+async def test_no_answer_lacks_a_key_or_has_it_twice_while_segments_become_one(board: MergingBoard) -> None:
+    await board.create(MODES["whole rows"], rows=100)
+    keys, version = range(1000), 0
+    draw = random.Random(3)
+    is_over = False
+
+    def some_keys(number: int) -> list[Row]:
+        nonlocal version
+        version += 1
+        at = 1_700_000_000_000 + version
+        return [
+            {"id": key, "version": version, "at": at, "amount": 1, "color": "red", "gone": False}
+            for key in draw.sample(keys, number)
+        ]
+
+    board.write(some_keys(1000))
+    await board.shows_newest()
+
+    async def write() -> None:
+        nonlocal is_over
+        async with asyncio.timeout(PATIENCE_S):
+            while await board.num_merged() < 2:
+                board.write(some_keys(40))
+                await asyncio.sleep(2 * POLL_S)
+        is_over = True
+
+    async def look() -> int:
+        number = 0
+        while not is_over:
+            answer = await board.call("POST", "/query/sql", json={"sql": COUNTS})
+            assert not answer["exceptions"]
+            assert answer["resultTable"]["rows"] == [[1000, 1000, 1000]]
+            number += 1
+        return number
+
+    _, first, second = await asyncio.gather(write(), look(), look())
+    assert first + second > 20
+    await board.shows_newest()

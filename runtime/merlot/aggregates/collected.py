@@ -27,6 +27,7 @@ from merlot.tree.nodes import Value
 from merlot.tree.types import STRING, SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.errors import LimitExceededError
+from merlot.vectors.runs import rows_of_runs
 from merlot.vectors.vector import Vector
 
 _TYPES: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.STRING})
@@ -57,11 +58,10 @@ class CollectedState(State):
         order = np.argsort(owners, kind="stable")
         owners = owners[order]
         starts, stops = np.searchsorted(owners, groups, "left"), np.searchsorted(owners, groups, "right")
-        counts = stops - starts
-        offsets = np.concatenate([[0], np.cumsum(counts)])
+        offsets = np.concatenate([[0], np.cumsum(stops - starts)])
         if offsets[-1] > MAX_LISTED:
             raise LimitExceededError(f"answer lists too many values limit={MAX_LISTED} got={offsets[-1]}")
-        rows = order[np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], counts)]
+        rows = order[rows_of_runs(starts, offsets)]
         return [pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values.take(pa.array(rows)))]
 
 

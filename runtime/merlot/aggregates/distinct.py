@@ -25,6 +25,7 @@ from merlot.aggregates.function import (
     all_in_one,
     grown,
 )
+from merlot.aggregates.pairs import MetPairs
 from merlot.kernels import group as kernels
 from merlot.kernels.group import mark
 from merlot.kernels.sketch import rows_by_group
@@ -33,7 +34,7 @@ from merlot.tree.types import BYTES, INT, SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.encoding import encode, with_one_zero
 from merlot.vectors.errors import LimitExceededError
-from merlot.vectors.groups import GroupTable
+from merlot.vectors.runs import rows_of_runs
 from merlot.vectors.vector import Vector, arrow_type
 
 MAX_LISTED: Final = (1 << 31) - 1
@@ -107,7 +108,7 @@ def _cut(values: pa.Array, bounds: NDArray[np.int64], groups: NDArray[np.int64])
     if offsets[-1] > MAX_LISTED:
         raise LimitExceededError(f"answer lists too many distinct values limit={MAX_LISTED} got={offsets[-1]}")
     if not np.array_equal(starts, offsets[:-1]):
-        values = values.take(pa.array(np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)))
+        values = values.take(pa.array(rows_of_runs(starts, offsets)))
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values[: offsets[-1]])
 
 
@@ -120,8 +121,8 @@ def count_lists(lists: pa.ListArray) -> NDArray[np.int32]:
 class DistinctState(State):
     """The values that each group met: dict ids while they come as such, lists of values at the end.
 
-    A byte for every group and dict id says whether they met, as long as those are few; else a table of the pairs that
-    met does. Values are collected, and made distinct at the end."""
+    A byte for every group and dict id says whether they met, as long as those are few; else the pairs that met are kept
+    (`aggregates.pairs`). Values are collected, and made distinct at the end."""
 
     def __init__(self, type_: SqlType, num_groups: int, dictionary: Dictionary | None = None) -> None:
         self._type = type_
@@ -129,7 +130,7 @@ class DistinctState(State):
         self._dictionary = dictionary
         self._cardinality = 0 if dictionary is None else len(dictionary)
         self._met = np.zeros(0, np.uint8)
-        self._table: GroupTable | None = None
+        self._pairs: MetPairs | None = None
         self._values: list[tuple[pa.Array, NDArray[np.int64]]] = []
 
     def grow(self, num_groups: int) -> None:
@@ -143,22 +144,16 @@ class DistinctState(State):
             self._met = grown(self._met, self._cardinality)
             mark(ids, self._met)
             return
-        pairs = groups.astype(np.int64) * self._cardinality + ids
         space = self._num_groups * self._cardinality
-        if self._table is None and space <= MAX_MARKED:
+        if self._pairs is None and space <= MAX_MARKED:
             self._met = grown(self._met, space)
-            mark(pairs, self._met)
+            mark(groups.astype(np.int64) * self._cardinality + ids, self._met)
             return
-        self._pairs(len(pairs)).assign(pairs.view(np.uint64)[np.newaxis])
-
-    def _pairs(self, num_rows: int) -> GroupTable:
-        """The table of pairs, those marked so far included."""
-        if self._table is None:
-            self._table = GroupTable(1, num_rows)
-        if len(self._met):
-            self._table.assign(np.flatnonzero(self._met).astype(np.uint64)[np.newaxis])
+        if self._pairs is None:
+            self._pairs = MetPairs(self._cardinality)
+            self._pairs.add(*np.divmod(np.flatnonzero(self._met), max(1, self._cardinality)))
             self._met = self._met[:0]
-        return self._table
+        self._pairs.add(groups, ids)
 
     def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
         listed = Vector(self._type, values[0]).to_arrow(num_rows)
@@ -181,14 +176,12 @@ class DistinctState(State):
         """Values that came as ids, their groups, ascending, and where those of each begin."""
         if self._dictionary is None:
             return pa.array([], value_type(self._type)), np.zeros(0, np.int64), np.zeros(1, np.int64)
-        if self._table is None:
+        if self._pairs is None:
             owners, ids = np.divmod(np.flatnonzero(self._met), max(1, self._cardinality))
             bounds = np.searchsorted(owners, np.arange(self._num_groups + 1))
         else:
-            keys = self._pairs(0).keys().reshape(-1)
-            owners, ids = np.divmod(keys.view(np.int64), max(1, self._cardinality))
-            order, bounds = _by_owner(owners.astype(np.uint32), self._num_groups)
-            owners, ids = owners[order], ids[order]
+            ids, bounds = self._pairs.by_group(self._num_groups)
+            owners = np.repeat(np.arange(self._num_groups), np.diff(bounds)) if self._values else bounds[:0]
         return _as_listed(self._dictionary.arrow().take(pa.array(ids)), self._type), owners, bounds
 
 
@@ -200,10 +193,10 @@ class DistinctRows(DistinctState):
         self._types = types
 
     def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
-        super().add([_combined(self._types, values, num_rows)], groups, num_rows)
+        super().add([combined(self._types, values, num_rows)], groups, num_rows)
 
 
-def _combined(types: Sequence[SqlType], values: Sequence[Any], num_rows: int) -> pa.Array:
+def combined(types: Sequence[SqlType], values: Sequence[Any], num_rows: int) -> pa.Array:
     """The texts of each row's values, each after its length, so that no two rows of other values are alike."""
     parts: list[pa.Array] = []
     for type_, data in zip(types, values, strict=True):

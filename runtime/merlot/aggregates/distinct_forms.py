@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -27,17 +29,32 @@ from merlot.tree.types import INT, SqlType
 from merlot.values.types import TypeName
 
 NO_BITMAP = "bytes are no serialized roaring bitmap"
+TEXT: Final = MappingProxyType({"settings": TypeName.STRING})
+PRECISION: Final = MappingProxyType({"p": TypeName.INT})
+NO_SKETCHES: Final = ANYTHING - {TypeName.BYTES}
+"""Of what Pinot counts where it unites sketches that are stored in bytes."""
+PRECISIONS: Final = MappingProxyType({"p": TypeName.INT, "sp": TypeName.INT})
 
 
 class DistinctForm(DistinctCount):
-    """Exactly how many values there are, where Pinot counts so by other means, or estimates from some number on; its
-    settings, a text, say by which, and do nothing."""
+    """Exactly how many values there are, where Pinot counts so by other means, or estimates; its settings say how, and
+    do nothing."""
 
-    def __init__(self, name: str, result: SqlType, *, has_settings: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        result: SqlType,
+        settings: Mapping[str, TypeName] = MappingProxyType({}),
+        *,
+        takes: frozenset[TypeName] = ANYTHING,
+    ) -> None:
         self.name = name
         self._result = result
-        settings = Parameter(name="settings", takes=frozenset({TypeName.STRING}), is_constant=True, is_optional=True)
-        self.parameters = (Parameter(name="x", takes=ANYTHING), *([settings] if has_settings else []))
+        optional = (
+            Parameter(name=one, takes=frozenset({type_}), is_constant=True, is_optional=True)
+            for one, type_ in settings.items()
+        )
+        self.parameters = (Parameter(name="x", takes=takes), *optional)
 
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
         return self._result

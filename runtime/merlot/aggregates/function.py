@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.aggregates.one_row import OneRow
-from merlot.tree.nodes import Value
+from merlot.tree.nodes import Expr, Value
 from merlot.tree.types import SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.vector import Vector
@@ -165,6 +165,22 @@ class AggregationFunction(ABC):
     """Whether values do not matter, only that there are any: without null handling all rows have."""
     flattens: bool = False
     """Whether its first argument is a multi-value column, of which every value is taken in by itself."""
+
+    takes_nulls: bool = False
+    """Whether rows without all arguments come too, even with null handling; then every argument is an Arrow array."""
+    gives_rows: bool = False
+    """Whether it finishes with lists, of which every value is a row of the query's: it stands by itself in SELECT."""
+    written: str = ""
+    """Its arguments as a query has them, where `complete` adds to them."""
+
+    @property
+    def arity(self) -> tuple[int, int]:
+        """Least and greatest number of arguments in a query."""
+        return sum(not parameter.is_optional for parameter in self.parameters), len(self.parameters)
+
+    def complete(self, args: Sequence[Expr]) -> Sequence[Expr]:
+        """Arguments as its parameters are, of those in a query; raises SqlValidationError."""
+        return args
 
     @abstractmethod
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:

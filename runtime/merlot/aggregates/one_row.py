@@ -46,6 +46,10 @@ class OneRow(ABC):
         """The value of each state column. `is_whole`: of whole numbers."""
 
     @abstractmethod
+    def merged(self, columns: Columns) -> list[Any]:
+        """One state of some, at least one, of whole numbers."""
+
+    @abstractmethod
     def answer(self, columns: Columns, *, is_whole: bool) -> float:
         """The answer, an int if it is a LONG; of floats there is one state at most."""
 
@@ -58,6 +62,9 @@ class OneCount(OneRow):
     def state(self, tally: Tally, *, is_whole: bool) -> list[Any]:
         return [tally.num_rows]
 
+    def merged(self, columns: Columns) -> list[Any]:
+        return [sum(columns[0])]
+
     def answer(self, columns: Columns, *, is_whole: bool) -> float:
         return sum(columns[0])
 
@@ -69,6 +76,10 @@ class OneSum(OneRow):
 
     def state(self, tally: Tally, *, is_whole: bool) -> list[Any]:
         return [tally.whole >> 32, tally.whole & _LOW_MASK] if is_whole else list(tally.floats)
+
+    def merged(self, columns: Columns) -> list[Any]:
+        whole = _whole(columns)
+        return [whole >> 32, whole & _LOW_MASK]
 
     def answer(self, columns: Columns, *, is_whole: bool) -> float:
         if is_whole:
@@ -95,6 +106,9 @@ class OneAverage(OneSum):
     def state(self, tally: Tally, *, is_whole: bool) -> list[Any]:
         return [*super().state(tally, is_whole=is_whole), tally.num_rows]
 
+    def merged(self, columns: Columns) -> list[Any]:
+        return [*super().merged(columns), sum(columns[2])]
+
     def answer(self, columns: Columns, *, is_whole: bool) -> float:
         count = sum(columns[2])
         return super().answer(columns, is_whole=is_whole) / count if count else -math.inf
@@ -112,14 +126,20 @@ class OneExtreme(OneRow):
     def state(self, tally: Tally, *, is_whole: bool) -> list[Any]:
         return [tally.low if self._is_min else tally.high]
 
+    def merged(self, columns: Columns) -> list[Any]:
+        return [self._best(columns)]
+
     def answer(self, columns: Columns, *, is_whole: bool) -> float:
-        known = [value for value in columns[0] if value is not None]
-        if known:
-            best: int = min(known) if self._is_min else max(known)
+        best = self._best(columns)
+        if best is not None:
             return best if self._is_long else float(best)
         if self._is_long:
             return _LONG_MAX if self._is_min else _LONG_MIN
         return math.inf if self._is_min else -math.inf
+
+    def _best(self, columns: Columns) -> int | None:
+        known = [value for value in columns[0] if value is not None]
+        return (min(known) if self._is_min else max(known)) if known else None
 
 
 def _whole(columns: Columns) -> int:

@@ -11,17 +11,20 @@ from merlot.aggregates.collected import ArrayAgg, ListAgg
 from merlot.aggregates.counts import Count
 from merlot.aggregates.cpc import DistinctCountCpc, DistinctCountRawCpc
 from merlot.aggregates.distinct import DistinctCount
-from merlot.aggregates.distinct_forms import DistinctCountBitmap, DistinctForm
+from merlot.aggregates.distinct_forms import NO_SKETCHES, PRECISION, PRECISIONS, TEXT, DistinctCountBitmap, DistinctForm
 from merlot.aggregates.extremes import Extreme
 from merlot.aggregates.function import AggregationFunction
+from merlot.aggregates.funnels import FunnelCount
 from merlot.aggregates.histogram import Histogram
 from merlot.aggregates.hyperloglog import DistinctCountHll, DistinctCountRawHll
+from merlot.aggregates.id_set import IdSet
 from merlot.aggregates.kll import PercentileKll, PercentileRawKll
 from merlot.aggregates.modes import DistinctSum, Mode
 from merlot.aggregates.moments import MOMENTS
 from merlot.aggregates.of_lists import OfLists
 from merlot.aggregates.percentiles import PERCENT, Percentile
 from merlot.aggregates.precision import SumPrecision
+from merlot.aggregates.projections import Projection
 from merlot.aggregates.ranges import MinMaxRange
 from merlot.aggregates.sums import Sum, SumLong, SumOrZero
 from merlot.aggregates.tdigest import PercentileRawTDigest, PercentileTDigest
@@ -46,9 +49,11 @@ _OF_VALUES: Final[tuple[AggregationFunction, ...]] = (
     Extreme("maxlong", is_min=False, is_long=True),
     DistinctCount(),
     DistinctCountBitmap(),
-    DistinctForm("segmentpartitioneddistinctcount", LONG, has_settings=False),
-    DistinctForm("distinctcountoffheap", INT, has_settings=True),
-    DistinctForm("distinctcountsmarthll", INT, has_settings=True),
+    DistinctForm("segmentpartitioneddistinctcount", LONG),
+    DistinctForm("distinctcountoffheap", INT, TEXT),
+    DistinctForm("distinctcountsmarthll", INT, TEXT),
+    DistinctForm("distinctcounthllplus", LONG, PRECISIONS, takes=NO_SKETCHES),
+    DistinctForm("distinctcountull", LONG, PRECISION, takes=NO_SKETCHES),
     DistinctCountHll(),
     DistinctCountRawHll(),
     DistinctCountTheta(),
@@ -72,6 +77,10 @@ _OF_VALUES: Final[tuple[AggregationFunction, ...]] = (
     SumPrecision(),
     WithTime("firstwithtime", is_first=True),
     WithTime("lastwithtime", is_first=False),
+    Projection("exprmin", is_min=True),
+    Projection("exprmax", is_min=False),
+    FunnelCount(),
+    IdSet(),
     Boolean("booland", is_and=True),
     Boolean("boolor", is_and=False),
     *MOMENTS,

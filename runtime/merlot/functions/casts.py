@@ -16,6 +16,7 @@ from merlot.tree import literals
 from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Call, Expr, Literal
 from merlot.tree.types import STRING, SqlType
+from merlot.values.number_text import java_text
 from merlot.values.types import TypeName
 from merlot.vectors.decimals import plain_text
 from merlot.vectors.errors import UnsupportedQueryError
@@ -62,7 +63,12 @@ def _same_bounds(args: Sequence[Bounds]) -> Bounds:
     syntax="CAST(x AS type)",
     rising=_rising,
     bounds=_same_bounds,
-    examples={"CAST('12' AS LONG)": 12, "CAST(1.9 AS INT)": 1, "CAST(0 AS TIMESTAMP)": "1970-01-01 00:00:00.0"},
+    examples={
+        "CAST('12' AS LONG)": 12,
+        "CAST(1.9 AS INT)": 1,
+        "CAST(0 AS TIMESTAMP)": "1970-01-01 00:00:00.0",
+        "CAST(1e7 AS STRING)": "1.0E7",
+    },
 )
 def _cast(call: Call, source: ColumnSource, evaluate: Evaluate) -> Vector:
     return cast(call.type, evaluate(call.args[0], source))
@@ -179,10 +185,19 @@ def _to_text(vector: Vector) -> pa.Array:
     if base is TypeName.BIG_DECIMAL:
         return pa.array([plain_text(value) for value in vector.data], pa.string())
     if base in _FLOATS:
-        return pa.array([str(value) for value in vector.data.astype(str).tolist()], pa.string())
+        return _number_texts(vector.data)
     if base is TypeName.TIMESTAMP:
         return pa.array(timestamp_texts(vector.data), pa.string())
     return pc.cast(pa.array(vector.data), pa.string())
+
+
+def _number_texts(numbers: Any) -> pa.Array:
+    """FLOAT or DOUBLE as Java writes them: as Python does but for the small, the large and what is no number."""
+    texts = numbers.astype(str).astype(object)
+    size = np.abs(numbers)
+    others = np.flatnonzero(~((size >= 1e-3) & (size < 1e7) | (size == 0)))
+    texts[others] = [java_text(text) for text in texts[others]]
+    return pa.array(texts, pa.string())
 
 
 # Texts

@@ -13,6 +13,7 @@ import numpy as np
 
 from merlot.errors import InvalidInputError
 from merlot.functions import calendar
+from merlot.functions.arguments import as_whole
 from merlot.functions.by_value import by_value
 from merlot.functions.calendar import Longs, Shown, first_day, months_of
 from merlot.functions.date_texts import pattern_of, written
@@ -144,9 +145,10 @@ def _convert_checked(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
         if isinstance(target, TimestampFormat):
             raise SqlValidationError("datetimeconvert: buckets of a time zone are not of TIMESTAMP")
     kind = text().kind if isinstance(source, PatternFormat) else instant().kind
-    if args[0].type.base not in kind.types:
-        raise SqlValidationError(f"datetimeconvert needs {kind.words}, not {args[0].type}")
-    return args
+    time = as_whole(args[0]) if kind is instant().kind else args[0]
+    if time.type.base not in kind.types:
+        raise SqlValidationError(f"datetimeconvert needs {kind.words}, not {time.type}")
+    return (time, *args[1:])
 
 
 def _convert_type(args: Sequence[Expr]) -> SqlType:

@@ -174,16 +174,20 @@ class ScalarFunction:
         repeats = any(parameter.repeats for parameter in self.parameters)
         return least, None if repeats else len(self.parameters)
 
+    def parameter(self, position: int) -> Parameter:
+        """That of an argument; there has to be one."""
+        return self.parameters[min(position, len(self.parameters) - 1)]
+
     def wants_list(self, position: int) -> bool:
         """Whether that argument has to be a list."""
-        return bool(self.parameters) and self.parameters[min(position, len(self.parameters) - 1)].is_list
+        return bool(self.parameters) and self.parameter(position).is_list
 
     def _check(self, args: tuple[Expr, ...]) -> None:
         least, most = self.arity
         if len(args) < least or (most is not None and len(args) > most):
             raise SqlValidationError(f"{self.name} takes {arity(least, most)}, got {len(args)}")
         for position, arg in enumerate(args):
-            parameter = self.parameters[min(position, len(self.parameters) - 1)]
+            parameter = self.parameter(position)
             if self.lists is Lists.ANY_VALUE and position == 0 and arg.type.is_array:
                 parameter = replace(parameter, is_list=True)
             parameter.check(self.name, arg)

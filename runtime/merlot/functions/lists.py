@@ -35,7 +35,7 @@ from merlot.vectors.vector import DTYPES, Attempt, Vector, arrow_type, failed
 
 LISTS: Final = Family("Lists")
 Places = NDArray[np.int64]
-_LIST: Final = Parameter(name="list", kind=ANYTHING, is_list=True)
+LIST: Final = Parameter(name="list", kind=ANYTHING, is_list=True)
 _NUMBERS: Final = Parameter(name="list", kind=NUMBERS, is_list=True)
 _TEXTS: Final = Parameter(name="list", kind=TEXTS, is_list=True)
 _TYPES: Final = ("int", "long", "float", "double", "string")
@@ -101,7 +101,7 @@ def _typed(name: str) -> tuple[str, ...]:
     return tuple(f"{name}{type_}" for type_ in _TYPES[1:])
 
 
-def _of_element_type(function: str) -> Callable[[tuple[Expr, ...]], tuple[Expr, ...]]:
+def of_element_type(function: str) -> Callable[[tuple[Expr, ...]], tuple[Expr, ...]]:
     """Constants after the list as values of its type."""
 
     def complete(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -119,7 +119,7 @@ def _of_element_type(function: str) -> Callable[[tuple[Expr, ...]], tuple[Expr, 
 @LISTS.strict(
     "arraylength",
     aliases=("cardinality",),
-    parameters=(_LIST,),
+    parameters=(LIST,),
     result=INT,
     lists=Lists.TAKEN,
     examples={"ARRAY_LENGTH(SPLIT('a,b,c', ','))": 3},
@@ -171,7 +171,7 @@ def _filled(type_: SqlType, values: Values, taken: pa.Array | None, is_none: NDA
 for _name, _ufunc, _example in (("arraymin", np.minimum, "a"), ("arraymax", np.maximum, "c")):
     LISTS.strict(
         _name,
-        parameters=(_LIST,),
+        parameters=(LIST,),
         result=_element,
         lists=Lists.TAKEN,
         examples={f"{_name.upper()}(SPLIT('b,a,c', ','))": _example},
@@ -225,10 +225,10 @@ def _scalar(value: Vector) -> Any:
 
 @LISTS.strict(
     "valuein",
-    parameters=(_LIST, constant("value", repeats=True)),
+    parameters=(LIST, constant("value", repeats=True)),
     result=_same,
     lists=Lists.TAKEN,
-    complete=_of_element_type("valuein"),
+    complete=of_element_type("valuein"),
     examples={"VALUE_IN(SPLIT('a,b,c', ','), 'c', 'a')": ["a", "c"]},
 )
 def _value_in(_type: SqlType, args: Sequence[Vector]) -> Any:
@@ -240,31 +240,32 @@ def _value_in(_type: SqlType, args: Sequence[Vector]) -> Any:
 @LISTS.strict(
     "arraycontainsint",
     aliases=_typed("arraycontains"),
-    parameters=(_LIST, constant("value")),
+    parameters=(LIST, constant("value")),
     result=BOOLEAN,
     lists=Lists.TAKEN,
-    complete=_of_element_type("arraycontains"),
+    complete=of_element_type("arraycontains"),
     examples={"ARRAYCONTAINSSTRING(SPLIT('a,b', ','), 'b')": True},
 )
 def _contains(_type: SqlType, args: Sequence[Vector]) -> Any:
-    return _first_place(args) >= 0
+    return first_place(args) >= 0
 
 
 @LISTS.strict(
     "arrayindexofint",
     aliases=_typed("arrayindexof"),
-    parameters=(_LIST, constant("value")),
+    parameters=(LIST, constant("value")),
     result=INT,
     lists=Lists.TAKEN,
-    complete=_of_element_type("arrayindexof"),
+    complete=of_element_type("arrayindexof"),
     examples={"ARRAYINDEXOFSTRING(SPLIT('a,b', ','), 'b')": 1, "ARRAYINDEXOFSTRING(SPLIT('a,b', ','), 'c')": -1},
 )
 def _index_of(_type: SqlType, args: Sequence[Vector]) -> Any:
     """Counted from 0; -1 is nowhere."""
-    return _first_place(args)
+    return first_place(args)
 
 
-def _first_place(args: Sequence[Vector]) -> Any:
+def first_place(args: Sequence[Vector]) -> Any:
+    """Where in each list the constant is first, counted from 0; -1 is nowhere."""
     values = Values.of(args[0])
     found = np.flatnonzero(_is_in(values, args[1:]))[::-1]
     places = np.full(len(values.offsets) - 1, -1, np.int32)
@@ -303,7 +304,7 @@ for _name, _order, _ordered in (
     LISTS.strict(
         f"{_name}int",
         aliases=_typed(_name),
-        parameters=(_LIST,),
+        parameters=(LIST,),
         result=_same,
         lists=Lists.TAKEN,
         examples={f"{_name.upper()}STRING(SPLIT('b,b,a', ','))": _ordered},
@@ -313,7 +314,7 @@ for _name, _order, _ordered in (
 @LISTS.strict(
     "arraysliceint",
     aliases=_typed("arrayslice"),
-    parameters=(_LIST, Parameter(name="start", kind=whole().kind), Parameter(name="end", kind=whole().kind)),
+    parameters=(LIST, Parameter(name="start", kind=whole().kind), Parameter(name="end", kind=whole().kind)),
     result=_same,
     lists=Lists.TAKEN,
     examples={"ARRAYSLICESTRING(SPLIT('a,b,c', ','), 1, 3)": ["b", "c"]},
@@ -328,16 +329,16 @@ def _slice(_type: SqlType, args: Sequence[Vector]) -> Any:
 @LISTS.strict(
     "arrayremoveint",
     aliases=_typed("arrayremove"),
-    parameters=(_LIST, constant("value")),
+    parameters=(LIST, constant("value")),
     result=_same,
     lists=Lists.TAKEN,
-    complete=_of_element_type("arrayremove"),
+    complete=of_element_type("arrayremove"),
     examples={"ARRAYREMOVESTRING(SPLIT('a,b,a', ','), 'a')": ["b", "a"]},
 )
 def _remove(_type: SqlType, args: Sequence[Vector]) -> Any:
     """Without the first value that is equal."""
     values = Values.of(args[0])
-    first = np.atleast_1d(_first_place(args))[values.rows]
+    first = np.atleast_1d(first_place(args))[values.rows]
     return values.chosen(np.flatnonzero(values.places != first))
 
 
@@ -361,7 +362,7 @@ def _of_one_type(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     return args
 
 
-_TWO: Final = (_LIST, Parameter(name="other", kind=ANYTHING, is_list=True))
+_TWO: Final = (LIST, Parameter(name="other", kind=ANYTHING, is_list=True))
 
 
 @LISTS.strict(
@@ -396,7 +397,7 @@ def _union(_type: SqlType, args: Sequence[Vector]) -> Any:
 @LISTS.strict(
     "arrayelementatint",
     aliases=_typed("arrayelementat"),
-    parameters=(_LIST, whole("place")),
+    parameters=(LIST, whole("place")),
     result=_element,
     lists=Lists.TAKEN,
     examples={"ARRAYELEMENTATSTRING(SPLIT('a,b', ','), 2)": "b", "ARRAYELEMENTATSTRING(SPLIT('a,b', ','), 3)": ""},

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from merlot.functions import json_filter, text_filter
-from merlot.functions.function import Family, Lists, text, word
+from merlot.functions.function import INSTANTS, Family, Lists, Parameter, text, word
 from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Expr, Literal
 from merlot.tree.types import BOOLEAN, SqlType
+from merlot.values.types import TypeName
+from merlot.vectors import id_sets
 from merlot.vectors.vector import Vector
 
 MATCHING: Final = Family("Matching")
@@ -73,3 +76,35 @@ def _text_match(_type: SqlType, args: Sequence[Vector]) -> Any:
     """What words a text has."""
     wanted = text_filter.parse(args[1].data.as_py())
     return _by_text(args, lambda value: text_filter.holds(wanted, value))
+
+
+@lru_cache(maxsize=16)
+def _id_set(written: str) -> id_sets.IdSet:
+    return id_sets.read(written)
+
+
+def _readable(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    assert isinstance(args[1], Literal)
+    try:
+        ids = _id_set(str(args[1].value))
+    except id_sets.IdSetError as error:
+        raise SqlValidationError(f"in_id_set: the set {error}") from error
+    own = TypeName.INT if args[0].type.base is TypeName.INT else TypeName.LONG
+    if ids.type not in (None, own):
+        raise SqlValidationError(f"in_id_set: the set is of {ids.type}, not of {own}")
+    return args
+
+
+@MATCHING.strict(
+    "inidset",
+    parameters=(Parameter(name="x", kind=INSTANTS), word("set")),
+    result=BOOLEAN,
+    complete=_readable,
+    examples={"IN_ID_SET(7, 'ATowAAABAAAAAAABABAAAAAFAAcA')": True, "IN_ID_SET(6, 'AA==')": False},
+)
+def _in_id_set(_type: SqlType, args: Sequence[Vector]) -> Any:
+    """Whether ID_SET met the number."""
+    ids = _id_set(args[1].data.as_py())
+    numbers = np.atleast_1d(args[0].data)
+    found = ids.holds(numbers)
+    return found.reshape(()) if args[0].is_constant else found

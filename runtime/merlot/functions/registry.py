@@ -16,10 +16,12 @@ from merlot.functions.date_formats import DATE_FORMATS
 from merlot.functions.distances import DISTANCES
 from merlot.functions.epochs import EPOCHS
 from merlot.functions.function import Family, ScalarFunction
+from merlot.functions.geospatial import GEOSPATIAL
 from merlot.functions.instants import INSTANTS
 from merlot.functions.json_text import JSON_TEXT
 from merlot.functions.lists import LISTS
 from merlot.functions.logic import LOGIC
+from merlot.functions.maps import MAPS
 from merlot.functions.matching import MATCHING
 from merlot.functions.mathematics import MATHEMATICS
 from merlot.functions.pieces import PIECES
@@ -29,6 +31,7 @@ from merlot.functions.search import SEARCH
 from merlot.functions.splitting import SPLITTING
 from merlot.functions.text import TEXT
 from merlot.functions.truncation import TRUNCATION
+from merlot.functions.url_forms import URL_FORMS
 from merlot.functions.urls import URLS
 from merlot.functions.whole_numbers import WHOLE_NUMBERS
 from merlot.tree.errors import UnsupportedSqlError
@@ -52,6 +55,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     CODES,
     HASHES,
     URLS,
+    URL_FORMS,
     ADDRESSES,
     INSTANTS,
     TRUNCATION,
@@ -60,7 +64,9 @@ FAMILIES: Final[tuple[Family, ...]] = (
     DATE_FORMATS,
     JSON_TEXT,
     LISTS,
+    MAPS,
     DISTANCES,
+    GEOSPATIAL,
     SPLITTING,
     PIECES,
 )

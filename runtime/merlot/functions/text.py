@@ -52,14 +52,23 @@ def _formed(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     return args[0], Literal(one_of(args[1], "normalize: unknown form", _FORMS) if len(args) > 1 else "NFC", STRING)
 
 
-@TEXT.strict("upper", parameters=(text(),), result=STRING, examples={"UPPER('aé')": "AÉ"})
+@TEXT.strict("upper", parameters=(text(),), result=STRING, examples={"UPPER('aé')": "AÉ", "UPPER('straße')": "STRASSE"})
 def _upper(_type: SqlType, args: Sequence[Vector]) -> Any:
-    return pc.utf8_upper(args[0].data)
+    return _in_case(args, pc.ascii_upper, str.upper)
 
 
-@TEXT.strict("lower", parameters=(text(),), result=STRING, examples={"LOWER('Ab')": "ab"})
+@TEXT.strict("lower", parameters=(text(),), result=STRING, examples={"LOWER('Ab')": "ab", "LOWER('ΟΔΟΣ')": "οδος"})
 def _lower(_type: SqlType, args: Sequence[Vector]) -> Any:
-    return pc.utf8_lower(args[0].data)
+    return _in_case(args, pc.ascii_lower, str.lower)
+
+
+def _in_case(args: Sequence[Vector], of_ascii: Callable[[Any], Any], of_text: Callable[[str], str]) -> Any:
+    """By Unicode's full mapping, as in Java: letters become several, and depend on those around; Arrow has the simple
+    one, a letter for a letter."""
+    texts = args[0].data
+    if isinstance(texts, pa.Array) and is_ascii(texts):
+        return of_ascii(texts)
+    return by_value(STRING, args, of_text)
 
 
 @TEXT.strict("length", parameters=(text(),), result=INT, examples={"LENGTH('abc')": 3})
@@ -120,7 +129,11 @@ def _substr(_type: SqlType, args: Sequence[Vector]) -> Any:
     "substring",
     parameters=(text(), whole("begin"), whole("length", is_optional=True)),
     result=STRING,
-    examples={"SUBSTRING('abcdef', 2)": "bcdef", "SUBSTRING('abcdef', 2, 3)": "bcd"},
+    examples={
+        "SUBSTRING('abcdef', 2)": "bcdef",
+        "SUBSTRING('abcdef', 2, 3)": "bcd",
+        "SUBSTRING('abcdef' FROM 2 FOR 3)": "bcd",
+    },
 )
 def _substring(_type: SqlType, args: Sequence[Vector]) -> Any:
     """From a position that counts from 1, so many characters."""
@@ -161,20 +174,40 @@ def _sliced(texts: Vector, begins: Any, ends: Any) -> Any:
     return by_value(STRING, (texts, *positions), lambda value, begin, end: value[begin:end])
 
 
-@TEXT.strict("trim", parameters=(text(),), result=STRING, examples={"TRIM('  a b ')": "a b"})
+@TEXT.strict(
+    "trim",
+    parameters=(text(), word("characters", is_optional=True)),
+    result=STRING,
+    examples={"TRIM('  a b ')": "a b", "TRIM('xxaxbyx', 'xy')": "axb", "TRIM(BOTH 'x' FROM 'xax')": "a"},
+)
 def _trim(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Without blanks and control characters at both ends."""
-    return pc.utf8_trim(args[0].data, _UP_TO_BLANK)
+    """Without blanks and control characters at both ends, or without those characters."""
+    return pc.utf8_trim(args[0].data, _characters(args, _UP_TO_BLANK))
 
 
-@TEXT.strict("ltrim", parameters=(text(),), result=STRING, examples={"LTRIM('  a ')": "a "})
+@TEXT.strict(
+    "ltrim",
+    parameters=(text(), word("characters", is_optional=True)),
+    result=STRING,
+    examples={"LTRIM('  a ')": "a ", "TRIM(LEADING 'x' FROM 'xax')": "ax"},
+)
 def _ltrim(_type: SqlType, args: Sequence[Vector]) -> Any:
-    return pc.utf8_ltrim(args[0].data, _WHITE)
+    return pc.utf8_ltrim(args[0].data, _characters(args, _WHITE))
 
 
-@TEXT.strict("rtrim", parameters=(text(),), result=STRING, examples={"RTRIM(' a  ')": " a"})
+@TEXT.strict(
+    "rtrim",
+    parameters=(text(), word("characters", is_optional=True)),
+    result=STRING,
+    examples={"RTRIM(' a  ')": " a", "TRIM(TRAILING 'x' FROM 'xax')": "xa"},
+)
 def _rtrim(_type: SqlType, args: Sequence[Vector]) -> Any:
-    return pc.utf8_rtrim(args[0].data, _WHITE)
+    return pc.utf8_rtrim(args[0].data, _characters(args, _WHITE))
+
+
+def _characters(args: Sequence[Vector], blanks: str) -> str:
+    """Those to leave out at the ends: an argument's, else blanks."""
+    return str(args[1].data.as_py()) if len(args) > 1 else blanks
 
 
 @TEXT.strict(

@@ -14,12 +14,13 @@ from merlot.values.types import TypeName
 from merlot.vectors.vector import Vector
 
 URLS: Final = Family("URLs")
-_STRINGS: Final = SqlType(TypeName.STRING, is_array=True)
+STRINGS: Final = SqlType(TypeName.STRING, is_array=True)
 _ILLEGAL: Final = re.compile(r"""[\x00-\x20<>"{}|\\^`\x7f]|%(?![0-9A-Fa-f]{2})""")
 """What java.net.URI refuses."""
 
 
-def _split(url: str) -> SplitResult | None:
+def split_url(url: str) -> SplitResult | None:
+    """None of what java.net.URI refuses."""
     if _ILLEGAL.search(url):
         return None
     try:
@@ -30,9 +31,9 @@ def _split(url: str) -> SplitResult | None:
     return parts
 
 
-def _host(url: str) -> str | None:
+def host_of(url: str) -> str | None:
     """As it is written, without user and port."""
-    parts = _split(url)
+    parts = split_url(url)
     if parts is None or not parts.hostname:
         return None
     start = parts.netloc.lower().rindex(parts.hostname)
@@ -40,71 +41,79 @@ def _host(url: str) -> str | None:
 
 
 def _protocol(url: str) -> str | None:
-    parts = _split(url)
+    parts = split_url(url)
     return url[: len(parts.scheme)] if parts is not None and parts.scheme else None
 
 
 def _bare_host(url: str) -> str | None:
-    host = _host(url)
+    host = host_of(url)
     return None if host is None else host.removeprefix("www.")
 
 
 def _top_level(url: str) -> str | None:
-    host = _host(url)
+    host = host_of(url)
     return None if host is None else host.rpartition(".")[2]
 
 
 def _path(url: str) -> str | None:
-    parts = _split(url)
+    parts = split_url(url)
     return unquote(parts.path) if parts is not None and parts.scheme and parts.hostname else None
 
 
-def _query(url: str) -> str | None:
-    parts = _split(url)
+def query_of(url: str) -> str | None:
+    """As it is written."""
+    parts = split_url(url)
     return parts.query if parts is not None and "?" in url.partition("#")[0] else None
 
 
 def _fragment(url: str) -> str | None:
-    parts = _split(url)
+    parts = split_url(url)
     return unquote(parts.fragment) if parts is not None and "#" in url else None
 
 
-def _of(part: Callable[[str], str | None]) -> Apply:
+def or_null(part: Callable[[str], str | None]) -> Callable[[str], str]:
+    """The part, or 'null'."""
+
     def compute(url: str) -> str:
         found = part(url)
         return "null" if found is None else found
 
+    return compute
+
+
+def _of(part: Callable[[str], str | None]) -> Apply:
+    compute = or_null(part)
     return lambda type_, args: by_value(type_, args, compute)
 
 
-_EXAMPLE: Final = "https://me@www.Example.com:8080/a%20b/c?x=1&y=2#top"
+EXAMPLE: Final = "https://me@www.Example.com:8080/a%20b/c?x=1&y=2#top"
 for _name, _part, _answer in (
     ("urlprotocol", _protocol, "https"),
-    ("urldomain", _host, "www.Example.com"),
+    ("urldomain", host_of, "www.Example.com"),
     ("urldomainwithoutwww", _bare_host, "Example.com"),
     ("urltopleveldomain", _top_level, "com"),
     ("urlpath", _path, "/a b/c"),
-    ("urlquerystring", _query, "x=1&y=2"),
+    ("urlquerystring", query_of, "x=1&y=2"),
     ("urlfragment", _fragment, "top"),
 ):
-    URLS.strict(_name, parameters=(text("url"),), result=STRING, examples={f"{_name.upper()}('{_EXAMPLE}')": _answer})(
+    URLS.strict(_name, parameters=(text("url"),), result=STRING, examples={f"{_name.upper()}('{EXAMPLE}')": _answer})(
         _of(_part)
     )
 
 
-@URLS.strict("urlport", parameters=(text("url"),), result=INT, examples={f"URLPORT('{_EXAMPLE}')": 8080})
+@URLS.strict("urlport", parameters=(text("url"),), result=INT, examples={f"URLPORT('{EXAMPLE}')": 8080})
 def _port(_type: SqlType, args: Sequence[Vector]) -> Any:
     """-1 where there is none."""
 
     def compute(url: str) -> int:
-        parts = _split(url)
+        parts = split_url(url)
         return -1 if parts is None or parts.port is None else parts.port
 
     return by_value(INT, args, compute)
 
 
 def _parameters(url: str) -> list[str]:
-    query = _query(url)
+    query = query_of(url)
     return unquote(query).split("&") if query else []
 
 
@@ -112,7 +121,7 @@ def _parameters(url: str) -> list[str]:
     "extracturlparameter",
     parameters=(text("url"), text("name")),
     result=STRING,
-    examples={f"EXTRACTURLPARAMETER('{_EXAMPLE}', 'y')": "2", f"EXTRACTURLPARAMETER('{_EXAMPLE}', 'z')": ""},
+    examples={f"EXTRACTURLPARAMETER('{EXAMPLE}', 'y')": "2", f"EXTRACTURLPARAMETER('{EXAMPLE}', 'z')": ""},
 )
 def _parameter(_type: SqlType, args: Sequence[Vector]) -> Any:
     """The value of the first parameter of that name; an empty text where there is none."""
@@ -127,18 +136,18 @@ def _parameter(_type: SqlType, args: Sequence[Vector]) -> Any:
 @URLS.strict(
     "extracturlparameters",
     parameters=(text("url"),),
-    result=_STRINGS,
-    examples={f"EXTRACTURLPARAMETERS('{_EXAMPLE}')": ["x=1", "y=2"]},
+    result=STRINGS,
+    examples={f"EXTRACTURLPARAMETERS('{EXAMPLE}')": ["x=1", "y=2"]},
 )
 def _all_parameters(_type: SqlType, args: Sequence[Vector]) -> Any:
-    return by_value(_STRINGS, args, _parameters)
+    return by_value(STRINGS, args, _parameters)
 
 
 @URLS.strict(
     "extracturlparameternames",
     parameters=(text("url"),),
-    result=_STRINGS,
-    examples={f"EXTRACTURLPARAMETERNAMES('{_EXAMPLE}')": ["x", "y"]},
+    result=STRINGS,
+    examples={f"EXTRACTURLPARAMETERNAMES('{EXAMPLE}')": ["x", "y"]},
 )
 def _parameter_names(_type: SqlType, args: Sequence[Vector]) -> Any:
-    return by_value(_STRINGS, args, lambda url: [part.partition("=")[0] for part in _parameters(url)])
+    return by_value(STRINGS, args, lambda url: [part.partition("=")[0] for part in _parameters(url)])

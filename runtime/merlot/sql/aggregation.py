@@ -20,8 +20,7 @@ def count_rows(function: AggregationFunction) -> Aggregate:
 
 def check_arity(function: AggregationFunction, number: int) -> None:
     """Raise SqlValidationError if an aggregate does not take so many arguments."""
-    most = len(function.parameters)
-    least = sum(not parameter.is_optional for parameter in function.parameters)
+    least, most = function.arity
     if not least <= number <= most:
         raise SqlValidationError(f"{function.name} takes {arity(least, most)}, got {number}")
 
@@ -31,6 +30,7 @@ def typed_aggregate(function: AggregationFunction, args: Sequence[Expr], *, null
     first = args[0]
     if function.counts_rows and (not nulls or (isinstance(first, Literal) and first.value is not None)):
         return count_rows(function)
+    args = function.complete(args)
     for parameter, arg in zip(function.parameters, args, strict=False):
         _check(function, parameter, arg)
     pairs = list(zip(function.parameters, args, strict=False))

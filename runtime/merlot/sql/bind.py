@@ -10,6 +10,8 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from merlot.aggregates import registry as aggregates
+from merlot.aggregates.projections import together
 from merlot.functions import registry
 from merlot.functions.instants import Moment
 from merlot.spec.schema import TableSchema
@@ -105,7 +107,20 @@ def _bind_outputs(
         outputs.append(Output(_label(node, binder, scope), expr))
     if not outputs:
         raise SqlParseError("SELECT needs at least one expression")
-    return tuple(outputs), aliases
+    return _rows_together(outputs), aliases
+
+
+def _rows_together(outputs: Sequence[Output]) -> tuple[Output, ...]:
+    """Aggregates that give rows, told of one another: rows with the same measures stay together."""
+    found = {place: output.expr for place, output in enumerate(outputs) if _gives_rows(output.expr)}
+    if not found:
+        return tuple(outputs)
+    made = dict(zip(found, together([expr for expr in found.values() if isinstance(expr, Aggregate)]), strict=True))
+    return tuple(Output(output.label, made.get(place, output.expr)) for place, output in enumerate(outputs))
+
+
+def _gives_rows(expr: Expr) -> bool:
+    return isinstance(expr, Aggregate) and aggregates.named(expr.function).gives_rows
 
 
 def _label(node: exp.Expr, binder: Binder, scope: Scope) -> str:
@@ -234,16 +249,22 @@ def _check_distinct(query: BoundQuery) -> None:
     if any(key.expr not in selected for key in query.order_by):
         raise SqlValidationError("ORDER BY of a SELECT DISTINCT must be among the selected expressions")
     for expr in selected:
+        if _gives_rows(expr):
+            raise UnsupportedSqlError("SELECT DISTINCT of an aggregate that gives rows")
         if expr.type.is_array and expr not in query.group_by and has_aggregate(expr):
             raise SqlValidationError(f"SELECT DISTINCT of a list that an aggregate answers type={expr.type}")
 
 
 def _check_grouped(expr: Expr, keys: frozenset[Expr], place: str) -> None:
+    if _gives_rows(expr) and place != "SELECT":
+        raise UnsupportedSqlError(f"{place} of an aggregate that gives rows")
     if expr in keys or isinstance(expr, Literal | Aggregate):
         return
     if isinstance(expr, Column):
         raise SqlValidationError(f"{place} uses a column that is neither grouped nor aggregated column={expr.name}")
     assert isinstance(expr, Call)
+    if any(map(_gives_rows, expr.args)):
+        raise UnsupportedSqlError(f"an aggregate that gives rows inside of {expr.function.upper()}")
     for position, arg in enumerate(expr.args):
         if arg in keys and registry.of(expr).wants_list(position):
             problem = f"{place} needs a list of which GROUP BY takes each value function={expr.function}"

@@ -16,6 +16,7 @@ from sqlglot.tokens import Tokenizer as BaseTokenizer
 from merlot.sql.budget import Budget
 
 _KEPT_RANGES = (TokenType.BETWEEN, TokenType.IN, TokenType.IS, TokenType.LIKE, TokenType.ILIKE)
+_TRIMS = {"BOTH": "TRIM", "LEADING": "LTRIM", "TRAILING": "RTRIM"}
 
 
 class MerlotDialect(Dialect):
@@ -24,7 +25,7 @@ class MerlotDialect(Dialect):
     NULL_ORDERING = "nulls_are_large"
 
     class Tokenizer(BaseTokenizer):
-        """Standard tokens; hints are comments, DIV is a function, and `$` may begin a name (`$segmentName`)."""
+        """Standard tokens; hints are comments, DIV and SETTINGS are names, and `$` may begin one (`$segmentName`)."""
 
         IDENTIFIERS = ['"', "`"]
         QUOTES = ["'"]
@@ -33,7 +34,9 @@ class MerlotDialect(Dialect):
         HEX_STRINGS = [("x'", "'"), ("X'", "'")]
         COMMANDS = set()
         HINT_START = "\0"
-        KEYWORDS = {word: token for word, token in BaseTokenizer.KEYWORDS.items() if word not in ("/*+", "DIV")}
+        KEYWORDS = {
+            word: token for word, token in BaseTokenizer.KEYWORDS.items() if word not in ("/*+", "DIV", "SETTINGS")
+        }
 
     class Parser(BaseParser):
         """The expression grammar, without sqlglot's knowledge of functions."""
@@ -41,7 +44,11 @@ class MerlotDialect(Dialect):
         FUNCTIONS = {}
         NO_PAREN_FUNCTIONS = {}
         NO_PAREN_FUNCTION_PARSERS = {"CASE": BaseParser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
-        FUNCTION_PARSERS = {name: BaseParser.FUNCTION_PARSERS[name] for name in ("CAST", "EXTRACT")}
+        FUNCTION_PARSERS = {
+            **{name: BaseParser.FUNCTION_PARSERS[name] for name in ("CAST", "EXTRACT")},
+            "TRIM": lambda self: self._parse_trim_call(),
+            "SUBSTRING": lambda self: self._parse_substring_call(),
+        }
         FUNCTIONS_WITH_ALIASED_ARGS = set()
         LAMBDAS = {}
         COLUMN_OPERATORS = {TokenType.DOT: None}
@@ -52,6 +59,34 @@ class MerlotDialect(Dialect):
         def _advance(self, times: int = 1) -> None:
             self.budget.step()
             super()._advance(times)
+
+        def _parse_trim_call(self) -> exp.Anonymous:
+            """`TRIM(LEADING 'x' FROM a)` is `LTRIM(a, 'x')`; a column may be called LEADING."""
+            name = self._tokens[self._index - 2].text
+            if self._next and self._next.token_type not in (TokenType.R_PAREN, TokenType.COMMA, TokenType.DOT):
+                name = _TRIMS[self._prev.text.upper()] if self._match_texts(_TRIMS) else name
+            has_from_first = self._curr and self._curr.token_type == TokenType.FROM
+            args = [] if has_from_first else self._parse_function_args(alias=True)
+            if self._match(TokenType.FROM):
+                args = [self._parse_operand(), *args]
+            return self.expression(exp.Anonymous(this=name, expressions=args))
+
+        def _parse_substring_call(self) -> exp.Anonymous:
+            """`SUBSTRING(a FROM 2 FOR 3)` is `SUBSTRING(a, 2, 3)`."""
+            name = self._tokens[self._index - 2].text
+            args = self._parse_function_args(alias=True)
+            if self._match(TokenType.FROM):
+                args.append(self._parse_operand())
+            if self._match(TokenType.FOR):
+                first: list[exp.Expr] = [exp.Literal.number(1)] if len(args) == 1 else []
+                args += [*first, self._parse_operand()]
+            return self.expression(exp.Anonymous(this=name, expressions=args))
+
+        def _parse_operand(self) -> exp.Expr:
+            operand = self._parse_bitwise()
+            if operand is None:
+                self.raise_error("expected an expression")
+            return operand or exp.Null()
 
         def _parse_in(self, this: exp.Expr | None, alias: bool = False) -> exp.In:
             """A list of constants is read off the tokens: a query with 10,000 parses in 80 ms, not 340."""

@@ -10,11 +10,14 @@ from sqlglot import exp
 
 from merlot.aggregates import registry as aggregates
 from merlot.aggregates.function import AggregationFunction
+from merlot.aggregates.funnels import FunnelCount
 from merlot.functions import registry
+from merlot.functions.arguments import fitted
 from merlot.functions.conditional import typed_case
 from merlot.functions.date_fields import FIELD_NAMES
 from merlot.functions.instants import Moment
-from merlot.sql import predicates
+from merlot.functions.time_words import TRUNC_UNITS
+from merlot.sql import funnels, predicates
 from merlot.sql.aggregation import check_arity, count_rows, typed_aggregate
 from merlot.sql.budget import Budget
 from merlot.sql.labels import DISTINCT_FORMS, OPERATOR_NAMES, cast_type_name
@@ -81,8 +84,13 @@ class Binder:
 
     def call(self, name: str, args: tuple[Expr, ...]) -> Expr:
         """The typed call of a function, worked out where all is constant."""
-        bound = registry.callable_as(name).bind(self, args)
+        function = registry.callable_as(name)
+        taken = fitted(function, args)
+        bound = function.bind(self, tuple(map(self._worked_out, taken, args)))
         return self.fold(bound) if isinstance(bound, Call) else bound
+
+    def _worked_out(self, converted: Expr, given: Expr) -> Expr:
+        return self.fold(converted) if converted is not given and isinstance(converted, Call) else converted
 
     def equal(self, left: Expr, right: Expr) -> Expr:
         """The predicate that two expressions are equal."""
@@ -213,15 +221,27 @@ def _membership(binder: Binder, node: Any, *, negated: bool = False) -> Expr:
     candidates = node.expressions
     if not candidates:
         raise SqlParseError("IN needs at least one value")
+    if isinstance(node.this, exp.Tuple):
+        found = disjunction([_same_row(binder, node.this, candidate) for candidate in candidates])
+        return predicates.invert(found) if negated else found
     bound = [binder.bind(candidate) for candidate in candidates]
     return predicates.member(binder.bind(node.this), bound, negated=negated, nulls=binder.nulls)
 
 
+def _same_row(binder: Binder, row: exp.Tuple, other: exp.Expr) -> Expr:
+    """`(a, b) = (1, 'x')`."""
+    if not isinstance(other, exp.Tuple) or len(other.expressions) != len(row.expressions):
+        raise SqlValidationError(f"IN of {len(row.expressions)} values a row needs as many in each of its rows")
+    pairs = zip(row.expressions, other.expressions, strict=True)
+    return conjunction([binder.equal(binder.bind(left), binder.bind(right)) for left, right in pairs])
+
+
 def _between(binder: Binder, node: Any) -> Expr:
-    if node.args.get("symmetric"):
-        raise UnsupportedSqlError("BETWEEN SYMMETRIC")
-    low, high = binder.bind(node.args["low"]), binder.bind(node.args["high"])
-    return predicates.between(binder.bind(node.this), low, high, nulls=binder.nulls)
+    this, low, high = (binder.bind(node.args[part]) for part in ("this", "low", "high"))
+    between = predicates.between(this, low, high, nulls=binder.nulls)
+    if not node.args.get("symmetric"):
+        return between
+    return disjunction([between, predicates.between(this, high, low, nulls=binder.nulls)])
 
 
 def _like(binder: Binder, node: Any, escape: Expr | None = None) -> Expr:
@@ -275,6 +295,20 @@ def _cast(binder: Binder, node: Any) -> Expr:
     return binder.fold(converted) if isinstance(converted, Call) else converted
 
 
+_UNIT_FIRST = frozenset({"datetrunc", "timestampadd", "timestampdiff"})
+_UNITS = frozenset(TRUNC_UNITS) | {f"{unit}S" for unit in TRUNC_UNITS}
+
+
+def _with_unit(name: str, args: list[Any]) -> list[Any]:
+    """`TIMESTAMPADD(DAY, …)` is `TIMESTAMPADD('DAY', …)`, also where a column is called so."""
+    function = registry.find(name)
+    if function is None or function.name not in _UNIT_FIRST or not args or not isinstance(args[0], exp.Column):
+        return args
+    first = args[0]
+    is_unit = first.name.upper() in _UNITS and not first.table and not first.this.args.get("quoted")
+    return [exp.Literal.string(first.name), *args[1:]] if is_unit else args
+
+
 def _function(binder: Binder, node: Any) -> Expr:
     name = node.this if isinstance(node.this, str) else node.this.name
     function = aggregates.find(name)
@@ -283,7 +317,7 @@ def _function(binder: Binder, node: Any) -> Expr:
     numbered = aggregates.numbered(name)
     if numbered is not None:
         return _aggregate(binder, [*node.expressions, exp.Literal.number(numbered[1])], numbered[0])
-    args = node.expressions
+    args = _with_unit(name, node.expressions)
     if any(isinstance(arg, exp.Distinct) for arg in args):
         raise UnsupportedSqlError(f"DISTINCT in {name.upper()}")
     return binder.call(name, tuple(binder.bind(arg) for arg in args))
@@ -311,7 +345,13 @@ def _aggregate(binder: Binder, args: Sequence[exp.Expr], function: AggregationFu
             raise UnsupportedSqlError(f"DISTINCT in {name.upper()}")
         function = aggregates.named(DISTINCT_FORMS.get(name, name))
         args, name = args[0].expressions, function.name
+    if name == FunnelCount.name:
+        inner = replace(binder, place=f"{name}(…)", allows_aggregates=False, aliases_first=False)
+        return typed_aggregate(function, funnels.arguments(inner, args), nulls=binder.nulls)
     check_arity(function, len(args))
+    if function.gives_rows and (binder.place != "SELECT" or binder.stages is not None):
+        where = binder.place if binder.stages is None else "a query of several stages"
+        raise UnsupportedSqlError(f"{name.upper()} in {where}")
     if isinstance(args[0], exp.Star):
         return count_rows(function)
     inner = replace(binder, place=f"{name}(…)", allows_aggregates=False, aliases_first=False)

@@ -15,6 +15,7 @@ from decimal import ROUND_DOWN, Decimal, InvalidOperation
 from merlot.tree.errors import SqlParseError, SqlValidationError
 from merlot.tree.nodes import Literal, Value
 from merlot.tree.types import BIG_DECIMAL, DOUBLE, INT, LONG, UNKNOWN, SqlType
+from merlot.values.number_text import java_text
 from merlot.values.periods import DAY_MS
 from merlot.values.types import TypeName
 
@@ -112,7 +113,7 @@ def to_text(literal: Literal) -> str:
         return format(value, "f")
     if literal.type.base is TypeName.TIMESTAMP and isinstance(value, int):
         return timestamp_text(value)
-    return str(value)
+    return java_text(repr(value)) if isinstance(value, float) else str(value)
 
 
 def to_float32(value: float) -> float:

@@ -251,3 +251,11 @@ def queries_in(statement: Statement) -> Iterator[Query]:
             continue
         pending += [relation.query for relation in relations_in(query.source) if isinstance(relation, Derived)]
         pending += [slot.query for slot in query.slots.values() if isinstance(slot, Subquery)]
+
+
+def is_correlated(query: Query) -> bool:
+    """Whether it reads columns of relations that are not its own."""
+    blocks = [block for block in queries_in(Statement(query=query)) if isinstance(block, Block)]
+    own = {relation.id for block in blocks for relation in relations_in(block.source)}
+    exprs = [expr for block in blocks for expr in (*block.exprs, *conditions_in(block.source))]
+    return any(source_id(column) not in (*own, "") for expr in exprs for column in columns_in(expr))

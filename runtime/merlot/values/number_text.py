@@ -46,3 +46,21 @@ def double_of(text: str) -> float:
     if math.isinf(number):
         raise OverflowError(text)
     return number
+
+
+def java_text(shortest: str) -> str:
+    """A float's shortest decimal text, laid out as by Java's `Double.toString`: `1.0E7`, `0.001`, `1.0E-4`."""
+    number = Decimal(shortest)
+    if not number.is_finite():
+        return "NaN" if number.is_nan() else "-Infinity" if number < 0 else "Infinity"
+    sign, digits, exponent = number.as_tuple()
+    text = "".join(map(str, digits)).rstrip("0")
+    minus = "-" if sign else ""
+    if not text:
+        return minus + "0.0"
+    power = len(digits) + int(exponent) - 1
+    if -3 <= power < 7:
+        plain = format(abs(number), "f")
+        whole, _, fraction = plain.partition(".")
+        return f"{minus}{whole}.{fraction.rstrip('0') or '0'}"
+    return f"{minus}{text[0]}.{text[1:] or '0'}E{power}"

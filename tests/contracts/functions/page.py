@@ -99,7 +99,8 @@ def _aggregates() -> list[str]:
 
 def _aggregate(function: AggregationFunction) -> list[str]:
     first = (type(function).__doc__ or "").strip().splitlines()[0]
-    written = f"{function.name.upper()}({_list(function.parameters, lambda _parameter: '')})"
+    arguments = function.written or _list(function.parameters, lambda _parameter: "")
+    written = f"{function.name.upper()}({arguments})"
     aliases = " ".join(alias.upper() for alias in function.aliases)
     return [_code(written), aliases, first, "read and written" if function.has_bytes else ""]
 

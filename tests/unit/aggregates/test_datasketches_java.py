@@ -1,19 +1,17 @@
 """The sketches that Merlot makes, read by DataSketches' Java library, and its own read by Merlot."""
 
-import os
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.unit import java_oracle
 
 from merlot.aggregates.cpc import CpcState
 from merlot.aggregates.kll import KllState
 from merlot.aggregates.kll_images import checked
 from merlot.aggregates.theta import ThetaState, estimates
 from merlot.values.types import TypeName
-from merlot_spark import jvm
 
 ORACLE = """
 import java.util.HexFormat;
@@ -63,30 +61,13 @@ def made(state, number: int) -> str:
 
 @pytest.mark.cluster
 def test_java_reads_what_merlot_writes_and_merlot_what_java_writes(tmp_path: Path):
-    pyspark = pytest.importorskip("pyspark")
-    jars = sorted((Path(pyspark.__file__).parent / "jars").glob("datasketches-*.jar"))
-    if len(jars) < 2 or not (jvm.java_home() / "bin" / "javac").exists():
-        pytest.skip("no datasketches-*.jar beside pyspark, or a JRE without compiler")
-    (tmp_path / "Oracle.java").write_text(ORACLE)
     lines = []
     for number in NUMBERS:
         lines.append(("theta", made(ThetaState(TypeName.STRING, 1, 4_096), number)))
         lines.append(("cpc", made(CpcState(TypeName.STRING, 12, None), number)))
         lines.append(("kll", made(KllState(1, 200), number)))
-    command = [jvm.java(), "--add-exports=java.base/jdk.internal.misc=ALL-UNNAMED"]
-    command += ["--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED", "--add-opens=java.base/java.nio=ALL-UNNAMED"]
-    command += ["--add-opens=java.base/sun.nio.ch=ALL-UNNAMED", "-cp", os.pathsep.join(map(str, jars))]
     text = "\n".join(" ".join(line) for line in lines)
-    run = subprocess.run(
-        [*command, os.fspath(tmp_path / "Oracle.java")],
-        input=text,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=170,
-    )
-    assert run.returncode == 0, run.stderr
-    answers = run.stdout.splitlines()
+    answers = java_oracle.run(ORACLE, ("datasketches-java-*.jar", "datasketches-memory-*.jar"), text, tmp_path)
     for (kind, image), answer, number in zip(lines, answers, np.repeat(NUMBERS, 3), strict=False):
         if kind == "theta":
             assert estimates(pa.array([bytes.fromhex(image)]))[0] == round(float(answer))

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from merlot.aggregates import distinct
+from merlot.aggregates import distinct, pairs
 from merlot.aggregates.distinct import DistinctState
 from merlot.aggregates.function import State
 from merlot.segment.index.dictionary import UnorderedDictionary
@@ -26,6 +26,7 @@ VALUES: dict[SqlType, list[object]] = {
 def test_each_group_has_the_values_that_it_met_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(seed)
     monkeypatch.setattr(distinct, "MAX_MARKED", random.choice((0, 100, 1 << 20)))
+    monkeypatch.setattr(pairs, "LEAST_PENDING", random.choice((0, 50, 1 << 20)))
     type_ = random.choice(list(VALUES))
     wanted: dict[int, set[object]] = {}
     total = DistinctState(type_, random.choice((1, 12)))

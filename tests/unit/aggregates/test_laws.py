@@ -69,11 +69,14 @@ def call_of(function, base, *, nulls, is_least=False):
 each_function = pytest.mark.parametrize("function", registry.FUNCTIONS, ids=lambda function: function.name)
 DIGESTS = ["tdigest", "rawtdigest"]
 EXACT_COUNTS = {"count", "distinctcount", "segmentpartitioneddistinctcount"}
-EXACT_COUNTS |= {"distinctcountoffheap", "distinctcountsmarthll"}
+EXACT_COUNTS |= {"distinctcountoffheap", "distinctcountsmarthll", "distinctcounthllplus", "distinctcountull"}
 """To them, bytes are values."""
 KLLS = ["kll", "rawkll"]
 CONSTANTS: dict[tuple[str, str], object] = {
     ("distinctcounthll", "log2m"): 6,
+    ("distinctcounthllplus", "p"): 14,
+    ("distinctcounthllplus", "sp"): 32,
+    ("distinctcountull", "p"): 12,
     ("distinctcountrawhll", "log2m"): 4,
     ("distinctcounthllmv", "log2m"): 6,
     ("distinctcountrawhllmv", "log2m"): 4,
@@ -96,6 +99,9 @@ CONSTANTS: dict[tuple[str, str], object] = {
     ("histogram", "lower"): -40.0,
     ("histogram", "upper"): 40,
     ("histogram", "bins"): 16,
+    **{(f"expr{form}", part): value for form in ("min", "max") for part, value in (("measures", 1), ("place", 0))},
+    ("funnelcount", "steps"): 3,
+    ("idset", "settings"): "sizeThresholdInBytes=1000",
     ("sumprecision", "precision"): 30,
     ("sumprecision", "scale"): 2,
     ("firstwithtime", "type"): "ANY",

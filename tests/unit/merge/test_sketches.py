@@ -1,13 +1,12 @@
 """Serialized sketches in a rollup: the bytes that Java's classes write, and those that they make of several."""
 
-import os
 import struct
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.unit import java_oracle
 from tests.unit.merge.merge_tables import built, merge, plan_of, read_rows
 
 from merlot.errors import InvalidInputError
@@ -19,7 +18,6 @@ from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
 from merlot.values.types import TypeName
 from merlot.vectors.groups import Groups
-from merlot_spark import jvm
 
 HLLS = (
     "000000040000000c069084c20200842200000401",
@@ -218,15 +216,8 @@ def rolled(directory: Path, inputs, function: str):
 
 @pytest.mark.cluster
 def test_clearspring_agrees_on_hyperloglogs_of_any_size(tmp_path: Path):
-    pyspark = pytest.importorskip("pyspark")
-    jars = sorted((Path(pyspark.__file__).parent / "jars").glob("stream-*.jar"))
-    compiler = jvm.java_home() / "bin" / "javac"
-    if not jars or not compiler.exists():
-        pytest.skip("no stream-*.jar beside pyspark, or a JRE without compiler")
-    (tmp_path / "Oracle.java").write_text(ORACLE)
-    command = [jvm.java(), "-cp", os.fspath(jars[-1]), os.fspath(tmp_path / "Oracle.java")]
-    answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=170)
-    lines = raw(answer.stdout.split())
+    answer = java_oracle.run(ORACLE, ("stream-*.jar",), "", tmp_path)
+    lines = raw(" ".join(answer).split())
     for first in range(0, len(lines), 4):
         *parts, union = lines[first : first + 4]
         assert fold(parts, [0, 0, 0], "DISTINCTCOUNTHLL") == [union]

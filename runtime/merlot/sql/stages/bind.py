@@ -137,7 +137,11 @@ class _StatementBinder:
     def _bind_with(self, with_: exp.With) -> None:
         if with_.args.get("recursive"):
             raise UnsupportedSqlError("WITH RECURSIVE")
+        known: set[str] = set()
         for entry in with_.expressions:
+            if entry.alias.lower() in known:
+                raise SqlValidationError(f"name is used twice in WITH name={entry.alias}")
+            known.add(entry.alias.lower())
             query = self.query(entry.this, None)
             names = [column.name for column in entry.args["alias"].args.get("columns") or ()]
             common = self.new_id("with")
@@ -211,8 +215,7 @@ class _StatementBinder:
     def _block(self, select: exp.Select, outer: StageScope | None) -> Block:
         _check_clauses(select)
         source, scope = self._from(select, outer)
-        windows = {window.this.name.lower(): window for window in select.args.get("windows") or ()}
-        slots = Slots(self, windows)
+        slots = Slots(self, _named_windows(select))
         binder = Binder(
             scope, self.context.fold, self.context.moment, nulls=True, budget=self.context.budget, stages=slots
         )
@@ -388,6 +391,14 @@ class _StatementBinder:
         id_ = self.new_id("v")
         outputs = [Output(f"EXPR${number}", Column(f"c{number}", type_)) for number, type_ in enumerate(types)]
         return Values(id_, cast, tuple(types)), _source(id_, node.alias, _renamed(outputs, columns, node.alias))
+
+
+def _named_windows(select: exp.Select) -> dict[str, exp.Expr]:
+    named: dict[str, exp.Expr] = {}
+    for window in select.args.get("windows") or ():
+        if named.setdefault(window.this.name.lower(), window) is not window:
+            raise SqlValidationError(f"window name is used twice name={window.this.name}")
+    return named
 
 
 def _check_clauses(select: exp.Select) -> None:

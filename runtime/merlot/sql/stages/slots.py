@@ -33,7 +33,7 @@ _VALUES: Final = {"firstvalue": "first_value", "lastvalue": "last_value"}
 _SHIFTS: Final = frozenset({"lag", "lead"})
 OVER: Final = frozenset({"count", "sum", "min", "max", "avg", "minstring", "maxstring", "booland", "boolor"})
 """Aggregates that may stand OVER a window, by canonical key."""
-_NOT_HERE: Final = frozenset({"WHERE", "GROUP BY", "HAVING", "ON", "USING", "FILTER"})
+_NOT_HERE: Final = frozenset({"WHERE", "GROUP BY", "HAVING", "ON", "USING", "FILTER", "OVER"})
 
 
 class Statements(Protocol):
@@ -79,7 +79,7 @@ class Slots:
             called = called.this
         if not isinstance(called, exp.Anonymous):
             raise UnsupportedSqlError(f"{feature_name(called)} OVER a window")
-        plain = replace(binder, aliases_first=False)
+        plain = replace(binder, place="OVER", aliases_first=False)
         function, args, type_ = self._called(plain, called)
         if ignores_nulls and function not in (*_VALUES.values(), *_SHIFTS):
             raise SqlValidationError(f"IGNORE NULLS is of LAG, LEAD, FIRST_VALUE and LAST_VALUE, not {function}")
@@ -87,7 +87,7 @@ class Slots:
             function=function,
             args=args,
             type=type_,
-            partition_by=tuple(plain.bind(one) for one in definition.args.get("partition_by") or ()),
+            partition_by=tuple(_key(plain, one, "PARTITION BY") for one in definition.args.get("partition_by") or ()),
             order_by=_order(definition.args.get("order"), plain),
             frame=_frame(definition.args.get("spec")),
             ignores_nulls=ignores_nulls,
@@ -201,6 +201,8 @@ def _shifted(key: str, written: str, args: tuple[Expr, ...]) -> tuple[str, tuple
     if len(args) > 1 and not _is_whole(args[1]):
         raise SqlValidationError(f"{written} needs its distance as a whole number")
     if len(args) == 3:
+        if not isinstance(args[2], Literal) and common_type(args[0].type, args[2].type) != args[0].type:
+            raise SqlValidationError(f"{written} needs a default of type {args[0].type}, not {args[2].type}: cast it")
         args = (args[0], args[1], cast_to(args[2], args[0].type))
     return key, args, args[0].type
 
@@ -213,10 +215,17 @@ def _is_positive(expr: Expr) -> bool:
     return isinstance(expr, Literal) and isinstance(expr.value, int) and expr.value > 0
 
 
+def _key(binder: Binder, node: Any, clause: str) -> Expr:
+    key = binder.bind(node)
+    if key.type.is_array:
+        raise SqlValidationError(f"{clause} of a multi-value column in a window")
+    return key
+
+
 def _order(order: Any, binder: Binder) -> tuple[OrderKey, ...]:
     """Numbers are constants here, not places."""
     return tuple(
-        OrderKey(binder.bind(node.this), not node.args.get("desc"), not node.args.get("nulls_first"))
+        OrderKey(_key(binder, node.this, "ORDER BY"), not node.args.get("desc"), not node.args.get("nulls_first"))
         for node in (order.expressions if order is not None else ())
     )
 
@@ -232,7 +241,14 @@ def _frame(spec: Any) -> str:
         raise UnsupportedSqlError(f"{kind} in a window")
     start = _end(spec.args.get("start"), spec.args.get("start_side"), kind)
     end = _end(spec.args.get("end") or "CURRENT ROW", spec.args.get("end_side"), kind)
+    ends = [_ENDS.index(end.lstrip("0123456789 ")) for end in (start, end)]
+    if ends[0] > ends[1] or _ENDS[0] == end or _ENDS[-1] == start:
+        raise SqlValidationError(f"a window cannot go from {start} to {end}")
     return f"{kind} BETWEEN {start} AND {end}"
+
+
+_ENDS: Final = ("UNBOUNDED PRECEDING", "PRECEDING", "CURRENT ROW", "FOLLOWING", "UNBOUNDED FOLLOWING")
+"""From first to last, without distances."""
 
 
 def _end(value: Any, side: Any, kind: str) -> str:

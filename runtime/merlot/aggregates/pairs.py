@@ -1,0 +1,63 @@
+"""Which dict ids each group has met, where groups times ids are too many for a mark each.
+
+Pairs are kept as they come, and made distinct when many have come: put in the order of groups, then passed over with an
+array that tells of each id which group met it last. No pair is hashed: 1,000,000 rows of 5,000 groups and 166,000 ids
+take 6 ms, and 13 in a table of the pairs that met.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.kernels import group as kernels
+from merlot.kernels.aggregate import count_groups
+
+LEAST_PENDING: Final = 1 << 20
+"""Fewer pairs wait: 8 bytes each."""
+
+Ids = NDArray[np.uint32]
+
+
+class MetPairs:
+    """Pairs of a group and a dict id below `cardinality`."""
+
+    def __init__(self, cardinality: int) -> None:
+        self._cardinality = cardinality
+        self._owners: list[Ids] = []
+        self._ids: list[Ids] = []
+        self._num_pairs = 0
+        self._most = LEAST_PENDING
+
+    def add(self, owners: NDArray[Any], ids: NDArray[Any]) -> None:
+        """Take in pairs; both arrays are copied."""
+        self._owners.append(owners.astype(np.uint32))
+        self._ids.append(ids.astype(np.uint32))
+        self._num_pairs += len(ids)
+        if self._num_pairs > self._most:
+            # Half of the room is free then, so that each pair is passed over a few times at most.
+            num_groups = 1 + max([int(one.max(initial=0)) for one in self._owners])
+            distinct, bounds = self.by_group(num_groups)
+            self._owners = [np.repeat(np.arange(num_groups, dtype=np.uint32), np.diff(bounds))]
+            self._ids, self._num_pairs = [distinct], len(distinct)
+            self._most = max(LEAST_PENDING, 2 * len(distinct))
+
+    def by_group(self, num_groups: int) -> tuple[Ids, NDArray[np.int64]]:
+        """Distinct ids of each group, group after group, and where those of each begin, (num_groups + 1,)."""
+        owners, ids = _joined(self._owners), _joined(self._ids)
+        ends = np.zeros(num_groups + 1, np.int64)
+        count_groups(owners, ends[1:])
+        np.cumsum(ends, out=ends)
+        ordered = np.empty(len(ids), np.uint32)
+        kernels.order_by_group(owners, ids, ends[:-1], ordered)
+        # What was where each group begins is now where it ends.
+        last = np.full(self._cardinality, kernels.EMPTY, np.uint32)
+        bounds = np.zeros(num_groups + 1, np.int64)
+        kernels.distinct_in_groups(ordered, ends[:-1], last, bounds[1:])
+        return ordered[: bounds[-1]], bounds
+
+
+def _joined(parts: list[Ids]) -> Ids:
+    return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.uint32), *parts])

@@ -1,0 +1,242 @@
+"""EXPR_MIN and EXPR_MAX: a value of each row whose measures are least or greatest, a row of the answer each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from merlot.aggregates.function import (
+    ANYTHING,
+    AggregateCall,
+    AggregationFunction,
+    Chosen,
+    Groups,
+    Input,
+    Parameter,
+    State,
+    StateField,
+    all_in_one,
+    grown,
+)
+from merlot.kernels import aggregate as kernels
+from merlot.tree.errors import SqlValidationError
+from merlot.tree.nodes import Aggregate, Expr, Literal, Value
+from merlot.tree.types import INT, SqlType
+from merlot.values.types import TypeName
+from merlot.vectors.runs import rows_of_runs
+from merlot.vectors.vector import DTYPES, Vector, arrow_type, decimals
+
+MOST: Final = 16
+"""Measures and values together."""
+_WORST: Final = np.iinfo(np.int64).max
+_PENDING: Final = 1 << 16
+"""Rows up to which those that have lost are not looked for."""
+Ordinals = NDArray[np.int64]
+
+
+def ordinals(type_: SqlType, values: pa.Array) -> Ordinals:
+    """Numbers in the order of values, equal for equal ones; NaN is the largest number, and null larger still."""
+    known = values.drop_null() if values.null_count else values
+    found = _ordinals(type_.base, known)
+    if not values.null_count:
+        return found
+    every = np.full(len(values), _WORST, np.int64)
+    every[values.is_valid().to_numpy(zero_copy_only=False)] = found
+    return every
+
+
+def _ordinals(base: TypeName, values: pa.Array) -> Ordinals:
+    if base in (TypeName.FLOAT, TypeName.DOUBLE):
+        numbers = values.to_numpy(zero_copy_only=False).astype(np.float64) + 0.0
+        bits = np.where(np.isnan(numbers), np.nan, numbers).view(np.int64)
+        bits[bits < 0] ^= _WORST
+        return bits
+    if base in DTYPES:
+        whole: Ordinals = values.to_numpy(zero_copy_only=False).astype(np.int64)
+        return whole
+    if base is TypeName.BIG_DECIMAL:
+        return np.unique(decimals(values), return_inverse=True)[1].astype(np.int64)
+    encoded = values.dictionary_encode()
+    ranks: Ordinals = pc.rank(encoded.dictionary, tiebreaker="dense").to_numpy().astype(np.int64)
+    return ranks[encoded.indices.to_numpy()] if len(ranks) else np.zeros(0, np.int64)
+
+
+class ProjectedState(State):
+    """The rows that have won so far, by group, and some that have lost."""
+
+    def __init__(self, types: Sequence[SqlType], num_measures: int, num_groups: int, *, is_min: bool) -> None:
+        self._types = types
+        self._num_measures = num_measures
+        self._is_min = is_min
+        self._best = np.full(num_groups, _WORST, np.int64)
+        """The first measure, where its order does not depend on which values there are."""
+        self._parts: list[tuple[Groups, list[pa.Array]]] = []
+        self._pending = 0
+
+    def grow(self, num_groups: int) -> None:
+        self._best = grown(self._best, num_groups, _WORST)
+
+    def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
+        columns = [
+            data if isinstance(data, pa.Array) else Vector(type_, data).to_arrow(num_rows)
+            for type_, data in zip(self._types, values, strict=True)
+        ]
+        self._take(all_in_one(groups, num_rows), columns)
+
+    def merge(self, columns: Sequence[pa.Array], groups: Groups) -> None:
+        lists = columns[self._num_measures]
+        rows = np.repeat(np.arange(len(lists)), np.diff(lists.offsets.to_numpy()))
+        measures = [column.take(pa.array(rows)) for column in columns[: self._num_measures]]
+        self._take(groups[rows], [*measures, *(column.flatten() for column in columns[self._num_measures :])])
+
+    def columns(self, groups: Chosen) -> list[pa.Array]:
+        self._settle()
+        owners, columns = self._parts[0] if self._parts else (np.zeros(0, np.uint32), self._no_rows())
+        starts, stops = np.searchsorted(owners, groups, "left"), np.searchsorted(owners, groups, "right")
+        offsets = np.concatenate([[0], np.cumsum(stops - starts)])
+        rows = pa.array(rows_of_runs(starts, offsets))
+        firsts = pa.array(starts, mask=starts == stops)
+        measures = [column.take(firsts) for column in columns[: self._num_measures]]
+        bounds = pa.array(offsets.astype(np.int32))
+        lists = [pa.ListArray.from_arrays(bounds, column.take(rows)) for column in columns[self._num_measures :]]
+        return [*measures, *lists]
+
+    def _take(self, groups: Groups, columns: list[pa.Array]) -> None:
+        """Keep rows that may win."""
+        first = self._ranks(0, columns)
+        known = np.ones(len(groups), np.bool_)
+        for column in columns[: self._num_measures]:
+            if column.null_count:
+                known &= column.is_valid().to_numpy(zero_copy_only=False)
+        if self._types[0].base in DTYPES:
+            first = np.where(known, first, _WORST)
+            kernels.min_groups(groups, first, self._best)
+            known &= first == self._best[groups]
+        rows = np.flatnonzero(known)
+        if len(rows):
+            self._parts.append((groups[rows], [column.take(pa.array(rows)) for column in columns]))
+            self._pending += len(rows)
+        if self._pending > _PENDING:
+            self._settle()
+            self._pending = -len(self._parts[0][0]) if self._parts else 0
+
+    def _settle(self) -> None:
+        """Make one part of all, of the rows that have won, by group."""
+        if not self._parts:
+            return
+        groups = np.concatenate([owners for owners, _ in self._parts])
+        columns = [pa.concat_arrays(several) for several in zip(*(part for _, part in self._parts), strict=True)]
+        ranks = [self._ranks(number, columns) for number in range(self._num_measures)]
+        order = np.lexsort((*reversed(ranks), groups))
+        owners = groups[order]
+        begins = np.concatenate([[True], owners[1:] != owners[:-1]])
+        first = order[np.flatnonzero(begins)[np.cumsum(begins) - 1]]
+        wins = np.ones(len(order), np.bool_)
+        for rank in ranks:
+            wins &= rank[order] == rank[first]
+        kept = pa.array(order[wins])
+        self._parts = [(owners[wins], [column.take(kept) for column in columns])]
+
+    def _ranks(self, number: int, columns: Sequence[pa.Array]) -> Ordinals:
+        """Of a measure, the winner's least."""
+        found = ordinals(self._types[number], columns[number])
+        return found if self._is_min else ~found
+
+    def _no_rows(self) -> list[pa.Array]:
+        return [pa.array([], arrow_type(type_)) for type_ in self._types]
+
+
+class Projection(AggregationFunction):
+    """EXPR_MIN(x, measure, …) and EXPR_MAX: x of the row with the least or greatest measures; of equal rows a row each.
+
+    Called with its measures first and then every value that is selected by them, of which it answers one: so rows of
+    several values stay together."""
+
+    gives_rows = True
+    takes_nulls = True
+    parameters = (
+        Parameter(name="measures", takes=frozenset({TypeName.INT}), is_constant=True),
+        Parameter(name="place", takes=frozenset({TypeName.INT}), is_constant=True),
+        Parameter(name="measure", takes=ANYTHING),
+        *(Parameter(name=f"x{number}", takes=ANYTHING, is_optional=number > 1) for number in range(1, MOST)),
+    )
+    written = "x, measure[, measure2, …]"
+
+    def __init__(self, name: str, *, is_min: bool) -> None:
+        self.name = name
+        self._is_min = is_min
+
+    @property
+    def arity(self) -> tuple[int, int]:
+        return 2, MOST
+
+    def complete(self, args: Sequence[Expr]) -> Sequence[Expr]:
+        """With the numbers that say what is a measure, and which value is answered."""
+        return _arguments(args[1:], args[:1], 0)
+
+    def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
+        return SqlType(types[_whole(constants[0]) + _whole(constants[1])].base)
+
+    def fields(self, call: AggregateCall) -> tuple[StateField, ...]:
+        num_measures = _measures(call)
+        types = [arrow_type(type_) for type_ in call.types]
+        return (
+            *(StateField(f"measure{n}", type_) for n, type_ in enumerate(types[:num_measures])),
+            *(StateField(f"value{n}", pa.list_(type_)) for n, type_ in enumerate(types[num_measures:])),
+        )
+
+    def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
+        return ProjectedState(call.types, _measures(call), num_groups, is_min=self._is_min)
+
+    def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
+        """Rows in ascending order of all values."""
+        num_measures, place = _measures(call), _whole(call.constants[1])
+        lists = columns[num_measures:]
+        owners = np.repeat(np.arange(len(lists[0])), np.diff(lists[0].offsets.to_numpy()))
+        ranks = [ordinals(type_, one.flatten()) for type_, one in zip(call.types[num_measures:], lists, strict=True)]
+        order = pa.array(np.lexsort((*reversed(ranks), owners)))
+        chosen = lists[place]
+        offsets = pa.array(chosen.offsets.to_numpy() - chosen.offsets[0].as_py())
+        ordered = pa.ListArray.from_arrays(offsets, chosen.flatten().take(order))
+        return Vector(SqlType(call.result.base, is_array=True), ordered)
+
+
+def _measures(call: AggregateCall) -> int:
+    return _whole(call.constants[0])
+
+
+def _whole(constant: Value) -> int:
+    assert isinstance(constant, int)
+    return constant
+
+
+def _arguments(measures: Sequence[Expr], values: Sequence[Expr], place: int) -> tuple[Expr, ...]:
+    return (Literal(len(measures), INT), Literal(place, INT), *measures, *values)
+
+
+def _split(aggregate: Aggregate) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    """Measures and values of a call."""
+    assert isinstance(aggregate.args[0], Literal)
+    end = 2 + _whole(aggregate.args[0].value)
+    return aggregate.args[2:end], aggregate.args[end:]
+
+
+def together(found: Sequence[Aggregate]) -> list[Aggregate]:
+    """Calls as written, each given the values of all with its measures; raises SqlValidationError of too many."""
+    values: dict[tuple[Any, ...], dict[Expr, None]] = {}
+    for one in found:
+        measures, several = _split(one)
+        values.setdefault((one.function, measures, one.filter), {}).update(dict.fromkeys(several))
+    made = []
+    for one in found:
+        measures, (own,) = _split(one)
+        every = tuple(values[one.function, measures, one.filter])
+        if len(measures) + len(every) > MOST:
+            raise SqlValidationError(f"{one.function} takes up to {MOST} measures and values, got {len(every)} values")
+        made.append(Aggregate(one.function, _arguments(measures, every, every.index(own)), one.type, one.filter))
+    return made

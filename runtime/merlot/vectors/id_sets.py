@@ -1,0 +1,106 @@
+"""Pinot's IdSets: whole numbers as roaring bitmaps, in base 64. Read-only, shared by threads.
+
+The first byte is 0 for no ids, 1 for INTs (a bitmap in its portable form), 2 for LONGs: as Java's Roaring64NavigableMap
+writes them, a byte, how many bitmaps there are, and before each the high 32 bits of its ids. A Bloom filter is 3.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import struct
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from merlot.kernels.jit import read_only
+from merlot.kernels.roaring import count_bitmap
+from merlot.values.types import TypeName
+
+_NOTHING, _INTS, _LONGS, _BLOOM = range(4)
+_HEAD: Final = struct.Struct(">bi")
+_HIGH: Final = struct.Struct(">i")
+
+
+class IdSetError(ValueError):
+    """A text is no id set that can be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdSet:
+    """Bitmaps of low 32 bits by the high ones, and the type of the ids; None of no ids."""
+
+    type: TypeName | None
+    bitmaps: dict[int, Any]
+
+    def holds(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which of some ids are in it. A bitmap may stand for more ids than there is memory, so none is taken apart."""
+        wide = ids.astype(np.int64)
+        highs, lows = wide >> 32 if self.type is TypeName.LONG else np.zeros_like(wide), wide.astype(np.uint32)
+        found = np.zeros(len(ids), np.bool_)
+        for high, bitmap in self.bitmaps.items():
+            rows = np.flatnonzero(highs == high)
+            known = np.array(BitMap(lows[rows]) & bitmap, np.uint32)
+            found[rows] = np.isin(lows[rows], known)
+        return found
+
+
+def write(type_: TypeName, ids: NDArray[Any]) -> str:
+    """The set of distinct ids, INT or LONG."""
+    if not len(ids):
+        data = bytes([_NOTHING])
+    elif type_ is TypeName.INT:
+        data = bytes([_INTS]) + BitMap(ids.astype(np.int64).astype(np.uint32)).serialize()
+    else:
+        wide = np.sort(ids.astype(np.int64).view(np.uint64))
+        highs, starts = np.unique(wide >> np.uint64(32), return_index=True)
+        parts = np.split(wide.astype(np.uint32), starts[1:])
+        data = bytes([_LONGS]) + _HEAD.pack(0, len(highs))
+        for high, part in zip(highs.astype(np.uint32).view(np.int32).tolist(), parts, strict=True):
+            data += _HIGH.pack(high) + BitMap(part).serialize()
+    return base64.b64encode(data).decode()
+
+
+def read(text: str) -> IdSet:
+    """Raises IdSetError."""
+    try:
+        data = base64.b64decode(text, validate=True)
+    except binascii.Error:
+        data = b""
+    kind = data[0] if data else -1
+    if kind == _NOTHING and len(data) == 1:
+        return IdSet(None, {})
+    if kind == _BLOOM:
+        raise IdSetError("is a Bloom filter, which is not supported: make it of INTs or LONGs")
+    if kind == _INTS:
+        bitmap, size = _bitmap(data[1:])
+        if size == len(data) - 1:
+            return IdSet(TypeName.INT, {0: bitmap})
+    if kind == _LONGS and len(data) >= 1 + _HEAD.size:
+        return IdSet(TypeName.LONG, _bitmaps(data))
+    raise IdSetError("is no text that ID_SET has answered")
+
+
+def _bitmaps(data: bytes) -> dict[int, Any]:
+    _, number = _HEAD.unpack_from(data, 1)
+    place = 1 + _HEAD.size
+    found: dict[int, Any] = {}
+    while len(found) < number and place + _HIGH.size < len(data):
+        (high,) = _HIGH.unpack_from(data, place)
+        place += _HIGH.size
+        found[high], size = _bitmap(data[place:])
+        place += size
+    if len(found) != number or place != len(data):
+        raise IdSetError("is no text that ID_SET has answered")
+    return found
+
+
+def _bitmap(data: bytes) -> tuple[Any, int]:
+    """The bitmap that bytes begin with, and how many of them it takes."""
+    if count_bitmap(read_only(np.frombuffer(data, np.uint8)), 1 << 32) < 0:
+        raise IdSetError("is no text that ID_SET has answered")
+    bitmap = BitMap.deserialize(data)
+    return bitmap, len(bitmap.serialize())

@@ -73,3 +73,19 @@ def test_distinct_pairs_are_told_by_the_first_row_of_each(pairs: list[tuple[int,
     rows = np.zeros(len(pairs), np.uint32)
     number = kernels.distinct_pairs(owners, values, np.full(128, kernels.EMPTY, np.uint32), rows)
     assert rows[:number].tolist() == by_arrival(pairs)[1]
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 6)), max_size=60))
+def test_ids_are_put_by_group_and_kept_once_in_each(pairs: list[tuple[int, int]]) -> None:
+    owners, ids = np.array([one for one, _ in pairs], np.uint32), np.array([two for _, two in pairs], np.uint32)
+    ends = np.searchsorted(np.sort(owners), np.arange(5)).astype(np.int64)
+    ordered = np.zeros(len(pairs), np.uint32)
+    kernels.order_by_group(owners, ids, ends, ordered)
+    by_group = [[two for one, two in pairs if one == group] for group in range(5)]
+    assert ordered.tolist() == [one for some in by_group for one in some]
+    assert ends.tolist() == np.cumsum([len(one) for one in by_group]).tolist()
+    kept = np.zeros(5, np.int64)
+    kernels.distinct_in_groups(ordered, ends, np.full(7, kernels.EMPTY, np.uint32), kept)
+    distinct = [list(dict.fromkeys(one)) for one in by_group]
+    assert ordered[: kept[-1]].tolist() == [one for some in distinct for one in some]
+    assert kept.tolist() == np.cumsum([len(one) for one in distinct]).tolist()

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merlot.kernels.star_tree import FILTERED, FREE, KEPT, STAR, walk
+from merlot.kernels.jit import read_only
+from merlot.kernels.star_tree import FILTERED, FREE, KEPT, STAR, take_matching, walk
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 
@@ -73,3 +74,26 @@ def test_the_walk_takes_what_a_recursion_takes(tree: Tree, uses: list[int], matc
     for depth in range(4):
         got += [(id(nodes[node]), depth) for node in found[bounds[depth] : bounds[depth + 1]]]
     assert sorted(got) == sorted(collected(tree, uses, matching))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32])
+@given(
+    marks=st.lists(st.integers(0, 1), min_size=1, max_size=5),
+    lengths=st.lists(st.integers(0, 4), max_size=8),
+    seed=st.integers(0, 99),
+)
+def test_docs_of_ranges_are_those_whose_ids_are_marked(
+    dtype: type, marks: list[int], lengths: list[int], seed: int
+) -> None:
+    random = np.random.default_rng(seed)
+    num_docs = sum(lengths) + 3
+    ids = read_only(random.integers(0, len(marks), num_docs).astype(dtype))
+    matching = np.array(marks, np.uint8)
+    ends = np.cumsum(lengths, dtype=np.int64) + 2
+    starts = ends - np.array(lengths, np.int64)
+    order = random.permutation(len(lengths))
+    starts, ends = starts[order], ends[order]
+    found = np.empty(sum(lengths), np.uint32)
+    number = take_matching(starts, ends, ids, matching, found)
+    expected = [doc for start, end in zip(starts, ends, strict=True) for doc in range(start, end) if marks[ids[doc]]]
+    assert found[:number].tolist() == expected

@@ -197,6 +197,36 @@ def distinct_pairs(
 
 
 @kernel
+def order_by_group(
+    owners: NDArray[np.uint32], ids: NDArray[np.uint32], ends: NDArray[np.int64], out: NDArray[np.uint32]
+) -> None:
+    """Ids by group, then by row. `ends` holds where each group starts, and afterwards where it ends."""
+    for row in range(ids.shape[0]):
+        owner = owners[row]
+        out[ends[owner]] = ids[row]
+        ends[owner] += 1
+
+
+@kernel
+def distinct_in_groups(
+    ids: NDArray[np.uint32], ends: NDArray[np.int64], last: NDArray[np.uint32], kept: NDArray[np.int64]
+) -> None:
+    """Move the distinct ids of each group to the front, those of group g before kept[g]; they were before ends[g].
+
+    last, of each id the group that met it last, is EMPTY at first."""
+    start = end = np.int64(0)
+    for group in range(ends.shape[0]):
+        for place in range(start, ends[group]):
+            one = ids[place]
+            # No branch: nobody can foretell whether an id was met.
+            ids[end] = one
+            end += np.int64(last[one] != group)
+            last[one] = group
+        start = ends[group]
+        kept[group] = end
+
+
+@kernel
 def mark(keys: Keys, present: NDArray[np.uint8]) -> None:
     """present[keys[k]] = 1."""
     for position in range(keys.shape[0]):

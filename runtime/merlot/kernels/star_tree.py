@@ -4,6 +4,8 @@ Nodes are numbered level by level from the root, 0; children of node n are [chil
 child first, the others by ascending value. What is said of nodes here was looked at when the tree was opened.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -95,3 +97,24 @@ def walk(
     for level in range(bounds.shape[0]):
         bounds[level] = num_whole + ends[level]
     return num_whole + num_leaves
+
+
+@kernel
+def take_matching(
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    ids: NDArray[Any],
+    matching: NDArray[np.uint8],
+    found: NDArray[np.uint32],
+) -> int:
+    """Collect the docs of the ranges [start, end) whose id is marked.
+
+    ids (D,): of every doc; matching: 1 for each id that is taken, 0 for others. found, written: as many slots as the
+    ranges have docs, of which the first ones are used; returns how many."""
+    number = 0
+    for place in range(starts.shape[0]):
+        for doc in range(starts[place], ends[place]):
+            found[number] = doc
+            if matching[ids[doc]] != 0:
+                number += 1
+    return number

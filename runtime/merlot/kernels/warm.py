@@ -185,6 +185,9 @@ def _trees() -> Iterator[Case]:
     children.flags.writeable = False
     facts = (uses, uses, np.zeros(1, np.int64), np.zeros(1, np.uint32), np.zeros(3, np.int64))
     yield star_tree.walk, (column(np.uint32, size=1), children, *facts)
+    for dtype in IDS:
+        place = np.zeros(1, np.int64)
+        yield star_tree.take_matching, (place, place + 1, column(dtype), uses, np.zeros(1, np.uint32))
 
 
 def _filters() -> Iterator[Case]:
@@ -224,6 +227,9 @@ def _groups() -> Iterator[Case]:
     yield group.fill_slots_wide, (keys.reshape(4, 1), slots.copy())
     yield group.first_rows, (groups, docs[:1].copy())
     yield group.assign_groups, (keys, 0, slots, np.zeros(64, np.uint64), np.zeros(4, np.uint32))
+    ends = np.zeros(1, np.int64)
+    yield group.order_by_group, (groups, groups, ends, groups.copy())
+    yield group.distinct_in_groups, (groups.copy(), ends, groups.copy(), ends.copy())
     yield group.distinct_pairs, (groups, keys, np.full(64, group.EMPTY, np.uint32), groups.copy())
     yield group.fill_slots, (keys[:1], np.full(64, group.EMPTY, np.uint32))
 

@@ -62,6 +62,7 @@ class Accumulator:
         self._arguments = aggregation.arguments
         self._filter = aggregation.filter
         self._flattens = aggregation.function.flattens
+        self._takes_nulls = aggregation.function.takes_nulls
         inputs = [Argument(expr, columns) for expr in aggregation.arguments]
         self._state = aggregation.function.start(aggregation.call, num_groups, inputs)
         self.grow = self._state.grow
@@ -93,6 +94,8 @@ class Accumulator:
     def _values(self, chunk: Chunk, groups: Groups | None) -> tuple[list[Any], Groups | None, int]:
         """Values of each argument in the rows where none is null."""
         vectors = [evaluate(expr, chunk).spread(chunk.num_rows) for expr in self._arguments]
+        if self._takes_nulls:
+            return [vector.to_arrow(chunk.num_rows) for vector in vectors], groups, chunk.num_rows
         nulls = None
         for vector in vectors:
             nulls = either_null(nulls, vector.nulls)

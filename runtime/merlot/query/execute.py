@@ -5,6 +5,7 @@ A task is a segment, or a range of docs of a large one, so that one segment too 
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +24,7 @@ from merlot.query.filter.predicates import DocList, SpanMatch
 from merlot.query.filter.resolve import All, And, Resolver
 from merlot.query.operators import ungrouped
 from merlot.query.operators.group_by import aggregate, group
+from merlot.query.operators.group_keys import mapped_keys
 from merlot.query.operators.selection import select_first, select_top
 from merlot.query.plan.nodes import Leaf, LeafKind, LeafWork
 from merlot.query.read.columns import Columns, SegmentColumns
@@ -60,7 +62,7 @@ def execute(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) 
     tasks = [task for target in alive for task in _split(target, len(alive), num_helpers, context)]
     num_helpers = min(num_helpers, max(0, len(tasks) - 1))
     is_plain = not num_helpers and all(
-        target.columns.stored_states is None and target.source.leaf is None for target in alive
+        target.source.leaf is (None if target.columns.stored_states is None else leaf) for target in alive
     )
     taken_over = one_row.tally(leaf, tasks, context) if is_plain else None
     content, found = taken_over or _tables(leaf, tasks, num_helpers, context)
@@ -120,6 +122,8 @@ def _tables(
         found = _select_in_order(leaf, tasks, context)
     else:
         total = sum([task.stop - task.start for task in tasks])
+        if num_helpers and leaf.work.kind is LeafKind.GROUP_BY:
+            _share_keys(leaf, tasks, Workers(context.pool, num_helpers, context.cancel.check))
         found = Workers(context.pool, num_helpers).run(lambda task: _work(leaf, task, context, total), tasks)
     tables = [pa.Table.from_arrays(one.columns, schema=schema) for one in found if one.columns is not None]
     is_merged = len(tables) == 1 and all(one.is_grouped for one in found)
@@ -127,6 +131,17 @@ def _tables(
     data = merge_tables(leaf.work, tables, workers, is_merged=is_merged) if tables else schema.empty_table()
     _check_partial(leaf.work, data, context.limits)
     return data, found
+
+
+def _share_keys(leaf: Leaf, tasks: Sequence[Task], workers: Workers) -> None:
+    """Apply functions to distinct values once, where several tasks would to all of them."""
+    for task, following in itertools.pairwise(tasks):
+        target = task.target
+        if task.start or following.target is not target:
+            continue
+        work = target.leaf(leaf).work
+        keys = mapped_keys(work.keys, target.columns, workers.run, null_handling=work.null_handling)
+        target.mapped.update(keys)
 
 
 def _mergers(tables: Sequence[pa.Table], context: ExecutionContext) -> Workers:
@@ -195,7 +210,7 @@ def _work(leaf: Leaf, task: Task, context: ExecutionContext, total: int) -> Foun
         case LeafKind.AGGREGATION:
             slots = aggregate(work, columns, docs, context)
         case LeafKind.GROUP_BY:
-            slots = group(work, columns, docs, context)
+            slots = group(work, columns, docs, context, task.target.mapped)
         case LeafKind.SELECTION:
             slots = select_top(work, columns, docs)
     return Found(slots, docs.count, num_entries, matched(task, docs))
@@ -236,9 +251,11 @@ def _weight(leaf: Leaf, target: Target) -> int:
         return 1
     if _reads_texts(target.columns, leaf.columns_read):
         return TEXT_DOCS
+    # One thread hashes the docs of joined segments into one table, which is less than merging those of two.
     # Of a filter that scans, nobody knows how few docs it leaves to hash.
     is_known = isinstance(target.node, All | DocList | SpanMatch)
-    return HASHED_DOCS if is_known and _hashes(leaf.work, target.columns) else 1
+    is_heavy = is_known and not target.source.is_joined and _hashes(leaf.work, target.columns)
+    return HASHED_DOCS if is_heavy else 1
 
 
 def _num_mapped(work: LeafWork, target: Target) -> int:

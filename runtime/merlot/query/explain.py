@@ -115,7 +115,7 @@ def _num_docs(target: Target) -> int:
 def _operators(work: LeafWork, target: Target, origins: Origins) -> Operators:
     node = target.node
     exprs = dict.fromkeys([*work.keys, *work.columns, *(arg for one in work.aggregates for arg in one.args)])
-    chain = [_top(work, node, is_plain=target.columns.stored_states is None)]
+    chain = [_top(work, node, of_states=target.columns.stored_states is not None)]
     if any(isinstance(expr, Call) for expr in exprs):
         chain.append(f"TRANSFORM({', '.join(map(text_of, exprs))})")
     if work.columns_after_filter:
@@ -124,7 +124,7 @@ def _operators(work: LeafWork, target: Target, origins: Origins) -> Operators:
     return [*enumerate(chain), *_filter(node, len(chain), origins)]
 
 
-def _top(work: LeafWork, node: Node, *, is_plain: bool) -> str:
+def _top(work: LeafWork, node: Node, *, of_states: bool) -> str:
     """What is done with the docs."""
     if work.kind is LeafKind.SELECTION:
         return f"{'SELECT_ORDERBY' if work.order_by else 'SELECT'}(selectList:{', '.join(map(text_of, work.columns))})"
@@ -134,7 +134,7 @@ def _top(work: LeafWork, node: Node, *, is_plain: bool) -> str:
         return f"GROUP_BY(groupKeys:{keys}, {aggregations})" if work.aggregates else f"DISTINCT(keyColumns:{keys})"
     if not work.columns_after_filter:
         return f"{'AGGREGATE_NO_SCAN' if isinstance(node, All) else 'FAST_FILTERED_COUNT'}({aggregations})"
-    return f"AGGREGATE({aggregations}{', oneRow:true' if is_plain and one_row.takes(work) else ''})"
+    return f"AGGREGATE({aggregations}{', oneRow:true' if one_row.takes(work, of_states=of_states) else ''})"
 
 
 def _filter(node: Node, depth: int, origins: Origins) -> Iterator[tuple[int, str]]:

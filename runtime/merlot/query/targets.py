@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +13,12 @@ from merlot.query.context import ExecutionContext
 from merlot.query.filter.docset import DocSet
 from merlot.query.filter.resolve import Live, Node, Nothing, Resolver
 from merlot.query.filter.run import FilterRun
+from merlot.query.operators.group_keys import Key
 from merlot.query.plan import derived
 from merlot.query.plan.nodes import Leaf
 from merlot.query.read.columns import Columns, SegmentColumns
 from merlot.segment.reader import Segment
+from merlot.tree.nodes import Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class Target:
 
     source: Source
     live: Live
+    mapped: dict[Expr, Key] = field(default_factory=dict)
+    """Group keys that its tasks share."""
 
     @property
     def node(self) -> Node:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from merlot.http.health import health_routes, readiness_of
+from merlot.http.process import process_routes
 from merlot.server.keeper import TableKeeper
 
 
@@ -20,13 +21,14 @@ class HealthSources:
 
 
 def make_app(sources: HealthSources) -> web.Application:
-    """Health, metrics, and `/tables`: what is loaded of each, and what could not be."""
+    """Health, metrics, what tells of the process, and `/tables`: what is loaded of each, and what could not be."""
 
     async def tables(_: web.Request) -> web.Response:
         return web.json_response({keeper.table: _describe(keeper) for keeper in sources.keepers()})
 
     app = web.Application()
-    app.add_routes([*health_routes(readiness_of(sources.not_ready)), web.get("/tables", tables)])
+    health = health_routes(readiness_of(sources.not_ready))
+    app.add_routes([*health, *process_routes(), web.get("/tables", tables)])
     return app
 
 

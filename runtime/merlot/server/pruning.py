@@ -63,8 +63,9 @@ class SetStatistics:
     ) -> dict[str, ColumnBlooms]:
         """Filters of the columns that have any."""
         names = [name for name in columns if schema.field(name) is not None]
-        asked = [name for name in names if any(_has_bloom(footer, name) for footer in read)]
-        return {name: ColumnBlooms.of(_within_budget(self._segments, name)) for name in asked}
+        pairs = list(zip(self._segments, read, strict=True))
+        asked = [name for name in names if any(_may_have_bloom(*pair, name) for pair in pairs)]
+        return {name: ColumnBlooms.of(_within_budget(pairs, name)) for name in asked}
 
 
 def _counts_of(segments: Sequence[ImmutableSegment]) -> SegmentStatistics:
@@ -76,16 +77,20 @@ def _counts_of(segments: Sequence[ImmutableSegment]) -> SegmentStatistics:
     )
 
 
-def _has_bloom(footer: SegmentMetadata, column: str) -> bool:
-    return column in footer.columns and bloom.WORDS in footer.columns[column].buffers
+def _may_have_bloom(segment: ImmutableSegment, footer: SegmentMetadata, column: str) -> bool:
+    """Whether a column's reader has to be asked: the segment's file has a filter, or another one beside it may."""
+    known = footer.columns.get(column)
+    return known is not None and (bloom.WORDS in known.buffers or segment.sidecar is not None)
 
 
-def _within_budget(segments: Sequence[ImmutableSegment], column: str) -> list[SegmentBloom | None]:
+def _within_budget(
+    segments: Sequence[tuple[ImmutableSegment, SegmentMetadata]], column: str
+) -> list[SegmentBloom | None]:
     """A filter by segment; the set's copies of them take memory, so the last ones may be left out."""
     found: list[SegmentBloom | None] = []
     num_bytes = 0
-    for segment in segments:
-        reader = segment.column(column) if _has_bloom(segment.metadata, column) else None
+    for segment, footer in segments:
+        reader = segment.column(column) if _may_have_bloom(segment, footer, column) else None
         words = None if reader is None else reader.index(bloom.INDEX)
         num_bytes += 0 if words is None else words.nbytes
         is_known = reader is not None and words is not None and len(words) > 0 and num_bytes <= MAX_BLOOM_BYTES

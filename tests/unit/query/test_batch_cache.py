@@ -9,6 +9,7 @@ import pytest
 from merlot.query.context import TooMuchWorkError
 from merlot.query.shortcuts import joined_segments as batches
 from merlot.query.shortcuts.joined_segments import BatchCache
+from merlot.spec.indexing import IndexingSpec
 
 pytestmark = pytest.mark.parametrize("layout", ["apart", "joined"], indirect=True)
 
@@ -90,3 +91,40 @@ def test_joined_columns_look_to_kernels_like_those_of_segments(make_table, monke
     for column in joined:
         assert not column.dict_ids().flags.writeable
         assert not column.dictionary.numeric.flags.writeable
+
+
+def joined_names(make_table, monkeypatch, indexing=None, **bounds):
+    """Columns that are joined after a query was asked twice, where segments of more than one doc are not small."""
+    _, cache = small_segments(make_table, monkeypatch)
+    for name, value in {"SMALL_DOCS": 1, **bounds}.items():
+        monkeypatch.setattr(batches, name, value)
+    table = make_table(FIELDS, *([{"a": number, "b": 2}] * 3 for number in range(4)), indexing=indexing)
+    assert [table.query(SQL) for _ in range(2)] == [[[18.0]]] * 2
+    known = cache.peek(table.segments)
+    return None if known is None else {key[0] for key in known.columns}
+
+
+def test_segments_of_medium_size_are_joined_where_all_are_one_batch(make_table, monkeypatch):
+    assert joined_names(make_table, monkeypatch) == {"a", "b"}
+    assert joined_names(make_table, monkeypatch, MAX_BATCH_DOCS=11) is None
+
+
+def test_segments_of_medium_size_are_apart_where_columns_are_large(make_table, monkeypatch):
+    assert joined_names(make_table, monkeypatch, MEDIUM_BYTES=23) is None
+
+
+def test_segments_of_medium_size_are_apart_where_a_query_reads_texts_without_ids_alone(make_table, monkeypatch):
+    _, cache = small_segments(make_table, monkeypatch)
+    monkeypatch.setattr(batches, "SMALL_DOCS", 1)
+    fields = [{"name": "s", "type": "STRING"}, {"name": "a", "type": "INT"}]
+    rows = [{"s": "one", "a": 1}, {"s": "two", "a": 2}]
+    table = make_table(fields, rows, rows, indexing=IndexingSpec(no_dictionary=("s",)))
+    assert [table.query("SELECT COUNT(*) FROM t WHERE s LIKE '%w%'") for _ in range(2)] == [[[2]]] * 2
+    assert cache.peek(table.segments) is None
+    assert [table.query("SELECT SUM(a) FROM t WHERE s LIKE '%w%'") for _ in range(3)] == [[[4.0]]] * 3
+    assert {key[0] for key in cache.peek(table.segments).columns} == {"s", "a"}
+
+
+def test_segments_of_medium_size_are_apart_where_an_index_answers(make_table, monkeypatch):
+    assert joined_names(make_table, monkeypatch, IndexingSpec(inverted=("b",))) is None
+    assert joined_names(make_table, monkeypatch, IndexingSpec(inverted=("a",))) == {"a", "b"}

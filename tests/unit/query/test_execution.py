@@ -9,6 +9,7 @@ import pytest
 
 from merlot.query import execute as execution
 from merlot.query.context import CancelToken, ExecutionLimits, QueryCancelledError, QueryTimeoutError
+from merlot.query.operators import group_keys
 from merlot.spec.indexing import IndexingSpec
 from merlot.testing.clock import FakeClock
 from merlot.vectors.errors import LimitExceededError, QueryArithmeticError
@@ -90,6 +91,27 @@ def test_a_split_segment_answers_as_a_whole_one(make_table, monkeypatch, sql):
     monkeypatch.setattr(execution, "BLOCK_DOCS", 1024)
     assert replace(table, context=replace(table.context, docs_per_thread=1024)).query(sql) == whole
     assert whole
+
+
+def test_tasks_of_one_segment_apply_the_function_of_a_key_to_each_text_once(make_table, monkeypatch):
+    table = make_table(FIELDS, rows(20_000))
+    sql = "SELECT UPPER(s) AS u, COUNT(*), SUM(n) FROM t GROUP BY u ORDER BY u LIMIT 20000"
+    whole = table.query(sql)
+    monkeypatch.setattr(execution, "MIN_SPLIT_DOCS", 1024)
+    monkeypatch.setattr(execution, "BLOCK_DOCS", 1024)
+    monkeypatch.setattr(group_keys, "LEAST_MAPPED", 1)
+    monkeypatch.setattr(group_keys, "VALUES_PER_PIECE", 7)
+    mapped, result = [], group_keys._result
+
+    def counted(expr, reader, values):
+        mapped.extend(values.to_pylist())
+        return result(expr, reader, values)
+
+    monkeypatch.setattr(group_keys, "_result", counted)
+    with CountingPool(2) as pool:
+        assert replace(table, context=replace(table.context, pool=pool, docs_per_thread=1024)).query(sql) == whole
+        assert pool.num_asked
+    assert len(mapped) == len(set(mapped))
 
 
 class CountingPool(ThreadPoolExecutor):

@@ -16,11 +16,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.query.tables import Table
 
-from merlot.query.answer.result import QueryStats
+from merlot.query.answer.partial import PlainRows
+from merlot.query.answer.reduce import reduce
+from merlot.query.answer.result import QueryStats, to_pinot_rows
 from merlot.query.context import ExecutionContext
 from merlot.query.explain import explain
 from merlot.query.plan.binding import bind
 from merlot.query.plan.make import plan
+from merlot.query.shortcuts import one_row
 from merlot.query.star_trees import joined as joined_trees
 from merlot.query.star_trees.joined import SIGHTINGS
 from merlot.segment.arrow_types import arrow_schema
@@ -231,6 +234,35 @@ def test_with_null_handling_a_tree_answers_only_where_no_null_is_touched(table: 
         assert uses_tree(table, sql)
         assert not uses_tree(table, sql, enableNullHandling="true")
     assert uses_tree(table, "SELECT SUM(sold), COUNT(price) FROM t WHERE city = 'c1'", enableNullHandling="true")
+
+
+@pytest.mark.parametrize("where", ["level >= 0", "level = 2 AND city = 'c3'", "level > 50", "maybe = 1"])
+def test_whole_numbers_of_documents_are_one_row_in_plain_numbers(table: Table, joined: Table, where: str) -> None:
+    """Of one tree and of a joined one; of a document, of many and of none."""
+    asked = "COUNT(*), SUM(big), SUMLONG(sold), AVG(sold), MIN(big), MAX(big), MINLONG(sold), MAXLONG(sold)"
+    sql = f"SELECT {asked} FROM t WHERE {where}"
+    for one in (table, joined):
+        told = " ".join(plans(one, sql))
+        assert where == "level > 50" or ("FILTER_STARTREE_INDEX" in told and "oneRow:true" in told)
+        logical = plan(bind(parse(sql), one.schema, {}))
+        partial = one.partial(sql)
+        assert isinstance(partial.content, PlainRows)
+        taken_over = one_row.answer(logical, [partial])
+        assert taken_over is not None
+        by_rows = one.query(sql, useStarTree="false")
+        assert [taken_over[2]] == to_pinot_rows(reduce(logical, [partial], one.schema)) == by_rows
+
+
+def test_a_tree_and_rows_of_another_segment_make_one_row(tmp_path: Path) -> None:
+    table = made(tmp_path, 400, (150,))
+    first, _ = table.segments
+    assert isinstance(first, ImmutableSegment)
+    bare = BuildRequest(name="bare", table="t", schema=table.schema)
+    content = pa.Table.from_pylist(rows(400), schema=arrow_schema(table.schema)).slice(150)
+    segments = [first, ImmutableSegment.open(build_segment(bare, content, tmp_path).path)]
+    mixed, sql = replace(table, segments=segments), "SELECT COUNT(*), AVG(sold), MIN(big) FROM t WHERE level < 4"
+    assert isinstance(mixed.partial(sql).content, PlainRows)
+    assert mixed.query(sql) == table.query(sql, useStarTree="false")
 
 
 def test_a_digest_is_near_that_of_the_rows(table: Table) -> None:

@@ -20,6 +20,9 @@ from merlot.segment.arrow_types import arrow_schema
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.sidecar.build import build_sidecar
+from merlot.segment.sidecar.plan import plan_of
+from merlot.segment.sidecar.sidecar import Sidecar
 from merlot.server.pruning import SetStatistics, prune
 from merlot.spec.indexing import IndexingSpec, PartitionFunctionSpec, PartitioningSpec
 from merlot.spec.schema import TableSchema
@@ -123,6 +126,20 @@ def test_answers_are_the_same_with_pruning(ask: Ask, condition: str, nulls: str)
     assert stats.total_docs == before.total_docs
     assert stats.num_segments_processed + stats.num_segments_pruned_by_server == 12
     assert stats.num_segments_matched == before.num_segments_matched
+
+
+def test_filters_that_segments_got_later_leave_them_out(tmp_path: Path) -> None:
+    opened, indexing = [], IndexingSpec(bloom=("id",), no_dictionary=("id",))
+    for number in range(5):
+        stored = IndexingSpec(no_dictionary=("id",))
+        request = BuildRequest(name=f"late_{number}", table="t", schema=SCHEMA, indexing=stored)
+        # Between the same bounds, so that nothing but the filters tells them apart.
+        rows = pa.Table.from_pylist([{"id": one} for one in ("a", f"m{number}", "z")], schema=arrow_schema(SCHEMA))
+        bare = ImmutableSegment.open(build_segment(request, rows, tmp_path).path)
+        path = build_sidecar(bare, plan_of(bare.metadata, indexing), indexing, tmp_path)
+        opened.append(bare.beside(Sidecar.open(path, bare.metadata)))
+    leaf = plan(bind(parse("SELECT COUNT(*) FROM t WHERE id = 'm3'"), SCHEMA, {})).leaf
+    assert prune(leaf, opened, SetStatistics(opened), SCHEMA).segments == [opened[3]]
 
 
 def test_figures_tell_why_segments_were_left_out(ask: Ask) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from merlot.functions.evaluate import evaluate, matches
 from merlot.query.answer.combine import combine_data, order_columns
@@ -37,7 +39,9 @@ def reduce(
     source = _finished(work, data)
     if finish.having is not None:
         source = source.at(np.flatnonzero(matches(finish.having, source)))
-    return _outputs(finish.outputs, _ordered(finish, source))
+    table = _outputs(finish.outputs, _ordered(finish, source))
+    rows_of = {f"a{number}" for number, one in enumerate(work.aggregations) if one.function.gives_rows}
+    return _spread(table, [getattr(output.expr, "name", "") in rows_of for output in finish.outputs])
 
 
 def _reduce_rows(work: LeafWork, finish: Finish, data: pa.Table) -> ResultTable:
@@ -90,6 +94,32 @@ def _outputs(outputs: Sequence[Output], source: SlotSource) -> ResultTable:
         for type_, column in zip(types, columns, strict=True)
     )
     return ResultTable(tuple(output.label for output in outputs), slot_types, columns)
+
+
+def _spread(table: ResultTable, gives_rows: Sequence[bool]) -> ResultTable:
+    """A row for each value of the columns that give rows, null where another has more of them; at least one."""
+    if not any(gives_rows):
+        return table
+    lengths = [pc.list_value_length(column).to_numpy(zero_copy_only=False) for column in _chosen(table, gives_rows)]
+    counts = np.maximum(1, np.max(lengths, axis=0)).astype(np.int64)
+    rows = np.repeat(np.arange(len(counts)), counts)
+    places = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    columns = [
+        _values_at(column, rows, places) if gives else column.take(pa.array(rows))
+        for column, gives in zip(table.columns, gives_rows, strict=True)
+    ]
+    return ResultTable(table.column_names, table.column_types, tuple(columns))
+
+
+def _chosen(table: ResultTable, gives_rows: Sequence[bool]) -> list[pa.Array]:
+    return [column for column, gives in zip(table.columns, gives_rows, strict=True) if gives]
+
+
+def _values_at(lists: pa.ListArray, rows: NDArray[np.int64], places: NDArray[np.int64]) -> pa.Array:
+    """The value of a list at each place, null past its end."""
+    offsets = lists.offsets.to_numpy().astype(np.int64)
+    taken = offsets[rows] + places
+    return lists.values.take(pa.array(taken, mask=taken >= offsets[rows + 1]))
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:

@@ -6,7 +6,7 @@ table gives each that is met a group.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,9 +49,11 @@ def aggregate(work: LeafWork, columns: Columns, docs: DocSet, context: Execution
     return [state for one in accumulators for state in one.states(row)]
 
 
-def group(work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionContext) -> list[pa.Array]:
-    """Key columns, then state columns, a row per group."""
-    keys = [key_of(expr, columns, null_handling=work.null_handling) for expr in work.keys]
+def group(
+    work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionContext, mapped: Mapping[Expr, Key]
+) -> list[pa.Array]:
+    """Key columns, then state columns, a row per group. mapped: keys that tasks share."""
+    keys = [key_of(expr, columns, null_handling=work.null_handling, mapped=mapped) for expr in work.keys]
     if any(expr.type.is_array for expr in work.keys) or any(isinstance(key, ValueKey) for key in keys):
         return _group_encoded(work, columns, docs, context, keys)
     packing = Packing([key.cardinality for key in keys])

@@ -8,8 +8,9 @@ needs all rows at once. With null handling, null is a value.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,9 +31,16 @@ from merlot.tree.types import SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.encoding import Encoded, encode, group_rows, one_zero, with_one_zero
 from merlot.vectors.errors import QueryArithmeticError
+from merlot.vectors.partitioned import Run
 from merlot.vectors.vector import INTEGERS, Vector, arrow_type
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 _BITS: dict[TypeName, Any] = {TypeName.FLOAT: np.uint32, TypeName.DOUBLE: np.uint64}
+LEAST_MAPPED: Final = 1 << 14
+"""Distinct values from which on tasks had better share what an expression makes of them."""
+VALUES_PER_PIECE: Final = 1 << 14
 Keys = NDArray[Any]
 Words = NDArray[np.uint64]
 
@@ -52,8 +60,19 @@ class Key(Protocol):
     def values(self, codes: Words) -> pa.Array: ...
 
 
-def key_of(expr: Expr, columns: Columns, *, null_handling: bool) -> Key:
-    """The cheapest kind of key for an expression in a segment; a ValueKey for multi-value columns without ids."""
+_NONE: Final[Mapping[Expr, Key]] = {}
+
+
+def _one_by_one(work: Callable[[T], R], items: Sequence[T], /) -> list[R]:
+    return [work(item) for item in items]
+
+
+def key_of(expr: Expr, columns: Columns, *, null_handling: bool, mapped: Mapping[Expr, Key] = _NONE) -> Key:
+    """The cheapest kind of key for an expression in a segment; a ValueKey for multi-value columns without ids.
+
+    mapped: what `mapped_keys` has made of some expressions."""
+    if mapped and expr in mapped:
+        return mapped[expr]
     names = columns_of(expr)
     if len(names) == 1:
         key = _by_dictionary(expr, columns.reader(next(iter(names))), null_handling)
@@ -67,7 +86,21 @@ def key_of(expr: Expr, columns: Columns, *, null_handling: bool) -> Key:
     return ValueKey(expr)
 
 
-def _by_dictionary(expr: Expr, reader: Reader, null_handling: bool) -> Key | None:
+def mapped_keys(exprs: Sequence[Expr], columns: Columns, run: Run, *, null_handling: bool) -> Mapping[Expr, Key]:
+    """Keys that apply a function to each of many dict ids, worked out side by side: several tasks use them."""
+    found: dict[Expr, Key] = {}
+    for expr in exprs:
+        names = columns_of(expr)
+        reader = columns.reader(next(iter(names))) if len(names) == 1 and not isinstance(expr, Column) else None
+        if reader is None or reader.dictionary is None or len(reader.dictionary) < LEAST_MAPPED:
+            continue
+        key = _by_dictionary(expr, reader, null_handling, run)
+        if key is not None:
+            found[expr] = key
+    return found
+
+
+def _by_dictionary(expr: Expr, reader: Reader, null_handling: bool, run: Run = _one_by_one) -> Key | None:
     if reader.dictionary is None or (null_handling and reader.nulls is not None):
         return None
     if isinstance(expr, Column) and not has_both_zeros(reader.dictionary):
@@ -76,7 +109,7 @@ def _by_dictionary(expr: Expr, reader: Reader, null_handling: bool) -> Key | Non
         return None
     with contextlib.suppress(QueryArithmeticError):
         # An error of a value may be of none of the rows that the filter keeps.
-        return MappedKey(expr, reader)
+        return MappedKey(expr, reader, run)
     return None
 
 
@@ -110,12 +143,15 @@ class DictionaryKey:
 
 
 class MappedKey:
-    """An expression over one dictionary column, evaluated once per dict id."""
+    """An expression over one dictionary column, evaluated once per dict id. Any thread."""
 
-    def __init__(self, expr: Expr, reader: Reader) -> None:
+    def __init__(self, expr: Expr, reader: Reader, run: Run) -> None:
         assert reader.dictionary is not None
         values = reader.dictionary.arrow()
-        result = with_one_zero(evaluate(expr, ValueSource(reader.type, values)).to_arrow(len(values)))
+        starts = range(0, max(1, len(values)), VALUES_PER_PIECE)
+        result = pa.concat_arrays(
+            run(lambda start: _result(expr, reader, values[start : start + VALUES_PER_PIECE]), starts)
+        )
         groups = group_rows([result], len(values))
         self._reader = reader
         self._values = result.take(pa.array(groups.first_rows))
@@ -127,6 +163,10 @@ class MappedKey:
 
     def values(self, codes: Words) -> pa.Array:
         return self._values.take(pa.array(codes))
+
+
+def _result(expr: Expr, reader: Reader, values: pa.Array) -> pa.Array:
+    return with_one_zero(evaluate(expr, ValueSource(reader.type, values)).to_arrow(len(values)))
 
 
 class WholeKey:

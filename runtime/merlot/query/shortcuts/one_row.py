@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merlot.aggregates.one_row import OneRow, Tally
@@ -25,7 +27,7 @@ from merlot.query.context import CancelToken, ExecutionContext
 from merlot.query.filter.docset import CHUNK_DOCS, DocSet
 from merlot.query.plan.nodes import Finish, Leaf, LeafKind, LeafWork, Reduce
 from merlot.query.read.chunk import Chunk
-from merlot.query.read.columns import Columns
+from merlot.query.read.columns import Columns, StatesOf
 from merlot.query.shifted_sums import family_of
 from merlot.query.targets import Found, Task, matched, select
 from merlot.tree.nodes import Column
@@ -33,6 +35,8 @@ from merlot.values.types import TypeName
 
 MAX_PIECES: Final = 8
 """Pieces of a doc set that are read one by one; of more, the small ones are listed together."""
+FEW_STATES: Final = 16
+"""Taken apart in less time than a kernel is called in."""
 _MEMO: Final = "one_row"
 _WHOLE: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP})
 _SMALLEST: Final = np.iinfo(np.int64).min
@@ -65,6 +69,11 @@ class _Row:
     wanted: tuple[tuple[bool, bool], ...]
     """Of each column, whether its sum and its extremes are."""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether states of whole numbers are all that it has, and so may be merged in any order."""
+        return all(term.is_whole for term in self.terms)
+
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
@@ -76,23 +85,27 @@ class _Shown:
     types: tuple[str, ...]
 
 
-def takes(work: LeafWork) -> bool:
-    """Whether a leaf's aggregates make such a row."""
-    return _row_of(work) is not None
+def takes(work: LeafWork, *, of_states: bool = False) -> bool:
+    """Whether a leaf's aggregates make such a row; of_states: of docs that are aggregates of rows."""
+    row = _row_of(work)
+    return row is not None and (row.is_whole or not of_states)
 
 
 def tally(leaf: Leaf, tasks: Sequence[Task], context: ExecutionContext) -> tuple[PlainRows, list[Found]] | None:
     """The leaf's one row, on this thread; None if this is no such leaf."""
     row = _row_of(leaf.work)
-    if row is None:
+    if row is None or not all(row.is_whole or task.target.columns.stored_states is None for task in tasks):
         return None
     tallies = Tallies(row)
     found: list[Found] = []
     for task in tasks:
         context.cancel.check()
         docs, num_entries = select(leaf, task, context)
-        if docs.pieces:
-            tallies.add(task.target.columns, docs, context.cancel)
+        columns = task.target.columns
+        if docs.pieces and columns.stored_states is None:
+            tallies.add(columns, docs, context.cancel)
+        elif docs.pieces:
+            tallies.add_states(columns, columns.stored_states or (), docs, context.cancel)
         found.append(Found(None, docs.count, num_entries, matched(task, docs)))
     return PlainRows(leaf.work.partial_schema, tallies.states()), found
 
@@ -177,6 +190,8 @@ class Tallies:
             column: _Values(column, *wanted) for column, wanted in zip(row.columns, row.wanted, strict=True)
         }
         self._has_only_extremes = all(wanted == (False, True) for wanted in row.wanted)
+        self._states: list[list[Any]] = [[] for term in row.terms for _ in range(term.width)]
+        """State columns of docs that are aggregates."""
         self.num_docs = 0
 
     def add(self, columns: Columns, docs: DocSet, cancel: CancelToken) -> None:
@@ -190,6 +205,15 @@ class Tallies:
             cancel.check()
             for column, values in self._columns.items():
                 values.add(chunk.column(column.name, column.type).data)
+
+    def add_states(self, columns: Columns, stored: Sequence[StatesOf], docs: DocSet, cancel: CancelToken) -> None:
+        """Take in docs that stand for rows which were aggregated before."""
+        for chunk in _chunks(columns, docs):
+            cancel.check()
+            doc_ids = chunk.doc_ids()
+            for term, states_of in zip(self._row.terms, stored, strict=True):
+                for place, state in enumerate(states_of(doc_ids), term.start):
+                    self._states[place] += _folded(state, term.form)
 
     def _add_extremes(self, columns: Columns, docs: DocSet, cancel: CancelToken) -> DocSet:
         """Take in the pieces that lack few of their docs, without listing these; returns the others."""
@@ -210,8 +234,20 @@ class Tallies:
 
     def states(self) -> tuple[list[Any], ...]:
         """State columns, each of one value; of none if no doc was taken in."""
-        if not self.num_docs:
-            return tuple([[] for term in self._row.terms for _ in range(term.width)])
+        states = self._states
+        if self.num_docs:
+            states = [before + one for before, one in zip(states, self._of_rows(), strict=True)]
+        if not states[0] or len(states[0]) == 1:
+            return tuple(states)
+        merged = (
+            value
+            for term in self._row.terms
+            for value in term.form.merged(states[term.start : term.start + term.width])
+        )
+        return tuple([value] for value in merged)
+
+    def _of_rows(self) -> list[list[Any]]:
+        """State columns of one value, of all rows."""
         tallies = {column: values.tally(self.num_docs) for column, values in self._columns.items()}
         rows = Tally(self.num_docs)
         found: list[list[Any]] = []
@@ -220,7 +256,16 @@ class Tallies:
             if term.shift:
                 tally = Tally(self.num_docs, tally.whole + term.shift * self.num_docs)
             found += [[value] for value in term.form.state(tally, is_whole=term.is_whole)]
-        return tuple(found)
+        return found
+
+
+def _folded(state: pa.Array, form: OneRow) -> list[Any]:
+    """A few values of a state column that merge into what all of its values do."""
+    if len(state) <= FEW_STATES:
+        return list(state.to_pylist())
+    if form.wants_extremes:
+        return list(pc.min_max(state).as_py().values())
+    return [exact_sum(state.to_numpy())]
 
 
 class _Values:

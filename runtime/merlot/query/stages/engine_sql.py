@@ -30,6 +30,7 @@ from merlot.tree.relations import (
     SubqueryKind,
     Values,
     Window,
+    is_correlated,
 )
 from merlot.tree.types import BIG_DECIMAL, DOUBLE, INT, LONG, SqlType
 from merlot.values.types import TypeName
@@ -303,16 +304,19 @@ class _Expressions:
             case SubqueryKind.EXISTS:
                 return f"(EXISTS ({text}))"
             case SubqueryKind.IN:
-                if len(subquery.operands) == 1:
-                    return f"({operands} IN ({text}))"
-                return f"(ROW({operands}) IN (SELECT ROW({_columns(subquery.query)}) FROM ({text}) AS s))"
+                if len(subquery.operands) > 1 and is_correlated(subquery.query):
+                    return self._found_among(subquery, text)
+                return f"(({operands}) IN ({text}))"
             case SubqueryKind.ALL | SubqueryKind.ANY:
                 word = "ALL" if subquery.kind is SubqueryKind.ALL else "ANY"
                 return f"({operands} {_COMPARISONS[subquery.function]} {word} ({text}))"
 
-
-def _columns(query: Query) -> str:
-    return ", ".join(f"c{number}" for number in range(len(query.outputs)))
+    def _found_among(self, subquery: Subquery, text: str) -> str:
+        """IN of several columns, row by row: the engine has none that is correlated, and finds NULL in its ROWs."""
+        pairs = [f"{self.write(operand)} = s.c{number}" for number, operand in enumerate(subquery.operands)]
+        is_equal = f"({' AND '.join(pairs)})"
+        verdict = f"CASE WHEN bool_or({is_equal}) THEN true WHEN bool_or({is_equal} IS NULL) THEN NULL ELSE false END"
+        return f"(SELECT {verdict} FROM ({text}) AS s)"
 
 
 _PLAIN_WINDOWS = frozenset(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import compress
 
 import numpy as np
 import pyarrow as pa
@@ -53,21 +54,19 @@ def _instead(
     leaf: Leaf, is_every: bool, sources: Sequence[Source], context: ExecutionContext, resolver: Callable[..., Resolver]
 ) -> Sequence[Source]:
     """By the trees that answer one form of the query, in the place of the sources that have it."""
-
-    def has_trees(source: Source) -> bool:
-        return (is_every or source.leaf is leaf) and _has_trees(source)
-
     asked = question(leaf)
     if asked is None or _is_answered_by_counts(leaf):
         return sources
-    with_trees = [source for source in sources if has_trees(source)]
+    have_trees = [(is_every or source.leaf is leaf) and _has_trees(source) for source in sources]
+    with_trees = list(compress(sources, have_trees))
     if not with_trees:
         return sources
     chooser = _Chooser(asked, leaf, context, resolver)
     joined = chooser.joined([source.columns for source in with_trees]) if len(with_trees) > 1 else None
+    pairs = zip(sources, have_trees, strict=True)
     if joined is not None:
-        return [joined, *(source for source in sources if not has_trees(source))]
-    return [(chooser.of_segment(source.columns) if has_trees(source) else None) or source for source in sources]
+        return [joined, *(source for source, has_trees in pairs if not has_trees)]
+    return [(chooser.of_segment(source.columns) if has_trees else None) or source for source, has_trees in pairs]
 
 
 def _is_answered_by_counts(leaf: Leaf) -> bool:
@@ -169,17 +168,18 @@ class _Chooser:
         """Which dict ids all predicates of a column take; None if they take every one."""
         values = DictionaryDocs(columns.reader(name))
         resolver = Resolver(values, null_handling=self.leaf.work.null_handling)
-        marks = np.ones(values.num_docs, np.uint8)
+        marks: Marks | None = None
         for expr in exprs:
             run = FilterRun(values, self.leaf.work.null_handling, self.context.cancel)
             matches = np.zeros(values.num_docs, np.uint8)
             for piece in run.select(resolver.live(expr), 0, values.num_docs).pieces:
                 matches[slice(piece.start, piece.stop) if piece.is_span else piece.docs()] = 1
-            marks &= matches
-        return None if marks.all() else marks
+            marks = matches if marks is None else marks & matches
+        return None if marks is None or marks.all() else marks
 
     def _find(self, tree: Tree, marks: dict[str, Marks | None]) -> _Found:
-        uses = [Use(marks.get(name), name in self.asked.kept) for name in tree.dimensions]
+        kept = self.asked.kept
+        uses = [Use(marks.get(name), name in kept) for name in tree.dimensions]
         if any(use.matching is not None and not use.matching.any() for use in uses):
             return _Found(tree, np.zeros(0, np.uint32))
         return _Found(tree, tree.find(uses))

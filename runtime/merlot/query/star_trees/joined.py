@@ -46,6 +46,7 @@ MOST_DOCUMENTS: Final = 1 << 20
 MOST_CACHED_BYTES: Final = 1 << 28
 """Of all joined trees."""
 MOST_ENTRIES: Final = 256
+_PLAIN: Final = frozenset({pa.int64(), pa.float64()})
 
 Key = tuple[int, ...]
 
@@ -102,8 +103,14 @@ class JoinedTree(Tree):
         return self._ids[dimension]
 
     def states(self, function: StoredFunction, docs: Docs) -> list[pa.Array]:
-        rows = pa.array(docs)
-        return [state.take(rows) for state in self._states[function]]
+        return [_taken(state, docs) for state in self._states[function]]
+
+
+def _taken(state: pa.Array, docs: Docs) -> pa.Array:
+    """Of numbers without nulls by numpy: of some rows, Arrow's `take` costs 20 us, this 3."""
+    if state.type in _PLAIN and not state.null_count:
+        return pa.array(state.to_numpy()[docs])
+    return state.take(pa.array(docs))
 
 
 def _column(type_: TypeName, dictionary: Dictionary, ids: NDArray[Any]) -> CodedColumn:

@@ -41,8 +41,8 @@ def _epochs() -> dict[str, tuple[Recipe, ...]]:
         made[f"toepoch{word}"] = (recipe("m", f"{{0}} // {ms}", "W"),)
         made[f"toepoch{word}rounded"] = (recipe("m n", f"{{0}} // {ms} // {{1}} * {{1}}", "W", n=("1", "7", "100")),)
         made[f"toepoch{word}bucket"] = (recipe("m n", f"{{0}} // {ms} // {{1}}", "W", n=("1", "7", "100")),)
-        made[f"fromepoch{word}"] = (recipe("w", f"{{0}} * {ms}", "W"),)
-        made[f"fromepoch{word}bucket"] = (recipe("w n", f"{{0}} * {{1}} * {ms}", "W", n=("1", "7", "100")),)
+        made[f"fromepoch{word}"] = (recipe("w", f"{{0}}::BIGINT * {ms}", "W"),)
+        made[f"fromepoch{word}bucket"] = (recipe("w n", f"{{0}}::BIGINT * {{1}} * {ms}", "W", n=("1", "7", "100")),)
     return made
 
 

@@ -236,6 +236,42 @@ _plain(
     subnet_max=lambda block: str(ipaddress.ip_interface(block).network[-1]),
     json_text=lambda s: json.dumps(s, ensure_ascii=False),
 )
+_URL = re.compile(r"(?P<s>\w+)://(?P<u>[^@/]*@)?(?P<h>[^:/]*)(?P<p>:\d+)/(?P<d>[^?#]*)(?P<q>\?[^#]*)(?P<f>#.*)")
+"""What random URLs look like."""
+
+
+def _url(form: str) -> Callable[[str], str]:
+    """A URL's parts by a template of their letters; `w` is the host without www."""
+
+    def of(url: str) -> str:
+        parts = {key: value or "" for key, value in _URL.fullmatch(url).groupdict().items()}  # type: ignore[union-attr]
+        return form.format(**parts, w=parts["h"].removeprefix("www."))
+
+    return of
+
+
+_plain(
+    "VARCHAR VARCHAR",
+    urlfirstsignificantsubdomain=lambda url: _url("{w}")(url).split(".")[0],
+    cuttofirstsignificantsubdomain=_url("{w}"),
+    cuttofirstsignificantsubdomainwithwww=_url("{h}"),
+    urlpathwithquery=_url("/{d}"),
+    urlquerystringandfragment=lambda url: _url("{q}{f}")(url)[1:],
+    urlnetloc=_url("{u}{h}{p}"),
+    cutwww=_url("{s}://{u}{w}{p}/{d}{q}{f}"),
+    cutquerystring=_url("{s}://{u}{h}{p}/{d}{f}"),
+    cutfragment=_url("{s}://{u}{h}{p}/{d}{q}"),
+    cutquerystringandfragment=_url("{s}://{u}{h}{p}/{d}"),
+)
+_plain(
+    "VARCHAR VARCHAR VARCHAR",
+    cuturlparameter=lambda url, name: re.sub(rf"\?{name}=[^&#]*&|&{name}=[^&#]*", lambda m: m[0][0].strip("&"), url),
+)
+_plain(
+    "VARCHAR VARCHAR[]",
+    urlhierarchy=lambda url: [_url("{s}://{h}")(url) + end for end in ("", "/a b", "/a b/c")],
+    urlpathhierarchy=lambda _url: ["/a b", "/a b/c"],
+)
 _plain("VARCHAR BOOLEAN", is_json=_is_json)
 _plain("VARCHAR BIGINT", port=lambda url: urlsplit(url).port)
 _plain("VARCHAR VARCHAR VARCHAR", parameter=lambda url, name: dict(parse_qsl(urlsplit(url).query)).get(name, ""))
@@ -345,6 +381,17 @@ for _code, _type in (("li", "BIGINT"), ("ls", "VARCHAR")):
         f"{_type}[] {_type}[] {_type}[]",
         **{f"both_{_code}": lambda v, w: v + w, f"union_{_code}": lambda v, w: list(dict.fromkeys(v + w))},
     )
+
+
+def _great_circle(x: float, y: float) -> float:
+    """Metres from (1, 2), by haversines."""
+    dx, dy = math.radians(x - 1), math.radians(y - 2)
+    part = math.sin(dy / 2) ** 2 + math.cos(math.radians(y)) * math.cos(math.radians(2)) * math.sin(dx / 2) ** 2
+    return 2 * 6_371_010 * math.asin(math.sqrt(part))
+
+
+_plain("DOUBLE DOUBLE DOUBLE", great_circle=_great_circle)
+_plain("DOUBLE DOUBLE BLOB", point=lambda x, y: struct.pack(">Bdd", 0, x, y))
 _plain("BIGINT[] BIGINT BIGINT", at_li=lambda v, n: v[n - 1] if n <= len(v) else 0)
 _plain("VARCHAR[] BIGINT VARCHAR", at_ls=lambda v, n: v[n - 1] if n <= len(v) else "")
 _plain("BIGINT[] DOUBLE", norm=lambda v: math.sqrt(sum(x * x for x in v)))

@@ -138,6 +138,33 @@ def _codes() -> dict[str, tuple[Recipe, ...]]:
         "extracturlparameter": (recipe("u x", "ref_parameter({0}, {1})", "s", x=("'x'", "'y'", "'z'")),),
         "extracturlparameters": (recipe("u", "ref_parameters({0})", "e"),),
         "extracturlparameternames": (recipe("u", "ref_parameter_names({0})", "e"),),
+        **{
+            name: (recipe("u", f"ref_{name}({{0}})", "s"),)
+            for name in (
+                "urlfirstsignificantsubdomain",
+                "cuttofirstsignificantsubdomain",
+                "cuttofirstsignificantsubdomainwithwww",
+                "urlpathwithquery",
+                "urlquerystringandfragment",
+                "urlnetloc",
+                "cutwww",
+                "cutquerystring",
+                "cutfragment",
+                "cutquerystringandfragment",
+            )
+        },
+        "cuturlparameter": (recipe("u x", "ref_cuturlparameter({0}, {1})", "s", x=("'x'", "'y'", "'z'")),),
+        "urlhierarchy": (recipe("u", "ref_urlhierarchy({0})", "e"),),
+        "urlpathhierarchy": (recipe("u", "ref_urlpathhierarchy({0})", "e"),),
+        "inidset": (
+            Recipe(
+                ("I",),
+                "{0} IN (5, 6, -2147483648, 0, 1, 2, 3)",
+                "b",
+                (),
+                "INIDSET({0}, 'ATswAQABAAAFAACAAAACAAAAAwAFAAEAAAA=')",
+            ),
+        ),
         "issubnetof": (recipe("x p", "ref_in_subnet({0}, {1})", "b", x=("'10.1.0.0/16'", "'10.1.2.0/28'")),),
         "ipprefix": (recipe("p n", "ref_prefix({0}, {1})", "s", n=("8", "24", "29", "32")),),
         "ipsubnetmin": (Recipe(("p",), "ref_subnet_min({0} || '/29')", "s", (), "IPSUBNETMIN(CONCAT({0}, '/29'))"),),
@@ -181,6 +208,51 @@ def _codes() -> dict[str, tuple[Recipe, ...]]:
         ),
         "jsonformat": (recipe("s", "ref_json_text({0})", "s"),),
         "isjson": (recipe("p", "ref_is_json({0})", "b"), recipe("s", "ref_is_json({0})", "b")),
+    }
+
+
+_SHAPE = "STGEOMFROMTEXT('POLYGON ((0 0, 0 10, 10 10, 10 0, 0 0), (2 2, 4 2, 4 4, 2 4, 2 2))')"
+_IN_SHAPE = (
+    "({0} > 0 AND {0} < 10 AND {1} > 0 AND {1} < 10 AND NOT ({0} BETWEEN 2 AND 4 AND {1} BETWEEN 2 AND 4))::BIGINT"
+)
+
+
+def _geospatial() -> dict[str, tuple[Recipe, ...]]:
+    point, text = "STPOINT({0}, {1})", "'POINT (' || {0} || ' ' || {1} || ')'"
+    written = "STASTEXT(%s(CONCATWS('', 'POINT (', CAST({0} AS STRING), ' ', CAST({1} AS STRING), ')')))"
+    equal = "CASE WHEN {0} IS NULL OR {1} IS NULL THEN NULL ELSE %s END"
+    return {
+        "stpoint": (recipe("r r", "ref_point({0}, {1})", "x"),),
+        "stdistance": (
+            Recipe(("r", "r"), "ref_hypot({0}, {1})", "y", (), f"STDISTANCE({point}, STPOINT(0, 0))"),
+            Recipe(
+                ("w", "w"),
+                "ref_great_circle(({0} % 10)::DOUBLE, ({1} % 10)::DOUBLE)",
+                "y",
+                (),
+                "STDISTANCE(STPOINT(MOD({0}, 10), MOD({1}, 10), 1), STPOINT(1, 2, 1))",
+            ),
+        ),
+        "stastext": (Recipe(("w", "w"), text, "s", (), f"STASTEXT({point})"),),
+        "stgeomfromtext": (Recipe(("w", "w"), text, "s", (), written % "STGEOMFROMTEXT"),),
+        "stgeogfromtext": (Recipe(("w", "w"), text, "s", (), written % "STGEOGFROMTEXT"),),
+        "tosphericalgeography": (Recipe(("w", "w"), text, "s", (), f"STASTEXT(TOSPHERICALGEOGRAPHY({point}))"),),
+        "togeometry": (Recipe(("w", "w"), text, "s", (), "STASTEXT(TOGEOMETRY(STPOINT({0}, {1}, true)))"),),
+        "stgeometrytype": (Recipe(("w", "w"), equal % "'Point'", "s", (), f"STGEOMETRYTYPE({point})"),),
+        "stpolygon": (
+            Recipe(
+                ("w", "w"),
+                equal % _IN_SHAPE,
+                "w",
+                (),
+                f"STCONTAINS({_SHAPE.replace('STGEOMFROMTEXT', 'STPOLYGON')}, {point})",
+            ),
+        ),
+        "stcontains": (Recipe(("w", "w"), equal % _IN_SHAPE, "w", (), f"STCONTAINS({_SHAPE}, {point})"),),
+        "stwithin": (Recipe(("w", "w"), equal % _IN_SHAPE, "w", (), f"STWITHIN({point}, {_SHAPE})"),),
+        "stequals": (
+            Recipe(("w", "w"), equal % "({0} = {1})::BIGINT", "w", (), "STEQUALS(STPOINT({0}, 1), STPOINT({1}, 1))"),
+        ),
     }
 
 
@@ -230,6 +302,15 @@ def _lists() -> dict[str, tuple[Recipe, ...]]:
         "arrayindexofint": _by_type(
             "arrayindexof", "ref_place_li({0}, {1})", "ref_place_ls({0}, {1})", "x", ("w", "w"), **_ELEMENTS
         ),
+        "mapvalue": (
+            Recipe(
+                ("a", _ELEMENTS["x_a"]),
+                "COALESCE(list_reverse({0})[list_position({0}, {1})], -1)",
+                "W",
+                (),
+                "COALESCE(MAPVALUE({0}, {1}, ARRAYREVERSEINT({0})), -1)",
+            ),
+        ),
         "arraysortint": _by_type("arraysort", "ref_sorted_li({0})", "ref_sorted_ls({0})", "", ("a", "e")),
         "arrayreverseint": _by_type("arrayreverse", "ref_reversed_li({0})", "ref_reversed_ls({0})", "", ("a", "e")),
         "arraydistinctint": _by_type("arraydistinct", "ref_once_li({0})", "ref_once_ls({0})", "", ("a", "e")),
@@ -269,4 +350,4 @@ def _lists() -> dict[str, tuple[Recipe, ...]]:
 
 
 TEXT_RECIPES: Final = {**_texts(), **_codes()}
-LIST_RECIPES: Final = _lists()
+LIST_RECIPES: Final = {**_lists(), **_geospatial()}

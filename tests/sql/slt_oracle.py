@@ -20,6 +20,10 @@ class Oracle:
         self._kept: dict[tuple[str, bool], list[Sequence[Any]]] = {}
         self._connection.execute("SET default_null_order = 'nulls_last_on_asc_first_on_desc'")
         self._connection.execute("SET TimeZone = 'UTC'")
+        for name, function in (("upper", str.upper), ("lower", str.lower)):
+            # DuckDB maps a letter to a letter.
+            self._connection.create_function(f"full_{name}", function, ["VARCHAR"], "VARCHAR")
+            self._connection.execute(f"CREATE TEMP MACRO {name}(x) AS full_{name}(x)")
         for schema in ("defaulted", "nulled"):
             self._connection.execute(f"CREATE SCHEMA {schema}")
         for dataset in datasets:

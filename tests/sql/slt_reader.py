@@ -6,12 +6,19 @@
     ----                 optionally: the rows expected, cells separated by ` | `; `(empty)` for none
     error 700 near text  the query is refused with this code and a message that contains the text
 
+    queries L            each line is a query of these types, in one case of its own
+    SELECT …             `-- duckdb:` lines belong to the query before them
+    SELECT … => 1 | a    the one row expected of it
+    errors 700           each line is refused with this code
+    SELECT … => text     and a message that contains the text
+
 Blank lines end a case, `#` starts a comment. Without expected rows DuckDB's answer to the same text is expected; with
 `anyrows` (a LIMIT without ORDER BY) any rows of DuckDB's answer, as many as there should be.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,6 +38,8 @@ TYPE_LETTERS = {
     "U": "UNKNOWN",
 }
 _DUCKDB = "-- duckdb:"
+_FAMILIES = ("queries", "errors")
+_ROW = " => "
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +73,24 @@ class Case:
 
 def read_file(path: Path) -> list[Case]:
     """The cases of one file, in order."""
-    return [_read_case(path.name, line, block) for line, block in _blocks(path.read_text().splitlines())]
+    blocks = _blocks(path.read_text().splitlines())
+    return [_read_case(path.name, *case) for line, block in blocks for case in _split_family(line, block)]
+
+
+def _split_family(line: int, block: list[str]) -> Iterator[tuple[int, list[str]]]:
+    """A block as it is, or one for each query of a family, in the form of a case by itself."""
+    word, _, rest = block[0].partition(" ")
+    if word not in _FAMILIES:
+        yield line, block
+        return
+    starts = [place for place, text in enumerate(block) if place and not text.startswith("--")]
+    for start, end in itertools.pairwise([*starts, len(block)]):
+        sql, arrow, row = block[start].partition(_ROW)
+        theirs = block[start + 1 : end]
+        if word == "errors":
+            yield line + start, [f"error {rest} {row}", sql]
+        else:
+            yield line + start, [f"query {rest}", sql, *theirs, *(["----", row] if arrow else [])]
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[int, list[str]]]:

@@ -83,6 +83,13 @@ class RoleProcess:
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def peak_bytes(self) -> int:
+        """Most memory that it has had resident since it was started. Linux."""
+        assert self._process is not None
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        return next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM:"))
+
     def cpu_s(self) -> float:
         """CPU time it has used, user and system; 0 once it ended. Linux."""
         stat = Path(f"/proc/{self._process.pid}/stat") if self._process is not None else None
@@ -180,6 +187,12 @@ class ClusterProcesses:
         self.servers = [self._server(number, shared) for number in range(num_servers)]
         self.minions = [self._minion(number, shared) for number in range(num_minions)]
 
+    def with_grpc(self) -> Self:
+        """Have the broker take queries over gRPC too, on its port of `--grpc-port`: to be called before it starts."""
+        ports = ("--http-port", "--grpc-port")
+        self.broker = RoleProcess(self.folder, "broker", ["broker", *self._shared], ports)
+        return self
+
     def new_server(self, instance: str | None = None) -> RoleProcess:
         """One more server, not started, which is not among `servers`: whoever asks for it ends it. It may take over the
         name of another one."""
@@ -262,10 +275,11 @@ class ClusterProcesses:
 
     def _asks(self, table: TableName, num_servers: int) -> bool:
         try:
-            routes = self.broker.get(f"/debug/routingTable/{raw_name(table)}")[table]
+            halves = self.broker.get(f"/debug/routingTable/{raw_name(table)}")
         except OSError:
             return False
-        return len(routes) >= min(num_servers, sum(len(segments) for segments in routes.values()))
+        routes = [(server, len(names)) for half in halves.values() for server, names in half.items()]
+        return len({server for server, _ in routes}) >= min(num_servers, sum(number for _, number in routes))
 
     def query(self, sql: str, options: str = "") -> dict[str, Any]:
         """The broker's answer, whole."""

@@ -24,6 +24,7 @@ NAMES = (
     "hostile",
     "consuming",
     "star_tree",
+    "indexes",
 )
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -8,10 +8,20 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from tests.bench.plots.clickbench_ratios import clickbench_ratios
+from tests.bench.plots.index_builds import index_builds
+from tests.bench.plots.selectivity import selectivity
+from tests.bench.plots.star_tree_leaves import star_tree_leaves
 from tests.bench.plots.upsert_keys import upsert_keys
 from tests.bench.report import ROOT
 
-PLOTS: dict[str, Callable[[], str]] = {"upsert-keys": upsert_keys}
+PLOTS: dict[str, Callable[[], str]] = {
+    "upsert-keys": upsert_keys,
+    "selectivity": selectivity,
+    "star-tree-leaves": star_tree_leaves,
+    "index-builds": index_builds,
+    "clickbench-ratios": clickbench_ratios,
+}
 
 
 def main() -> None:

@@ -24,6 +24,12 @@ SWARM_S = 0.1
 RESTRICTED = "pod-security.kubernetes.io/enforce"
 USER = 10001
 SMALL: dict[str, Any] = {"requests": {"cpu": "10m", "memory": "64Mi"}}
+ASK = """
+import json, sys, urllib.request
+body = json.dumps({"sql": sys.argv[2]}).encode()
+request = urllib.request.Request(sys.argv[1], body, {"Content-Type": "application/json"})
+print(urllib.request.urlopen(request, timeout=30).read().decode())
+"""
 
 Json = dict[str, Any]
 
@@ -101,6 +107,15 @@ class Cluster:
             changed.clear()
             time.sleep(SWARM_S)
         return found
+
+    def ask(self, sql: str) -> list[list[Any]]:
+        """The rows that brokers answer, as asked from the pod of the S3 server."""
+        # Its address, not its name: a busy cluster's DNS fails now and then, and is not what is tested.
+        address = self.get("service", "merlot-broker")["spec"]["clusterIP"]
+        told = self.api.execute("s3", ["python", "-c", ASK, f"http://{address}:8099/query/sql", sql])
+        answer = json.loads(told)
+        assert not answer["exceptions"], answer["exceptions"]
+        return list(answer["resultTable"]["rows"])
 
     def describe(self) -> str:
         """What a person would look at."""

@@ -12,7 +12,7 @@ TTL = "2000"
 
 
 def config(**spec: Any) -> Json:
-    """Its rows expire, but for what `spec` says."""
+    """Of the table, but for what `spec` says."""
     return {
         "apiVersion": "merlot.dev/v1alpha1",
         "kind": "UpsertConfig",

@@ -5,6 +5,7 @@ import time
 from e2e_cluster import Cluster, Json
 
 JANUARY = 27_004
+PUSHED = "pushed"
 FIELDS = [
     {"name": "time_hour", "type": "TIMESTAMP", "role": "dateTime"},
     {"name": "carrier", "type": "STRING"},
@@ -54,6 +55,36 @@ def merging(cluster: Cluster) -> list[Json]:
 def files(cluster: Cluster) -> str:
     """Of the table, in the deep store."""
     return cluster.api.execute("s3", ["python", "-c", LISTING]).strip()
+
+
+def upserted(s3: str, *names: str) -> Json:
+    """A table of January by its flights' keys, read once for each name, the latter before the former."""
+    source = {"sourceUri": f"s3://sources/flights/2013-01.parquet?{s3}", "format": "PARQUET", "job": {"cores": 1}}
+    key = ["carrier", "flight", "time_hour", "origin"]
+    fields = [*FIELDS, {"name": "flight", "type": "INT"}, {"name": "origin", "type": "STRING"}]
+    document = kept("Delete", ingestion={"batch": [{"name": name, **source} for name in names]})
+    document["metadata"]["name"] = PUSHED
+    document["spec"] |= {
+        "schema": {"fields": fields, "primaryKey": key},
+        "partitioning": {"columns": {"flight": {"functionName": "Modulo", "numPartitions": 2}}},
+        "upsert": {"config": {"mode": "FULL"}},
+    }
+    return document
+
+
+def test_keys_that_are_pushed_anew_replace_what_they_were(release: Cluster, s3: str) -> None:
+    counted = f"SELECT COUNT(*), SUM(distance) FROM {PUSHED}"
+    release.apply(upserted(s3, "january"))
+    is_there = lambda number: release.get("table", PUSHED).get("status", {}).get("totalDocs") == number * JANUARY  # noqa: E731
+    release.await_true("January is there", lambda: is_there(1), 300)
+    release.await_true("it answers", lambda: release.ask(counted)[0][0] == JANUARY, 60)
+    before = release.ask(counted)
+    release.apply(upserted(s3, "january", "again"))
+    release.await_true("January is there again", lambda: is_there(2), 300)
+    stored = f"SET skipUpsert=true; {counted}"
+    release.await_true("servers have both", lambda: release.ask(stored)[0][0] == 2 * JANUARY, 60)
+    assert release.ask(counted) == before
+    release.kubectl("delete", "table", PUSHED, "--timeout=180s")
 
 
 def test_a_large_bucket_is_merged_by_a_job_of_spark(release: Cluster, s3: str) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from e2e_changes import BROKERS, SERVERS, change_image, is_ready, restarts, runs
 from e2e_cluster import MANAGED, Cluster, Json
+from e2e_indexes import BY_CARRIER, BY_FLIGHT, TREE, added, counts, indexed, plan
 from e2e_load import Load
 
 
@@ -23,6 +24,14 @@ def test_spark_builds_every_day_and_kubectl_tells_so(served: Cluster) -> None:
     assert columns[1].split()[:4] == ["flights", "True", "366", "336776"]
     (batch,) = served.get("table", "flights")["status"]["batches"]
     assert (batch["state"], batch["rowsIn"], batch["segments"]) == ("Succeeded", 336_776, 366)
+
+
+def test_an_index_is_added_to_every_day(under_load: Load, served: Cluster, flights: Json) -> None:
+    told = added(served, indexed(flights, inverted=["carrier", "origin", "dest", "tailnum"]), 240)
+    print(f"\nindexes: {' '.join(told)}")
+    shown = [counts(one) for one in told]
+    assert any(built < wanted for built, wanted in shown), "kubectl shows how far servers are"
+    assert shown[-1] == (732, 732), "each of two servers has 366 segments"
 
 
 def test_months_are_merged_by_a_rollup_task(under_load: Load, served: Cluster) -> None:
@@ -133,6 +142,17 @@ def test_the_merge_has_ended(under_load: Load, served: Cluster) -> None:
 
     served.await_true("13 segments, one per month", is_merged, 300)
     assert served.get("table", "flights")["status"]["totalDocs"] == 336_776
+
+
+def test_an_index_and_a_tree_are_added_to_months(under_load: Load, served: Cluster, flights: Json) -> None:
+    before = plan(served, BY_FLIGHT), plan(served, BY_CARRIER)
+    assert ("INVERTED" in before[0], "STARTREE" in before[1]) == (False, False), before
+    more = indexed(flights, inverted=["carrier", "origin", "dest", "flight"], starTreeIndexConfigs=[TREE])
+    told = added(served, more, 120)
+    after = plan(served, BY_FLIGHT), plan(served, BY_CARRIER)
+    print(f"\nindexes: {' '.join(told)}\n{before[0]}\n{after[0]}\n{before[1]}\n{after[1]}")
+    assert "FILTER_INVERTED_INDEX" in after[0]
+    assert "FILTER_STARTREE_INDEX(indexLookUp:star_tree[month, carrier])" in after[1]
 
 
 def test_nothing_is_left(load: Load, served: Cluster) -> None:

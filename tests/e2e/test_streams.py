@@ -23,6 +23,7 @@ from e2e_kafka import (
 from e2e_upserts import CONFIG, NAME, TTL, Asked, config, upserted
 
 MOST_GAP_S = 10.0
+EARLY = "early"
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +197,33 @@ def test_upserts_are_backfilled_under_queries(exact: Asked, steady: Watched, kaf
     is_over = lambda: kafka.condition("upsert", CONFIG, "BackfillProgressing").get("reason") == "Done"  # noqa: E731
     kafka.await_true("it is done", is_over, 300)
     assert kafka.holds("upsert", CONFIG, "Executed")
+
+
+def test_an_upsertconfig_may_come_before_its_table(steady: Watched, kafka: Cluster) -> None:
+    """Its table reads all rows anew, each with a key of its own: none is missing, none is there twice."""
+    settings, document = config(), upserted(kafka)
+    settings["metadata"]["name"] = f"{EARLY}-rows"
+    document["metadata"]["name"] = EARLY
+    document["spec"] |= {"upsert": {"configRef": f"{EARLY}-rows"}, "replication": 1}
+    document["spec"]["tenants"]["server"]["replicas"] = 1
+    kafka.apply(settings)
+    waits = lambda: kafka.condition("upsert", f"{EARLY}-rows", "Executed").get("reason") == "NoTable"  # noqa: E731
+    kafka.await_true("it waits for its table", waits, 60)
+    kafka.apply(document)
+    kafka.await_true("it is in force", lambda: kafka.holds("upsert", f"{EARLY}-rows", "Executed"), 180)
+    kafka.await_true("it is consumed", lambda: kafka.holds("table", EARLY, "Consuming"), 120)
+    kafka.await_true("its brokers answer", lambda: kafka.holds("table", EARLY, "Ready"), 60)
+    goal = steady.last()["visible"]
+
+    def is_complete() -> bool:
+        rows = kafka.ask(f"SELECT part, COUNT(*), MAX(seq), SUM(seq) FROM {EARLY} GROUP BY part LIMIT 100")
+        wrong = [row for row in rows if (row[2], row[3]) != (row[1] - 1, row[1] * (row[1] - 1) // 2)]
+        assert not wrong, wrong
+        return sum(row[1] for row in rows) >= goal
+
+    kafka.await_true("it has every row of before", is_complete, 180)
+    kafka.kubectl("delete", "table", EARLY, "--timeout=180s")
+    kafka.kubectl("delete", "upsertconfig", f"{EARLY}-rows", "--timeout=60s")
 
 
 def test_every_row_is_there_once(watched: Watched, kafka: Cluster) -> None:

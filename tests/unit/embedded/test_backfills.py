@@ -66,10 +66,11 @@ async def commit(board: Board) -> None:
 
 
 async def is_at(board: Board, step: str) -> dict[str, Any]:
+    """Wait for that step of a backfill, which the controller may not have begun yet."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            found: dict[str, Any] = await board.call("GET", "/tables/board/backfill")
-            if found["step"] == step:
+            found: dict[str, Any] | None = (await status(board))["backfill"]
+            if found is not None and found["step"] == step:
                 return found
             await asyncio.sleep(POLL_S)
 

@@ -139,7 +139,7 @@ async def test_a_backfill_that_is_cancelled_lets_keys_expire_again(board: Board)
     await board.call("POST", "/tables/board/backfill")
     await is_at(board, "LOAD")
     await board.call("DELETE", "/tables/board/backfill")
-    assert (await is_at(board, "DONE"))["isCancelled"]
+    assert (await is_at(board, "DONE"))["cancelled"]
     board.write(at(4.5, 1))
     await shows(board, 2, 1, 1, 0, 1)
 

@@ -94,7 +94,7 @@ bench-upsert: $(VENV)/.dev ## Measure upserts on one core, beside Pinot's figure
 	$(BIN)/python -m tests.bench.upsert_restart
 	$(BIN)/python -m tests.bench.upsert_node
 
-bench-clickbench: $(VENV)/.dev ## Measure ClickBench's 43 queries beside DuckDB, literals of SEED (random), ROWS=1000000 or 10000000; first runs
+bench-clickbench: $(VENV)/.peers ## Measure ClickBench's 43 queries beside DuckDB and chDB, literals of SEED (random), ROWS=1000000 or 10000000; first runs
 	$(BIN)/python -m tests.bench.clickbench --rows $(ROWS) $(if $(SEED),--seed $(SEED))
 
 bench-tpch: $(VENV)/.dev ## Measure single-table queries over TPC-H's lineitem and orders beside DuckDB, DOUBLE and BIG_DECIMAL (SCALE=1)
@@ -148,3 +148,8 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/pip
 	@echo 'Compiling the query kernels …'
 	$(BIN)/python -m merlot.kernels.warm
 	@touch $@ $(VENV)/.quickstart
+
+$(VENV)/.peers: $(VENV)/.dev
+	@echo 'Installing chDB to measure beside (800 MB) …'
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[peers]'
+	@touch $@

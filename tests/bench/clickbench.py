@@ -1,4 +1,4 @@
-"""ClickBench's 43 queries beside DuckDB: rows in memory or mapped, 2 threads each.
+"""ClickBench's 43 queries beside DuckDB, and chDB where it is installed: rows in memory or mapped, 2 threads each.
 
 Rows are generated (`clickbench_data`), literals vary with `--seed`, which is random unless given and always printed.
 Answers are compared before anything is timed. First runs are those of a fresh process each, segments just opened.
@@ -14,11 +14,12 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from tests.bench import clickbench_data, report, ssb
+from tests.bench import clickbench_chdb, clickbench_data, report, ssb
 from tests.bench.clickbench_queries import Query, queries
 from tests.bench.report import Case
 
@@ -96,6 +97,22 @@ def compare(chosen: dict[str, Query], table: pa.Table, repeats: int) -> list[Cas
     return cases
 
 
+def beside_chdb(chosen: dict[str, Query], cases: Sequence[Case], rows: int, repeats: int) -> list[Case]:
+    """Our times of these cases beside chDB's, and how many queries are ahead of both peers; none where it is absent."""
+    peer = clickbench_chdb.opened(ssb.CACHE / f"clickbench-{rows}.parquet", ssb.THREADS)
+    if peer is None:
+        return []
+    theirs = {name: peer.median_ms(query, repeats) for name, query in chosen.items()}
+    peer.close()
+    found = [Case(f"{case.case} beside chDB", "ms", case.ours, "chdb", theirs[case.case]) for case in cases]
+    ahead = sum(case.ours <= min(case.theirs, theirs[case.case]) for case in cases)
+    return [
+        *found,
+        Case(f"geometric mean of {len(found)} beside chDB", "ratio", report.geometric_mean(found), "chdb", 1.0),
+        Case("ahead of the better of both", f"queries of {len(found)}", ahead, "all", len(found)),
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000, help="1,000,000 (default), 10,000,000, …")
@@ -115,7 +132,9 @@ def main() -> None:
     every = literals(table, seed)
     chosen = {name: query for name, query in every.items() if not arguments.only or name in arguments.only}
     cases = compare(chosen, table, repeats)
+    beside = beside_chdb(chosen, cases, rows, repeats)
     cases.append(Case(f"geometric mean of {len(chosen)}", "ratio", report.geometric_mean(cases), "duckdb", 1.0))
+    cases += beside
     if not (arguments.quick or arguments.no_first_runs):
         runs = first_runs(chosen, rows)
         cases += [Case(f"{name} first run", "ms", first, "later runs", later) for name, (first, later) in runs.items()]

@@ -22,6 +22,7 @@ NAMES = (
     "small_segments",
     "flights_rollup",
     "hostile",
+    "concurrent_queries",
     "consuming",
     "star_tree",
     "indexes",

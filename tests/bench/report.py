@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import statistics
@@ -29,15 +30,24 @@ class Case:
         return self.ours / self.theirs if self.theirs else math.nan
 
 
+LEAST_S = 0.1
+"""Short runs are repeated for so long, lest a median be of the few that something else came between."""
+
+
 def median_ms(action: Callable[[], object], repeats: int) -> float:
-    """Median wall time of `repeats` runs after one that is not counted."""
+    """Median wall time of runs after one that is not counted: of `repeats`, and of more that are short."""
     action()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        action()
-        times.append((time.perf_counter() - start) * 1000)
-    return statistics.median(times)
+    times: list[float] = []
+    # As Merlot's programs do once they have started: a collection does not visit what modules have made.
+    gc.freeze()
+    try:
+        while len(times) < repeats or sum(times) < LEAST_S:
+            start = time.perf_counter()
+            action()
+            times.append(time.perf_counter() - start)
+    finally:
+        gc.unfreeze()
+    return statistics.median(times) * 1000
 
 
 def geometric_mean(cases: Sequence[Case]) -> float:

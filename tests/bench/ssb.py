@@ -14,12 +14,14 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.bench import report, ssb_data
+from tests.bench.planned import TextPlans
 from tests.bench.report import Case
 
 import merlot.segment
@@ -27,14 +29,11 @@ from merlot.query.answer.reduce import reduce
 from merlot.query.answer.result import to_pinot_rows
 from merlot.query.context import ExecutionContext
 from merlot.query.execute import execute
-from merlot.query.plan.binding import bind
-from merlot.query.plan.make import plan
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.reader import Segment
 from merlot.spec.schema import TableSchema
-from merlot.sql.parse import parse
 
 SEGMENTS = 8
 THREADS = 2
@@ -52,9 +51,14 @@ class Engine:
     segments: Sequence[Segment]
     context: ExecutionContext
 
+    @cached_property
+    def plans(self) -> TextPlans:
+        """What a broker knows of texts."""
+        return TextPlans(self.schema)
+
     def query(self, sql: str) -> list[list[object]]:
-        """Rows as a broker would write them; the text is parsed each time."""
-        logical = plan(bind(parse(sql), self.schema, {}))
+        """Rows as a broker would write them; the text is planned each time."""
+        logical = self.plans.plan(sql)
         return to_pinot_rows(reduce(logical, [execute(logical.leaf, self.segments, self.context)], self.schema))
 
 
